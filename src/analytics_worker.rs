@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use foundation::error::Result;
-use store::bounded;
+use store::with_timeout;
 use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
 use tokio::{join, select};
@@ -18,29 +18,29 @@ use crate::app::App;
 use crate::domain::analytics::{clickhouse_delivery, event_space, writer};
 
 /// The interval between writes. A replica that is killed loses the events since the last write.
-const WRITE_EVERY: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval between rollups. Until then, readers add the events that are not rolled up.
-const SUM_UP_EVERY: Duration = Duration::from_secs(15);
+const ROLL_UP_INTERVAL: Duration = Duration::from_secs(15);
 /// The interval between maintenance runs, which create partitions and delete data past its retention.
-const KEEP_EVERY: Duration = Duration::from_mins(10);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The interval between checks of the size limit of raw events.
-const TRIM_EVERY: Duration = Duration::from_mins(1);
+const TRIM_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The maximum pause before ClickHouse is tried again.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The maximum time of one pass. A statement on a connection that was lost silently never ends.
 const PASS_TIMEOUT: Duration = Duration::from_mins(5);
 /// The maximum time that a stopping server takes to write its last events.
-const LAST_WRITE: Duration = Duration::from_secs(5);
+const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time that a stopping server takes to deliver its last events.
-const LAST_DELIVERY: Duration = Duration::from_secs(3);
+const LAST_DELIVERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A handle to the running thread.
 pub struct AnalyticsWorker {
     thread: JoinHandle<()>,
     /// When this is dropped, the thread writes the remaining events and ends.
-    stop: Sender<()>,
+    stop_sender: Sender<()>,
 }
 
 /// Starts the thread. Fails if the operating system cannot create one.
@@ -48,15 +48,15 @@ pub fn start(app: &Arc<App>) -> io::Result<AnalyticsWorker> {
     let (stop, stopped) = watch::channel(());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let app = app.clone();
-    let worker = move || runtime.block_on(record(&app, stopped));
+    let worker = move || runtime.block_on(run(&app, stopped));
     let thread = std::thread::Builder::new().name("analytics".into()).spawn(worker)?;
-    Ok(AnalyticsWorker { thread, stop })
+    Ok(AnalyticsWorker { thread, stop_sender: stop })
 }
 
 impl AnalyticsWorker {
     /// Writes the remaining events, and closes the connections to the event database.
     pub async fn stop(self) {
-        drop(self.stop);
+        drop(self.stop_sender);
         let joined = tokio::task::spawn_blocking(move || self.thread.join()).await;
         if !matches!(joined, Ok(Ok(()))) {
             tracing::error!("the thread of the analytics worker panicked");
@@ -64,27 +64,27 @@ impl AnalyticsWorker {
     }
 }
 
-async fn record(app: &App, stopped: Receiver<()>) {
+async fn run(app: &App, stopped: Receiver<()>) {
     select! {
-        () = write(app, stopped) => {}
-        ((), (), (), ()) = async { join!(roll_up(app), maintain_partitions(app), trim(app), deliver(app)) } => {}
+        () = write_events(app, stopped) => {}
+        ((), (), (), ()) = async { join!(roll_up(app), maintain_partitions(app), trim_events(app), deliver_events(app)) } => {}
     }
-    if let Err(e) = bounded(LAST_WRITE, writer::write(app)).await {
+    if let Err(e) = with_timeout(LAST_WRITE_TIMEOUT, writer::write_buffered(app)).await {
         tracing::warn!(error = %e, "failed to write the last events: {e}");
     }
     // Events that are not delivered in this time are delivered by another replica, or after the next start.
-    let _ = timeout(LAST_DELIVERY, clickhouse_delivery::deliver(app)).await;
+    let _ = timeout(LAST_DELIVERY_TIMEOUT, clickhouse_delivery::deliver(app)).await;
     // Connections belong to the thread that opened them.
-    app.events.close().await;
+    app.event_store.close().await;
 }
 
 /// Writes events until the server stops. A batch that may have been written by then is written again under the same
 /// name, and counts once.
-async fn write(app: &App, mut stopped: Receiver<()>) {
-    while timeout(WRITE_EVERY, stopped.changed()).await.is_err() {
+async fn write_events(app: &App, mut stopped: Receiver<()>) {
+    while timeout(WRITE_INTERVAL, stopped.changed()).await.is_err() {
         if app.store.store().is_ok() {
             select! {
-                written = bounded(PASS_TIMEOUT, writer::write(app)) => log_if_err("write events", written),
+                written = with_timeout(PASS_TIMEOUT, writer::write_buffered(app)) => log_if_err("write events", written),
                 _ = stopped.changed() => return,
             }
         }
@@ -93,33 +93,33 @@ async fn write(app: &App, mut stopped: Receiver<()>) {
 
 async fn roll_up(app: &App) {
     loop {
-        sleep(SUM_UP_EVERY).await;
+        sleep(ROLL_UP_INTERVAL).await;
         if app.store.store().is_ok() {
-            log_if_err("roll up events", bounded(PASS_TIMEOUT, writer::sum_up(app)).await);
+            log_if_err("roll up events", with_timeout(PASS_TIMEOUT, writer::roll_up(app)).await);
         }
     }
 }
 
-async fn trim(app: &App) {
+async fn trim_events(app: &App) {
     loop {
-        sleep(TRIM_EVERY).await;
+        sleep(TRIM_INTERVAL).await;
         if app.store.store().is_ok() {
             log_if_err(
                 "delete the oldest events",
-                bounded(PASS_TIMEOUT, event_space::trim(app)).await,
+                with_timeout(PASS_TIMEOUT, event_space::trim_raw_events(app)).await,
             );
         }
     }
 }
 
 /// Delivers events, less often while deliveries fail.
-async fn deliver(app: &App) {
-    let mut pause = WRITE_EVERY;
+async fn deliver_events(app: &App) {
+    let mut pause = WRITE_INTERVAL;
     loop {
         sleep(pause).await;
         if app.store.store().is_ok() {
-            let outcome = bounded(PASS_TIMEOUT, clickhouse_delivery::deliver(app)).await;
-            pause = if outcome.is_ok() { WRITE_EVERY } else { (pause * 2).min(RETRY_MAX) };
+            let outcome = with_timeout(PASS_TIMEOUT, clickhouse_delivery::deliver(app)).await;
+            pause = if outcome.is_ok() { WRITE_INTERVAL } else { (pause * 2).min(RETRY_PAUSE_MAX) };
             log_if_err("deliver events to ClickHouse", outcome);
         }
     }
@@ -128,13 +128,13 @@ async fn deliver(app: &App) {
 async fn maintain_partitions(app: &App) {
     // Without the database there are no tables yet.
     while app.store.store().is_err() {
-        sleep(WRITE_EVERY).await;
+        sleep(WRITE_INTERVAL).await;
     }
     loop {
-        let granted = bounded(PASS_TIMEOUT, app.events.grant_analytics()).await;
+        let granted = with_timeout(PASS_TIMEOUT, app.event_store.grant_analytics_role()).await;
         log_if_err("grant the analytics role access to events", granted);
-        log_if_err("maintain event partitions", writer::keep(app).await);
-        sleep(KEEP_EVERY).await;
+        log_if_err("maintain event partitions", writer::maintain_partitions(app).await);
+        sleep(MAINTENANCE_INTERVAL).await;
     }
 }
 

@@ -30,10 +30,10 @@ use crate::domain::analytics::EventBuffer;
 use crate::domain::analytics::clickhouse_delivery::DeliveryState;
 use crate::domain::analytics::sql_query::QueryQuotas;
 use crate::domain::caller::Principal;
-use crate::domain::credits::{Debits, LeaseSpendTracker, Turns};
+use crate::domain::credits::{DirectDebits, LeaseSpendTracker, TopUpLocks};
 use crate::domain::keys::ResolvedKey;
 use crate::domain::last_used::LastUsedBuffer;
-use crate::domain::ratelimits::NamespaceName;
+use crate::domain::ratelimits::NamespaceRef;
 use crate::domain::root_keys;
 use crate::domain::users::PasswordHasher;
 
@@ -52,7 +52,7 @@ pub struct App {
     pub clock: Clock,
     pub store: StoreHandle,
     /// The analytics events that have been written.
-    pub events: EventStore,
+    pub event_store: EventStore,
     /// The quotas of analytics queries per workspace and hour.
     pub query_quotas: QueryQuotas,
     /// The analytics events that wait to be written.
@@ -61,7 +61,7 @@ pub struct App {
     pub delivery_state: DeliveryState,
     pub freshness: Arc<Freshness>,
     /// The state of reading the announcements of other replicas.
-    pub feed: FeedState,
+    pub feed_state: FeedState,
     pub caches: Caches,
     /// The anonymous principal: a caller without a root key. Created once, because every v1 verification without a root
     /// key uses it.
@@ -75,18 +75,18 @@ pub struct App {
     /// The number of live replicas at the last count; 0 before the first.
     pub live_replicas: AtomicU32,
     /// The number of live replicas before this one in the order of their IDs, at the last count.
-    pub rank: AtomicU32,
+    pub replica_rank: AtomicU32,
     pub keyspace: Keyspace,
     pub metrics: Metrics,
     /// Whether Redis replied to the last call; see [`crate::domain::health`].
     pub redis_reachable: AtomicBool,
     /// Set when the server is shutting down and waits for the load balancer to notice.
-    pub draining: AtomicBool,
+    pub is_draining: AtomicBool,
     /// The master keys of the vault. Absent if it has none.
     pub master_keys: ArcSwapOption<MasterKeys>,
-    pub turns: Turns,
+    pub turns: TopUpLocks,
     /// Debits of accounts in the database that wait for their turn.
-    pub debits: Debits,
+    pub debits: DirectDebits,
     /// The credits that this process has spent from leases.
     pub lease_spend: LeaseSpendTracker,
     /// Windows that are decided from memory.
@@ -104,7 +104,7 @@ pub struct App {
 
 /// How many key counts are cached, and for how long.
 const KEY_COUNTS_MAX: u64 = 10_000;
-const KEY_COUNT_FOR: Duration = Duration::from_mins(5);
+const KEY_COUNT_TTL: Duration = Duration::from_mins(5);
 
 /// Caches of rows that are still current.
 pub struct Caches {
@@ -113,7 +113,7 @@ pub struct Caches {
     pub identities: RowCache<IdentityId, Identity>,
     pub roles: RowCache<RoleId, Role>,
     pub root_keys: RowCache<KeyHash, Principal>,
-    pub namespaces: RowCache<NamespaceName, StoredNamespace>,
+    pub namespaces: RowCache<NamespaceRef, StoredNamespace>,
     /// The number of keys of an API within the last minutes.
     pub key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
 }
@@ -141,7 +141,7 @@ impl Caches {
             }),
             key_counts: moka::sync::Cache::builder()
                 .max_capacity(KEY_COUNTS_MAX)
-                .time_to_live(KEY_COUNT_FOR)
+                .time_to_live(KEY_COUNT_TTL)
                 .build(),
         }
     }
@@ -152,8 +152,8 @@ impl App {
     /// replicas; see [`crate::background`].
     pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
         let metrics = Metrics::default();
-        let events = Self::events(&settings)?;
-        let (keyspace, redis) = match &settings.engines {
+        let events = Self::create_event_store(&settings)?;
+        let (keyspace, redis) = match &settings.deployment {
             Deployment::Embedded { .. } => (Keyspace::new(""), None),
             Deployment::Replica { redis_url, .. } => {
                 let keyspace = Keyspace::new(settings.redis_prefix.clone());
@@ -171,30 +171,30 @@ impl App {
         let draining = AtomicBool::new(false);
         let oidc = settings.oidc.as_ref().map(OidcClient::new).transpose()?;
         let master_keys = settings.master_keys.clone().map(Arc::new);
-        let debits = Debits::new(&settings);
+        let debits = DirectDebits::new(&settings);
         let app = Self {
             settings,
             store: StoreHandle::default(),
-            events,
+            event_store: events,
             query_quotas: QueryQuotas::default(),
             event_buffer,
             delivery_state: DeliveryState::default(),
-            anonymous: root_keys::nobody(&freshness),
+            anonymous: root_keys::anonymous_principal(&freshness),
             freshness,
-            feed: FeedState::default(),
+            feed_state: FeedState::default(),
             caches,
             redis,
             local_counters: LocalCounters::new(clock.clone()),
             replica_id: ReplicaId::random().as_str().to_owned(),
             live_replicas: AtomicU32::new(0),
-            rank: AtomicU32::new(0),
+            replica_rank: AtomicU32::new(0),
             clock,
             keyspace,
             metrics,
             redis_reachable: AtomicBool::new(false),
-            draining,
+            is_draining: draining,
             master_keys: ArcSwapOption::new(master_keys),
-            turns: Turns::default(),
+            turns: TopUpLocks::default(),
             debits,
             lease_spend: LeaseSpendTracker::default(),
             approximate_windows: ApproximateWindows::default(),
@@ -208,8 +208,8 @@ impl App {
     }
 
     /// Returns the store of analytics events. Nothing is opened yet.
-    pub fn events(settings: &Settings) -> Result<EventStore> {
-        let events = match &settings.engines {
+    pub fn create_event_store(settings: &Settings) -> Result<EventStore> {
+        let events = match &settings.deployment {
             Deployment::Embedded { data_dir } => EventStore::open(&data_dir.join(EVENTS_FILE)),
             Deployment::Replica { database_url, .. } => {
                 EventStore::connect(database_url, settings.analytics_url.as_deref())?
@@ -220,7 +220,7 @@ impl App {
 
     /// Opens the database that the settings name.
     pub async fn open_store(settings: &Settings) -> Result<Store> {
-        match &settings.engines {
+        match &settings.deployment {
             Deployment::Embedded { data_dir } => Store::open(&data_dir.join(DATABASE_FILE)).await,
             Deployment::Replica { database_url, .. } => {
                 Store::connect(database_url, settings.database_connections_max).await
@@ -230,7 +230,7 @@ impl App {
 
     /// Reads the file of an embedded server's master key again. Returns whether there is one.
     pub fn reload_master_keys(&self) -> bool {
-        let Deployment::Embedded { data_dir } = &self.settings.engines else { return false };
+        let Deployment::Embedded { data_dir } = &self.settings.deployment else { return false };
         match file::read(data_dir) {
             Ok(Some(found)) if self.settings.master_keys.is_none() => {
                 self.master_keys.store(Some(Arc::new(found)));
@@ -252,10 +252,10 @@ impl App {
         tx.commit().await?;
         let count = |ids: usize| u32::try_from(ids).unwrap_or(u32::MAX);
         let rank = live.iter().filter(|id| **id < self.replica_id).count();
-        self.rank.store(count(rank), Ordering::Relaxed);
+        self.replica_rank.store(count(rank), Ordering::Relaxed);
         self.live_replicas.store(count(live.len()).max(1), Ordering::Relaxed);
         let others = live.into_iter().filter(|id| *id != self.replica_id);
-        self.feed.others.store(Arc::new(others.collect()));
+        self.feed_state.other_replicas.store(Arc::new(others.collect()));
         Ok(())
     }
 }

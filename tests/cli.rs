@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::support::database::Database;
-use crate::support::process::{Server, exchange, free_port, get, keyward, run};
-use crate::support::{random, redis_url};
+use crate::support::process::{Server, exchange, free_port, get, keyward_command, run};
+use crate::support::{random_letters, redis_url};
 
 mod apis;
 mod audit;
@@ -25,7 +25,7 @@ mod vault;
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
 fn embedded(data_dir: &Path) -> Command {
-    let mut command = keyward();
+    let mut command = keyward_command();
     command.env("KEYWARD_DATA_DIR", data_dir).env("KEYWARD_DRAIN_SECONDS", "0");
     command
 }
@@ -38,7 +38,7 @@ fn parse_json(output: &Output) -> Value {
 
 /// Fails unless the command ended with this exit code and one sentence that contains all of these words.
 #[track_caller]
-fn refused(output: &Output, status: i32, words: &[&str]) {
+fn assert_rejected(output: &Output, status: i32, words: &[&str]) {
     let sentence = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{sentence}");
     assert_eq!(sentence.trim().lines().count(), 1, "{sentence}");
@@ -51,7 +51,7 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
 fn first_start_prints_root_key_and_working_curl_and_second_keeps_data() {
     let data = tempfile::tempdir().unwrap();
     let first = Server::start(embedded(data.path()));
-    let greeting = first.greeting.clone();
+    let greeting = first.banner.clone();
     let root_key =
         greeting.lines().map(str::trim).find(|line| line.starts_with("keyward_")).unwrap();
     let curl = greeting.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
@@ -70,7 +70,7 @@ fn first_start_prints_root_key_and_working_curl_and_second_keeps_data() {
     assert_eq!(first.wait(), Some(0));
     let second = Server::start(embedded(data.path()));
 
-    assert!(!second.greeting.contains("keyward_"), "{}", second.greeting);
+    assert!(!second.banner.contains("keyward_"), "{}", second.banner);
     let (status, verified) = second.v2(root_key, "keys.verifyKey", &json!({ "key": key }));
     assert_eq!((status, &verified["data"]["code"]), (200, &json!("VALID")), "{verified}");
     assert_eq!(verified["data"]["credits"], 7);
@@ -167,7 +167,7 @@ fn root_key_create_fails_when_workspace_does_not_exist() {
 
     let output = run(data.path(), &["root-key", "create", "--workspace", "ws_none", "--all"]);
 
-    refused(&output, 2, &["workspace ws_none does not exist"]);
+    assert_rejected(&output, 2, &["workspace ws_none does not exist"]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn root_key_create_fails_when_permission_does_not_exist() {
 
     let output = run(data.path(), &["root-key", "create", "--permission", "api.*.fly"]);
 
-    refused(&output, 2, &["api.*.fly", "create_key"]);
+    assert_rejected(&output, 2, &["api.*.fly", "create_key"]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn configured_root_key_is_created_once_and_not_printed() {
     };
 
     let first = start();
-    assert!(!first.greeting.contains(ROOT_KEY), "{}", first.greeting);
+    assert!(!first.banner.contains(ROOT_KEY), "{}", first.banner);
     drop(first);
     let second = start();
 
@@ -216,16 +216,17 @@ fn withheld_credits_can_be_listed_and_released() {
 fn health_command_fails_when_server_is_not_ready() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
-    let health =
-        |address: &str| keyward().arg("health").env("KEYWARD_LISTEN", address).output().unwrap();
+    let health = |address: &str| {
+        keyward_command().arg("health").env("KEYWARD_LISTEN", address).output().unwrap()
+    };
 
     assert!(health(&server.address.to_string()).status.success());
-    refused(&health(&format!("127.0.0.1:{}", free_port())), 1, &["not ready"]);
+    assert_rejected(&health(&format!("127.0.0.1:{}", free_port())), 1, &["not ready"]);
 }
 
 #[test]
 fn unknown_command_is_a_usage_error() {
-    let output = keyward().arg("fly").output().unwrap();
+    let output = keyward_command().arg("fly").output().unwrap();
 
     assert_eq!(output.status.code(), Some(2));
 }
@@ -288,7 +289,7 @@ fn log_contains_no_secrets() {
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY).env("KEYWARD_LOG", "trace");
     command.env("KEYWARD_LOG_FORMAT", "json");
     let server = Server::start_logging(command, &log);
-    let canary = format!("canary{}", random());
+    let canary = format!("canary{}", random_letters());
     let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
     let (_, issued) =
         server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api["data"]["apiId"] }));

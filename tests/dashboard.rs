@@ -1,13 +1,13 @@
 //! Tests the dashboard over HTTP.
 
+mod accept_invitation;
+mod access;
 mod account;
 mod analytics;
 mod apis;
 mod audit;
-mod door;
 mod identities;
 mod imports;
-mod join;
 mod keys;
 mod members;
 mod permissions;
@@ -31,27 +31,27 @@ pub const EMAIL: &str = "ada@example.com";
 pub const PASSWORD: &str = "correct horse battery";
 
 /// A name that would be executed if it were not escaped, and its escaped form.
-pub const HOSTILE: &str = "<script>alert(1)</script>";
-pub const ESCAPED: &str = "&#60;script&#62;alert(1)&#60;/script&#62;";
+pub const HOSTILE_NAME: &str = "<script>alert(1)</script>";
+pub const ESCAPED_NAME: &str = "&#60;script&#62;alert(1)&#60;/script&#62;";
 
 /// Returns the path of the workspace's page that an action redirects to.
-pub fn led_to(reply: &Reply) -> String {
+pub fn redirect_path(reply: &Reply) -> String {
     assert_eq!(reply.status, 303, "{}", reply.text);
     reply.headers["location"].to_str().unwrap().to_owned()
 }
 
 /// Returns the path of the next page of a list.
-pub fn next(page: &Reply) -> String {
+pub fn next_page_path(page: &Reply) -> String {
     between(&page.text, "rel=\"next\" href=\"", "\"").replace("&#38;", "&")
 }
 
 /// Returns the number of table rows on a page.
-pub fn rows(page: &str) -> usize {
+pub fn count_table_rows(page: &str) -> usize {
     page.matches("<tr><th scope=\"row\"").count()
 }
 
 /// A browser: it stores cookies, and submits the CSRF token of the last page.
-pub struct Visitor<'a> {
+pub struct Browser<'a> {
     pub kw: &'a Keyward,
     pub cookies: BTreeMap<String, String>,
     pub csrf: String,
@@ -59,40 +59,41 @@ pub struct Visitor<'a> {
     pub forwarded: Option<String>,
 }
 
-impl<'a> Visitor<'a> {
-    pub fn of(kw: &'a Keyward) -> Self {
+impl<'a> Browser<'a> {
+    pub fn new(kw: &'a Keyward) -> Self {
         Self { kw, cookies: BTreeMap::new(), csrf: String::new(), forwarded: None }
     }
 
     /// Signs in the owner of the default workspace.
-    pub async fn owner(kw: &'a Keyward) -> Self {
-        kw.app.events.migrate().await.expect("the schema of events is migrated");
-        let link = users::operator_link(&kw.app, &default_workspace()).await.expect("a link");
-        let mut visitor = Self::of(kw);
-        let joined = visitor.join(link.expose(), EMAIL, PASSWORD).await;
+    pub async fn sign_in_owner(kw: &'a Keyward) -> Self {
+        kw.app.event_store.migrate().await.expect("the schema of events is migrated");
+        let link =
+            users::create_operator_invitation(&kw.app, &default_workspace()).await.expect("a link");
+        let mut visitor = Self::new(kw);
+        let joined = visitor.accept_invitation(link.expose(), EMAIL, PASSWORD).await;
         assert_eq!(joined.status, 303, "{}", joined.text);
         visitor
     }
 
     /// Creates another member, invited by this one.
-    pub async fn invited(&mut self, email: &str, role: &str) -> Self {
-        let page = self.post(&at("/members/invite"), &[("role", role)]).await;
+    pub async fn invite(&mut self, email: &str, role: &str) -> Self {
+        let page = self.post(&workspace_path("/members/invite"), &[("role", role)]).await;
         let token = between(&page.text, "/dashboard/join/", "<").to_owned();
-        let mut visitor = Self::of(self.kw);
-        let joined = visitor.join(&token, email, PASSWORD).await;
+        let mut visitor = Self::new(self.kw);
+        let joined = visitor.accept_invitation(&token, email, PASSWORD).await;
         assert_eq!(joined.status, 303, "{}", joined.text);
-        visitor.get(&at("")).await;
+        visitor.get(&workspace_path("")).await;
         visitor
     }
 
-    pub async fn join(&mut self, token: &str, email: &str, password: &str) -> Reply {
+    pub async fn accept_invitation(&mut self, token: &str, email: &str, password: &str) -> Reply {
         let path = format!("/dashboard/join/{token}");
         // If the invitation is invalid, the page has no form to take the token from.
         self.get("/dashboard/login").await;
         self.get(&path).await;
         let joined = self.post(&path, &[("email", email), ("password", password)]).await;
         if joined.status == 303 {
-            self.get(&at("")).await;
+            self.get(&workspace_path("")).await;
         }
         joined
     }
@@ -102,7 +103,7 @@ impl<'a> Visitor<'a> {
         let fields = [("email", email), ("password", password)];
         let signed_in = self.post("/dashboard/login", &fields).await;
         if signed_in.status == 303 {
-            self.get(&at("")).await;
+            self.get(&workspace_path("")).await;
         }
         signed_in
     }
@@ -126,7 +127,7 @@ impl<'a> Visitor<'a> {
         let csrf = self.csrf.clone();
         let fields: Vec<_> = fields.iter().copied().chain([("csrf", csrf.as_str())]).collect();
         let request = self.form(path).header("origin", format!("https://{HOST}"));
-        self.send(request.body(Body::from(encoded(&fields))).expect("a request")).await
+        self.send(request.body(Body::from(form_encode(&fields))).expect("a request")).await
     }
 
     /// Returns a form submission without headers about its origin.
@@ -152,17 +153,17 @@ impl<'a> Visitor<'a> {
     }
 
     /// Whether a user is signed in.
-    pub async fn is_in(&mut self) -> bool {
+    pub async fn is_signed_in(&mut self) -> bool {
         self.get("/dashboard/account").await.status == 200
     }
 }
 
-pub fn encoded(fields: &[(&str, &str)]) -> String {
+pub fn form_encode(fields: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
 /// Returns the path of a page of the default workspace.
-pub fn at(rest: &str) -> String {
+pub fn workspace_path(rest: &str) -> String {
     format!("/dashboard/ws_default{rest}")
 }
 

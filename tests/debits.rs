@@ -14,7 +14,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::time::{sleep, timeout};
 
 use crate::support::process::free_port;
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, Stack};
 
 async fn embedded() -> Keyward {
@@ -24,7 +24,7 @@ async fn embedded() -> Keyward {
 /// Starts a replica whose Redis refuses connections.
 async fn without_redis(change: impl FnOnce(&mut Settings)) -> Keyward {
     Keyward::start_with(Stack::Replica, |settings| {
-        if let Deployment::Replica { redis_url, .. } = &mut settings.engines {
+        if let Deployment::Replica { redis_url, .. } = &mut settings.deployment {
             *redis_url = format!("redis://127.0.0.1:{}", free_port());
         }
         change(settings);
@@ -38,12 +38,12 @@ fn limited(credits: i64, limit: i64) -> Value {
     json!({ "credits": { "remaining": credits }, "ratelimits": [limit] })
 }
 
-async fn remaining(kw: &Keyward, key: &Issued) -> i64 {
+async fn remaining(kw: &Keyward, key: &IssuedKey) -> i64 {
     kw.get_key(&key.id).await["credits"]["remaining"].as_i64().unwrap()
 }
 
 async fn assert_spends_are_exact(kw: &Keyward) {
-    let key = kw.key(limited(2_000, 1_000_000)).await;
+    let key = kw.create_key(limited(2_000, 1_000_000)).await;
     let spend = async |caller: i64| {
         let cost = 1 + caller % 3;
         let mut spent = 0;
@@ -64,14 +64,14 @@ async fn assert_spends_are_exact(kw: &Keyward) {
 }
 
 async fn assert_windows_and_credits_are_atomic(kw: &Keyward) {
-    let key = kw.key(limited(1_000, 100)).await;
+    let key = kw.create_key(limited(1_000, 100)).await;
 
     let replies = join_all((0..320).map(|_| kw.verify(&key.key))).await;
 
     let came_to = |code: &str| replies.iter().filter(|reply| reply.data()["code"] == code).count();
     assert_eq!((came_to("VALID"), came_to("RATE_LIMITED")), (100, 220));
     assert_eq!(remaining(kw, &key).await, 900);
-    let poor = kw.key(limited(40, 100)).await;
+    let poor = kw.create_key(limited(40, 100)).await;
     let replies = join_all((0..320).map(|_| kw.verify(&poor.key))).await;
     let valid = replies.iter().filter(|reply| reply.data()["valid"] == true).count();
     assert_eq!((valid, remaining(kw, &poor).await), (40, 0));
@@ -80,7 +80,7 @@ async fn assert_windows_and_credits_are_atomic(kw: &Keyward) {
 }
 
 async fn assert_aborted_calls_spend_at_most_once(kw: &Keyward) {
-    let key = kw.key(limited(1_000_000, 1_000_000)).await;
+    let key = kw.create_key(limited(1_000_000, 1_000_000)).await;
     let (mut answered, mut left) = (0, 0);
     for round in 0..40 {
         let patience = Duration::from_micros(100 * round);
@@ -88,7 +88,7 @@ async fn assert_aborted_calls_spend_at_most_once(kw: &Keyward) {
         for reply in join_all(calls).await {
             match reply {
                 Ok(reply) => {
-                    reply.is("VALID");
+                    reply.assert_code("VALID");
                     answered += 1;
                 }
                 Err(_) => left += 1,
@@ -96,7 +96,7 @@ async fn assert_aborted_calls_spend_at_most_once(kw: &Keyward) {
         }
     }
 
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
 
     let spent = 1_000_000 - remaining(kw, &key).await;
     answered += 1;
@@ -127,14 +127,14 @@ async fn windows_and_credits_are_consumed_atomically_when_redis_is_unreachable()
 #[tokio::test]
 async fn concurrent_spends_are_exact_when_balance_is_changed_meanwhile() {
     let kw = embedded().await;
-    let api = kw.api().await;
-    let make = async || kw.key_in(&api, json!({ "credits": { "remaining": 50_000 } })).await;
+    let api = kw.create_api().await;
+    let make = async || kw.create_key_in(&api, json!({ "credits": { "remaining": 50_000 } })).await;
     let (key, other) = (make().await, make().await);
     let spend = async |cost: i64| {
         for _ in 0..40 {
             let cost = json!({ "credits": { "cost": cost } });
-            kw.verify_with(&key.key, cost).await.is("VALID");
-            kw.verify(&other.key).await.is("VALID");
+            kw.verify_with(&key.key, cost).await.assert_code("VALID");
+            kw.verify(&other.key).await.assert_code("VALID");
         }
         40 * cost
     };
@@ -174,8 +174,8 @@ async fn aborted_calls_affect_no_others_when_redis_is_unreachable() {
 async fn verify_returns_503_when_debit_queue_is_full() {
     const TOO_MANY: usize = 50;
     let kw = embedded().await;
-    let key = kw.key(limited(1_000_000, 1_000_000)).await;
-    kw.verify(&key.key).await.is("VALID");
+    let key = kw.create_key(limited(1_000_000, 1_000_000)).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     let writing = kw.store().begin().await.unwrap();
 
     // One call is in the batch that waits for the writer, and the queue behind it is full.
@@ -188,7 +188,7 @@ async fn verify_returns_503_when_debit_queue_is_full() {
     }
     drop(writing);
     while let Some(reply) = replies.next().await {
-        reply.is("VALID");
+        reply.assert_code("VALID");
     }
 
     let served = i64::try_from(DEBIT_QUEUE_MAX).unwrap() + 2;
@@ -197,7 +197,7 @@ async fn verify_returns_503_when_debit_queue_is_full() {
 
 /// Opens a connection to the database of a replica that the replica does not use.
 async fn open_session(kw: &Keyward) -> PgConnection {
-    let Deployment::Replica { database_url, .. } = &kw.app.settings.engines else {
+    let Deployment::Replica { database_url, .. } = &kw.app.settings.deployment else {
         panic!("no URL")
     };
     PgConnection::connect(database_url).await.unwrap()
@@ -214,15 +214,15 @@ async fn silent_for_ms(session: &mut PgConnection, kw: &Keyward) -> i64 {
 async fn locked_account_delays_only_its_own_key() {
     const LOCKED_FOR: Duration = Duration::from_secs(6);
     let kw = without_redis(|settings| settings.redis_timeout_ms = 500).await;
-    let api = kw.api().await;
-    let make = async || kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
+    let api = kw.create_api().await;
+    let make = async || kw.create_key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
     let locked = make().await;
-    let mut others = vec![kw.key_in(&api, json!({})).await];
+    let mut others = vec![kw.create_key_in(&api, json!({})).await];
     for _ in 0..8 {
         others.push(make().await);
     }
     for key in others.iter().chain([&locked]) {
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
     let mut session = open_session(&kw).await;
     session.execute("BEGIN").await.unwrap();
@@ -246,7 +246,7 @@ async fn locked_account_delays_only_its_own_key() {
         let mut valid = 0;
         while began.elapsed() < LOCKED_FOR {
             for key in &others {
-                kw.verify(&key.key).await.is("VALID");
+                kw.verify(&key.key).await.assert_code("VALID");
             }
             valid += 1;
             sleep(Duration::from_millis(20)).await;
@@ -274,11 +274,11 @@ async fn locked_account_delays_only_its_own_key() {
 async fn locked_account_delays_only_its_own_key_when_lease_is_exhausted() {
     const LOCKED_FOR: Duration = Duration::from_secs(4);
     let kw = Keyward::start(Stack::Replica).await;
-    let api = kw.api().await;
-    let locked = kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
-    let other = kw.key_in(&api, json!({ "credits": { "remaining": 2_000 } })).await;
+    let api = kw.create_api().await;
+    let locked = kw.create_key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
+    let other = kw.create_key_in(&api, json!({ "credits": { "remaining": 2_000 } })).await;
     for key in [&locked, &other] {
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
     let mut session = open_session(&kw).await;
     session.execute("BEGIN").await.unwrap();
@@ -303,7 +303,7 @@ async fn locked_account_delays_only_its_own_key_when_lease_is_exhausted() {
     let rest = async {
         let mut valid = 0;
         while began.elapsed() < LOCKED_FOR {
-            kw.verify(&other.key).await.is("VALID");
+            kw.verify(&other.key).await.assert_code("VALID");
             valid += 1;
             sleep(Duration::from_millis(2)).await;
         }
@@ -315,7 +315,7 @@ async fn locked_account_delays_only_its_own_key_when_lease_is_exhausted() {
     let longest = longest.into_iter().max().unwrap();
     assert!(longest < Duration::from_secs(3), "{longest:?}");
     assert!(valid > 200, "the other key was delayed: {valid}");
-    kw.verify(&locked.key).await.is("VALID");
+    kw.verify(&locked.key).await.assert_code("VALID");
     assert_eq!(remaining(&kw, &locked).await, 1_000 - admitted - 1);
     assert_eq!(remaining(&kw, &other).await, 2_000 - 1 - valid);
 }
@@ -323,8 +323,8 @@ async fn locked_account_delays_only_its_own_key_when_lease_is_exhausted() {
 #[tokio::test]
 async fn change_feed_and_heartbeats_work_when_all_other_connections_are_in_use() {
     let kw = without_redis(|_| ()).await;
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     let mut session = open_session(&kw).await;
     let connections = kw.app.settings.database_connections_max;
     let held = join_all((0..connections).map(|_| kw.store().read())).await;
@@ -333,7 +333,7 @@ async fn change_feed_and_heartbeats_work_when_all_other_connections_are_in_use()
     // Longer than caches are trusted without the change feed.
     sleep(Duration::from_secs(7)).await;
 
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     let absent_for_ms = silent_for_ms(&mut session, &kw).await;
     assert!(absent_for_ms < 3_000, "{absent_for_ms} ms");
 }

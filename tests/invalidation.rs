@@ -16,9 +16,9 @@ use crate::support::{Keyward, Stack};
 async fn cache_ignores_load_when_key_was_revoked() {
     for stack in [Stack::Embedded, Stack::Replica] {
         let kw = Arc::new(Keyward::start(stack).await);
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         for _ in 0..60 {
-            let key = kw.key_in(&api, json!({})).await;
+            let key = kw.create_key_in(&api, json!({})).await;
             let loads: Vec<_> = (0..4)
                 .map(|_| {
                     let (kw, key) = (kw.clone(), key.key.clone());
@@ -27,18 +27,18 @@ async fn cache_ignores_load_when_key_was_revoked() {
                 .collect();
             kw.v2("keys.updateKey", json!({ "keyId": key.id, "enabled": false })).await.data();
 
-            kw.verify(&key.key).await.is("DISABLED");
+            kw.verify(&key.key).await.assert_code("DISABLED");
             for load in loads {
                 load.await.unwrap().data();
             }
-            kw.verify(&key.key).await.is("DISABLED");
+            kw.verify(&key.key).await.assert_code("DISABLED");
         }
     }
 }
 
 /// Whether a value of this key that was read at this version becomes stale within two seconds.
 async fn becomes_stale(kw: &Keyward, read_version: ReadVersion, key: &str) -> bool {
-    let slots = [VersionSlot::of(&CacheTag::Key(KeyId::from(key)))];
+    let slots = [VersionSlot::from_tag(&CacheTag::Key(KeyId::from(key)))];
     let since = Stopwatch::new();
     while since.elapsed() < Duration::from_secs(2) {
         if !kw.app.freshness.is_fresh(read_version, &slots) {
@@ -84,7 +84,7 @@ async fn late_commit_is_seen_and_rollback_does_not_block_the_reader() {
     // The reader continues after the missing rows.
     log_change(&kw, "key:next").await;
     assert!(becomes_stale(&kw, read_version, "next").await);
-    let slots = [VersionSlot::of(&CacheTag::Key(KeyId::from("late")))];
+    let slots = [VersionSlot::from_tag(&CacheTag::Key(KeyId::from("late")))];
     assert!(kw.app.freshness.is_fresh(read_version, &slots));
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     late.commit().await.unwrap();
@@ -119,9 +119,9 @@ async fn import_is_one_change_log_row_and_invalidates_negative_cache_entries() {
     for stack in [Stack::Embedded, Stack::Replica] {
         let kw = Keyward::start(stack).await;
         let other = kw.replica().await;
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let secrets: Vec<_> = (0..50).map(|n| format!("brought_along_{n:020}")).collect();
-        other.verify(&secrets[7]).await.is("NOT_FOUND");
+        other.verify(&secrets[7]).await.assert_code("NOT_FOUND");
         let before = count_log_rows(&kw).await;
 
         let keys: Vec<_> = secrets
@@ -146,9 +146,9 @@ async fn import_is_one_change_log_row_and_invalidates_negative_cache_entries() {
 }
 
 fn hash(secret: &str) -> String {
-    KeyHash::of(secret).base64()
+    KeyHash::compute(secret).to_base64()
 }
 
 async fn count_log_rows(kw: &Keyward) -> usize {
-    kw.store().read().await.unwrap().log_page(0, "").await.unwrap().rows.len()
+    kw.store().read().await.unwrap().load_log_page(0, "").await.unwrap().rows.len()
 }

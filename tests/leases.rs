@@ -9,33 +9,35 @@ use serde_json::json;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, Stack, redis_url};
 
 const DAY_MS: i64 = 86_400_000;
 
 async fn postgres(kw: &Keyward) -> PgConnection {
-    let Deployment::Replica { database_url, .. } = &kw.app.settings.engines else { unreachable!() };
+    let Deployment::Replica { database_url, .. } = &kw.app.settings.deployment else {
+        unreachable!()
+    };
     PgConnection::connect(database_url).await.unwrap()
 }
 
 /// Returns the numbers of a key's leases according to its account.
-async fn lease_numbers(kw: &Keyward, key: &Issued) -> Vec<i64> {
+async fn lease_numbers(kw: &Keyward, key: &IssuedKey) -> Vec<i64> {
     let sql = "SELECT epoch FROM purses WHERE key_id = $1 ORDER BY epoch";
     sqlx::query_scalar(sql).bind(&key.id).fetch_all(&mut postgres(kw).await).await.unwrap()
 }
 
 /// Returns the state of a lease in Redis.
-async fn lease_state(kw: &Keyward, key: &Issued, number: i64) -> LeaseState {
+async fn lease_state(kw: &Keyward, key: &IssuedKey, number: i64) -> LeaseState {
     let purse = kw.app.keyspace.lease(&key.id, number);
-    let spend = LeaseSpend { purse, cost: 0, fill: None };
+    let spend = LeaseSpend { lease: purse, cost: 0, top_up: None };
     let peek = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
     let redis = kw.app.redis.as_ref().unwrap();
-    redis.consume(&peek, kw.app.clock.fixed_time()).await.unwrap().purse.unwrap().state
+    redis.consume(&peek, kw.app.clock.fixed_time()).await.unwrap().lease.unwrap().state
 }
 
-async fn verify(kw: &Keyward, key: &Issued) {
-    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("VALID");
+async fn verify(kw: &Keyward, key: &IssuedKey) {
+    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.assert_code("VALID");
 }
 
 async fn wait_until_registered(kw: &Keyward) {
@@ -49,7 +51,7 @@ async fn lease_is_closed_in_redis_when_the_next_period_begins() {
     let kw = Keyward::start(Stack::Replica).await;
     wait_until_registered(&kw).await;
     let credits = json!({ "remaining": 50, "refill": { "interval": "daily", "amount": 50 } });
-    let key = kw.key(json!({ "credits": credits })).await;
+    let key = kw.create_key(json!({ "credits": credits })).await;
     verify(&kw, &key).await;
     let first = lease_numbers(&kw, &key).await;
 
@@ -70,21 +72,21 @@ async fn lease_is_closed_in_redis_when_the_next_period_begins() {
 async fn deleted_key_without_credits_is_not_treated_as_unlimited() {
     let kw = Keyward::start(Stack::Replica).await;
     wait_until_registered(&kw).await;
-    let key = kw.key(json!({ "credits": { "remaining": 0 } })).await;
-    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("USAGE_EXCEEDED");
+    let key = kw.create_key(json!({ "credits": { "remaining": 0 } })).await;
+    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.assert_code("USAGE_EXCEEDED");
     let sql = "UPDATE keys SET deleted_at = 1 WHERE id = $1";
     sqlx::query(sql).bind(&key.id).execute(&mut postgres(&kw).await).await.unwrap();
     // Until the replica no longer assumes that the account is empty as well.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
 
-    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("NOT_FOUND");
+    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.assert_code("NOT_FOUND");
 }
 
 #[tokio::test]
 async fn lease_is_closed_in_redis_when_its_key_is_deleted() {
     let kw = Keyward::start(Stack::Replica).await;
     wait_until_registered(&kw).await;
-    let key = kw.key(json!({ "credits": { "remaining": 50 } })).await;
+    let key = kw.create_key(json!({ "credits": { "remaining": 50 } })).await;
     verify(&kw, &key).await;
     let first = lease_numbers(&kw, &key).await;
 
@@ -99,12 +101,12 @@ async fn lease_is_closed_in_redis_when_its_key_is_deleted() {
 async fn lease_is_returned_to_account_when_all_keys_of_an_api_are_deleted() {
     let kw = Keyward::start_with(Stack::Replica, |settings| settings.lease_idle_seconds = 1).await;
     wait_until_registered(&kw).await;
-    let api = kw.api().await;
-    let key = kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
+    let api = kw.create_api().await;
+    let key = kw.create_key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
     verify(&kw, &key).await;
     assert_eq!(lease_numbers(&kw, &key).await.len(), 1);
 
-    kw.v1("apis.deleteKeys", json!({ "apiId": api })).await.bare();
+    kw.v1("apis.deleteKeys", json!({ "apiId": api })).await.v1_body();
     kw.clock.advance_ms(60_000);
     let mut connection = postgres(&kw).await;
     wait_for_value(&mut connection, "SELECT COUNT(*) FROM purses", 0).await;
@@ -122,7 +124,8 @@ async fn credits_are_debited_directly_when_leasable_credits_are_withheld() {
     let kw = Keyward::start(Stack::Replica).await;
     wait_until_registered(&kw).await;
     let limit = json!({ "name": "all", "limit": 30, "duration": 3_600_000, "autoApply": true });
-    let key = kw.key(json!({ "credits": { "remaining": 100 }, "ratelimits": [limit] })).await;
+    let key =
+        kw.create_key(json!({ "credits": { "remaining": 100 }, "ratelimits": [limit] })).await;
     // A replica that was killed, and a lease of a Redis that was lost.
     let sql = "INSERT INTO replicas (id, started_at, seen_at)
         VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)";
@@ -137,13 +140,13 @@ async fn credits_are_debited_directly_when_leasable_credits_are_withheld() {
 
     for spent in 1..=30 {
         let reply = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
-        reply.is("VALID");
+        reply.assert_code("VALID");
         assert_eq!(reply.data()["credits"], 90 - spent);
         assert_eq!(reply.data()["ratelimits"][0]["remaining"], 30 - spent);
     }
     // A rejection by a window costs no credits.
     let refused = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
-    refused.is("RATE_LIMITED");
+    refused.assert_code("RATE_LIMITED");
     let sql = "SELECT CAST(SUM(granted - spent) AS BIGINT) FROM purses WHERE key_id = $1";
     let leased: i64 =
         sqlx::query_scalar(sql).bind(&key.id).fetch_one(&mut connection).await.unwrap();
@@ -157,7 +160,7 @@ async fn credits_are_debited_directly_when_leasable_credits_are_withheld() {
 async fn reroll_waits_until_credits_of_lost_lease_are_returned() {
     let kw = Keyward::start(Stack::Replica).await;
     wait_until_registered(&kw).await;
-    let key = kw.key(json!({ "credits": { "remaining": 1_000 } })).await;
+    let key = kw.create_key(json!({ "credits": { "remaining": 1_000 } })).await;
     verify(&kw, &key).await;
     let [number] = lease_numbers(&kw, &key).await[..] else { panic!("one lease") };
     let client = redis::Client::open(redis_url()).unwrap();
@@ -171,7 +174,7 @@ async fn reroll_waits_until_credits_of_lost_lease_are_returned() {
 
     let request = json!({ "keyId": key.id, "expiration": 0 });
     let refused = kw.v2("keys.rerollKey", request.clone()).await;
-    refused.error(503, "service_unavailable");
+    refused.assert_error(503, "service_unavailable");
     let began = Stopwatch::new();
     let rerolled = loop {
         let reply = kw.v2("keys.rerollKey", request.clone()).await;
@@ -208,7 +211,7 @@ const STATEMENTS: &str = "COUNT(DISTINCT (CAST(xmin AS TEXT), CAST(cmin AS TEXT)
 async fn leases_are_reported_and_returned_in_batches_of_a_thousand() {
     let one = Keyward::start(Stack::Replica).await;
     wait_until_registered(&one).await;
-    let key = one.key(json!({ "credits": { "remaining": 5 } })).await;
+    let key = one.create_key(json!({ "credits": { "remaining": 5 } })).await;
     let mut connection = postgres(&one).await;
     // A third replica has not reported anything yet.
     for sql in [

@@ -14,12 +14,12 @@ use limiter::redis::RedisCounters;
 use limiter::{CounterGroup, EXACT_MAX, Keyspace, Window, WindowCounters};
 use proptest::prelude::*;
 
-use crate::support::{NOON, random, redis_url};
+use crate::support::{NOON, random_letters, redis_url};
 
 const MINUTE: i64 = 60_000;
 
 fn redis() -> RedisCounters {
-    let keyspace = Keyspace::new(format!("t{}:", random()));
+    let keyspace = Keyspace::new(format!("t{}:", random_letters()));
     RedisCounters::new(&redis_url(), Duration::from_secs(5), keyspace, &Metrics::default()).unwrap()
 }
 
@@ -43,7 +43,7 @@ macro_rules! on_both_counters {
 
             #[tokio::test]
             async fn redis() {
-                run_test(super::redis(), Keyspace::new(format!("t{}:", random()))).await;
+                run_test(super::redis(), Keyspace::new(format!("t{}:", random_letters()))).await;
             }
         }
     )*};
@@ -87,7 +87,7 @@ on_both_counters! {
         let peek = counters.consume_windows(&request(0), Some(NOON)).await.unwrap();
 
         assert!(peek.is_admitted);
-        assert_eq!(peek.windows[0].effective, 2);
+        assert_eq!(peek.windows[0].effective_count, 2);
     }
 
     async fn peek_is_denied_when_limit_is_0(counters, keys) {
@@ -106,7 +106,7 @@ on_both_counters! {
         let wide = counters.consume_windows(&one(wide), Some(NOON)).await.unwrap();
 
         assert!(!refused.is_admitted);
-        assert_eq!(wide.windows[0].effective, 4);
+        assert_eq!(wide.windows[0].effective_count, 4);
     }
 
     async fn window_counts_both_costs_when_requested_twice(counters, keys) {
@@ -117,7 +117,7 @@ on_both_counters! {
         let alone = counters.consume_windows(&one(window), Some(NOON)).await.unwrap();
 
         assert!(!refused.is_admitted);
-        assert_eq!(refused.windows[1].effective, 2);
+        assert_eq!(refused.windows[1].effective_count, 2);
         assert!(alone.is_admitted);
     }
 
@@ -130,7 +130,7 @@ on_both_counters! {
         let mut counted = Vec::new();
         for ms in [MINUTE - 1, MINUTE, MINUTE + 15_000, 2 * MINUTE - 1, 2 * MINUTE] {
             let peek = counters.consume_windows(&request(0), Some(start.plus_ms(ms))).await.unwrap();
-            counted.push(peek.windows[0].effective);
+            counted.push(peek.windows[0].effective_count);
         }
 
         assert_eq!(counted, [10, 10, 7, 0, 0]);
@@ -167,8 +167,8 @@ on_both_counters! {
         let again = counters.consume_windows(&request, Some(NOON)).await.unwrap();
 
         assert!(reply.is_admitted && !again.is_admitted);
-        assert_eq!(again.windows[0].effective, EXACT_MAX);
-        assert!(again.windows[0].reset(&request[0]) > NOON);
+        assert_eq!(again.windows[0].effective_count, EXACT_MAX);
+        assert!(again.windows[0].reset_at(&request[0]) > NOON);
     }
 
     async fn limit_is_exact_when_requests_are_concurrent(counters, keys) {
@@ -194,19 +194,19 @@ on_both_counters! {
 
 #[tokio::test]
 async fn redis_uses_its_own_clock_when_no_time_is_given() {
-    let keys = Keyspace::new(format!("t{}:", random()));
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
     let window = Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1);
 
     let reply = redis().consume_windows(&one(window.clone()), None).await.unwrap();
 
     let now = Clock::System.now();
-    let reset = reply.windows[0].reset(&window);
+    let reset = reply.windows[0].reset_at(&window);
     assert!(reset > now.plus_ms(-1000) && reset <= now.plus_ms(MINUTE + 1000), "{reset:?}");
 }
 
 #[tokio::test]
 async fn window_in_redis_has_a_ttl() {
-    let keys = Keyspace::new(format!("t{}:", random()));
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
     let name = keys.window("key_a", MINUTE, "requests");
     redis().consume_windows(&one(Window::new(name.clone(), 5, MINUTE, 1)), None).await.unwrap();
 
@@ -224,7 +224,7 @@ async fn ttl_ms(name: &str) -> i64 {
 
 #[tokio::test]
 async fn consume_has_no_effect_when_future_is_dropped() {
-    let keys = Keyspace::new(format!("t{}:", random()));
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
     let counters = redis();
     let request = one(Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1));
     let mut pending: Vec<_> =
@@ -239,13 +239,13 @@ async fn consume_has_no_effect_when_future_is_dropped() {
     let replies = join_all(pending).await;
 
     let effective: Vec<_> =
-        replies.into_iter().map(|reply| reply.unwrap().windows[0].effective).collect();
+        replies.into_iter().map(|reply| reply.unwrap().windows[0].effective_count).collect();
     assert_eq!(effective, [0, 1]);
 }
 
 #[tokio::test]
 async fn consume_reloads_scripts_when_redis_has_flushed_them() {
-    let keys = Keyspace::new(format!("t{}:", random()));
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
     let counters = redis();
     let request = one(Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1));
     counters.consume_windows(&request, Some(NOON)).await.unwrap();
@@ -255,7 +255,7 @@ async fn consume_reloads_scripts_when_redis_has_flushed_them() {
 
     let again = counters.consume_windows(&request, Some(NOON)).await.unwrap();
 
-    assert_eq!(again.windows[0].effective, 1);
+    assert_eq!(again.windows[0].effective_count, 1);
 }
 
 #[tokio::test]
@@ -308,7 +308,7 @@ fn requested_windows(step: &Step, keys: &Keyspace) -> Vec<Window> {
         let duration = DURATIONS[usize::from(which % 3)];
         let key = keys.window(&format!("key_{which}"), duration, "requests");
         let window = Window::new(key, *limit, duration, *cost);
-        if which % 2 == 0 { window.in_group(group.clone()) } else { window }
+        if which % 2 == 0 { window.with_group(group.clone()) } else { window }
     });
     windows.collect()
 }
@@ -348,7 +348,7 @@ fn script_and_local_counters_agree_on_every_step() {
     let strategy = prop::collection::vec(step(), 300..=500);
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&strategy, |steps| {
-        let keys = Keyspace::new(format!("t{}:", random()));
+        let keys = Keyspace::new(format!("t{}:", random_letters()));
         let local = local();
         let mut now = NOON;
         runtime.block_on(async {

@@ -33,9 +33,9 @@ mod stack;
 mod store;
 mod table;
 mod v1 {
+    mod approximate;
     mod liveness;
     mod parity;
-    mod quick;
     mod security;
     mod table;
     mod wire;

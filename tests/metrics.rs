@@ -7,7 +7,7 @@ use axum::http::Request;
 use keyward::rpc::{v1, v2};
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply, post};
 
 async fn get(kw: &Keyward, path: &str) -> Reply {
@@ -117,7 +117,7 @@ fn verifications(code: &str) -> String {
     format!("keyward_verifications_total{{code=\"{code}\"}}")
 }
 
-both! {
+on_both_stacks! {
     async fn every_metric_is_exported_from_the_start_and_documented(kw) {
         let samples = scrape(&kw).await;
 
@@ -136,12 +136,12 @@ both! {
 
         kw.v2("apis.createApi", json!({ "name": "payments" })).await.data();
         kw.v2("apis.createApi", json!({ "name": "invoices" })).await.data();
-        kw.v2("apis.createApi", json!({ "name": "" })).await.error(400, "invalid_input");
+        kw.v2("apis.createApi", json!({ "name": "" })).await.assert_error(400, "invalid_input");
         let unauthenticated = kw.v2_as("nobody_knows_this_key", "apis.createApi", json!({})).await;
-        unauthenticated.error(401, "root_key_not_found");
-        get(&kw, "/v2/apis.createApi").await.error(405, "method_not_allowed");
-        kw.v2("apis.getApi", json!({ "apiId": "api_none" })).await.error(404, "api_not_found");
-        get(&kw, "/nowhere").await.error(404, "not_found");
+        unauthenticated.assert_error(401, "root_key_not_found");
+        get(&kw, "/v2/apis.createApi").await.assert_error(405, "method_not_allowed");
+        kw.v2("apis.getApi", json!({ "apiId": "api_none" })).await.assert_error(404, "api_not_found");
+        get(&kw, "/nowhere").await.assert_error(404, "not_found");
         assert_eq!(get(&kw, "/livez").await.status, 200);
         let after = scrape(&kw).await;
 
@@ -162,36 +162,36 @@ both! {
 
         let reply = kw.v2("apis.getApi", json!({ "apiId": "api_none" })).await;
 
-        reply.error(503, "service_unavailable");
+        reply.assert_error(503, "service_unavailable");
         let risen = risen(&before, &scrape(&kw).await);
         assert_eq!(risen.get(&requests("apis.getApi", "5xx")), Some(&1), "{risen:?}");
     }
 
     async fn verifications_are_counted_by_code(kw) {
-        let api = kw.api().await;
-        let plain = kw.key_in(&api, json!({})).await;
-        let disabled = kw.key_in(&api, json!({ "enabled": false })).await;
-        let spent = kw.key_in(&api, json!({ "credits": { "remaining": 0 } })).await;
+        let api = kw.create_api().await;
+        let plain = kw.create_key_in(&api, json!({})).await;
+        let disabled = kw.create_key_in(&api, json!({ "enabled": false })).await;
+        let spent = kw.create_key_in(&api, json!({ "credits": { "remaining": 0 } })).await;
         let expired =
-            kw.key_in(&api, json!({ "expires": kw.clock.now().plus_ms(1000) })).await;
+            kw.create_key_in(&api, json!({ "expires": kw.clock.now().plus_ms(1000) })).await;
         let limit =
             json!({ "name": "one", "limit": 1, "duration": 3_600_000, "autoApply": true });
-        let limited = kw.key_in(&api, json!({ "ratelimits": [limit] })).await;
+        let limited = kw.create_key_in(&api, json!({ "ratelimits": [limit] })).await;
         kw.clock.advance_ms(2000);
         let before = scrape(&kw).await;
 
-        kw.verify(&plain.key).await.is("VALID");
-        kw.verify(&plain.key).await.is("VALID");
-        kw.verify("nobody_knows_this_key").await.is("NOT_FOUND");
-        kw.verify(&disabled.key).await.is("DISABLED");
-        kw.verify(&spent.key).await.is("USAGE_EXCEEDED");
-        kw.verify(&expired.key).await.is("EXPIRED");
-        kw.verify(&limited.key).await.is("VALID");
-        kw.verify(&limited.key).await.is("RATE_LIMITED");
+        kw.verify(&plain.key).await.assert_code("VALID");
+        kw.verify(&plain.key).await.assert_code("VALID");
+        kw.verify("nobody_knows_this_key").await.assert_code("NOT_FOUND");
+        kw.verify(&disabled.key).await.assert_code("DISABLED");
+        kw.verify(&spent.key).await.assert_code("USAGE_EXCEEDED");
+        kw.verify(&expired.key).await.assert_code("EXPIRED");
+        kw.verify(&limited.key).await.assert_code("VALID");
+        kw.verify(&limited.key).await.assert_code("RATE_LIMITED");
         let asked = json!({ "key": plain.key, "permissions": "read" });
-        kw.v2("keys.verifyKey", asked).await.is("INSUFFICIENT_PERMISSIONS");
+        kw.v2("keys.verifyKey", asked).await.assert_code("INSUFFICIENT_PERMISSIONS");
         let wrong = json!({ "key": plain.key, "permissions": "read AND" });
-        kw.v2("keys.verifyKey", wrong).await.error(400, "permissions_query_syntax_error");
+        kw.v2("keys.verifyKey", wrong).await.assert_error(400, "permissions_query_syntax_error");
         let mut risen = risen(&before, &scrape(&kw).await);
 
         risen.retain(|sample, _| sample.starts_with("keyward_verifications_total"));
@@ -217,13 +217,13 @@ both! {
     }
 
     async fn latencies_and_cache_reads_are_exported(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
         let limit = json!({ "namespace": "emails", "identifier": "ada", "limit": 9, "duration": 60_000 });
         let before = scrape(&kw).await;
 
         for _ in 0..3 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
             kw.v2("ratelimit.limit", limit.clone()).await.data();
         }
         let after = scrape(&kw).await;
@@ -254,9 +254,9 @@ both! {
     }
 
     async fn buffered_events_are_exported_until_written(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let waiting = scrape(&kw).await;
         kw.write_events().await;
@@ -268,22 +268,22 @@ both! {
 
     async fn labels_contain_no_caller_input(kw) {
         let before: Vec<_> = scrape(&kw).await.into_keys().collect();
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({ "name": "marker", "externalId": "marker" })).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "name": "marker", "externalId": "marker" })).await;
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.v2("apis.createApi", json!({ "name": "marker" })).await.data();
-        kw.v2("keys.marker", json!({})).await.error(404, "not_found");
-        get(&kw, "/marker?marker=marker").await.error(404, "not_found");
+        kw.v2("keys.marker", json!({})).await.assert_error(404, "not_found");
+        get(&kw, "/marker?marker=marker").await.assert_error(404, "not_found");
         let foreign = post("apis.createApi").header("authorization", "Bearer marker");
         let foreign = foreign.header("user-agent", "marker").body(Body::empty()).unwrap();
-        kw.send(foreign).await.error(401, "root_key_not_found");
+        kw.send(foreign).await.assert_error(401, "root_key_not_found");
 
         let after: Vec<_> = scrape(&kw).await.into_keys().collect();
         assert_eq!(after, before);
-        let (v1, v2) = (v1::table(), v2::table());
+        let (v1, v2) = (v1::operation_table(), v2::operation_table());
         let operations: BTreeSet<_> =
-            v1.rows.iter().chain(&v2.rows).map(|row| row.name).chain(["other"]).collect();
+            v1.operations.iter().chain(&v2.operations).map(|row| row.name).chain(["other"]).collect();
         let labelled: BTreeSet<_> = after
             .iter()
             .flat_map(|sample| labels(sample))

@@ -9,7 +9,7 @@ use axum::http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 /// Labels that Prometheus itself adds, and the bound of a bucket.
@@ -123,11 +123,11 @@ fn shown(text: &str) -> Vec<&str> {
     inside.map(|inside| inside.strip_prefix("$labels.").unwrap_or(inside)).collect()
 }
 
-both! {
+on_both_stacks! {
     async fn alerts_and_dashboard_use_exported_metrics(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         let exported = scrape_metrics(&kw).await;
 
         for (expr, text) in queries() {

@@ -8,9 +8,9 @@ use keyward::domain::migrations;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::dashboard::{Visitor, at, between};
-use crate::support::{Keyward, Reply, random};
+use crate::dashboard::{Browser, between, workspace_path};
+use crate::on_both_stacks;
+use crate::support::{Keyward, Reply, random_letters};
 
 /// A terminal escape, a control character of Latin-1, a line break, and a text direction override.
 const HIDDEN: [char; 4] = ['\u{1b}', '\u{9b}', '\n', '\u{202e}'];
@@ -29,15 +29,16 @@ struct NamedObjects {
 
 impl NamedObjects {
     async fn create(kw: &Keyward) -> Self {
-        let api = kw.api().await;
-        let external_id = json!({ "externalId": random() });
+        let api = kw.create_api().await;
+        let external_id = json!({ "externalId": random_letters() });
         let identity = kw.v2("identities.createIdentity", external_id).await;
         let workspace = default_workspace();
-        let migration = migrations::create(&kw.app, &workspace, Algorithm::Sha256, None).await;
+        let migration =
+            migrations::create_as_operator(&kw.app, &workspace, Algorithm::Sha256, None).await;
         Self {
-            key: kw.key_in(&api, json!({})).await.id,
+            key: kw.create_key_in(&api, json!({})).await.id,
             identity: identity.text_of("identityId"),
-            role: kw.role(&random(), []).await,
+            role: kw.create_role(&random_letters(), []).await,
             migration: migration.unwrap().id.to_string(),
             api,
         }
@@ -49,11 +50,11 @@ impl NamedObjects {
         let limits = json!([{ "name": name, "limit": 5, "duration": 1000, "autoApply": true }]);
         let check = json!({ "namespace": name, "identifier": "a", "limit": 5, "duration": 1000 });
         let migrated = |field: &str, value: Value| {
-            let hash = KeyHash::of(random()).base64();
+            let hash = KeyHash::compute(random_letters()).to_base64();
             let keys = json!([{ "hash": hash, field: value }]);
             json!({ "migrationId": self.migration, "apiId": api, "keys": keys })
         };
-        let user = random();
+        let user = random_letters();
         vec![
             ("apis.createApi", "name", json!({ "name": name })),
             ("keys.createKey", "name", json!({ "apiId": api, "name": name })),
@@ -63,7 +64,11 @@ impl NamedObjects {
             ("keys.migrateKeys", "keys[0].name", migrated("name", json!(name))),
             ("keys.migrateKeys", "ratelimits[0].name", migrated("ratelimits", limits.clone())),
             ("keys.migrateKeys", "roles", migrated("roles", json!([name]))),
-            ("permissions.createPermission", "name", json!({ "name": name, "slug": random() })),
+            (
+                "permissions.createPermission",
+                "name",
+                json!({ "name": name, "slug": random_letters() }),
+            ),
             ("permissions.createRole", "name", json!({ "name": format!("{name}2") })),
             (
                 "identities.createIdentity",
@@ -85,10 +90,9 @@ impl NamedObjects {
         let Self { api, key, identity, .. } = self;
         let create = |slot: &str| json!([{ "name": format!("{name}{slot}"), "create": true }]);
         let limits = json!([{ "name": name, "limit": 5, "duration": 1000 }]);
-        let hash =
-            || json!({ "value": KeyHash::of(random()).base64(), "variant": "sha256_base64" });
+        let hash = || json!({ "value": KeyHash::compute(random_letters()).to_base64(), "variant": "sha256_base64" });
         let queued = json!([{ "hash": hash(), "name": name }]);
-        let user = random();
+        let user = random_letters();
         vec![
             ("apis.createApi", "name", json!({ "name": name })),
             ("keys.createKey", "name", json!({ "apiId": api, "name": name })),
@@ -153,30 +157,39 @@ impl NamedObjects {
             fields
         };
         let named = |suffix: &str| vec![("name", format!("{name}{suffix}"))];
-        let hash = KeyHash::of(random()).base64();
+        let hash = KeyHash::compute(random_letters()).to_base64();
         let pasted = json!([{ "hash": hash, "name": name }]).to_string();
         vec![
-            (at("/apis"), named("")),
-            (at(&format!("/apis/{api}/settings")), with(named(""), &[("was-name", "an API")])),
-            (at("/permissions"), with(named(""), &[("slug", &random())])),
-            (at("/roles"), named("f")),
-            (at(&format!("/roles/{role}/settings")), with(named("g"), &[("was-name", "a role")])),
-            (at("/ratelimits"), named("h")),
-            (at("/root-keys"), with(named(""), &[("permission", "api.*.verify_key")])),
-            (at("/imports"), with(named(""), &[("algorithm", "sha256")])),
-            (at(&format!("/imports/{migration}")), vec![("api", text(api)), ("keys", pasted)]),
-            (at("/keys"), with(named(""), &[("api", api)])),
-            (at("/keys"), with(limit(), &[("api", api)])),
-            (at(&format!("/keys/{key}/edit")), with(named(" 2"), &[("enabled", "on")])),
-            (at(&format!("/keys/{key}/edit")), with(limit(), &[("enabled", "on")])),
-            (at("/identities"), with(limit(), &[("externalId", &random())])),
-            (at(&format!("/identities/{identity}/edit")), limit()),
+            (workspace_path("/apis"), named("")),
+            (
+                workspace_path(&format!("/apis/{api}/settings")),
+                with(named(""), &[("was-name", "an API")]),
+            ),
+            (workspace_path("/permissions"), with(named(""), &[("slug", &random_letters())])),
+            (workspace_path("/roles"), named("f")),
+            (
+                workspace_path(&format!("/roles/{role}/settings")),
+                with(named("g"), &[("was-name", "a role")]),
+            ),
+            (workspace_path("/ratelimits"), named("h")),
+            (workspace_path("/root-keys"), with(named(""), &[("permission", "api.*.verify_key")])),
+            (workspace_path("/imports"), with(named(""), &[("algorithm", "sha256")])),
+            (
+                workspace_path(&format!("/imports/{migration}")),
+                vec![("api", text(api)), ("keys", pasted)],
+            ),
+            (workspace_path("/keys"), with(named(""), &[("api", api)])),
+            (workspace_path("/keys"), with(limit(), &[("api", api)])),
+            (workspace_path(&format!("/keys/{key}/edit")), with(named(" 2"), &[("enabled", "on")])),
+            (workspace_path(&format!("/keys/{key}/edit")), with(limit(), &[("enabled", "on")])),
+            (workspace_path("/identities"), with(limit(), &[("externalId", &random_letters())])),
+            (workspace_path(&format!("/identities/{identity}/edit")), limit()),
         ]
     }
 }
 
 /// Submits a form as its page would.
-async fn submit(owner: &mut Visitor<'_>, path: &str, fields: &[(&'static str, String)]) -> Reply {
+async fn submit(owner: &mut Browser<'_>, path: &str, fields: &[(&'static str, String)]) -> Reply {
     let mut fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let page = if path.ends_with("/edit") { owner.get(path).await.text } else { String::new() };
     let was = page.contains("name=\"was\"").then(|| between(&page, "name=\"was\" value=\"", "\""));
@@ -185,25 +198,25 @@ async fn submit(owner: &mut Visitor<'_>, path: &str, fields: &[(&'static str, St
     owner.post(path, &fields).await
 }
 
-both! {
+on_both_stacks! {
     async fn operations_reject_names_with_hidden_characters_and_store_others(kw) {
         let objects = NamedObjects::create(&kw).await;
-        let before = kw.audit_entries().await;
+        let before = kw.count_audit_entries().await;
 
         for c in HIDDEN {
             let name = format!("name{c}[2J");
             for (operation, field, request) in objects.v2(&name) {
                 let reply = kw.v2(operation, request).await;
-                let message = reply.error(400, "invalid_input")["errors"][0]["message"].to_string();
+                let message = reply.assert_error(400, "invalid_input")["errors"][0]["message"].to_string();
                 assert!(message.contains(field), "{operation}: {message}");
             }
             for (operation, field, request) in objects.v1(&name) {
-                let message = kw.v1(operation, request).await.error_v1(400, "BAD_REQUEST");
+                let message = kw.v1(operation, request).await.assert_v1_error(400, "BAD_REQUEST");
                 assert!(message.contains(field), "{operation}: {message}");
             }
         }
 
-        assert_eq!(kw.audit_entries().await, before);
+        assert_eq!(kw.count_audit_entries().await, before);
         for (operation, field, request) in objects.v2(ALLOWED) {
             let reply = kw.v2(operation, request).await;
             assert_eq!(reply.status, 200, "{operation} {field}: {}", reply.text);
@@ -215,23 +228,23 @@ both! {
     }
 
     async fn page_escapes_hidden_characters_of_existing_names(kw) {
-        let id = ApiId::from(kw.api().await.as_str());
+        let id = ApiId::from(kw.create_api().await.as_str());
         let mut tx = kw.store().begin().await.unwrap();
-        let mut api = tx.api(&default_workspace(), &id).await.unwrap().unwrap();
+        let mut api = tx.find_api(&default_workspace(), &id).await.unwrap().unwrap();
         api.name = "before\u{202e}after".into();
-        tx.set_api(&api).await.unwrap();
+        tx.update_api(&api).await.unwrap();
         tx.commit().await.unwrap();
 
-        let page = Visitor::owner(&kw).await.get(&at("/apis")).await.text;
+        let page = Browser::sign_in_owner(&kw).await.get(&workspace_path("/apis")).await.text;
 
         assert!(page.contains("before\\u{202e}after"), "{page}");
         assert!(!page.contains(">before\u{202e}after<"), "{page}");
     }
 
     async fn forms_reject_names_with_hidden_characters_and_store_others(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let objects = NamedObjects::create(&kw).await;
-        let before = kw.audit_entries().await;
+        let before = kw.count_audit_entries().await;
 
         for c in HIDDEN {
             for (path, fields) in objects.forms(&format!("name{c}[2J")) {
@@ -240,12 +253,12 @@ both! {
             }
         }
 
-        assert_eq!(kw.audit_entries().await, before);
+        assert_eq!(kw.count_audit_entries().await, before);
         for (path, fields) in objects.forms(ALLOWED) {
-            let before = kw.audit_entries().await;
+            let before = kw.count_audit_entries().await;
             let page = submit(&mut owner, &path, &fields).await;
             assert!(matches!(page.status.as_u16(), 200 | 303), "{path} {fields:?}: {}", page.text);
-            assert!(kw.audit_entries().await > before, "{path} {fields:?}: {}", page.text);
+            assert!(kw.count_audit_entries().await > before, "{path} {fields:?}: {}", page.text);
         }
     }
 

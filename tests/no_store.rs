@@ -4,8 +4,8 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::dashboard::{Visitor, at, between};
+use crate::dashboard::{Browser, between, workspace_path};
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 #[track_caller]
@@ -42,11 +42,11 @@ fn find_key(reply: &Reply) -> String {
     found.unwrap_or_else(|| panic!("no key: {}", reply.text)).to_owned()
 }
 
-both! {
+on_both_stacks! {
     async fn replies_with_a_key_are_not_stored(kw) {
-        let api = kw.api().await;
-        kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
-        let key = kw.key_in(&api, json!({ "recoverable": true })).await;
+        let api = kw.create_api().await;
+        kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
+        let key = kw.create_key_in(&api, json!({ "recoverable": true })).await;
         let create = json!({ "apiId": api, "recoverable": true });
         let get = json!({ "keyId": key.id, "decrypt": true });
         let list = json!({ "apiId": api, "decrypt": true });
@@ -69,7 +69,7 @@ both! {
             let again = send(&kw, &path, body).await;
             for reply in [&first, &again] {
                 assert_not_stored(reply, &path);
-                kw.verify(&find_key(reply)).await.is("VALID");
+                kw.verify(&find_key(reply)).await.assert_code("VALID");
             }
             assert_eq!(path.contains("pretty"), first.text.contains("\n  "), "{path}");
             assert_eq!(find_key(&first), find_key(&again), "{path}");
@@ -77,7 +77,7 @@ both! {
     }
 
     async fn replies_to_requests_with_a_key_are_not_stored(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         for operation in ["keys.verifyKey", "keys.whoami"] {
             for version in ["v1", "v2"] {
@@ -90,8 +90,8 @@ both! {
     }
 
     async fn errors_are_not_stored(kw) {
-        let powerless = kw.root_key(["api.*.verify_key"]).await;
-        let api = kw.api().await;
+        let powerless = kw.create_root_key(["api.*.verify_key"]).await;
+        let api = kw.create_api().await;
         for version in ["v1", "v2"] {
             let sent = async |root_key: &str, operation: &str, body: Value| match version {
                 "v1" => kw.v1_as(root_key, operation, body).await,
@@ -114,35 +114,35 @@ both! {
     }
 
     async fn pages_with_a_secret_are_not_stored(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await.id;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await.id;
         let secret = |page: &Reply| between(&page.text, "<code id=\"secret\">", "<").to_owned();
 
         let create = [("api", api.as_str()), ("enabled", "on")];
-        let created = owner.post(&at("/keys"), &create).await;
-        let rerolled = owner.post(&at(&format!("/keys/{key}/reroll")), &[("grace", "0")]).await;
+        let created = owner.post(&workspace_path("/keys"), &create).await;
+        let rerolled = owner.post(&workspace_path(&format!("/keys/{key}/reroll")), &[("grace", "0")]).await;
         for page in [&created, &rerolled] {
-            kw.verify(&secret(page)).await.is("VALID");
+            kw.verify(&secret(page)).await.assert_code("VALID");
             assert_not_stored(page, "a key");
         }
         let fields = [("permission", "api.*.create_api")];
-        let issued = owner.post(&at("/root-keys"), &fields).await;
+        let issued = owner.post(&workspace_path("/root-keys"), &fields).await;
         let id = between(&issued.text, "href=\"/dashboard/ws_default/root-keys/", "\"");
-        let rotate = at(&format!("/root-keys/{id}/rotate"));
+        let rotate = workspace_path(&format!("/root-keys/{id}/rotate"));
         let rotated = owner.post(&rotate, &[("grace", "900000")]).await;
         for page in [&issued, &rotated] {
             let name = json!({ "name": "an API" });
             kw.v2_as(&secret(page), "apis.createApi", name).await.data();
             assert_not_stored(page, "a root key");
         }
-        let invited = owner.post(&at("/members/invite"), &[("role", "viewer")]).await;
+        let invited = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
         assert!(invited.text.contains("/dashboard/join/"), "{}", invited.text);
         assert_not_stored(&invited, "an invitation");
         for (status, page) in [
-            (404, owner.get(&at("/keys/key_nowhere")).await),
-            (404, owner.get(&at("/nowhere")).await),
-            (422, owner.post(&at("/root-keys"), &[]).await),
+            (404, owner.get(&workspace_path("/keys/key_nowhere")).await),
+            (404, owner.get(&workspace_path("/nowhere")).await),
+            (422, owner.post(&workspace_path("/root-keys"), &[]).await),
         ] {
             assert_eq!(page.status, status, "{}", page.text);
             assert_not_stored(&page, "a failure");

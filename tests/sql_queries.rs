@@ -10,7 +10,7 @@ mod planted;
 use analytics_sql::{Family, QueryContext, RowScope, SqlDialect};
 use foundation::error::{Error, Result};
 use foundation::model::Retention;
-use planted::Planted;
+use planted::EventFixture;
 use serde_json::Value;
 use store::analytics_query::{self, QueryLimits};
 
@@ -22,17 +22,23 @@ const ATTACKS: &str = "tests/sql_queries/attacks.txt";
 fn query_context(family: Family) -> QueryContext {
     QueryContext {
         family,
-        visible: RowScope { workspace_id: "ws_mine".into(), only: None },
-        now: NOON.0,
-        retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
+        row_scope: RowScope { workspace_id: "ws_mine".into(), resource_ids: None },
+        now_ms: NOON.0,
+        retention: Retention {
+            raw_days: 90,
+            minute_days: 90,
+            hour_days: 90,
+            day_days: 365,
+            month_days: 1095,
+        },
         rows_max: 10_000,
-        inner_rows_max: None,
-        delivered: planted::delivered(),
+        nested_rows_max: None,
+        delivery_snapshot: planted::delivered(),
     }
 }
 
 fn query_limits() -> QueryLimits {
-    keyward::domain::analytics::sql_query::BOUNDS
+    keyward::domain::analytics::sql_query::QUERY_LIMITS
 }
 
 /// Returns the family of the first table that the text names.
@@ -45,22 +51,24 @@ fn family(text: &str) -> Family {
 }
 
 async fn run_query(
-    planted: &Planted,
+    planted: &EventFixture,
     text: &str,
     context: &QueryContext,
     bounds: &QueryLimits,
 ) -> Result<Value> {
-    let compiled = analytics_sql::translate(text, planted.engine(), context)?;
+    let compiled = analytics_sql::compile(text, planted.engine(), context)?;
     let rows = match planted {
-        Planted::Postgres { pool, .. } => {
-            analytics_query::ask_postgres(pool, &compiled.query, bounds).await?
+        EventFixture::Postgres { pool, .. } => {
+            analytics_query::query_postgres(pool, &compiled.query, bounds).await?
         }
-        Planted::Sqlite { pool, .. } => {
-            analytics_query::ask_sqlite(pool, &compiled.query, bounds).await?
+        EventFixture::Sqlite { pool, .. } => {
+            analytics_query::query_sqlite(pool, &compiled.query, bounds).await?
         }
-        Planted::ClickHouse(warehouse) => warehouse.client.ask(&compiled.query, bounds).await?,
+        EventFixture::ClickHouse(warehouse) => {
+            warehouse.client.run_query(&compiled.query, bounds).await?
+        }
     };
-    let objects = rows.iter().map(|row| analytics_sql::object(&compiled.columns, row));
+    let objects = rows.iter().map(|row| analytics_sql::row_to_object(&compiled.columns, row));
     let objects = objects.collect::<Result<Vec<_>>>()?;
     Ok(serde_json::from_str(&serde_json::to_string(&objects).unwrap()).unwrap())
 }
@@ -95,7 +103,7 @@ fn parse_expected(block: &str, engine: SqlDialect) -> ExpectedResult<'_> {
     ExpectedResult { text, rows, may_be_too_old }
 }
 
-async fn assert_valid_queries_are_answered(planted: Planted) {
+async fn assert_valid_queries_are_answered(planted: EventFixture) {
     let mut faults = Vec::new();
     for block in blocks(VALID_QUERIES) {
         let ExpectedResult { text, rows: expected, may_be_too_old } =
@@ -107,7 +115,7 @@ async fn assert_valid_queries_are_answered(planted: Planted) {
             Ok(result) => faults.push(format!("{text}\n   is {result}\n  not {expected}\n\n")),
             Err(e) => {
                 let sql =
-                    analytics_sql::translate(text, planted.engine(), &query_context(family(text)));
+                    analytics_sql::compile(text, planted.engine(), &query_context(family(text)));
                 let sql = sql.map(|compiled| compiled.query.sql).unwrap_or_default();
                 faults.push(format!("{text}\n   {}: {e}\n   {sql}\n\n", e.code().name()));
             }
@@ -118,17 +126,17 @@ async fn assert_valid_queries_are_answered(planted: Planted) {
 
 #[tokio::test]
 async fn postgres_answers_every_valid_query() {
-    assert_valid_queries_are_answered(Planted::postgres().await).await;
+    assert_valid_queries_are_answered(EventFixture::postgres().await).await;
 }
 
 #[tokio::test]
 async fn sqlite_answers_every_valid_query() {
-    assert_valid_queries_are_answered(Planted::sqlite().await).await;
+    assert_valid_queries_are_answered(EventFixture::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn clickhouse_answers_every_valid_query() {
-    assert_valid_queries_are_answered(Planted::clickhouse().await).await;
+    assert_valid_queries_are_answered(EventFixture::clickhouse().await).await;
 }
 
 #[test]
@@ -137,8 +145,7 @@ fn compiler_rejects_every_attack_with_its_error() {
     for block in blocks(ATTACKS) {
         let (text, name) = block.split_once("\n-> ").expect("an attack has a name");
         for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
-            let result = match analytics_sql::translate(text, engine, &query_context(family(text)))
-            {
+            let result = match analytics_sql::compile(text, engine, &query_context(family(text))) {
                 Ok(compiled) => format!("accepted: {}", compiled.query.sql),
                 Err(e) if e.code().name() == name => continue,
                 Err(e) => format!("{}: {e}", e.code().name()),
@@ -152,14 +159,14 @@ fn compiler_rejects_every_attack_with_its_error() {
 /// Returns the error that rejects a text.
 fn rejection(text: &str) -> String {
     let error =
-        analytics_sql::translate(text, SqlDialect::Postgres, &query_context(Family::Verifications));
+        analytics_sql::compile(text, SqlDialect::Postgres, &query_context(Family::Verifications));
     let error = error.expect_err("the query is rejected");
     assert!(error.to_string().len() < 500, "{error}");
     format!("{}: {error}", error.code().name())
 }
 
 fn is_accepted(text: &str) -> bool {
-    analytics_sql::translate(text, SqlDialect::Postgres, &query_context(Family::Verifications))
+    analytics_sql::compile(text, SqlDialect::Postgres, &query_context(Family::Verifications))
         .is_ok()
 }
 
@@ -293,9 +300,9 @@ fn compiler_rejects_aliases_that_expand_without_end() {
 #[test]
 fn query_scope_contains_only_permitted_apis() {
     let mut context = query_context(Family::Verifications);
-    context.visible.only = Some(vec!["api_2'".into(), "api_2".into()]);
+    context.row_scope.resource_ids = Some(vec!["api_2'".into(), "api_2".into()]);
 
-    let compiled = analytics_sql::translate(
+    let compiled = analytics_sql::compile(
         "SELECT key_id FROM key_verifications_v1",
         SqlDialect::Postgres,
         &context,
@@ -303,16 +310,16 @@ fn query_scope_contains_only_permitted_apis() {
 
     let query = compiled.unwrap().query;
     assert!(!query.sql.contains("api_2"), "{}", query.sql);
-    assert_eq!(query.texts.len(), 2);
+    assert_eq!(query.parameters.len(), 2);
 }
 
-async fn assert_sees_only_its_apis(planted: Planted) {
+async fn assert_sees_only_its_apis(planted: EventFixture) {
     let mut only = query_context(Family::Verifications);
-    only.visible.only = Some(vec!["api_2".into(), "api_3".into()]);
+    only.row_scope.resource_ids = Some(vec!["api_2".into(), "api_3".into()]);
     let mut nothing = only.clone();
-    nothing.visible.only = Some(Vec::new());
+    nothing.row_scope.resource_ids = Some(Vec::new());
     let mut limits = query_context(Family::Ratelimits);
-    limits.visible.only = Some(vec!["rlns_2".into()]);
+    limits.row_scope.resource_ids = Some(vec!["rlns_2".into()]);
     let keys = "SELECT DISTINCT key_id FROM key_verifications_v1";
     let sums = "SELECT sum(count) AS n FROM key_verifications_per_day_v1";
     let names = "SELECT identifier, total FROM ratelimits_per_day_v1";
@@ -332,20 +339,20 @@ async fn assert_sees_only_its_apis(planted: Planted) {
 
 #[tokio::test]
 async fn postgres_returns_only_permitted_apis() {
-    assert_sees_only_its_apis(Planted::postgres().await).await;
+    assert_sees_only_its_apis(EventFixture::postgres().await).await;
 }
 
 #[tokio::test]
 async fn sqlite_returns_only_permitted_apis() {
-    assert_sees_only_its_apis(Planted::sqlite().await).await;
+    assert_sees_only_its_apis(EventFixture::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn clickhouse_returns_only_permitted_apis() {
-    assert_sees_only_its_apis(Planted::clickhouse().await).await;
+    assert_sees_only_its_apis(EventFixture::clickhouse().await).await;
 }
 
-async fn assert_failure_reveals_nothing(planted: Planted) {
+async fn assert_failure_reveals_nothing(planted: EventFixture) {
     for text in [
         "SELECT toInt64(1e300) AS x FROM key_verifications_v1",
         "SELECT spent_credits * 9223372036854775807 AS x FROM key_verifications_v1",
@@ -371,22 +378,22 @@ async fn assert_failure_reveals_nothing(planted: Planted) {
 
 #[tokio::test]
 async fn postgres_failure_reveals_nothing_of_the_compiled_query() {
-    assert_failure_reveals_nothing(Planted::postgres().await).await;
+    assert_failure_reveals_nothing(EventFixture::postgres().await).await;
 }
 
 #[tokio::test]
 async fn sqlite_failure_reveals_nothing_of_the_compiled_query() {
-    assert_failure_reveals_nothing(Planted::sqlite().await).await;
+    assert_failure_reveals_nothing(EventFixture::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn clickhouse_failure_reveals_nothing_of_the_compiled_query() {
-    assert_failure_reveals_nothing(Planted::clickhouse().await).await;
+    assert_failure_reveals_nothing(EventFixture::clickhouse().await).await;
 }
 
 #[tokio::test]
 async fn clickhouse_rollups_are_equal_wherever_the_hourly_rollup_stops() {
-    let planted = Planted::clickhouse().await;
+    let planted = EventFixture::clickhouse().await;
     for text in [
         "SELECT * FROM key_verifications_per_hour_v1 ORDER BY time, key_id, outcome",
         "SELECT * FROM key_verifications_per_day_v1 ORDER BY time, key_id, outcome",
@@ -396,8 +403,8 @@ async fn clickhouse_rollups_are_equal_wherever_the_hourly_rollup_stops() {
     ] {
         let mut context = query_context(family(text));
         let now = run_query(&planted, text, &context, &query_limits()).await.unwrap();
-        for summed_until in [0, context.delivered.summed_until + 24 * 3_600_000] {
-            context.delivered.summed_until = summed_until;
+        for summed_until in [0, context.delivery_snapshot.rolled_up_until_ms + 24 * 3_600_000] {
+            context.delivery_snapshot.rolled_up_until_ms = summed_until;
             assert_eq!(
                 run_query(&planted, text, &context, &query_limits()).await.unwrap(),
                 now,

@@ -10,8 +10,8 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use url::Url;
 
-use crate::support::process::{Server, free_port, get, keyward, signal, v2};
-use crate::support::{random, redis_url, server};
+use crate::support::process::{Server, free_port, get, keyward_command, signal, v2};
+use crate::support::{random_letters, redis_url, server_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -101,7 +101,7 @@ struct ComposeRoles {
 
 impl ComposeRoles {
     fn create() -> Self {
-        let name = format!("kw_{}", random());
+        let name = format!("kw_{}", random_letters());
         let script = std::fs::read_to_string("deploy/postgres/keyward.sh").unwrap();
         let (_, sql) = script.split_once("<<'SQL'\n").unwrap();
         let (sql, _) = sql.split_once("\nSQL").unwrap();
@@ -110,7 +110,7 @@ impl ComposeRoles {
             run_as_admin(statement);
         }
         let url = |role: &str| {
-            let mut url = Url::parse(&server("KEYWARD_TEST_DATABASE_URL")).unwrap();
+            let mut url = Url::parse(&server_url("KEYWARD_TEST_DATABASE_URL")).unwrap();
             url.set_username(role).unwrap();
             url.set_password(Some("p")).unwrap();
             url.set_path(&name);
@@ -130,7 +130,7 @@ impl Drop for ComposeRoles {
 
 fn run_as_admin(statement: &str) {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let url = server("KEYWARD_TEST_DATABASE_URL");
+        let url = server_url("KEYWARD_TEST_DATABASE_URL");
         let mut admin = PgConnection::connect(&url).await.unwrap();
         admin.execute(AssertSqlSafe(statement)).await.expect(statement);
     });
@@ -139,12 +139,12 @@ fn run_as_admin(statement: &str) {
 #[test]
 fn compose_roles_have_sufficient_privileges() {
     let roles = ComposeRoles::create();
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATABASE_URL", &roles.url)
         .env("KEYWARD_DATABASE_ANALYTICS_URL", &roles.analytics_url)
         .env("KEYWARD_REDIS_URL", redis_url())
-        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random()))
+        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random_letters()))
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
         .env("KEYWARD_AD_HOC_COUNTERS", "10")
         .env("KEYWARD_DRAIN_SECONDS", "0");

@@ -24,7 +24,7 @@ const SPECIAL_TEXT: &str =
     " Ünïcødé 支付 🦀\u{301} \"q\" 'a' \\ \n\t $1 %s -- ; \u{1f}\u{7f} {\"a\":[1]} ";
 
 /// Runs a test on each engine. The store is migrated and empty.
-macro_rules! both_stores {
+macro_rules! on_both_stores {
     ($($(#[$meta:meta])* async fn $name:ident($store:ident) $body:block)*) => {$(
         $(#[$meta])*
         mod $name {
@@ -125,7 +125,7 @@ fn a_key(workspace: &WorkspaceId, api: &ApiId) -> Key {
     Key {
         workspace_id: workspace.clone(),
         api_id: api.clone(),
-        hash: KeyHash::of(id.as_str()).base64(),
+        hash: KeyHash::compute(id.as_str()).to_base64(),
         start: "3kQz".into(),
         prefix: None,
         byte_length: 16,
@@ -134,7 +134,7 @@ fn a_key(workspace: &WorkspaceId, api: &ApiId) -> Key {
         identity_id: None,
         owner_id: None,
         environment: None,
-        enabled: true,
+        is_enabled: true,
         expires_at: None,
         credits: None,
         created_at: NOON,
@@ -161,7 +161,7 @@ fn a_limit(name: &str, limit: i64) -> Ratelimit {
         limit,
         duration_ms: 1000,
         auto_apply: false,
-        is_async: false,
+        is_approximate: false,
     }
 }
 
@@ -170,7 +170,7 @@ fn credits(balance: i64, refill: Option<Refill>, refilled: i64) -> Credits {
 }
 
 fn meta(json: &str) -> Meta {
-    Meta::stored(json.to_owned()).expect("JSON")
+    Meta::from_stored(json.to_owned()).expect("JSON")
 }
 
 /// Runs and commits a transaction.
@@ -181,7 +181,7 @@ async fn commit_with<T>(store: &Store, run: impl AsyncFnOnce(&mut Tx) -> Result<
     Ok(done)
 }
 
-both_stores! {
+on_both_stores! {
     async fn workspace_is_inserted_once(store) {
         let id = WorkspaceId::from("ws_1");
 
@@ -213,12 +213,12 @@ both_stores! {
         tx.update_key(&changed).await.unwrap();
         tx.update_balance(&before.id, &credits(4, None, 0)).await.unwrap();
         tx.insert_changes(&["direct".to_owned()]).await.unwrap();
-        tx.changed(CacheTag::Key(fresh.id.clone()));
+        tx.record_change(CacheTag::Key(fresh.id.clone()));
         drop(tx);
 
         let mut reader = store.read().await.unwrap();
-        assert!(reader.key_by_hash(&fresh.hash).await.unwrap().is_none());
-        let found = reader.key_by_hash(&before.hash).await.unwrap().unwrap().key;
+        assert!(reader.find_key_by_hash(&fresh.hash).await.unwrap().is_none());
+        let found = reader.find_key_by_hash(&before.hash).await.unwrap().unwrap().key;
         assert_eq!((found.name, found.credits.unwrap().balance), (None, 5));
         for (table, rows) in [("keys", 1), ("permissions", 0), ("identities", 0), ("changes", 0)] {
             assert_eq!(count(&store, table).await, rows, "{table}");
@@ -246,10 +246,10 @@ both_stores! {
 
         let mut tx = store.begin().await.unwrap();
         tx.insert_key(&fresh).await.unwrap();
-        let inside = tx.key(&workspace, &fresh.id).await.unwrap();
-        let outside = store.read().await.unwrap().key(&workspace, &fresh.id).await.unwrap();
+        let inside = tx.find_key(&workspace, &fresh.id).await.unwrap();
+        let outside = store.read().await.unwrap().find_key(&workspace, &fresh.id).await.unwrap();
         tx.commit().await.unwrap();
-        let after = store.read().await.unwrap().key(&workspace, &fresh.id).await.unwrap();
+        let after = store.read().await.unwrap().find_key(&workspace, &fresh.id).await.unwrap();
 
         assert!(inside.is_some() && outside.is_none() && after.is_some());
     }
@@ -259,7 +259,7 @@ both_stores! {
         let id = api(&store, &workspace).await;
         let make = || {
             commit_with(&store, async |tx| {
-                assert!(tx.api(&workspace, &id).await?.is_some());
+                assert!(tx.find_api(&workspace, &id).await?.is_some());
                 tx.insert_key(&a_key(&workspace, &id)).await
             })
         };
@@ -278,7 +278,7 @@ both_stores! {
             migrated.unwrap();
         }
 
-        assert!(store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().is_some());
+        assert!(store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().is_some());
     }
 
     async fn store_returns_errors_when_closed(store) {
@@ -321,7 +321,7 @@ async fn committed_data_persists_when_file_is_reopened() {
 
     let again = Store::open(&path).await.unwrap();
 
-    let found = again.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+    let found = again.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
     assert_eq!(found.key.credits.unwrap().balance, 5);
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 pub mod cases;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply, post};
 use cases::{cases, object_of};
 
@@ -33,26 +33,26 @@ async fn send(kw: &Keyward, row: &OperationEntry, root_key: &str, body: impl Int
 /// next one needs.
 async fn with_examples(kw: &Keyward) -> Keyward {
     let fresh = Keyward::start(kw.stack).await;
-    fresh.plant_examples().await;
+    fresh.create_examples().await;
     fresh
 }
 
-both! {
+on_both_stacks! {
     async fn operation_accepts_published_example_and_audits_changes(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let kw = with_examples(&kw).await;
-            let before = kw.audit_entries().await;
+            let before = kw.count_audit_entries().await;
 
             let reply = kw.v2(row.name, (row.example)()).await;
 
             assert_eq!(reply.status, 200, "{}: {}", row.name, reply.text);
-            let written = kw.audit_entries().await - before;
+            let written = kw.count_audit_entries().await - before;
             assert_eq!(written > 0, row.writes, "{} wrote {written} entries", row.name);
         }
     }
 
     async fn operation_returns_401_when_root_key_is_missing(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let body = (row.example)().to_string();
             for (header, name) in [
                 (None, "authentication_missing"),
@@ -69,42 +69,42 @@ both! {
                     None => request,
                 };
                 let reply = kw.send(request.body(Body::from(body.clone())).unwrap()).await;
-                assert_eq!(reply.error(401, name)["title"], "Unauthorized", "{}", row.name);
+                assert_eq!(reply.assert_error(401, name)["title"], "Unauthorized", "{}", row.name);
             }
         }
     }
 
     async fn operation_returns_401_before_body_is_validated(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let reply = send(&kw, &row, "nobody_knows_this_key", "{").await;
-            reply.error(401, "root_key_not_found");
+            reply.assert_error(401, "root_key_not_found");
         }
     }
 
     async fn operation_returns_401_when_key_is_not_a_root_key(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let reply = kw.v2_as(&key.key, "apis.createApi", json!({ "name": "mine now" })).await;
 
-        reply.error(401, "root_key_not_found");
+        reply.assert_error(401, "root_key_not_found");
     }
 
     async fn operation_returns_403_when_permission_is_missing(kw) {
-        kw.plant_examples().await;
-        for row in v2::table().rows {
-            for needed in row.needs.actions() {
+        kw.create_examples().await;
+        for row in v2::operation_table().operations {
+            for needed in row.access.actions() {
                 let others = Action::ALL.iter().filter(|action| *action != needed);
-                let others: Vec<_> = others.map(|action| action.everywhere()).collect();
-                let root_key = kw.root_key_with(others).await;
+                let others: Vec<_> = others.map(|action| action.to_wildcard_tuple()).collect();
+                let root_key = kw.create_root_key_with(others).await;
 
                 let reply = kw.v2_as(&root_key, row.name, (row.example)()).await;
 
-                match row.needs {
-                    AccessRule::Nothing => unreachable!("it needs something"),
+                match row.access {
+                    AccessRule::NoRootKey => unreachable!("it needs something"),
                     AccessRule::Permission(_) => {
-                        let error = reply.error(403, "insufficient_permissions");
+                        let error = reply.assert_error(403, "insufficient_permissions");
                         let detail = error["detail"].as_str().unwrap();
-                        assert!(detail.contains(&needed.everywhere()), "{}: {detail}", row.name);
+                        assert!(detail.contains(&needed.to_wildcard_tuple()), "{}: {detail}", row.name);
                     }
                     AccessRule::HiddenUnlessPermitted(_) => assert_absent(&row, &reply),
                 }
@@ -113,10 +113,10 @@ both! {
     }
 
     async fn operation_returns_404_when_object_is_in_another_workspace(kw) {
-        kw.plant_examples().await;
-        for row in v2::table().rows {
+        kw.create_examples().await;
+        for row in v2::operation_table().operations {
             // A new workspace each time: an operation may create what is missing.
-            let other_root_key = kw.other_workspace().await;
+            let other_root_key = kw.create_other_workspace().await;
             let example = (row.example)().to_string();
             for known in [
                 example::API,
@@ -144,69 +144,69 @@ both! {
     }
 
     async fn operation_returns_400_when_body_is_not_json(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             for body in ["", "{", "nonsense", "[1,2", "\u{feff}{}", "{\"a\":\"\\ud800\"}"] {
                 let reply = send(&kw, &row, &kw.root_key, body).await;
-                reply.fault("requestBody");
+                reply.assert_field_error("requestBody");
             }
             let bytes = vec![b'{', b'"', 0xff, 0xfe, b'"', b':', b'1', b'}'];
-            send(&kw, &row, &kw.root_key, bytes).await.fault("requestBody");
+            send(&kw, &row, &kw.root_key, bytes).await.assert_field_error("requestBody");
         }
     }
 
     async fn operation_returns_400_when_body_is_not_a_request(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let others = match object_of(&row).0 {
                 "" => ["[]", "[{}]"],
                 _ => ["{}", "{\"0\":{}}"],
             };
             for body in ["1", "null", "true", "\"text\""].into_iter().chain(others) {
-                send(&kw, &row, &kw.root_key, body).await.fault("/type");
+                send(&kw, &row, &kw.root_key, body).await.assert_field_error("/type");
             }
         }
     }
 
     async fn operation_returns_400_when_media_type_is_wrong(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let request = axum::http::Request::post(format!("/v2/{}", row.name))
                 .header("authorization", format!("Bearer {}", kw.root_key))
                 .header("content-type", "text/plain")
                 .body(Body::from((row.example)().to_string()))
                 .unwrap();
 
-            let message = kw.send(request).await.fault("requestBody");
+            let message = kw.send(request).await.assert_field_error("requestBody");
 
             assert!(message.contains("Content-Type"), "{message}");
         }
     }
 
     async fn operation_returns_413_when_body_is_too_large(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let spaces = |bytes: usize| " ".repeat(bytes);
             let name = "request_body_too_large";
 
             let over = send(&kw, &row, &kw.root_key, spaces(row.body_max_bytes + 1)).await;
             let at = send(&kw, &row, &kw.root_key, spaces(row.body_max_bytes)).await;
 
-            let detail = over.error(413, name)["detail"].as_str().unwrap().to_owned();
+            let detail = over.assert_error(413, name)["detail"].as_str().unwrap().to_owned();
             assert!(detail.contains(&row.body_max_bytes.to_string()), "{detail}");
-            at.fault("requestBody");
+            at.assert_field_error("requestBody");
         }
     }
 
     async fn operation_returns_400_when_body_is_nested_too_deeply(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             for levels in [65, 10_000] {
                 let deep = format!("{{\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
-                let message = send(&kw, &row, &kw.root_key, deep).await.fault("requestBody");
+                let message = send(&kw, &row, &kw.root_key, deep).await.assert_field_error("requestBody");
                 assert!(message.contains("64"), "{message}");
             }
         }
     }
 
     async fn operation_returns_400_when_field_is_unknown(kw) {
-        kw.plant_examples().await;
-        for row in v2::table().rows {
+        kw.create_examples().await;
+        for row in v2::operation_table().operations {
             let (pointer, location) = object_of(&row);
             let mut body = (row.example)();
             body.pointer_mut(pointer).unwrap()["surprise"] = json!(1);
@@ -217,13 +217,13 @@ both! {
                 assert_eq!(reply.status, 200, "{}: {}", row.name, reply.text);
                 continue;
             }
-            let message = reply.fault(&format!("{location}/additionalProperties"));
+            let message = reply.assert_field_error(&format!("{location}/additionalProperties"));
             assert!(message.contains("surprise"), "{message}");
         }
     }
 
     async fn operation_enforces_both_sides_of_every_bound(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let kw = with_examples(&kw).await;
             for case in cases(&row) {
                 let reply = kw.v2(row.name, case.body.clone()).await;
@@ -239,7 +239,7 @@ both! {
                 );
                 if case.refused {
                     assert_eq!(reply.status, 400, "{}", reply.text);
-                    let message = reply.fault(&case.location);
+                    let message = reply.assert_field_error(&case.location);
                     assert!(message.contains(&case.field), "{}: {message}", case.location);
                 }
             }
@@ -247,12 +247,12 @@ both! {
     }
 
     async fn operation_returns_405_when_method_is_wrong(kw) {
-        for row in v2::table().rows {
+        for row in v2::operation_table().operations {
             let request = axum::http::Request::get(format!("/v2/{}", row.name));
 
             let reply = kw.send(request.body(Body::empty()).unwrap()).await;
 
-            reply.error(405, "method_not_allowed");
+            reply.assert_error(405, "method_not_allowed");
             assert_eq!(reply.headers["allow"], "POST");
         }
     }
@@ -273,7 +273,7 @@ fn short(text: &str) -> String {
 
 #[test]
 fn every_operation_has_a_test_file() {
-    for row in v2::table().rows {
+    for row in v2::operation_table().operations {
         let (service, procedure) = row.name.split_once('.').unwrap();
         let snake: String = procedure
             .chars()
@@ -289,7 +289,7 @@ fn every_operation_has_a_test_file() {
 
 #[test]
 fn openapi_document_matches_snapshot() {
-    let document = keyward::rpc::document(&v2::table(), "http://127.0.0.1:3000");
+    let document = keyward::rpc::build_document(&v2::operation_table(), "http://127.0.0.1:3000");
     insta::assert_json_snapshot!("openapi_v2", document);
 }
 

@@ -82,7 +82,7 @@ impl Server {
         root_keys::bootstrap(&app, &store, Some(&secret)).await.map_err(fault)?;
         app.store.set(store);
         app.freshness.record_database_reply();
-        app.events.migrate().await.map_err(|e| e.to_string())?;
+        app.event_store.migrate().await.map_err(|e| e.to_string())?;
         let tasks = background::start(&app, announcements);
         Ok(Self { paths: HttpService::new(app.clone()), app, clock, _tasks: tasks })
     }
@@ -141,9 +141,9 @@ impl Server {
 async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -> Outcome<()> {
     let folder = lab.folder.path().join(format!("events-{name}"));
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-    let mut settings = Config::default().check().map_err(|e| format!("{e:?}"))?;
+    let mut settings = Config::default().validate().map_err(|e| format!("{e:?}"))?;
     settings.events_waiting_max = EVENTS / HOURS + 1;
-    settings.engines = match (place, &lab.postgres, &lab.redis) {
+    settings.deployment = match (place, &lab.postgres, &lab.redis) {
         (Place::Replica, Some(postgres), Some(redis)) => {
             Deployment::Replica { database_url: postgres.url.clone(), redis_url: redis.url.clone() }
         }
@@ -161,18 +161,18 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
             done += 1;
         }
         let began = Instant::now();
-        let written = writer::write(&server.app).await.map_err(|e| e.to_string())?;
+        let written = writer::write_buffered(&server.app).await.map_err(|e| e.to_string())?;
         writing += began.elapsed();
         if written == 0 {
             return Err("nothing was written".into());
         }
         let began = Instant::now();
-        writer::sum_up(&server.app).await.map_err(|e| e.to_string())?;
+        writer::roll_up(&server.app).await.map_err(|e| e.to_string())?;
         clickhouse_delivery::deliver(&server.app).await.map_err(|e| e.to_string())?;
         summing += began.elapsed();
         server.clock.advance_ms(HOUR_MS);
         if hour % 24 == 0 {
-            writer::keep(&server.app).await.map_err(|e| e.to_string())?;
+            writer::maintain_partitions(&server.app).await.map_err(|e| e.to_string())?;
             eprintln!("{name}: day {} of 30", hour / 24);
         }
     }

@@ -11,28 +11,28 @@ use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::traces;
 use limiter::redis::RedisCounters;
-use store::freshness::ALL;
+use store::freshness::ALL_TAG;
 use store::{Store, Tx};
 
 use super::App;
 use super::feed::Announcement;
 
 /// The maximum number of cache tags in one announcement; more are announced as a change of everything.
-const SUBJECTS_MAX: usize = 1_000;
+const ANNOUNCED_TAGS_MAX: usize = 1_000;
 /// How long to retry to announce an intent. In this time, replicas can acknowledge it in the change log, which they
 /// read twice a second.
-const REACHED_WITHIN: Duration = Duration::from_secs(2);
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const REACH_TIMEOUT: Duration = Duration::from_secs(2);
+const REACH_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl App {
     /// Commits, and invalidates every cache for what has changed: the local one before this returns. Fails with
     /// [`Error::ReplicasNotNotified`], and changes nothing, if a replica could not be notified.
     pub async fn commit(&self, tx: Tx) -> Result<()> {
-        self.commit_in(self.store.store()?, tx).await
+        self.commit_to(self.store.store()?, tx).await
     }
 
     /// Like [`App::commit`], for a store that is not open to requests yet.
-    pub async fn commit_in(&self, store: &Store, mut tx: Tx) -> Result<()> {
+    pub async fn commit_to(&self, store: &Store, mut tx: Tx) -> Result<()> {
         let Some(position) = tx.log_changes().await? else {
             return traces::step("database.commit", tx.commit()).await.map(drop);
         };
@@ -43,7 +43,7 @@ impl App {
             }
             return Ok(());
         };
-        let tag_lines = subjects(&tx);
+        let tag_lines = tag_lines(&tx);
         // The intent stays open until the result is known, whatever ends this function: then the change log is queried
         // for it.
         self.freshness.intents.open(position, &tag_lines);
@@ -52,17 +52,17 @@ impl App {
         {
             drop(tx);
             self.freshness.intents.close(position);
-            self.announce(Announcement::Undone { position }).await;
+            self.queue_announcement(Announcement::RolledBack { position }).await;
             return Err(unreached);
         }
-        Safeguard::Commit.die();
+        Safeguard::Commit.abort_if_disabled();
         let committed = traces::step("database.commit", tx.commit()).await;
-        tag_lines.lines().for_each(|cache_tag| self.freshness.changed_text(cache_tag));
+        tag_lines.lines().for_each(|cache_tag| self.freshness.record_invalidation_text(cache_tag));
         // If the commit failed, it is unknown whether it was applied.
         committed?;
-        Safeguard::Result.die();
+        Safeguard::Result.abort_if_disabled();
         self.freshness.intents.close(position);
-        self.announce(Announcement::Committed { position, subjects: &tag_lines }).await;
+        self.queue_announcement(Announcement::Committed { position, cache_tags: &tag_lines }).await;
         Ok(())
     }
 
@@ -75,12 +75,14 @@ impl App {
         position: i64,
         cache_tags: &str,
     ) -> Result<()> {
-        let intent = Announcement::Intent { position, subjects: cache_tags }.to_string();
+        let intent = Announcement::Intent { position, cache_tags }.to_string();
         let mut era = match redis.is_breaker_open() {
             true => String::new(),
-            false => announce_intent(redis, &intent).await,
+            false => publish_intent(redis, &intent).await,
         };
-        if Safeguard::Reach.is_disabled() || self.unreached(tx, &era, position).await?.is_empty() {
+        if Safeguard::Reach.is_disabled()
+            || self.list_unreached_replicas(tx, &era, position).await?.is_empty()
+        {
             return Ok(());
         }
         // A reserved connection, because requests that wait here may already hold all others.
@@ -92,21 +94,26 @@ impl App {
             // A busy machine occasionally exceeds the timeout of a call, and a change has more time than a
             // verification.
             if era.is_empty() {
-                era = announce_intent(redis, &intent).await;
+                era = publish_intent(redis, &intent).await;
             }
-            let unreached = self.unreached(tx, &era, position).await?;
+            let unreached = self.list_unreached_replicas(tx, &era, position).await?;
             if unreached.is_empty() {
                 return Ok(());
             }
-            if since.elapsed() >= REACHED_WITHIN {
+            if since.elapsed() >= REACH_TIMEOUT {
                 return Err(Error::ReplicasNotNotified(unreached.join(", ")));
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(REACH_POLL_INTERVAL).await;
         }
     }
 
-    async fn unreached(&self, tx: &mut Tx, era: &str, position: i64) -> Result<Vec<String>> {
-        tx.unreached_replicas(&self.replica_id, era, position, self.grace_ms()).await
+    async fn list_unreached_replicas(
+        &self,
+        tx: &mut Tx,
+        era: &str,
+        position: i64,
+    ) -> Result<Vec<String>> {
+        tx.list_unreached_replicas(&self.replica_id, era, position, self.grace_ms()).await
     }
 
     /// Returns how long cached values are valid without the database.
@@ -115,28 +122,29 @@ impl App {
     }
 
     /// Queues an announcement for the background task. A CLI command has no such task and sends it immediately.
-    pub async fn announce(&self, announcement: Announcement<'_>) {
+    pub async fn queue_announcement(&self, announcement: Announcement<'_>) {
         let Err(unsent) = self.announcements.try_send(announcement.to_string()) else { return };
         // A lost announcement is found in the change log, and announced by the replica that finds it.
         if let Some(redis) = &self.redis
-            && let Err(e) =
-                redis.publish(&unsent.into_inner(), Self::older_text(&announcement)).await
+            && let Err(e) = redis
+                .publish(&unsent.into_inner(), Self::text_for_older_replicas(&announcement))
+                .await
         {
             tracing::debug!(error = %e, "failed to publish a change: {e}");
         }
     }
 
     /// Returns the part of an announcement that replicas of the version before the feed understand.
-    pub fn older_text<'a>(announcement: &Announcement<'a>) -> Option<&'a str> {
+    pub fn text_for_older_replicas<'a>(announcement: &Announcement<'a>) -> Option<&'a str> {
         match announcement {
-            Announcement::Committed { subjects, .. } => Some(subjects),
-            Announcement::Intent { .. } | Announcement::Undone { .. } => None,
+            Announcement::Committed { cache_tags: subjects, .. } => Some(subjects),
+            Announcement::Intent { .. } | Announcement::RolledBack { .. } => None,
         }
     }
 }
 
 /// Announces an intent. Returns the era of the feed that contains it, or an empty string if it could not be announced.
-async fn announce_intent(redis: &RedisCounters, intent: &str) -> String {
+async fn publish_intent(redis: &RedisCounters, intent: &str) -> String {
     redis.publish(intent, None).await.unwrap_or_else(|e| {
         tracing::debug!(error = %e, "failed to publish a change: {e}");
         String::new()
@@ -144,9 +152,9 @@ async fn announce_intent(redis: &RedisCounters, intent: &str) -> String {
 }
 
 /// Returns the cache tags that a transaction changes, one per line.
-fn subjects(tx: &Tx) -> String {
-    match tx.changes() {
-        many if many.len() > SUBJECTS_MAX => format!("{ALL}\n"),
+fn tag_lines(tx: &Tx) -> String {
+    match tx.changed_tags() {
+        many if many.len() > ANNOUNCED_TAGS_MAX => format!("{ALL_TAG}\n"),
         few => few.iter().flat_map(|cache_tag| [cache_tag.to_string(), "\n".to_owned()]).collect(),
     }
 }

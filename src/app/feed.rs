@@ -15,14 +15,14 @@ pub enum Announcement<'a> {
     /// The change is about to be committed.
     Intent {
         position: i64,
-        subjects: &'a str,
+        cache_tags: &'a str,
     },
     Committed {
         position: i64,
-        subjects: &'a str,
+        cache_tags: &'a str,
     },
     /// The change has not been committed, and never will be.
-    Undone {
+    RolledBack {
         position: i64,
     },
 }
@@ -34,9 +34,9 @@ impl<'a> Announcement<'a> {
         let (kind, position) = first.split_once(' ')?;
         let position = position.parse().ok()?;
         Some(match kind {
-            "intent" => Self::Intent { position, subjects: cache_tags },
-            "committed" => Self::Committed { position, subjects: cache_tags },
-            "undone" => Self::Undone { position },
+            "intent" => Self::Intent { position, cache_tags },
+            "committed" => Self::Committed { position, cache_tags },
+            "undone" => Self::RolledBack { position },
             _ => return None,
         })
     }
@@ -45,13 +45,13 @@ impl<'a> Announcement<'a> {
 impl std::fmt::Display for Announcement<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Intent { position, subjects: cache_tags } => {
+            Self::Intent { position, cache_tags } => {
                 write!(f, "intent {position}\n{cache_tags}")
             }
-            Self::Committed { position, subjects: cache_tags } => {
+            Self::Committed { position, cache_tags } => {
                 write!(f, "committed {position}\n{cache_tags}")
             }
-            Self::Undone { position } => writeln!(f, "undone {position}"),
+            Self::RolledBack { position } => writeln!(f, "undone {position}"),
         }
     }
 }
@@ -66,67 +66,68 @@ impl std::fmt::Display for Announcement<'_> {
 #[derive(Debug, Default)]
 pub struct FeedState {
     /// The other replicas at the last count.
-    pub others: ArcSwap<Vec<String>>,
-    synced: Mutex<Option<Synced>>,
+    pub other_replicas: ArcSwap<Vec<String>>,
+    reading_state: Mutex<Option<ReadingState>>,
     is_proof: AtomicBool,
-    changed: Notify,
+    change_notify: Notify,
 }
 
 #[derive(Debug, Clone)]
-struct Synced {
+struct ReadingState {
     /// The era. Each reading has an `Arc` of its own, by which readings are distinguished.
     era: Arc<str>,
     /// The next transaction when the database first recorded that this replica relies on the era.
-    registered: Option<i64>,
+    registered_at_transaction: Option<i64>,
 }
 
 /// A reading of the announcements without a gap.
 #[derive(Debug, Clone)]
-pub struct Reading {
+pub struct FeedReading {
     pub era: Arc<str>,
 }
 
 impl FeedState {
-    fn synced(&self) -> MutexGuard<'_, Option<Synced>> {
-        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_reading_state(&self) -> MutexGuard<'_, Option<ReadingState>> {
+        self.reading_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a reading of announcements of this era.
-    pub fn begin(&self, era: &str) {
-        let mut synced = self.synced();
+    pub fn begin_reading(&self, era: &str) {
+        let mut synced = self.lock_reading_state();
         self.is_proof.store(false, Ordering::SeqCst);
-        *synced = Some(Synced { era: era.into(), registered: None });
+        *synced = Some(ReadingState { era: era.into(), registered_at_transaction: None });
         drop(synced);
-        self.changed.notify_one();
+        self.change_notify.notify_one();
     }
 
     /// Ends the reading, because announcements were missed, or may have been.
-    pub fn lose(&self) {
-        let mut synced = self.synced();
+    pub fn end_reading(&self) {
+        let mut synced = self.lock_reading_state();
         self.is_proof.store(false, Ordering::SeqCst);
         *synced = None;
         drop(synced);
-        self.changed.notify_one();
+        self.change_notify.notify_one();
     }
 
     /// Returns the current reading without a gap.
-    pub fn reading(&self) -> Option<Reading> {
-        let synced = self.synced();
-        synced.as_ref().map(|synced| Reading { era: synced.era.clone() })
+    pub fn current_reading(&self) -> Option<FeedReading> {
+        let synced = self.lock_reading_state();
+        synced.as_ref().map(|synced| FeedReading { era: synced.era.clone() })
     }
 
     /// Records that the change log has been read, as it stood at `head`, after `reading` began. Returns whether it
     /// should be read again soon, because not all transactions have ended.
-    pub fn confirm(&self, reading: &Reading, head: &LogHead) -> bool {
-        let mut synced = self.synced();
-        let is_this = |synced: &&mut Synced| Arc::ptr_eq(&synced.era, &reading.era);
+    pub fn confirm_reading(&self, reading: &FeedReading, head: &LogHead) -> bool {
+        let mut synced = self.lock_reading_state();
+        let is_this = |synced: &&mut ReadingState| Arc::ptr_eq(&synced.era, &reading.era);
         let Some(synced) = synced.as_mut().filter(is_this) else { return false };
         if head.feed.as_deref() != Some(&*reading.era) || head.has_older_replicas {
-            synced.registered = None;
+            synced.registered_at_transaction = None;
             self.is_proof.store(false, Ordering::SeqCst);
             return false;
         }
-        let all_ended = head.ended_below >= *synced.registered.get_or_insert(head.next);
+        let all_ended =
+            head.ended_below >= *synced.registered_at_transaction.get_or_insert(head.next);
         if all_ended {
             self.is_proof.store(true, Ordering::SeqCst);
         }
@@ -152,8 +153,8 @@ impl FeedState {
     }
 
     /// Waits until a reading begins or ends.
-    pub async fn changed(&self) {
-        self.changed.notified().await;
+    pub async fn wait_for_change(&self) {
+        self.change_notify.notified().await;
     }
 }
 
@@ -165,9 +166,9 @@ mod tests {
     fn parse_returns_what_display_writes() {
         let cache_tags = "key:key_a\nnew:00000000000000ab\n";
         for announcement in [
-            Announcement::Intent { position: 7, subjects: cache_tags },
-            Announcement::Committed { position: 8, subjects: cache_tags },
-            Announcement::Undone { position: 9 },
+            Announcement::Intent { position: 7, cache_tags },
+            Announcement::Committed { position: 8, cache_tags },
+            Announcement::RolledBack { position: 9 },
         ] {
             assert_eq!(Announcement::parse(&announcement.to_string()), Some(announcement));
         }
@@ -198,28 +199,28 @@ mod tests {
     #[test]
     fn announcements_are_no_proof_until_registered_and_older_transactions_have_ended() {
         let feed = FeedState::default();
-        feed.begin("a");
-        let reading = feed.reading().expect("a reading has begun");
+        feed.begin_reading("a");
+        let reading = feed.current_reading().expect("a reading has begun");
 
-        assert!(!feed.confirm(&reading, &head(5, 5, "")) && !feed.is_proof());
-        assert!(feed.confirm(&reading, &head(5, 9, "a")) && !feed.is_proof());
-        assert!(feed.confirm(&reading, &head(8, 20, "a")) && !feed.is_proof());
-        assert!(!feed.confirm(&reading, &head(9, 20, "a")) && feed.is_proof());
+        assert!(!feed.confirm_reading(&reading, &head(5, 5, "")) && !feed.is_proof());
+        assert!(feed.confirm_reading(&reading, &head(5, 9, "a")) && !feed.is_proof());
+        assert!(feed.confirm_reading(&reading, &head(8, 20, "a")) && !feed.is_proof());
+        assert!(!feed.confirm_reading(&reading, &head(9, 20, "a")) && feed.is_proof());
         let older = LogHead { has_older_replicas: true, ..head(20, 20, "a") };
-        assert!(!feed.confirm(&reading, &older) && !feed.is_proof());
-        assert!(!feed.confirm(&reading, &head(20, 20, "a")) && feed.is_proof());
+        assert!(!feed.confirm_reading(&reading, &older) && !feed.is_proof());
+        assert!(!feed.confirm_reading(&reading, &head(20, 20, "a")) && feed.is_proof());
     }
 
     #[test]
     fn confirm_has_no_effect_when_reading_has_ended() {
         let feed = FeedState::default();
-        feed.begin("a");
-        let broken = feed.reading().expect("a reading has begun");
-        feed.lose();
-        assert!(feed.reading().is_none());
-        feed.begin("a");
+        feed.begin_reading("a");
+        let broken = feed.current_reading().expect("a reading has begun");
+        feed.end_reading();
+        assert!(feed.current_reading().is_none());
+        feed.begin_reading("a");
 
-        assert!(!feed.confirm(&broken, &head(5, 5, "a")));
+        assert!(!feed.confirm_reading(&broken, &head(5, 5, "a")));
         assert!(!feed.is_proof());
     }
 }

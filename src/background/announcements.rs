@@ -7,18 +7,18 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
-use limiter::redis::{Found, Position, RedisCounters};
+use limiter::redis::{FeedPosition, FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 
 use crate::app::App;
-use crate::app::feed::{Announcement, FeedState, Reading};
+use crate::app::feed::{Announcement, FeedReading, FeedState};
 
-const RECONNECT_AFTER: Duration = Duration::from_millis(250);
+const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// How long a reader may receive no reply from Redis before it discards its position, if the database is reachable.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
+const POSITION_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often Redis is pinged when there is nothing to announce.
-const PING_EVERY: Duration = Duration::from_secs(1);
+const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads announcements until the task is stopped.
 pub async fn subscribe_to_changes(app: Arc<App>) {
@@ -31,41 +31,47 @@ pub async fn subscribe_to_changes(app: Arc<App>) {
             tracing::warn!(error = %e, "failed to read the change feed: {e}");
         }
         // While the database is reachable, continuing there has no benefit, and writers would wait for this replica.
-        if last_reply.elapsed() > GIVE_UP_AFTER && app.freshness.is_database_reachable() {
-            app.feed.lose();
+        if last_reply.elapsed() > POSITION_TIMEOUT && app.freshness.is_database_reachable() {
+            app.feed_state.end_reading();
             position = None;
         }
-        tokio::time::sleep(RECONNECT_AFTER).await;
+        tokio::time::sleep(RECONNECT_DELAY).await;
     }
 }
 
 async fn read_new_changes(
     app: &App,
     redis: &RedisCounters,
-    position: &mut Option<Position>,
+    position: &mut Option<FeedPosition>,
     last_reply: &mut Stopwatch,
 ) -> Result<()> {
-    let mut connection = redis.read_feed().await?;
+    let mut connection = redis.connect_feed().await?;
     loop {
         let Some(from) = position else {
-            let end = connection.end().await?;
-            app.feed.begin(&end.era);
+            let end = connection.get_or_create_end().await?;
+            app.feed_state.begin_reading(&end.era);
             *position = Some(end);
             continue;
         };
         let began_ms = app.freshness.now_ms();
-        let others = app.feed.others.load_full();
-        let result = connection.read(from, (&app.replica_id, &others), app.feed.is_proof()).await?;
+        let others = app.feed_state.other_replicas.load_full();
+        let result =
+            connection.read(from, (&app.replica_id, &others), app.feed_state.is_proof()).await?;
         *last_reply = Stopwatch::new();
         match result {
-            Found::Gap => {
+            FeedReadResult::Gap => {
                 tracing::info!("detected a gap in the change feed");
-                app.feed.lose();
+                app.feed_state.end_reading();
                 *position = None;
             }
-            Found::News { texts, to, is_all, ages } => {
+            FeedReadResult::Announcements {
+                texts,
+                position: to,
+                is_end: is_all,
+                reader_ages: ages,
+            } => {
                 for text in &texts {
-                    hear(app, text);
+                    apply_announcement(app, text);
                 }
                 *position = Some(to);
                 let majority_age = match Safeguard::Majority.is_disabled() {
@@ -73,27 +79,29 @@ async fn read_new_changes(
                     false => FeedState::majority_age(&ages),
                 };
                 if is_all
-                    && app.feed.is_proof()
+                    && app.feed_state.is_proof()
                     && let Some(age) = majority_age
                 {
                     let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-                    app.freshness.proved_by_feed(began_ms.saturating_sub(age_ms));
+                    app.freshness.record_announcements_read(began_ms.saturating_sub(age_ms));
                 }
             }
         }
     }
 }
 
-fn hear(app: &App, text: &str) {
+fn apply_announcement(app: &App, text: &str) {
     match Announcement::parse(text) {
-        Some(Announcement::Intent { position, subjects: cache_tags }) => {
+        Some(Announcement::Intent { position, cache_tags }) => {
             app.freshness.intents.open(position, cache_tags);
         }
-        Some(Announcement::Committed { position, subjects: cache_tags }) => {
-            cache_tags.lines().for_each(|cache_tag| app.freshness.changed_text(cache_tag));
+        Some(Announcement::Committed { position, cache_tags }) => {
+            cache_tags
+                .lines()
+                .for_each(|cache_tag| app.freshness.record_invalidation_text(cache_tag));
             app.freshness.intents.close(position);
         }
-        Some(Announcement::Undone { position }) => {
+        Some(Announcement::RolledBack { position }) => {
             app.freshness.intents.close(position);
         }
         None => {}
@@ -104,10 +112,10 @@ fn hear(app: &App, text: &str) {
 pub async fn publish_changes(app: Arc<App>, mut announcements: mpsc::Receiver<String>) {
     let Some(redis) = &app.redis else { return };
     loop {
-        let result = match tokio::time::timeout(PING_EVERY, announcements.recv()).await {
+        let result = match tokio::time::timeout(PING_INTERVAL, announcements.recv()).await {
             Ok(Some(text)) => {
                 let announcement = Announcement::parse(&text);
-                let older_text = announcement.as_ref().and_then(App::older_text);
+                let older_text = announcement.as_ref().and_then(App::text_for_older_replicas);
                 redis.publish(&text, older_text).await.map(drop)
             }
             Ok(None) => return,
@@ -122,9 +130,9 @@ pub async fn publish_changes(app: Arc<App>, mut announcements: mpsc::Receiver<St
 
 /// Updates the database, after the change log has been read, with what it lacks about this replica: the announcements
 /// that it relies on, and the intents that it has. Returns whether the log should be read again soon.
-pub async fn report(
+pub async fn report_feed_state(
     app: &App,
-    reading: Option<&Reading>,
+    reading: Option<&FeedReading>,
     head: &LogHead,
     intents: &[i64],
 ) -> Result<bool> {
@@ -139,22 +147,22 @@ pub async fn report(
             tx.set_replica_feed(&app.replica_id, era, app.grace_ms()).await?;
         }
         if !intents.is_empty() {
-            announce_found(app, intents).await;
+            publish_found_intents(app, intents).await;
             tx.acknowledge_intents(&app.replica_id, intents).await?;
         }
         tx.commit().await?;
     }
-    let is_pending = reading.is_some_and(|reading| app.feed.confirm(reading, head));
+    let is_pending = reading.is_some_and(|reading| app.feed_state.confirm_reading(reading, head));
     Ok(!is_recorded || is_pending)
 }
 
 /// Announces intents that were found in the change log. Replicas that cannot read it rely on the announcements of the
 /// Redis that this replica uses, and the writer may use another one.
-async fn announce_found(app: &App, intents: &[i64]) {
+async fn publish_found_intents(app: &App, intents: &[i64]) {
     let Some(redis) = app.redis.as_ref().filter(|redis| !redis.is_breaker_open()) else { return };
     let open = app.freshness.intents.list();
     for (position, intent) in open.iter().filter(|(position, _)| intents.contains(position)) {
-        let announcement = Announcement::Intent { position: *position, subjects: &intent.subjects };
+        let announcement = Announcement::Intent { position: *position, cache_tags: &intent.tags };
         if let Err(e) = redis.publish(&announcement.to_string(), None).await {
             tracing::debug!(error = %e, "failed to publish the intent of another replica: {e}");
         }
@@ -163,29 +171,35 @@ async fn announce_found(app: &App, intents: &[i64]) {
 
 /// Determines from the change log the outcome of intents that were open before it was read, and announces it: their
 /// writers may have died.
-pub async fn resolve(app: &App, open_intents: &[(i64, Intent)], head: &LogHead) -> Result<()> {
+pub async fn resolve_intents(
+    app: &App,
+    open_intents: &[(i64, Intent)],
+    head: &LogHead,
+) -> Result<()> {
     if open_intents.is_empty() {
         return Ok(());
     }
     let positions: Vec<_> = open_intents.iter().map(|(position, _)| *position).collect();
     let mut reader = app.store.store()?.read_reserved().await?;
-    let committed = reader.changes_among(&positions).await?;
+    let committed = reader.list_existing_positions(&positions).await?;
     drop(reader);
     for (position, intent) in open_intents {
         let position = *position;
-        let has_ended = intent.looked_for.is_some_and(|next| head.ended_below >= next);
-        let cache_tags = &*intent.subjects;
+        let has_ended = intent.first_search.is_some_and(|next| head.ended_below >= next);
+        let cache_tags = &*intent.tags;
         let result = if committed.contains(&position) {
-            cache_tags.lines().for_each(|cache_tag| app.freshness.changed_text(cache_tag));
-            Announcement::Committed { position, subjects: cache_tags }
+            cache_tags
+                .lines()
+                .for_each(|cache_tag| app.freshness.record_invalidation_text(cache_tag));
+            Announcement::Committed { position, cache_tags }
         } else if has_ended {
-            Announcement::Undone { position }
+            Announcement::RolledBack { position }
         } else {
-            app.freshness.intents.look_for(position, head.next);
+            app.freshness.intents.record_search(position, head.next);
             continue;
         };
         if app.freshness.intents.close(position) {
-            app.announce(result).await;
+            app.queue_announcement(result).await;
         }
     }
     Ok(())

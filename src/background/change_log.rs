@@ -17,85 +17,85 @@ use crate::app::feed::Announcement;
 /// A reader that is further behind than this, in rows or in time, treats everything as changed and continues at the
 /// end.
 const BEHIND_ROWS_MAX: i64 = 100_000;
-const BEHIND_MAX: Duration = Duration::from_secs(1);
+const BEHIND_DURATION_MAX: Duration = Duration::from_secs(1);
 /// Rows of the log are stored for a day. A reader that has not read for this long, by the database's clock, treats
 /// everything as changed. Its own clock may have stopped together with its machine.
-const SLEPT_MS: i64 = 3_600_000;
+const LOG_GAP_MAX_MS: i64 = 3_600_000;
 /// The maximum number of missing rows to query. If more are missing, a large transaction is running or was rolled back,
 /// and querying its rows in each pass would cost more than reloading what is in use.
-const MISSING_MAX: i64 = 10_000;
+const MISSING_ROWS_MAX: i64 = 10_000;
 /// The minimum time for which a missing row is queried: a number is assigned a moment before its transaction is
 /// visible.
-const GAP_MIN: Duration = Duration::from_secs(2);
+const MISSING_DURATION_MIN: Duration = Duration::from_secs(2);
 
 /// How long a transaction must have been running before the reader checks whether it has written to the change log. The
 /// check reads all locks.
-const LONG: Duration = Duration::from_secs(2);
+const LONG_TRANSACTION_MIN: Duration = Duration::from_secs(2);
 
 /// How long after its creation a reader may read for the first time: it begins with rows that are a minute old.
-const FIRST_READ_MAX: Duration = Duration::from_secs(30);
+const FIRST_READ_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// The position of a reader in the change log.
 pub struct ChangeLogCursor {
-    created: Stopwatch,
+    stopwatch: Stopwatch,
     /// The last row that was read; 0: none. Absent: nothing has been read yet.
     position: Option<i64>,
     /// Rows below the position that have not been read.
-    gaps: Vec<Gap>,
+    missing_ranges: Vec<MissingRange>,
     /// Set when rows were skipped, some of which may not have been committed at that time.
-    skipped: Option<Skip>,
+    skipped_rows: Option<SkippedRows>,
     /// A moment at which transactions were running that have not all ended.
-    awaited: Option<Moment>,
+    awaited_moment: Option<LogMoment>,
     /// The database's time of the last read.
     read_at: Option<i64>,
     /// Whether the reader has caught up with the past, so that rows read from now on are new.
-    is_news: bool,
+    is_caught_up: bool,
 }
 
 /// A range of missing rows, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gap {
-    first: i64,
-    last: i64,
-    missed: Moment,
+struct MissingRange {
+    first_seq: i64,
+    last_seq: i64,
+    missed_at: LogMoment,
 }
 
 /// The moment at which rows were skipped.
 #[derive(Debug, Clone, Copy)]
-struct Skip {
-    at: Moment,
+struct SkippedRows {
+    skipped_at: LogMoment,
     /// The minimum time until the transactions of the skipped rows are visible.
-    min: Duration,
+    delay_min: Duration,
 }
 
 /// A moment, identified by the transactions that were running.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
-    next: i64,
-    since: Stopwatch,
+struct LogMoment {
+    next_transaction: i64,
+    stopwatch: Stopwatch,
 }
 
-impl PartialEq for Moment {
+impl PartialEq for LogMoment {
     fn eq(&self, other: &Self) -> bool {
-        self.next == other.next
+        self.next_transaction == other.next_transaction
     }
 }
 
-impl Eq for Moment {}
+impl Eq for LogMoment {}
 
-impl Moment {
-    fn of(head: &LogHead) -> Self {
-        Self { next: head.next, since: Stopwatch::new() }
+impl LogMoment {
+    fn from_head(head: &LogHead) -> Self {
+        Self { next_transaction: head.next, stopwatch: Stopwatch::new() }
     }
 
     /// Returns whether all transactions have ended that were running at this moment.
     fn is_settled(self, head: &LogHead) -> bool {
-        head.ended_below >= self.next
+        head.ended_below >= self.next_transaction
     }
 }
 
 /// The result of one pass over the change log.
-pub struct Pass {
+pub struct LogPass {
     /// The state of the database when the pass began.
     pub head: LogHead,
     /// The positions of the intents that were found.
@@ -105,152 +105,167 @@ pub struct Pass {
 impl ChangeLogCursor {
     pub fn new() -> Self {
         Self {
-            created: Stopwatch::new(),
+            stopwatch: Stopwatch::new(),
             position: None,
-            gaps: Vec::new(),
-            skipped: None,
-            awaited: None,
+            missing_ranges: Vec::new(),
+            skipped_rows: None,
+            awaited_moment: None,
             read_at: None,
-            is_news: false,
+            is_caught_up: false,
         }
     }
 
     /// Reads to the end of the log. Every change committed before the call is applied afterwards.
-    pub async fn read(&mut self, app: &App) -> Result<Pass> {
+    pub async fn read(&mut self, app: &App) -> Result<LogPass> {
         let began = Stopwatch::new();
         let mut reader = app.store.store()?.read_reserved().await?;
         // A transaction of another application may run for hours.
-        let is_long = self.awaited.is_some_and(|awaited| awaited.since.elapsed() >= LONG);
-        let writers_ended_below = match is_long || self.skipped.is_some() {
-            true => reader.writers_ended_below().await?,
+        let is_long = self
+            .awaited_moment
+            .is_some_and(|awaited| awaited.stopwatch.elapsed() >= LONG_TRANSACTION_MIN);
+        let writers_ended_below = match is_long || self.skipped_rows.is_some() {
+            true => reader.load_writers_ended_below().await?,
             false => 0,
         };
         let mut page = match self.position {
-            Some(position) => reader.log_page(position, &app.replica_id).await?,
+            Some(position) => reader.load_log_page(position, &app.replica_id).await?,
             None => {
-                let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica_id).await?;
+                let LogPage { head, .. } = reader.load_log_page(i64::MAX, &app.replica_id).await?;
                 // A row that is a minute old was committed or never will be, unless its transaction is still running.
                 let ended_below = match head.ended_below >= head.next {
                     true => head.ended_below,
-                    false => reader.writers_ended_below().await?,
+                    false => reader.load_writers_ended_below().await?,
                 };
-                if self.created.elapsed() > FIRST_READ_MAX {
+                if self.stopwatch.elapsed() > FIRST_READ_DELAY_MAX {
                     // Values cached since then may be older than the first row that is read.
                     app.freshness.invalidate_all();
                 }
-                let skip = Skip { at: Moment::of(&head), min: Duration::ZERO };
-                self.skipped = Some(skip).filter(|_| ended_below < head.next);
+                let skip = SkippedRows {
+                    skipped_at: LogMoment::from_head(&head),
+                    delay_min: Duration::ZERO,
+                };
+                self.skipped_rows = Some(skip).filter(|_| ended_below < head.next);
                 self.position = Some(head.settled);
                 match is_behind(head.settled, &head) {
                     true => LogPage { head, rows: Vec::new() },
-                    false => reader.log_page(head.settled, &app.replica_id).await?,
+                    false => reader.load_log_page(head.settled, &app.replica_id).await?,
                 }
             }
         };
-        self.awaited = self.awaited.filter(|awaited| !awaited.is_settled(&page.head));
-        self.awaited.get_or_insert_with(|| Moment::of(&page.head));
+        self.awaited_moment = self.awaited_moment.filter(|awaited| !awaited.is_settled(&page.head));
+        self.awaited_moment.get_or_insert_with(|| LogMoment::from_head(&page.head));
         let ended_below = page.head.ended_below.max(writers_ended_below);
         let head = LogHead { ended_below, ..page.head.clone() };
         let mut intents = Vec::new();
         loop {
             let is_last = page.rows.len() < PAGE_ROWS;
-            let is_late = !is_last && began.elapsed() > BEHIND_MAX;
+            let is_late = !is_last && began.elapsed() > BEHIND_DURATION_MAX;
             let position = self.position.unwrap_or_default();
-            let has_slept = self.read_at.is_some_and(|read_at| head.now - read_at > SLEPT_MS);
+            let has_slept = self.read_at.is_some_and(|read_at| head.now - read_at > LOG_GAP_MAX_MS);
             if is_late || has_slept || is_behind(position, &page.head) {
-                self.skip(app, &mut *reader, page.head.top).await?;
+                self.skip_to(app, &mut *reader, page.head.top).await?;
                 break;
             }
-            self.take(app, &page, &mut intents);
-            if missing(&self.gaps) > MISSING_MAX {
-                self.skip(app, &mut *reader, page.head.top).await?;
+            self.apply_page(app, &page, &mut intents);
+            if count_missing(&self.missing_ranges) > MISSING_ROWS_MAX {
+                self.skip_to(app, &mut *reader, page.head.top).await?;
                 break;
             }
             if is_last {
                 break;
             }
-            page = reader.log_page(self.position.unwrap_or_default(), &app.replica_id).await?;
+            page = reader.load_log_page(self.position.unwrap_or_default(), &app.replica_id).await?;
         }
-        self.fill(app, &mut *reader, &head, &mut intents).await?;
-        if let Some(skipped) = self.skipped {
+        self.read_missing(app, &mut *reader, &head, &mut intents).await?;
+        if let Some(skipped) = self.skipped_rows {
             app.freshness.invalidate_all();
-            let Skip { at, min } = skipped;
+            let SkippedRows { skipped_at: at, delay_min: min } = skipped;
             // What was determined at the beginning of this pass does not cover rows that were skipped after it.
-            let is_of_before = min.is_zero() || at.since.elapsed() > began.elapsed();
-            let is_over = is_of_before && at.is_settled(&head) && at.since.elapsed() >= min;
-            self.skipped = Some(skipped).filter(|_| !is_over);
+            let is_of_before = min.is_zero() || at.stopwatch.elapsed() > began.elapsed();
+            let is_over = is_of_before && at.is_settled(&head) && at.stopwatch.elapsed() >= min;
+            self.skipped_rows = Some(skipped).filter(|_| !is_over);
         }
-        self.is_news = true;
+        self.is_caught_up = true;
         self.read_at = Some(head.now);
-        Ok(Pass { head, intents })
+        Ok(LogPass { head, intents })
     }
 
     /// Treats everything as changed, and continues after `top`. The transaction of any row up to there that is not
     /// committed is already running.
-    async fn skip(&mut self, app: &App, reader: &mut dyn Reads, top: i64) -> Result<()> {
-        let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica_id).await?;
+    async fn skip_to(&mut self, app: &App, reader: &mut dyn Reads, top: i64) -> Result<()> {
+        let LogPage { head, .. } = reader.load_log_page(i64::MAX, &app.replica_id).await?;
         self.position = Some(top);
-        self.gaps.clear();
+        self.missing_ranges.clear();
         if Safeguard::Skip.is_disabled() {
             return Ok(());
         }
-        self.skipped = Some(Skip { at: Moment::of(&head), min: GAP_MIN });
+        self.skipped_rows = Some(SkippedRows {
+            skipped_at: LogMoment::from_head(&head),
+            delay_min: MISSING_DURATION_MIN,
+        });
         app.freshness.invalidate_all();
         Ok(())
     }
 
-    fn take(&mut self, app: &App, page: &LogPage, intents: &mut Vec<i64>) {
+    fn apply_page(&mut self, app: &App, page: &LogPage, intents: &mut Vec<i64>) {
         let mut position = self.position.unwrap_or_default();
         for row in &page.rows {
             if row.seq > position + 1 {
-                let missed = Moment::of(&page.head);
-                self.gaps.push(Gap { first: position + 1, last: row.seq - 1, missed });
+                let missed = LogMoment::from_head(&page.head);
+                self.missing_ranges.push(MissingRange {
+                    first_seq: position + 1,
+                    last_seq: row.seq - 1,
+                    missed_at: missed,
+                });
             }
             position = row.seq;
-            self.apply(app, row, page.head.now, intents);
+            self.apply_row(app, row, page.head.now, intents);
         }
         self.position = Some(position);
     }
 
-    fn apply(&self, app: &App, row: &ChangeRow, now: i64, intents: &mut Vec<i64>) {
-        if let Some(Announcement::Intent { position, subjects: cache_tags }) =
+    fn apply_row(&self, app: &App, row: &ChangeRow, now: i64, intents: &mut Vec<i64>) {
+        if let Some(Announcement::Intent { position, cache_tags }) =
             Announcement::parse(&row.subject)
         {
             app.freshness.intents.open(position, cache_tags);
             return intents.push(position);
         }
-        app.freshness.changed_text(&row.subject);
-        if self.is_news {
+        app.freshness.record_invalidation_text(&row.subject);
+        if self.is_caught_up {
             let age_ms = u64::try_from(now - row.at).unwrap_or(0);
             app.metrics.change_delay.observe(Duration::from_millis(age_ms));
         }
     }
 
     /// Queries the missing rows.
-    async fn fill(
+    async fn read_missing(
         &mut self,
         app: &App,
         reader: &mut dyn Reads,
         head: &LogHead,
         intents: &mut Vec<i64>,
     ) -> Result<()> {
-        if self.gaps.is_empty() {
+        if self.missing_ranges.is_empty() {
             return Ok(());
         }
-        let ranges: Vec<_> = self.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
-        let rows = reader.changes_within(&ranges).await?;
+        let ranges: Vec<_> =
+            self.missing_ranges.iter().map(|gap| (gap.first_seq, gap.last_seq)).collect();
+        let rows = reader.list_changes_in_ranges(&ranges).await?;
         if rows.len() >= PAGE_ROWS {
             let top = self.position.unwrap_or_default();
-            return self.skip(app, reader, top).await;
+            return self.skip_to(app, reader, top).await;
         }
         for row in &rows {
-            self.apply(app, row, head.now, intents);
+            self.apply_row(app, row, head.now, intents);
         }
         let found: Vec<_> = rows.iter().map(|row| row.seq).collect();
-        self.gaps = without(&self.gaps, &found);
-        let is_open =
-            |gap: &Gap| !gap.missed.is_settled(head) || gap.missed.since.elapsed() < GAP_MIN;
-        self.gaps.retain(is_open);
+        self.missing_ranges = remove_found(&self.missing_ranges, &found);
+        let is_open = |gap: &MissingRange| {
+            !gap.missed_at.is_settled(head)
+                || gap.missed_at.stopwatch.elapsed() < MISSING_DURATION_MIN
+        };
+        self.missing_ranges.retain(is_open);
         Ok(())
     }
 }
@@ -261,23 +276,23 @@ fn is_behind(position: i64, head: &LogHead) -> bool {
 }
 
 /// Returns the number of missing rows.
-fn missing(gaps: &[Gap]) -> i64 {
-    gaps.iter().map(|gap| gap.last - gap.first + 1).sum()
+fn count_missing(gaps: &[MissingRange]) -> i64 {
+    gaps.iter().map(|gap| gap.last_seq - gap.first_seq + 1).sum()
 }
 
 /// Returns the gaps without the rows that were found. `found` is sorted.
-fn without(gaps: &[Gap], found: &[i64]) -> Vec<Gap> {
+fn remove_found(gaps: &[MissingRange], found: &[i64]) -> Vec<MissingRange> {
     let mut remaining = Vec::with_capacity(gaps.len());
     for gap in gaps {
-        let mut first = gap.first;
-        for seq in found.iter().filter(|seq| (gap.first..=gap.last).contains(seq)) {
+        let mut first = gap.first_seq;
+        for seq in found.iter().filter(|seq| (gap.first_seq..=gap.last_seq).contains(seq)) {
             if *seq > first {
-                remaining.push(Gap { first, last: seq - 1, ..*gap });
+                remaining.push(MissingRange { first_seq: first, last_seq: seq - 1, ..*gap });
             }
             first = seq + 1;
         }
-        if first <= gap.last {
-            remaining.push(Gap { first, ..*gap });
+        if first <= gap.last_seq {
+            remaining.push(MissingRange { first_seq: first, ..*gap });
         }
     }
     remaining
@@ -287,18 +302,25 @@ fn without(gaps: &[Gap], found: &[i64]) -> Vec<Gap> {
 mod tests {
     use super::*;
 
-    fn gap(first: i64, last: i64) -> Gap {
-        Gap { first, last, missed: Moment { next: 0, since: Stopwatch::new() } }
+    fn missing_range(first: i64, last: i64) -> MissingRange {
+        MissingRange {
+            first_seq: first,
+            last_seq: last,
+            missed_at: LogMoment { next_transaction: 0, stopwatch: Stopwatch::new() },
+        }
     }
 
     #[test]
     fn remove_found_splits_missing_ranges() {
-        let gaps = [gap(3, 5), gap(8, 8), gap(10, 20)];
+        let gaps = [missing_range(3, 5), missing_range(8, 8), missing_range(10, 20)];
 
-        assert_eq!(without(&gaps, &[]), gaps);
-        assert_eq!(missing(&gaps), 15);
-        assert_eq!(without(&gaps, &[3, 8, 12, 13, 20]), [gap(4, 5), gap(10, 11), gap(14, 19)]);
-        assert_eq!(without(&gaps, &[3, 4, 5]), [gap(8, 8), gap(10, 20)]);
+        assert_eq!(remove_found(&gaps, &[]), gaps);
+        assert_eq!(count_missing(&gaps), 15);
+        assert_eq!(
+            remove_found(&gaps, &[3, 8, 12, 13, 20]),
+            [missing_range(4, 5), missing_range(10, 11), missing_range(14, 19)]
+        );
+        assert_eq!(remove_found(&gaps, &[3, 4, 5]), [missing_range(8, 8), missing_range(10, 20)]);
     }
 
     #[test]

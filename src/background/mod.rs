@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 use foundation::error::{Error, Result};
-use store::bounded;
+use store::with_timeout;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -23,15 +23,15 @@ use crate::domain::admission;
 use crate::domain::credits;
 use crate::domain::last_used;
 
-const POLL_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval while changes or intents are pending.
-const POLL_SOON: Duration = Duration::from_millis(20);
+const POLL_INTERVAL_PENDING: Duration = Duration::from_millis(20);
 /// How long that is expected to last at most.
-const SOON_FOR: Duration = Duration::from_secs(3);
+const PENDING_EXPECTED_MAX: Duration = Duration::from_secs(3);
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after a reconnect all connections may be replaced again: a database that is only slow should not get more
 /// of them.
-const RECONNECT_AFTER: Duration = Duration::from_secs(30);
+const RECONNECT_INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// The maximum duration of one pass of the other tasks: on a connection that was lost without notice a statement never
 /// ends.
 const PASS_TIMEOUT: Duration = Duration::from_mins(1);
@@ -39,24 +39,24 @@ const PASS_TIMEOUT: Duration = Duration::from_mins(1);
 /// reports.
 const LEASES_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often leases are maintained.
-const SETTLE_EVERY: Duration = Duration::from_millis(500);
+const LEASES_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the costs of approximate windows are sent.
-const QUICK_EVERY: Duration = Duration::from_millis(100);
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the ad-hoc counters of workspaces are estimated.
-const ESTIMATE_GROUPS_EVERY: Duration = Duration::from_secs(2);
+const ESTIMATE_GROUPS_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the withheld credits are summed.
-const WITHHELD_EVERY: Duration = Duration::from_secs(5);
+const WITHHELD_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a replica registers as present.
-const PRESENCE_EVERY: Duration = Duration::from_millis(500);
-const PRUNE_EVERY: Duration = Duration::from_mins(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
 /// How many rows of each table are deleted in one transaction: a statement has five seconds.
-const PRUNED_AT_ONCE: i64 = 10_000;
+const PRUNE_ROWS_MAX: i64 = 10_000;
 
 /// Starts the background tasks. They run until the set is dropped or shut down.
 pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(poll_change_log(app.clone()));
-    tasks.spawn(prune(app.clone()));
+    tasks.spawn(prune_change_log(app.clone()));
     tasks.spawn(flush_last_used(app.clone()));
     tasks.spawn(credits::serve_debits(app.clone()));
     tasks.spawn(estimate_groups(app.clone()));
@@ -79,46 +79,49 @@ async fn poll_change_log(app: Arc<App>) {
     loop {
         let read = tokio::select! {
             // A database that accepts connections and never replies must not stop the feed permanently.
-            read = bounded(POLL_TIMEOUT, read_log(&app, &mut log)) => read,
-            () = reconnect(&app), if is_unresponsive => {
+            read = with_timeout(POLL_TIMEOUT, read_log(&app, &mut log)) => read,
+            () = replace_connections(&app), if is_unresponsive => {
                 is_unresponsive = false;
                 reconnected = Some(Stopwatch::new());
                 continue;
             }
         };
-        let may_reconnect = reconnected.is_none_or(|since| since.elapsed() >= RECONNECT_AFTER);
-        is_unresponsive = read.as_ref().is_err_and(Error::is_silence) && may_reconnect;
+        let may_reconnect =
+            reconnected.is_none_or(|since| since.elapsed() >= RECONNECT_INTERVAL_MIN);
+        is_unresponsive = read.as_ref().is_err_and(Error::is_database_timeout) && may_reconnect;
         let next = match read {
             Ok(has_pending) => {
                 pending_since = has_pending.then(|| pending_since.unwrap_or_else(Stopwatch::new));
                 match pending_since {
-                    Some(pending_since) if pending_since.elapsed() < SOON_FOR => POLL_SOON,
-                    _ => POLL_EVERY,
+                    Some(pending_since) if pending_since.elapsed() < PENDING_EXPECTED_MAX => {
+                        POLL_INTERVAL_PENDING
+                    }
+                    _ => POLL_INTERVAL,
                 }
             }
             // The startup code logs why the store is not ready.
-            Err(Error::StoreNotReady) => POLL_EVERY,
+            Err(Error::StoreNotReady) => POLL_INTERVAL,
             Err(e) => {
                 tracing::warn!(error = %e, "failed to read the change log: {e}");
-                POLL_EVERY
+                POLL_INTERVAL
             }
         };
         tokio::select! {
             () = tokio::time::sleep(next) => {}
-            () = app.feed.changed() => {}
+            () = app.feed_state.wait_for_change() => {}
         }
     }
 }
 
 /// Replaces all connections to the database as soon as it accepts a new one. Never returns if it does not.
-async fn reconnect(app: &App) {
+async fn replace_connections(app: &App) {
     let reconnected = async { app.store.store()?.reconnect().await };
     if let Err(e) = reconnected.await {
         // A database that refuses connections has closed the others as well.
         tracing::debug!(error = %e, "failed to connect to the database: {e}");
         return std::future::pending().await;
     }
-    app.events.reconnect();
+    app.event_store.reconnect();
     tracing::warn!("replaced unresponsive database connections");
 }
 
@@ -126,7 +129,7 @@ async fn reconnect(app: &App) {
 /// should be read again soon.
 async fn read_log(app: &App, log: &mut ChangeLogCursor) -> Result<bool> {
     // Both are captured before the read begins, which then proves that no earlier change was missed.
-    let (reading, open_intents) = (app.feed.reading(), app.freshness.intents.list());
+    let (reading, open_intents) = (app.feed_state.current_reading(), app.freshness.intents.list());
     let began_ms = app.freshness.now_ms();
     let pass = log.read(app).await?;
     let head = &pass.head;
@@ -136,16 +139,17 @@ async fn read_log(app: &App, log: &mut ChangeLogCursor) -> Result<bool> {
         (Some(_), None) => 0,
         (None, _) => began_ms,
     };
-    app.freshness.proved_by_log(began_ms, registered_ms);
-    let has_pending = announcements::report(app, reading.as_ref(), head, &pass.intents).await?;
-    announcements::resolve(app, &open_intents, head).await?;
+    app.freshness.record_log_read(began_ms, registered_ms);
+    let has_pending =
+        announcements::report_feed_state(app, reading.as_ref(), head, &pass.intents).await?;
+    announcements::resolve_intents(app, &open_intents, head).await?;
     Ok(has_pending)
 }
 
-async fn prune(app: Arc<App>) {
+async fn prune_change_log(app: Arc<App>) {
     loop {
-        tokio::time::sleep(PRUNE_EVERY).await;
-        if let Err(e) = bounded(PASS_TIMEOUT, prune_once(&app)).await {
+        tokio::time::sleep(PRUNE_INTERVAL).await;
+        if let Err(e) = with_timeout(PASS_TIMEOUT, prune_once(&app)).await {
             tracing::warn!(error = %e, "failed to prune the change log: {e}");
         }
     }
@@ -154,8 +158,8 @@ async fn prune(app: Arc<App>) {
 async fn prune_once(app: &App) -> Result<()> {
     loop {
         let mut tx = app.store.begin().await?;
-        let pruned = tx.prune_changes(PRUNED_AT_ONCE).await?;
-        let is_end = pruned < PRUNED_AT_ONCE.unsigned_abs();
+        let pruned = tx.prune_changes(PRUNE_ROWS_MAX).await?;
+        let is_end = pruned < PRUNE_ROWS_MAX.unsigned_abs();
         if is_end {
             tx.prune_replicas().await?;
         }
@@ -170,7 +174,7 @@ async fn prune_once(app: &App) -> Result<()> {
 async fn flush_last_used(app: Arc<App>) {
     loop {
         tokio::time::sleep(last_used::FLUSH_INTERVAL).await;
-        if let Err(e) = bounded(PASS_TIMEOUT, last_used::flush(&app)).await {
+        if let Err(e) = with_timeout(PASS_TIMEOUT, last_used::flush(&app)).await {
             tracing::debug!(error = %e, "failed to record the last use of keys: {e}");
         }
     }
@@ -180,17 +184,17 @@ async fn flush_last_used(app: Arc<App>) {
 async fn send_heartbeats(app: Arc<App>) {
     loop {
         let registering = async { app.register_replica(app.store.store()?).await };
-        if let Err(e) = bounded(POLL_TIMEOUT, registering).await {
+        if let Err(e) = with_timeout(POLL_TIMEOUT, registering).await {
             tracing::debug!(error = %e, "failed to count the replicas: {e}");
         }
-        tokio::time::sleep(PRESENCE_EVERY).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
 /// Sends the costs of approximate windows to Redis.
 async fn sync_approximate_windows(app: Arc<App>) {
     loop {
-        tokio::time::sleep(QUICK_EVERY).await;
+        tokio::time::sleep(SYNC_INTERVAL).await;
         admission::sync_approximate(&app).await;
     }
 }
@@ -198,8 +202,8 @@ async fn sync_approximate_windows(app: Arc<App>) {
 /// Estimates how many ad-hoc counters each workspace has.
 async fn estimate_groups(app: Arc<App>) {
     loop {
-        tokio::time::sleep(ESTIMATE_GROUPS_EVERY).await;
-        admission::estimate_groups(&app).await;
+        tokio::time::sleep(ESTIMATE_GROUPS_INTERVAL).await;
+        admission::estimate_ad_hoc_counters(&app).await;
     }
 }
 
@@ -208,20 +212,20 @@ async fn close_leases(app: Arc<App>) {
     let idle = Duration::from_secs(app.settings.lease_idle_seconds);
     let mut last_close = Stopwatch::new();
     loop {
-        tokio::time::sleep(SETTLE_EVERY).await;
+        tokio::time::sleep(LEASES_INTERVAL).await;
         let due = last_close.elapsed() >= idle / 4;
         let closing = async {
             credits::report_lost_leases(&app).await?;
             if due {
-                credits::settle_idle(&app, idle).await?;
-                credits::forget_settled(&app).await?;
+                credits::close_idle_leases(&app, idle).await?;
+                credits::prune_closed_leases(&app).await?;
             }
             Ok::<_, Error>(())
         };
-        if let Err(e) = bounded(LEASES_TIMEOUT, closing).await {
+        if let Err(e) = with_timeout(LEASES_TIMEOUT, closing).await {
             tracing::debug!(error = %e, "failed to close idle leases: {e}");
         }
-        if let Err(e) = bounded(LEASES_TIMEOUT, credits::close_outdated(&app)).await {
+        if let Err(e) = with_timeout(LEASES_TIMEOUT, credits::close_outdated(&app)).await {
             tracing::debug!(error = %e, "failed to close outdated leases: {e}");
         }
         if due {
@@ -233,18 +237,20 @@ async fn close_leases(app: Arc<App>) {
 /// Sums the withheld credits for the metric.
 async fn update_withheld_gauge(app: Arc<App>) {
     loop {
-        match bounded(LEASES_TIMEOUT, credits::sum_withheld(&app)).await {
+        match with_timeout(LEASES_TIMEOUT, credits::sum_withheld(&app)).await {
             Ok(units) => {
                 app.metrics.credits_withheld.set(units);
             }
             Err(e) => tracing::debug!(error = %e, "failed to sum withheld credits: {e}"),
         }
-        if let Err(e) = bounded(LEASES_TIMEOUT, credits::count_out(&app)).await {
+        if let Err(e) =
+            with_timeout(LEASES_TIMEOUT, credits::deregister_silent_replicas(&app)).await
+        {
             tracing::debug!(error = %e, "failed to remove unresponsive replicas: {e}");
         }
-        if let Err(e) = bounded(LEASES_TIMEOUT, credits::account_for_all(&app)).await {
+        if let Err(e) = with_timeout(LEASES_TIMEOUT, credits::report_and_sweep_all(&app)).await {
             tracing::debug!(error = %e, "failed to account for withheld credits: {e}");
         }
-        tokio::time::sleep(WITHHELD_EVERY).await;
+        tokio::time::sleep(WITHHELD_INTERVAL).await;
     }
 }

@@ -2,30 +2,30 @@
 
 use foundation::config::Settings;
 use foundation::id::{ApiId, WorkspaceId};
-use foundation::model::{self, ApiSettings, Networks, shown};
+use foundation::model::{self, ApiSettings, Networks, escape_hidden};
 use serde_json::{Value, json};
 
-use super::commands::{CommandOutput, app};
-use super::{Api, ApiUpdate, CommandResult, Failure, Switch};
-use crate::domain::apis::{self, PREFIX_MAX, is_prefix};
+use super::commands::{CommandOutput, open_app};
+use super::{ApiCommand, ApiUpdate, CommandError, CommandResult, Switch};
+use crate::domain::apis::{self, PREFIX_MAX, is_valid_prefix};
 
-pub async fn run(settings: Settings, out: CommandOutput, command: Api) -> CommandResult {
+pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) -> CommandResult {
     match command {
-        Api::List { workspace } => {
-            let app = app(settings).await?;
+        ApiCommand::List { workspace } => {
+            let app = open_app(settings).await?;
             let all = apis::list(&app, &WorkspaceId::from(workspace)).await?;
-            let lines: Vec<_> = all.iter().map(line).collect();
-            let list: Vec<_> = all.iter().map(entry).collect();
-            out.tell(&lines.join("\n"), &json!(list));
+            let lines: Vec<_> = all.iter().map(format_api).collect();
+            let list: Vec<_> = all.iter().map(api_json).collect();
+            out.write(&lines.join("\n"), &json!(list));
             app.store.close().await;
         }
-        Api::Update(update) => {
+        ApiCommand::Update(update) => {
             let (id, workspace) = (update.id.clone(), update.workspace.clone());
-            let change = change(*update)?;
-            let app = app(settings).await?;
+            let change = parse_change(*update)?;
+            let app = open_app(settings).await?;
             let (id, workspace) = (ApiId::from(id), WorkspaceId::from(workspace));
-            let api = apis::update(&app, &workspace, &id, change).await?;
-            out.tell(&line(&api), &entry(&api));
+            let api = apis::update_as_operator(&app, &workspace, &id, change).await?;
+            out.write(&format_api(&api), &api_json(&api));
             app.store.close().await;
         }
     }
@@ -33,16 +33,19 @@ pub async fn run(settings: Settings, out: CommandOutput, command: Api) -> Comman
 }
 
 /// Validates the options and returns the change to apply.
-fn change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Failure> {
+fn parse_change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), CommandError> {
     let prefix = update.default_prefix;
-    if !prefix.as_deref().is_none_or(is_prefix) {
+    if !prefix.as_deref().is_none_or(is_valid_prefix) {
         let fault = format!("--default-prefix must be at most {PREFIX_MAX} letters, digits and _");
-        return Err(Failure::Use(fault));
+        return Err(CommandError::Usage(fault));
     }
     let networks = update.allow.as_deref().map(Networks::parse).transpose();
-    let networks = networks.map_err(|fault| Failure::Use(format!("--allow: {fault}")))?;
+    let networks = networks.map_err(|fault| CommandError::Usage(format!("--allow: {fault}")))?;
     if networks.as_ref().is_some_and(|networks| networks.len() > Networks::MAX) {
-        return Err(Failure::Use(format!("--allow accepts at most {} networks", Networks::MAX)));
+        return Err(CommandError::Usage(format!(
+            "--allow accepts at most {} networks",
+            Networks::MAX
+        )));
     }
     let is_on = |switch: Switch| matches!(switch, Switch::On);
     Ok(move |settings: &mut ApiSettings| {
@@ -51,10 +54,10 @@ fn change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Failure> {
         }
         settings.default_byte_length = update.default_bytes.or(settings.default_byte_length);
         if let Some(switch) = update.recoverable_keys {
-            settings.recoverable_keys = is_on(switch);
+            settings.allows_recoverable_keys = is_on(switch);
         }
         if let Some(switch) = update.delete_protection {
-            settings.delete_protection = is_on(switch);
+            settings.is_delete_protected = is_on(switch);
         }
         if let Some(networks) = networks {
             settings.allowed_networks = Networks::new(networks);
@@ -62,26 +65,26 @@ fn change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Failure> {
     })
 }
 
-fn line(api: &model::Api) -> String {
+fn format_api(api: &model::Api) -> String {
     let settings = &api.settings;
     let set = [
         settings.default_prefix.as_ref().map(|prefix| format!("prefix {prefix}")),
         settings.default_byte_length.map(|length| format!("{length} bytes")),
-        settings.recoverable_keys.then(|| "recoverable keys".to_owned()),
-        settings.delete_protection.then(|| "delete protection".to_owned()),
-        settings.allowed_networks.as_ref().map(|n| format!("from {}", n.texts().join(","))),
+        settings.allows_recoverable_keys.then(|| "recoverable keys".to_owned()),
+        settings.is_delete_protected.then(|| "delete protection".to_owned()),
+        settings.allowed_networks.as_ref().map(|n| format!("from {}", n.to_strings().join(","))),
     ];
-    let name = [api.id.to_string(), shown(&api.name)];
+    let name = [api.id.to_string(), escape_hidden(&api.name)];
     name.into_iter().chain(set.into_iter().flatten()).collect::<Vec<_>>().join("  ")
 }
 
-fn entry(api: &model::Api) -> Value {
+fn api_json(api: &model::Api) -> Value {
     let settings = &api.settings;
     json!({
         "apiId": api.id, "name": api.name, "createdAt": api.created_at,
         "defaultPrefix": settings.default_prefix, "defaultBytes": settings.default_byte_length,
-        "recoverableKeys": settings.recoverable_keys,
-        "deleteProtection": settings.delete_protection,
-        "allow": settings.allowed_networks.as_ref().map(Networks::texts),
+        "recoverableKeys": settings.allows_recoverable_keys,
+        "deleteProtection": settings.is_delete_protected,
+        "allow": settings.allowed_networks.as_ref().map(Networks::to_strings),
     })
 }

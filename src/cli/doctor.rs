@@ -7,37 +7,38 @@ use foundation::config::{Config, Deployment};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::commands::{CommandOutput, ask};
+use super::commands::{CommandOutput, http_get};
 use super::startup::master_keys;
-use super::{CommandResult, Failure};
+use super::{CommandError, CommandResult};
 use crate::domain::diagnostics::{self, Finding, Severity};
 
 /// Limits how long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub async fn doctor(config: &Config, out: CommandOutput) -> CommandResult {
-    let findings = findings(config).await;
-    let lines: Vec<_> = findings.iter().map(line).chain([summary(&findings)]).collect();
-    out.tell(&lines.join("\n"), &json!(findings));
-    match count(&findings, Severity::Problem) {
+    let findings = collect_findings(config).await;
+    let lines: Vec<_> =
+        findings.iter().map(format_finding).chain([format_summary(&findings)]).collect();
+    out.write(&lines.join("\n"), &json!(findings));
+    match count_by_severity(&findings, Severity::Problem) {
         0 => Ok(()),
-        1 => Err(Failure::Run("found 1 problem".into())),
-        problems => Err(Failure::Run(format!("found {problems} problems"))),
+        1 => Err(CommandError::Runtime("found 1 problem".into())),
+        problems => Err(CommandError::Runtime(format!("found {problems} problems"))),
     }
 }
 
-async fn findings(config: &Config) -> Vec<Finding> {
+async fn collect_findings(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match config.check() {
+    match config.validate() {
         Ok(settings) => {
-            let engines = match &settings.engines {
+            let engines = match &settings.deployment {
                 Deployment::Embedded { data_dir } => {
                     format!("embedded, data in {}", data_dir.display())
                 }
                 Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
             };
             findings.push(Finding::ok("settings", engines));
-            findings.push(variables());
+            findings.push(check_variables());
             let masters = master_keys(&settings);
             let found = masters.as_ref().ok().and_then(Option::as_ref);
             findings.extend(diagnostics::run_diagnostics(&settings, found).await);
@@ -52,18 +53,18 @@ async fn findings(config: &Config) -> Vec<Finding> {
                 fault,
                 "correct the settings; the server does not start with them",
             ));
-            findings.push(variables());
+            findings.push(check_variables());
         }
     }
     if let Ok(listen) = config.listen() {
-        let metrics_listen = config.check().ok().and_then(|found| found.security.metrics_listen);
-        findings.extend(server(listen, metrics_listen).await);
+        let metrics_listen = config.validate().ok().and_then(|found| found.security.metrics_listen);
+        findings.extend(check_server(listen, metrics_listen).await);
     }
     findings
 }
 
-fn variables() -> Finding {
-    let unknown = Config::unknown(std::env::vars_os().map(|(name, _)| name));
+fn check_variables() -> Finding {
+    let unknown = Config::list_unknown_variables(std::env::vars_os().map(|(name, _)| name));
     match unknown.is_empty() {
         true => Finding::ok("variables", "every variable that begins with KEYWARD_ is known"),
         false => Finding::warning(
@@ -75,15 +76,18 @@ fn variables() -> Finding {
 }
 
 /// Checks readiness and metrics of the server at the address.
-async fn server(listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Vec<Finding> {
+async fn check_server(listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Vec<Finding> {
     let requests = async {
-        let ready = ask(listen, "/readyz").await?;
-        let metrics = ask(metrics_listen.unwrap_or(listen), "/metrics").await?;
+        let ready = http_get(listen, "/readyz").await?;
+        let metrics = http_get(metrics_listen.unwrap_or(listen), "/metrics").await?;
         Ok::<_, std::io::Error>((ready, metrics))
     };
     let result = timeout(SERVER_TIMEOUT, requests).await;
     match result.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-        Ok((ready, metrics)) => vec![readiness(listen, body(&ready)), dropped(body(&metrics))],
+        Ok((ready, metrics)) => vec![
+            check_readiness(listen, response_body(&ready)),
+            check_dropped_events(response_body(&metrics)),
+        ],
         Err(e) => vec![Finding::warning(
             "server",
             format!("no server responds at {listen}: {e}"),
@@ -92,7 +96,7 @@ async fn server(listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Vec<F
     }
 }
 
-fn readiness(listen: SocketAddr, ready: &str) -> Finding {
+fn check_readiness(listen: SocketAddr, ready: &str) -> Finding {
     let reply: Value = serde_json::from_str(ready).unwrap_or_default();
     let word = |name: &str| reply[name].as_str().unwrap_or("unknown").to_owned();
     let (status, database, counters) = (word("status"), word("database"), word("counters"));
@@ -122,7 +126,7 @@ fn readiness(listen: SocketAddr, ready: &str) -> Finding {
 }
 
 /// Checks whether the server has dropped events since it started.
-fn dropped(metrics: &str) -> Finding {
+fn check_dropped_events(metrics: &str) -> Finding {
     let sum = |name: &str| -> f64 {
         let samples = metrics.lines().filter(|line| line.starts_with(name));
         samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
@@ -139,11 +143,11 @@ fn dropped(metrics: &str) -> Finding {
     Finding::ok("dropped-events", found)
 }
 
-fn body(answer: &str) -> &str {
+fn response_body(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
 }
 
-fn line(finding: &Finding) -> String {
+fn format_finding(finding: &Finding) -> String {
     let Finding { check, state, found, todo } = finding;
     let line = format!("{:<8} {check:<18} {found}", state.as_str());
     match todo {
@@ -152,12 +156,12 @@ fn line(finding: &Finding) -> String {
     }
 }
 
-fn summary(findings: &[Finding]) -> String {
-    let of = |state| count(findings, state);
+fn format_summary(findings: &[Finding]) -> String {
+    let of = |state| count_by_severity(findings, state);
     let (ok, warnings, problems) = (of(Severity::Ok), of(Severity::Warning), of(Severity::Problem));
     format!("{ok} ok, {warnings} warnings, {problems} problems")
 }
 
-fn count(findings: &[Finding], state: Severity) -> usize {
+fn count_by_severity(findings: &[Finding], state: Severity) -> usize {
     findings.iter().filter(|finding| finding.state == state).count()
 }

@@ -5,21 +5,21 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
 
-use super::Failure;
+use super::CommandError;
 #[cfg(feature = "otel")]
 use foundation::traces::Exporter;
 
 /// The running log and trace exporter.
-pub struct Started {
+pub struct LogGuard {
     #[cfg(feature = "otel")]
     exporter: Option<Exporter>,
 }
 
 /// Starts logging to standard error, so that standard output contains only the result of a command.
-pub fn start(settings: &Settings) -> Result<Started, Failure> {
+pub fn start(settings: &Settings) -> Result<LogGuard, CommandError> {
     let filter = EnvFilter::try_new(&settings.log).map_err(|e| {
         let text = &settings.log;
-        Failure::Use(format!(
+        CommandError::Usage(format!(
             "KEYWARD_LOG is {text:?}, which is neither a level (error, warn, info, debug, trace) \
             nor a filter: {e}"
         ))
@@ -37,17 +37,17 @@ pub fn start(settings: &Settings) -> Result<Started, Failure> {
     };
     let log = tracing_subscriber::registry().with(lines.with_filter(filter));
     #[cfg(feature = "otel")]
-    let exporter = Exporter::start().map_err(Failure::Use)?;
+    let exporter = Exporter::start().map_err(CommandError::Usage)?;
     #[cfg(feature = "otel")]
     let log = log.with(exporter.as_ref().map(Exporter::layer));
-    log.try_init().map_err(|e| Failure::Run(format!("failed to start logging: {e}")))?;
-    Ok(Started {
+    log.try_init().map_err(|e| CommandError::Runtime(format!("failed to start logging: {e}")))?;
+    Ok(LogGuard {
         #[cfg(feature = "otel")]
         exporter,
     })
 }
 
-impl Started {
+impl LogGuard {
     /// Flushes pending traces and stops the exporter.
     #[cfg_attr(
         not(feature = "otel"),

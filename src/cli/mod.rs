@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use foundation::config::Config;
-use foundation::model::{Algorithm, OutagePolicy, shown};
+use foundation::model::{Algorithm, OutagePolicy, escape_hidden};
 
 /// Issue, verify and rate-limit API keys; without a command, start the server
 #[derive(Parser)]
@@ -36,34 +36,34 @@ enum Command {
     Migrate,
     /// Manage root keys
     #[command(subcommand)]
-    RootKey(RootKey),
+    RootKey(RootKeyCommand),
     /// List and release withheld credits
     #[command(subcommand)]
-    Credits(Credits),
+    Credits(CreditsCommand),
     /// List registered replicas and remove stopped ones
     #[command(subcommand)]
-    Replica(Replica),
+    Replica(ReplicaCommand),
     /// Manage workspaces, which own APIs, keys and root keys
     #[command(subcommand)]
-    Workspace(Workspace),
+    Workspace(WorkspaceCommand),
     /// List APIs and update their settings
     #[command(subcommand)]
-    Api(Api),
+    Api(ApiCommand),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
-    Migration(Migration),
+    Migration(MigrationCommand),
     /// List audit log entries
     #[command(subcommand)]
-    Audit(Audit),
+    Audit(AuditCommand),
     /// Manage access to the dashboard
     #[command(subcommand)]
-    Dashboard(Dashboard),
+    Dashboard(DashboardCommand),
     /// Manage the vault of recoverable keys
     #[command(subcommand)]
-    Vault(Vault),
+    Vault(VaultCommand),
     /// Manage namespaces of the standalone rate limiter; the first check in a namespace creates it
     #[command(subcommand)]
-    Namespace(Namespace),
+    Namespace(NamespaceCommand),
     /// Print the OpenAPI document
     Openapi { version: ApiVersion },
     /// Check whether the server at the listening address is ready
@@ -73,7 +73,7 @@ enum Command {
 }
 
 #[derive(Subcommand)]
-enum RootKey {
+enum RootKeyCommand {
     /// Create a root key and print it once
     Create {
         /// Grant a permission, as `<type>.<id or *>.<action>`; repeatable
@@ -99,7 +99,7 @@ enum RootKey {
 }
 
 #[derive(Subcommand)]
-enum Credits {
+enum CreditsCommand {
     /// List withheld credits, which keys cannot spend because Redis lost their leases
     List,
     /// Return withheld credits to their accounts; use only if the lost Redis data cannot come back
@@ -114,7 +114,7 @@ enum Credits {
 }
 
 #[derive(Subcommand)]
-enum Replica {
+enum ReplicaCommand {
     /// List registered replicas, and whether changes that cannot be published wait for them
     List,
     /// Remove a replica, so that no change waits for it; use only if it no longer serves requests
@@ -122,7 +122,7 @@ enum Replica {
 }
 
 #[derive(Subcommand)]
-enum Workspace {
+enum WorkspaceCommand {
     /// Create a workspace
     Create {
         #[arg(long)]
@@ -131,7 +131,7 @@ enum Workspace {
 }
 
 #[derive(Subcommand)]
-enum Api {
+enum ApiCommand {
     /// List the APIs of a workspace
     List {
         #[arg(long, default_value = "ws_default")]
@@ -170,7 +170,7 @@ enum Switch {
 }
 
 #[derive(Subcommand)]
-enum Migration {
+enum MigrationCommand {
     /// Create a migration
     Create {
         /// Set the hash algorithm; sha256: of the full key, as for native keys; prefixed-api-key: of the last part of
@@ -191,7 +191,7 @@ enum Migration {
 }
 
 #[derive(Subcommand)]
-enum Audit {
+enum AuditCommand {
     /// List the entries of a workspace, newest first
     List {
         #[arg(long, default_value = "ws_default")]
@@ -215,7 +215,7 @@ enum Audit {
 }
 
 #[derive(Subcommand)]
-enum Dashboard {
+enum DashboardCommand {
     /// Print a single-use link, valid for 24 hours, that creates an owner or resets the password of a known e-mail
     SetupLink {
         /// Set the workspace of the owner
@@ -225,13 +225,13 @@ enum Dashboard {
 }
 
 #[derive(Subcommand)]
-enum Vault {
+enum VaultCommand {
     /// Re-encrypt all data keys with the current master key, so that the previous one is no longer needed
     Rotate,
 }
 
 #[derive(Subcommand)]
-enum Namespace {
+enum NamespaceCommand {
     /// List the namespaces of a workspace
     List {
         #[arg(long, default_value = "ws_default")]
@@ -263,24 +263,24 @@ pub enum ApiVersion {
 }
 
 /// The reason why a command failed.
-pub enum Failure {
+pub enum CommandError {
     /// The command was used incorrectly. Exit status 2.
-    Use(String),
+    Usage(String),
     /// The command could not be completed. Exit status 1.
-    Run(String),
+    Runtime(String),
 }
 
-impl From<foundation::error::Error> for Failure {
+impl From<foundation::error::Error> for CommandError {
     fn from(error: foundation::error::Error) -> Self {
         if error.code().status() >= 500 {
-            Self::Run(error.to_string())
+            Self::Runtime(error.to_string())
         } else {
-            Self::Use(error.to_string())
+            Self::Usage(error.to_string())
         }
     }
 }
 
-type CommandResult = Result<(), Failure>;
+type CommandResult = Result<(), CommandError>;
 
 /// Runs the command given on the command line.
 #[expect(clippy::print_stderr, reason = "the one-sentence error of a failed command")]
@@ -295,25 +295,25 @@ pub fn main() -> ExitCode {
     };
     let (code, sentence) = match runtime.block_on(run(cli)) {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Use(sentence)) => (2, sentence),
-        Err(Failure::Run(sentence)) => (1, sentence),
+        Err(CommandError::Usage(sentence)) => (2, sentence),
+        Err(CommandError::Runtime(sentence)) => (1, sentence),
     };
     // Escape hidden characters, because the message may quote a name.
-    let lines: Vec<_> = sentence.lines().map(shown).collect();
+    let lines: Vec<_> = sentence.lines().map(escape_hidden).collect();
     eprintln!("keyward: {}", lines.join("\n"));
     ExitCode::from(code)
 }
 
 async fn run(cli: Cli) -> CommandResult {
     if let Some(Command::Health) = cli.command {
-        let listen = cli.config.listen().map_err(Failure::Use)?;
+        let listen = cli.config.listen().map_err(CommandError::Usage)?;
         return commands::health(listen).await;
     }
     let out = commands::CommandOutput { json: cli.json };
     if let Some(Command::Doctor) = cli.command {
         return Box::pin(doctor::doctor(&cli.config, out)).await;
     }
-    let settings = cli.config.check().map_err(Failure::Use)?;
+    let settings = cli.config.validate().map_err(CommandError::Usage)?;
     match cli.command {
         None | Some(Command::Serve) => {
             let log = log::start(&settings)?;
@@ -334,7 +334,7 @@ async fn run(cli: Cli) -> CommandResult {
             Box::pin(commands::credits(settings, out, command)).await
         }
         Some(Command::Replica(command)) => Box::pin(replicas::run(settings, out, command)).await,
-        Some(Command::Workspace(Workspace::Create { name })) => {
+        Some(Command::Workspace(WorkspaceCommand::Create { name })) => {
             Box::pin(commands::create_workspace(settings, out, &name)).await
         }
         Some(Command::Namespace(command)) => {
@@ -345,10 +345,12 @@ async fn run(cli: Cli) -> CommandResult {
             Box::pin(commands::migration(settings, out, command)).await
         }
         Some(Command::Audit(command)) => Box::pin(commands::audit(settings, out, command)).await,
-        Some(Command::Dashboard(Dashboard::SetupLink { workspace })) => {
+        Some(Command::Dashboard(DashboardCommand::SetupLink { workspace })) => {
             Box::pin(commands::setup_link(settings, out, workspace)).await
         }
-        Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
+        Some(Command::Vault(VaultCommand::Rotate)) => {
+            Box::pin(commands::rotate(settings, out)).await
+        }
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
         Some(Command::Health | Command::Doctor) => Ok(()),
     }

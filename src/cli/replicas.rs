@@ -4,30 +4,30 @@ use foundation::config::Settings;
 use serde_json::{Value, json};
 use store::RegisteredReplica;
 
-use super::commands::{CommandOutput, app};
-use super::{CommandResult, Failure, Replica};
-use crate::domain::replicas::{self, Forgotten};
+use super::commands::{CommandOutput, open_app};
+use super::{CommandError, CommandResult, ReplicaCommand};
+use crate::domain::replicas::{self, ForgetResult};
 
-pub async fn run(settings: Settings, out: CommandOutput, command: Replica) -> CommandResult {
-    let app = app(settings).await?;
+pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand) -> CommandResult {
+    let app = open_app(settings).await?;
     match command {
-        Replica::List => {
+        ReplicaCommand::List => {
             let all = replicas::list(&app).await?;
-            let lines: Vec<_> = all.iter().map(line).collect();
-            let list: Vec<_> = all.iter().map(entry).collect();
-            out.tell(&lines.join("\n"), &json!(list));
+            let lines: Vec<_> = all.iter().map(format_replica).collect();
+            let list: Vec<_> = all.iter().map(replica_json).collect();
+            out.write(&lines.join("\n"), &json!(list));
         }
-        Replica::Forget { id } => match replicas::forget(&app, &id).await? {
-            Forgotten::Done => {
-                out.tell(&format!("forgot {id}"), &json!({ "replicaId": id, "forgotten": true }));
+        ReplicaCommand::Forget { id } => match replicas::forget(&app, &id).await? {
+            ForgetResult::Removed => {
+                out.write(&format!("forgot {id}"), &json!({ "replicaId": id, "forgotten": true }));
             }
-            Forgotten::Present => {
-                return Err(Failure::Use(format!(
+            ForgetResult::StillRunning => {
+                return Err(CommandError::Usage(format!(
                     "replica {id} has sent a heartbeat within the last few seconds; stop it first"
                 )));
             }
-            Forgotten::Unknown => {
-                return Err(Failure::Use(format!(
+            ForgetResult::NotFound => {
+                return Err(CommandError::Usage(format!(
                     "replica {id} not found; keyward replica list shows all replicas"
                 )));
             }
@@ -37,7 +37,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: Replica) -> Co
     Ok(())
 }
 
-fn line(replica: &RegisteredReplica) -> String {
+fn format_replica(replica: &RegisteredReplica) -> String {
     let state = match replica.feed.as_deref() {
         None => "older version",
         Some("") => "reads the change log",
@@ -47,7 +47,7 @@ fn line(replica: &RegisteredReplica) -> String {
     format!("{}  seen {} s ago  {state}  {waited}", replica.id, replica.seen_ms_ago / 1000)
 }
 
-fn entry(replica: &RegisteredReplica) -> Value {
+fn replica_json(replica: &RegisteredReplica) -> Value {
     json!({
         "replicaId": replica.id, "startedAt": replica.started_at,
         "seenMsAgo": replica.seen_ms_ago,

@@ -11,12 +11,12 @@ use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::descriptors;
 use foundation::secret::Plaintext;
-use store::bounded;
+use store::with_timeout;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::startup::{self, StartupInfo, make};
-use super::{CommandResult, Failure};
+use super::startup::{self, StartupInfo, create_data_dir};
+use super::{CommandError, CommandResult};
 use crate::app::App;
 use crate::domain::last_used;
 use crate::domain::root_keys::BootstrapResult;
@@ -25,11 +25,11 @@ use crate::{analytics_worker, background, http};
 
 /// Limits how long a stopping replica closes its credit leases. If that is too short, other replicas use the leases or
 /// close them when they are idle.
-const GO_BACK_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_LEASES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limits how long the replica then tries to deregister.
-const SIGN_OFF_TIMEOUT: Duration = Duration::from_secs(3);
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limits how long a stopping server writes the last uses of keys.
-const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+const LAST_USED_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(settings: Settings) -> CommandResult {
@@ -37,83 +37,83 @@ pub async fn serve(settings: Settings) -> CommandResult {
         tracing::warn!(error = %e, "failed to raise the limit on open files: {e}");
     }
     // The lock is held until the server has stopped.
-    let _lock = match &settings.engines {
-        Deployment::Embedded { data_dir } => Some(lock(data_dir)?),
+    let _lock = match &settings.deployment {
+        Deployment::Embedded { data_dir } => Some(lock_data_dir(data_dir)?),
         Deployment::Replica { .. } => None,
     };
-    let listener = listen("KEYWARD_LISTEN", settings.listen).await?;
+    let listener = bind("KEYWARD_LISTEN", settings.listen).await?;
     let metrics_listener = match settings.security.metrics_listen {
-        Some(address) => Some(listen("KEYWARD_METRICS_LISTEN", address).await?),
+        Some(address) => Some(bind("KEYWARD_METRICS_LISTEN", address).await?),
         None => None,
     };
     let address = listener.local_addr().unwrap_or(settings.listen);
-    let (app, announcements) = App::new(settings.listening_on(address), Clock::System)?;
+    let (app, announcements) = App::new(settings.with_listen_address(address), Clock::System)?;
     let app = Arc::new(app);
-    let first = startup::at_start(&app).await?;
+    let first = startup::open_at_start(&app).await?;
     print_banner(&app, address, first.as_ref());
 
     let mut tasks = background::start(&app, announcements);
     let analytics_worker = analytics_worker::start(&app)
-        .map_err(|e| Failure::Run(format!("failed to start the analytics worker: {e}")))?;
+        .map_err(|e| CommandError::Runtime(format!("failed to start the analytics worker: {e}")))?;
     if first.is_none() {
-        tasks.spawn(open_later(app.clone(), address));
+        tasks.spawn(open_in_background(app.clone(), address));
     }
     if let Some(listener) = metrics_listener {
         tasks.spawn(http::serve_metrics(app.clone(), listener));
     }
     http::serve(app.clone(), listener, shutdown_signal()).await;
     tasks.shutdown().await;
-    if let Err(e) = bounded(NOTE_TIMEOUT, last_used::flush(&app)).await {
+    if let Err(e) = with_timeout(LAST_USED_FLUSH_TIMEOUT, last_used::flush(&app)).await {
         tracing::debug!(error = %e, "failed to write the last uses of keys: {e}");
     }
     admission::sync_approximate(&app).await;
-    tokio::join!(analytics_worker.stop(), go_back(&app));
+    tokio::join!(analytics_worker.stop(), close_leases_and_deregister(&app));
     app.store.close().await;
     Ok(())
 }
 
 /// Closes the credit leases of a stopping replica and deregisters it.
-async fn go_back(app: &App) {
+async fn close_leases_and_deregister(app: &App) {
     if app.redis.is_none() {
         return;
     }
-    if let Err(e) = bounded(GO_BACK_TIMEOUT, credits::close_own_leases(app)).await {
+    if let Err(e) = with_timeout(CLOSE_LEASES_TIMEOUT, credits::close_own_leases(app)).await {
         tracing::warn!(error = %e, "failed to close credit leases: {e}");
     }
     // Deregister even if closing failed: otherwise other replicas would wait for this one.
-    if let Err(e) = bounded(SIGN_OFF_TIMEOUT, credits::report_and_deregister(app)).await {
+    if let Err(e) = with_timeout(DEREGISTER_TIMEOUT, credits::report_and_deregister(app)).await {
         tracing::warn!(error = %e, "failed to deregister the replica: {e}");
     }
 }
 
-async fn open_later(app: Arc<App>, address: SocketAddr) {
+async fn open_in_background(app: Arc<App>, address: SocketAddr) {
     let first = startup::wait_for_database(&app).await;
     tracing::info!("connected to the database");
-    print(&how_to_begin(&app, address, &first));
+    write_stdout(&start_instructions(&app, address, &first));
 }
 
 /// Locks the data directory. Two servers on one file would count separately.
-fn lock(data_dir: &Path) -> Result<File, Failure> {
-    make(data_dir)?;
+fn lock_data_dir(data_dir: &Path) -> Result<File, CommandError> {
+    create_data_dir(data_dir)?;
     let path = data_dir.join("keyward.lock");
     let dir = data_dir.display();
     let file = File::create(&path).map_err(|e| {
-        Failure::Run(format!(
+        CommandError::Runtime(format!(
             "failed to write to the data directory {dir}: {e}; make it writable, or set \
             KEYWARD_DATA_DIR to a writable directory"
         ))
     })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(_) => Err(Failure::Run(format!(
+        Err(_) => Err(CommandError::Runtime(format!(
             "another Keyward server uses {dir}; stop it, or set KEYWARD_DATA_DIR to another directory"
         ))),
     }
 }
 
-async fn listen(variable: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
+async fn bind(variable: &str, address: SocketAddr) -> Result<TcpListener, CommandError> {
     TcpListener::bind(address).await.map_err(|e| {
-        Failure::Run(format!(
+        CommandError::Runtime(format!(
             "failed to listen on {address}: {e}; stop the process that listens there, or set {variable} to \
             another address"
         ))
@@ -122,25 +122,25 @@ async fn listen(variable: &str, address: SocketAddr) -> Result<TcpListener, Fail
 
 /// Prints the start-up banner. If the database is unreachable, the second part follows once it is available.
 fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
-    let how = match &app.settings.engines {
+    let how = match &app.settings.deployment {
         Deployment::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
         Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
     };
     let version = env!("CARGO_PKG_VERSION");
-    let rest = first.map(|first| how_to_begin(app, address, first)).unwrap_or_default();
+    let rest = first.map(|first| start_instructions(app, address, first)).unwrap_or_default();
     // Written in one piece, so that no log line comes between.
-    print(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
+    write_stdout(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
 }
 
-fn how_to_begin(app: &App, address: SocketAddr, beginning: &StartupInfo) -> String {
-    let root_key = match &beginning.first {
-        BootstrapResult::Not => String::new(),
+fn start_instructions(app: &App, address: SocketAddr, beginning: &StartupInfo) -> String {
+    let root_key = match &beginning.bootstrap {
+        BootstrapResult::AlreadyExists => String::new(),
         BootstrapResult::Configured => {
             "The root key is the value of KEYWARD_ROOT_KEY; it has all permissions.\n".to_owned()
         }
-        BootstrapResult::Made(key) => root_key_message(address, key.expose()),
+        BootstrapResult::Created(key) => root_key_message(address, key.expose()),
     };
-    let link = beginning.setup.as_ref().map(|token| {
+    let link = beginning.setup_token.as_ref().map(|token| {
         let url = setup_url(&app.settings, token);
         format!(
             "\nSet up the dashboard. This link creates the first user, works once and expires in 24 hours:\n\n    \
@@ -155,7 +155,7 @@ pub fn setup_url(settings: &Settings, token: &Plaintext) -> String {
     format!("{}/dashboard/join/{}", settings.public_url, token.expose())
 }
 
-fn print(text: &str) {
+fn write_stdout(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 

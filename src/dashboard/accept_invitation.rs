@@ -7,70 +7,73 @@ use foundation::model::{Invitation, InvitationKind};
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
-use super::{Answer, headers, page, redirect_to, refused_page};
-use crate::domain::users::{self, AcceptResult, PASSWORD_MAX, PASSWORD_MIN};
+use super::{PageResult, headers, redirect_to, render_invalid_page, render_page};
+use crate::domain::users::{self, AcceptResult, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 
 #[derive(Template)]
 #[template(path = "join.html")]
-struct Page<'a> {
-    shell: Layout,
+struct AcceptInvitationPage<'a> {
+    layout: Layout,
     token: &'a str,
     /// The invitation; `None` if the link is invalid.
-    link: Option<Invitation>,
+    invitation: Option<Invitation>,
     email: &'a str,
-    fault: Option<String>,
+    error: Option<String>,
     password_min: usize,
     password_max: usize,
-    takes_password: bool,
+    accepts_password: bool,
     /// The display name of the OIDC provider, if one is configured.
-    issuer: Option<&'a str>,
+    oidc_name: Option<&'a str>,
 }
 
-impl Page<'_> {
+impl AcceptInvitationPage<'_> {
     /// Returns whether this is a setup link, which creates the first owner.
     fn is_first(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.kind != InvitationKind::Member)
+        self.invitation.as_ref().is_some_and(|link| link.kind != InvitationKind::Member)
     }
 }
 
-async fn joining<'a>(
+async fn build_page<'a>(
     request: &'a PageRequest,
     token: &'a str,
     fault: Option<String>,
-) -> Result<Page<'a>, Error> {
+) -> Result<AcceptInvitationPage<'a>, Error> {
     let link = users::find_invitation(&request.app, token).await?;
-    Ok(Page {
-        shell: Layout::bare(request, "Join"),
+    Ok(AcceptInvitationPage {
+        layout: Layout::without_workspace(request, "Join"),
         token,
-        takes_password: link.as_ref().is_some_and(|link| users::takes_password(&request.app, link)),
-        issuer: request.issuer(),
-        link,
+        accepts_password: link
+            .as_ref()
+            .is_some_and(|link| users::is_password_allowed(&request.app, link)),
+        oidc_name: request.oidc_name(),
+        invitation: link,
         email: request.form.text("email"),
-        fault,
-        password_min: PASSWORD_MIN,
-        password_max: PASSWORD_MAX,
+        error: fault,
+        password_min: PASSWORD_LENGTH_MIN,
+        password_max: PASSWORD_LENGTH_MAX,
     })
 }
 
-pub async fn form(request: PageRequest, Path(token): Path<String>) -> Answer {
-    page(&joining(&request, &token, None).await?)
+pub async fn show_form(request: PageRequest, Path(token): Path<String>) -> PageResult {
+    render_page(&build_page(&request, &token, None).await?)
 }
 
-pub async fn join(request: PageRequest, Path(token): Path<String>) -> Answer {
+pub async fn accept(request: PageRequest, Path(token): Path<String>) -> PageResult {
     let (email, password) = (request.form.text("email"), request.form.text("password"));
-    let joined = users::accept(&request.app, &token, email, password, &request.origin).await;
+    let joined =
+        users::accept_invitation(&request.app, &token, email, password, &request.origin).await;
     let fault = match joined {
-        Ok(AcceptResult::In(signed_in, workspace)) => {
+        Ok(AcceptResult::Joined(signed_in, workspace)) => {
             let mut answer = redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?;
-            headers::keep_session(&mut answer, signed_in.token.expose());
+            headers::set_session_cookie(&mut answer, signed_in.token.expose());
             return Ok(answer);
         }
-        Ok(AcceptResult::NoLink) => None,
+        Ok(AcceptResult::InvalidInvitation) => None,
         Ok(AcceptResult::WrongPassword) => {
             Some("An account with this e-mail exists. Enter its password.".to_owned())
         }
-        Err(Error::Invalid(faults)) => faults.into_iter().next().map(|fault| fault.message),
+        Err(Error::Invalid(errors)) => errors.into_iter().next().map(|fault| fault.message),
         Err(error) => return Err(error.into()),
     };
-    refused_page(&joining(&request, &token, fault).await?)
+    render_invalid_page(&build_page(&request, &token, fault).await?)
 }

@@ -8,84 +8,87 @@ use foundation::id::SessionId;
 use super::format::TimeLabel;
 use super::layout::Layout;
 use super::page_request::PageRequest;
-use super::{Answer, page, redirect_to, refused_page};
-use crate::domain::users::single_sign_on::{SignInMethods, ways_in};
-use crate::domain::users::{self, PASSWORD_MAX, PASSWORD_MIN};
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
+use crate::domain::users::single_sign_on::{SignInMethods, load_sign_in_methods};
+use crate::domain::users::{self, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 
 #[derive(Template)]
 #[template(path = "account.html")]
-struct Page {
-    shell: Layout,
+struct AccountPage {
+    layout: Layout,
     email: String,
-    sessions: Vec<Row>,
-    fault: Option<String>,
+    sessions: Vec<SessionTableRow>,
+    error: Option<String>,
     password_min: usize,
     password_max: usize,
-    ways_in: SignInMethods,
-    takes_passwords: bool,
+    sign_in_methods: SignInMethods,
+    accepts_passwords: bool,
     /// The display name of the OIDC provider, if one is configured.
-    issuer: Option<String>,
+    oidc_name: Option<String>,
 }
 
-struct Row {
+struct SessionTableRow {
     id: SessionId,
-    is_this: bool,
+    is_current: bool,
     agent: String,
     address: String,
-    seen: TimeLabel,
-    began: TimeLabel,
+    last_used: TimeLabel,
+    signed_in: TimeLabel,
 }
 
-async fn account(request: &PageRequest, fault: Option<String>) -> Result<Page, super::Failure> {
-    let known = request.signed_in()?;
+async fn build_page(
+    request: &PageRequest,
+    fault: Option<String>,
+) -> Result<AccountPage, super::Failure> {
+    let known = request.require_session()?;
     let now = request.app.clock.now();
-    let sessions = users::sessions(&request.app, known).await?;
-    let row = |session: foundation::model::Session| Row {
-        is_this: session.id == known.session.id,
+    let sessions = users::list_sessions(&request.app, known).await?;
+    let row = |session: foundation::model::Session| SessionTableRow {
+        is_current: session.id == known.session.id,
         agent: session.user_agent.unwrap_or_else(|| "Unknown browser".into()),
         address: session.address.unwrap_or_else(|| "–".into()),
-        seen: TimeLabel::new(session.seen_at, now),
-        began: TimeLabel::new(session.created_at, now),
+        last_used: TimeLabel::new(session.seen_at, now),
+        signed_in: TimeLabel::new(session.created_at, now),
         id: session.id,
     };
-    Ok(Page {
-        shell: Layout::of_account(request, "Your account").await?,
-        email: known.person.email.clone(),
+    Ok(AccountPage {
+        layout: Layout::for_account(request, "Your account").await?,
+        email: known.user.email.clone(),
         sessions: sessions.into_iter().map(row).collect(),
-        fault,
-        password_min: PASSWORD_MIN,
-        password_max: PASSWORD_MAX,
-        ways_in: ways_in(&request.app, &known.person).await?,
-        takes_passwords: users::require_passwords_enabled(&request.app).is_ok(),
-        issuer: request.issuer().map(str::to_owned),
+        error: fault,
+        password_min: PASSWORD_LENGTH_MIN,
+        password_max: PASSWORD_LENGTH_MAX,
+        sign_in_methods: load_sign_in_methods(&request.app, &known.user).await?,
+        accepts_passwords: users::require_passwords_enabled(&request.app).is_ok(),
+        oidc_name: request.oidc_name().map(str::to_owned),
     })
 }
 
-pub async fn page_of(request: PageRequest) -> Answer {
-    page(&account(&request, None).await?)
+pub async fn show(request: PageRequest) -> PageResult {
+    render_page(&build_page(&request, None).await?)
 }
 
-pub async fn change_password(request: PageRequest) -> Answer {
-    let known = request.signed_in()?;
+pub async fn change_password(request: PageRequest) -> PageResult {
+    let known = request.require_session()?;
     let (old, new) = (request.form.text("current"), request.form.text("password"));
     let changed = users::change_password(&request.app, known, old, new, &request.origin).await;
     let fault = match changed {
         Ok(true) => return redirect_to("/dashboard/account?notice=password"),
         Ok(false) => Some("The current password is incorrect.".to_owned()),
-        Err(Error::Invalid(faults)) => faults.into_iter().next().map(|fault| fault.message),
+        Err(Error::Invalid(errors)) => errors.into_iter().next().map(|fault| fault.message),
         Err(error) => return Err(error.into()),
     };
-    refused_page(&account(&request, fault).await?)
+    render_invalid_page(&build_page(&request, fault).await?)
 }
 
-pub async fn end(request: PageRequest, Path(session): Path<String>) -> Answer {
-    let known = request.signed_in()?;
-    users::end(&request.app, known, &SessionId::from(session), &request.origin).await?;
+pub async fn end_session(request: PageRequest, Path(session): Path<String>) -> PageResult {
+    let known = request.require_session()?;
+    users::end_session(&request.app, known, &SessionId::from(session), &request.origin).await?;
     redirect_to("/dashboard/account?notice=session")
 }
 
-pub async fn end_others(request: PageRequest) -> Answer {
-    let known = request.signed_in()?;
-    users::end_others(&request.app, known, &request.origin).await?;
+pub async fn end_other_sessions(request: PageRequest) -> PageResult {
+    let known = request.require_session()?;
+    users::end_other_sessions(&request.app, known, &request.origin).await?;
     redirect_to("/dashboard/account?notice=others")
 }

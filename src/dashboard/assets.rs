@@ -13,12 +13,12 @@ use foundation::secret::KeyHash;
 /// An embedded file.
 struct Asset {
     path: String,
-    kind: &'static str,
+    content_type: &'static str,
     bytes: &'static [u8],
 }
 
 /// The paths of the static files.
-pub struct Assets {
+pub struct AssetPaths {
     pub css: &'static str,
     pub js: &'static str,
     pub htmx: &'static str,
@@ -31,7 +31,7 @@ macro_rules! asset {
     };
 }
 
-static FILES: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
     [
         asset!("keyward.css", "text/css; charset=utf-8"),
         asset!("keyward.js", "text/javascript; charset=utf-8"),
@@ -43,25 +43,25 @@ static FILES: LazyLock<[Asset; 4]> = LazyLock::new(|| {
 
 impl Asset {
     fn new(name: &str, kind: &'static str, bytes: &'static [u8]) -> Self {
-        let hash = &KeyHash::of(bytes).hex()[..16];
-        Self { path: format!("/dashboard/assets/{hash}/{name}"), kind, bytes }
+        let hash = &KeyHash::compute(bytes).to_hex()[..16];
+        Self { path: format!("/dashboard/assets/{hash}/{name}"), content_type: kind, bytes }
     }
 }
 
 /// Returns the paths of all files, for the head of a page.
-pub fn assets() -> Assets {
-    let [css, js, htmx, icon] = &*FILES;
-    Assets { css: &css.path, js: &js.path, htmx: &htmx.path, icon: &icon.path }
+pub fn asset_paths() -> AssetPaths {
+    let [css, js, htmx, icon] = &*ASSETS;
+    AssetPaths { css: &css.path, js: &js.path, htmx: &htmx.path, icon: &icon.path }
 }
 
 /// Returns the requested file, or `None` if the path is not one. Files need no authentication.
-pub fn answer(request: &Request) -> Option<Response<Body>> {
+pub fn serve(request: &Request) -> Option<Response<Body>> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return None;
     }
-    let asset = FILES.iter().find(|asset| asset.path == request.uri().path())?;
+    let asset = ASSETS.iter().find(|asset| asset.path == request.uri().path())?;
     let caching = HeaderValue::from_static("public, max-age=31536000, immutable");
-    let kind = HeaderValue::from_static(asset.kind);
+    let kind = HeaderValue::from_static(asset.content_type);
     Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, caching)], asset.bytes).into_response())
 }
 

@@ -6,16 +6,16 @@
 const WIDTH: i64 = 1_000;
 const HEIGHT: i64 = 200;
 /// The number of labels on the x axis.
-const LABELS: usize = 4;
+const LABELS_MAX: usize = 4;
 
 /// A stacked bar chart.
-pub struct Bars {
+pub struct BarChart {
     /// The title, also used as the accessible name.
     pub title: String,
     /// The header of the first table column.
-    pub of: &'static str,
+    pub label_header: &'static str,
     /// The legend entries, from the bottom of a bar up.
-    pub parts: Vec<Part>,
+    pub legend: Vec<LegendEntry>,
     pub bars: Vec<Bar>,
     /// The values on the y axis, from the top down.
     pub scale: [String; 3],
@@ -25,7 +25,7 @@ pub struct Bars {
 }
 
 /// A legend entry.
-pub struct Part {
+pub struct LegendEntry {
     pub name: String,
     /// The CSS class that sets the color.
     pub class: &'static str,
@@ -39,11 +39,11 @@ pub struct Bar {
     pub sum: String,
     /// The formatted value of each series.
     pub values: Vec<String>,
-    pub boxes: Vec<Piece>,
+    pub segments: Vec<BarSegment>,
 }
 
 /// A rectangle of a bar, in SVG units.
-pub struct Piece {
+pub struct BarSegment {
     pub x: String,
     pub y: String,
     pub width: String,
@@ -52,27 +52,28 @@ pub struct Piece {
 }
 
 /// A data series of a chart.
-pub struct Series {
+pub struct ChartSeries {
     pub name: String,
     pub class: &'static str,
     /// One value per bar.
     pub values: Vec<i64>,
 }
 
-impl Bars {
+impl BarChart {
     /// Creates a chart. `labels` and each series have one item per bar; `format_value` formats a value.
     pub fn new(
         title: String,
         of: &'static str,
         labels: &[String],
-        series: &[Series],
+        series: &[ChartSeries],
         unit: &'static str,
         format_value: impl Fn(i64) -> String,
     ) -> Self {
-        let value = |series: &Series, at: usize| series.values.get(at).copied().unwrap_or(0);
+        let value = |series: &ChartSeries, at: usize| series.values.get(at).copied().unwrap_or(0);
         let sum = |at: usize| series.iter().map(|series| value(series, at)).sum::<i64>();
-        let top = nice(labels.iter().enumerate().map(|(at, _)| sum(at)).max().unwrap_or(0));
-        let slot = hundredths(WIDTH, i64::try_from(labels.len()).unwrap_or(1).max(1));
+        let top =
+            round_up_scale(labels.iter().enumerate().map(|(at, _)| sum(at)).max().unwrap_or(0));
+        let slot = ratio_hundredths(WIDTH, i64::try_from(labels.len()).unwrap_or(1).max(1));
         // Leave a gap between bars that are wide enough.
         let width = if slot > 400 { slot * 4 / 5 } else { slot };
         let bar = |(at, label): (usize, &String)| {
@@ -83,13 +84,13 @@ impl Bars {
                     continue;
                 }
                 // At least one unit, so that small values stay visible.
-                let height = hundredths(value * HEIGHT, top).max(100);
+                let height = ratio_hundredths(value * HEIGHT, top).max(100);
                 let x = i64::try_from(at).unwrap_or(0) * slot + (slot - width) / 2;
-                boxes.push(Piece {
-                    x: decimal(x),
-                    y: decimal(HEIGHT * 100 - below - height),
-                    width: decimal(width),
-                    height: decimal(height),
+                boxes.push(BarSegment {
+                    x: format_hundredths(x),
+                    y: format_hundredths(HEIGHT * 100 - below - height),
+                    width: format_hundredths(width),
+                    height: format_hundredths(height),
                     class: series.class,
                 });
                 below += height;
@@ -98,32 +99,32 @@ impl Bars {
                 label: label.clone(),
                 sum: format_value(sum(at)),
                 values: series.iter().map(|series| format_value(value(series, at))).collect(),
-                boxes,
+                segments: boxes,
             }
         };
-        let part = |series: &Series| Part {
+        let part = |series: &ChartSeries| LegendEntry {
             name: series.name.clone(),
             class: series.class,
             sum: format_value(series.values.iter().sum()),
         };
         Self {
             title,
-            of,
-            parts: series.iter().map(part).collect(),
+            label_header: of,
+            legend: series.iter().map(part).collect(),
             bars: labels.iter().enumerate().map(bar).collect(),
             scale: [format_value(top), format_value(top / 2), format_value(0)],
-            labels: spread(labels),
+            labels: pick_labels(labels),
             unit,
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.bars.iter().all(|bar| bar.boxes.is_empty())
+        self.bars.iter().all(|bar| bar.segments.is_empty())
     }
 }
 
 /// Returns an even, round number that is not less than `most`.
-fn nice(most: i64) -> i64 {
+fn round_up_scale(most: i64) -> i64 {
     let mut step = 1_i64;
     loop {
         for factor in [2, 4, 6, 10] {
@@ -137,19 +138,19 @@ fn nice(most: i64) -> i64 {
 }
 
 /// Picks evenly spaced labels for the x axis, including the first and the last.
-fn spread(labels: &[String]) -> Vec<String> {
-    let count = labels.len().clamp(1, LABELS);
+fn pick_labels(labels: &[String]) -> Vec<String> {
+    let count = labels.len().clamp(1, LABELS_MAX);
     let at = |n: usize| n * labels.len().saturating_sub(1) / count.saturating_sub(1).max(1);
     (0..count).filter_map(|n| labels.get(at(n)).cloned()).collect()
 }
 
 /// Returns a quotient in hundredths.
-fn hundredths(value: i64, by: i64) -> i64 {
+fn ratio_hundredths(value: i64, by: i64) -> i64 {
     i64::try_from(i128::from(value) * 100 / i128::from(by.max(1))).unwrap_or(i64::MAX)
 }
 
 /// Formats hundredths as a decimal number.
-fn decimal(hundredths: i64) -> String {
+fn format_hundredths(hundredths: i64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
@@ -157,14 +158,14 @@ fn decimal(hundredths: i64) -> String {
 mod tests {
     use super::*;
 
-    fn bars(values: &[&[i64]]) -> Bars {
+    fn bars(values: &[&[i64]]) -> BarChart {
         let count = values.first().map_or(0, |values| values.len());
         let labels: Vec<_> = (0..count).map(|at| at.to_string()).collect();
         let series: Vec<_> = values
             .iter()
-            .map(|values| Series { name: "a".into(), class: "a", values: values.to_vec() })
+            .map(|values| ChartSeries { name: "a".into(), class: "a", values: values.to_vec() })
             .collect();
-        Bars::new("t".into(), "Time", &labels, &series, "requests", |value| value.to_string())
+        BarChart::new("t".into(), "Time", &labels, &series, "requests", |value| value.to_string())
     }
 
     #[test]
@@ -173,7 +174,7 @@ mod tests {
 
         assert_eq!(chart.scale, ["100", "50", "0"]);
         let heights = |bar: &Bar| -> Vec<_> {
-            bar.boxes.iter().map(|part| (part.y.clone(), part.height.clone())).collect()
+            bar.segments.iter().map(|part| (part.y.clone(), part.height.clone())).collect()
         };
         let pair = |y: &str, height: &str| (y.to_owned(), height.to_owned());
         assert_eq!(heights(&chart.bars[0]), [pair("100.00", "100.00"), pair("50.00", "50.00")]);
@@ -183,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn nice_returns_even_round_number() {
-        let tops = [0, 1, 3, 5, 7, 11, 61, 99, 101, 4_000].map(nice);
+    fn round_up_scale_returns_even_round_number() {
+        let tops = [0, 1, 3, 5, 7, 11, 61, 99, 101, 4_000].map(round_up_scale);
 
         assert_eq!(tops, [2, 2, 4, 6, 10, 20, 100, 100, 200, 4_000]);
-        assert_eq!(nice(i64::MAX), i64::MAX);
+        assert_eq!(round_up_scale(i64::MAX), i64::MAX);
     }
 
     #[test]
-    fn spread_includes_first_and_last_label() {
+    fn pick_labels_includes_first_and_last_label() {
         let labels: Vec<_> = (0..31).map(|at| at.to_string()).collect();
 
-        assert_eq!(spread(&labels), ["0", "10", "20", "30"]);
-        assert_eq!(spread(&labels[..2]), ["0", "1"]);
-        assert_eq!(spread(&labels[..1]), ["0"]);
-        assert!(spread(&[]).is_empty());
+        assert_eq!(pick_labels(&labels), ["0", "10", "20", "30"]);
+        assert_eq!(pick_labels(&labels[..2]), ["0", "1"]);
+        assert_eq!(pick_labels(&labels[..1]), ["0"]);
+        assert!(pick_labels(&[]).is_empty());
     }
 }

@@ -6,17 +6,17 @@ use super::layout::Layout;
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
-pub struct Confirm {
-    pub shell: Layout,
+pub struct ConfirmPage {
+    pub layout: Layout,
     /// The question in the heading.
     pub question: String,
     /// The consequences, one paragraph each.
-    pub told: Vec<String>,
+    pub consequences: Vec<String>,
     /// The URL to which the form is submitted.
-    pub act: String,
+    pub action_url: String,
     /// Further form fields: names and values.
     pub fields: Vec<(&'static str, String)>,
     pub button: &'static str,
     /// The URL of the Back and Cancel links.
-    pub back: String,
+    pub back_url: String,
 }

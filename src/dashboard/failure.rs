@@ -10,8 +10,8 @@ use axum::response::IntoResponse;
 use foundation::error::Error;
 use foundation::id::RequestId;
 
-use super::assets::{Assets, assets};
-use super::{headers, page};
+use super::assets::{AssetPaths, asset_paths};
+use super::{headers, render_page};
 
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
@@ -22,32 +22,32 @@ pub enum Failure {
     Forged,
     /// The browser did not store the guest cookie.
     NoCookies,
-    Known(Error),
+    Domain(Error),
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Known(error)
+        Self::Domain(error)
     }
 }
 
 /// Carries a failure through the router as a response extension, which must implement `Clone`.
 #[derive(Debug, Clone)]
-struct Failed(Arc<Failure>);
+struct FailureExtension(Arc<Failure>);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status();
-        response.extensions_mut().insert(Failed(Arc::new(self)));
+        response.extensions_mut().insert(FailureExtension(Arc::new(self)));
         response
     }
 }
 
 #[derive(Template)]
 #[template(path = "failure.html")]
-struct Page<'a> {
-    assets: Assets,
+struct FailurePage<'a> {
+    assets: AssetPaths,
     title: &'static str,
     sentence: String,
     request_id: &'a str,
@@ -60,16 +60,18 @@ impl Failure {
             Self::Forged => 403,
             Self::NoCookies => 400,
             // `Error::code` may map a missing root key to 401; here it is an object that was looked up: 404.
-            Self::Known(Error::NotFound(_)) => 404,
-            Self::Known(error) => error.code().status(),
+            Self::Domain(Error::NotFound(_)) => 404,
+            Self::Domain(error) => error.code().status(),
         };
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// Replaces a response that carries a failure by the page of that failure; returns other responses unchanged.
     pub fn render_into(mut answer: Response<Body>, request_id: &RequestId) -> Response<Body> {
-        let Some(failed) = answer.extensions_mut().remove::<Failed>() else { return answer };
-        let mut response = failed.0.page(request_id);
+        let Some(failed) = answer.extensions_mut().remove::<FailureExtension>() else {
+            return answer;
+        };
+        let mut response = failed.0.render(request_id);
         // `Allow` is set by the router. Cookies that the handler deletes must be deleted on failure too.
         for name in [ALLOW, SET_COOKIE] {
             for value in answer.headers().get_all(&name) {
@@ -80,7 +82,7 @@ impl Failure {
     }
 
     /// Renders the failure as a page, and logs it if it is a server error.
-    pub fn page(&self, request_id: &RequestId) -> Response<Body> {
+    pub fn render(&self, request_id: &RequestId) -> Response<Body> {
         let status = self.status();
         let sentence = match self {
             Self::SignIn => return headers::redirect("/dashboard/login").unwrap_or_default(),
@@ -89,9 +91,9 @@ impl Failure {
                 https; without it they work only on the server itself, at http://127.0.0.1 or http://localhost \
                 (in Chromium and Firefox). Put a TLS proxy in front of Keyward and allow cookies for this address."
                 .to_owned(),
-            Self::Known(error) => sentence(error),
+            Self::Domain(error) => user_message(error),
         };
-        if let Self::Known(error) = self
+        if let Self::Domain(error) = self
             && status.is_server_error()
         {
             tracing::error!(
@@ -99,9 +101,10 @@ impl Failure {
                 "failed to serve a dashboard page: {error}"
             );
         }
-        let title = title(status);
-        let template = Page { assets: assets(), title, sentence, request_id: request_id.as_str() };
-        let mut response = page(&template).unwrap_or_default();
+        let title = status_title(status);
+        let template =
+            FailurePage { assets: asset_paths(), title, sentence, request_id: request_id.as_str() };
+        let mut response = render_page(&template).unwrap_or_default();
         *response.status_mut() = status;
         if matches!(status.as_u16(), 429 | 503) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
@@ -110,14 +113,14 @@ impl Failure {
     }
 }
 
-fn sentence(error: &Error) -> String {
+fn user_message(error: &Error) -> String {
     match error {
         Error::Forbidden(missing) => {
             format!("Your role in this workspace lacks the permission {missing}.")
         }
-        Error::NoSuchPath => "There is no page at this address.".to_owned(),
-        Error::WrongMethod(..) => "This address does not support the request method.".to_owned(),
-        Error::Issuer(_) => {
+        Error::PathNotFound => "There is no page at this address.".to_owned(),
+        Error::MethodNotAllowed(..) => "This address does not support the request method.".to_owned(),
+        Error::OidcProvider(_) => {
             "Single sign-on is unavailable. Sign in with your password if you have one, or try again in a few \
             seconds. If the problem persists, send the request id below to the operator of this server."
                 .to_owned()
@@ -135,7 +138,7 @@ fn sentence(error: &Error) -> String {
     }
 }
 
-fn title(status: StatusCode) -> &'static str {
+fn status_title(status: StatusCode) -> &'static str {
     match status.as_u16() {
         403 => "Permission denied",
         404 => "Not found",

@@ -26,7 +26,7 @@ impl Form {
     }
 
     /// Iterates over all values of a field.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
@@ -47,22 +47,27 @@ impl Form {
 pub struct FormErrors(Vec<(String, String)>);
 
 impl FormErrors {
-    fn new(faults: Vec<FieldError>) -> Self {
-        Self(faults.into_iter().map(|fault| (field(&fault.location), fault.message)).collect())
+    fn new(errors: Vec<FieldError>) -> Self {
+        Self(
+            errors
+                .into_iter()
+                .map(|fault| (field_from_location(&fault.location), fault.message))
+                .collect(),
+        )
     }
 
     /// Creates a single error. An empty field name means the whole form.
-    pub fn one(field: &str, sentence: impl Into<String>) -> Self {
+    pub fn single(field: &str, sentence: impl Into<String>) -> Self {
         Self(vec![(field.to_owned(), sentence.into())])
     }
 
     /// Iterates over all messages, for the top of the page.
-    pub fn all(&self) -> impl Iterator<Item = &str> {
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, sentence)| sentence.as_str())
     }
 
     /// Returns whether a field or one of its subfields has an error: `credits` includes `credits.refill`.
-    pub fn has(&self, field: &str) -> bool {
+    pub fn has_error(&self, field: &str) -> bool {
         self.0.iter().any(|(found, _)| {
             found.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
@@ -71,7 +76,7 @@ impl FormErrors {
 
 /// Converts a schema location to a field name: `/properties/credits/properties/remaining/minimum` is
 /// `credits.remaining`. A location that does not start with `/` already is a field name.
-fn field(location: &str) -> String {
+fn field_from_location(location: &str) -> String {
     if !location.starts_with('/') {
         return location.to_owned();
     }
@@ -89,10 +94,12 @@ fn field(location: &str) -> String {
 pub fn split_form_errors<T>(done: Result<T, Error>) -> Result<Result<T, FormErrors>, Failure> {
     match done {
         Ok(done) => Ok(Ok(done)),
-        Err(Error::Invalid(faults)) => Ok(Err(FormErrors::new(faults))),
-        Err(error @ (Error::Taken(_) | Error::Doubled(_) | Error::Refused(_))) => {
-            Ok(Err(FormErrors::one("", error.to_string())))
-        }
+        Err(Error::Invalid(errors)) => Ok(Err(FormErrors::new(errors))),
+        Err(
+            error @ (Error::AlreadyExists(_)
+            | Error::DuplicateRatelimit(_)
+            | Error::PreconditionFailed(_)),
+        ) => Ok(Err(FormErrors::single("", error.to_string()))),
         Err(error) => Err(error.into()),
     }
 }
@@ -103,16 +110,20 @@ mod tests {
 
     #[test]
     fn field_returns_form_field_when_given_schema_location() {
-        let faults = FormErrors(vec![
-            (field("/properties/credits/properties/remaining/minimum"), "a".into()),
-            (field("/properties/ratelimits/items/properties/limit"), "b".into()),
-            (field("permission"), "c".into()),
-            (field("/required"), "d".into()),
+        let errors = FormErrors(vec![
+            (field_from_location("/properties/credits/properties/remaining/minimum"), "a".into()),
+            (field_from_location("/properties/ratelimits/items/properties/limit"), "b".into()),
+            (field_from_location("permission"), "c".into()),
+            (field_from_location("/required"), "d".into()),
         ]);
 
-        let places: Vec<_> = faults.0.iter().map(|(field, _)| field.as_str()).collect();
+        let places: Vec<_> = errors.0.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(places, ["credits.remaining", "ratelimits.limit", "permission", ""]);
-        assert!(faults.has("credits") && faults.has("credits.remaining") && !faults.has("credit"));
+        assert!(
+            errors.has_error("credits")
+                && errors.has_error("credits.remaining")
+                && !errors.has_error("credit")
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub struct TimeLabel {
     /// The time in RFC 3339, for the `datetime` attribute.
     pub exact: String,
     /// The displayed text.
-    pub words: String,
+    pub text: String,
 }
 
 const MINUTE_MS: i64 = 60_000;
@@ -19,11 +19,11 @@ impl TimeLabel {
     pub fn new(at: Timestamp, now: Timestamp) -> Self {
         let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
         let exact = stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        Self { exact, words: words(at, now, &stamp.strftime("%Y-%m-%d").to_string()) }
+        Self { exact, text: format_relative(at, now, &stamp.strftime("%Y-%m-%d").to_string()) }
     }
 }
 
-fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
+fn format_relative(at: Timestamp, now: Timestamp, date: &str) -> String {
     let (distance, is_past) = (now.0.saturating_sub(at.0).saturating_abs(), at <= now);
     let relative = |count: i64, unit: &str| {
         let plural = if count == 1 { "" } else { "s" };
@@ -44,19 +44,19 @@ fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
 }
 
 /// Formats a time to the second, in UTC.
-pub fn utc(at: Timestamp) -> String {
+pub fn format_utc(at: Timestamp) -> String {
     let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
     stamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Formats a number with thousands separators. A number above `max`, where counting stopped, is shown as `max+`.
-pub fn count(number: i64, max: i64) -> String {
+pub fn format_count(number: i64, max: i64) -> String {
     let (shown, more) = if number > max { (max, "+") } else { (number, "") };
-    grouped(shown) + more
+    format_grouped(shown) + more
 }
 
 /// Formats a non-negative number with thousands separators.
-pub fn grouped(number: i64) -> String {
+pub fn format_grouped(number: i64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -69,7 +69,7 @@ pub fn grouped(number: i64) -> String {
 }
 
 /// Formats a duration in microseconds with three digits.
-pub fn latency(us: i64) -> String {
+pub fn format_latency(us: i64) -> String {
     match us {
         ..1_000 => format!("{us} µs"),
         1_000..10_000 => format!("{}.{:02} ms", us / 1_000, us % 1_000 / 10),
@@ -80,7 +80,7 @@ pub fn latency(us: i64) -> String {
 }
 
 /// Formats JSON text over several lines. Only whitespace between tokens changes.
-pub fn json(text: &str) -> String {
+pub fn format_json(text: &str) -> String {
     let mut formatted = String::with_capacity(text.len() * 2);
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
     let mut letters = text.chars().peekable();
@@ -129,7 +129,7 @@ pub fn json(text: &str) -> String {
 }
 
 /// Returns a curl command that calls an operation.
-pub fn curl(base_url: &str, operation: &str, body: &str) -> String {
+pub fn curl_command(base_url: &str, operation: &str, body: &str) -> String {
     format!(
         "curl {base_url}/v2/{operation} -H 'Authorization: Bearer ROOT_KEY' \
         -H 'Content-Type: application/json' -d '{body}'"
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn time_label_shows_date_when_30_days_or_more_away() {
         let now = Timestamp(100 * DAY_MS);
-        let words = |ms: i64| TimeLabel::new(now.plus_ms(ms), now).words;
+        let words = |ms: i64| TimeLabel::new(now.plus_ms(ms), now).text;
 
         assert_eq!(words(0), "just now");
         assert_eq!(words(-MINUTE_MS), "1 minute ago");
@@ -161,15 +161,15 @@ mod tests {
     }
 
     #[test]
-    fn count_shows_plus_when_number_exceeds_max() {
-        assert_eq!([count(7, 10_000), count(9_999, 10_000)], ["7", "9,999"]);
-        assert_eq!(count(10_001, 10_000), "10,000+");
+    fn format_count_shows_plus_when_number_exceeds_max() {
+        assert_eq!([format_count(7, 10_000), format_count(9_999, 10_000)], ["7", "9,999"]);
+        assert_eq!(format_count(10_001, 10_000), "10,000+");
     }
 
     #[test]
-    fn latency_has_three_digits() {
+    fn format_latency_shows_three_digits() {
         let formatted =
-            [7, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 999_999, 1_234_567].map(latency);
+            [7, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 999_999, 1_234_567].map(format_latency);
 
         let expected = [
             "7 µs", "999 µs", "1.00 ms", "9.99 ms", "10.0 ms", "99.9 ms", "100 ms", "999 ms",
@@ -179,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn json_changes_only_whitespace() {
+    fn format_json_changes_only_whitespace() {
         let text = r#"{"b":"x, {\"y\"}: \\","a":[1,12345678901234567890.50],"c":{ },"d":[]}"#;
 
-        let formatted = json(text);
+        let formatted = format_json(text);
         let lines = [
             "{",
             r#"  "b": "x, {\"y\"}: \\","#,
@@ -195,7 +195,7 @@ mod tests {
             "}",
         ];
         assert_eq!(formatted, lines.join("\n"));
-        assert_eq!(json(&formatted), formatted);
+        assert_eq!(format_json(&formatted), formatted);
     }
 
     #[test]

@@ -5,45 +5,45 @@ use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use foundation::id::RequestId;
 
-use crate::domain::users::LIFE_MS;
+use crate::domain::users::SESSION_LIFETIME_MS;
 
 /// Names the session cookie of a signed-in user. Browsers accept a cookie with the prefix `__Host-` only over a secure
 /// connection, for this host alone and for all of its paths.
-pub const SESSION: &str = "__Host-keyward-session";
+pub const SESSION_COOKIE: &str = "__Host-keyward-session";
 /// Names the cookie of a visitor who is not signed in. The CSRF token is derived from it.
-pub const GUEST: &str = "__Host-keyward-guest";
+pub const GUEST_COOKIE: &str = "__Host-keyward-guest";
 /// Names the cookie with the pending authorization request of single sign-on.
-pub const TRIP: &str = "__Host-keyward-oidc";
+pub const OIDC_COOKIE: &str = "__Host-keyward-oidc";
 /// Limits how long the authorization request may take, in seconds.
-const TRIP_SECONDS: i64 = 600;
+const OIDC_COOKIE_SECONDS: i64 = 600;
 
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-const FEATURES: &str = "accelerometer=(), camera=(), display-capture=(), geolocation=(), \
+const PERMISSIONS_POLICY: &str = "accelerometer=(), camera=(), display-capture=(), geolocation=(), \
     gyroscope=(), microphone=(), payment=(), usb=()";
 
 /// The headers of every response. With `no-referrer`, browsers would send `Origin: null` with the dashboard's own
 /// forms; `same-origin` reveals as little to other sites.
-const ALWAYS: [(&str, &str); 7] = [
-    ("content-security-policy", POLICY),
+const COMMON_HEADERS: [(&str, &str); 7] = [
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("permissions-policy", FEATURES),
+    ("permissions-policy", PERMISSIONS_POLICY),
     ("x-frame-options", "DENY"),
 ];
 
-fn add_always(headers: &mut HeaderMap) {
-    for (name, value) in ALWAYS {
+fn add_common_headers(headers: &mut HeaderMap) {
+    for (name, value) in COMMON_HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
 }
 
 /// Adds the headers of a page, which must not be cached.
-pub fn finish(answer: &mut Response<Body>, request_id: &RequestId) {
+pub fn finish_page(answer: &mut Response<Body>, request_id: &RequestId) {
     let headers = answer.headers_mut();
-    add_always(headers);
+    add_common_headers(headers);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {
         headers.insert("x-request-id", id);
@@ -51,7 +51,7 @@ pub fn finish(answer: &mut Response<Body>, request_id: &RequestId) {
 }
 
 pub fn finish_asset(mut answer: Response<Body>) -> Response<Body> {
-    add_always(answer.headers_mut());
+    add_common_headers(answer.headers_mut());
     answer
 }
 
@@ -64,31 +64,31 @@ pub fn redirect(to: &str) -> Option<Response<Body>> {
 }
 
 /// Sets the session cookie after sign-in and deletes the guest cookie.
-pub fn keep_session(answer: &mut Response<Body>, token: &str) {
-    keep(answer, SESSION, token, LIFE_MS / 1000);
-    keep(answer, GUEST, "", 0);
+pub fn set_session_cookie(answer: &mut Response<Body>, token: &str) {
+    set_cookie(answer, SESSION_COOKIE, token, SESSION_LIFETIME_MS / 1000);
+    set_cookie(answer, GUEST_COOKIE, "", 0);
 }
 
-pub fn forget_session(answer: &mut Response<Body>) {
-    keep(answer, SESSION, "", 0);
+pub fn delete_session_cookie(answer: &mut Response<Body>) {
+    set_cookie(answer, SESSION_COOKIE, "", 0);
 }
 
 /// Sets the guest cookie for one day.
-pub fn keep_guest(answer: &mut Response<Body>, token: &str) {
-    keep(answer, GUEST, token, 86_400);
+pub fn set_guest_cookie(answer: &mut Response<Body>, token: &str) {
+    set_cookie(answer, GUEST_COOKIE, token, 86_400);
 }
 
 /// Stores the authorization request until the browser returns from the OIDC provider.
-pub fn keep_trip(answer: &mut Response<Body>, trip: &str) {
-    keep(answer, TRIP, trip, TRIP_SECONDS);
+pub fn set_oidc_cookie(answer: &mut Response<Body>, trip: &str) {
+    set_cookie(answer, OIDC_COOKIE, trip, OIDC_COOKIE_SECONDS);
 }
 
 /// Deletes the authorization request, so that a callback is accepted only once.
-pub fn forget_trip(answer: &mut Response<Body>) {
-    keep(answer, TRIP, "", 0);
+pub fn delete_oidc_cookie(answer: &mut Response<Body>) {
+    set_cookie(answer, OIDC_COOKIE, "", 0);
 }
 
-fn keep(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {
+fn set_cookie(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {
     let cookie =
         format!("{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax");
     // Never fails, because tokens are base58.
@@ -98,7 +98,7 @@ fn keep(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {
 }
 
 /// Returns the value of a cookie.
-pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub fn find_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all("cookie").iter().filter_map(|line| line.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
     pairs.find(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())

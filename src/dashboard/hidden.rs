@@ -6,8 +6,8 @@ use foundation::model::is_hidden;
 
 /// Escapes hidden characters in the text of a page, as `\u{202e}`. Tags and `textarea` elements stay unchanged, because
 /// forms submit their values.
-pub fn write_out(html: String) -> String {
-    if html.chars().all(is_shown) {
+pub fn escape_hidden(html: String) -> String {
+    if html.chars().all(is_visible) {
         return html;
     }
     let mut page = String::with_capacity(html.len() + 64);
@@ -22,7 +22,7 @@ pub fn write_out(html: String) -> String {
             '>' => is_tag = false,
             _ => {}
         }
-        match is_tag || is_field || is_shown(c) {
+        match is_tag || is_field || is_visible(c) {
             true => page.push(c),
             false => page.extend(c.escape_unicode()),
         }
@@ -30,7 +30,7 @@ pub fn write_out(html: String) -> String {
     page
 }
 
-fn is_shown(c: char) -> bool {
+fn is_visible(c: char) -> bool {
     !is_hidden(c) || matches!(c, '\n' | '\r' | '\t')
 }
 
@@ -39,19 +39,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn write_out_escapes_text_but_not_values() {
+    fn escape_hidden_keeps_tags_and_textareas() {
         let page = "<p title=\"a\u{202e}b\">a\u{202e}b &#60; é 漢\u{200d}🦀</p>\n\t<textarea>\u{1b}a</textarea>\u{9b}";
 
         assert_eq!(
-            write_out(page.to_owned()),
+            escape_hidden(page.to_owned()),
             "<p title=\"a\u{202e}b\">a\\u{202e}b &#60; é 漢\u{200d}🦀</p>\n\t<textarea>\u{1b}a</textarea>\\u{9b}"
         );
     }
 
     #[test]
-    fn write_out_returns_page_unchanged_when_nothing_is_hidden() {
+    fn escape_hidden_returns_page_unchanged_when_nothing_is_hidden() {
         let page = "<p>a</p>\r\n\t<textarea>b</textarea>";
 
-        assert_eq!(write_out(page.to_owned()), page);
+        assert_eq!(escape_hidden(page.to_owned()), page);
     }
 }

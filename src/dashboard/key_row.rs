@@ -5,19 +5,19 @@ use foundation::id::KeyId;
 use foundation::model::Key;
 
 /// A key in one table row.
-pub struct KeyRow {
+pub struct KeySummaryRow {
     pub id: KeyId,
     pub name: String,
     pub start: String,
     pub state: &'static str,
     /// Whether the key is enabled and not expired.
-    pub is_good: bool,
+    pub is_active: bool,
 }
 
-impl KeyRow {
+impl KeySummaryRow {
     pub fn new(key: Key, now: Timestamp) -> Self {
         let is_expired = key.expires_at.is_some_and(|expires| expires < now);
-        let state = match (key.enabled, is_expired) {
+        let state = match (key.is_enabled, is_expired) {
             (false, _) => "Disabled",
             (true, true) => "Expired",
             (true, false) => "Enabled",
@@ -27,7 +27,7 @@ impl KeyRow {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
             start: key.start,
             state,
-            is_good: key.enabled && !is_expired,
+            is_active: key.is_enabled && !is_expired,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use foundation::model::Membership;
 
-use super::assets::{Assets, assets};
+use super::assets::{AssetPaths, asset_paths};
 use super::failure::Failure;
 use super::page_request::{PageRequest, WorkspaceRequest};
 use crate::domain::permission::Action;
@@ -27,7 +27,7 @@ pub enum Section {
 
 /// The template fields that every page shares.
 pub struct Layout {
-    pub assets: Assets,
+    pub assets: AssetPaths,
     pub title: &'static str,
     pub csrf: String,
     /// The e-mail of the user; `None` if no user is signed in.
@@ -35,27 +35,27 @@ pub struct Layout {
     /// The navigation; `None` on pages outside of a workspace.
     pub nav: Option<Nav>,
     /// The notice about the change that was just made.
-    pub told: Option<&'static str>,
+    pub notice: Option<&'static str>,
 }
 
 /// The navigation of a workspace.
 pub struct Nav {
-    pub here: Membership,
-    pub others: Vec<Membership>,
-    pub entries: Vec<Entry>,
+    pub current: Membership,
+    pub other_workspaces: Vec<Membership>,
+    pub items: Vec<NavItem>,
 }
 
-pub struct Entry {
+pub struct NavItem {
     pub path: String,
     pub label: &'static str,
     /// Whether the current page belongs to this entry. Screen readers announce it.
-    pub is_here: bool,
+    pub is_current: bool,
 }
 
 impl Nav {
     fn new(here: Membership, others: Vec<Membership>, section: Section) -> Self {
         let base = format!("/dashboard/{}", here.workspace_id);
-        let entry = |of, label, path| Entry { path, label, is_here: of == section };
+        let entry = |of, label, path| NavItem { path, label, is_current: of == section };
         let entries = vec![
             entry(Section::Overview, "Overview", base.clone()),
             entry(Section::Apis, "APIs", format!("{base}/apis")),
@@ -70,42 +70,45 @@ impl Nav {
             entry(Section::Audit, "Audit log", format!("{base}/audit")),
             entry(Section::Account, "Account", "/dashboard/account".to_owned()),
         ];
-        Self { here, others, entries }
+        Self { current: here, other_workspaces: others, items: entries }
     }
 }
 
 impl Layout {
     /// Creates the layout of a page within a workspace.
-    pub async fn of(
+    pub async fn for_workspace(
         request: &WorkspaceRequest,
         section: Section,
         title: &'static str,
     ) -> Result<Self, Failure> {
-        let memberships = users::memberships(&request.visit.app, &request.known.person).await?;
+        let memberships =
+            users::list_memberships(&request.page_request.app, &request.known.user).await?;
         let others = memberships.into_iter();
         let others = others.filter(|other| other.workspace_id != request.membership.workspace_id);
         let nav = Nav::new(request.membership.clone(), others.collect(), section);
-        Ok(Self { nav: Some(nav), ..Self::bare(&request.visit, title) })
+        Ok(Self { nav: Some(nav), ..Self::without_workspace(&request.page_request, title) })
     }
 
     /// Creates the layout of the user's account page, with the navigation of the user's first workspace.
-    pub async fn of_account(request: &PageRequest, title: &'static str) -> Result<Self, Failure> {
+    pub async fn for_account(request: &PageRequest, title: &'static str) -> Result<Self, Failure> {
         let mut memberships =
-            users::memberships(&request.app, &request.signed_in()?.person).await?.into_iter();
+            users::list_memberships(&request.app, &request.require_session()?.user)
+                .await?
+                .into_iter();
         let nav =
             memberships.next().map(|here| Nav::new(here, memberships.collect(), Section::Account));
-        Ok(Self { nav, ..Self::bare(request, title) })
+        Ok(Self { nav, ..Self::without_workspace(request, title) })
     }
 
     /// Creates the layout of a page outside of any workspace.
-    pub fn bare(request: &PageRequest, title: &'static str) -> Self {
+    pub fn without_workspace(request: &PageRequest, title: &'static str) -> Self {
         Self {
-            assets: assets(),
+            assets: asset_paths(),
             title,
             csrf: request.csrf.clone(),
-            email: request.known.as_ref().map(|known| known.person.email.clone()),
+            email: request.session.as_ref().map(|known| known.user.email.clone()),
             nav: None,
-            told: notice_text(request.query.text("notice")),
+            notice: notice_text(request.query.text("notice")),
         }
     }
 }
@@ -152,6 +155,6 @@ fn notice_text(code: &str) -> Option<&'static str> {
 }
 
 /// Returns whether the user may perform an action. Pages use it to hide controls that would be rejected.
-pub fn may(request: &WorkspaceRequest, action: Action) -> bool {
-    request.caller.may(action)
+pub fn is_allowed(request: &WorkspaceRequest, action: Action) -> bool {
+    request.caller.is_allowed(action)
 }

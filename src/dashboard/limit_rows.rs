@@ -4,27 +4,27 @@ use foundation::model::Ratelimit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::duration_field::{DurationField, nth, number};
+use super::duration_field::{DurationField, nth_value, parse_number};
 use super::form::Form;
 
 /// The maximum number of limits, as the operations define it.
 const LIMITS_MAX: usize = 50;
 /// The window of a new row.
-const WINDOW_MS: i64 = 60_000;
+const DEFAULT_WINDOW_MS: i64 = 60_000;
 
 /// The fields of one rate limit, as submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRow {
     pub name: String,
     pub limit: String,
-    pub span: DurationField,
+    pub window: DurationField,
     pub is_auto: bool,
 }
 
 impl Default for LimitRow {
     fn default() -> Self {
         let (name, limit) = (String::new(), String::new());
-        Self { name, limit, span: DurationField::of_ms(WINDOW_MS), is_auto: true }
+        Self { name, limit, window: DurationField::from_ms(DEFAULT_WINDOW_MS), is_auto: true }
     }
 }
 
@@ -34,9 +34,9 @@ impl LimitRow {
         self.name.is_empty() && self.limit.is_empty()
     }
 
-    fn asked(&self) -> Value {
+    fn to_request_json(&self) -> Value {
         json!({
-            "name": self.name, "limit": number(&self.limit), "duration": self.span.ms(),
+            "name": self.name, "limit": parse_number(&self.limit), "duration": self.window.to_ms(),
             "autoApply": self.is_auto,
         })
     }
@@ -49,11 +49,11 @@ pub struct LimitRows(Vec<LimitRow>);
 
 impl LimitRows {
     /// Creates rows from stored limits, sorted by name.
-    pub fn of(limits: &[Ratelimit]) -> Self {
+    pub fn from_limits(limits: &[Ratelimit]) -> Self {
         let row = |limit: &Ratelimit| LimitRow {
             name: limit.name.clone(),
             limit: limit.limit.to_string(),
-            span: DurationField::of_ms(limit.duration_ms),
+            window: DurationField::from_ms(limit.duration_ms),
             is_auto: limit.auto_apply,
         };
         let mut rows: Vec<_> = limits.iter().map(row).collect();
@@ -62,28 +62,28 @@ impl LimitRows {
     }
 
     /// Reads the rows of a form. The flag is `true` if the pressed button only adds or removes a row.
-    pub fn filled_in(form: &Form) -> (Self, bool) {
-        let is_auto = |at: usize| form.all("limit-auto").any(|row| row == at.to_string());
+    pub fn from_form(form: &Form) -> (Self, bool) {
+        let is_auto = |at: usize| form.values("limit-auto").any(|row| row == at.to_string());
         let row = |at: usize| LimitRow {
-            name: nth(form, "limit-name", at).trim().to_owned(),
-            limit: nth(form, "limit-limit", at).trim().to_owned(),
-            span: DurationField::filled_in(form, "limit-duration", at),
+            name: nth_value(form, "limit-name", at).trim().to_owned(),
+            limit: nth_value(form, "limit-limit", at).trim().to_owned(),
+            window: DurationField::from_form(form, "limit-duration", at),
             is_auto: is_auto(at),
         };
-        let count = form.all("limit-name").count();
+        let count = form.values("limit-name").count();
         let mut rows = Self((0..count).map(row).collect());
         let (adds, removed) = (!form.text("add").is_empty(), form.text("remove"));
         if let Some(at) = removed.parse().ok().filter(|at: &usize| *at < rows.0.len()) {
             rows.0.remove(at);
         }
-        if adds && rows.may_add() {
+        if adds && rows.has_capacity() {
             rows.0.push(LimitRow::default());
         }
         (rows, adds || !removed.is_empty())
     }
 
     /// Adds an empty row if there is none.
-    pub fn or_blank(mut self) -> Self {
+    pub fn with_blank_row(mut self) -> Self {
         if self.0.is_empty() {
             self.0.push(LimitRow::default());
         }
@@ -98,13 +98,13 @@ impl LimitRows {
         self.0.is_empty()
     }
 
-    pub fn may_add(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.0.len() < LIMITS_MAX
     }
 
     /// Returns the non-empty rows as fields of an operation's request.
     pub fn asked(&self) -> Vec<Value> {
-        self.0.iter().filter(|row| !row.is_blank()).map(LimitRow::asked).collect()
+        self.0.iter().filter(|row| !row.is_blank()).map(LimitRow::to_request_json).collect()
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
         limit-name=b&limit-limit=2&limit-duration=2&limit-duration-unit=h&limit-auto=1";
 
     fn read(more: &str) -> (LimitRows, bool) {
-        LimitRows::filled_in(&Form::parse(format!("{TWO}{more}").as_bytes()))
+        LimitRows::from_form(&Form::parse(format!("{TWO}{more}").as_bytes()))
     }
 
     #[test]
@@ -150,8 +150,8 @@ mod tests {
     fn limit_rows_add_no_row_when_maximum_is_reached() {
         let added = |count: usize| {
             let query = "limit-name=a&".repeat(count) + "add=limit";
-            let (rows, _) = LimitRows::filled_in(&Form::parse(query.as_bytes()));
-            (rows.iter().count(), rows.may_add())
+            let (rows, _) = LimitRows::from_form(&Form::parse(query.as_bytes()));
+            (rows.iter().count(), rows.has_capacity())
         };
 
         assert_eq!([added(48), added(49), added(50)], [(49, true), (50, false), (50, false)]);

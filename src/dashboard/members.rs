@@ -9,47 +9,47 @@ use foundation::error::Error;
 use foundation::id::{InvitationId, PersonId};
 use foundation::model::{Invitation, Member, MemberRole};
 
-use super::confirm::Confirm;
+use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::format::TimeLabel;
-use super::layout::{Layout, Section, may};
+use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
-use super::pagination::{Pages, paging};
-use super::{Answer, page, redirect_to};
+use super::pagination::{PageLinks, paging_from_query};
+use super::{PageResult, redirect_to, render_page};
 use crate::domain::permission::Action;
 use crate::domain::users;
 
 pub fn routes() -> Router {
     Router::new()
-        .route("/dashboard/{workspace}/members", get(page_of))
+        .route("/dashboard/{workspace}/members", get(show))
         .route("/dashboard/{workspace}/members/invite", post(invite))
         .route("/dashboard/{workspace}/members/{person}/role", post(set_role))
-        .route("/dashboard/{workspace}/members/{person}/remove", get(ask_remove).post(remove))
+        .route("/dashboard/{workspace}/members/{person}/remove", get(confirm_remove).post(remove))
         .route("/dashboard/{workspace}/invitations/{invitation}/withdraw", post(withdraw))
 }
 
 #[derive(Template)]
 #[template(path = "members.html")]
-struct Page {
-    shell: Layout,
+struct MembersPage {
+    layout: Layout,
     workspace: String,
     path: String,
     search: String,
-    members: Vec<Row>,
-    pages: Pages,
-    invitations: Vec<Waiting>,
+    members: Vec<MemberTableRow>,
+    pages: PageLinks,
+    invitations: Vec<InvitationRow>,
     may_manage: bool,
     /// The link of an invitation that was just created. It is shown only once.
-    link: Option<Link>,
+    link: Option<InvitationLink>,
 }
 
-struct Link {
+struct InvitationLink {
     url: String,
     role: &'static str,
-    ends: TimeLabel,
+    expires: TimeLabel,
 }
 
-struct Row {
+struct MemberTableRow {
     id: PersonId,
     email: String,
     role: &'static str,
@@ -57,115 +57,128 @@ struct Row {
     roles: [(&'static str, bool); 3],
     is_self: bool,
     joined: TimeLabel,
-    seen: Option<TimeLabel>,
+    last_active: Option<TimeLabel>,
 }
 
-struct Waiting {
+struct InvitationRow {
     id: InvitationId,
     role: &'static str,
-    by: String,
-    ends: TimeLabel,
+    invited_by: String,
+    expires: TimeLabel,
 }
 
-impl Row {
+impl MemberTableRow {
     fn new(member: Member, request: &WorkspaceRequest, now: Timestamp) -> Self {
         Self {
-            is_self: member.person.id == request.known.person.id,
-            id: member.person.id,
-            email: member.person.email,
+            is_self: member.user.id == request.known.user.id,
+            id: member.user.id,
+            email: member.user.email,
             role: member.role.as_str(),
             roles: MemberRole::ALL.map(|role| (role.as_str(), role == member.role)),
             joined: TimeLabel::new(member.joined_at, now),
-            seen: member.seen_at.map(|at| TimeLabel::new(at, now)),
+            last_active: member.seen_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 }
 
-async fn listed(request: &WorkspaceRequest, link: Option<Link>) -> Result<Page, Failure> {
-    let app = &request.visit.app;
+async fn build_page(
+    request: &WorkspaceRequest,
+    link: Option<InvitationLink>,
+) -> Result<MembersPage, Failure> {
+    let app = &request.page_request.app;
     let now = app.clock.now();
-    let path = request.path("/members");
-    let members = users::members(app, &request.caller, &paging(request)).await?;
-    let invitations = users::invitations(app, &request.caller).await?;
-    let row = |invitation: Invitation| Waiting {
+    let path = request.workspace_path("/members");
+    let members = users::list_members(app, &request.caller, &paging_from_query(request)).await?;
+    let invitations = users::list_invitations(app, &request.caller).await?;
+    let row = |invitation: Invitation| InvitationRow {
         id: invitation.id,
         role: invitation.role.as_str(),
-        by: invitation.invited_by.unwrap_or_else(|| "–".into()),
-        ends: TimeLabel::new(invitation.expires_at, now),
+        invited_by: invitation.invited_by.unwrap_or_else(|| "–".into()),
+        expires: TimeLabel::new(invitation.expires_at, now),
     };
-    Ok(Page {
-        shell: Layout::of(request, Section::Members, "Members").await?,
+    Ok(MembersPage {
+        layout: Layout::for_workspace(request, Section::Members, "Members").await?,
         workspace: request.membership.workspace_id.to_string(),
-        pages: Pages::new(request, &path, members.next.as_deref()),
+        pages: PageLinks::new(request, &path, members.next_id.as_deref()),
         path,
-        search: request.visit.query.text("q").to_owned(),
-        members: members.items.into_iter().map(|member| Row::new(member, request, now)).collect(),
+        search: request.page_request.query.text("q").to_owned(),
+        members: members
+            .items
+            .into_iter()
+            .map(|member| MemberTableRow::new(member, request, now))
+            .collect(),
         invitations: invitations.into_iter().map(row).collect(),
-        may_manage: may(request, Action::ManageMembers),
+        may_manage: is_allowed(request, Action::ManageMembers),
         link,
     })
 }
 
-async fn page_of(request: WorkspaceRequest) -> Answer {
-    page(&listed(&request, None).await?)
+async fn show(request: WorkspaceRequest) -> PageResult {
+    render_page(&build_page(&request, None).await?)
 }
 
-fn role(request: &WorkspaceRequest) -> Result<MemberRole, Error> {
-    let role = request.visit.form.text("role");
+fn parse_role(request: &WorkspaceRequest) -> Result<MemberRole, Error> {
+    let role = request.page_request.form.text("role");
     role.parse().map_err(|fault: String| Error::invalid("role", format!("role {fault}")))
 }
 
-async fn invite(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let (invitation, token) = users::invite(app, &request.caller, role(&request)?).await?;
-    let link = Link {
-        url: format!("{}/dashboard/join/{}", request.visit.base_url, token.expose()),
+async fn invite(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let (invitation, token) = users::invite(app, &request.caller, parse_role(&request)?).await?;
+    let link = InvitationLink {
+        url: format!("{}/dashboard/join/{}", request.page_request.base_url, token.expose()),
         role: invitation.role.as_str(),
-        ends: TimeLabel::new(invitation.expires_at, app.clock.now()),
+        expires: TimeLabel::new(invitation.expires_at, app.clock.now()),
     };
-    page(&listed(&request, Some(link)).await?)
+    render_page(&build_page(&request, Some(link)).await?)
 }
 
-async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    users::withdraw(&request.visit.app, &request.caller, &InvitationId::from(id)).await?;
-    back(&request, "withdrawn")
+async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    users::withdraw_invitation(&request.page_request.app, &request.caller, &InvitationId::from(id))
+        .await?;
+    redirect_to_members(&request, "withdrawn")
 }
 
-async fn set_role(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let role = role(&request)?;
-    users::set_role(&request.visit.app, &request.caller, &PersonId::from(id), role).await?;
-    back(&request, "role")
+async fn set_role(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let role = parse_role(&request)?;
+    users::set_member_role(&request.page_request.app, &request.caller, &PersonId::from(id), role)
+        .await?;
+    redirect_to_members(&request, "role")
 }
 
-async fn ask_remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn confirm_remove(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require(Action::ManageMembers)?;
-    let member = users::member(&request.visit.app, &request.caller, &PersonId::from(id)).await?;
-    let person = member.person;
-    let leaves = match person.id == request.known.person.id {
+    let member =
+        users::get_member(&request.page_request.app, &request.caller, &PersonId::from(id)).await?;
+    let person = member.user;
+    let leaves = match person.id == request.known.user.id {
         true => "You lose access to this workspace until a member invites you again.",
         false => "They lose access to this workspace immediately.",
     };
-    page(&Confirm {
-        shell: Layout::of(&request, Section::Members, "Remove member").await?,
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(&request, Section::Members, "Remove member").await?,
         question: format!("Remove {}?", person.email),
-        told: vec![format!("{leaves} Root keys that they created remain valid.")],
-        act: request.path(&format!("/members/{}/remove", person.id)),
+        consequences: vec![format!("{leaves} Root keys that they created remain valid.")],
+        action_url: request.workspace_path(&format!("/members/{}/remove", person.id)),
         fields: Vec::new(),
         button: "Remove",
-        back: request.path("/members"),
+        back_url: request.workspace_path("/members"),
     })
 }
 
-async fn remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let id = PersonId::from(id);
-    users::remove(&request.visit.app, &request.caller, &id).await?;
+    users::remove_member(&request.page_request.app, &request.caller, &id).await?;
     // A user who has left the workspace may not see its members.
-    if id == request.known.person.id {
+    if id == request.known.user.id {
         return redirect_to("/dashboard");
     }
-    back(&request, "removed")
+    redirect_to_members(&request, "removed")
 }
 
-fn back(request: &WorkspaceRequest, notice: &str) -> Answer {
-    redirect_to(&request.path(&format!("/members?notice={notice}")))
+fn redirect_to_members(request: &WorkspaceRequest, notice: &str) -> PageResult {
+    redirect_to(&request.workspace_path(&format!("/members?notice={notice}")))
 }

@@ -58,12 +58,12 @@ use tower::Service as _;
 use crate::app::App;
 
 /// Prefixes every path of the dashboard.
-pub const PREFIX: &str = "/dashboard";
+pub const PATH_PREFIX: &str = "/dashboard";
 /// Limits the size of a form, in bytes.
 const FORM_BYTES_MAX: usize = 128 * 1024;
 
 /// The response of a page handler, or the failure to show instead.
-type Answer = Result<Response<Body>, Failure>;
+type PageResult = Result<Response<Body>, Failure>;
 
 /// Serves the pages and assets of the dashboard.
 #[derive(Clone)]
@@ -78,13 +78,13 @@ impl Dashboard {
     }
 
     /// Returns whether a path belongs to the dashboard.
-    pub fn has(path: &str) -> bool {
-        path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    pub fn is_dashboard_path(path: &str) -> bool {
+        path.strip_prefix(PATH_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Answers one request. A panic of a page becomes an internal error.
     pub async fn answer(self, request: Request) -> Response<Body> {
-        if let Some(asset) = assets::answer(&request) {
+        if let Some(asset) = assets::serve(&request) {
             return headers::finish_asset(asset);
         }
         let request_id = RequestId::new(self.app.clock.now());
@@ -92,29 +92,29 @@ impl Dashboard {
         let result = caught
             .unwrap_or_else(|_| Err(Error::Internal("the page handler panicked".into()).into()))
             .map(|answer| Failure::render_into(answer, &request_id));
-        let mut answer = result.unwrap_or_else(|failure| failure.page(&request_id));
-        headers::finish(&mut answer, &request_id);
+        let mut answer = result.unwrap_or_else(|failure| failure.render(&request_id));
+        headers::finish_page(&mut answer, &request_id);
         answer
     }
 
-    async fn handle(mut self, request: Request) -> Answer {
+    async fn handle(mut self, request: Request) -> PageResult {
         let (mut head, body) = request.into_parts();
         if ![Method::GET, Method::HEAD, Method::POST].contains(&head.method) {
-            return Err(Error::WrongMethod(head.method.to_string(), "GET").into());
+            return Err(Error::MethodNotAllowed(head.method.to_string(), "GET").into());
         }
         if head.uri.path().contains("%00") {
-            return Err(Error::NoSuchPath.into());
+            return Err(Error::PathNotFound.into());
         }
-        let mut page_request = PageRequest::begin(&self.app, &head).await?;
+        let mut page_request = PageRequest::authenticate(&self.app, &head).await?;
         if head.method == Method::POST {
             page_request.read_form(&head, body).await?;
         }
-        let fresh_guest = page_request.fresh_guest();
+        let fresh_guest = page_request.new_guest_token();
         head.extensions.insert(page_request);
         let routed = self.routes.call(Request::from_parts(head, Body::empty())).await;
         let mut answer = routed.unwrap_or_else(|never: Infallible| match never {});
         if let Some(token) = fresh_guest {
-            headers::keep_guest(&mut answer, &token);
+            headers::set_guest_cookie(&mut answer, &token);
         }
         Ok(answer)
     }
@@ -122,18 +122,18 @@ impl Dashboard {
 
 fn routes() -> Router {
     Router::new()
-        .route("/dashboard", get(overview::home))
-        .route("/dashboard/login", get(sign_in::form).post(sign_in::sign_in))
+        .route("/dashboard", get(overview::redirect_home))
+        .route("/dashboard/login", get(sign_in::show_form).post(sign_in::sign_in))
         .route("/dashboard/logout", post(sign_in::sign_out))
         .route(
             "/dashboard/join/{token}",
-            get(accept_invitation::form).post(accept_invitation::join),
+            get(accept_invitation::show_form).post(accept_invitation::accept),
         )
-        .route("/dashboard/account", get(account::page_of))
+        .route("/dashboard/account", get(account::show))
         .route("/dashboard/account/password", post(account::change_password))
-        .route("/dashboard/account/sessions/end-others", post(account::end_others))
-        .route("/dashboard/account/sessions/{session}/end", post(account::end))
-        .route("/dashboard/{workspace}", get(overview::page_of))
+        .route("/dashboard/account/sessions/end-others", post(account::end_other_sessions))
+        .route("/dashboard/account/sessions/{session}/end", post(account::end_session))
+        .route("/dashboard/{workspace}", get(overview::show))
         .merge(analytics::routes())
         .merge(apis::routes())
         .merge(keys::routes())
@@ -145,29 +145,29 @@ fn routes() -> Router {
         .merge(members::routes())
         .merge(audit::routes())
         .merge(single_sign_on::routes())
-        .fallback(async || Failure::from(Error::NoSuchPath))
+        .fallback(async || Failure::from(Error::PathNotFound))
         .method_not_allowed_fallback(async |method: Method| {
-            Failure::from(Error::WrongMethod(method.to_string(), "another method"))
+            Failure::from(Error::MethodNotAllowed(method.to_string(), "another method"))
         })
 }
 
 /// Renders a page with status 200.
-fn page(template: &impl Template) -> Answer {
+fn render_page(template: &impl Template) -> PageResult {
     let html =
         template.render().map_err(|e| Error::Internal(format!("failed to render a page: {e}")))?;
     let html_type = HeaderValue::from_static("text/html; charset=utf-8");
-    Ok(([(CONTENT_TYPE, html_type)], hidden::write_out(html)).into_response())
+    Ok(([(CONTENT_TYPE, html_type)], hidden::escape_hidden(html)).into_response())
 }
 
 /// Renders a page with status 422, for a form with invalid values.
-fn refused_page(template: &impl Template) -> Answer {
-    let mut answer = page(template)?;
+fn render_invalid_page(template: &impl Template) -> PageResult {
+    let mut answer = render_page(template)?;
     *answer.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     Ok(answer)
 }
 
 /// Redirects the browser after a change (303). `to` must contain only ids, so that it is a valid header.
-fn redirect_to(to: &str) -> Answer {
+fn redirect_to(to: &str) -> PageResult {
     headers::redirect(to).ok_or_else(|| {
         Error::Internal("the redirect path is not a valid header value".into()).into()
     })

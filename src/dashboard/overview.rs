@@ -3,21 +3,21 @@
 use askama::Template;
 use foundation::model::EventKind;
 
-use super::analytics::{Range, Told, charts};
-use super::charts::Bars;
-use super::format::{count, curl};
-use super::layout::{Layout, Section, may};
+use super::analytics::{TimeRange, TrafficSeries, build_charts};
+use super::charts::BarChart;
+use super::format::{curl_command, format_count};
+use super::layout::{Layout, Section, is_allowed};
 use super::page_request::{PageRequest, WorkspaceRequest};
-use super::{Answer, page, redirect_to};
+use super::{PageResult, redirect_to, render_page};
 use crate::domain::analytics::event_space;
 use crate::domain::health::{self, DeliveryLag, Health};
 use crate::domain::permission::Action;
-use crate::domain::users::{self, SIZE_MAX};
+use crate::domain::users::{self, COUNT_MAX};
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Page {
-    shell: Layout,
+struct OverviewPage {
+    layout: Layout,
     name: String,
     id: String,
     role: &'static str,
@@ -29,61 +29,63 @@ struct Page {
     dropped: Option<String>,
     /// Whether this server does not record events because its disk has too little free space.
     is_disk_short: bool,
-    late: Option<DeliveryLag>,
+    delivery_lag: Option<DeliveryLag>,
     ranges: Vec<(&'static str, &'static str, bool)>,
     /// The charts; `None` if the rollups cannot be read.
-    traffic: Option<Traffic>,
+    traffic: Option<TrafficPanel>,
     is_empty: bool,
     may_create: bool,
     example: String,
 }
 
 /// The key figures and charts of verifications.
-struct Traffic {
+struct TrafficPanel {
     figures: Vec<(&'static str, String)>,
-    requests: Bars,
-    latency: Option<Bars>,
+    requests: BarChart,
+    latency: Option<BarChart>,
 }
 
 #[derive(Template)]
 #[template(path = "no_workspace.html")]
-struct Nowhere {
-    shell: Layout,
+struct NoWorkspacePage {
+    layout: Layout,
 }
 
 /// Redirects a user to their first enabled workspace.
-pub async fn home(request: PageRequest) -> Answer {
-    let known = request.signed_in()?;
-    let memberships = users::memberships(&request.app, &known.person).await?;
+pub async fn redirect_home(request: PageRequest) -> PageResult {
+    let known = request.require_session()?;
+    let memberships = users::list_memberships(&request.app, &known.user).await?;
     match memberships.into_iter().find(|membership| membership.workspace_enabled) {
         Some(membership) => redirect_to(&format!("/dashboard/{}", membership.workspace_id)),
-        None => page(&Nowhere { shell: Layout::bare(&request, "No workspace") }),
+        None => render_page(&NoWorkspacePage {
+            layout: Layout::without_workspace(&request, "No workspace"),
+        }),
     }
 }
 
-pub async fn page_of(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let sizes = users::sizes(app, &request.caller).await?;
-    let size_text = |number| count(number, SIZE_MAX);
-    let range = Range::last(request.visit.query.text("range"), app.clock.now());
+pub async fn show(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let sizes = users::count_resources(app, &request.caller).await?;
+    let size_text = |number| format_count(number, COUNT_MAX);
+    let range = TimeRange::relative(request.page_request.query.text("range"), app.clock.now());
     let kind = EventKind::Verifications;
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
-    let traffic = match Told::of_totals(&request, kind, None, &range).await {
+    let traffic = match TrafficSeries::load_totals(&request, kind, None, &range).await {
         Ok(series) => {
-            let (requests, latency) = charts(&series, &range, kind, "");
-            Some(Traffic { figures: series.figures(kind), requests, latency })
+            let (requests, latency) = build_charts(&series, &range, kind, "");
+            Some(TrafficPanel { figures: series.key_figures(kind), requests, latency })
         }
         Err(e) => {
             tracing::warn!(error = %e, "failed to read verification totals: {e}");
             None
         }
     };
-    let dropped = health::dropped_events(app);
-    page(&Page {
-        is_disk_short: event_space::shortage(&app.settings).is_some(),
-        late: health::late_events(app),
-        dropped: (dropped > 0).then(|| count(dropped, i64::MAX)),
-        ranges: range.offered(),
+    let dropped = health::count_dropped_events(app);
+    render_page(&OverviewPage {
+        is_disk_short: event_space::find_shortage(&app.settings).is_some(),
+        delivery_lag: health::find_delivery_lag(app),
+        dropped: (dropped > 0).then(|| format_count(dropped, i64::MAX)),
+        ranges: range.options(),
         traffic,
         name: request.membership.workspace_name.clone(),
         id: request.membership.workspace_id.to_string(),
@@ -91,10 +93,14 @@ pub async fn page_of(request: WorkspaceRequest) -> Answer {
         apis: size_text(sizes.apis),
         keys: size_text(sizes.keys),
         identities: size_text(sizes.identities),
-        health: health::health(app).await,
+        health: health::check_health(app).await,
         is_empty: sizes.apis == 0,
-        may_create: may(&request, Action::CreateRootKey),
-        example: curl(&request.visit.base_url, "apis.createApi", "{\"name\":\"my first API\"}"),
-        shell: Layout::of(&request, Section::Overview, "Overview").await?,
+        may_create: is_allowed(&request, Action::CreateRootKey),
+        example: curl_command(
+            &request.page_request.base_url,
+            "apis.createApi",
+            "{\"name\":\"my first API\"}",
+        ),
+        layout: Layout::for_workspace(&request, Section::Overview, "Overview").await?,
     })
 }

@@ -17,7 +17,7 @@ use foundation::secret::{KeyHash, Plaintext};
 
 use super::failure::Failure;
 use super::form::Form;
-use super::headers::{GUEST, SESSION, TRIP, cookie};
+use super::headers::{GUEST_COOKIE, OIDC_COOKIE, SESSION_COOKIE, find_cookie};
 use super::{FORM_BYTES_MAX, imports};
 use crate::app::App;
 use crate::domain::caller::{Caller, ClientInfo};
@@ -25,9 +25,9 @@ use crate::domain::users::{self, AuthenticatedSession};
 use crate::request::{address, body, user_agent};
 
 /// The number of random bytes in the token of a visitor who is not signed in.
-const GUEST_BYTES: u8 = 16;
+const GUEST_TOKEN_BYTES: u8 = 16;
 /// Names the form field with the CSRF token.
-const CSRF: &str = "csrf";
+const CSRF_FIELD: &str = "csrf";
 
 /// A request for a page.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct PageRequest {
     pub app: Arc<App>,
     pub origin: ClientInfo,
     /// The authenticated session; `None` if the browser is not signed in.
-    pub known: Option<AuthenticatedSession>,
+    pub session: Option<AuthenticatedSession>,
     /// The CSRF token for the forms of the page.
     pub csrf: String,
     pub query: Form,
@@ -44,54 +44,55 @@ pub struct PageRequest {
     /// The URL under which the browser reaches this server: its `Origin`, else the public URL.
     pub base_url: String,
     /// Whether the browser reports that a page of this server, or the user directly, made the request.
-    pub is_from_here: bool,
+    pub is_same_origin: bool,
     /// The cookie with the pending authorization request of single sign-on.
-    pub trip: Option<String>,
+    pub authorization_cookie: Option<String>,
     /// The new token of a visitor who has neither a session nor a guest cookie.
-    guest: Option<Plaintext>,
+    new_guest_token: Option<Plaintext>,
     /// Whether the browser sent the cookie of an expired or ended session.
-    is_over: bool,
+    is_session_expired: bool,
 }
 
 impl PageRequest {
-    pub async fn begin(app: &Arc<App>, head: &Parts) -> Result<Self, Failure> {
+    pub async fn authenticate(app: &Arc<App>, head: &Parts) -> Result<Self, Failure> {
         let headers = &head.headers;
         let trusted = app.settings.trusted_proxies.as_ref();
         let origin = ClientInfo {
-            address: address::of_client(trusted, headers),
+            address: address::client_address(trusted, headers),
             user_agent: user_agent(headers),
         };
-        let session = cookie(headers, SESSION);
+        let session = find_cookie(headers, SESSION_COOKIE);
         let known = match session {
             Some(token) => users::authenticate_session(app, token, &origin).await?,
             None => None,
         };
         let mut guest = None;
-        let secret = match (session.filter(|_| known.is_some()), cookie(headers, GUEST)) {
-            (Some(token), _) | (None, Some(token)) => csrf(token),
+        let secret = match (session.filter(|_| known.is_some()), find_cookie(headers, GUEST_COOKIE))
+        {
+            (Some(token), _) | (None, Some(token)) => derive_csrf_token(token),
             (None, None) => {
-                let token = guest.insert(Plaintext::random(None, GUEST_BYTES));
-                csrf(token.expose())
+                let token = guest.insert(Plaintext::generate(None, GUEST_TOKEN_BYTES));
+                derive_csrf_token(token.expose())
             }
         };
         Ok(Self {
             app: app.clone(),
             origin,
-            is_over: session.is_some() && known.is_none(),
-            known,
+            is_session_expired: session.is_some() && known.is_none(),
+            session: known,
             csrf: secret,
             query: Form::parse(head.uri.query().unwrap_or_default().as_bytes()),
             form: Form::default(),
             base_url: app.settings.public_url.clone(),
-            is_from_here: is_from_here(headers, &app.settings.public_url),
-            trip: cookie(headers, TRIP).map(str::to_owned),
-            guest,
+            is_same_origin: is_same_origin(headers, &app.settings.public_url),
+            authorization_cookie: find_cookie(headers, OIDC_COOKIE).map(str::to_owned),
+            new_guest_token: guest,
         })
     }
 
     /// Returns the token to store in the guest cookie, if a new one was created.
-    pub fn fresh_guest(&self) -> Option<String> {
-        self.guest.as_ref().map(|token| token.expose().to_owned())
+    pub fn new_guest_token(&self) -> Option<String> {
+        self.new_guest_token.as_ref().map(|token| token.expose().to_owned())
     }
 
     /// Reads the form of a POST and checks its origin and CSRF token. Fails with `Forged`, `SignIn` (the session has
@@ -101,49 +102,49 @@ impl PageRequest {
         let is_form = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             kind.as_bytes().to_ascii_lowercase().starts_with(b"application/x-www-form-urlencoded")
         });
-        if !is_form || !self.is_from_here {
+        if !is_form || !self.is_same_origin {
             body::discard_body(body).await;
             return Err(Failure::Forged);
         }
         if let Some(origin) = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()) {
             origin.clone_into(&mut self.base_url);
         }
-        let max = match &self.known {
+        let max = match &self.session {
             Some(_) => imports::form_bytes_max(head.uri.path()).unwrap_or(FORM_BYTES_MAX),
             None => FORM_BYTES_MAX,
         };
         self.form = Form::parse(&body::read(body, max).await?);
         // Comparing hashes instead of tokens prevents timing attacks: a client cannot approach a hash step by step.
-        if KeyHash::of(self.form.text(CSRF)) == KeyHash::of(&self.csrf) {
+        if KeyHash::compute(self.form.text(CSRF_FIELD)) == KeyHash::compute(&self.csrf) {
             return Ok(());
         }
-        if self.is_over {
+        if self.is_session_expired {
             return Err(Failure::SignIn);
         }
-        if self.guest.is_some() {
+        if self.new_guest_token.is_some() {
             return Err(Failure::NoCookies);
         }
         Err(Failure::Forged)
     }
 
     /// Returns the display name of the OIDC provider, if one is configured.
-    pub fn issuer(&self) -> Option<&str> {
+    pub fn oidc_name(&self) -> Option<&str> {
         self.app.settings.oidc.as_ref().map(|oidc| oidc.name.as_str())
     }
 
     /// Returns the authenticated session, or the failure that redirects to the sign-in page.
-    pub fn signed_in(&self) -> Result<&AuthenticatedSession, Failure> {
-        self.known.as_ref().ok_or(Failure::SignIn)
+    pub fn require_session(&self) -> Result<&AuthenticatedSession, Failure> {
+        self.session.as_ref().ok_or(Failure::SignIn)
     }
 }
 
 /// Derives the CSRF token from a session or guest token.
-fn csrf(token: &str) -> String {
-    KeyHash::of(format!("csrf\n{token}")).hex()
+fn derive_csrf_token(token: &str) -> String {
+    KeyHash::compute(format!("csrf\n{token}")).to_hex()
 }
 
 /// Returns whether a form was sent by a page of this server, according to the browser's headers.
-fn is_from_here(headers: &HeaderMap, public_url: &str) -> bool {
+fn is_same_origin(headers: &HeaderMap, public_url: &str) -> bool {
     let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
     let site = headers.get("sec-fetch-site").map(text);
     let origin = headers.get(ORIGIN).map(text);
@@ -173,7 +174,7 @@ impl<S: Sync> FromRequestParts<S> for PageRequest {
 
 /// A page request of a signed-in user for a workspace of which the user is a member.
 pub struct WorkspaceRequest {
-    pub visit: PageRequest,
+    pub page_request: PageRequest,
     pub known: AuthenticatedSession,
     pub caller: Caller,
     pub membership: Membership,
@@ -181,7 +182,7 @@ pub struct WorkspaceRequest {
 
 impl WorkspaceRequest {
     /// Returns a dashboard path within the workspace.
-    pub fn path(&self, rest: &str) -> String {
+    pub fn workspace_path(&self, rest: &str) -> String {
         format!("/dashboard/{}{rest}", self.membership.workspace_id)
     }
 }
@@ -191,14 +192,15 @@ impl<S: Send + Sync> FromRequestParts<S> for WorkspaceRequest {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let visit = PageRequest::from_request_parts(parts, state).await?;
-        let known = visit.signed_in()?.clone();
+        let known = visit.require_session()?.clone();
         let params = RawPathParams::from_request_parts(parts, state).await;
-        let params = params.map_err(|_| Failure::from(Error::NoSuchPath))?;
+        let params = params.map_err(|_| Failure::from(Error::PathNotFound))?;
         let id = params.iter().find(|(name, _)| *name == "workspace").map(|(_, id)| id);
         let workspace = WorkspaceId::from(id.unwrap_or_default());
         let origin = visit.origin.clone();
-        let (caller, membership) = users::caller(&visit.app, &known, &workspace, origin).await?;
-        Ok(Self { visit, known, caller, membership })
+        let (caller, membership) =
+            users::load_caller(&visit.app, &known, &workspace, origin).await?;
+        Ok(Self { page_request: visit, known, caller, membership })
     }
 }
 
@@ -206,29 +208,29 @@ impl<S: Send + Sync> FromRequestParts<S> for WorkspaceRequest {
 mod tests {
     use super::*;
 
-    fn is_from_here_with(pairs: &[(&'static str, &'static str)]) -> bool {
+    fn is_same_origin_with(pairs: &[(&'static str, &'static str)]) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert("host", HeaderValue::from_static("keys.example:8443"));
         for (name, value) in pairs {
             headers.insert(*name, HeaderValue::from_static(value));
         }
-        is_from_here(&headers, "https://public.example")
+        is_same_origin(&headers, "https://public.example")
     }
 
     #[test]
     fn form_is_accepted_when_all_origin_headers_agree() {
-        assert!(is_from_here_with(&[("origin", "https://keys.example:8443")]));
-        assert!(is_from_here_with(&[("origin", "https://public.example")]));
-        assert!(is_from_here_with(&[("sec-fetch-site", "same-origin")]));
-        assert!(!is_from_here_with(&[]));
-        assert!(!is_from_here_with(&[("origin", "null")]));
-        assert!(!is_from_here_with(&[("origin", "https://evil.example")]));
-        assert!(!is_from_here_with(&[("origin", "https://keys.example")]));
+        assert!(is_same_origin_with(&[("origin", "https://keys.example:8443")]));
+        assert!(is_same_origin_with(&[("origin", "https://public.example")]));
+        assert!(is_same_origin_with(&[("sec-fetch-site", "same-origin")]));
+        assert!(!is_same_origin_with(&[]));
+        assert!(!is_same_origin_with(&[("origin", "null")]));
+        assert!(!is_same_origin_with(&[("origin", "https://evil.example")]));
+        assert!(!is_same_origin_with(&[("origin", "https://keys.example")]));
         for site in ["same-site", "cross-site"] {
             let pairs = [("origin", "https://keys.example:8443"), ("sec-fetch-site", site)];
-            assert!(!is_from_here_with(&pairs));
+            assert!(!is_same_origin_with(&pairs));
         }
         let contradiction = [("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")];
-        assert!(!is_from_here_with(&contradiction));
+        assert!(!is_same_origin_with(&contradiction));
     }
 }

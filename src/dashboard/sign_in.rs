@@ -4,64 +4,64 @@ use askama::Template;
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
-use super::{Answer, headers, page, redirect_to, refused_page};
+use super::{PageResult, headers, redirect_to, render_invalid_page, render_page};
 use crate::domain::users;
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
-struct Page<'a> {
-    shell: Layout,
+struct SignInPage<'a> {
+    layout: Layout,
     email: &'a str,
-    fault: Option<String>,
-    takes_passwords: bool,
+    error: Option<String>,
+    accepts_passwords: bool,
     /// The display name of the OIDC provider, if one is configured.
-    issuer: Option<&'a str>,
+    oidc_name: Option<&'a str>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> SignInPage<'a> {
     fn new(request: &'a PageRequest, fault: Option<String>) -> Self {
         Self {
-            shell: Layout::bare(request, "Sign in"),
+            layout: Layout::without_workspace(request, "Sign in"),
             email: request.form.text("email"),
-            fault,
-            takes_passwords: users::require_passwords_enabled(&request.app).is_ok(),
-            issuer: request.issuer(),
+            error: fault,
+            accepts_passwords: users::require_passwords_enabled(&request.app).is_ok(),
+            oidc_name: request.oidc_name(),
         }
     }
 }
 
-pub async fn form(request: PageRequest) -> Answer {
-    match request.known {
+pub async fn show_form(request: PageRequest) -> PageResult {
+    match request.session {
         Some(_) => redirect_to("/dashboard"),
-        None => page(&Page::new(&request, None)),
+        None => render_page(&SignInPage::new(&request, None)),
     }
 }
 
 /// Renders the sign-in page with the reason for the rejection.
-pub fn refused(request: &PageRequest, fault: String) -> Answer {
-    refused_page(&Page::new(request, Some(fault)))
+pub fn show_rejection(request: &PageRequest, fault: String) -> PageResult {
+    render_invalid_page(&SignInPage::new(request, Some(fault)))
 }
 
-pub async fn sign_in(request: PageRequest) -> Answer {
+pub async fn sign_in(request: PageRequest) -> PageResult {
     let (email, password) = (request.form.text("email"), request.form.text("password"));
     let signed_in = users::sign_in(&request.app, email, password, &request.origin).await?;
     let Some(signed_in) = signed_in else {
-        return refused(&request, "Incorrect e-mail or password.".to_owned());
+        return show_rejection(&request, "Incorrect e-mail or password.".to_owned());
     };
     // The previous session of this browser ends.
-    if let Some(known) = &request.known {
+    if let Some(known) = &request.session {
         users::sign_out(&request.app, known, &request.origin).await?;
     }
     let mut answer = redirect_to("/dashboard")?;
-    headers::keep_session(&mut answer, signed_in.token.expose());
+    headers::set_session_cookie(&mut answer, signed_in.token.expose());
     Ok(answer)
 }
 
-pub async fn sign_out(request: PageRequest) -> Answer {
-    if let Some(known) = &request.known {
+pub async fn sign_out(request: PageRequest) -> PageResult {
+    if let Some(known) = &request.session {
         users::sign_out(&request.app, known, &request.origin).await?;
     }
     let mut answer = redirect_to("/dashboard/login")?;
-    headers::forget_session(&mut answer);
+    headers::delete_session_cookie(&mut answer);
     Ok(answer)
 }

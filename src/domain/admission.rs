@@ -9,10 +9,10 @@ use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::WorkspaceId;
 use foundation::model::OutagePolicy;
-use limiter::redis::{RedisCounters, Unsettled};
+use limiter::redis::{RedisCounters, UnresolvedRequest};
 use limiter::{
-    ConsumeReply, ConsumeRequest, GroupChange, Quickly, ReplicaRank, Window, WindowCount,
-    WindowStatus,
+    ApproximateDecision, ConsumeReply, ConsumeRequest, GroupChange, ReplicaRank, Window,
+    WindowCount, WindowStatus,
 };
 
 use crate::app::App;
@@ -20,27 +20,32 @@ use crate::app::App;
 /// The result of consuming or peeking at windows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LimitDecision {
-    pub taken: bool,
-    pub standings: Vec<WindowStatus>,
+    pub reply: bool,
+    pub statuses: Vec<WindowStatus>,
     /// Whether it was decided without Redis.
-    pub degraded: bool,
+    pub is_degraded: bool,
     /// How the group of the windows has changed.
-    pub group: GroupChange,
+    pub group_change: GroupChange,
 }
 
 impl LimitDecision {
     /// Returns the decision that a counter's reply means for these windows.
-    pub fn of(reply: &ConsumeReply, windows: &[Window]) -> Self {
-        let statuses = reply.standings(windows);
-        Self { taken: reply.is_admitted, standings: statuses, degraded: false, group: reply.group }
+    pub fn from_reply(reply: &ConsumeReply, windows: &[Window]) -> Self {
+        let statuses = reply.window_statuses(windows);
+        Self {
+            reply: reply.is_admitted,
+            statuses,
+            is_degraded: false,
+            group_change: reply.group_change,
+        }
     }
 }
 
 /// Whether windows are consumed, or only read for a request that is rejected anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
-    Take,
-    Look,
+    Consume,
+    Peek,
 }
 
 /// Consumes all windows or none.
@@ -50,17 +55,17 @@ pub async fn consume_exact(
     on_outage: OutagePolicy,
 ) -> Result<LimitDecision> {
     let Some(redis) = &app.redis else {
-        return Ok(consume_locally(app, &windows, ConsumeMode::Take));
+        return Ok(consume_locally(app, &windows, ConsumeMode::Consume));
     };
     let request = ConsumeRequest { windows, spend: None };
     match redis.consume(&request, app.clock.fixed_time()).await {
-        Ok(reply) => Ok(LimitDecision::of(&reply, &request.windows)),
-        Err(missed) if missed.cause.is_counters_outage() => Ok(apply_outage_policy(
+        Ok(reply) => Ok(LimitDecision::from_reply(&reply, &request.windows)),
+        Err(missed) if missed.cause.is_redis_outage() => Ok(apply_outage_policy(
             app,
             &request.windows,
             on_outage,
-            ConsumeMode::Take,
-            missed.unsettled,
+            ConsumeMode::Consume,
+            missed.unresolved,
         )),
         Err(missed) => Err(missed.cause),
     }
@@ -74,34 +79,35 @@ pub async fn consume_approximate(
     on_outage: OutagePolicy,
 ) -> Result<LimitDecision> {
     let Some(redis) = &app.redis else {
-        return Ok(consume_locally(app, &[window], ConsumeMode::Take));
+        return Ok(consume_locally(app, &[window], ConsumeMode::Consume));
     };
     loop {
         match app.approximate_windows.try_consume(&window) {
-            Quickly::Decided { counted: count, taken: is_admitted } => {
+            ApproximateDecision::Decided { counted: count, taken: is_admitted } => {
                 let reply = ConsumeReply {
                     is_admitted,
                     windows: vec![count],
-                    purse: None,
-                    group: GroupChange::None,
+                    lease: None,
+                    group_change: GroupChange::None,
                 };
-                return Ok(LimitDecision::of(&reply, &[window]));
+                return Ok(LimitDecision::from_reply(&reply, &[window]));
             }
-            Quickly::Asked(pending) => {
+            ApproximateDecision::FetchPending(pending) => {
                 if !pending.wait().await {
-                    return Ok(quickly_without_redis(app, window, on_outage, None));
+                    return Ok(apply_outage_policy_approximate(app, window, on_outage, None));
                 }
             }
-            Quickly::Unknown(refresh) => {
+            ApproximateDecision::FetchRequired(refresh) => {
                 let request = ConsumeRequest { windows: refresh.windows(&window), spend: None };
                 return match redis.consume(&request, app.clock.fixed_time()).await {
-                    Ok(reply) => {
-                        Ok(LimitDecision::of(&refresh.record_exact(&window, &reply), &[window]))
-                    }
-                    Err(missed) if missed.cause.is_counters_outage() => {
-                        refresh.miss();
-                        let unsettled = missed.unsettled;
-                        Ok(quickly_without_redis(app, window, on_outage, unsettled))
+                    Ok(reply) => Ok(LimitDecision::from_reply(
+                        &refresh.record_exact(&window, &reply),
+                        &[window],
+                    )),
+                    Err(missed) if missed.cause.is_redis_outage() => {
+                        refresh.record_timeout();
+                        let unsettled = missed.unresolved;
+                        Ok(apply_outage_policy_approximate(app, window, on_outage, unsettled))
                     }
                     Err(missed) => Err(missed.cause),
                 };
@@ -112,14 +118,20 @@ pub async fn consume_approximate(
 
 /// Calls [`apply_outage_policy`] with a limit that is reduced by the costs that were consumed in memory and are not
 /// sent to Redis yet.
-fn quickly_without_redis(
+fn apply_outage_policy_approximate(
     app: &App,
     window: Window,
     on_outage: OutagePolicy,
-    unsettled: Option<Unsettled>,
+    unsettled: Option<UnresolvedRequest>,
 ) -> LimitDecision {
-    let unsent = app.approximate_windows.unsent(&window, app.clock.now());
-    apply_outage_policy(app, &[window.reduced_by(unsent)], on_outage, ConsumeMode::Take, unsettled)
+    let unsent = app.approximate_windows.unsynced_cost(&window, app.clock.now());
+    apply_outage_policy(
+        app,
+        &[window.reduce_limit_by(unsent)],
+        on_outage,
+        ConsumeMode::Consume,
+        unsettled,
+    )
 }
 
 /// The usage of a window, for a caller that does not consume it.
@@ -128,7 +140,7 @@ pub struct WindowUsage {
     /// What counts against the limit: the usage of this window, and the part of the previous one that still counts.
     pub used: i64,
     /// The end of the window.
-    pub reset: Timestamp,
+    pub reset_at: Timestamp,
 }
 
 /// Returns the usage of windows without consuming them. `None` while Redis is unreachable, because the usage is
@@ -145,25 +157,25 @@ pub async fn peek(app: &App, windows: Vec<Window>) -> Result<Option<Vec<WindowUs
     };
     let counts = match reply {
         Ok(reply) => reply.windows,
-        Err(cause) if cause.is_counters_outage() => return Ok(None),
+        Err(cause) if cause.is_redis_outage() => return Ok(None),
         Err(cause) => return Err(cause),
     };
     let usage = |(count, window): (WindowCount, &Window)| WindowUsage {
-        used: count.effective,
-        reset: count.reset(window),
+        used: count.effective_count,
+        reset_at: count.reset_at(window),
     };
     Ok(Some(counts.into_iter().zip(&request.windows).map(usage).collect()))
 }
 
 /// The number of windows per synchronization request.
-const SENT_TOGETHER: usize = 50;
+const SYNC_WINDOWS_MAX: usize = 50;
 
 /// Sends approximate consumption to Redis, and reads what other replicas have consumed.
 pub async fn sync_approximate(app: &App) {
     let Some(redis) = &app.redis else { return };
-    redis.charge_due();
+    redis.send_due_charges();
     // Sequentially, so that exact requests run in between.
-    for windows in app.approximate_windows.drain_pending().chunks(SENT_TOGETHER) {
+    for windows in app.approximate_windows.drain_pending().chunks(SYNC_WINDOWS_MAX) {
         let request = ConsumeRequest { windows: windows.to_vec(), spend: None };
         let reply = redis.consume(&request, app.clock.fixed_time()).await.ok();
         for (at, window) in windows.iter().enumerate() {
@@ -174,16 +186,16 @@ pub async fn sync_approximate(app: &App) {
 }
 
 /// Estimates the number of live ad-hoc counters of each workspace, and thereby which workspaces may create no more.
-pub async fn estimate_groups(app: &App) {
+pub async fn estimate_ad_hoc_counters(app: &App) {
     let max = app.settings.security.ad_hoc_counters_max;
-    let before = app.group_totals.full();
+    let before = app.group_totals.full_workspaces();
     let full: HashSet<_> = match &app.redis {
         None => {
-            let local = app.local_counters.count_groups().into_iter();
+            let local = app.local_counters.count_group_counters().into_iter();
             local.filter(|(_, live)| *live >= max).map(|(id, _)| id).collect()
         }
         Some(redis) => {
-            redis.forget_expired_groups();
+            redis.remove_expired_groups();
             estimate_in_redis(app, redis, &before, max).await
         }
     };
@@ -201,14 +213,14 @@ async fn estimate_in_redis(
 ) -> HashSet<WorkspaceId> {
     let mut workspaces = before.clone();
     for (period, counters) in app.group_totals.drain() {
-        if let Err(e) = redis.record_groups(&period, &counters).await {
+        if let Err(e) = redis.record_group_counters(&period, &counters).await {
             tracing::debug!(error = %e, "failed to record ad-hoc counters: {e}");
         }
         workspaces.insert(period.workspace);
     }
     let mut full = HashSet::new();
     for workspace in workspaces {
-        let is_full = match redis.estimate_groups(&workspace, app.clock.now()).await {
+        let is_full = match redis.estimate_group_counters(&workspace, app.clock.now()).await {
             Ok(live) => live >= max,
             Err(_) => before.contains(&workspace),
         };
@@ -223,10 +235,10 @@ async fn estimate_in_redis(
 pub fn consume_locally(app: &App, windows: &[Window], mode: ConsumeMode) -> LimitDecision {
     let now = app.clock.now();
     let reply = match mode {
-        ConsumeMode::Take => app.local_counters.consume_at(windows, now),
-        ConsumeMode::Look => app.local_counters.peek_at(windows, now),
+        ConsumeMode::Consume => app.local_counters.consume_at(windows, now),
+        ConsumeMode::Peek => app.local_counters.peek_at(windows, now),
     };
-    LimitDecision::of(&reply, windows)
+    LimitDecision::from_reply(&reply, windows)
 }
 
 /// Decides windows by the outage policy, because Redis has not replied in time.
@@ -235,53 +247,53 @@ pub fn apply_outage_policy(
     windows: &[Window],
     on_outage: OutagePolicy,
     mode: ConsumeMode,
-    unsettled: Option<Unsettled>,
+    unsettled: Option<UnresolvedRequest>,
 ) -> LimitDecision {
     let Some(redis) = &app.redis else { return consume_locally(app, windows, mode) };
     let now = app.clock.now();
     let decision = match on_outage {
         OutagePolicy::Local => {
-            let may_consume = mode == ConsumeMode::Take;
+            let may_consume = mode == ConsumeMode::Consume;
             let (reply, shares) =
-                redis.consume_share(windows, rank(app), may_consume, unsettled, &app.clock);
-            LimitDecision::of(&reply, &shares)
+                redis.consume_share(windows, replica_rank(app), may_consume, unsettled, &app.clock);
+            LimitDecision::from_reply(&reply, &shares)
         }
         // Nothing is counted or refunded: what Redis has consumed all the same stays consumed.
         OutagePolicy::Open => LimitDecision {
-            taken: mode == ConsumeMode::Take,
-            standings: windows.iter().map(|window| window.status_if_open(now)).collect(),
-            degraded: true,
-            group: GroupChange::None,
+            reply: mode == ConsumeMode::Consume,
+            statuses: windows.iter().map(|window| window.status_if_open(now)).collect(),
+            is_degraded: true,
+            group_change: GroupChange::None,
         },
         OutagePolicy::Closed => {
             if let Some(unsettled) = unsettled {
-                unsettled.settle(Vec::new());
+                unsettled.resolve(Vec::new());
             }
             let statuses = windows.iter().map(|window| window.status_if_closed(now)).collect();
             LimitDecision {
-                taken: false,
-                standings: statuses,
-                degraded: true,
-                group: GroupChange::None,
+                reply: false,
+                statuses,
+                is_degraded: true,
+                group_change: GroupChange::None,
             }
         }
     };
-    let answers = &app.metrics.degraded_answers;
+    let answers = &app.metrics.degraded_responses;
     match on_outage {
         OutagePolicy::Local => answers.local.inc(),
         OutagePolicy::Open => answers.open.inc(),
         OutagePolicy::Closed => answers.closed.inc(),
     };
-    LimitDecision { degraded: true, ..decision }
+    LimitDecision { is_degraded: true, ..decision }
 }
 
 /// Returns the rank by which limits are divided among replicas.
-fn rank(app: &App) -> ReplicaRank {
+fn replica_rank(app: &App) -> ReplicaRank {
     match Safeguard::Share.is_disabled() {
-        true => ReplicaRank { rank: 0, replicas: 1 },
+        true => ReplicaRank { rank: 0, replica_count: 1 },
         false => ReplicaRank {
-            rank: app.rank.load(Ordering::Relaxed),
-            replicas: app.live_replicas.load(Ordering::Relaxed),
+            rank: app.replica_rank.load(Ordering::Relaxed),
+            replica_count: app.live_replicas.load(Ordering::Relaxed),
         },
     }
 }

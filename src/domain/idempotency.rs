@@ -17,20 +17,20 @@ use crate::app::App;
 /// Identifies a request that may be repeated.
 pub struct IdempotencyKey {
     /// A hash of the `Idempotency-Key`.
-    name: String,
+    key_hash: String,
     /// A hash of the operation and its body.
-    request: String,
+    request_hash: String,
     sealer: Sealer,
 }
 
 impl IdempotencyKey {
     /// Creates a key from `name`, the `Idempotency-Key`, and `bearer`, the root key as it was sent.
     pub fn new(name: &[u8], bearer: &[u8], operation: &str, body: &[u8]) -> Self {
-        let hash = |parts: &[&[u8]]| KeyHash::of(parts.concat());
+        let hash = |parts: &[&[u8]]| KeyHash::compute(parts.concat());
         Self {
-            name: hash(&[name]).base64(),
-            request: hash(&[operation.as_bytes(), b"\n", body]).base64(),
-            sealer: Sealer::new(hash(&[b"kept reply\n", bearer, b"\n", name]).bytes()),
+            key_hash: hash(&[name]).to_base64(),
+            request_hash: hash(&[operation.as_bytes(), b"\n", body]).to_base64(),
+            sealer: Sealer::new(hash(&[b"kept reply\n", bearer, b"\n", name]).to_bytes()),
         }
     }
 }
@@ -43,12 +43,12 @@ impl std::fmt::Debug for IdempotencyKey {
 
 /// A reply that can be stored and returned again.
 pub trait StoredReply: Sized {
-    fn write(&self) -> Value;
-    fn read(stored: &Value) -> Option<Self>;
+    fn to_json(&self) -> Value;
+    fn from_json(stored: &Value) -> Option<Self>;
 }
 
 /// How often an operation is attempted that another request with the same key overtakes.
-const ATTEMPTS: u8 = 3;
+const CONFLICT_ATTEMPTS_MAX: u8 = 3;
 
 /// Runs an operation, or returns its stored reply if it has run already. The operation calls [`store_reply`] before
 /// it commits.
@@ -61,12 +61,12 @@ where
     T: StoredReply,
     F: Future<Output = Result<T>>,
 {
-    let (Some(key), Some(root_key)) = (&caller.idempotency_key, caller.authority.value.root_key())
+    let (Some(key), Some(root_key)) = (&caller.idempotency_key, caller.principal.value.root_key())
     else {
         return operation().await;
     };
-    for _ in 0..ATTEMPTS {
-        if let Some(reply) = kept(app, root_key, key).await? {
+    for _ in 0..CONFLICT_ATTEMPTS_MAX {
+        if let Some(reply) = find_reply(app, root_key, key).await? {
             return Ok(reply);
         }
         match operation().await {
@@ -77,29 +77,29 @@ where
     Err(Error::IdempotencyConflict)
 }
 
-async fn kept<T: StoredReply>(
+async fn find_reply<T: StoredReply>(
     app: &App,
     root_key: &RootKey,
     key: &IdempotencyKey,
 ) -> Result<Option<T>> {
-    let stored = app.store.read().await?.find_stored_reply(&root_key.id, &key.name).await?;
+    let stored = app.store.read().await?.find_stored_reply(&root_key.id, &key.key_hash).await?;
     let Some((request, sealed)) = stored else { return Ok(None) };
-    if request != key.request {
+    if request != key.request_hash {
         return Err(Error::IdempotencyKeyReused);
     }
-    let opened = key.sealer.open(&sealed, &key.request);
-    let reply = opened.and_then(|bytes| T::read(&serde_json::from_slice(&bytes).ok()?));
+    let opened = key.sealer.open(&sealed, &key.request_hash);
+    let reply = opened.and_then(|bytes| T::from_json(&serde_json::from_slice(&bytes).ok()?));
     reply.map(Some).ok_or_else(|| Error::Internal("failed to decrypt a stored reply".into()))
 }
 
 /// Stores the reply of an operation in the operation's own transaction.
 pub async fn store_reply<T: StoredReply>(tx: &mut Tx, caller: &Caller, reply: &T) -> Result<()> {
-    let (Some(key), Some(root_key)) = (&caller.idempotency_key, caller.authority.value.root_key())
+    let (Some(key), Some(root_key)) = (&caller.idempotency_key, caller.principal.value.root_key())
     else {
         return Ok(());
     };
-    let sealed = key.sealer.seal(reply.write().to_string().as_bytes(), &key.request);
-    match tx.insert_stored_reply(&root_key.id, &key.name, &key.request, &sealed).await? {
+    let sealed = key.sealer.seal(reply.to_json().to_string().as_bytes(), &key.request_hash);
+    match tx.insert_stored_reply(&root_key.id, &key.key_hash, &key.request_hash, &sealed).await? {
         true => Ok(()),
         false => Err(Error::IdempotencyConflict),
     }

@@ -19,7 +19,7 @@ use crate::app::App;
 /// How often uses are written.
 pub const FLUSH_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of uses written in one transaction.
-const AT_ONCE: usize = 1000;
+const FLUSH_BATCH_MAX: usize = 1000;
 
 /// Whether something has been used since the last flush.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct UseFlag(AtomicBool);
 
 impl UseFlag {
     /// Sets the flag. Returns whether this is the first use since the last [`UseFlag::reset`].
-    fn is_first(&self) -> bool {
+    fn mark_used(&self) -> bool {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
 
@@ -45,48 +45,48 @@ pub struct LastUsedBuffer {
 
 /// Records that a key has been used.
 pub fn record_use(app: &App, resolved: &Arc<Cached<ResolvedKey>>) {
-    if resolved.value.used.is_first() {
-        push(&app.last_used.keys, resolved, app.clock.now());
+    if resolved.value.use_flag.mark_used() {
+        push_use(&app.last_used.keys, resolved, app.clock.now());
     }
 }
 
 /// Records that a root key has been used.
-pub fn used_root_key(app: &App, principal: &Arc<Cached<Principal>>) {
-    if principal.value.used.is_first() {
-        push(&app.last_used.root_keys, principal, app.clock.now());
+pub fn record_root_key_use(app: &App, principal: &Arc<Cached<Principal>>) {
+    if principal.value.use_flag.mark_used() {
+        push_use(&app.last_used.root_keys, principal, app.clock.now());
     }
 }
 
-fn push<T>(buffer: &Mutex<Vec<(Arc<T>, Timestamp)>>, item: &Arc<T>, at: Timestamp) {
+fn push_use<T>(buffer: &Mutex<Vec<(Arc<T>, Timestamp)>>, item: &Arc<T>, at: Timestamp) {
     buffer.lock().unwrap_or_else(PoisonError::into_inner).push((item.clone(), at));
 }
 
-fn take<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
+fn drain_uses<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
     std::mem::take(&mut *buffer.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Writes the uses recorded since the last call.
 pub async fn flush(app: &App) -> Result<()> {
-    let keys = take(&app.last_used.keys);
+    let keys = drain_uses(&app.last_used.keys);
     for (resolved, _) in &keys {
-        resolved.value.used.reset();
+        resolved.value.use_flag.reset();
     }
-    for uses in keys.chunks(AT_ONCE) {
+    for uses in keys.chunks(FLUSH_BATCH_MAX) {
         let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
-        let rows = rows(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
+        let rows = dedup_uses(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
         let mut tx = app.store.begin().await?;
-        tx.note_uses(&rows).await?;
+        tx.record_key_uses(&rows).await?;
         tx.commit().await?;
     }
-    let root_keys = take(&app.last_used.root_keys);
+    let root_keys = drain_uses(&app.last_used.root_keys);
     for (principal, _) in &root_keys {
-        principal.value.used.reset();
+        principal.value.use_flag.reset();
     }
-    for uses in root_keys.chunks(AT_ONCE) {
+    for uses in root_keys.chunks(FLUSH_BATCH_MAX) {
         let id = |principal: &Arc<Cached<Principal>>| Some(principal.value.root_key()?.id.clone());
         let used = uses.iter().filter_map(|(principal, at)| Some((id(principal)?, *at)));
         let mut tx = app.store.begin().await?;
-        tx.note_root_key_uses(&rows(used)).await?;
+        tx.record_root_key_uses(&dedup_uses(used)).await?;
         tx.commit().await?;
     }
     Ok(())
@@ -94,7 +94,7 @@ pub async fn flush(app: &App) -> Result<()> {
 
 /// Returns uses in a fixed order, so that two replicas do not deadlock, with the latest time of each. A key that was
 /// loaded again since the last flush occurs twice.
-fn rows(uses: impl Iterator<Item = (KeyId, Timestamp)>) -> Vec<(KeyId, Timestamp)> {
+fn dedup_uses(uses: impl Iterator<Item = (KeyId, Timestamp)>) -> Vec<(KeyId, Timestamp)> {
     let mut rows: Vec<_> = uses.collect();
     rows.sort();
     rows.dedup_by(|later, earlier| {

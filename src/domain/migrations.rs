@@ -1,6 +1,6 @@
 //! Migrations: sets of keys that were issued by another system and are imported by their hashes.
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{MigrationId, WorkspaceId};
 use foundation::model::{Algorithm, Migration};
 
@@ -16,17 +16,17 @@ pub use store::StoredMigration;
 const NAME_MAX: usize = 255;
 
 /// Creates a migration for an operator. No permission is checked: an operator has access to the server itself.
-pub async fn create(
+pub async fn create_as_operator(
     app: &App,
     workspace: &WorkspaceId,
     algorithm: Algorithm,
     name: Option<String>,
 ) -> Result<Migration> {
-    add(app, Actor::Command("cli"), workspace, algorithm, name).await
+    insert_and_record(app, Actor::Command("cli"), workspace, algorithm, name).await
 }
 
 /// Creates a migration for a caller who may create keys.
-pub async fn make(
+pub async fn create(
     app: &App,
     caller: &Caller,
     algorithm: Algorithm,
@@ -39,26 +39,27 @@ pub async fn make(
             format!("name has {length} characters: it must have at most {NAME_MAX} characters");
         return Err(Error::invalid("name", message));
     }
-    add(app, Actor::Caller(caller), caller.workspace(), algorithm, name).await
+    insert_and_record(app, Actor::Caller(caller), caller.workspace_id(), algorithm, name).await
 }
 
-async fn add(
+async fn insert_and_record(
     app: &App,
     actor: Actor<'_>,
     workspace: &WorkspaceId,
     algorithm: Algorithm,
     name: Option<String>,
 ) -> Result<Migration> {
-    names::check("name", name.as_deref().unwrap_or_default())?;
+    names::validate("name", name.as_deref().unwrap_or_default())?;
     let now = app.clock.now();
     let (id, workspace_id) = (MigrationId::random(), workspace.clone());
     let migration = Migration { id, workspace_id, name, algorithm, created_at: now };
     let mut tx = app.store.begin().await?;
     tx.insert_migration(&migration).await.map_err(|e| match e.is_foreign_key_violation() {
-        true => Error::not_found(Subject::Workspace(workspace.clone())),
+        true => Error::not_found(ResourceRef::Workspace(workspace.clone())),
         false => e,
     })?;
-    let target = Target::new("migration", migration.id.as_str()).named(migration.name.as_deref());
+    let target =
+        Target::new("migration", migration.id.as_str()).with_name(migration.name.as_deref());
     audit::record(&mut tx, actor, workspace, now, "migration.create", &[target]).await?;
     app.commit(tx).await?;
     Ok(migration)
@@ -66,14 +67,18 @@ async fn add(
 
 /// Lists the migrations of a workspace, sorted by id.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
-    app.store.read().await?.migrations(workspace).await
+    app.store.read().await?.list_all_migrations(workspace).await
 }
 
 /// Lists a page of the migrations of the caller's workspace, the latest first.
-pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<StoredMigration>> {
+pub async fn list_for_caller(
+    app: &App,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<StoredMigration>> {
     caller.require(Action::ReadKey)?;
     let mut reader = app.store.read().await?;
-    let rows = reader.migrations_page(caller.workspace(), &paging.listing()).await?;
+    let rows = reader.list_migrations(caller.workspace_id(), &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.migration.id))
 }
 
@@ -86,8 +91,8 @@ pub async fn get(
 ) -> Result<(StoredMigration, i64)> {
     caller.require(Action::ReadKey)?;
     let mut reader = app.store.read().await?;
-    let stored = reader.stored_migration(caller.workspace(), id).await?;
-    let stored = stored.ok_or_else(|| Error::not_found(Subject::Migration(id.clone())))?;
+    let stored = reader.find_stored_migration(caller.workspace_id(), id).await?;
+    let stored = stored.ok_or_else(|| Error::not_found(ResourceRef::Migration(id.clone())))?;
     let pending = reader.count_waiting_keys(id, max.saturating_add(1)).await?;
     Ok((stored, pending))
 }

@@ -5,15 +5,15 @@ use foundation::model::is_hidden;
 
 /// Returns an error if a name contains a character that changes how the text around it is displayed. Lookups do not
 /// use this check, so names that were stored before it existed can still be found.
-pub fn check(field: &str, name: &str) -> Result<()> {
+pub fn validate(field: &str, name: &str) -> Result<()> {
     match name.chars().any(is_hidden) {
-        true => Err(Error::invalid(field, fault(field))),
+        true => Err(Error::invalid(field, error_message(field))),
         false => Ok(()),
     }
 }
 
 /// Returns the message of the error that [`check`] returns.
-pub fn fault(field: &str) -> String {
+pub fn error_message(field: &str) -> String {
     format!(
         "{field} must not contain control characters or characters that change the direction of text"
     )

@@ -1,12 +1,12 @@
 //! Pagination of lists that are sorted by id.
 
-use store::{PageQuery, searchable};
+use store::{PageQuery, to_search_text};
 
 /// The parameters of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Paging {
     /// The id at which the page starts. Empty: the first page.
-    pub from: String,
+    pub start_id: String,
     /// The maximum number of items.
     pub limit: usize,
     /// The search text, matched case-insensitively without surrounding spaces. Empty: no filter.
@@ -14,23 +14,23 @@ pub struct Paging {
 }
 
 /// A character that sorts before every character of an id.
-const BEFORE_IDS: char = '!';
+const ID_LOWER_BOUND: char = '!';
 
 impl Paging {
     /// Returns the page that starts after an id. Empty: the first page.
-    pub fn after(id: &str, limit: usize) -> Self {
-        let from = if id.is_empty() { String::new() } else { format!("{id}{BEFORE_IDS}") };
-        Self { from, limit, search: String::new() }
+    pub fn after_id(id: &str, limit: usize) -> Self {
+        let from = if id.is_empty() { String::new() } else { format!("{id}{ID_LOWER_BOUND}") };
+        Self { start_id: from, limit, search: String::new() }
     }
 
     /// Returns the store query of this page, with one extra row.
-    pub fn listing(&self) -> PageQuery<'_> {
-        let search = searchable([self.search.trim()]);
-        PageQuery { from: &self.from, search, limit: self.look_ahead() }
+    pub fn to_page_query(&self) -> PageQuery<'_> {
+        let search = to_search_text([self.search.trim()]);
+        PageQuery { start_id: &self.start_id, search, rows_max: self.limit_with_lookahead() }
     }
 
     /// Returns the number of rows to read: one more than the page has, to detect a next page.
-    pub fn look_ahead(&self) -> i64 {
+    pub fn limit_with_lookahead(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
     }
 }
@@ -40,7 +40,7 @@ impl Paging {
 pub struct Page<T> {
     pub items: Vec<T>,
     /// The id at which the next page starts, if there is one.
-    pub next: Option<String>,
+    pub next_id: Option<String>,
 }
 
 impl<T> Page<T> {
@@ -48,17 +48,17 @@ impl<T> Page<T> {
     pub fn new<I: AsRef<str>>(mut rows: Vec<T>, paging: &Paging, id: impl Fn(&T) -> &I) -> Self {
         let next = rows.get(paging.limit).map(|row| id(row).as_ref().to_owned());
         rows.truncate(paging.limit);
-        Self { items: rows, next }
+        Self { items: rows, next_id: next }
     }
 
     /// Returns the id of the last item if there is a next page.
-    pub fn last<I: AsRef<str>>(&self, id: impl Fn(&T) -> &I) -> Option<String> {
-        self.next.as_ref()?;
+    pub fn find_last_id<I: AsRef<str>>(&self, id: impl Fn(&T) -> &I) -> Option<String> {
+        self.next_id.as_ref()?;
         self.items.last().map(|last| id(last).as_ref().to_owned())
     }
 
     pub fn map<U>(self, f: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(f).collect(), next: self.next }
+        Page { items: self.items.into_iter().map(f).collect(), next_id: self.next_id }
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn page_after_id_starts_at_next_greater_id() {
-        let after = Paging::after("key_9z", 2).from;
+        let after = Paging::after_id("key_9z", 2).start_id;
 
         for earlier in ["key_9z", "key_9y", "key_9"] {
             assert!(*earlier < *after, "{earlier}");
@@ -76,15 +76,16 @@ mod tests {
         for next in ["key_9z1", "key_9zz", "key_A", "key_a"] {
             assert!(*after < *next, "{next}");
         }
-        assert_eq!(Paging::after("", 2).from, "");
+        assert_eq!(Paging::after_id("", 2).start_id, "");
     }
 
     #[test]
     fn last_returns_id_when_next_page_exists() {
-        let page = |next: Option<&str>| Page { items: vec!["a", "b"], next: next.map(Into::into) };
+        let page =
+            |next: Option<&str>| Page { items: vec!["a", "b"], next_id: next.map(Into::into) };
 
-        assert_eq!(page(Some("c")).last(|id| id), Some("b".to_owned()));
-        assert_eq!(page(None).last(|id| id), None);
+        assert_eq!(page(Some("c")).find_last_id(|id| id), Some("b".to_owned()));
+        assert_eq!(page(None).find_last_id(|id| id), None);
     }
 
     #[test]
@@ -94,7 +95,10 @@ mod tests {
             Page::new(ids.to_vec(), &paging, |id| id)
         };
 
-        assert_eq!(page(&["a", "b"]), Page { items: vec!["a", "b"], next: None });
-        assert_eq!(page(&["a", "b", "c"]), Page { items: vec!["a", "b"], next: Some("c".into()) });
+        assert_eq!(page(&["a", "b"]), Page { items: vec!["a", "b"], next_id: None });
+        assert_eq!(
+            page(&["a", "b", "c"]),
+            Page { items: vec!["a", "b"], next_id: Some("c".into()) }
+        );
     }
 }

@@ -82,12 +82,12 @@ actions! {
 
 impl Action {
     /// Returns the permission for every instance.
-    pub fn everywhere(self) -> String {
+    pub fn to_wildcard_tuple(self) -> String {
         format!("{}.*.{}", self.resource(), self.action())
     }
 
     /// Returns the permission for one instance.
-    pub fn on(self, id: &str) -> String {
+    pub fn to_tuple(self, id: &str) -> String {
         format!("{}.{id}.{}", self.resource(), self.action())
     }
 
@@ -100,25 +100,28 @@ impl Action {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// One bit for each action that is granted for every instance.
-    everywhere: u64,
-    some: Vec<(Action, Box<str>)>,
+    wildcard_bits: u64,
+    by_instance: Vec<(Action, Box<str>)>,
 }
 
 impl Grants {
     /// Returns whether the action is allowed on every instance.
-    pub fn allow(&self, action: Action) -> bool {
-        self.everywhere & action.bit() != 0
+    pub fn is_allowed(&self, action: Action) -> bool {
+        self.wildcard_bits & action.bit() != 0
     }
 
     /// Returns the ids of the instances for which the action is granted individually.
-    pub fn instances(&self, action: Action) -> impl Iterator<Item = &str> {
-        self.some.iter().filter(move |(granted, _)| *granted == action).map(|(_, id)| &**id)
+    pub fn allowed_ids(&self, action: Action) -> impl Iterator<Item = &str> {
+        self.by_instance.iter().filter(move |(granted, _)| *granted == action).map(|(_, id)| &**id)
     }
 
     /// Returns whether the action is allowed on this instance.
-    pub fn allow_on(&self, action: Action, id: &impl AsRef<str>) -> bool {
-        self.allow(action)
-            || self.some.iter().any(|(granted, on)| *granted == action && **on == *id.as_ref())
+    pub fn is_allowed_on(&self, action: Action, id: &impl AsRef<str>) -> bool {
+        self.is_allowed(action)
+            || self
+                .by_instance
+                .iter()
+                .any(|(granted, on)| *granted == action && **on == *id.as_ref())
     }
 }
 
@@ -126,10 +129,10 @@ impl<'a> FromIterator<&'a str> for Grants {
     /// Collects the grants of tuples. Tuples that this version does not know grant nothing.
     fn from_iter<I: IntoIterator<Item = &'a str>>(tuples: I) -> Self {
         let mut grants = Self::default();
-        for (action, id) in tuples.into_iter().filter_map(|tuple| parse(tuple).ok()) {
+        for (action, id) in tuples.into_iter().filter_map(|tuple| parse_tuple(tuple).ok()) {
             match id {
-                "*" => grants.everywhere |= action.bit(),
-                id => grants.some.push((action, id.into())),
+                "*" => grants.wildcard_bits |= action.bit(),
+                id => grants.by_instance.push((action, id.into())),
             }
         }
         grants
@@ -140,12 +143,12 @@ impl FromIterator<Action> for Grants {
     /// Grants each action for every instance.
     fn from_iter<I: IntoIterator<Item = Action>>(actions: I) -> Self {
         let everywhere = actions.into_iter().fold(0, |bits, action| bits | action.bit());
-        Self { everywhere, some: Vec::new() }
+        Self { wildcard_bits: everywhere, by_instance: Vec::new() }
     }
 }
 
 /// Parses a tuple. The error says what is wrong with it.
-pub fn parse(tuple: &str) -> Result<(Action, &str), String> {
+pub fn parse_tuple(tuple: &str) -> Result<(Action, &str), String> {
     let mut parts = tuple.split('.');
     let (Some(resource), Some(id), Some(action), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -180,31 +183,33 @@ mod tests {
     fn grants_allow_every_instance_when_tuple_has_a_wildcard() {
         let grants: Grants = ["api.*.read_key", "api.api_1.verify_key"].into_iter().collect();
 
-        assert!(grants.allow_on(Action::ReadKey, &"api_2"));
-        assert!(grants.allow_on(Action::VerifyKey, &"api_1"));
-        assert!(!grants.allow_on(Action::VerifyKey, &"api_2"));
-        assert!(!grants.allow(Action::VerifyKey));
+        assert!(grants.is_allowed_on(Action::ReadKey, &"api_2"));
+        assert!(grants.is_allowed_on(Action::VerifyKey, &"api_1"));
+        assert!(!grants.is_allowed_on(Action::VerifyKey, &"api_2"));
+        assert!(!grants.is_allowed(Action::VerifyKey));
     }
 
     #[test]
     fn every_action_has_a_unique_bit_and_parses() {
         assert!(Action::ALL.len() + Action::OF_PEOPLE.len() <= 64);
         for action in Action::ALL {
-            assert_eq!(parse(&action.everywhere()), Ok((*action, "*")));
+            assert_eq!(parse_tuple(&action.to_wildcard_tuple()), Ok((*action, "*")));
         }
     }
 
     #[test]
     fn parse_fails_when_action_is_for_users_only() {
         for action in Action::OF_PEOPLE {
-            assert!(parse(&action.everywhere()).is_err());
+            assert!(parse_tuple(&action.to_wildcard_tuple()).is_err());
         }
     }
 
     #[test]
     fn parse_returns_the_reason_when_tuple_is_invalid() {
-        assert!(parse("api.create_key").is_err_and(|e| e.contains("<type>.<id or *>.<action>")));
-        assert!(parse("api.*.fly").is_err_and(|e| e.contains("create_key")));
-        assert!(parse("api.a b.create_key").is_err_and(|e| e.contains("the id must be")));
+        assert!(
+            parse_tuple("api.create_key").is_err_and(|e| e.contains("<type>.<id or *>.<action>"))
+        );
+        assert!(parse_tuple("api.*.fly").is_err_and(|e| e.contains("create_key")));
+        assert!(parse_tuple("api.a b.create_key").is_err_and(|e| e.contains("the id must be")));
     }
 }

@@ -12,16 +12,16 @@ use foundation::error::{Error, Result};
 #[derive(Debug)]
 pub enum PermissionQuery {
     /// A query that is not parsed yet.
-    Query(String),
-    Tree(Tree),
+    Text(String),
+    Tree(RequirementTree),
 }
 
 impl PermissionQuery {
     /// Returns whether a key satisfies it; `has` returns whether the key has a permission. Fails if the query is
     /// invalid.
-    pub fn holds(&self, has: impl Fn(&str) -> bool) -> Result<bool> {
+    pub fn is_satisfied(&self, has: impl Fn(&str) -> bool) -> Result<bool> {
         match self {
-            Self::Query(query) => holds(query, has),
+            Self::Text(query) => is_satisfied(query, has),
             Self::Tree(tree) => Ok(tree.holds(&has)),
         }
     }
@@ -29,14 +29,14 @@ impl PermissionQuery {
 
 /// A parsed requirement. It is no deeper than the request that contained it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Tree {
+pub enum RequirementTree {
     /// This permission, compared exactly.
     Has(String),
-    All(Vec<Tree>),
-    Any(Vec<Tree>),
+    All(Vec<RequirementTree>),
+    Any(Vec<RequirementTree>),
 }
 
-impl Tree {
+impl RequirementTree {
     fn holds(&self, has: &impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Has(slug) => has(slug),
@@ -49,14 +49,14 @@ impl Tree {
 impl fmt::Display for PermissionQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Query(query) => f.write_str(query),
+            Self::Text(query) => f.write_str(query),
             Self::Tree(tree) => tree.fmt(f),
         }
     }
 }
 
 /// Renders it as a query, with parentheses around every operator's operands.
-impl fmt::Display for Tree {
+impl fmt::Display for RequirementTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (parts, word) = match self {
             Self::Has(slug) => return f.write_str(slug),
@@ -82,7 +82,7 @@ enum Token<'a> {
 
 /// An operator or an open parenthesis that is not applied yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pending {
+enum PendingOperator {
     And,
     Or,
     Open,
@@ -90,12 +90,12 @@ enum Pending {
 
 /// Evaluates a query; `has` returns whether the key has a permission. An error names the problem and its byte,
 /// whatever permissions the key has.
-pub fn holds(query: &str, has: impl Fn(&str) -> bool) -> Result<bool> {
+pub fn is_satisfied(query: &str, has: impl Fn(&str) -> bool) -> Result<bool> {
     let (values, pending) = (Vec::with_capacity(8), Vec::with_capacity(8));
-    let mut evaluation = Evaluation { text: query, values, pending, wants_operand: true };
+    let mut evaluation = Evaluation { text: query, values, pending, expects_operand: true };
     let mut rest = Tokens { text: query, at: 0 };
-    while let Some((at, token)) = rest.next()? {
-        evaluation.take(at, token, &has)?;
+    while let Some((at, token)) = rest.next_token()? {
+        evaluation.apply_token(at, token, &has)?;
     }
     evaluation.finish()
 }
@@ -104,86 +104,91 @@ struct Evaluation<'a> {
     text: &'a str,
     /// The operands of the pending operators.
     values: Vec<bool>,
-    pending: Vec<Pending>,
-    wants_operand: bool,
+    pending: Vec<PendingOperator>,
+    expects_operand: bool,
 }
 
 impl Evaluation<'_> {
-    fn take(&mut self, at: usize, token: Token<'_>, has: impl Fn(&str) -> bool) -> Result<()> {
-        match (token, self.wants_operand) {
+    fn apply_token(
+        &mut self,
+        at: usize,
+        token: Token<'_>,
+        has: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        match (token, self.expects_operand) {
             (Token::Name(name), true) => {
                 self.values.push(has(name));
-                self.wants_operand = false;
+                self.expects_operand = false;
             }
-            (Token::Open, true) => self.pending.push(Pending::Open),
-            (Token::And, false) => self.operator(Pending::And),
-            (Token::Or, false) => self.operator(Pending::Or),
-            (Token::Close, false) => self.close(at)?,
-            (Token::Close, true) if self.pending.last() == Some(&Pending::Open) => {
-                return fault(at, "a permission is missing before this closing parenthesis");
+            (Token::Open, true) => self.pending.push(PendingOperator::Open),
+            (Token::And, false) => self.push_operator(PendingOperator::And),
+            (Token::Or, false) => self.push_operator(PendingOperator::Or),
+            (Token::Close, false) => self.close_parenthesis(at)?,
+            (Token::Close, true) if self.pending.last() == Some(&PendingOperator::Open) => {
+                return syntax_error(at, "a permission is missing before this closing parenthesis");
             }
             (Token::Name(_) | Token::Open, false) => {
-                return fault(at, "AND or OR is missing before this");
+                return syntax_error(at, "AND or OR is missing before this");
             }
             (Token::And | Token::Or | Token::Close, true) => {
-                let token = shown(self.text, at);
-                return fault(at, &format!("a permission is missing before {token:?}"));
+                let token = char_at(self.text, at);
+                return syntax_error(at, &format!("a permission is missing before {token:?}"));
             }
         }
         Ok(())
     }
 
     /// Applies every pending operator that binds at least as tightly first.
-    fn operator(&mut self, operator: Pending) {
+    fn push_operator(&mut self, operator: PendingOperator) {
         while let Some(waiting) = self.pending.last() {
             match (*waiting, operator) {
-                (Pending::Open, _) | (Pending::Or, Pending::And) => break,
-                (Pending::And | Pending::Or, _) => self.apply_last(),
+                (PendingOperator::Open, _) | (PendingOperator::Or, PendingOperator::And) => break,
+                (PendingOperator::And | PendingOperator::Or, _) => self.apply_last_operator(),
             }
         }
         self.pending.push(operator);
-        self.wants_operand = true;
+        self.expects_operand = true;
     }
 
-    fn close(&mut self, at: usize) -> Result<()> {
+    fn close_parenthesis(&mut self, at: usize) -> Result<()> {
         loop {
             match self.pending.last() {
-                None => return fault(at, "this closing parenthesis is unmatched"),
-                Some(Pending::Open) => {
+                None => return syntax_error(at, "this closing parenthesis is unmatched"),
+                Some(PendingOperator::Open) => {
                     self.pending.pop();
                     return Ok(());
                 }
-                Some(Pending::And | Pending::Or) => self.apply_last(),
+                Some(PendingOperator::And | PendingOperator::Or) => self.apply_last_operator(),
             }
         }
     }
 
     /// Applies the last pending operator to the last two values. Both exist: an operator is accepted only after its
     /// left operand, and applied only after its right one.
-    fn apply_last(&mut self) {
+    fn apply_last_operator(&mut self) {
         let operator = self.pending.pop();
         let (right, left) = (self.values.pop() == Some(true), self.values.pop() == Some(true));
         self.values.push(match operator {
-            Some(Pending::And) => left && right,
+            Some(PendingOperator::And) => left && right,
             _ => left || right,
         });
     }
 
     fn finish(mut self) -> Result<bool> {
-        if self.wants_operand {
+        if self.expects_operand {
             let message = if self.values.is_empty() && self.pending.is_empty() {
                 "the query is empty"
             } else {
                 "the query ends where a permission is expected"
             };
-            return fault(self.text.len(), message);
+            return syntax_error(self.text.len(), message);
         }
         while let Some(waiting) = self.pending.last() {
             match waiting {
-                Pending::Open => {
-                    return fault(self.text.len(), "a closing parenthesis is missing");
+                PendingOperator::Open => {
+                    return syntax_error(self.text.len(), "a closing parenthesis is missing");
                 }
-                Pending::And | Pending::Or => self.apply_last(),
+                PendingOperator::And | PendingOperator::Or => self.apply_last_operator(),
             }
         }
         Ok(self.values.pop() == Some(true))
@@ -196,7 +201,7 @@ struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    fn next(&mut self) -> Result<Option<(usize, Token<'a>)>> {
+    fn next_token(&mut self) -> Result<Option<(usize, Token<'a>)>> {
         let bytes = self.text.as_bytes();
         while bytes.get(self.at).is_some_and(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')) {
             self.at += 1;
@@ -206,17 +211,17 @@ impl<'a> Tokens<'a> {
             None => return Ok(None),
             Some(b'(') => Token::Open,
             Some(b')') => Token::Close,
-            Some(b) if is_name(*b) => {
-                while bytes.get(self.at).is_some_and(|b| is_name(*b)) {
+            Some(b) if is_name_byte(*b) => {
+                while bytes.get(self.at).is_some_and(|b| is_name_byte(*b)) {
                     self.at += 1;
                 }
                 let word = &self.text[start..self.at];
-                return Ok(Some((start, named(word))));
+                return Ok(Some((start, keyword_or_name(word))));
             }
             Some(_) => {
-                return fault(
+                return syntax_error(
                     start,
-                    &format!("{:?} is not allowed in a query", shown(self.text, start)),
+                    &format!("{:?} is not allowed in a query", char_at(self.text, start)),
                 );
             }
         };
@@ -225,7 +230,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-fn named(word: &str) -> Token<'_> {
+fn keyword_or_name(word: &str) -> Token<'_> {
     if word.eq_ignore_ascii_case("and") {
         Token::And
     } else if word.eq_ignore_ascii_case("or") {
@@ -235,27 +240,27 @@ fn named(word: &str) -> Token<'_> {
     }
 }
 
-fn is_name(b: u8) -> bool {
+fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b':' | b'*' | b'/')
 }
 
 /// Returns the character that starts at a byte.
-fn shown(text: &str, at: usize) -> String {
+fn char_at(text: &str, at: usize) -> String {
     text.get(at..).and_then(|rest| rest.chars().next()).map(String::from).unwrap_or_default()
 }
 
-fn fault<T>(at: usize, message: &str) -> Result<T> {
-    Err(Error::Query(format!("{message} (at byte {at})")))
+fn syntax_error<T>(at: usize, message: &str) -> Result<T> {
+    Err(Error::PermissionQuery(format!("{message} (at byte {at})")))
 }
 
 #[cfg(test)]
 mod tests {
     fn holds(query: &str, permissions: &[&str]) -> bool {
-        super::holds(query, |name| permissions.contains(&name)).expect("a query")
+        super::is_satisfied(query, |name| permissions.contains(&name)).expect("a query")
     }
 
     fn error(query: &str) -> String {
-        super::holds(query, |_| true).expect_err("no query").to_string()
+        super::is_satisfied(query, |_| true).expect_err("no query").to_string()
     }
 
     #[test]

@@ -11,19 +11,19 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Returns the number of the refill period that contains a time, in UTC. Periods are numbered in order; the first
 /// operation in a new period refills the balance.
 pub fn period(refill: &Refill, now: Timestamp) -> i64 {
-    let Some(date) = date(now) else { return 0 };
+    let Some(date) = to_utc_date(now) else { return 0 };
     match refill.interval {
         RefillInterval::Daily => now.0.div_euclid(DAY_MS),
         RefillInterval::Monthly { day } => {
             let month = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
-            if date >= due(date, day) { month } else { month - 1 }
+            if date >= due_date(date, day) { month } else { month - 1 }
         }
     }
 }
 
 /// Returns the numbers of the periods of all refill settings at a time; see [`period`].
 pub fn periods(now: Timestamp) -> RefillPeriods {
-    let Some(date) = date(now) else { return RefillPeriods::default() };
+    let Some(date) = to_utc_date(now) else { return RefillPeriods::default() };
     RefillPeriods {
         day: now.0.div_euclid(DAY_MS),
         month: i64::from(date.year()) * 12 + i64::from(date.month()) - 1,
@@ -37,22 +37,22 @@ pub fn periods(now: Timestamp) -> RefillPeriods {
 pub fn next_refill_at(refill: &Refill, now: Timestamp) -> Timestamp {
     let begins = |date: Date| match refill.interval {
         RefillInterval::Daily => date.tomorrow().ok(),
-        RefillInterval::Monthly { day } => match due(date, day) {
+        RefillInterval::Monthly { day } => match due_date(date, day) {
             this_month if date < this_month => Some(this_month),
-            _ => Some(due(date.last_of_month().tomorrow().ok()?, day)),
+            _ => Some(due_date(date.last_of_month().tomorrow().ok()?, day)),
         },
     };
-    date(now).and_then(begins).and_then(midnight).unwrap_or(Timestamp(i64::MAX))
+    to_utc_date(now).and_then(begins).and_then(to_midnight).unwrap_or(Timestamp(i64::MAX))
 }
 
 /// Returns when the period that contains a time has started.
-fn began(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
-    let date = date(now)?;
-    midnight(match refill.interval {
+fn period_start(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
+    let date = to_utc_date(now)?;
+    to_midnight(match refill.interval {
         RefillInterval::Daily => date,
-        RefillInterval::Monthly { day } => match due(date, day) {
+        RefillInterval::Monthly { day } => match due_date(date, day) {
             this_month if this_month <= date => this_month,
-            _ => due(date.first_of_month().yesterday().ok()?, day),
+            _ => due_date(date.first_of_month().yesterday().ok()?, day),
         },
     })
 }
@@ -62,7 +62,7 @@ fn began(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
 pub fn last_refill_at(key: &Key, now: Timestamp) -> Option<Timestamp> {
     let credits = key.credits?;
     let refill = credits.refill?;
-    let began = began(&refill, now)?;
+    let began = period_start(&refill, now)?;
     let is_due = credits.refilled_period < period(&refill, now);
     // Only an update of the key sets a refill, and every setting counts for the period in which it is made.
     let may_be_new = !is_due && key.updated_at.is_some_and(|at| at >= began);
@@ -70,20 +70,20 @@ pub fn last_refill_at(key: &Key, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Returns the day on which a monthly refill is due in the month of a date.
-fn due(date: Date, day: u8) -> Date {
+fn due_date(date: Date, day: u8) -> Date {
     let day = i8::try_from(day).unwrap_or(i8::MAX).clamp(1, date.days_in_month());
     date.with().day(day).build().unwrap_or(date)
 }
 
 /// Returns the current period of these credits; 0 without a refill.
-pub fn current(credits: &Credits, now: Timestamp) -> i64 {
+pub fn current_period(credits: &Credits, now: Timestamp) -> i64 {
     // A clock behind the one that refilled last must not refill again.
     credits.refill.map_or(0, |refill| period(&refill, now)).max(credits.refilled_period)
 }
 
 /// Returns the credits at `now`: refilled if a period has started since.
 pub fn apply_refill(credits: Credits, now: Timestamp) -> Credits {
-    let period = current(&credits, now);
+    let period = current_period(&credits, now);
     match credits.refill {
         Some(refill) if period > credits.refilled_period => {
             Credits { balance: refill.amount, refilled_period: period, ..credits }
@@ -92,12 +92,12 @@ pub fn apply_refill(credits: Credits, now: Timestamp) -> Credits {
     }
 }
 
-fn date(now: Timestamp) -> Option<Date> {
+fn to_utc_date(now: Timestamp) -> Option<Date> {
     let now = jiff::Timestamp::from_millisecond(now.0).ok()?;
     Some(TimeZone::UTC.to_datetime(now).date())
 }
 
-fn midnight(date: Date) -> Option<Timestamp> {
+fn to_midnight(date: Date) -> Option<Timestamp> {
     let midnight = TimeZone::UTC.to_timestamp(date.to_datetime(Time::midnight())).ok()?;
     Some(Timestamp(midnight.as_millisecond()))
 }
@@ -199,7 +199,7 @@ mod tests {
             (monthly(31), "2026-03-30T00:00:00Z", "2026-02-28T00:00:00Z"),
         ] {
             let refill = Refill { interval, amount: 1 };
-            assert_eq!(began(&refill, at(now)), Some(at(begun)), "{interval:?} at {now}");
+            assert_eq!(period_start(&refill, at(now)), Some(at(begun)), "{interval:?} at {now}");
         }
     }
 

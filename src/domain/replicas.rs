@@ -10,16 +10,16 @@ const REPLICAS_MAX: i64 = 1_000;
 
 /// The result of [`forget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forgotten {
-    Done,
+pub enum ForgetResult {
+    Removed,
     /// The replica has registered within [`REPLICA_TTL_MS`], so it is still running.
-    Present,
-    Unknown,
+    StillRunning,
+    NotFound,
 }
 
 /// Lists the registered replicas, the most recently seen first.
 pub async fn list(app: &App) -> Result<Vec<RegisteredReplica>> {
-    app.store.read().await?.registered_replicas(app.grace_ms(), REPLICAS_MAX).await
+    app.store.read().await?.list_registered_replicas(app.grace_ms(), REPLICAS_MAX).await
 }
 
 /// Reports whether a change that cannot be published waits for this replica.
@@ -29,18 +29,18 @@ pub fn is_waited_for(replica: &RegisteredReplica) -> bool {
 
 /// Removes the registration of a replica, so that changes no longer wait for it. The operator must know that the
 /// replica does not serve.
-pub async fn forget(app: &App, id: &str) -> Result<Forgotten> {
+pub async fn forget(app: &App, id: &str) -> Result<ForgetResult> {
     let mut tx = app.store.begin().await?;
-    let all = tx.registered_replicas(app.grace_ms(), REPLICAS_MAX).await?;
+    let all = tx.list_registered_replicas(app.grace_ms(), REPLICAS_MAX).await?;
     match all.iter().find(|replica| replica.id == id) {
-        None => return Ok(Forgotten::Unknown),
+        None => return Ok(ForgetResult::NotFound),
         // A registration in the future was made before the clock of the database was set back.
         Some(replica) if (0..=REPLICA_TTL_MS).contains(&replica.seen_ms_ago) => {
-            return Ok(Forgotten::Present);
+            return Ok(ForgetResult::StillRunning);
         }
         Some(_) => {}
     }
-    tx.forget_replica(id).await?;
+    tx.clear_replica_feed(id).await?;
     tx.commit().await?;
-    Ok(Forgotten::Done)
+    Ok(ForgetResult::Removed)
 }

@@ -6,7 +6,7 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result};
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::secret::Plaintext;
-use foundation::vault::{DataKey, MasterKeys, SealedDataKey, resealed};
+use foundation::vault::{DataKey, MasterKeys, SealedDataKey, reseal};
 use store::{Reads, Store, Tx};
 
 use super::audit::{self, Actor, Target};
@@ -14,7 +14,7 @@ use crate::app::App;
 
 /// Returns the master keys, or an error if none is configured.
 pub fn require_master_keys(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
-    app.master_keys.load_full().ok_or(Error::Refused(Refusal::NoVault))
+    app.master_keys.load_full().ok_or(Error::PreconditionFailed(Refusal::NoMasterKey))
 }
 
 /// Stores sealed copies of keys that are being issued or imported.
@@ -28,19 +28,20 @@ pub async fn seal(
     if secrets.is_empty() {
         return Ok(());
     }
-    let stored = match tx.data_key(workspace).await? {
+    let stored = match tx.find_data_key(workspace).await? {
         Some(stored) => Some(stored),
         None => {
             // Another process may be about to remove the master key that this one has loaded.
             app.reload_master_keys();
-            let data_key = DataKey::random(&require_master_keys(app)?.current, workspace);
+            let data_key =
+                DataKey::generate_sealed(&require_master_keys(app)?.current_key, workspace);
             tx.insert_data_key(&data_key, now).await?;
             // Read it again: if two transactions create one at the same time, the second finds that of the first.
-            tx.data_key(workspace).await?
+            tx.find_data_key(workspace).await?
         }
     };
     let stored = stored.ok_or_else(|| Error::Internal("the data key was not stored".into()))?;
-    let data_key = open(app, &stored)?;
+    let data_key = open_data_key(app, &stored)?;
     let sealed = secrets.iter().map(|(id, secret)| ((*id).clone(), data_key.seal(id, secret)));
     tx.insert_sealed_keys(workspace, &sealed.collect::<Vec<_>>()).await
 }
@@ -53,13 +54,13 @@ pub async fn unseal(
     workspace: &WorkspaceId,
     keys: &[KeyId],
 ) -> Result<HashMap<KeyId, Plaintext>> {
-    let sealed = reader.sealed_keys(workspace, keys).await?;
+    let sealed = reader.list_sealed_keys(workspace, keys).await?;
     if sealed.is_empty() {
         return Ok(HashMap::new());
     }
-    let stored = reader.data_key(workspace).await?;
+    let stored = reader.find_data_key(workspace).await?;
     let stored = stored.ok_or_else(|| Error::Internal("a sealed key has no data key".into()))?;
-    let data_key = open(app, &stored)?;
+    let data_key = open_data_key(app, &stored)?;
     let open = |(key, sealed): (KeyId, String)| match data_key.unseal(&key, &sealed) {
         Some(secret) => Some((key, secret)),
         None => {
@@ -70,7 +71,7 @@ pub async fn unseal(
     Ok(sealed.into_iter().filter_map(open).collect())
 }
 
-fn open(app: &App, stored: &SealedDataKey) -> Result<DataKey> {
+fn open_data_key(app: &App, stored: &SealedDataKey) -> Result<DataKey> {
     let opened = DataKey::open(&*require_master_keys(app)?, stored);
     // Another process may have rotated the master key since this one read it.
     let opened = match opened {
@@ -91,23 +92,23 @@ pub async fn list_undecryptable_data_keys(
     store: &Store,
     masters: Option<&MasterKeys>,
 ) -> Result<Vec<SealedDataKey>> {
-    let stored = store.read().await?.data_keys().await?;
+    let stored = store.read().await?.list_data_keys().await?;
     let can_decrypt =
         |stored: &SealedDataKey| masters.is_some_and(|m| DataKey::open(m, stored).is_some());
     Ok(stored.into_iter().filter(|stored| !can_decrypt(stored)).collect())
 }
 
 /// Seals every data key with the current master key. Returns the number of keys that were sealed with another one.
-pub async fn rotate(app: &App, masters: &MasterKeys) -> Result<usize> {
+pub async fn reseal_data_keys(app: &App, masters: &MasterKeys) -> Result<usize> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut rotated = 0;
-    for stored in tx.data_keys().await? {
-        if stored.master_id == masters.current.id {
+    for stored in tx.list_data_keys().await? {
+        if stored.master_id == masters.current_key.id {
             continue;
         }
         let error = || Error::Internal(format!("no master key decrypts data key {}", stored.id));
-        tx.reseal_data_key(&resealed(masters, &stored).ok_or_else(error)?).await?;
+        tx.reseal_data_key(&reseal(masters, &stored).ok_or_else(error)?).await?;
         let target = Target::new("workspace", stored.workspace_id.as_str());
         let actor = Actor::Command("cli");
         audit::record(&mut tx, actor, &stored.workspace_id, now, "vault.rotate", &[target]).await?;

@@ -14,11 +14,11 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 /// Limits how long a request's head may take to arrive, with a tolerance of one check interval.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limits how long a connection may be idle between two requests, with the same tolerance.
-const REST: Duration = Duration::from_secs(75);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// The interval between two checks of a connection.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Records what a connection waits for, in the lowest two bits; the bits above count the changes. Thus no clock has to
 /// be read while requests arrive.
@@ -26,36 +26,36 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub struct ConnectionTimer(AtomicU32);
 
 const BUSY: u32 = 0;
-const RESTS: u32 = 1;
-const HEAD_ARRIVES: u32 = 2;
-const KIND: u32 = 3;
+const IDLE: u32 = 1;
+const READING_HEAD: u32 = 2;
+const STATE_MASK: u32 = 3;
 
 impl ConnectionTimer {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicU32::new(RESTS)))
+        Arc::new(Self(AtomicU32::new(IDLE)))
     }
 
     /// Changes the state. Only the connection's own task may call it, because load and store are not atomic together.
-    fn becomes(&self, kind: u32) {
-        let changes = (self.0.load(Ordering::Relaxed) & !KIND).wrapping_add(KIND + 1);
+    fn set_state(&self, kind: u32) {
+        let changes = (self.0.load(Ordering::Relaxed) & !STATE_MASK).wrapping_add(STATE_MASK + 1);
         self.0.store(changes | kind, Ordering::Relaxed);
     }
 
     /// Records received bytes: on an idle connection, a request head begins.
-    fn bytes(&self) {
-        if self.0.load(Ordering::Relaxed) & KIND == RESTS {
-            self.becomes(HEAD_ARRIVES);
+    fn record_bytes(&self) {
+        if self.0.load(Ordering::Relaxed) & STATE_MASK == IDLE {
+            self.set_state(READING_HEAD);
         }
     }
 
     /// Records that a request head is complete.
-    pub fn busy(&self) {
-        self.becomes(BUSY);
+    pub fn record_head(&self) {
+        self.set_state(BUSY);
     }
 
     /// Records that a response was produced; the connection is idle until the next request.
-    pub fn rest(&self) {
-        self.becomes(RESTS);
+    pub fn record_response(&self) {
+        self.set_state(IDLE);
     }
 
     /// Completes when the connection has waited longer than its state allows.
@@ -63,12 +63,12 @@ impl ConnectionTimer {
         let mut seen = self.0.load(Ordering::Relaxed);
         let mut waited = Duration::ZERO;
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let before = std::mem::replace(&mut seen, self.0.load(Ordering::Relaxed));
-            waited = if seen == before { waited + LOOK_EVERY } else { Duration::ZERO };
-            let limit = match seen & KIND {
-                HEAD_ARRIVES => HEAD,
-                RESTS => REST,
+            waited = if seen == before { waited + CHECK_INTERVAL } else { Duration::ZERO };
+            let limit = match seen & STATE_MASK {
+                READING_HEAD => HEAD_TIMEOUT,
+                IDLE => IDLE_TIMEOUT,
                 _ => continue,
             };
             if waited >= limit {
@@ -81,7 +81,7 @@ impl ConnectionTimer {
 /// A stream that reports received bytes to its [`ConnectionTimer`].
 pub struct TimedStream<S> {
     pub stream: S,
-    pub patience: Arc<ConnectionTimer>,
+    pub timer: Arc<ConnectionTimer>,
 }
 
 impl<S: Read + Unpin> Read for TimedStream<S> {
@@ -92,7 +92,7 @@ impl<S: Read + Unpin> Read for TimedStream<S> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() {
-            self.patience.bytes();
+            self.timer.record_bytes();
         }
         read
     }

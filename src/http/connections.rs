@@ -33,7 +33,7 @@ use super::connection_timer::{ConnectionTimer, TimedStream};
 use super::{HttpService, metrics};
 use crate::app::App;
 use crate::request::PEER;
-use crate::rpc::Answer;
+use crate::rpc::ReplyFuture;
 
 /// Limits how long in-flight requests may take to finish during shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,17 +42,17 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The number of groups in which idle connections are closed, one after the other, in the second half of the drain. A
 /// client that sends a request while its connection is being closed loses the request, so few connections are closed at
 /// any moment.
-const GROUPS: usize = 16;
+const CLOSE_GROUPS: usize = 16;
 /// How long a new connection has for its first request before a stopping server closes it.
-const FIRST_REQUEST: Duration = Duration::from_millis(100);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Limits how many rejected connections stay open until their clients have read the response. Further ones receive the
 /// response and are closed immediately.
-const REFUSALS_MAX: usize = 64;
+const REJECTIONS_MAX: usize = 64;
 /// Limits the open connections of the listener that serves only metrics.
 const METRICS_CONNECTIONS_MAX: usize = 32;
 /// Limits how long a client may take to read the rejection.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-const REFUSAL: &[u8] =
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
+const REJECTION: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
 /// Makes browsers use https only, for one year.
@@ -65,7 +65,7 @@ enum Routes {
 }
 
 impl Routes {
-    fn answer(&self, request: Request<Body>) -> Answer {
+    fn answer(&self, request: Request<Body>) -> ReplyFuture {
         match self {
             Self::All(paths) => paths.answer(request),
             Self::Metrics(router) => {
@@ -76,33 +76,33 @@ impl Routes {
 }
 
 /// The shared state of all connections of a listener.
-struct Server {
+struct ListenerState {
     app: Arc<App>,
     routes: Routes,
     /// Whether the public URL uses https.
     is_https: bool,
-    room: Arc<Semaphore>,
-    refusals: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
+    rejection_permits: Arc<Semaphore>,
     /// The number of open connections.
-    open: Gauge,
+    open_connections: Gauge,
     /// The number of rejected connections.
-    refused: Counter,
+    rejected_connections: Counter,
 }
 
 /// The connections, in the groups in which they are closed.
-struct Groups {
+struct ConnectionGroups {
     groups: Vec<GracefulShutdown>,
     accepted: usize,
 }
 
-impl Groups {
+impl ConnectionGroups {
     fn new() -> Self {
-        Self { groups: (0..GROUPS).map(|_| GracefulShutdown::new()).collect(), accepted: 0 }
+        Self { groups: (0..CLOSE_GROUPS).map(|_| GracefulShutdown::new()).collect(), accepted: 0 }
     }
 
     /// Returns the group of a new connection. While draining, this is the group that is closed last: the connection's
     /// first request is answered, and that response closes the connection.
-    fn next(&mut self, is_draining: bool) -> Option<&GracefulShutdown> {
+    fn next_group(&mut self, is_draining: bool) -> Option<&GracefulShutdown> {
         if is_draining {
             return self.groups.first();
         }
@@ -119,26 +119,30 @@ impl Groups {
 /// the drain time, a few at a time.
 pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let connections_max = connections_max(&app.settings);
-    let server = Arc::new(Server {
-        open: app.metrics.connections.clone(),
-        refused: app.metrics.connections_refused.clone(),
-        ..Server::new(app.clone(), Routes::All(HttpService::new(app.clone())), connections_max)
+    let server = Arc::new(ListenerState {
+        open_connections: app.metrics.connections.clone(),
+        rejected_connections: app.metrics.connections_refused.clone(),
+        ..ListenerState::new(
+            app.clone(),
+            Routes::All(HttpService::new(app.clone())),
+            connections_max,
+        )
     });
-    let mut groups = Groups::new();
+    let mut groups = ConnectionGroups::new();
     accept_until(&server, &listener, &mut groups, stop).await;
 
     let seconds = server.app.settings.drain_seconds;
-    server.app.draining.store(true, Ordering::Relaxed);
+    server.app.is_draining.store(true, Ordering::Relaxed);
     tracing::info!(seconds, "draining for {seconds} s");
     let half = Duration::from_secs(seconds) / 2;
-    let first_half = tokio::time::sleep(half.max(FIRST_REQUEST));
+    let first_half = tokio::time::sleep(half.max(FIRST_REQUEST_TIMEOUT));
     accept_until(&server, &listener, &mut groups, first_half).await;
     let mut closing = JoinSet::new();
     while groups.groups.len() > 1 {
         if let Some(group) = groups.groups.pop() {
             closing.spawn(group.shutdown());
         }
-        let pause = half / u32::try_from(GROUPS).unwrap_or(1);
+        let pause = half / u32::try_from(CLOSE_GROUPS).unwrap_or(1);
         accept_until(&server, &listener, &mut groups, tokio::time::sleep(pause)).await;
     }
     // Closing the listener would reset connections that the operating system has already accepted.
@@ -146,7 +150,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
         server.clone().admit(stream, peer, &mut groups);
     }
     drop(listener);
-    tokio::time::sleep(FIRST_REQUEST).await;
+    tokio::time::sleep(FIRST_REQUEST_TIMEOUT).await;
     let rest = join_all(groups.groups.into_iter().map(GracefulShutdown::shutdown));
     let finished =
         async { tokio::join!(rest, async { while closing.join_next().await.is_some() {} }) };
@@ -159,7 +163,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
 /// it.
 fn connections_max(settings: &Settings) -> usize {
     let configured = settings.security.connections_max;
-    let (limit, max) = match descriptors::limits() {
+    let (limit, max) = match descriptors::get_limits() {
         Ok((limit, _)) => (limit, descriptors::connections_max(settings, limit)),
         Err(e) => {
             tracing::warn!(error = %e, "failed to read the limit on open files: {e}");
@@ -167,7 +171,7 @@ fn connections_max(settings: &Settings) -> usize {
         }
     };
     if max < configured {
-        let needed = descriptors::needed(settings);
+        let needed = descriptors::needed_descriptors(settings);
         tracing::warn!(
             "reduced the connection limit from {configured} (KEYWARD_CONNECTIONS_MAX) to {max}, because the limit on \
             open files is {limit}; raise the hard limit to {needed}"
@@ -179,9 +183,9 @@ fn connections_max(settings: &Settings) -> usize {
 }
 
 async fn accept_until(
-    server: &Arc<Server>,
+    server: &Arc<ListenerState>,
     listener: &TcpListener,
-    groups: &mut Groups,
+    groups: &mut ConnectionGroups,
     until: impl Future<Output = ()>,
 ) {
     let mut until = pin!(until);
@@ -200,25 +204,25 @@ async fn accept_until(
     }
 }
 
-impl Server {
+impl ListenerState {
     /// Creates the state of a listener with a maximum number of connections. Its counters are not exported as metrics.
     fn new(app: Arc<App>, routes: Routes, connections_max: usize) -> Self {
         Self {
             routes,
             is_https: app.settings.public_url.starts_with("https://"),
-            room: Arc::new(Semaphore::new(connections_max)),
-            refusals: Arc::new(Semaphore::new(REFUSALS_MAX.min(connections_max))),
-            open: Gauge::default(),
-            refused: Counter::default(),
+            permits: Arc::new(Semaphore::new(connections_max)),
+            rejection_permits: Arc::new(Semaphore::new(REJECTIONS_MAX.min(connections_max))),
+            open_connections: Gauge::default(),
+            rejected_connections: Counter::default(),
             app,
         }
     }
 
     /// Serves a connection, or rejects it if the maximum is reached.
-    fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut Groups) {
-        match self.room.clone().try_acquire_owned() {
+    fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut ConnectionGroups) {
+        match self.permits.clone().try_acquire_owned() {
             Ok(permit) => self.accept(stream, peer, permit, groups),
-            Err(_) => self.refuse(stream),
+            Err(_) => self.reject(stream),
         }
     }
 
@@ -228,21 +232,21 @@ impl Server {
         stream: TcpStream,
         peer: SocketAddr,
         permit: OwnedSemaphorePermit,
-        groups: &mut Groups,
+        groups: &mut ConnectionGroups,
     ) {
         let _ = stream.set_nodelay(true);
         let timer = ConnectionTimer::new();
-        let stream = TimedStream { stream: TokioIo::new(stream), patience: timer.clone() };
+        let stream = TimedStream { stream: TokioIo::new(stream), timer: timer.clone() };
         let waiting = timer.clone();
-        let open = self.open.clone();
-        let is_draining = self.app.draining.load(Ordering::Relaxed);
+        let open = self.open_connections.clone();
+        let is_draining = self.app.is_draining.load(Ordering::Relaxed);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            timer.busy();
+            timer.record_head();
             let answer = self.routes.answer(request.map(Body::new));
             let (server, timer) = (self.clone(), timer.clone());
             answer.map(move |mut answer| {
-                timer.rest();
-                server.finish(answer.headers_mut());
+                timer.record_response();
+                server.add_headers(answer.headers_mut());
                 Ok::<_, Infallible>(answer)
             })
         });
@@ -252,7 +256,7 @@ impl Server {
             .max_buf_size(HEAD_BYTES_MAX)
             .writev(false)
             .serve_connection(stream, service);
-        let Some(group) = groups.next(is_draining) else { return };
+        let Some(group) = groups.next_group(is_draining) else { return };
         let connection = group.watch(connection);
         open.inc();
         tokio::spawn(PEER.scope(peer, async move {
@@ -269,24 +273,24 @@ impl Server {
     }
 
     /// Adds the headers of every response.
-    fn finish(&self, headers: &mut HeaderMap) {
+    fn add_headers(&self, headers: &mut HeaderMap) {
         if self.is_https {
             headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
         }
-        if self.app.draining.load(Ordering::Relaxed) {
+        if self.app.is_draining.load(Ordering::Relaxed) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
 
     /// Answers 503 to a connection above the maximum and closes it.
-    fn refuse(&self, mut stream: TcpStream) {
-        self.refused.inc();
-        let Ok(permit) = self.refusals.clone().try_acquire_owned() else {
-            return refuse_at_once(stream);
+    fn reject(&self, mut stream: TcpStream) {
+        self.rejected_connections.inc();
+        let Ok(permit) = self.rejection_permits.clone().try_acquire_owned() else {
+            return reject_immediately(stream);
         };
         tokio::spawn(async move {
             let refusing = async {
-                stream.write_all(REFUSAL).await?;
+                stream.write_all(REJECTION).await?;
                 stream.shutdown().await?;
                 // Read what the client has sent: otherwise the operating system resets the connection and discards
                 // the response.
@@ -294,25 +298,25 @@ impl Server {
                 while stream.read(&mut sent).await? > 0 {}
                 Ok::<_, std::io::Error>(())
             };
-            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refusing).await;
+            let _ = tokio::time::timeout(REJECTION_TIMEOUT, refusing).await;
             drop(permit);
         });
     }
 }
 
 /// Sends the rejection without waiting, as far as the socket buffer accepts it, and closes the connection.
-fn refuse_at_once(stream: TcpStream) {
+fn reject_immediately(stream: TcpStream) {
     // A tokio stream would first wait for the readiness event of the operating system.
     let Ok(mut stream) = stream.into_std() else { return };
     // Read what the client has sent: otherwise the operating system resets the connection and discards the response.
     let mut sent = [0; 8192];
     let _ = stream.read(&mut sent);
-    let _ = stream.write_all(REFUSAL);
+    let _ = stream.write_all(REJECTION);
 }
 
 /// Serves only the metrics, until the task ends. Its connections have a separate limit and are not counted in metrics.
 pub async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(app.clone());
-    let server = Server::new(app, Routes::Metrics(router), METRICS_CONNECTIONS_MAX);
-    accept_until(&Arc::new(server), &listener, &mut Groups::new(), pending()).await;
+    let server = ListenerState::new(app, Routes::Metrics(router), METRICS_CONNECTIONS_MAX);
+    accept_until(&Arc::new(server), &listener, &mut ConnectionGroups::new(), pending()).await;
 }

@@ -27,32 +27,32 @@ use tower::Service as _;
 use crate::app::App;
 use crate::dashboard::Dashboard;
 use crate::domain::health;
-use crate::rpc::{self, Answer, Endpoint, Verb, Version as _, reply};
+use crate::rpc::{self, Endpoint, HttpMethod, ReplyFuture, Version as _, reply};
 pub use connections::{serve, serve_metrics};
 
 /// Routes requests: operations by a hash map, other paths by a router. Finding an operation is one map lookup; a router
 /// with its layers of futures would take a tenth of the time of a verification.
 #[derive(Clone)]
 pub struct HttpService {
-    operations: Arc<HashMap<String, Operation>>,
-    others: Router,
+    operations: Arc<HashMap<String, Route>>,
+    router: Router,
     dashboard: Dashboard,
-    other: Arc<Endpoint>,
+    fallback_endpoint: Arc<Endpoint>,
 }
 
 /// The handler of an operation's path.
-struct Operation {
-    verb: Verb,
-    call: fn(Arc<Endpoint>, Request) -> Answer,
+struct Route {
+    verb: HttpMethod,
+    call: fn(Arc<Endpoint>, Request) -> ReplyFuture,
     endpoint: Arc<Endpoint>,
 }
 
-impl Operation {
-    fn answers(&self, method: &Method) -> bool {
+impl Route {
+    fn accepts_method(&self, method: &Method) -> bool {
         match self.verb {
-            Verb::Post => *method == Method::POST,
+            HttpMethod::Post => *method == Method::POST,
             // hyper sends only the head of the response to HEAD.
-            Verb::Get => *method == Method::GET || *method == Method::HEAD,
+            HttpMethod::Get => *method == Method::GET || *method == Method::HEAD,
         }
     }
 }
@@ -64,63 +64,63 @@ const NO_VERSION: &str = "none";
 impl HttpService {
     pub fn new(app: Arc<App>) -> Self {
         let endpoint = |version, name| {
-            let requests = app.metrics.requests(version, name);
+            let requests = app.metrics.requests_for_operation(version, name);
             Arc::new(Endpoint { app: app.clone(), requests })
         };
         let mut operations = HashMap::new();
-        for table in [rpc::v1::table(), rpc::v2::table()] {
-            for row in table.rows {
+        for table in [rpc::v1::operation_table(), rpc::v2::operation_table()] {
+            for row in table.operations {
                 let path = format!("{}{}", table.prefix, row.name);
                 let endpoint = endpoint(table.prefix.trim_matches('/'), row.name);
-                operations.insert(path, Operation { verb: row.verb, call: row.call, endpoint });
+                operations.insert(path, Route { verb: row.method, call: row.handler, endpoint });
             }
         }
         let operations = Arc::new(operations);
         let other = endpoint(NO_VERSION, OTHER);
         let dashboard = Dashboard::new(app.clone());
-        Self { operations, others: others(app), dashboard, other }
+        Self { operations, router: build_router(app), dashboard, fallback_endpoint: other }
     }
 
     #[cfg(not(feature = "otel"))]
-    pub fn answer(&self, request: Request) -> Answer {
+    pub fn answer(&self, request: Request) -> ReplyFuture {
         self.routed(request)
     }
 
-    fn routed(&self, request: Request) -> Answer {
+    fn routed(&self, request: Request) -> ReplyFuture {
         let operation = self.operations.get(request.uri().path());
         match operation {
-            Some(operation) if operation.answers(request.method()) => {
+            Some(operation) if operation.accepts_method(request.method()) => {
                 (operation.call)(operation.endpoint.clone(), request)
             }
             _ => self.route_fallback(operation, request),
         }
     }
 
-    fn route_fallback(&self, operation: Option<&Operation>, request: Request) -> Answer {
-        if let Some(answer) = rpc::preflight(&self.other.app, &request) {
-            return Box::pin(ready(record_response(&self.other, answer)));
+    fn route_fallback(&self, operation: Option<&Route>, request: Request) -> ReplyFuture {
+        if let Some(answer) = rpc::preflight_response(&self.fallback_endpoint.app, &request) {
+            return Box::pin(ready(record_response(&self.fallback_endpoint, answer)));
         }
-        if let Some(Operation { verb, endpoint, .. }) = operation {
+        if let Some(Route { verb, endpoint, .. }) = operation {
             let (path, method) = (request.uri().path(), request.method());
-            let answer = wrong_method(&endpoint.app, path, method, verb.as_str());
+            let answer = method_not_allowed(&endpoint.app, path, method, verb.as_str());
             return Box::pin(ready(record_response(endpoint, answer)));
         }
-        let other = self.other.clone();
-        if Dashboard::has(request.uri().path()) {
+        let other = self.fallback_endpoint.clone();
+        if Dashboard::is_dashboard_path(request.uri().path()) {
             let answer = self.dashboard.clone().answer(request);
             return Box::pin(answer.map(move |answer| record_response(&other, answer)));
         }
-        let answer = self.others.clone().call(request);
+        let answer = self.router.clone().call(request);
         Box::pin(answer.map(move |Ok(answer)| record_response(&other, answer)))
     }
 }
 
 fn record_response(endpoint: &Endpoint, answer: Response<Body>) -> Response<Body> {
-    endpoint.requests.count(answer.status().as_u16());
+    endpoint.requests.record_status(answer.status().as_u16());
     answer
 }
 
-fn others(app: Arc<App>) -> Router {
+fn build_router(app: Arc<App>) -> Router {
     let has_metrics = app.settings.security.metrics_listen.is_none();
     let router = Router::new();
     let router = if has_metrics { router.route("/metrics", get(metrics)) } else { router };
@@ -128,21 +128,21 @@ fn others(app: Arc<App>) -> Router {
         .route("/v2/liveness", get(liveness))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readiness))
-        .route("/.well-known/security.txt", get(security_txt::answer))
+        .route("/.well-known/security.txt", get(security_txt::serve))
         .route("/openapi.json", get(openapi))
         .route("/v1/openapi.json", get(openapi_v1))
-        .route("/errors/{name}", get(error_page))
-        .fallback(no_such_path)
+        .route("/errors/{name}", get(serve_error_page))
+        .fallback(not_found)
         .method_not_allowed_fallback(
             async |State(app): State<Arc<App>>, uri: Uri, method: Method| {
-                wrong_method(&app, uri.path(), &method, "GET")
+                method_not_allowed(&app, uri.path(), &method, "GET")
             },
         )
         .with_state(app)
 }
 
 async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
-    rpc::v2::V2::success(
+    rpc::v2::V2::render_success(
         &RequestId::new(app.clock.now()),
         &json!({ "message": "Keyward is alive" }),
     )
@@ -151,52 +151,67 @@ async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
 /// Answers 503 until the store has been opened and while draining, otherwise 200: a load balancer must not remove every
 /// replica because Redis is unreachable.
 async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
-    let health = health::health(&app).await;
-    let draining = app.draining.load(Ordering::Relaxed);
+    let health = health::check_health(&app).await;
+    let draining = app.is_draining.load(Ordering::Relaxed);
     let (status, code) = if draining {
         ("draining", StatusCode::SERVICE_UNAVAILABLE)
     } else if app.store.store().is_err() {
         ("starting", StatusCode::SERVICE_UNAVAILABLE)
-    } else if health.database && health.counters {
+    } else if health.is_database_reachable && health.is_redis_reachable {
         ("ready", StatusCode::OK)
     } else {
         ("degraded", StatusCode::OK)
     };
     let word = |is_reachable: bool| if is_reachable { "ok" } else { "away" };
-    let (database, counters) = (word(health.database), word(health.counters));
-    reply::json(code, &json!({ "status": status, "database": database, "counters": counters }))
+    let (database, counters) =
+        (word(health.is_database_reachable), word(health.is_redis_reachable));
+    reply::render_json(
+        code,
+        &json!({ "status": status, "database": database, "counters": counters }),
+    )
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    let text = app.metrics.text(&health::state(&app));
+    let text = app.metrics.render(&health::server_status(&app));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
 }
 
 async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
     // The server in the document is derived from the URL of the documentation.
-    reply::json(StatusCode::OK, &rpc::document(&rpc::v2::table(), &app.settings.docs_url))
+    reply::render_json(
+        StatusCode::OK,
+        &rpc::build_document(&rpc::v2::operation_table(), &app.settings.docs_url),
+    )
 }
 
 async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
-    reply::json(StatusCode::OK, &rpc::document(&rpc::v1::table(), &app.settings.docs_url))
+    reply::render_json(
+        StatusCode::OK,
+        &rpc::build_document(&rpc::v1::operation_table(), &app.settings.docs_url),
+    )
 }
 
-async fn no_such_path(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
-    rpc::failure(&app, uri.path(), &Error::NoSuchPath)
+async fn not_found(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
+    rpc::render_path_error(&app, uri.path(), &Error::PathNotFound)
 }
 
-fn wrong_method(app: &App, path: &str, method: &Method, allowed: &'static str) -> Response<Body> {
-    let error = Error::WrongMethod(method.to_string(), allowed);
-    let mut response = rpc::failure(app, path, &error);
+fn method_not_allowed(
+    app: &App,
+    path: &str,
+    method: &Method,
+    allowed: &'static str,
+) -> Response<Body> {
+    let error = Error::MethodNotAllowed(method.to_string(), allowed);
+    let mut response = rpc::render_path_error(app, path, &error);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
 /// Serves the section of `docs/errors.md` that explains an error.
-async fn error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
+async fn serve_error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
     let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
-        return rpc::failure(&app, "/errors/", &Error::NoSuchPath);
+        return rpc::render_path_error(&app, "/errors/", &Error::PathNotFound);
     };
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     ([(CONTENT_TYPE, html)], error_html(*code)).into_response()
@@ -212,7 +227,7 @@ pub fn error_section(code: Code) -> Option<&'static str> {
 
 fn error_html(code: Code) -> String {
     let text = error_section(code).unwrap_or_default();
-    let paragraphs = escaped(text).replace("\n\n", "</p>\n<p>");
+    let paragraphs = escape_html(text).replace("\n\n", "</p>\n<p>");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
         <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -226,6 +241,6 @@ fn error_html(code: Code) -> String {
     )
 }
 
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -13,15 +13,15 @@ use foundation::error::Error;
 use crate::app::App;
 use crate::rpc;
 
-pub async fn answer(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
+pub async fn serve(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
     let Some(contact) = &app.settings.security.contact else {
-        return rpc::failure(&app, uri.path(), &Error::NoSuchPath);
+        return rpc::render_path_error(&app, uri.path(), &Error::PathNotFound);
     };
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
-    ([(CONTENT_TYPE, text)], text_of(contact, &app.settings.public_url)).into_response()
+    ([(CONTENT_TYPE, text)], render_text(contact, &app.settings.public_url)).into_response()
 }
 
-fn text_of(contact: &SecurityContact, public_url: &str) -> String {
+fn render_text(contact: &SecurityContact, public_url: &str) -> String {
     let mut lines: Vec<_> = contact.uris.iter().map(|uri| format!("Contact: {uri}")).collect();
     lines.push(format!("Expires: {}", contact.expires));
     if public_url.starts_with("https://") {

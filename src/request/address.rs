@@ -16,17 +16,17 @@ tokio::task_local! {
 
 /// Returns the address of the client. Only trusted proxies are believed: it is the last of their reported addresses
 /// that is not a trusted proxy.
-pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAddr> {
+pub fn client_address(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAddr> {
     let peer = PEER.try_with(SocketAddr::ip).ok()?.to_canonical();
-    let Some(trusted) = trusted.filter(|trusted| trusted.contain(peer)) else { return Some(peer) };
+    let Some(trusted) = trusted.filter(|trusted| trusted.contains(peer)) else { return Some(peer) };
     let mut client = peer;
     for value in headers.get_all(FORWARDED_FOR).iter().rev() {
         let Ok(hops) = value.to_str() else { return Some(client) };
         for hop in hops.rsplit(',') {
             // A value that cannot be parsed was not written by a trusted proxy, and neither was anything before it.
-            let Some(address) = address(hop.trim()) else { return Some(client) };
+            let Some(address) = parse_address(hop.trim()) else { return Some(client) };
             client = address.to_canonical();
-            if !trusted.contain(client) {
+            if !trusted.contains(client) {
                 return Some(client);
             }
         }
@@ -35,7 +35,7 @@ pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAd
 }
 
 /// Parses an address, with or without a port.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
 }
@@ -51,7 +51,7 @@ mod tests {
             headers.append(FORWARDED_FOR, value.parse().expect("a header"));
         }
         let peer = peer.parse().expect("an address");
-        let found = PEER.scope(peer, async { of_client(trusted.as_ref(), &headers) }).await;
+        let found = PEER.scope(peer, async { client_address(trusted.as_ref(), &headers) }).await;
         found.expect("an address").to_string()
     }
 
@@ -67,7 +67,7 @@ mod tests {
         headers.insert(FORWARDED_FOR, "198.51.100.1".parse().expect("a header"));
         let peer = "10.0.0.1:1".parse().expect("an address");
 
-        let found = PEER.scope(peer, async { of_client(None, &headers) }).await;
+        let found = PEER.scope(peer, async { client_address(None, &headers) }).await;
 
         assert_eq!(found, Some([10, 0, 0, 1].into()));
     }

@@ -11,16 +11,20 @@ use foundation::error::{Error, Result};
 use http_body_util::BodyExt as _;
 
 /// The location of an error of the whole body.
-pub const LOCATION: &str = "requestBody";
+pub const BODY_LOCATION: &str = "requestBody";
 /// How long a body may take to arrive.
-const BODY_SECONDS: u64 = 30;
+const BODY_TIMEOUT_SECONDS: u64 = 30;
 /// How much of a body that is too large is read and discarded, and for how long.
 const DISCARD_MAX_BYTES: usize = 16 * 1024 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads a body of at most `max_bytes`.
 pub async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
-    let result = within(Duration::from_secs(BODY_SECONDS), pin!(whole(&mut body, max_bytes))).await;
+    let result = with_timeout(
+        Duration::from_secs(BODY_TIMEOUT_SECONDS),
+        pin!(read_to_end(&mut body, max_bytes)),
+    )
+    .await;
     match result {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(BodyError::TooLarge)) => {
@@ -28,9 +32,9 @@ pub async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
             Err(Error::BodyTooLarge(max_bytes))
         }
         Some(Err(BodyError::Broken)) => {
-            Err(Error::invalid(LOCATION, "the body could not be read completely"))
+            Err(Error::invalid(BODY_LOCATION, "the body could not be read completely"))
         }
-        None => Err(Error::BodyTimeout(BODY_SECONDS)),
+        None => Err(Error::BodyTimeout(BODY_TIMEOUT_SECONDS)),
     }
 }
 
@@ -46,7 +50,7 @@ pub async fn discard_body(mut body: Body) {
             }
         }
     };
-    let _ = within(DISCARD_TIMEOUT, pin!(discard)).await;
+    let _ = with_timeout(DISCARD_TIMEOUT, pin!(discard)).await;
 }
 
 /// Why a body was not read.
@@ -56,7 +60,7 @@ enum BodyError {
 }
 
 /// Returns the bytes of a body, without a copy if they arrive in one piece, as most do.
-async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, BodyError> {
+async fn read_to_end(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, BodyError> {
     // The size that Content-Length announces.
     if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
         return Err(BodyError::TooLarge);
@@ -76,7 +80,10 @@ async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, 
 }
 
 /// Awaits a future for at most `limit`. A future that is ready immediately, as most are, costs no timer.
-pub async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
+pub async fn with_timeout<F: Future>(
+    limit: Duration,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
     let first_poll = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
     match first_poll {
         Poll::Ready(outcome) => Some(outcome),

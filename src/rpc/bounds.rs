@@ -21,27 +21,27 @@ use crate::domain::keys::Patch;
 pub trait CharSet: Send + Sync + 'static {
     /// The set as a regular expression for the JSON schema. Empty if every text matches.
     const PATTERN: &'static str;
-    fn has(c: char) -> bool;
+    fn contains(c: char) -> bool;
 }
 
 /// Allows every character. For text that is inspected but not stored.
 #[derive(Debug)]
-pub struct Unkept;
+pub struct AnyChar;
 
-impl CharSet for Unkept {
+impl CharSet for AnyChar {
     const PATTERN: &'static str = "";
-    fn has(_: char) -> bool {
+    fn contains(_: char) -> bool {
         true
     }
 }
 
 /// Allows every character except NUL.
 #[derive(Debug)]
-pub struct Anything;
+pub struct NonNul;
 
-impl CharSet for Anything {
+impl CharSet for NonNul {
     const PATTERN: &'static str = "^[^\\u0000]*$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         c != '\0'
     }
 }
@@ -53,61 +53,61 @@ pub struct Printable;
 impl CharSet for Printable {
     const PATTERN: &'static str =
         "^[^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]*$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         !is_hidden(c)
     }
 }
 
 /// Allows letters, digits and `_`. For ids and prefixes.
 #[derive(Debug)]
-pub struct Word;
+pub struct WordChars;
 
-impl CharSet for Word {
+impl CharSet for WordChars {
     const PATTERN: &'static str = "^[a-zA-Z0-9_]+$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         c.is_ascii_alphanumeric() || c == '_'
     }
 }
 
 /// Allows letters, digits, `_` and `-`. For ids of roles.
 #[derive(Debug)]
-pub struct IdLetters;
+pub struct IdChars;
 
-impl CharSet for IdLetters {
+impl CharSet for IdChars {
     const PATTERN: &'static str = "^[a-zA-Z0-9_-]+$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_-".contains(c)
     }
 }
 
 /// Allows the characters of permission slugs.
 #[derive(Debug)]
-pub struct SlugLetters;
+pub struct SlugChars;
 
-impl CharSet for SlugLetters {
+impl CharSet for SlugChars {
     const PATTERN: &'static str = "^[a-zA-Z0-9_:\\-\\.\\*]+$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_:-.*".contains(c)
     }
 }
 
 /// Allows the characters of external ids, which identify end users.
 #[derive(Debug)]
-pub struct ExternalLetters;
+pub struct ExternalIdChars;
 
-impl CharSet for ExternalLetters {
+impl CharSet for ExternalIdChars {
     const PATTERN: &'static str = "^[a-zA-Z0-9_.-]+$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_.-".contains(c)
     }
 }
 
 /// A text of `MIN` to `MAX` characters from the set `A`.
-pub struct Text<const MIN: usize, const MAX: usize, A = Anything>(String, PhantomData<A>);
+pub struct Text<const MIN: usize, const MAX: usize, A = NonNul>(String, PhantomData<A>);
 
-pub type Id = Text<3, 255, Word>;
-pub type Slug = Text<1, 128, SlugLetters>;
-pub type ExternalId = Text<1, 255, ExternalLetters>;
+pub type Id = Text<3, 255, WordChars>;
+pub type Slug = Text<1, 128, SlugChars>;
+pub type ExternalId = Text<1, 255, ExternalIdChars>;
 
 impl<const MIN: usize, const MAX: usize, A> Text<MIN, MAX, A> {
     pub fn as_str(&self) -> &str {
@@ -126,7 +126,7 @@ impl<'de, const MIN: usize, const MAX: usize, A: CharSet> Deserialize<'de> for T
         if !(MIN..=MAX).contains(&length) {
             return Err(D::Error::custom(format!("must have {MIN} to {MAX} characters")));
         }
-        if !text.chars().all(A::has) {
+        if !text.chars().all(A::contains) {
             return Err(D::Error::custom(format!("must match {}", A::PATTERN)));
         }
         Ok(Self(text, PhantomData))

@@ -12,59 +12,65 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 use super::bounds::Object;
-use super::{Operation, Version, schema};
+use super::{Operation, Version, generate_schema};
 use crate::request::body;
 
 /// The maximum nesting depth of a body.
 const DEPTH_MAX: usize = 64;
 /// The maximum number of field errors in one reply.
-const FAULTS_MAX: usize = 100;
+const FIELD_ERRORS_MAX: usize = 100;
 /// The location of an error that is not in a field.
-pub const BODY: &str = body::LOCATION;
+pub const BODY_LOCATION: &str = body::BODY_LOCATION;
 
 /// Decodes a request body.
 pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     if body.is_empty() {
-        let message = V::NO_JSON.unwrap_or("the body is empty");
-        return fault(message, Some("send the request as JSON"));
+        let message = V::INVALID_JSON_MESSAGE.unwrap_or("the body is empty");
+        return body_error(message, Some("send the request as JSON"));
     }
     if is_too_deep(body) {
-        return fault(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
+        return body_error(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
     }
     let read = match O::IS_LIST {
         true => serde_json::from_slice(body),
         false => serde_json::from_slice(body).map(|Object(request)| request),
     };
-    read.or_else(|_| explain::<V, O>(body))
+    read.or_else(|_| decode_with_field_errors::<V, O>(body))
 }
 
 /// Returns all field errors of a body that could not be decoded. Returns the request if the body is valid after all:
 /// if a field name occurs twice, the last one applies, which the first parser does not support.
-fn explain<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
+fn decode_with_field_errors<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(e) => {
-            let message = || format!("the body is not JSON: {}", plain(&e.to_string()));
-            return fault(
-                &V::NO_JSON.map_or_else(message, str::to_owned),
+            let message = || format!("the body is not JSON: {}", without_position(&e.to_string()));
+            return body_error(
+                &V::INVALID_JSON_MESSAGE.map_or_else(message, str::to_owned),
                 Some("send the request as JSON, encoded in UTF-8"),
             );
         }
     };
-    let errors: Vec<_> =
-        validator::<O>().iter_errors(&value).take(FAULTS_MAX).map(|e| V::fault(&e)).collect();
+    let errors: Vec<_> = cached_validator::<O>()
+        .iter_errors(&value)
+        .take(FIELD_ERRORS_MAX)
+        .map(|e| V::to_field_error(&e))
+        .collect();
     if !errors.is_empty() {
         return Err(Error::Invalid(errors));
     }
     serde_path_to_error::deserialize(&value).map_err(|e| {
         let path = e.path().to_string();
-        let location = if path == "." { BODY.to_owned() } else { schema_location(&path) };
-        Error::invalid(location, V::sentence(&path, plain(&e.inner().to_string())))
+        let location = if path == "." { BODY_LOCATION.to_owned() } else { schema_location(&path) };
+        Error::invalid(
+            location,
+            V::format_field_error(&path, without_position(&e.inner().to_string())),
+        )
     })
 }
 
 /// Converts a JSON pointer to a field path: `/ratelimits/0/duration` becomes `ratelimits[0].duration`.
-pub fn field(pointer: &str) -> String {
+pub fn path_from_pointer(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {
         if part.bytes().all(|b| b.is_ascii_digit()) {
@@ -95,31 +101,37 @@ fn schema_location(path: &str) -> String {
 }
 
 /// Removes the position, such as `at line 1 column 20`, from a serde message. It does not help a caller.
-fn plain(message: &str) -> &str {
+fn without_position(message: &str) -> &str {
     message.split(" at line ").next().unwrap_or(message)
 }
 
-fn fault<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
-    Err(Error::Invalid(vec![FieldError { location: BODY.into(), message: message.into(), fix }]))
+fn body_error<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
+    Err(Error::Invalid(vec![FieldError {
+        location: BODY_LOCATION.into(),
+        message: message.into(),
+        fix,
+    }]))
 }
 
 /// Returns the schema of an operation's request. It is generated on first use and then cached.
-pub fn schema_of<O: Operation>() -> Arc<Value> {
+pub fn cached_schema<O: Operation>() -> Arc<Value> {
     static SCHEMAS: SchemaCache<Value> = LazyLock::new(Mutex::default);
-    known::<O, _>(&SCHEMAS, || schema::<O>().to_value())
+    get_or_create::<O, _>(&SCHEMAS, || generate_schema::<O>().to_value())
 }
 
 /// Returns the validator of an operation's request. It is built on first use and then cached.
-fn validator<O: Operation>() -> Arc<Validator> {
+fn cached_validator<O: Operation>() -> Arc<Validator> {
     static VALIDATORS: SchemaCache<Validator> = LazyLock::new(Mutex::default);
     let make = |schema: &Value| jsonschema::validator_for(schema);
-    known::<O, _>(&VALIDATORS, || make(&schema_of::<O>()).expect("operation schemas are valid"))
+    get_or_create::<O, _>(&VALIDATORS, || {
+        make(&cached_schema::<O>()).expect("operation schemas are valid")
+    })
 }
 
 /// Caches one value per operation type.
 type SchemaCache<T> = LazyLock<Mutex<HashMap<TypeId, Arc<T>>>>;
 
-fn known<O: Operation, T>(cache: &SchemaCache<T>, make: impl FnOnce() -> T) -> Arc<T> {
+fn get_or_create<O: Operation, T>(cache: &SchemaCache<T>, make: impl FnOnce() -> T) -> Arc<T> {
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
     cache.entry(TypeId::of::<O>()).or_insert_with(|| Arc::new(make())).clone()
 }
@@ -171,9 +183,9 @@ mod tests {
 
     #[test]
     fn json_pointer_is_converted_to_field_path() {
-        assert_eq!(field("/ratelimits/0/duration"), "ratelimits[0].duration");
-        assert_eq!(field("/name"), "name");
-        assert_eq!(field(""), "");
+        assert_eq!(path_from_pointer("/ratelimits/0/duration"), "ratelimits[0].duration");
+        assert_eq!(path_from_pointer("/name"), "name");
+        assert_eq!(path_from_pointer(""), "");
     }
 
     #[test]

@@ -30,13 +30,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use decode::decode;
-use openapi::bare;
-pub use openapi::document;
+pub use openapi::build_document;
+use openapi::to_embedded_schema;
 
 use foundation::error::{Error, FieldError, Result};
 use foundation::id::RequestId;
 use foundation::metrics::Requests;
-use reply::{Reply, Shape};
+use reply::{Reply, ReplyKind};
 
 use crate::app::App;
 use crate::domain::caller::Caller;
@@ -49,10 +49,10 @@ pub mod prelude {
     pub use serde_json::{Value, json};
 
     pub use super::bounds::{
-        ExternalId, Id, IdLetters, Int, List, Nullable, Object, Optional, Printable, Slug,
-        SlugLetters, Text,
+        ExternalId, Id, IdChars, Int, List, Nullable, Object, Optional, Printable, Slug, SlugChars,
+        Text,
     };
-    pub use super::{AccessRule, Operation, Verb, example};
+    pub use super::{AccessRule, HttpMethod, Operation, example};
     pub use crate::app::App;
     pub use crate::domain::caller::Caller;
     pub use crate::domain::keys::Patch;
@@ -65,7 +65,7 @@ pub mod prelude {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessRule {
     /// No root key is required.
-    Nothing,
+    NoRootKey,
     /// All of these permissions are required. If one is missing, the response is 403 and names it.
     Permission(&'static [Action]),
     /// All of these permissions are required. If one is missing, the resource is reported as not found.
@@ -75,7 +75,7 @@ pub enum AccessRule {
 impl AccessRule {
     pub fn actions(&self) -> &[Action] {
         match self {
-            Self::Nothing => &[],
+            Self::NoRootKey => &[],
             Self::Permission(actions) | Self::HiddenUnlessPermitted(actions) => actions,
         }
     }
@@ -83,14 +83,14 @@ impl AccessRule {
 
 /// The HTTP method of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum HttpMethod {
     /// The request is in the query string.
     Get,
     /// The request is in the body, as JSON.
     Post,
 }
 
-impl Verb {
+impl HttpMethod {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -105,29 +105,29 @@ pub trait Version: 'static {
     /// The prefix of every path.
     const PREFIX: &'static str;
     /// Whether responses have a header with the time they took.
-    const TELLS_LATENCY: bool = false;
+    const REPORTS_LATENCY: bool = false;
     /// The fixed message for a body that is not JSON. If `None`, the message describes the problem.
-    const NO_JSON: Option<&'static str> = None;
+    const INVALID_JSON_MESSAGE: Option<&'static str> = None;
 
     /// Returns whether the query string of the request asks for indented JSON.
     fn is_pretty(_: Option<&str>) -> bool {
         false
     }
     /// Returns the root key of a request.
-    fn bearer(headers: &HeaderMap) -> Result<&[u8]>;
+    fn parse_bearer(headers: &HeaderMap) -> Result<&[u8]>;
     /// Converts a schema violation to a field error in the wording of the version.
-    fn fault(e: &ValidationError<'_>) -> FieldError;
+    fn to_field_error(e: &ValidationError<'_>) -> FieldError;
     /// Formats a field error that no schema reports, in the wording of the version.
-    fn sentence(path: &str, message: &str) -> String;
-    fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body>;
-    fn failure(
+    fn format_field_error(path: &str, message: &str) -> String;
+    fn render_success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body>;
+    fn render_error(
         docs_url: &str,
         request_id: &RequestId,
         error: &Error,
         media_type: HeaderValue,
     ) -> Response<Body>;
     /// Adds the headers that every response has.
-    fn finish(_: &mut Response<Body>, _: &RequestId, _: Option<Duration>) {}
+    fn add_common_headers(_: &mut Response<Body>, _: &RequestId, _: Option<Duration>) {}
     /// Returns the schema of an operation's successful response.
     fn success_schema(row: &OperationEntry) -> Value;
     /// Returns the schema of error responses.
@@ -138,10 +138,10 @@ pub trait Version: 'static {
 pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     /// The public name, such as `keys.createKey`.
     const NAME: &'static str;
-    const VERB: Verb = Verb::Post;
+    const METHOD: HttpMethod = HttpMethod::Post;
     /// The status of a successful response.
     const STATUS: u16 = 200;
-    const NEEDS: AccessRule;
+    const ACCESS: AccessRule;
     /// Whether the operation changes data and therefore writes an audit entry.
     const WRITES: bool = false;
     /// Whether the operation may write an audit entry: an operation that creates missing resources sometimes does.
@@ -149,15 +149,15 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     /// Whether the body is a list instead of an object.
     const IS_LIST: bool = false;
     /// Whether the operation supports `Idempotency-Key`, which makes a retry safe.
-    const REPEATABLE: bool = false;
+    const ACCEPTS_IDEMPOTENCY_KEY: bool = false;
     /// Whether a caller may disable the analytics event of a request.
-    const MAY_GO_UNRECORDED: bool = false;
+    const CAN_SKIP_EVENTS: bool = false;
     /// The maximum size of the body.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
     /// The maximum time that the operation may take.
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Whether errors are sent as `application/problem+json`, which the official clients expect of some operations.
-    const ERRORS_ARE_PROBLEMS: bool = false;
+    const USES_PROBLEM_JSON: bool = false;
     /// The error statuses that are specific to this operation, and their reasons.
     const ERRORS: &'static [(u16, &'static str)] = &[];
     type Reply: Reply + JsonSchema + Send;
@@ -169,27 +169,27 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
 }
 
 /// A future that resolves to the response.
-pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+pub type ReplyFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// The entry of one operation in the operation table.
 pub struct OperationEntry {
     pub name: &'static str,
-    pub verb: Verb,
+    pub method: HttpMethod,
     pub status: u16,
-    pub needs: AccessRule,
+    pub access: AccessRule,
     pub writes: bool,
     /// Whether the operation supports `Idempotency-Key`, which makes a retry safe.
-    pub repeatable: bool,
+    pub accepts_idempotency_key: bool,
     pub body_max_bytes: usize,
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
-    pub shape: Shape,
-    pub errors_are_problems: bool,
+    pub reply_kind: ReplyKind,
+    pub uses_problem_json: bool,
     /// The error statuses that are specific to this operation, and their reasons.
     pub errors: &'static [(u16, &'static str)],
     pub example: fn() -> Value,
     /// Handles one request.
-    pub call: fn(Arc<Endpoint>, Request<Body>) -> Answer,
+    pub handler: fn(Arc<Endpoint>, Request<Body>) -> ReplyFuture,
 }
 
 /// The state that all requests of one operation share.
@@ -202,9 +202,9 @@ pub struct Endpoint {
 pub struct OperationTable {
     /// The prefix of every path, such as `/v2/`.
     pub prefix: &'static str,
-    pub rows: Vec<OperationEntry>,
-    success: fn(&OperationEntry) -> Value,
-    failure: fn() -> Value,
+    pub operations: Vec<OperationEntry>,
+    success_schema: fn(&OperationEntry) -> Value,
+    failure_schema: fn() -> Value,
 }
 
 /// Builds the operation table of one API version.
@@ -215,39 +215,45 @@ impl<V: Version> TableBuilder<V> {
         Self(Vec::new(), PhantomData)
     }
 
-    fn table(self) -> OperationTable {
+    fn build(self) -> OperationTable {
         let (success, failure) = (V::success_schema, V::failure_schema);
-        OperationTable { prefix: V::PREFIX, rows: self.0, success, failure }
+        OperationTable {
+            prefix: V::PREFIX,
+            operations: self.0,
+            success_schema: success,
+            failure_schema: failure,
+        }
     }
 
     #[must_use]
-    fn with<O: Operation>(mut self) -> Self {
+    fn with_operation<O: Operation>(mut self) -> Self {
         self.0.push(OperationEntry {
             name: O::NAME,
-            verb: O::VERB,
+            method: O::METHOD,
             status: O::STATUS,
-            needs: O::NEEDS,
+            access: O::ACCESS,
             writes: O::WRITES,
-            repeatable: O::REPEATABLE,
+            accepts_idempotency_key: O::ACCEPTS_IDEMPOTENCY_KEY,
             body_max_bytes: O::BODY_MAX_BYTES,
-            request: schema::<O>,
-            reply: reply_schema::<O::Reply>,
-            shape: <O::Reply as Reply>::SHAPE,
-            errors_are_problems: O::ERRORS_ARE_PROBLEMS,
+            request: generate_schema::<O>,
+            reply: generate_reply_schema::<O::Reply>,
+            reply_kind: <O::Reply as Reply>::KIND,
+            uses_problem_json: O::USES_PROBLEM_JSON,
             errors: O::ERRORS,
             example: O::example,
-            call: |endpoint, request| Box::pin(serve::serve::<V, O>(endpoint, request)),
+            handler: |endpoint, request| Box::pin(serve::handle_request::<V, O>(endpoint, request)),
         });
         self
     }
 }
 
 /// Renders an error about a path in the format of the API version that the path belongs to.
-pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
+pub fn render_path_error(app: &App, path: &str, error: &Error) -> Response<Body> {
     fn render<V: Version>(app: &App, error: &Error) -> Response<Body> {
         let request_id = RequestId::new(app.clock.now());
-        let mut response = V::failure(&app.settings.docs_url, &request_id, error, reply::JSON);
-        V::finish(&mut response, &request_id, None);
+        let mut response =
+            V::render_error(&app.settings.docs_url, &request_id, error, reply::JSON_MEDIA_TYPE);
+        V::add_common_headers(&mut response, &request_id, None);
         response
     }
 
@@ -259,23 +265,23 @@ pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
 
 /// Returns the response to a CORS preflight request, or `None` for any other request. Only version 1 allows
 /// cross-origin requests, from every origin.
-pub fn preflight(app: &App, request: &Request<Body>) -> Option<Response<Body>> {
+pub fn preflight_response(app: &App, request: &Request<Body>) -> Option<Response<Body>> {
     let is_preflight =
         *request.method() == Method::OPTIONS && request.uri().path().starts_with(v1::V1::PREFIX);
-    is_preflight.then(|| v1::preflight(app, request.headers()))
+    is_preflight.then(|| v1::preflight_response(app, request.headers()))
 }
 
 /// Generates the JSON schema of a request type. It is inlined, without references, so that the location of a field
 /// error in it reads like a path.
-fn schema<T: JsonSchema>() -> Schema {
-    settings().into_generator().into_root_schema_for::<T>()
+fn generate_schema<T: JsonSchema>() -> Schema {
+    schema_settings().into_generator().into_root_schema_for::<T>()
 }
 
 /// Generates the JSON schema of a reply type, in which fields that may be omitted are not required.
-fn reply_schema<T: JsonSchema>() -> Schema {
-    settings().for_serialize().into_generator().into_root_schema_for::<T>()
+fn generate_reply_schema<T: JsonSchema>() -> Schema {
+    schema_settings().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
-fn settings() -> SchemaSettings {
+fn schema_settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true)
 }

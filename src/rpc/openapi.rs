@@ -8,10 +8,10 @@ use aide::openapi::{
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use super::{AccessRule, OperationEntry, OperationTable, Verb};
+use super::{AccessRule, HttpMethod, OperationEntry, OperationTable};
 
 /// The error statuses that every operation may return.
-const ERRORS: [(u16, &str); 10] = [
+const COMMON_ERRORS: [(u16, &str); 10] = [
     (400, "The request is invalid; `errors` lists every field error."),
     (401, "The root key is missing, malformed, unknown, revoked or expired."),
     (403, "The root key lacks a permission; `detail` names it."),
@@ -25,13 +25,13 @@ const ERRORS: [(u16, &str); 10] = [
 ];
 
 /// Builds the document of an operation table. `server` is the base URL of the API.
-pub fn document(table: &OperationTable, server: &str) -> OpenApi {
-    let paths = table.rows.iter().map(|row| {
+pub fn build_document(table: &OperationTable, server: &str) -> OpenApi {
+    let paths = table.operations.iter().map(|row| {
         let path = format!("{}{}", table.prefix, row.name);
-        let operation = Some(operation(table, row));
-        let item = match row.verb {
-            Verb::Get => PathItem { get: operation, ..PathItem::default() },
-            Verb::Post => PathItem { post: operation, ..PathItem::default() },
+        let operation = Some(build_operation(table, row));
+        let item = match row.method {
+            HttpMethod::Get => PathItem { get: operation, ..PathItem::default() },
+            HttpMethod::Post => PathItem { post: operation, ..PathItem::default() },
         };
         (path, ReferenceOr::Item(item))
     });
@@ -61,7 +61,10 @@ pub fn document(table: &OperationTable, server: &str) -> OpenApi {
                 "rootKey".to_owned(),
                 ReferenceOr::Item(bearer),
             )]),
-            schemas: IndexMap::from_iter([("Error".to_owned(), schema((table.failure)()))]),
+            schemas: IndexMap::from_iter([(
+                "Error".to_owned(),
+                to_schema_object((table.failure_schema)()),
+            )]),
             ..Components::default()
         }),
         security: vec![IndexMap::from_iter([("rootKey".to_owned(), Vec::new())])],
@@ -69,9 +72,9 @@ pub fn document(table: &OperationTable, server: &str) -> OpenApi {
     }
 }
 
-fn operation(table: &OperationTable, row: &OperationEntry) -> Operation {
+fn build_operation(table: &OperationTable, row: &OperationEntry) -> Operation {
     let mut request = (row.request)().to_value();
-    let documentation = take_text(&mut request, "description");
+    let documentation = remove_text(&mut request, "description");
     let (summary, description) = match documentation.split_once("\n\n") {
         Some((summary, rest)) => (summary.to_owned(), rest.to_owned()),
         None => (documentation, String::new()),
@@ -80,23 +83,27 @@ fn operation(table: &OperationTable, row: &OperationEntry) -> Operation {
         operation_id: Some(row.name.replace('.', "_")),
         tags: row.name.split('.').take(1).map(str::to_owned).collect(),
         summary: Some(summary.trim_end_matches('.').to_owned()),
-        description: Some(format!("{description}\n\n{}", needs(row)).trim().to_owned()),
-        parameters: parameters(&request, row),
-        request_body: if row.verb == Verb::Post { Some(body(request, row)) } else { None },
+        description: Some(format!("{description}\n\n{}", access_text(row)).trim().to_owned()),
+        parameters: build_parameters(&request, row),
+        request_body: if row.method == HttpMethod::Post {
+            Some(build_request_body(request, row))
+        } else {
+            None
+        },
         // An empty requirement overrides the root key that the document requires by default.
-        security: if row.needs == AccessRule::Nothing {
+        security: if row.access == AccessRule::NoRootKey {
             vec![IndexMap::default()]
         } else {
             Vec::new()
         },
-        responses: Some(responses(table, row)),
+        responses: Some(build_responses(table, row)),
         ..Operation::default()
     }
 }
 
-fn body(request: Value, row: &OperationEntry) -> ReferenceOr<RequestBody> {
+fn build_request_body(request: Value, row: &OperationEntry) -> ReferenceOr<RequestBody> {
     let body = MediaType {
-        schema: Some(schema(bare(request))),
+        schema: Some(to_schema_object(to_embedded_schema(request))),
         example: Some((row.example)()),
         ..MediaType::default()
     };
@@ -108,15 +115,15 @@ fn body(request: Value, row: &OperationEntry) -> ReferenceOr<RequestBody> {
 }
 
 /// Builds the parameters: the query fields of a GET operation, or the headers of a POST operation.
-fn parameters(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
-    match row.verb {
-        Verb::Get => query(request, row),
-        Verb::Post if row.repeatable => vec![idempotency_key()],
-        Verb::Post => Vec::new(),
+fn build_parameters(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
+    match row.method {
+        HttpMethod::Get => query_parameters(request, row),
+        HttpMethod::Post if row.accepts_idempotency_key => vec![idempotency_key_parameter()],
+        HttpMethod::Post => Vec::new(),
     }
 }
 
-fn idempotency_key() -> ReferenceOr<Parameter> {
+fn idempotency_key_parameter() -> ReferenceOr<Parameter> {
     let data = ParameterData {
         name: "Idempotency-Key".into(),
         description: Some(
@@ -126,7 +133,7 @@ fn idempotency_key() -> ReferenceOr<Parameter> {
         ),
         required: false,
         deprecated: None,
-        format: ParameterSchemaOrContent::Schema(schema(
+        format: ParameterSchemaOrContent::Schema(to_schema_object(
             json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
         )),
         example: None,
@@ -138,18 +145,18 @@ fn idempotency_key() -> ReferenceOr<Parameter> {
 }
 
 /// Converts the fields of a request to query parameters.
-fn query(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
+fn query_parameters(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
     let (example, required) = ((row.example)(), &request["required"]);
     let fields = request["properties"].as_object().into_iter().flatten();
     let parameter = |(name, field): (&String, &Value)| {
         let mut field = field.clone();
-        let description = take_text(&mut field, "description");
+        let description = remove_text(&mut field, "description");
         let data = ParameterData {
             name: name.clone(),
             description: Some(description).filter(|text| !text.is_empty()),
             required: required.as_array().is_some_and(|names| names.contains(&json!(name))),
             deprecated: None,
-            format: ParameterSchemaOrContent::Schema(schema(field)),
+            format: ParameterSchemaOrContent::Schema(to_schema_object(field)),
             example: example.get(name).cloned(),
             examples: IndexMap::default(),
             explode: None,
@@ -165,15 +172,16 @@ fn query(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
     fields.map(parameter).collect()
 }
 
-fn needs(row: &OperationEntry) -> String {
-    let names = row.needs.actions().iter().map(|action| format!("`{}`", action.everywhere()));
+fn access_text(row: &OperationEntry) -> String {
+    let names =
+        row.access.actions().iter().map(|action| format!("`{}`", action.to_wildcard_tuple()));
     let names: Vec<_> = names.collect();
     let permissions = match names.as_slice() {
         [one] => format!("the permission {one}"),
         several => format!("the permissions {}", several.join(" and ")),
     };
-    match row.needs {
-        AccessRule::Nothing => "Requires no root key.".to_owned(),
+    match row.access {
+        AccessRule::NoRootKey => "Requires no root key.".to_owned(),
         AccessRule::Permission(_) => format!("Requires {permissions}."),
         AccessRule::HiddenUnlessPermitted(_) => {
             format!("Requires {permissions}; otherwise, the resource is reported as not found.")
@@ -181,20 +189,20 @@ fn needs(row: &OperationEntry) -> String {
     }
 }
 
-fn responses(table: &OperationTable, row: &OperationEntry) -> Responses {
-    let success = response("Success.", "application/json", (table.success)(row));
+fn build_responses(table: &OperationTable, row: &OperationEntry) -> Responses {
+    let success = build_response("Success.", "application/json", (table.success_schema)(row));
     let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), success)]);
-    for (status, text) in ERRORS.iter().chain(row.errors) {
+    for (status, text) in COMMON_ERRORS.iter().chain(row.errors) {
         let error = json!({ "$ref": "#/components/schemas/Error" });
-        let is_problem = row.errors_are_problems || *status == 429;
+        let is_problem = row.uses_problem_json || *status == 429;
         let media_type = if is_problem { "application/problem+json" } else { "application/json" };
-        responses.insert(StatusCode::Code(*status), response(text, media_type, error));
+        responses.insert(StatusCode::Code(*status), build_response(text, media_type, error));
     }
     Responses { responses, ..Responses::default() }
 }
 
-fn response(text: &str, media_type: &str, body: Value) -> ReferenceOr<Response> {
-    let body = MediaType { schema: Some(schema(body)), ..MediaType::default() };
+fn build_response(text: &str, media_type: &str, body: Value) -> ReferenceOr<Response> {
+    let body = MediaType { schema: Some(to_schema_object(body)), ..MediaType::default() };
     ReferenceOr::Item(Response {
         description: text.into(),
         content: IndexMap::from_iter([(media_type.to_owned(), body)]),
@@ -203,18 +211,18 @@ fn response(text: &str, media_type: &str, body: Value) -> ReferenceOr<Response> 
 }
 
 /// Prepares a schema for embedding: removes the fields that only a standalone schema document has.
-pub fn bare(mut schema: Value) -> Value {
-    take_text(&mut schema, "$schema");
-    take_text(&mut schema, "title");
+pub fn to_embedded_schema(mut schema: Value) -> Value {
+    remove_text(&mut schema, "$schema");
+    remove_text(&mut schema, "title");
     schema
 }
 
-fn take_text(schema: &mut Value, name: &str) -> String {
+fn remove_text(schema: &mut Value, name: &str) -> String {
     let removed = schema.as_object_mut().and_then(|object| object.remove(name));
     removed.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Converts a JSON schema to the type of the OpenAPI document.
-fn schema(schema: Value) -> SchemaObject {
+fn to_schema_object(schema: Value) -> SchemaObject {
     serde_json::from_value(schema).expect("a schema is an object or a boolean")
 }

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::Operation;
-use super::decode::schema_of;
+use super::decode::cached_schema;
 
 /// Converts a query string to JSON. The schema type of each field determines how its text is parsed. Text that does not
 /// parse stays a string, which the schema then rejects.
-pub fn body<O: Operation>(query: &str) -> Bytes {
-    let schema = schema_of::<O>();
+pub fn body_from_query<O: Operation>(query: &str) -> Bytes {
+    let schema = cached_schema::<O>();
     let fields = &schema["properties"];
     let mut body = Map::new();
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {
@@ -17,19 +17,19 @@ pub fn body<O: Operation>(query: &str) -> Bytes {
         if field["type"] == "array" {
             // Clients repeat the field or join the items with commas.
             let items = text.split(',').filter(|item| !item.is_empty());
-            let items = items.map(|item| value(&field["items"], item));
+            let items = items.map(|item| parse_value(&field["items"], item));
             if let Value::Array(list) = body.entry(name).or_insert_with(|| json!([])) {
                 list.extend(items);
             }
         } else {
             // If a field is repeated, the last value applies, as in JSON bodies.
-            body.insert(name.into_owned(), value(field, &text));
+            body.insert(name.into_owned(), parse_value(field, &text));
         }
     }
     Value::Object(body).to_string().into()
 }
 
-fn value(field: &Value, text: &str) -> Value {
+fn parse_value(field: &Value, text: &str) -> Value {
     let is = |name: &str| match &field["type"] {
         Value::Array(types) => types.iter().any(|kind| kind == name),
         kind => kind == name,

@@ -12,18 +12,19 @@ use serde::Serialize;
 use crate::domain::page::Page;
 
 /// The initial buffer size; a typical reply fits.
-const REPLY_BYTES: usize = 512;
+const REPLY_CAPACITY_BYTES: usize = 512;
 /// The media type of nearly all responses.
-pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub const JSON_MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 /// The media type of some errors.
-pub const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub const PROBLEM_JSON_MEDIA_TYPE: HeaderValue =
+    HeaderValue::from_static("application/problem+json");
 /// The time that a client should wait before a retry when a dependency of the server is unavailable.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// The content of a reply besides its meta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    Nothing,
+pub enum ReplyKind {
+    NoData,
     Data,
     /// One page of a list, and whether more pages follow.
     Page,
@@ -31,13 +32,13 @@ pub enum Shape {
 
 /// The reply of an operation.
 pub trait Reply {
-    const SHAPE: Shape = Shape::Data;
+    const KIND: ReplyKind = ReplyKind::Data;
 
     /// Writes the reply as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
 
     /// Writes the reply as JSON, including the request id if the reply contains it.
-    fn write_for(&self, _: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
+    fn write_with_request_id(&self, _: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
         self.write(into)
     }
 
@@ -47,7 +48,7 @@ pub trait Reply {
     }
 
     /// Returns the name of the rate limit that rejected the request, if one did.
-    fn refused_by(&self) -> Option<&str> {
+    fn rejected_by(&self) -> Option<&str> {
         None
     }
 
@@ -61,7 +62,7 @@ pub trait Reply {
 #[derive(Debug)]
 pub struct DegradableReply<T> {
     pub data: T,
-    pub degraded: bool,
+    pub is_degraded: bool,
 }
 
 impl<T: Serialize> Reply for DegradableReply<T> {
@@ -70,7 +71,7 @@ impl<T: Serialize> Reply for DegradableReply<T> {
     }
 
     fn is_degraded(&self) -> bool {
-        self.degraded
+        self.is_degraded
     }
 }
 
@@ -88,7 +89,7 @@ impl<T: JsonSchema> JsonSchema for DegradableReply<T> {
 pub struct EmptyReply;
 
 impl Reply for EmptyReply {
-    const SHAPE: Shape = Shape::Nothing;
+    const KIND: ReplyKind = ReplyKind::NoData;
 
     fn write(&self, _: &mut Vec<u8>) -> serde_json::Result<()> {
         Ok(())
@@ -112,14 +113,14 @@ pub struct Pagination<'a> {
 }
 
 impl<T: Serialize> Reply for Page<T> {
-    const SHAPE: Shape = Shape::Page;
+    const KIND: ReplyKind = ReplyKind::Page;
 
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(into, &self.items)
     }
 
     fn pagination(&self) -> Option<Pagination<'_>> {
-        let cursor = self.next.as_deref();
+        let cursor = self.next_id.as_deref();
         Some(Pagination { has_more: cursor.is_some(), cursor })
     }
 }
@@ -134,9 +135,9 @@ impl<T: JsonSchema> JsonSchema for Page<T> {
 }
 
 /// Builds an error response from a rendered body, with the headers that its code requires.
-pub fn failure<T: Reply>(status: u16, code: Code, body: &T) -> Response<Body> {
+pub fn render_error<T: Reply>(status: u16, code: Code, body: &T) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(status, body);
+    let mut response = render_json(status, body);
     if code == Code::ServiceUnavailable {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }
@@ -148,15 +149,15 @@ pub fn failure<T: Reply>(status: u16, code: Code, body: &T) -> Response<Body> {
 }
 
 /// Returns the same response with its JSON indented.
-pub async fn pretty(response: Response<Body>) -> Response<Body> {
+pub async fn indent_body(response: Response<Body>) -> Response<Body> {
     let (head, body) = response.into_parts();
     // The body is in memory, so collecting it does not fail.
     let json = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-    Response::from_parts(head, Body::from(indented(&json)))
+    Response::from_parts(head, Body::from(indent_json(&json)))
 }
 
 /// Indents JSON. Values keep their notation and their order.
-fn indented(json: &[u8]) -> Vec<u8> {
+fn indent_json(json: &[u8]) -> Vec<u8> {
     fn push_line(into: &mut Vec<u8>, depth: usize) {
         into.push(b'\n');
         into.resize(into.len() + 2 * depth, b' ');
@@ -194,8 +195,8 @@ fn indented(json: &[u8]) -> Vec<u8> {
 }
 
 /// Builds a JSON response.
-pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
-    let mut body = Vec::with_capacity(REPLY_BYTES);
+pub fn render_json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
+    let mut body = Vec::with_capacity(REPLY_CAPACITY_BYTES);
     // Writing to memory fails only for maps with non-string keys, and replies have none.
     if let Err(e) = value.write(&mut body) {
         tracing::error!(error = %e, "failed to write a reply: {e}");
@@ -206,7 +207,7 @@ pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     }
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(CONTENT_TYPE, JSON_MEDIA_TYPE);
     // The response may contain a key or other data that only its caller may see.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn indented_json_keeps_notation_and_order_of_values() {
-        let indented = indented(br#"{"b":{ },"a":[1.50,[],{"c":"{\"x\": [1,2]}\\"}]}"#);
+        let indented = indent_json(br#"{"b":{ },"a":[1.50,[],{"c":"{\"x\": [1,2]}\\"}]}"#);
 
         let lines = [
             "{",
@@ -241,7 +242,7 @@ mod tests {
     fn indented_json_equals_pretty_output_of_serde_json() {
         for value in [json!({}), json!([]), json!(null), json!({ "a": [{ "b": "c, d" }, "", -1] })]
         {
-            let indented = indented(value.to_string().as_bytes());
+            let indented = indent_json(value.to_string().as_bytes());
 
             assert_eq!(indented, serde_json::to_vec_pretty::<Value>(&value).expect("JSON"));
         }

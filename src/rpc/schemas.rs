@@ -8,13 +8,19 @@ use crate::domain::keys::IssuedKey;
 use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
 
-pub type Positive = Int<1, { i64::MAX }>;
-pub type Unsigned = Int<0, { i64::MAX }>;
+pub type PositiveInt = Int<1, { i64::MAX }>;
+pub type UnsignedInt = Int<0, { i64::MAX }>;
 /// The shortest rate limit window in milliseconds.
 pub const DURATION_MIN_MS: i64 = 1000;
 
 /// Converts a list of bounded texts to strings.
-pub fn texts<const MIN: usize, const MAX: usize, A, const LEAST: usize, const MOST: usize>(
+pub fn into_strings<
+    const MIN: usize,
+    const MAX: usize,
+    A,
+    const LEAST: usize,
+    const MOST: usize,
+>(
     list: List<Text<MIN, MAX, A>, LEAST, MOST>,
 ) -> Vec<String> {
     list.0.into_iter().map(Text::into_string).collect()

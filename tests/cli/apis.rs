@@ -37,11 +37,23 @@ fn api_is_listed_and_updated_while_server_runs() {
     assert_eq!((&one["deleteProtection"], &one["recoverableKeys"]), (&json!(false), &json!(true)));
     assert_eq!((&cleared["defaultPrefix"], &cleared["allow"]), (&Value::Null, &Value::Null));
     assert_eq!(cleared["defaultBytes"], 24);
-    refused(&cli(&["update", "api_nowhere"]), 2, &["api_nowhere"]);
-    refused(&cli(&["update", api, "--allow", "10.0.0.0/33"]), 2, &["--allow", "10.0.0.0/33"]);
-    refused(&cli(&["update", api, "--default-prefix", "a-b"]), 2, &["--default-prefix", "16"]);
+    assert_rejected(&cli(&["update", "api_nowhere"]), 2, &["api_nowhere"]);
+    assert_rejected(
+        &cli(&["update", api, "--allow", "10.0.0.0/33"]),
+        2,
+        &["--allow", "10.0.0.0/33"],
+    );
+    assert_rejected(
+        &cli(&["update", api, "--default-prefix", "a-b"]),
+        2,
+        &["--default-prefix", "16"],
+    );
     let over = "a".repeat(17);
-    refused(&cli(&["update", api, "--default-prefix", &over]), 2, &["--default-prefix", "16"]);
+    assert_rejected(
+        &cli(&["update", api, "--default-prefix", &over]),
+        2,
+        &["--default-prefix", "16"],
+    );
 }
 
 #[test]
@@ -64,5 +76,5 @@ fn migration_is_created_and_listed() {
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("prefixed-api-key"));
     let nowhere = ["create", "--algorithm", "sha256", "--workspace", "ws_nowhere"];
-    refused(&cli(&nowhere), 2, &["ws_nowhere"]);
+    assert_rejected(&cli(&nowhere), 2, &["ws_nowhere"]);
 }

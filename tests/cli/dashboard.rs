@@ -17,10 +17,10 @@ fn start_prints_setup_link_until_a_user_exists() {
     let data = tempfile::tempdir().unwrap();
 
     let first = Server::start(embedded(data.path()));
-    let one = link(&first.greeting).unwrap_or_else(|| panic!("no link: {}", first.greeting));
+    let one = link(&first.banner).unwrap_or_else(|| panic!("no link: {}", first.banner));
     drop(first);
     let second = Server::start(embedded(data.path()));
-    let other = link(&second.greeting).unwrap();
+    let other = link(&second.banner).unwrap();
 
     assert!(other.starts_with(&format!("http://{}/dashboard/join/", second.address)));
     assert_ne!(one, other);
@@ -47,5 +47,5 @@ fn setup_link_is_created_while_server_runs_if_workspace_exists() {
     assert!(url.starts_with("https://keys.example/dashboard/join/"), "{url}");
     let (status, page) = get(server.address, path(url)).unwrap();
     assert!(status == 200 && page.contains("Set up the dashboard"), "{page}");
-    refused(&cli(&["--workspace", "ws_none"]), 2, &["ws_none", "does not exist"]);
+    assert_rejected(&cli(&["--workspace", "ws_none"]), 2, &["ws_none", "does not exist"]);
 }

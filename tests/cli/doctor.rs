@@ -7,18 +7,18 @@ use foundation::clock::Stopwatch;
 
 use super::*;
 use crate::servers::Redis;
-use crate::support::process::keyward_with_files;
+use crate::support::process::keyward_command_with_files;
 
 mod clickhouse;
 mod counters;
 
 /// The findings; the first of each check counts.
-struct Told {
+struct DoctorReport {
     status: i32,
     findings: Vec<Value>,
 }
 
-impl Told {
+impl DoctorReport {
     fn by(command: &mut Command) -> Self {
         let output = command.args(["doctor", "--json"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -34,7 +34,7 @@ impl Told {
 
     /// Fails unless this check has this state and contains all of these words.
     #[track_caller]
-    fn has(&self, check: &str, state: &str, words: &[&str]) -> &Self {
+    fn assert_finding(&self, check: &str, state: &str, words: &[&str]) -> &Self {
         let finding = self.finding(check);
         assert_eq!(finding["state"], state, "{finding}");
         assert_eq!(finding["todo"].is_null(), state == "ok", "{finding}");
@@ -46,7 +46,7 @@ impl Told {
 
     /// Fails unless exactly these checks found a problem, and the exit code says so.
     #[track_caller]
-    fn has_problems(&self, checks: &[&str]) -> &Self {
+    fn assert_problems(&self, checks: &[&str]) -> &Self {
         let problems = self.findings.iter().filter(|finding| finding["state"] == "problem");
         let names: Vec<_> = problems.map(|finding| finding["check"].as_str().unwrap()).collect();
         assert_eq!(names, checks, "{:?}", self.findings);
@@ -56,11 +56,11 @@ impl Told {
 }
 
 fn replica(database_url: &str, redis_url: &str) -> Command {
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATABASE_URL", database_url)
         .env("KEYWARD_REDIS_URL", redis_url)
-        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random()))
+        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random_letters()))
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
         .env("KEYWARD_DRAIN_SECONDS", "0");
     command
@@ -101,25 +101,29 @@ fn doctor_finds_no_problem_and_changes_nothing_when_embedded() {
     let before = files();
 
     let mut command = embedded(data.path());
-    let told = Told::by(command.env("KEYWARD_LISTEN", server.address.to_string()));
+    let told = DoctorReport::by(command.env("KEYWARD_LISTEN", server.address.to_string()));
 
-    told.has_problems(&[])
-        .has("settings", "ok", &["embedded"])
-        .has("variables", "ok", &[])
-        .has("data-directory", "ok", &[])
-        .has("database", "ok", &["SQLite", "keyward.db"])
-        .has("integrity", "ok", &[])
-        .has("schema", "ok", &["up to date"])
-        .has("master-key", "ok", &[])
-        .has("root-keys", "warning", &["1 non-expiring root key has all permissions", "revoke"])
-        .has("people", "warning", &["setup-link"])
-        .has("events-schema", "ok", &[])
-        .has("events", "ok", &["none were written"])
-        .has("single-events", "ok", &["none are stored", "4.2 GB"])
-        .has("events-disk", "ok", &["free"])
-        .has("retention", "ok", &["90 days"])
-        .has("server", "ok", &["is ready"])
-        .has("dropped-events", "ok", &["dropped 0"]);
+    told.assert_problems(&[])
+        .assert_finding("settings", "ok", &["embedded"])
+        .assert_finding("variables", "ok", &[])
+        .assert_finding("data-directory", "ok", &[])
+        .assert_finding("database", "ok", &["SQLite", "keyward.db"])
+        .assert_finding("integrity", "ok", &[])
+        .assert_finding("schema", "ok", &["up to date"])
+        .assert_finding("master-key", "ok", &[])
+        .assert_finding(
+            "root-keys",
+            "warning",
+            &["1 non-expiring root key has all permissions", "revoke"],
+        )
+        .assert_finding("people", "warning", &["setup-link"])
+        .assert_finding("events-schema", "ok", &[])
+        .assert_finding("events", "ok", &["none were written"])
+        .assert_finding("single-events", "ok", &["none are stored", "4.2 GB"])
+        .assert_finding("events-disk", "ok", &["free"])
+        .assert_finding("retention", "ok", &["90 days"])
+        .assert_finding("server", "ok", &["is ready"])
+        .assert_finding("dropped-events", "ok", &["dropped 0"]);
     assert_eq!(files(), before);
 }
 
@@ -127,12 +131,16 @@ fn doctor_finds_no_problem_and_changes_nothing_when_embedded() {
 fn doctor_warns_when_connections_exceed_the_limit_on_open_files() {
     let data = tempfile::tempdir().unwrap();
     let doctor = |soft, hard| {
-        let mut command = keyward_with_files(soft, hard);
-        Told::by(command.env("KEYWARD_DATA_DIR", data.path()))
+        let mut command = keyward_command_with_files(soft, hard);
+        DoctorReport::by(command.env("KEYWARD_DATA_DIR", data.path()))
     };
 
-    doctor(256, 1024).has("open-files", "warning", &["1024 files", "at most 824", "to 10200"]);
-    doctor(256, 10_200).has("open-files", "ok", &["10000 connections fit"]);
+    doctor(256, 1024).assert_finding(
+        "open-files",
+        "warning",
+        &["1024 files", "at most 824", "to 10200"],
+    );
+    doctor(256, 10_200).assert_finding("open-files", "ok", &["10000 connections fit"]);
 }
 
 #[test]
@@ -142,9 +150,13 @@ fn doctor_creates_no_files_when_no_server_runs() {
     let files = || std::fs::read_dir(data.path()).unwrap().count();
     assert_eq!(files(), 2);
 
-    let told = Told::by(&mut embedded(data.path()));
+    let told = DoctorReport::by(&mut embedded(data.path()));
 
-    told.has_problems(&[]).has("schema", "ok", &[]).has("events", "ok", &[]);
+    told.assert_problems(&[]).assert_finding("schema", "ok", &[]).assert_finding(
+        "events",
+        "ok",
+        &[],
+    );
     assert_eq!(files(), 2);
 }
 
@@ -155,7 +167,7 @@ fn doctor_finds_no_problem_when_replica_runs_or_has_stopped() {
     let address = server.address.to_string();
     let doctor = || {
         let mut command = replica(&database.url, &redis.url());
-        Told::by(command.env("KEYWARD_LISTEN", &address))
+        DoctorReport::by(command.env("KEYWARD_LISTEN", &address))
     };
 
     let running = doctor();
@@ -164,28 +176,27 @@ fn doctor_finds_no_problem_when_replica_runs_or_has_stopped() {
     let stopped = doctor();
 
     running
-        .has_problems(&[])
-        .has("database", "ok", &["Postgres", "round trip"])
-        .has("database-clock", "ok", &[])
-        .has("schema", "ok", &["up to date"])
-        .has("connections", "ok", &["1 × 24"])
-        .has("redis", "ok", &["round trip"])
-        .has("redis-memory", "ok", &["noeviction"])
-        .has("redis-persistence", "ok", &["append-only file enabled"])
-        .has("redis-clock", "ok", &[])
-        .has("replicas", "ok", &["1 is running", "rep_"])
-        .has("credits", "ok", &[])
-        .has(
+        .assert_problems(&[])
+        .assert_finding("database", "ok", &["Postgres", "round trip"])
+        .assert_finding("database-clock", "ok", &[])
+        .assert_finding("schema", "ok", &["up to date"])
+        .assert_finding("connections", "ok", &["1 × 24"])
+        .assert_finding("redis", "ok", &["round trip"])
+        .assert_finding("redis-memory", "ok", &["noeviction"])
+        .assert_finding("redis-persistence", "ok", &["append-only file enabled"])
+        .assert_finding("redis-clock", "ok", &[])
+        .assert_finding("replicas", "ok", &["1 is running", "rep_"])
+        .assert_finding("credits", "ok", &[])
+        .assert_finding(
             "analytics-role",
             "warning",
             &["read and change everything", "KEYWARD_DATABASE_ANALYTICS_URL"],
         )
-        .has("server", "ok", &["is ready"]);
-    stopped.has_problems(&[]).has("replicas", "ok", &["no replica is registered"]).has(
-        "server",
-        "warning",
-        &["no server responds at", "start the server"],
-    );
+        .assert_finding("server", "ok", &["is ready"]);
+    stopped
+        .assert_problems(&[])
+        .assert_finding("replicas", "ok", &["no replica is registered"])
+        .assert_finding("server", "warning", &["no server responds at", "start the server"]);
 }
 
 #[test]
@@ -211,10 +222,10 @@ fn doctor_reports_invalid_settings_and_unknown_variables() {
     let mut command = embedded(data.path());
     command.env("KEYWARD_DRAIN_SECONDS", "soon").env("KEYWARD_DATABSE_URL", "postgres://x");
 
-    Told::by(&mut command)
-        .has_problems(&["settings"])
-        .has("settings", "problem", &["KEYWARD_DRAIN_SECONDS", "0 to 3600"])
-        .has("variables", "warning", &["KEYWARD_DATABSE_URL"]);
+    DoctorReport::by(&mut command)
+        .assert_problems(&["settings"])
+        .assert_finding("settings", "problem", &["KEYWARD_DRAIN_SECONDS", "0 to 3600"])
+        .assert_finding("variables", "warning", &["KEYWARD_DATABSE_URL"]);
 }
 
 #[test]
@@ -223,11 +234,11 @@ fn doctor_reports_invalid_and_missing_data_directories() {
     let file = data.path().join("a-file");
     std::fs::write(&file, "not a directory").unwrap();
 
-    Told::by(&mut embedded(&file)).has_problems(&["data-directory", "master-key-file"]);
-    Told::by(&mut embedded(&data.path().join("none")))
-        .has_problems(&[])
-        .has("data-directory", "warning", &["the first start creates it"])
-        .has("database", "warning", &["the first start creates it"]);
+    DoctorReport::by(&mut embedded(&file)).assert_problems(&["data-directory", "master-key-file"]);
+    DoctorReport::by(&mut embedded(&data.path().join("none")))
+        .assert_problems(&[])
+        .assert_finding("data-directory", "warning", &["the first start creates it"])
+        .assert_finding("database", "warning", &["the first start creates it"]);
     assert!(!data.path().join("none").exists());
 }
 
@@ -254,7 +265,7 @@ fn doctor_reports_corrupted_database_page() {
         file.write_all_at(&[0xa5; 4096], page * 4096).unwrap();
     }
 
-    let told = Told::by(&mut embedded(data.path()));
+    let told = DoctorReport::by(&mut embedded(data.path()));
     assert_eq!(told.finding("integrity")["state"], "problem", "{:?}", told.findings);
     assert_eq!(told.status, 1);
 }
@@ -264,18 +275,18 @@ fn doctor_reports_unreachable_servers() {
     let url = format!("postgres://keyward:secret@127.0.0.1:{}/none", free_port());
     let redis_url = format!("redis://:secret@127.0.0.1:{}", free_port());
 
-    let told = Told::by(&mut replica(&url, &redis_url));
+    let told = DoctorReport::by(&mut replica(&url, &redis_url));
 
-    told.has_problems(&["database", "redis"])
-        .has("database", "problem", &["is unreachable", "KEYWARD_DATABASE_URL"])
-        .has("redis", "problem", &["127.0.0.1:", "KEYWARD_REDIS_URL"]);
+    told.assert_problems(&["database", "redis"])
+        .assert_finding("database", "problem", &["is unreachable", "KEYWARD_DATABASE_URL"])
+        .assert_finding("redis", "problem", &["127.0.0.1:", "KEYWARD_REDIS_URL"]);
     assert!(!format!("{:?}", told.findings).contains("secret"), "{:?}", told.findings);
 }
 
 #[test]
 fn doctor_reports_pending_and_newer_schema_and_migrates_nothing() {
     let (database, redis) = (database(), Redis::start());
-    let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
+    let doctor = || DoctorReport::by(&mut replica(&database.url, &redis.url()));
     let last = "DELETE FROM _sqlx_migrations
         WHERE version = (SELECT MAX(version) FROM _sqlx_migrations)";
     let last_of_events = "DELETE FROM keyward_events._sqlx_migrations
@@ -283,15 +294,21 @@ fn doctor_reports_pending_and_newer_schema_and_migrates_nothing() {
 
     execute(&database, last);
     execute(&database, last_of_events);
-    doctor().has("schema", "warning", &["1 migration is pending", "keyward migrate"]);
-    doctor().has("events-schema", "warning", &["2 migrations are pending"]).has_problems(&[]);
+    doctor().assert_finding("schema", "warning", &["1 migration is pending", "keyward migrate"]);
+    doctor()
+        .assert_finding("events-schema", "warning", &["2 migrations are pending"])
+        .assert_problems(&[]);
 
     execute(
         &database,
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
         VALUES (9999, 'from the future', TRUE, '', 0)",
     );
-    doctor().has_problems(&["schema"]).has("schema", "problem", &["9999", "another keyward"]);
+    doctor().assert_problems(&["schema"]).assert_finding(
+        "schema",
+        "problem",
+        &["9999", "another keyward"],
+    );
 }
 
 #[test]
@@ -302,14 +319,14 @@ fn doctor_reports_clocks_that_differ() {
         let mut command = replica(&database.url, &redis.url());
         command.env("LD_PRELOAD", &library).env("DYLD_INSERT_LIBRARIES", &library);
         command.env("FAKETIME", skew).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        Told::by(&mut command)
+        DoctorReport::by(&mut command)
     };
 
     doctor("-5s")
-        .has_problems(&[])
-        .has("database-clock", "warning", &["Postgres", "ahead of"])
-        .has("redis-clock", "warning", &["Redis at 127.0.0.1", "ahead of"]);
-    doctor("+30s").has_problems(&["database-clock", "redis-clock"]).has(
+        .assert_problems(&[])
+        .assert_finding("database-clock", "warning", &["Postgres", "ahead of"])
+        .assert_finding("redis-clock", "warning", &["Redis at 127.0.0.1", "ahead of"]);
+    doctor("+30s").assert_problems(&["database-clock", "redis-clock"]).assert_finding(
         "redis-clock",
         "problem",
         &["behind", "NTP"],
@@ -321,7 +338,7 @@ fn doctor_reports_too_many_connections_and_silent_replicas() {
     let (database, redis) = (database(), Redis::start());
     let doctor = || {
         let mut command = replica(&database.url, &redis.url());
-        Told::by(command.env("KEYWARD_DATABASE_CONNECTIONS", "1000"))
+        DoctorReport::by(command.env("KEYWARD_DATABASE_CONNECTIONS", "1000"))
     };
     execute(
         &database,
@@ -329,11 +346,10 @@ fn doctor_reports_too_many_connections_and_silent_replicas() {
         VALUES ('rep_silent', 0, CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT) - 600000)",
     );
 
-    doctor().has_problems(&[]).has("connections", "warning", &["1 × 1008", "max_connections"]).has(
-        "replicas",
-        "warning",
-        &["rep_silent 10 min ago", "1 is silent"],
-    );
+    doctor()
+        .assert_problems(&[])
+        .assert_finding("connections", "warning", &["1 × 1008", "max_connections"])
+        .assert_finding("replicas", "warning", &["rep_silent 10 min ago", "1 is silent"]);
 }
 
 #[test]
@@ -347,22 +363,22 @@ fn doctor_reports_missing_master_key() {
     let file = data.path().join("master.key");
 
     std::fs::remove_file(&file).unwrap();
-    Told::by(&mut embedded(data.path())).has_problems(&["master-key"]).has(
+    DoctorReport::by(&mut embedded(data.path())).assert_problems(&["master-key"]).assert_finding(
         "master-key",
         "problem",
         &["no master key is configured", "1 workspace"],
     );
     std::fs::write(&file, "short").unwrap();
-    let told = Told::by(&mut embedded(data.path()));
-    told.has_problems(&["master-key", "master-key-file"]);
+    let told = DoctorReport::by(&mut embedded(data.path()));
+    told.assert_problems(&["master-key", "master-key-file"]);
 }
 
 #[test]
 fn doctor_accepts_restricted_root_keys_when_an_owner_exists() {
     let (database, redis) = (database(), Redis::start());
     drop(Server::start(replica(&database.url, &redis.url())));
-    let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
-    doctor().has("root-keys", "warning", &[]).has("people", "warning", &[]);
+    let doctor = || DoctorReport::by(&mut replica(&database.url, &redis.url()));
+    doctor().assert_finding("root-keys", "warning", &[]).assert_finding("people", "warning", &[]);
 
     execute(&database, "UPDATE root_keys SET expires_at = 9999999999999");
     execute(
@@ -376,7 +392,7 @@ fn doctor_accepts_restricted_root_keys_when_an_owner_exists() {
         VALUES ('ws_default', 'person_1', 'owner', 0)",
     );
 
-    doctor().has("root-keys", "ok", &[]).has("people", "ok", &["1 owner"]);
+    doctor().assert_finding("root-keys", "ok", &[]).assert_finding("people", "ok", &["1 owner"]);
 }
 
 #[test]
@@ -386,11 +402,11 @@ fn doctor_reports_degraded_server_and_foreign_process() {
     let redis_url = redis.url();
     let doctor = |address: &str| {
         let mut command = replica(&database.url, &redis_url);
-        Told::by(command.env("KEYWARD_LISTEN", address))
+        DoctorReport::by(command.env("KEYWARD_LISTEN", address))
     };
 
     redis.kill();
-    doctor(&server.address.to_string()).has_problems(&["redis"]).has(
+    doctor(&server.address.to_string()).assert_problems(&["redis"]).assert_finding(
         "server",
         "warning",
         &["degraded", "counters away"],
@@ -405,5 +421,5 @@ fn doctor_reports_degraded_server_and_foreign_process() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello");
         }
     });
-    doctor(&address).has("server", "problem", &["is not Keyward"]);
+    doctor(&address).assert_finding("server", "problem", &["is not Keyward"]);
 }

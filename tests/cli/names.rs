@@ -16,7 +16,7 @@ fn commands_reject_new_names_with_hidden_characters_and_store_others() {
 
     for command in commands {
         let output = run(data.path(), &[command, &[HOSTILE]].concat());
-        refused(&output, 2, &["name must not contain control characters"]);
+        assert_rejected(&output, 2, &["name must not contain control characters"]);
         let output = run(data.path(), &[command, &["Größe 請求書"]].concat());
         assert!(output.status.success(), "{output:?}");
     }

@@ -62,9 +62,9 @@ fn namespace_command_fails_when_namespace_or_policy_is_unknown() {
     let namespace = |arguments: &[&str]| run(data.path(), &[&["namespace"], arguments].concat());
 
     let words = ["rate-limit namespace email.send does not exist"];
-    refused(&namespace(&["set", "email.send", "--on-outage", "open"]), 2, &words);
-    refused(&namespace(&["delete", "email.send"]), 2, &words);
-    refused(&namespace(&["delete", "email.send", "--workspace", "ws_none"]), 2, &words);
+    assert_rejected(&namespace(&["set", "email.send", "--on-outage", "open"]), 2, &words);
+    assert_rejected(&namespace(&["delete", "email.send"]), 2, &words);
+    assert_rejected(&namespace(&["delete", "email.send", "--workspace", "ws_none"]), 2, &words);
     for policy in [&["--on-outage", "ajar"][..], &[]] {
         let output = namespace(&[&["set", "email.send"], policy].concat());
         let text = String::from_utf8_lossy(&output.stderr);

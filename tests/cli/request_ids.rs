@@ -10,7 +10,7 @@ use super::*;
 fn log_contains_failed_request_by_id() {
     let data = tempfile::tempdir().unwrap();
     let log = data.path().join("log");
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATABASE_URL", format!("postgres://nobody@127.0.0.1:{}/none", free_port()))
         .env("KEYWARD_REDIS_URL", redis_url())

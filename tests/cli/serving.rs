@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{ROOT_KEY, embedded};
-use crate::support::process::{Server, free_port, get, keyward_with_files};
+use crate::support::process::{Server, free_port, get, keyward_command_with_files};
 
 /// A connection on which requests are sent one after the other.
 struct PersistentConnection(TcpStream);
@@ -166,7 +166,7 @@ fn server_returns_503_to_each_connection_when_many_are_rejected_at_once() {
 fn server_rejects_connections_and_stays_ready_when_file_limit_is_low() {
     let data = tempfile::tempdir().unwrap();
     let log = data.path().join("log");
-    let mut command = keyward_with_files(256, 256);
+    let mut command = keyward_command_with_files(256, 256);
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start_logging(command, &log);
     let mut connections = open(server.address, 56);
@@ -192,7 +192,7 @@ fn server_rejects_connections_and_stays_ready_when_file_limit_is_low() {
 fn server_raises_its_file_limit_when_hard_limit_is_higher() {
     let data = tempfile::tempdir().unwrap();
     let log = data.path().join("log");
-    let mut command = keyward_with_files(100, 1000);
+    let mut command = keyward_command_with_files(100, 1000);
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_CONNECTIONS_MAX", "700");
     let _server = Server::start_logging(command, &log);
 

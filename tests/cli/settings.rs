@@ -40,7 +40,7 @@ fn configure_page_names_every_variable_and_no_unknown_one() {
     let documented: BTreeSet<_> =
         names.filter(|name| name.starts_with("KEYWARD_") && *name != "KEYWARD_").collect();
 
-    let known = Config::variables();
+    let known = Config::list_variables();
 
     assert_eq!(known.iter().map(String::as_str).collect::<BTreeSet<_>>(), documented);
 }
@@ -112,7 +112,7 @@ fn check_setting(flag: &str, value: &str) -> Result<(), String> {
         .mut_args(|arg| arg.env(Resettable::Reset));
     let arguments = ["keyward".to_owned()].into_iter().chain(arguments);
     let matches = command.try_get_matches_from(arguments).unwrap();
-    Config::from_arg_matches(&matches).unwrap().check().map(drop)
+    Config::from_arg_matches(&matches).unwrap().validate().map(drop)
 }
 
 #[test]
@@ -130,11 +130,11 @@ fn secret_is_read_from_a_file() {
 
 #[test]
 fn database_url_without_redis_url_is_rejected() {
-    let only = |name: &str, url: &str| keyward().env(name, url).output().unwrap();
+    let only = |name: &str, url: &str| keyward_command().env(name, url).output().unwrap();
 
     let words = ["KEYWARD_DATABASE_URL", "KEYWARD_REDIS_URL", "set both"];
-    refused(&only("KEYWARD_DATABASE_URL", "postgres://localhost/x"), 2, &words);
-    refused(&only("KEYWARD_REDIS_URL", "redis://localhost"), 2, &words);
+    assert_rejected(&only("KEYWARD_DATABASE_URL", "postgres://localhost/x"), 2, &words);
+    assert_rejected(&only("KEYWARD_REDIS_URL", "redis://localhost"), 2, &words);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn invalid_value_is_rejected_with_its_name_and_allowed_values() {
 
         let mut words = words.to_vec();
         words.push(name);
-        refused(&output, 2, &words);
+        assert_rejected(&output, 2, &words);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!stderr.contains("only_19_characters_") && !stderr.contains("a_secret"));
     }
@@ -182,14 +182,14 @@ fn invalid_value_is_rejected_with_its_name_and_allowed_values() {
 #[test]
 fn command_fails_when_database_does_not_exist() {
     let url = format!("postgres://nobody@127.0.0.1:{}/none", free_port());
-    let output = keyward()
+    let output = keyward_command()
         .arg("migrate")
         .env("KEYWARD_DATABASE_URL", url)
         .env("KEYWARD_REDIS_URL", redis_url())
         .output()
         .unwrap();
 
-    refused(&output, 1, &["failed to reach the database", "KEYWARD_DATABASE_URL"]);
+    assert_rejected(&output, 1, &["failed to reach the database", "KEYWARD_DATABASE_URL"]);
 }
 
 #[test]
@@ -204,13 +204,13 @@ fn command_fails_when_schema_is_newer() {
         database
     });
 
-    let output = keyward()
+    let output = keyward_command()
         .env("KEYWARD_DATABASE_URL", &database.url)
         .env("KEYWARD_REDIS_URL", redis_url())
         .output()
         .unwrap();
 
-    refused(&output, 1, &["9999", "newer than this keyward"]);
+    assert_rejected(&output, 1, &["9999", "newer than this keyward"]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn start_fails_when_port_is_in_use() {
 
     let output = embedded(data.path()).env("KEYWARD_LISTEN", &address).output().unwrap();
 
-    refused(&output, 1, &[&address, "KEYWARD_LISTEN"]);
+    assert_rejected(&output, 1, &[&address, "KEYWARD_LISTEN"]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn start_fails_when_data_directory_is_unusable() {
 
     let output = embedded(&file).output().unwrap();
 
-    refused(&output, 1, &["a-file", "KEYWARD_DATA_DIR"]);
+    assert_rejected(&output, 1, &["a-file", "KEYWARD_DATA_DIR"]);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn start_fails_when_database_file_is_invalid() {
 
     let output = embedded(data.path()).output().unwrap();
 
-    refused(&output, 1, &["database", "KEYWARD_DATA_DIR"]);
+    assert_rejected(&output, 1, &["database", "KEYWARD_DATA_DIR"]);
 }
 
 #[test]
@@ -252,5 +252,5 @@ fn start_fails_when_another_server_uses_the_data() {
 
     let output = embedded(data.path()).env("KEYWARD_LISTEN", "127.0.0.1:0").output().unwrap();
 
-    refused(&output, 1, &["another Keyward", "KEYWARD_DATA_DIR"]);
+    assert_rejected(&output, 1, &["another Keyward", "KEYWARD_DATA_DIR"]);
 }

@@ -35,10 +35,10 @@ fn embedded_server_creates_its_master_key_and_does_not_start_without_it() {
 
     let elsewhere = data.path().join("elsewhere");
     std::fs::rename(&file, &elsewhere).unwrap();
-    refused(&start().output().unwrap(), 1, &["master.key", "KEYWARD_MASTER_KEY"]);
+    assert_rejected(&start().output().unwrap(), 1, &["master.key", "KEYWARD_MASTER_KEY"]);
     let other = "a5".repeat(32);
     let mut wrong = start();
-    refused(
+    assert_rejected(
         &wrong.env("KEYWARD_MASTER_KEY", other).output().unwrap(),
         1,
         &["sealed", "KEYWARD_MASTER_KEY"],
@@ -80,13 +80,13 @@ fn start_fails_when_master_key_is_invalid() {
     let data = tempfile::tempdir().unwrap();
     let with = |name: &str, value: &str| embedded(data.path()).env(name, value).output().unwrap();
 
-    refused(&with("KEYWARD_MASTER_KEY", "short"), 2, &["KEYWARD_MASTER_KEY", "32 bytes"]);
-    refused(
+    assert_rejected(&with("KEYWARD_MASTER_KEY", "short"), 2, &["KEYWARD_MASTER_KEY", "32 bytes"]);
+    assert_rejected(
         &with("KEYWARD_MASTER_KEY_PREVIOUS", &"a5".repeat(32)),
         2,
         &["KEYWARD_MASTER_KEY_PREVIOUS", "KEYWARD_MASTER_KEY"],
     );
-    refused(
+    assert_rejected(
         &with("KEYWARD_TRUSTED_PROXIES", "10.0.0.0/8,x"),
         2,
         &["KEYWARD_TRUSTED_PROXIES", "\"x\""],

@@ -1,19 +1,19 @@
 //! A person's own account.
 
-use super::{EMAIL, PASSWORD, Visitor, between, encoded};
-use crate::both;
+use super::{Browser, EMAIL, PASSWORD, between, form_encode};
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn sessions_are_listed_with_what_they_say_of_themselves_as_text(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut other = Visitor::of(&kw);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut other = Browser::new(&kw);
         other.get("/dashboard/login").await;
         let fields = [("email", EMAIL), ("password", PASSWORD), ("csrf", &other.csrf.clone())];
         let form = other
             .form("/dashboard/login")
             .header("user-agent", "<script>alert(1)</script>")
             .header("origin", "http://keyward.test");
-        let body = encoded(&fields);
+        let body = form_encode(&fields);
         other.send(form.body(axum::body::Body::from(body)).unwrap()).await;
 
         let page = owner.get("/dashboard/account").await.text;
@@ -24,8 +24,8 @@ both! {
     }
 
     async fn one_session_or_all_others_are_ended(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let (mut one, mut two) = (Visitor::of(&kw), Visitor::of(&kw));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let (mut one, mut two) = (Browser::new(&kw), Browser::new(&kw));
         for visitor in [&mut one, &mut two] {
             kw.clock.advance_ms(1);
             visitor.sign_in(EMAIL, PASSWORD).await;
@@ -35,22 +35,22 @@ both! {
 
         // The one first that was used last.
         owner.post(&format!("/dashboard/account/sessions/ses_{path}"), &[]).await;
-        assert!(one.is_in().await && !two.is_in().await);
+        assert!(one.is_signed_in().await && !two.is_signed_in().await);
         owner.post("/dashboard/account/sessions/end-others", &[]).await;
 
-        assert!(owner.is_in().await && !one.is_in().await);
+        assert!(owner.is_signed_in().await && !one.is_signed_in().await);
     }
 
     async fn a_session_of_somebody_else_does_not_exist(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut viewer = owner.invited("eve@example.com", "viewer").await;
-        let ids = kw.texts("sessions", "id").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
+        let ids = kw.list_texts("sessions", "id").await;
         let page = owner.get("/dashboard/account").await.text;
         let mine = viewer.get("/dashboard/account").await.text;
         assert!(!page.contains("End session<") && !mine.contains("End session<"));
         let (people, members) =
-            (kw.texts("sessions", "person_id").await, kw.texts("people", "id").await);
-        let emails = kw.texts("people", "email").await;
+            (kw.list_texts("sessions", "person_id").await, kw.list_texts("people", "id").await);
+        let emails = kw.list_texts("people", "email").await;
         let owners = &members[emails.iter().position(|email| email == EMAIL).unwrap()];
         let theirs = &ids[people.iter().position(|person| person == owners).unwrap()];
 
@@ -58,25 +58,25 @@ both! {
         let ended = viewer.post(&path, &[]).await;
 
         assert_eq!(ended.status, 404);
-        assert!(owner.is_in().await);
+        assert!(owner.is_signed_in().await);
     }
 
     async fn a_password_is_changed_with_the_old_one_and_ends_other_sessions(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut other = Visitor::of(&kw);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut other = Browser::new(&kw);
         other.sign_in(EMAIL, PASSWORD).await;
         let path = "/dashboard/account/password";
 
         let wrong = owner.post(path, &[("current", "not it at all"), ("password", "a newer password")]).await;
         let short = owner.post(path, &[("current", PASSWORD), ("password", "short")]).await;
         assert_eq!((wrong.status.as_u16(), short.status.as_u16()), (422, 422));
-        assert!(other.is_in().await);
+        assert!(other.is_signed_in().await);
         let right = owner.post(path, &[("current", PASSWORD), ("password", "a newer password")]).await;
 
         assert_eq!(right.status, 303);
-        assert!(owner.is_in().await && !other.is_in().await);
+        assert!(owner.is_signed_in().await && !other.is_signed_in().await);
         assert_eq!(other.sign_in(EMAIL, PASSWORD).await.status, 422);
         assert_eq!(other.sign_in(EMAIL, "a newer password").await.status, 303);
-        assert!(kw.events_of(EMAIL).await.contains(&"user.changePassword".to_owned()));
+        assert!(kw.list_audit_events(EMAIL).await.contains(&"user.changePassword".to_owned()));
     }
 }

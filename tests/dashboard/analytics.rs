@@ -3,10 +3,10 @@
 use keyward::domain::analytics::{clickhouse_delivery, writer};
 use serde_json::json;
 
-use super::{EMAIL, PASSWORD, Visitor, at, between};
-use crate::support::seed::Issued;
+use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Stack};
-use crate::{both, wherever_events_are};
+use crate::{on_both_stacks, on_every_event_store};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -27,26 +27,27 @@ fn legend(text: &str) -> Vec<String> {
 }
 
 /// Three verifications of one key, one of another, each in an API of its own.
-async fn some_traffic(kw: &Keyward) -> (String, [Issued; 2]) {
-    let api = kw.api().await;
-    let ann = kw.key_in(&api, json!({ "externalId": "ann", "credits": { "remaining": 2 } })).await;
+async fn some_traffic(kw: &Keyward) -> (String, [IssuedKey; 2]) {
+    let api = kw.create_api().await;
+    let ann =
+        kw.create_key_in(&api, json!({ "externalId": "ann", "credits": { "remaining": 2 } })).await;
     // Version 1 takes any name.
-    let theirs = kw.api().await;
-    let other = kw.key_v1(&theirs, json!({ "ownerId": "<script>bob</script>" })).await;
+    let theirs = kw.create_api().await;
+    let other = kw.create_key_v1(&theirs, json!({ "ownerId": "<script>bob</script>" })).await;
     for code in ["VALID", "VALID", "USAGE_EXCEEDED"] {
-        kw.verify(&ann.key).await.is(code);
+        kw.verify(&ann.key).await.assert_code(code);
     }
     kw.v2("keys.verifyKey", json!({ "key": other.key, "tags": ["path=/a", "<i>"] })).await.data();
     kw.write_events().await;
     (api, [ann, other])
 }
 
-wherever_events_are! {
+on_every_event_store! {
     async fn a_chart_shows_what_came_of_verifications(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         some_traffic(&kw).await;
 
-        let page = owner.get(&at("/analytics")).await;
+        let page = owner.get(&workspace_path("/analytics")).await;
 
         assert_eq!(page.status, 200, "{}", page.text);
         assert_eq!(figures(&page.text)[..2], ["4", "25.0 %"]);
@@ -55,17 +56,17 @@ wherever_events_are! {
         // A table says the same.
         let table = between(&page.text, "<tr><th scope=\"row\">12:00</th>", "</tr>");
         assert_eq!(table, "<td class=\"number\">3</td><td class=\"number\">1</td>");
-        let overview = owner.get(&at("")).await;
+        let overview = owner.get(&workspace_path("")).await;
         assert!(overview.text.contains("<title>12:00: 4 requests</title>"));
     }
 
     async fn only_what_is_asked_for_is_shown(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let (api, [ann, other]) = some_traffic(&kw).await;
-        let empty = kw.api().await;
+        let empty = kw.create_api().await;
 
         let mut shown = async |query: &str| {
-            let page = owner.get(&at(&format!("/analytics?{query}"))).await;
+            let page = owner.get(&workspace_path(&format!("/analytics?{query}"))).await;
             assert_eq!(page.status, 200, "{query}: {}", page.text);
             figures(&page.text)[0].clone()
         };
@@ -77,16 +78,16 @@ wherever_events_are! {
         assert_eq!(shown("tag=i").await, "0");
         assert_eq!(shown(&format!("only={empty}")).await, "0");
         assert_eq!(shown(&format!("only={api}")).await, "3");
-        let page = owner.get(&at("/analytics?outcome=USAGE_EXCEEDED")).await;
+        let page = owner.get(&workspace_path("/analytics?outcome=USAGE_EXCEEDED")).await;
         assert_eq!(legend(&page.text), ["Credits exhausted 1"]);
     }
 
     async fn time_is_looked_at_by_range_or_by_days(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         some_traffic(&kw).await;
 
-        let shown = async |visitor: &mut Visitor<'_>, query: &str| {
-            let page = visitor.get(&at(&format!("/analytics?{query}"))).await;
+        let shown = async |visitor: &mut Browser<'_>, query: &str| {
+            let page = visitor.get(&workspace_path(&format!("/analytics?{query}"))).await;
             assert_eq!(page.status, 200, "{query}");
             figures(&page.text)[0].clone()
         };
@@ -108,17 +109,17 @@ wherever_events_are! {
         assert_eq!(shown(&format!("from={}&until={}", day(0), day(0))).await, "4");
         assert_eq!(shown(&format!("from={}", day(1))).await, "0");
         assert_eq!(shown(&format!("until={}", day(-1))).await, "0");
-        let wrong = owner.get(&at("/analytics?from=%3Cb%3E&until=x")).await;
+        let wrong = owner.get(&workspace_path("/analytics?from=%3Cb%3E&until=x")).await;
         assert_eq!(wrong.status, 200);
         assert!(wrong.text.contains("must be a date such as 2026-03-31"));
         assert!(!wrong.text.contains("<b>"));
     }
 
     async fn who_asked_most_is_told_as_text(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let (_, [ann, other]) = some_traffic(&kw).await;
 
-        let page = owner.get(&at("/analytics")).await;
+        let page = owner.get(&workspace_path("/analytics")).await;
 
         let at_ann = page.text.find(&format!("/keys/{}\"", ann.id)).expect("the key");
         let at_other = page.text.find(&format!("/keys/{}\"", other.id)).expect("the other key");
@@ -127,26 +128,26 @@ wherever_events_are! {
     }
 
     async fn limit_checks_have_charts_of_their_own(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         for identifier in ["ann", "ann", "bob"] {
             let check = json!({ "namespace": "email", "identifier": identifier, "limit": 1, "duration": 60_000 });
             kw.v2("ratelimit.limit", check).await.data();
         }
         kw.write_events().await;
 
-        let page = owner.get(&at("/analytics?of=limits&key=ignored")).await;
+        let page = owner.get(&workspace_path("/analytics?of=limits&key=ignored")).await;
 
         assert_eq!(figures(&page.text)[..2], ["3", "33.3 %"]);
         assert_eq!(legend(&page.text), ["Allowed 2", "Rejected 1"]);
-        let other = owner.get(&at("/analytics?of=limits&only=rlns_none")).await;
+        let other = owner.get(&workspace_path("/analytics?of=limits&only=rlns_none")).await;
         assert_eq!(figures(&other.text)[0], "0");
     }
 }
 
-both! {
+on_both_stacks! {
     async fn the_traffic_of_others_is_not_shown(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let other = kw.other_workspace().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let other = kw.create_other_workspace().await;
         let api = kw.v2_as(&other, "apis.createApi", json!({ "name": "theirs" })).await;
         let api = api.text_of("apiId");
         let fields = json!({ "apiId": api, "externalId": "ann" });
@@ -154,22 +155,22 @@ both! {
         let shown = json!({ "key": made.text_of("key") });
         kw.v2_as(&other, "keys.verifyKey", shown).await.data();
         kw.write_events().await;
-        assert_eq!(kw.events("SELECT request_id FROM verifications").await.len(), 1);
+        assert_eq!(kw.query_events("SELECT request_id FROM verifications").await.len(), 1);
 
         let (of_key, of_api) = (format!("?key={}", made.text_of("keyId")), format!("?only={api}"));
         for query in ["", "?identity=ann", "?range=year", &of_key, &of_api] {
-            let page = owner.get(&at(&format!("/analytics{query}"))).await;
+            let page = owner.get(&workspace_path(&format!("/analytics{query}"))).await;
             assert_eq!(figures(&page.text)[0], "0", "{query}");
         }
     }
 
     async fn an_overview_without_events_still_tells_what_is_there(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_api().await;
         kw.write_events().await;
         kw.change_events("DROP TABLE verification_totals").await;
 
-        let page = owner.get(&at("")).await;
+        let page = owner.get(&workspace_path("")).await;
 
         assert_eq!(page.status, 200);
         assert!(page.text.contains("Failed to load traffic") && page.text.contains("Rate limiter"));
@@ -181,16 +182,16 @@ async fn the_overview_tells_that_events_are_late_from_the_second_minute_on() {
     let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
     let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
     let kw = kw.await;
-    kw.app.events.migrate().await.unwrap();
-    let mut owner = Visitor::owner(&kw).await;
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
-    writer::write(&kw.app).await.unwrap();
+    kw.app.event_store.migrate().await.unwrap();
+    let mut owner = Browser::sign_in_owner(&kw).await;
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+    writer::write_buffered(&kw.app).await.unwrap();
     for (ms, is_late) in [(119_999, false), (1, true)] {
         kw.clock.advance_ms(ms);
         assert!(clickhouse_delivery::deliver(&kw.app).await.is_err(), "nobody is there");
 
-        let page = owner.get(&at("")).await.text;
+        let page = owner.get(&workspace_path("")).await.text;
 
         assert!(page.contains("Failed to load traffic"), "{page}");
         let told = "1 not yet delivered to ClickHouse, the oldest for 2 minutes";

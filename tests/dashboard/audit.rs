@@ -4,19 +4,22 @@ mod undo;
 
 use serde_json::json;
 
-use super::{EMAIL, ESCAPED, HOSTILE, Visitor, at, encoded, next, rows};
-use crate::both;
+use super::{
+    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, count_table_rows, form_encode, next_page_path,
+    workspace_path,
+};
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 /// The pages of all entries of an event, the latest first.
-async fn entries(visitor: &mut Visitor<'_>, event: &str) -> Vec<String> {
-    let page = visitor.get(&at(&format!("/audit?event={event}"))).await.text;
+async fn entries(visitor: &mut Browser<'_>, event: &str) -> Vec<String> {
+    let page = visitor.get(&workspace_path(&format!("/audit?event={event}"))).await.text;
     let rows = page.split("<tr><th scope=\"row\"><a href=\"").skip(1);
     rows.map(|row| row.split_once('"').expect("a link").0.to_owned()).collect()
 }
 
 /// The page of the latest entry of an event.
-async fn entry(visitor: &mut Visitor<'_>, event: &str) -> String {
+async fn entry(visitor: &mut Browser<'_>, event: &str) -> String {
     let found = entries(visitor, event).await;
     found.first().unwrap_or_else(|| panic!("no entry of {event}")).clone()
 }
@@ -26,30 +29,30 @@ fn tick(kw: &Keyward) {
     kw.clock.advance_ms(1);
 }
 
-both! {
+on_both_stacks! {
     async fn an_entry_tells_what_became_of_what_as_text(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "first", "meta": { "n": 1.50 } })).await;
-        kw.update_key(&key.id, json!({ "name": HOSTILE, "expires": 1_900_000_000_000_i64 })).await.data();
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "first", "meta": { "n": 1.50 } })).await;
+        kw.update_key(&key.id, json!({ "name": HOSTILE_NAME, "expires": 1_900_000_000_000_i64 })).await.data();
 
         let path = entry(&mut owner, "key.update").await;
         let page = owner.get(&path).await.text;
 
         assert!(page.contains(r#"<pre class="was break">first</pre>"#), "{page}");
-        assert!(page.contains(&format!(r#"<pre class="is break">{ESCAPED}</pre>"#)));
+        assert!(page.contains(&format!(r#"<pre class="is break">{ESCAPED_NAME}</pre>"#)));
         assert!(page.contains(r#"<pre class="is break">2030-03-17 17:46:40 UTC</pre>"#));
-        assert!(!page.contains(HOSTILE) && !page.contains("<code>meta</code>"));
+        assert!(!page.contains(HOSTILE_NAME) && !page.contains("<code>meta</code>"));
         assert!(page.contains(&format!("/dashboard/ws_default/keys/{}", key.id)));
         assert!(!page.contains(&key.key));
     }
 
     async fn entries_are_found_by_what_who_about_and_when(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let one = kw.key(json!({ "name": "one" })).await;
-        kw.key(json!({ "name": "two" })).await;
-        owner.post(&at("/apis"), &[("name", "by a person")]).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let one = kw.create_key(json!({ "name": "one" })).await;
+        kw.create_key(json!({ "name": "two" })).await;
+        owner.post(&workspace_path("/apis"), &[("name", "by a person")]).await;
         let mut found = async |fields: &[(&str, &str)]| {
-            rows(&owner.get(&at(&format!("/audit?{}", encoded(fields)))).await.text)
+            count_table_rows(&owner.get(&workspace_path(&format!("/audit?{}", form_encode(fields)))).await.text)
         };
 
         assert_eq!(found(&[("event", "key.create")]).await, 2);
@@ -60,22 +63,22 @@ both! {
         assert_eq!(found(&[("from", "2026-03-10"), ("until", "2026-03-10"), ("event", "key.create")]).await, 2);
         assert_eq!(found(&[("until", "2026-03-09")]).await, 0);
         assert_eq!(found(&[("from", "2026-03-11")]).await, 0);
-        let page = owner.get(&at("/audit?from=tomorrow")).await.text;
+        let page = owner.get(&workspace_path("/audit?from=tomorrow")).await.text;
         assert!(page.contains("Start date must be a date such as 2026-03-31"));
     }
 
     async fn a_long_log_is_paged(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         for number in 0..30 {
             tick(&kw);
-            kw.key_in(&api, json!({ "name": format!("key {number}") })).await;
+            kw.create_key_in(&api, json!({ "name": format!("key {number}") })).await;
         }
 
-        let first = owner.get(&at("/audit?event=key.create")).await;
-        let second = owner.get(&next(&first)).await;
+        let first = owner.get(&workspace_path("/audit?event=key.create")).await;
+        let second = owner.get(&next_page_path(&first)).await;
 
-        assert_eq!((rows(&first.text), rows(&second.text)), (25, 5));
+        assert_eq!((count_table_rows(&first.text), count_table_rows(&second.text)), (25, 5));
         assert!(second.text.contains("key 0") && !second.text.contains("key 7"));
         assert!(!second.text.contains("rel=\"next\""));
     }

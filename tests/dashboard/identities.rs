@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{ESCAPED, HOSTILE, Visitor, at, between, encoded, led_to, next, rows};
-use crate::both;
+use super::{
+    Browser, ESCAPED_NAME, HOSTILE_NAME, between, count_table_rows, form_encode, next_page_path,
+    redirect_path, workspace_path,
+};
+use crate::on_both_stacks;
 
 const LIMIT: [(&str, &str); 4] = [
     ("limit-name", "requests"),
@@ -17,16 +20,16 @@ fn bare(path: &str) -> String {
     path.split_once('?').map_or(path, |(path, _)| path).to_owned()
 }
 
-both! {
+on_both_stacks! {
     async fn an_identity_is_made_with_meta_and_limits(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let meta = "{ \"z\": 12345678901234567890123, \"a\": \"<script>alert(1)</script>\" }";
         let mut fields = vec![("externalId", "user_1"), ("meta", meta), ("limit-auto", "0")];
         fields.extend(LIMIT);
         fields.extend([("limit-name", "slow"), ("limit-limit", "5"), ("limit-duration", "2"), ("limit-duration-unit", "h")]);
         fields.push(("limit-name", ""));
 
-        let path = bare(&led_to(&owner.post(&at("/identities"), &fields).await));
+        let path = bare(&redirect_path(&owner.post(&workspace_path("/identities"), &fields).await));
 
         let made = kw.get_identity("user_1").await;
         let limits: Vec<_> = made["ratelimits"].as_array().unwrap().iter()
@@ -37,27 +40,27 @@ both! {
         };
         assert_eq!(limits, [limit("requests", 600, 60_000, true), limit("slow", 5, 7_200_000, false)]);
         let page = owner.get(&path).await.text;
-        assert!(page.contains("12345678901234567890123") && page.contains(ESCAPED) && !page.contains(HOSTILE), "{page}");
+        assert!(page.contains("12345678901234567890123") && page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME), "{page}");
         assert!(page.contains("600 per minute") && page.contains("5 per 2 hours"));
-        assert!(kw.events_of("user_1").await.contains(&"identity.create".to_owned()));
+        assert!(kw.list_audit_events("user_1").await.contains(&"identity.create".to_owned()));
     }
 
     async fn what_is_wrong_with_an_identity_is_told_and_kept(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let [most, too_long] = [255, 256].map(|length| "u".repeat(length));
         let [name, long_name] = [128, 129].map(|length| "n".repeat(length));
-        let make = async |owner: &mut Visitor<'_>, fields: &[(&str, &str)]| {
+        let make = async |owner: &mut Browser<'_>, fields: &[(&str, &str)]| {
             let usual = LIMIT.iter().filter(|usual| fields.iter().all(|field| field.0 != usual.0));
             let fields: Vec<_> =
                 fields.iter().chain(&[("externalId", "fine")]).chain(usual).copied().collect();
-            owner.post(&at("/identities"), &fields).await
+            owner.post(&workspace_path("/identities"), &fields).await
         };
         for fields in [
             [("externalId", most.as_str()), ("meta", "{}")],
             [("externalId", "a"), ("limit-name", name.as_str())],
             [("externalId", "b"), ("limit-name", "abc")],
         ] {
-            led_to(&make(&mut owner, &fields).await);
+            redirect_path(&make(&mut owner, &fields).await);
         }
 
         for (fields, wrong) in [
@@ -79,32 +82,32 @@ both! {
         }
         let taken = make(&mut owner, &[("externalId", "a")]).await;
         assert!(taken.status == 422 && taken.text.contains("already exists"));
-        assert_eq!(kw.rows("identities").await, 3);
+        assert_eq!(kw.count_rows("identities").await, 3);
     }
 
     async fn a_limit_is_added_and_left_out_before_anything_is_made(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let mut fields = vec![("externalId", "user_1"), ("meta", "{\"kept\":1}")];
         fields.extend(LIMIT);
 
-        assert!(owner.get(&at("/new-identity")).await.text.contains("Add limit"));
-        let more = owner.post(&at("/identities"), &[&fields[..], &[("add", "limit")]].concat()).await;
-        let fewer = owner.post(&at("/identities"), &[&fields[..], &[("remove", "0")]].concat()).await;
+        assert!(owner.get(&workspace_path("/new-identity")).await.text.contains("Add limit"));
+        let more = owner.post(&workspace_path("/identities"), &[&fields[..], &[("add", "limit")]].concat()).await;
+        let fewer = owner.post(&workspace_path("/identities"), &[&fields[..], &[("remove", "0")]].concat()).await;
 
         for (page, limits) in [(&more, 2), (&fewer, 0)] {
             assert_eq!(page.status, 200);
             assert_eq!(page.text.matches("name=\"limit-name\"").count(), limits);
             assert!(page.text.contains("value=\"user_1\"") && page.text.contains("kept"));
         }
-        assert_eq!(kw.rows("identities").await, 0);
+        assert_eq!(kw.count_rows("identities").await, 0);
     }
 
     async fn a_change_leaves_what_was_not_touched(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let meta = "{ \"b\": 1,\n  \"a\": 2 }";
         let fields = [&[("externalId", "user_1"), ("meta", meta)], &LIMIT[..2], &LIMIT[2..]].concat();
-        let path = bare(&led_to(&owner.post(&at("/identities"), &fields).await));
-        let stored = async || kw.texts("identities", "meta").await;
+        let path = bare(&redirect_path(&owner.post(&workspace_path("/identities"), &fields).await));
+        let stored = async || kw.list_texts("identities", "meta").await;
         assert_eq!(stored().await, [meta]);
         let id = kw.get_identity("user_1").await["ratelimits"][0]["id"].clone();
 
@@ -112,7 +115,7 @@ both! {
         assert!(form.contains("value=\"requests\"") && form.contains("value=\"600\""), "{form}");
         let sent = meta.replace('\n', "\r\n");
         let fields = [("meta", sent.as_str()), LIMIT[0], ("limit-limit", "7"), LIMIT[2], LIMIT[3]];
-        led_to(&owner.post(&format!("{path}/edit"), &fields).await);
+        redirect_path(&owner.post(&format!("{path}/edit"), &fields).await);
         assert_eq!(stored().await, [meta]);
         let changed = kw.get_identity("user_1").await;
         assert_eq!((&changed["ratelimits"][0]["id"], &changed["ratelimits"][0]["limit"]), (&id, &json!(7)));
@@ -124,40 +127,40 @@ both! {
         assert!(doubled.status == 422 && doubled.text.contains("two limits with the name requests"));
         assert_eq!(stored().await, [meta]);
 
-        led_to(&owner.post(&format!("{path}/edit"), &[("meta", "")]).await);
+        redirect_path(&owner.post(&format!("{path}/edit"), &[("meta", "")]).await);
         assert_eq!(stored().await, ["{}"]);
         assert_eq!(kw.get_identity("user_1").await.get("ratelimits"), None);
         assert!(owner.get(&path).await.text.contains("None."));
     }
 
     async fn a_meta_too_large_for_a_form_is_shown_in_part_and_stays(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let meta = |bytes: usize| json!({ "text": "ä".repeat((bytes - 11) / 2) });
         for (name, bytes, is_whole) in [("small", 32 * 1024 - 1, true), ("large", 32 * 1024 + 1, false)] {
             let request = json!({ "externalId": name, "meta": meta(bytes) });
             kw.v2("identities.createIdentity", request).await.data();
-            let path = led_to(&owner.get(&at(&format!("/identities/{name}"))).await);
+            let path = redirect_path(&owner.get(&workspace_path(&format!("/identities/{name}"))).await);
 
             let page = owner.get(&path).await.text;
             let form = owner.get(&format!("{path}/edit")).await.text;
             assert_eq!(page.contains("Truncated."), !is_whole);
             assert_eq!((form.contains("<textarea"), form.contains("keep-meta")), (is_whole, !is_whole));
             let fields = if is_whole { ("meta", meta(bytes).to_string()) } else { ("keep-meta", "yes".into()) };
-            led_to(&owner.post(&format!("{path}/edit"), &[(fields.0, &fields.1)]).await);
+            redirect_path(&owner.post(&format!("{path}/edit"), &[(fields.0, &fields.1)]).await);
             assert_eq!(kw.get_identity(name).await["meta"], meta(bytes));
         }
     }
 
     async fn an_identity_is_found_by_an_external_id_of_any_characters(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         for external_id in ["a/b c%2F?&#é<b>", "new", "..%2f..", "edit/delete", "+++"] {
             let request = json!({ "externalId": external_id });
             kw.v1("identities.createIdentity", request).await;
-            let query = encoded(&[("externalId", external_id)]);
+            let query = form_encode(&[("externalId", external_id)]);
             let in_path = query["externalId=".len()..].replace('+', "%20");
 
-            let by_path = led_to(&owner.get(&at(&format!("/identities/{in_path}"))).await);
-            let by_query = led_to(&owner.get(&at(&format!("/identity?{query}"))).await);
+            let by_path = redirect_path(&owner.get(&workspace_path(&format!("/identities/{in_path}"))).await);
+            let by_query = redirect_path(&owner.get(&workspace_path(&format!("/identity?{query}"))).await);
             let page = owner.get(&by_path).await;
 
             assert_eq!(by_path, by_query);
@@ -166,37 +169,37 @@ both! {
             assert!(!page.text.contains("<b>"));
             assert_eq!(owner.get(&format!("{by_path}/edit")).await.status, 200);
         }
-        assert_eq!(owner.get(&at("/identity?externalId=nobody")).await.status, 404);
-        assert_eq!(owner.get(&at("/identities/nobody")).await.status, 404);
+        assert_eq!(owner.get(&workspace_path("/identity?externalId=nobody")).await.status, 404);
+        assert_eq!(owner.get(&workspace_path("/identities/nobody")).await.status, 404);
     }
 
     async fn identities_are_searched_and_paged_and_so_are_their_keys(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         for number in 0..26 {
             kw.v2("identities.createIdentity", json!({ "externalId": format!("User_{number:02}") })).await;
         }
-        let (one, two) = (kw.api().await, kw.api().await);
+        let (one, two) = (kw.create_api().await, kw.create_api().await);
         let mut ids = Vec::new();
         for number in 0..26 {
             let api = if number % 2 == 0 { &one } else { &two };
-            ids.push(kw.key_in(api, json!({ "externalId": "User_13", "name": HOSTILE })).await.id);
+            ids.push(kw.create_key_in(api, json!({ "externalId": "User_13", "name": HOSTILE_NAME })).await.id);
         }
-        kw.key_in(&one, json!({ "externalId": "User_14" })).await;
+        kw.create_key_in(&one, json!({ "externalId": "User_14" })).await;
         let gone = ids.remove(3);
         kw.v2("keys.deleteKey", json!({ "keyId": gone })).await;
-        ids.push(kw.key_in(&one, json!({ "externalId": "User_13" })).await.id);
+        ids.push(kw.create_key_in(&one, json!({ "externalId": "User_13" })).await.id);
         ids.sort();
 
-        let first = owner.get(&at("/identities?q=USER_")).await;
-        let second = owner.get(&next(&first)).await.text;
-        let found = owner.get(&at("/identities?q=user_13")).await.text;
-        assert_eq!([rows(&first.text), rows(&second), rows(&found)], [25, 1, 1]);
+        let first = owner.get(&workspace_path("/identities?q=USER_")).await;
+        let second = owner.get(&next_page_path(&first)).await.text;
+        let found = owner.get(&workspace_path("/identities?q=user_13")).await.text;
+        assert_eq!([count_table_rows(&first.text), count_table_rows(&second), count_table_rows(&found)], [25, 1, 1]);
         let path = between(&found, "<th scope=\"row\"><a href=\"", "\"").to_owned();
         let first = owner.get(&path).await;
-        let second = owner.get(&next(&first)).await.text;
+        let second = owner.get(&next_page_path(&first)).await.text;
 
         assert!(first.text.contains("<dt>Keys</dt><dd>26</dd>"), "{}", first.text);
-        assert!(first.text.contains(ESCAPED) && !first.text.contains(HOSTILE));
+        assert!(first.text.contains(ESCAPED_NAME) && !first.text.contains(HOSTILE_NAME));
         let listed = format!("{}{second}", first.text);
         let listed: Vec<_> = listed.split("/dashboard/ws_default/keys/").skip(1)
             .map(|rest| rest.split_once('"').unwrap().0.to_owned()).collect();
@@ -204,45 +207,45 @@ both! {
     }
 
     async fn deleting_an_identity_asks_and_leaves_its_keys(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let limit = json!([{ "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true }]);
         kw.v2("identities.createIdentity", json!({ "externalId": "user_1", "ratelimits": limit })).await;
         let keys = [
-            kw.key_in(&api, json!({ "externalId": "user_1" })).await,
-            kw.key_in(&api, json!({ "externalId": "user_1" })).await,
+            kw.create_key_in(&api, json!({ "externalId": "user_1" })).await,
+            kw.create_key_in(&api, json!({ "externalId": "user_1" })).await,
         ];
         let code = async |at: usize| kw.verify_with(&keys[at].key, json!({})).await.data()["code"].clone();
         assert_eq!((code(0).await, code(1).await), (json!("VALID"), json!("RATE_LIMITED")));
-        let path = led_to(&owner.get(&at("/identities/user_1")).await);
+        let path = redirect_path(&owner.get(&workspace_path("/identities/user_1")).await);
 
         let asked = owner.get(&format!("{path}/delete")).await.text;
         assert!(asked.contains("Delete user_1?") && asked.contains("Its 2 keys remain valid"), "{asked}");
-        led_to(&owner.post(&format!("{path}/delete"), &[]).await);
+        redirect_path(&owner.post(&format!("{path}/delete"), &[]).await);
 
         assert_eq!((code(0).await, code(1).await), (json!("VALID"), json!("VALID")));
         assert_eq!(owner.get(&path).await.status, 404);
         assert_eq!(owner.post(&format!("{path}/delete"), &[]).await.status, 404);
-        assert!(kw.events_of("user_1").await.contains(&"identity.delete".to_owned()));
+        assert!(kw.list_audit_events("user_1").await.contains(&"identity.delete".to_owned()));
     }
 
     async fn an_identity_of_another_workspace_does_not_exist(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let stranger = kw.other_workspace().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let stranger = kw.create_other_workspace().await;
         let made = kw.v2_as(&stranger, "identities.createIdentity", json!({ "externalId": "theirs" })).await;
         let id = made.text_of("identityId");
 
         for named in [id.as_str(), "theirs"] {
             for rest in ["", "/edit", "/delete"] {
-                let path = at(&format!("/identities/{named}{rest}"));
+                let path = workspace_path(&format!("/identities/{named}{rest}"));
                 assert_eq!(owner.get(&path).await.status, 404, "{path}");
                 if !rest.is_empty() {
                     assert_eq!(owner.post(&path, &[("meta", "{}")]).await.status, 404, "{path}");
                 }
             }
         }
-        assert_eq!(owner.get(&at("/identity?externalId=theirs")).await.status, 404);
-        assert!(!owner.get(&at("/identities")).await.text.contains("theirs"));
-        assert_eq!(kw.rows("identities").await, 1);
+        assert_eq!(owner.get(&workspace_path("/identity?externalId=theirs")).await.status, 404);
+        assert!(!owner.get(&workspace_path("/identities")).await.text.contains("theirs"));
+        assert_eq!(kw.count_rows("identities").await, 1);
     }
 }

@@ -3,27 +3,31 @@
 use foundation::secret::KeyHash;
 use serde_json::json;
 
-use super::{ESCAPED, HOSTILE, Visitor, at, between, led_to, next, rows};
-use crate::both;
+use super::{
+    Browser, ESCAPED_NAME, HOSTILE_NAME, between, count_table_rows, next_page_path, redirect_path,
+    workspace_path,
+};
+use crate::on_both_stacks;
 
 /// Makes an import; its page.
-async fn import(owner: &mut Visitor<'_>, name: &str, algorithm: &str) -> String {
-    let made = owner.post(&at("/imports"), &[("name", name), ("algorithm", algorithm)]).await;
-    let to = led_to(&made);
+async fn import(owner: &mut Browser<'_>, name: &str, algorithm: &str) -> String {
+    let made =
+        owner.post(&workspace_path("/imports"), &[("name", name), ("algorithm", algorithm)]).await;
+    let to = redirect_path(&made);
     to.strip_suffix("?notice=import-created").unwrap().to_owned()
 }
 
 fn hash(key: &str) -> String {
-    KeyHash::of(key).base64()
+    KeyHash::compute(key).to_base64()
 }
 
-both! {
+on_both_stacks! {
     async fn keys_are_taken_in_by_their_hashes_and_verify(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let path = import(&mut owner, "legacy", "sha256").await;
         let csv = format!("hash,name,externalId,credits\n{},one,user_1,\n{},\"two, too\",,5\n",
-            hash("old_one"), KeyHash::of("old_two").hex());
+            hash("old_one"), KeyHash::compute("old_two").to_hex());
 
         let taken = owner.post(&path, &[("api", &api), ("keys", &csv)]).await;
 
@@ -38,13 +42,13 @@ both! {
         assert!(page.contains("<dt>Keys imported</dt><dd>2</dd>") && !page.contains("Not yet verified"));
         let id = path.rsplit('/').next().unwrap();
         assert!(page.contains(&format!("&#34;migrationId&#34;:&#34;{id}&#34;")), "{page}");
-        assert!(owner.get(&at("/imports")).await.text.contains("<td class=\"number\">2</td>"));
-        assert_eq!(kw.events_of("legacy").await, ["migration.create"]);
+        assert!(owner.get(&workspace_path("/imports")).await.text.contains("<td class=\"number\">2</td>"));
+        assert_eq!(kw.list_audit_events("legacy").await, ["migration.create"]);
     }
 
     async fn json_is_taken_as_the_operation_takes_it(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let path = import(&mut owner, "", "sha256").await;
         let keys = json!([{ "hash": hash("old_one"), "permissions": ["documents.read"], "meta": { "a": 1 } }]);
         let whole = json!({
@@ -62,13 +66,13 @@ both! {
     }
 
     async fn what_is_known_or_there_twice_is_told_and_the_others_are_taken_in(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let path = import(&mut owner, "legacy", "sha256").await;
         let (one, two) = (hash("old_one"), hash("old_two"));
         owner.post(&path, &[("api", &api), ("keys", &format!("hash\n{one}"))]).await;
 
-        let hex = KeyHash::of("old_two").hex();
+        let hex = KeyHash::compute("old_two").to_hex();
         let keys = format!("hash\n{one}\n{two}\n{hex}\n");
         let taken = owner.post(&path, &[("api", &api), ("keys", &keys)]).await.text;
 
@@ -80,8 +84,8 @@ both! {
     }
 
     async fn what_is_wrong_is_told_at_its_field_and_nothing_is_taken_in(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let path = import(&mut owner, "legacy", "sha256").await;
         let good = format!("hash\n{}", hash("old_one"));
         let mixed = format!("{good}\nprod_a_key_itself\n");
@@ -105,52 +109,52 @@ both! {
             // What was pasted is there to be put right.
             assert!(refused.text.contains(keys.lines().last().unwrap_or_default().trim_matches(['{', '}'])) || keys.contains('"'));
         }
-        assert_eq!(kw.rows("keys").await, 0);
+        assert_eq!(kw.count_rows("keys").await, 0);
     }
 
     async fn an_import_is_made_with_a_name_within_bounds_and_a_known_algorithm(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
 
         for (name, algorithm, words) in [
             ("x".repeat(256), "sha256", "at most 255 characters"),
             (String::new(), "md5", "sha256 or prefixed-api-key"),
         ] {
             let fields = [("name", name.as_str()), ("algorithm", algorithm)];
-            let refused = owner.post(&at("/imports"), &fields).await;
+            let refused = owner.post(&workspace_path("/imports"), &fields).await;
             assert_eq!(refused.status, 422);
             assert!(refused.text.contains(words), "{}", refused.text);
         }
         import(&mut owner, &"ü".repeat(255), "sha256").await;
-        let hostile = import(&mut owner, HOSTILE, "sha256").await;
+        let hostile = import(&mut owner, HOSTILE_NAME, "sha256").await;
 
-        for page in [owner.get(&at("/imports")).await.text, owner.get(&hostile).await.text] {
-            assert!(page.contains(ESCAPED) && !page.contains(HOSTILE));
+        for page in [owner.get(&workspace_path("/imports")).await.text, owner.get(&hostile).await.text] {
+            assert!(page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME));
         }
     }
 
     async fn imports_are_listed_the_latest_first_page_by_page_and_searched(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        assert!(owner.get(&at("/imports")).await.text.contains("Create one for each source"));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        assert!(owner.get(&workspace_path("/imports")).await.text.contains("Create one for each source"));
         for at in 0..27 {
             import(&mut owner, &format!("From {at:02}"), "sha256").await;
             kw.clock.advance_ms(1);
         }
 
-        let first = owner.get(&at("/imports")).await;
-        let second = owner.get(&next(&first)).await;
-        let found = owner.get(&at("/imports?q=from%200")).await;
+        let first = owner.get(&workspace_path("/imports")).await;
+        let second = owner.get(&next_page_path(&first)).await;
+        let found = owner.get(&workspace_path("/imports?q=from%200")).await;
 
-        assert_eq!([&first, &second, &found].map(|page| rows(&page.text)), [25, 2, 10]);
+        assert_eq!([&first, &second, &found].map(|page| count_table_rows(&page.text)), [25, 2, 10]);
         assert!(first.text.contains("From 26") && second.text.contains("From 00"));
-        let none = owner.get(&at("/imports?q=elsewhere")).await.text;
+        let none = owner.get(&workspace_path("/imports?q=elsewhere")).await.text;
         assert!(none.contains("No matching imports"));
     }
 
     async fn keys_of_prefixed_api_key_wait_until_they_are_shown(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let path = import(&mut owner, "seam", "prefixed-api-key").await;
-        let keys = format!("hash\n{}\n{}", KeyHash::of("long1").hex(), KeyHash::of("long2").hex());
+        let keys = format!("hash\n{}\n{}", KeyHash::compute("long1").to_hex(), KeyHash::compute("long2").to_hex());
         owner.post(&path, &[("api", &api), ("keys", &keys)]).await;
 
         let migration = path.rsplit('/').next().unwrap();
@@ -163,8 +167,8 @@ both! {
     }
 
     async fn as_many_go_at_once_as_the_operation_takes(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let path = import(&mut owner, "many", "sha256").await;
         let csv = |many: usize| {
             let hashes: Vec<_> = (0..many).map(|at| hash(&at.to_string())).collect();
@@ -183,15 +187,15 @@ both! {
     }
 
     async fn a_form_is_as_large_as_what_may_be_pasted_and_only_there_and_for_who_is_signed_in(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = import(&mut owner, "large", "sha256").await;
         // Each of them takes three bytes on the way.
         let largest = "\"".repeat(1024 * 1024 + 1);
 
         let told = owner.post(&path, &[("api", "api_none"), ("keys", &largest)]).await;
         let too_much = owner.post(&path, &[("keys", &"\"".repeat(1024 * 1024 + 32 * 1024))]).await;
-        let elsewhere = owner.post(&at("/imports"), &[("name", &"x".repeat(128 * 1024))]).await;
-        let mut guest = Visitor::of(&kw);
+        let elsewhere = owner.post(&workspace_path("/imports"), &[("name", &"x".repeat(128 * 1024))]).await;
+        let mut guest = Browser::new(&kw);
         guest.get("/dashboard/login").await;
         let stranger = guest.post(&path, &[("keys", &"x".repeat(128 * 1024))]).await;
 
@@ -201,13 +205,13 @@ both! {
     }
 
     async fn an_import_of_another_workspace_does_not_exist(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        kw.other_workspace().await;
-        let ids = kw.texts("workspaces", "id").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        kw.create_other_workspace().await;
+        let ids = kw.list_texts("workspaces", "id").await;
         let other = ids.iter().find(|id| *id != "ws_default").unwrap();
         let path = import(&mut owner, "theirs", "sha256").await;
-        kw.change(format!("UPDATE migrations SET workspace_id = '{other}'")).await;
+        kw.execute_sql(format!("UPDATE migrations SET workspace_id = '{other}'")).await;
 
         let page = owner.get(&path).await;
         let keys = format!("hash\n{}", hash("old_one"));
@@ -215,6 +219,6 @@ both! {
         let faulty = owner.post(&path, &[("api", &api), ("keys", "")]).await;
 
         assert_eq!([page, taken, faulty].map(|page| page.status.as_u16()), [404; 3]);
-        assert_eq!((rows(&owner.get(&at("/imports")).await.text), kw.rows("keys").await), (0, 0));
+        assert_eq!((count_table_rows(&owner.get(&workspace_path("/imports")).await.text), kw.count_rows("keys").await), (0, 0));
     }
 }

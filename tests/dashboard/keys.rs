@@ -6,7 +6,7 @@ mod list;
 mod show;
 mod why;
 
-use super::{EMAIL, PASSWORD, Visitor, at, between, encoded};
+use super::{Browser, EMAIL, PASSWORD, between, form_encode, workspace_path};
 use crate::support::Reply;
 
 /// Where an answer sends.

@@ -3,11 +3,11 @@
 use foundation::model::MemberRole;
 use keyward::domain::caller::ClientInfo;
 use keyward::domain::root_keys;
-use keyward::domain::users::single_sign_on::{Purpose, arrive};
+use keyward::domain::users::single_sign_on::{SignInPurpose, sign_in_with_claims};
 
 use super::single_sign_on::{comes, told, with};
-use super::{EMAIL, PASSWORD, Visitor, at, between, next, rows};
-use crate::both;
+use super::{Browser, EMAIL, PASSWORD, between, count_table_rows, next_page_path, workspace_path};
+use crate::on_both_stacks;
 
 type Fields = &'static [(&'static str, &'static str)];
 
@@ -87,28 +87,28 @@ const PAGES: [(&str, [bool; 3]); 38] = [
     ("/identities/id_none/delete", [true, true, false]),
 ];
 
-both! {
+on_both_stacks! {
     async fn each_role_may_do_what_it_is_for_and_nothing_else(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut admin = owner.invited("adam@example.com", "admin").await;
-        let mut viewer = owner.invited("eve@example.com", "viewer").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut admin = owner.invite("adam@example.com", "admin").await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
 
         for (at_role, visitor) in [&mut owner, &mut admin, &mut viewer].into_iter().enumerate() {
             for (path, fields, may) in ACTS {
-                let status = visitor.post(&at(path), fields).await.status;
+                let status = visitor.post(&workspace_path(path), fields).await.status;
                 assert_eq!(status != 403, may[at_role], "{path} {at_role} {status}");
             }
             for (path, may) in PAGES {
-                let status = visitor.get(&at(path)).await.status;
+                let status = visitor.get(&workspace_path(path)).await.status;
                 assert_eq!(status != 403, may[at_role], "{path} {at_role} {status}");
             }
         }
     }
 
     async fn a_workspace_of_others_does_not_exist(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.other_workspace().await;
-        let ids = kw.texts("workspaces", "id").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_other_workspace().await;
+        let ids = kw.list_texts("workspaces", "id").await;
         let other = ids.iter().find(|id| *id != "ws_default").unwrap();
 
         for workspace in [other.as_str(), "ws_none"] {
@@ -124,101 +124,101 @@ both! {
     }
 
     async fn there_is_always_an_owner(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let me = kw.texts("people", "id").await[0].clone();
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let me = kw.list_texts("people", "id").await[0].clone();
 
-        let stepped = owner.post(&at(&format!("/members/{me}/role")), &[("role", "admin")]).await;
-        let left = owner.post(&at(&format!("/members/{me}/remove")), &[]).await;
+        let stepped = owner.post(&workspace_path(&format!("/members/{me}/role")), &[("role", "admin")]).await;
+        let left = owner.post(&workspace_path(&format!("/members/{me}/remove")), &[]).await;
 
         assert_eq!((stepped.status.as_u16(), left.status.as_u16()), (412, 412));
         assert!(left.text.contains("must keep an owner"), "{}", left.text);
-        owner.invited("grace@example.com", "owner").await;
-        let left = owner.post(&at(&format!("/members/{me}/remove")), &[]).await;
+        owner.invite("grace@example.com", "owner").await;
+        let left = owner.post(&workspace_path(&format!("/members/{me}/remove")), &[]).await;
         assert_eq!(left.status, 303);
-        assert!(!owner.is_in().await);
+        assert!(!owner.is_signed_in().await);
     }
 
     async fn a_role_that_changes_holds_from_the_next_page_on(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut viewer = owner.invited("eve@example.com", "viewer").await;
-        let page = owner.get(&at("/members")).await.text;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
+        let page = owner.get(&workspace_path("/members")).await.text;
         let eve = between(&page, "Role of eve@example.com", "<");
         assert!(eve.is_empty());
-        let ids = kw.texts("people", "id").await;
+        let ids = kw.list_texts("people", "id").await;
 
         for id in ids {
-            owner.post(&at(&format!("/members/{id}/role")), &[("role", "admin")]).await;
+            owner.post(&workspace_path(&format!("/members/{id}/role")), &[("role", "admin")]).await;
         }
 
-        assert_eq!(viewer.get(&at("/root-keys/new")).await.status, 200);
+        assert_eq!(viewer.get(&workspace_path("/root-keys/new")).await.status, 200);
     }
 
     async fn members_are_listed_page_by_page_and_searched_by_email(kw) {
         let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         for at in 0..30 {
             let told = told(&at.to_string(), &format!("member{at:02}@example.com"));
-            comes(&kw, &told, &Purpose::SignIn).await.ok().unwrap();
+            comes(&kw, &told, &SignInPurpose::SignIn).await.ok().unwrap();
         }
 
-        let first = owner.get(&at("/members")).await;
-        let second = owner.get(&next(&first)).await;
-        let found = owner.get(&at("/members?q=%20MEMBER2")).await;
-        let none = owner.get(&at("/members?q=_")).await;
+        let first = owner.get(&workspace_path("/members")).await;
+        let second = owner.get(&next_page_path(&first)).await;
+        let found = owner.get(&workspace_path("/members?q=%20MEMBER2")).await;
+        let none = owner.get(&workspace_path("/members?q=_")).await;
 
-        assert_eq!([&first, &second, &found, &none].map(|page| rows(&page.text)), [25, 6, 10, 0]);
+        assert_eq!([&first, &second, &found, &none].map(|page| count_table_rows(&page.text)), [25, 6, 10, 0]);
         assert!(first.text.contains(EMAIL) && first.text.contains("member23@"));
         assert!(second.text.contains("member24@") && second.text.contains("member29@"));
         assert!(!second.text.contains("rel=\"next\"") && second.text.contains("First page"));
         assert!(none.text.contains("No matching members"));
         // One of a later page is asked about too.
         let id = between(&second.text, "for=\"role-", "\"");
-        let asked = owner.get(&at(&format!("/members/{id}/remove"))).await.text;
+        let asked = owner.get(&workspace_path(&format!("/members/{id}/remove"))).await.text;
         assert!(asked.contains("Remove member24@example.com?"), "{asked}");
     }
 
     async fn a_workspace_has_ten_thousand_members_and_no_more(kw) {
         let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
-        Visitor::owner(&kw).await;
+        Browser::sign_in_owner(&kw).await;
         let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9998)";
-        kw.change(format!(
+        kw.execute_sql(format!(
             "{many} INSERT INTO people (id, email, password, created_at)
             SELECT 'user_' || i, i || '@many.example', '', 0 FROM n"
         )).await;
-        kw.change(format!(
+        kw.execute_sql(format!(
             "{many} INSERT INTO memberships (workspace_id, person_id, role, joined_at)
             SELECT 'ws_default', 'user_' || i, 'viewer', 0 FROM n"
         )).await;
 
-        let last = comes(&kw, &told("last", "last@example.com"), &Purpose::SignIn).await;
+        let last = comes(&kw, &told("last", "last@example.com"), &SignInPurpose::SignIn).await;
         let late = told("late", "late@example.com");
-        let late = arrive(&kw.app, &late, &Purpose::SignIn, None, &ClientInfo::default()).await;
+        let late = sign_in_with_claims(&kw.app, &late, &SignInPurpose::SignIn, None, &ClientInfo::default()).await;
 
         assert!(last.is_ok());
         assert!(late.unwrap_err().to_string().contains("the maximum of 10000 members"));
-        assert_eq!(kw.rows("memberships").await, 10_000);
+        assert_eq!(kw.count_rows("memberships").await, 10_000);
     }
 
     async fn an_invitation_that_is_withdrawn_is_not_good(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let page = owner.post(&at("/members/invite"), &[("role", "owner")]).await.text;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "owner")]).await.text;
         let token = between(&page, "/dashboard/join/", "<").to_owned();
         let withdraw = between(&page, "action=\"/dashboard/ws_default/invitations/", "\"");
 
-        let withdrawn = owner.post(&at(&format!("/invitations/{withdraw}")), &[]).await;
+        let withdrawn = owner.post(&workspace_path(&format!("/invitations/{withdraw}")), &[]).await;
 
         assert_eq!(withdrawn.status, 303);
-        let mut late = Visitor::of(&kw);
-        assert_eq!(late.join(&token, "late@example.com", PASSWORD).await.status, 422);
+        let mut late = Browser::new(&kw);
+        assert_eq!(late.accept_invitation(&token, "late@example.com", PASSWORD).await.status, 422);
     }
 
     async fn what_is_done_to_members_is_in_the_audit_log_with_who_did_it(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        owner.invited("eve@example.com", "viewer").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        owner.invite("eve@example.com", "viewer").await;
 
-        let events = kw.events_of("eve@example.com").await;
-        let actors = kw.texts("audit", "actor_name").await;
-        let types = kw.texts("audit", "actor_type").await;
+        let events = kw.list_audit_events("eve@example.com").await;
+        let actors = kw.list_texts("audit", "actor_name").await;
+        let types = kw.list_texts("audit", "actor_type").await;
 
         assert_eq!(events, ["member.join"]);
         assert!(actors.iter().any(|actor| actor == EMAIL));
@@ -226,12 +226,12 @@ both! {
     }
 
     async fn a_person_of_two_workspaces_sees_each_by_itself(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let id = root_keys::create_workspace(&kw.app, "<b>second</b>").await.unwrap();
-        let link = keyward::domain::users::operator_link(&kw.app, &id).await.unwrap();
+        let link = keyward::domain::users::create_operator_invitation(&kw.app, &id).await.unwrap();
 
-        owner.join(link.expose(), EMAIL, PASSWORD).await;
-        let page = owner.get(&at("")).await.text;
+        owner.accept_invitation(link.expose(), EMAIL, PASSWORD).await;
+        let page = owner.get(&workspace_path("")).await.text;
 
         assert!(page.contains(&format!("href=\"/dashboard/{id}\"")), "{page}");
         assert!(page.contains("&#60;b&#62;second") && !page.contains("<b>second"), "{page}");

@@ -6,30 +6,34 @@ use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::json;
 
-use super::{EMAIL, ESCAPED, HOSTILE, Visitor, at, encoded, led_to, next, rows};
-use crate::both;
+use super::{
+    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, count_table_rows, form_encode, next_page_path,
+    redirect_path, workspace_path,
+};
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
 
 /// A namespace that is made by a person; its page.
-async fn made(visitor: &mut Visitor<'_>, name: &str) -> String {
-    let path = led_to(&visitor.post(&at("/ratelimits"), &[("name", name)]).await);
+async fn made(visitor: &mut Browser<'_>, name: &str) -> String {
+    let path =
+        redirect_path(&visitor.post(&workspace_path("/ratelimits"), &[("name", name)]).await);
     path.split_once('?').expect("a path").0.to_owned()
 }
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
 /// An override of a person, of 5 in a minute but for these fields.
-async fn set(visitor: &mut Visitor<'_>, path: &str, fields: Fields<'_>) {
+async fn set(visitor: &mut Browser<'_>, path: &str, fields: Fields<'_>) {
     let usual = [("limit", "5"), ("duration", "1"), ("duration-unit", "min")];
     let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
-    led_to(&visitor.post(&format!("{path}/override"), &fields).await);
+    redirect_path(&visitor.post(&format!("{path}/override"), &fields).await);
 }
 
 /// The page of the simulator for a check of 10 in a minute, but for these fields.
-async fn simulated(visitor: &mut Visitor<'_>, path: &str, fields: Fields<'_>) -> (u16, String) {
+async fn simulated(visitor: &mut Browser<'_>, path: &str, fields: Fields<'_>) -> (u16, String) {
     let usual = [("limit", "10"), ("duration", "1"), ("duration-unit", "min"), ("cost", "1")];
     let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
-    let page = visitor.get(&format!("{path}/simulator?{}", encoded(&fields))).await;
+    let page = visitor.get(&format!("{path}/simulator?{}", form_encode(&fields))).await;
     (page.status.as_u16(), page.text)
 }
 
@@ -38,52 +42,52 @@ fn id(path: &str) -> &str {
 }
 
 async fn limit_of(kw: &Keyward, namespace: &str, identifier: &str) -> i64 {
-    let reply = kw.limit(namespace, identifier, json!({})).await;
+    let reply = kw.check_limit(namespace, identifier, json!({})).await;
     reply.data()["limit"].as_i64().expect("a limit")
 }
 
-both! {
+on_both_stacks! {
     async fn a_namespace_is_made_once_and_checks_count_in_it(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let path = made(&mut owner, HOSTILE).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let path = made(&mut owner, HOSTILE_NAME).await;
 
-        let checked = kw.limit(HOSTILE, "user_1", json!({})).await;
-        let again = owner.post(&at("/ratelimits"), &[("name", HOSTILE)]).await;
+        let checked = kw.check_limit(HOSTILE_NAME, "user_1", json!({})).await;
+        let again = owner.post(&workspace_path("/ratelimits"), &[("name", HOSTILE_NAME)]).await;
 
         assert_eq!(checked.data()["remaining"], 9);
         assert_eq!(again.status, 422);
         assert!(again.text.contains("already exists"));
-        for page in [path.as_str(), &at("/ratelimits"), &format!("{path}/simulator"), &format!("{path}/override")] {
+        for page in [path.as_str(), &workspace_path("/ratelimits"), &format!("{path}/simulator"), &format!("{path}/override")] {
             let page = owner.get(page).await.text;
-            assert!(page.contains(ESCAPED) && !page.contains(HOSTILE), "{page}");
+            assert!(page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME), "{page}");
         }
-        assert_eq!(kw.rows("namespaces").await, 1);
-        assert_eq!(kw.events_of(id(&path)).await, ["ratelimitNamespace.create"]);
-        assert!(kw.texts("audit", "actor_name").await.contains(&EMAIL.to_owned()));
+        assert_eq!(kw.count_rows("namespaces").await, 1);
+        assert_eq!(kw.list_audit_events(id(&path)).await, ["ratelimitNamespace.create"]);
+        assert!(kw.list_texts("audit", "actor_name").await.contains(&EMAIL.to_owned()));
     }
 
     async fn the_name_of_a_namespace_has_its_bounds(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let [most, too_long] = [512, 513].map(|length| "ä".repeat(length));
         made(&mut owner, &most).await;
         made(&mut owner, "n").await;
 
         for wrong in ["", "  ", &too_long] {
-            let page = owner.post(&at("/ratelimits"), &[("name", wrong)]).await;
+            let page = owner.post(&workspace_path("/ratelimits"), &[("name", wrong)]).await;
             assert_eq!(page.status, 422);
             assert!(page.text.contains("1 to 512 characters") && page.text.contains("aria-invalid"));
         }
-        assert_eq!(kw.rows("namespaces").await, 2);
+        assert_eq!(kw.count_rows("namespaces").await, 2);
     }
 
     async fn a_workspace_has_so_many_namespaces_and_no_more(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let workspace_id = default_workspace();
         let namespace = |number: i64| Namespace {
             id: NamespaceId::random(),
             workspace_id: workspace_id.clone(),
             name: format!("namespace {number}"),
-            on_outage: OutagePolicy::Local,
+            outage_policy: OutagePolicy::Local,
             created_at: NOON,
             deleted_at: None,
         };
@@ -93,61 +97,61 @@ both! {
         tx.commit().await.unwrap();
 
         made(&mut owner, "the last").await;
-        let refused = owner.post(&at("/ratelimits"), &[("name", "one more")]).await;
+        let refused = owner.post(&workspace_path("/ratelimits"), &[("name", "one more")]).await;
 
         assert_eq!(refused.status, 422);
         assert!(refused.text.contains("the maximum of"));
     }
 
     async fn namespaces_and_overrides_are_searched_and_paged(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "Mail").await;
         for number in 0..26 {
             made(&mut owner, &format!("Space {number:02}")).await;
             kw.set_override("Mail", &format!("User {number:02}"), json!({})).await;
         }
 
-        for (list, query, one) in [(at("/ratelimits"), "SPACE", "space+13"), (path, "uSeR", "user+13")] {
+        for (list, query, one) in [(workspace_path("/ratelimits"), "SPACE", "space+13"), (path, "uSeR", "user+13")] {
             let first = owner.get(&format!("{list}?q={query}")).await;
-            let second = owner.get(&next(&first)).await.text;
+            let second = owner.get(&next_page_path(&first)).await.text;
             let found = owner.get(&format!("{list}?q={one}")).await.text;
             let none = owner.get(&format!("{list}?q=nobody")).await.text;
 
-            assert_eq!([rows(&first.text), rows(&second), rows(&found)], [25, 1, 1]);
+            assert_eq!([count_table_rows(&first.text), count_table_rows(&second), count_table_rows(&found)], [25, 1, 1]);
             assert!(none.contains("No results"));
         }
     }
 
     async fn an_override_counts_from_when_it_is_set_until_it_is_deleted(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
-        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 10);
+        assert_eq!(limit_of(&kw, "mail", HOSTILE_NAME).await, 10);
 
-        set(&mut owner, &path, &[("identifier", HOSTILE), ("limit", "7")]).await;
-        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 7);
+        set(&mut owner, &path, &[("identifier", HOSTILE_NAME), ("limit", "7")]).await;
+        assert_eq!(limit_of(&kw, "mail", HOSTILE_NAME).await, 7);
         let page = owner.get(&path).await.text;
-        assert!(page.contains(ESCAPED) && !page.contains(HOSTILE) && page.contains("7 per minute"), "{page}");
+        assert!(page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME) && page.contains("7 per minute"), "{page}");
 
-        let query = encoded(&[("identifier", HOSTILE)]);
+        let query = form_encode(&[("identifier", HOSTILE_NAME)]);
         let form = owner.get(&format!("{path}/override?{query}")).await.text;
-        assert!(form.contains("value=\"7\"") && form.contains("readonly") && !form.contains(HOSTILE), "{form}");
-        let before = kw.texts("overrides", "id").await;
-        set(&mut owner, &path, &[("identifier", HOSTILE), ("known", "yes"), ("limit", "3")]).await;
-        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 3);
-        assert_eq!(kw.texts("overrides", "id").await, before);
+        assert!(form.contains("value=\"7\"") && form.contains("readonly") && !form.contains(HOSTILE_NAME), "{form}");
+        let before = kw.list_texts("overrides", "id").await;
+        set(&mut owner, &path, &[("identifier", HOSTILE_NAME), ("known", "yes"), ("limit", "3")]).await;
+        assert_eq!(limit_of(&kw, "mail", HOSTILE_NAME).await, 3);
+        assert_eq!(kw.list_texts("overrides", "id").await, before);
 
         let ask = owner.get(&format!("{path}/override/delete?{query}")).await.text;
-        assert!(ask.contains("Its limit is 3 per minute") && !ask.contains(HOSTILE), "{ask}");
-        led_to(&owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE)]).await);
-        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 10);
+        assert!(ask.contains("Its limit is 3 per minute") && !ask.contains(HOSTILE_NAME), "{ask}");
+        redirect_path(&owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE_NAME)]).await);
+        assert_eq!(limit_of(&kw, "mail", HOSTILE_NAME).await, 10);
         assert_eq!(owner.get(&format!("{path}/override?{query}")).await.status, 404);
-        let again = owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE)]).await;
+        let again = owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE_NAME)]).await;
         assert_eq!(again.status, 404);
-        assert!(kw.events_of(id(&path)).await.contains(&"ratelimit.delete_override".to_owned()));
+        assert!(kw.list_audit_events(id(&path)).await.contains(&"ratelimit.delete_override".to_owned()));
     }
 
     async fn what_is_wrong_with_an_override_is_told_and_kept(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         let [most, too_long] = [512, 513].map(|length| "i".repeat(length));
         let [stars, too_many_stars] = [8, 9].map(|count| "a*".repeat(count));
@@ -180,11 +184,11 @@ both! {
             assert!(page.text.contains(&wrong), "{field} {fields:?} {}", page.text);
             assert!(page.text.contains(&format!("value=\"{}\"", fields[0].1)));
         }
-        assert_eq!(kw.rows("overrides").await, 4);
+        assert_eq!(kw.count_rows("overrides").await, 4);
     }
 
     async fn an_override_ends_when_it_was_told_to_and_a_change_keeps_its_end(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         let ends = NOON.0 + 3_600_123;
         kw.set_override("mail", "user_1", json!({ "expires": ends })).await;
@@ -208,35 +212,35 @@ both! {
     }
 
     async fn a_namespace_that_is_deleted_refuses_checks_and_keeps_its_name(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         set(&mut owner, &path, &[("identifier", "*")]).await;
 
         let asked = owner.get(&format!("{path}/delete")).await.text;
         assert!(asked.contains("Delete mail?") && asked.contains("Its override is deleted too."), "{asked}");
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
-        led_to(&owner.post(&format!("{path}/delete"), &[]).await);
+        redirect_path(&owner.post(&format!("{path}/delete"), &[]).await);
 
-        assert_eq!(kw.limit("mail", "user_1", json!({})).await.status, 410);
+        assert_eq!(kw.check_limit("mail", "user_1", json!({})).await.status, 410);
         for rest in ["", "/delete", "/override", "/simulator"] {
             assert_eq!(owner.get(&format!("{path}{rest}")).await.status, 404, "{rest}");
         }
         assert_eq!(owner.post(&format!("{path}/delete"), &[]).await.status, 404);
-        assert!(!owner.get(&at("/ratelimits")).await.text.contains(id(&path)));
-        let again = owner.post(&at("/ratelimits"), &[("name", "mail")]).await;
+        assert!(!owner.get(&workspace_path("/ratelimits")).await.text.contains(id(&path)));
+        let again = owner.post(&workspace_path("/ratelimits"), &[("name", "mail")]).await;
         assert!(again.status == 422 && again.text.contains("its name stays reserved"));
-        let events = kw.events_of(id(&path)).await;
+        let events = kw.list_audit_events(id(&path)).await;
         assert!(events.contains(&"ratelimitNamespace.delete".to_owned()), "{events:?}");
     }
 
     async fn what_checks_are_answered_while_the_counters_are_away_is_chosen(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         assert!(owner.get(&path).await.text.contains("Each replica enforces its share"));
         assert!(owner.get(&format!("{path}/outage")).await.text.contains("value=\"local\" checked"));
 
         for (outage, told) in [("closed", "All checks are rejected"), ("open", "All checks are allowed")] {
-            led_to(&owner.post(&format!("{path}/outage"), &[("outage", outage)]).await);
+            redirect_path(&owner.post(&format!("{path}/outage"), &[("outage", outage)]).await);
             assert!(owner.get(&path).await.text.contains(told), "{outage}");
         }
         for outage in ["", "sometimes"] {
@@ -245,12 +249,12 @@ both! {
             assert!(refused.text.contains("must be local, open or closed"), "{}", refused.text);
         }
         assert!(owner.get(&path).await.text.contains("All checks are allowed"));
-        let events = kw.events_of(id(&path)).await;
+        let events = kw.list_audit_events(id(&path)).await;
         assert_eq!(events.iter().filter(|e| *e == "ratelimitNamespace.update").count(), 2);
     }
 
     async fn the_simulator_tells_which_override_wins_and_why(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         let none = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
         assert!(none.contains("No active override matches") && none.contains("10 per minute"), "{none}");
@@ -265,7 +269,7 @@ both! {
             .into_iter()
             .collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {exact}");
-        assert_eq!((rows(&exact), exact.matches("Not evaluated").count()), (4, 3));
+        assert_eq!((count_table_rows(&exact), exact.matches("Not evaluated").count()), (4, 3));
         assert!(exact.contains("exists for exactly this identifier") && exact.contains("4 per 2 minutes"));
 
         let soon = kw.clock.now().0 + 1;
@@ -279,11 +283,11 @@ both! {
     }
 
     async fn the_simulator_tells_what_is_left_and_counts_nothing(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut viewer = owner.invited("eve@example.com", "viewer").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
         let path = made(&mut owner, "mail").await;
-        kw.limit("mail", "user_1", json!({ "cost": 7 })).await;
-        let entries = kw.audit_entries().await;
+        kw.check_limit("mail", "user_1", json!({ "cost": 7 })).await;
+        let entries = kw.count_audit_entries().await;
 
         for (cost, passes) in [("0", true), ("3", true), ("4", false), ("9223372036854775807", false)] {
             let fields = [("identifier", "user_1"), ("cost", cost)];
@@ -296,15 +300,15 @@ both! {
             }
         }
 
-        assert_eq!(kw.limit("mail", "user_1", json!({ "cost": 3 })).await.data()["remaining"], 0);
+        assert_eq!(kw.check_limit("mail", "user_1", json!({ "cost": 3 })).await.data()["remaining"], 0);
         kw.set_override("mail", "user_2", json!({ "limit": 0 })).await;
         let shut = simulated(&mut owner, &path, &[("identifier", "user_2"), ("cost", "0")]).await.1;
         assert!(shut.contains(">Rejected</h2>") && shut.contains("Blocked"));
-        assert_eq!(kw.audit_entries().await, entries + 1);
+        assert_eq!(kw.count_audit_entries().await, entries + 1);
     }
 
     async fn the_simulator_has_the_bounds_of_a_check(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         let [most, too_long] = [512, 513].map(|length| "<".repeat(length));
 
@@ -331,26 +335,26 @@ both! {
     }
 
     async fn a_namespace_of_another_workspace_does_not_exist(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let stranger = kw.other_workspace().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let stranger = kw.create_other_workspace().await;
         let check = json!({ "namespace": "theirs", "identifier": "a", "limit": 1, "duration": 1000 });
         kw.v2_as(&stranger, "ratelimit.setOverride", check.clone()).await;
         kw.v2_as(&stranger, "ratelimit.limit", check.clone()).await;
         kw.v2_as(&stranger, "ratelimit.setOverride", check).await;
-        let theirs = kw.texts("namespaces", "id").await[0].clone();
+        let theirs = kw.list_texts("namespaces", "id").await[0].clone();
 
         for named in [theirs.as_str(), "theirs"] {
             for rest in ["", "/delete", "/override", "/override?identifier=a", "/override/delete?identifier=a", "/simulator?identifier=a"] {
-                let page = owner.get(&at(&format!("/ratelimits/{named}{rest}"))).await;
+                let page = owner.get(&workspace_path(&format!("/ratelimits/{named}{rest}"))).await;
                 assert_eq!(page.status, 404, "{rest}");
             }
             for rest in ["/delete", "/override", "/override/delete"] {
-                let path = at(&format!("/ratelimits/{named}{rest}"));
+                let path = workspace_path(&format!("/ratelimits/{named}{rest}"));
                 let page = owner.post(&path, &[("identifier", "a"), ("limit", "1"), ("duration", "1000")]).await;
                 assert_eq!(page.status, 404, "{rest}");
             }
         }
-        assert_eq!((kw.rows("namespaces").await, kw.rows("overrides").await), (1, 1));
-        assert!(!owner.get(&at("/ratelimits")).await.text.contains("theirs"));
+        assert_eq!((kw.count_rows("namespaces").await, kw.count_rows("overrides").await), (1, 1));
+        assert!(!owner.get(&workspace_path("/ratelimits")).await.text.contains("theirs"));
     }
 }

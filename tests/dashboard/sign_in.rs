@@ -2,14 +2,14 @@
 
 use keyward::request::PEER;
 
-use super::{EMAIL, PASSWORD, Visitor};
-use crate::both;
+use super::{Browser, EMAIL, PASSWORD};
+use crate::on_both_stacks;
 
 const SESSION: &str = "__Host-keyward-session";
 
-both! {
+on_both_stacks! {
     async fn the_cookie_of_a_session_is_out_of_reach_of_scripts_and_other_sites(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         owner.post("/dashboard/logout", &[]).await;
 
         let signed_in = owner.sign_in(EMAIL, PASSWORD).await;
@@ -23,9 +23,9 @@ both! {
     }
 
     async fn signing_in_makes_a_new_session_whatever_cookie_was_brought(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         owner.post("/dashboard/logout", &[]).await;
-        let mut victim = Visitor::of(&kw);
+        let mut victim = Browser::new(&kw);
         victim.cookies.insert(SESSION.into(), "planted".into());
 
         victim.sign_in(EMAIL, PASSWORD).await;
@@ -37,23 +37,23 @@ both! {
 
         assert_ne!(first, "planted");
         assert_ne!(victim.cookies[SESSION], first);
-        let mut old = Visitor::of(&kw);
+        let mut old = Browser::new(&kw);
         old.cookies.insert(SESSION.into(), first);
-        assert!(!old.is_in().await);
+        assert!(!old.is_signed_in().await);
     }
 
     async fn signing_out_ends_the_session_on_the_server(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let kept = owner.cookies.clone();
 
         owner.post("/dashboard/logout", &[]).await;
 
         owner.cookies = kept;
-        assert!(!owner.is_in().await);
+        assert!(!owner.is_signed_in().await);
     }
 
     async fn an_unknown_email_and_a_wrong_password_get_one_answer(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         owner.post("/dashboard/logout", &[]).await;
 
         let wrong = owner.sign_in(EMAIL, "another password").await;
@@ -65,7 +65,7 @@ both! {
     }
 
     async fn an_email_has_ten_attempts_in_a_quarter_of_an_hour(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         owner.post("/dashboard/logout", &[]).await;
 
         // The one by which the owner joined counts, too.
@@ -83,7 +83,7 @@ both! {
     }
 
     async fn an_address_has_fifty_attempts_in_a_quarter_of_an_hour(kw) {
-        let mut stranger = Visitor::of(&kw);
+        let mut stranger = Browser::new(&kw);
         let here = "203.0.113.9:1".parse().unwrap();
 
         for at in 0..50 {
@@ -99,7 +99,7 @@ both! {
     }
 
     async fn an_address_is_not_told_by_a_header_when_no_proxy_is_trusted(kw) {
-        let mut stranger = Visitor::of(&kw);
+        let mut stranger = Browser::new(&kw);
         let here = "203.0.113.9:1".parse().unwrap();
 
         for at in 0..50 {
@@ -115,38 +115,38 @@ both! {
     }
 
     async fn a_session_ends_when_nobody_uses_it_for_hours(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
 
         kw.clock.advance_ms(8 * 3_600_000);
-        assert!(owner.is_in().await);
+        assert!(owner.is_signed_in().await);
         kw.clock.advance_ms(8 * 3_600_000 + 1);
 
-        assert!(!owner.is_in().await);
+        assert!(!owner.is_signed_in().await);
     }
 
     async fn a_session_ends_after_a_week_however_much_it_is_used(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
 
         for _ in 0..28 {
-            assert!(owner.is_in().await);
+            assert!(owner.is_signed_in().await);
             kw.clock.advance_ms(6 * 3_600_000);
         }
-        assert!(owner.is_in().await);
+        assert!(owner.is_signed_in().await);
         kw.clock.advance_ms(1);
 
-        assert!(!owner.is_in().await);
+        assert!(!owner.is_signed_in().await);
     }
 
     async fn neither_passwords_nor_tokens_are_in_the_database(kw) {
-        let owner = Visitor::owner(&kw).await;
+        let owner = Browser::sign_in_owner(&kw).await;
         let token = &owner.cookies[SESSION];
 
         for (table, column) in [("people", "password"), ("sessions", "hash"), ("audit", "targets")] {
-            for value in kw.texts(table, column).await {
+            for value in kw.list_texts(table, column).await {
                 assert!(!value.contains(token) && !value.contains(PASSWORD), "{table}");
             }
         }
-        let kept = kw.texts("people", "password").await;
+        let kept = kw.list_texts("people", "password").await;
         assert!(kept[0].starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept:?}");
     }
 }

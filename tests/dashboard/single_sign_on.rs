@@ -9,11 +9,13 @@ use foundation::secret::Plaintext;
 use keyward::domain::caller::ClientInfo;
 use keyward::domain::root_keys::default_workspace;
 use keyward::domain::users;
-use keyward::domain::users::single_sign_on::{Purpose, SsoRejection, SsoResult, Told, arrive};
+use keyward::domain::users::single_sign_on::{
+    SignInPurpose, SsoRejection, SsoResult, VerifiedClaims, sign_in_with_claims,
+};
 use keyward::request::PEER;
 
-use super::{EMAIL, ESCAPED, HOSTILE, PASSWORD, Visitor, at, between};
-use crate::both;
+use super::{Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, workspace_path};
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 const SESSION: &str = "__Host-keyward-session";
@@ -30,7 +32,7 @@ fn oidc() -> OidcSettings {
         name: "the house login".into(),
         allowed_domains: Vec::new(),
         default_role: None,
-        is_only: false,
+        is_password_sign_in_disabled: false,
     }
 }
 
@@ -41,8 +43,8 @@ pub async fn with(kw: &Keyward, change: impl FnOnce(&mut OidcSettings)) -> Keywa
     Keyward::start_with(kw.stack, |settings| settings.oidc = Some(oidc)).await
 }
 
-pub fn told(subject: &str, email: &str) -> Told {
-    Told {
+pub fn told(subject: &str, email: &str) -> VerifiedClaims {
+    VerifiedClaims {
         issuer: oidc().issuer,
         subject: subject.into(),
         email: Some(email.into()),
@@ -53,27 +55,27 @@ pub fn told(subject: &str, email: &str) -> Told {
 /// Whom the issuer tells of comes in; their browser, or why not.
 pub async fn comes<'a>(
     kw: &'a Keyward,
-    told: &Told,
-    purpose: &Purpose,
-) -> Result<Visitor<'a>, SsoRejection> {
-    match arrive(&kw.app, told, purpose, None, &ClientInfo::default()).await.unwrap() {
-        SsoResult::In(signed_in, _) => {
-            let mut visitor = Visitor::of(kw);
+    told: &VerifiedClaims,
+    purpose: &SignInPurpose,
+) -> Result<Browser<'a>, SsoRejection> {
+    match sign_in_with_claims(&kw.app, told, purpose, None, &ClientInfo::default()).await.unwrap() {
+        SsoResult::SignedIn(signed_in, _) => {
+            let mut visitor = Browser::new(kw);
             visitor.cookies.insert(SESSION.into(), signed_in.token.expose().to_owned());
             Ok(visitor)
         }
-        SsoResult::Refused(stranger) => Err(stranger),
+        SsoResult::Rejected(stranger) => Err(stranger),
         SsoResult::Linked => panic!("nobody was signed in"),
     }
 }
 
-async fn invitation(owner: &mut Visitor<'_>, role: &str) -> String {
-    let page = owner.post(&at("/members/invite"), &[("role", role)]).await;
+async fn invitation(owner: &mut Browser<'_>, role: &str) -> String {
+    let page = owner.post(&workspace_path("/members/invite"), &[("role", role)]).await;
     between(&page.text, "/dashboard/join/", "<").to_owned()
 }
 
 /// A link that is followed, as the browser says it.
-async fn follow(visitor: &mut Visitor<'_>, path: &str, site: &str) -> Reply {
+async fn follow(visitor: &mut Browser<'_>, path: &str, site: &str) -> Reply {
     let cookies: Vec<_> = visitor.cookies.iter().map(|(name, of)| format!("{name}={of}")).collect();
     let request = Request::get(path)
         .header("host", "keyward.test")
@@ -82,10 +84,10 @@ async fn follow(visitor: &mut Visitor<'_>, path: &str, site: &str) -> Reply {
     visitor.send(request.body(Body::empty()).unwrap()).await
 }
 
-both! {
+on_both_stacks! {
     async fn without_an_issuer_there_is_no_button_and_no_way(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut guest = Visitor::of(&kw);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut guest = Browser::new(&kw);
 
         let page = guest.get("/dashboard/login").await.text;
 
@@ -99,22 +101,22 @@ both! {
     }
 
     async fn the_name_of_the_issuer_is_shown_as_text(kw) {
-        let kw = with(&kw, |oidc| oidc.name = HOSTILE.into()).await;
-        let mut owner = Visitor::owner(&kw).await;
+        let kw = with(&kw, |oidc| oidc.name = HOSTILE_NAME.into()).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let token = invitation(&mut owner, "viewer").await;
-        let mut guest = Visitor::of(&kw);
+        let mut guest = Browser::new(&kw);
 
         let join = format!("/dashboard/join/{token}");
         for page in [guest.get("/dashboard/login").await, guest.get(&join).await,
             owner.get("/dashboard/account").await] {
-            assert!(page.text.contains(ESCAPED) && !page.text.contains(HOSTILE), "{}", page.text);
+            assert!(page.text.contains(ESCAPED_NAME) && !page.text.contains(HOSTILE_NAME), "{}", page.text);
         }
     }
 
     async fn an_issuer_that_cannot_be_reached_fails_its_own_ways_alone(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut owner = Visitor::owner(&kw).await;
-        let mut guest = Visitor::of(&kw);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut guest = Browser::new(&kw);
 
         let failed = follow(&mut guest, "/dashboard/login/oidc", "same-origin").await;
 
@@ -128,9 +130,9 @@ both! {
 
     async fn only_a_page_of_this_server_sends_people_to_the_issuer(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let token = invitation(&mut owner, "viewer").await;
-        let mut guest = Visitor::of(&kw);
+        let mut guest = Browser::new(&kw);
 
         for site in ["cross-site", "same-site"] {
             let sent = follow(&mut guest, "/dashboard/login/oidc", site).await;
@@ -145,9 +147,9 @@ both! {
 
     async fn an_answer_that_nobody_here_asked_for_is_not_heard(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut guest = Visitor::of(&kw);
+        let mut guest = Browser::new(&kw);
         guest.get("/dashboard/login").await;
-        let state = |secret: &str| users::single_sign_on::AuthorizationRequest::of(secret, &guest.csrf).state();
+        let state = |secret: &str| users::single_sign_on::AuthorizationRequest::from_secret(secret, &guest.csrf).state();
         let good = state("secret");
         let queries = [
             (None, format!("code=c&state={good}")),
@@ -185,9 +187,9 @@ both! {
 
     async fn an_address_has_fifty_answers_in_a_quarter_of_an_hour(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut guest = Visitor::of(&kw);
+        let mut guest = Browser::new(&kw);
         guest.get("/dashboard/login").await;
-        let state = users::single_sign_on::AuthorizationRequest::of("secret", &guest.csrf).state();
+        let state = users::single_sign_on::AuthorizationRequest::from_secret("secret", &guest.csrf).state();
         let path = format!("{CALLBACK}?state={state}&error=access_denied");
         let here = "203.0.113.9:1".parse().unwrap();
 
@@ -204,77 +206,77 @@ both! {
         {
             let kw = with(&kw, |oidc| oidc.default_role = role).await;
             let alan = told("alan", "Alan@example.com");
-            let early = comes(&kw, &alan, &Purpose::SignIn).await.err();
-            assert!(role.is_none() || early == Some(SsoRejection::TooEarly));
-            Visitor::owner(&kw).await;
+            let early = comes(&kw, &alan, &SignInPurpose::SignIn).await.err();
+            assert!(role.is_none() || early == Some(SsoRejection::NoUsersYet));
+            Browser::sign_in_owner(&kw).await;
 
-            match comes(&kw, &alan, &Purpose::SignIn).await {
+            match comes(&kw, &alan, &SignInPurpose::SignIn).await {
                 Ok(mut visitor) => {
-                    assert_eq!(visitor.get(&at("/root-keys/new")).await.status, may_make);
-                    assert_eq!(visitor.get(&at("/members/user_none/remove")).await.status, 403);
+                    assert_eq!(visitor.get(&workspace_path("/root-keys/new")).await.status, may_make);
+                    assert_eq!(visitor.get(&workspace_path("/members/user_none/remove")).await.status, 403);
                 }
                 Err(stranger) => {
                     assert_eq!(stranger, SsoRejection::NotInvited("alan@example.com".into()));
                     assert!(role.is_none());
                 }
             }
-            assert_eq!(kw.rows("people").await, if role.is_some() { 2 } else { 1 });
+            assert_eq!(kw.count_rows("people").await, if role.is_some() { 2 } else { 1 });
         }
     }
 
     async fn an_invitation_is_used_up_by_who_comes_in_and_by_nobody_else(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut owner = Visitor::owner(&kw).await;
-        let link = Purpose::Join(invitation(&mut owner, "admin").await);
-        let unverified = Told { is_email_verified: false, ..told("alan", "alan@example.com") };
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let link = SignInPurpose::Join(invitation(&mut owner, "admin").await);
+        let unverified = VerifiedClaims { is_email_verified: false, ..told("alan", "alan@example.com") };
 
-        assert!(matches!(comes(&kw, &unverified, &link).await, Err(SsoRejection::Unverified(..))));
-        assert!(matches!(comes(&kw, &told("eve", EMAIL), &link).await, Err(SsoRejection::Unlinked(_))));
+        assert!(matches!(comes(&kw, &unverified, &link).await, Err(SsoRejection::EmailNotVerified(..))));
+        assert!(matches!(comes(&kw, &told("eve", EMAIL), &link).await, Err(SsoRejection::NotLinked(_))));
         let mut alan = comes(&kw, &told("alan", "alan@example.com"), &link).await.ok().unwrap();
 
-        assert_eq!(alan.get(&at("/root-keys/new")).await.status, 200);
+        assert_eq!(alan.get(&workspace_path("/root-keys/new")).await.status, 200);
         let late = comes(&kw, &told("late", "late@example.com"), &link).await;
-        assert_eq!(late.err(), Some(SsoRejection::NoLink));
-        let events = kw.events_of("alan@example.com").await;
+        assert_eq!(late.err(), Some(SsoRejection::InvalidInvitation));
+        let events = kw.list_audit_events("alan@example.com").await;
         assert_eq!(events, ["member.join", "user.login"]);
     }
 
     async fn a_person_is_who_the_issuer_calls_so_whatever_the_email(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut owner = Visitor::owner(&kw).await;
-        let link = Purpose::Join(invitation(&mut owner, "viewer").await);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let link = SignInPurpose::Join(invitation(&mut owner, "viewer").await);
         comes(&kw, &told("alan", "alan@example.com"), &link).await.ok().unwrap();
 
-        let mut renamed = comes(&kw, &told("alan", EMAIL), &Purpose::SignIn).await.ok().unwrap();
-        let other = comes(&kw, &told("other", "alan@example.com"), &Purpose::SignIn).await;
-        let elsewhere = Told { issuer: "https://else.example".into(), ..told("alan", "a@b.example") };
-        let elsewhere = comes(&kw, &elsewhere, &Purpose::SignIn).await;
+        let mut renamed = comes(&kw, &told("alan", EMAIL), &SignInPurpose::SignIn).await.ok().unwrap();
+        let other = comes(&kw, &told("other", "alan@example.com"), &SignInPurpose::SignIn).await;
+        let elsewhere = VerifiedClaims { issuer: "https://else.example".into(), ..told("alan", "a@b.example") };
+        let elsewhere = comes(&kw, &elsewhere, &SignInPurpose::SignIn).await;
 
         assert!(renamed.get("/dashboard/account").await.text.contains("alan@example.com"));
-        assert_eq!(other.err(), Some(SsoRejection::Unlinked("alan@example.com".into())));
+        assert_eq!(other.err(), Some(SsoRejection::NotLinked("alan@example.com".into())));
         assert_eq!(elsewhere.err(), Some(SsoRejection::NotInvited("a@b.example".into())));
     }
 
     async fn a_session_by_single_sign_on_is_listed_and_ends_like_any_other(kw) {
         let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
-        Visitor::owner(&kw).await;
+        Browser::sign_in_owner(&kw).await;
         let alan = told("alan", "alan@example.com");
-        let mut first = comes(&kw, &alan, &Purpose::SignIn).await.ok().unwrap();
-        let mut second = comes(&kw, &alan, &Purpose::SignIn).await.ok().unwrap();
+        let mut first = comes(&kw, &alan, &SignInPurpose::SignIn).await.ok().unwrap();
+        let mut second = comes(&kw, &alan, &SignInPurpose::SignIn).await.ok().unwrap();
 
         assert!(second.get("/dashboard/account").await.text.contains("End all other sessions"));
         second.post("/dashboard/account/sessions/end-others", &[]).await;
 
-        assert!(!first.is_in().await && second.is_in().await);
+        assert!(!first.is_signed_in().await && second.is_signed_in().await);
         kw.clock.advance_ms(8 * 3_600_000 + 1);
-        assert!(!second.is_in().await);
+        assert!(!second.is_signed_in().await);
     }
 
     async fn who_came_by_single_sign_on_has_no_password_to_guess_to_change_or_to_fall_back_on(kw) {
         let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
-        Visitor::owner(&kw).await;
+        Browser::sign_in_owner(&kw).await;
         let told = told("alan", "alan@example.com");
-        let mut alan = comes(&kw, &told, &Purpose::SignIn).await.ok().unwrap();
+        let mut alan = comes(&kw, &told, &SignInPurpose::SignIn).await.ok().unwrap();
 
         let account = alan.get("/dashboard/account").await.text;
         let unlinked = alan.post("/dashboard/account/oidc/unlink", &[]).await;
@@ -284,30 +286,30 @@ both! {
         assert!(account.contains("You sign in with the house login.") && !account.contains("New password"));
         assert_eq!((unlinked.status.as_u16(), changed.status.as_u16()), (412, 422));
         for password in ["", PASSWORD] {
-            assert_eq!(Visitor::of(&kw).sign_in("alan@example.com", password).await.status, 422);
+            assert_eq!(Browser::new(&kw).sign_in("alan@example.com", password).await.status, 422);
         }
     }
 
     async fn an_operators_link_gives_an_account_to_who_has_its_address_and_ends_what_was(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut before = Visitor::owner(&kw).await;
-        let link = users::operator_link(&kw.app, &default_workspace()).await.unwrap();
-        let link = Purpose::Join(link.expose().to_owned());
+        let mut before = Browser::sign_in_owner(&kw).await;
+        let link = users::create_operator_invitation(&kw.app, &default_workspace()).await.unwrap();
+        let link = SignInPurpose::Join(link.expose().to_owned());
 
         let mut ada = comes(&kw, &told("ada", EMAIL), &link).await.ok().unwrap();
 
-        assert_eq!(ada.get(&at("/members")).await.status, 200);
-        assert!(!before.is_in().await);
+        assert_eq!(ada.get(&workspace_path("/members")).await.status, 200);
+        assert!(!before.is_signed_in().await);
         assert_eq!(before.sign_in(EMAIL, PASSWORD).await.status, 422);
-        assert_eq!(kw.rows("people").await, 1);
+        assert_eq!(kw.count_rows("people").await, 1);
     }
 
     async fn where_single_sign_on_is_the_only_way_no_password_is_asked_for_or_taken(kw) {
-        let kw = with(&kw, |oidc| oidc.is_only = true).await;
+        let kw = with(&kw, |oidc| oidc.is_password_sign_in_disabled = true).await;
         // The link of an operator is a way in all the same.
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let token = invitation(&mut owner, "viewer").await;
-        let mut guest = Visitor::of(&kw);
+        let mut guest = Browser::new(&kw);
 
         let page = guest.get("/dashboard/login").await.text;
         let join = guest.get(&format!("/dashboard/join/{token}")).await.text;
@@ -316,59 +318,59 @@ both! {
         for page in [&page, &join, &account] {
             assert!(!page.contains("type=\"password\"") && page.contains("the house login"), "{page}");
         }
-        let (mut one, mut other) = (Visitor::of(&kw), Visitor::of(&kw));
+        let (mut one, mut other) = (Browser::new(&kw), Browser::new(&kw));
         one.get("/dashboard/login").await;
         let fields = [("email", EMAIL), ("password", PASSWORD)];
         assert_eq!(one.post("/dashboard/login", &fields).await.status, 403);
-        assert_eq!(other.join(&token, "eve@example.com", PASSWORD).await.status, 403);
+        assert_eq!(other.accept_invitation(&token, "eve@example.com", PASSWORD).await.status, 403);
         let fields = [("current", PASSWORD), ("password", "another horse battery")];
         assert_eq!(owner.post("/dashboard/account/password", &fields).await.status, 403);
         assert_eq!(owner.post("/dashboard/account/oidc/unlink", &[]).await.status, 412);
-        assert_eq!(kw.rows("people").await, 1);
+        assert_eq!(kw.count_rows("people").await, 1);
     }
 
     async fn where_single_sign_on_is_the_only_way_it_takes_accounts_by_their_address_once(kw) {
-        let kw = with(&kw, |oidc| oidc.is_only = true).await;
-        let mut squatter = Visitor::owner(&kw).await;
+        let kw = with(&kw, |oidc| oidc.is_password_sign_in_disabled = true).await;
+        let mut squatter = Browser::sign_in_owner(&kw).await;
 
-        let mut ada = comes(&kw, &told("ada", EMAIL), &Purpose::SignIn).await.ok().unwrap();
-        let heir = comes(&kw, &told("heir", EMAIL), &Purpose::SignIn).await;
+        let mut ada = comes(&kw, &told("ada", EMAIL), &SignInPurpose::SignIn).await.ok().unwrap();
+        let heir = comes(&kw, &told("heir", EMAIL), &SignInPurpose::SignIn).await;
 
-        assert!(ada.is_in().await && !squatter.is_in().await);
-        assert_eq!(heir.err(), Some(SsoRejection::Unlinked(EMAIL.into())));
-        assert!(kw.events_of(EMAIL).await.contains(&"user.linkLogin".to_owned()));
+        assert!(ada.is_signed_in().await && !squatter.is_signed_in().await);
+        assert_eq!(heir.err(), Some(SsoRejection::NotLinked(EMAIL.into())));
+        assert!(kw.list_audit_events(EMAIL).await.contains(&"user.linkLogin".to_owned()));
         // Whoever knew the password would have the account again when passwords are taken again.
-        assert_eq!(kw.texts("people", "password").await, [""]);
+        assert_eq!(kw.list_texts("people", "password").await, [""]);
     }
 
     async fn a_member_who_is_removed_is_a_stranger_to_the_issuers_word(kw) {
         let kw = with(&kw, |_| {}).await;
-        let mut owner = Visitor::owner(&kw).await;
-        let link = Purpose::Join(invitation(&mut owner, "viewer").await);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let link = SignInPurpose::Join(invitation(&mut owner, "viewer").await);
         let alan = told("alan", "alan@example.com");
         let mut visitor = comes(&kw, &alan, &link).await.ok().unwrap();
-        let page = owner.get(&at("/members")).await.text;
+        let page = owner.get(&workspace_path("/members")).await.text;
         let id = between(&page, "for=\"role-", "\">Role of alan@").rsplit("role-").next().unwrap();
 
-        owner.post(&at(&format!("/members/{id}/remove")), &[]).await;
+        owner.post(&workspace_path(&format!("/members/{id}/remove")), &[]).await;
 
-        assert!(!visitor.is_in().await);
-        assert_eq!(kw.rows("people_logins").await, 0);
-        let again = comes(&kw, &alan, &Purpose::SignIn).await;
+        assert!(!visitor.is_signed_in().await);
+        assert_eq!(kw.count_rows("people_logins").await, 0);
+        let again = comes(&kw, &alan, &SignInPurpose::SignIn).await;
         assert_eq!(again.err(), Some(SsoRejection::NotInvited("alan@example.com".into())));
     }
 
     async fn of_two_who_come_first_under_one_name_at_once_both_are_one_person(kw) {
         let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
-        Visitor::owner(&kw).await;
+        Browser::sign_in_owner(&kw).await;
         let alan = told("alan", "alan@example.com");
 
         let (one, other) = tokio::join!(
-            comes(&kw, &alan, &Purpose::SignIn),
-            comes(&kw, &alan, &Purpose::SignIn)
+            comes(&kw, &alan, &SignInPurpose::SignIn),
+            comes(&kw, &alan, &SignInPurpose::SignIn)
         );
 
         assert!(one.is_ok() && other.is_ok());
-        assert_eq!((kw.rows("people").await, kw.rows("people_logins").await), (2, 1));
+        assert_eq!((kw.count_rows("people").await, kw.count_rows("people_logins").await), (2, 1));
     }
 }

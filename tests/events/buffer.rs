@@ -4,9 +4,9 @@ use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::analytics::writer;
 use serde_json::json;
-use store::events::{Aggregate, Batch, TotalDelta, TotalOf};
+use store::events::{Aggregate, EventBatch, TotalDelta, TotalKey};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
 
 /// Returns a value of `/metrics`.
@@ -17,41 +17,41 @@ pub async fn metric(kw: &Keyward, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-both! {
+on_both_stacks! {
     async fn batch_is_written_once_when_retried(kw) {
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     kw.write_events().await;
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.change_events("ALTER TABLE verification_totals RENAME TO away").await;
 
-    let failed = writer::write(&kw.app).await;
-    kw.verify(&key.key).await.is("VALID");
+    let failed = writer::write_buffered(&kw.app).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.change_events("ALTER TABLE away RENAME TO verification_totals").await;
     kw.write_events().await;
 
     assert!(failed.is_err());
-    assert_eq!(kw.events("SELECT request_id FROM verifications").await.len(), 2);
+    assert_eq!(kw.query_events("SELECT request_id FROM verifications").await.len(), 2);
     let counts =
-        kw.events("SELECT CAST(count AS TEXT) FROM verification_totals WHERE unit = 'day'").await;
+        kw.query_events("SELECT CAST(count AS TEXT) FROM verification_totals WHERE unit = 'day'").await;
     assert_eq!(counts, ["2"]);
     }
 }
 
 async fn assert_drops_excess(stack: Stack) {
     let kw = Keyward::start_with(stack, |settings| settings.events_waiting_max = 3).await;
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     let written = "keyward_events_written_total{kind=\"verification\"}";
     let dropped = "keyward_events_dropped_total{kind=\"verification\"}";
 
     for _ in 0..3 {
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
     assert_eq!(metric(&kw, dropped).await, 0);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     assert_eq!(metric(&kw, dropped).await, 1);
 
     kw.write_events().await;
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     assert_eq!(metric(&kw, written).await, 3);
     assert_eq!(metric(&kw, dropped).await, 1);
 }
@@ -69,19 +69,19 @@ async fn event_buffer_drops_events_when_full_replica() {
 async fn assert_drops_excess_bytes(stack: Stack) {
     let kw =
         Keyward::start_with(stack, |settings| settings.events_waiting_bytes_max = 20_000).await;
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     let dropped = "keyward_events_dropped_total{kind=\"verification\"}";
     let tags = json!({ "tags": vec!["é".repeat(512); 10] });
 
-    kw.verify_with(&key.key, tags.clone()).await.is("VALID");
+    kw.verify_with(&key.key, tags.clone()).await.assert_code("VALID");
     assert_eq!(metric(&kw, dropped).await, 0);
-    kw.verify_with(&key.key, tags.clone()).await.is("VALID");
+    kw.verify_with(&key.key, tags.clone()).await.assert_code("VALID");
     assert_eq!(metric(&kw, dropped).await, 1);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     assert_eq!(metric(&kw, dropped).await, 1);
 
     kw.write_events().await;
-    kw.verify_with(&key.key, tags).await.is("VALID");
+    kw.verify_with(&key.key, tags).await.assert_code("VALID");
     assert_eq!(metric(&kw, dropped).await, 1);
 }
 
@@ -95,46 +95,46 @@ async fn event_buffer_drops_events_when_too_large_replica() {
     assert_drops_excess_bytes(Stack::Replica).await;
 }
 
-both! {
+on_both_stacks! {
     async fn batch_counts_once_when_resent(kw) {
         kw.write_events().await;
-        let of = TotalOf {
+        let total_key = TotalKey {
             workspace_id: "ws_default".into(),
             id: "api_a".into(),
             unit: "day",
             time: NOON,
             outcome: "VALID",
         };
-        let sum = Aggregate { count: 3, ..Aggregate::default() };
-        let batch = Batch {
+        let aggregate = Aggregate { count: 3, ..Aggregate::default() };
+        let batch = EventBatch {
             name: "replica 1".into(),
-            verification_totals: vec![TotalDelta { of, sum }],
-            ..Batch::default()
+            verification_totals: vec![TotalDelta { total_key, aggregate }],
+            ..EventBatch::default()
         };
 
         for _ in 0..2 {
-            let mut tx = kw.app.events.begin().await.unwrap();
+            let mut tx = kw.app.event_store.begin().await.unwrap();
             tx.insert_batch(&batch, NOON).await.unwrap();
             tx.commit().await.unwrap();
         }
 
-        let counts = kw.events("SELECT CAST(count AS TEXT) FROM verification_totals").await;
+        let counts = kw.query_events("SELECT CAST(count AS TEXT) FROM verification_totals").await;
         assert_eq!(counts, ["3"]);
     }
 
     async fn batch_is_written_once_when_server_stops_during_write(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         kw.write_events().await;
         for _ in 0..20 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
             // Cancelled at any moment, as a stopping server cancels its background tasks.
-            let writing = writer::write(&kw.app);
+            let writing = writer::write_buffered(&kw.app);
             let _ = tokio::time::timeout(std::time::Duration::from_micros(300), writing).await;
         }
 
         kw.write_events().await;
 
         let sql = "SELECT request_id FROM verifications v JOIN verification_series s ON s.id = v.series";
-        assert_eq!(kw.events(sql).await.len(), 20);
+        assert_eq!(kw.query_events(sql).await.len(), 20);
     }
 }

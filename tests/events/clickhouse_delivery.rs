@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use store::events::TotalsFilter;
 
-use crate::support::wire::Fate;
+use crate::support::faulty_proxy::RequestFate;
 use crate::support::{Keyward, NOON, Stack};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -20,14 +20,14 @@ async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
     let filter = TotalsFilter {
         workspace: &workspace,
         kind: EventKind::Verifications,
-        only: None,
+        resource_id: None,
         unit,
-        from: unit.beginning(NOON.plus_ms(-40 * DAY_MS)),
-        until: NOON.plus_ms(400 * DAY_MS),
-        by_id: false,
+        from_time: unit.start_of(NOON.plus_ms(-40 * DAY_MS)),
+        until_time: NOON.plus_ms(400 * DAY_MS),
+        is_by_id: false,
     };
-    let mut reader = kw.app.events.read().await.unwrap();
-    let rows = reader.totals(&filter).await.unwrap();
+    let mut reader = kw.app.event_store.read().await.unwrap();
+    let rows = reader.list_totals(&filter).await.unwrap();
     let mut counts: Vec<_> = rows.into_iter().map(|row| (row.time.0, row.count)).collect();
     counts.sort_unstable();
     counts
@@ -38,45 +38,45 @@ async fn count(kw: &Keyward) -> i64 {
 }
 
 /// Returns random outcomes of a sequence of requests.
-fn fates() -> impl Strategy<Value = Vec<Fate>> {
+fn fates() -> impl Strategy<Value = Vec<RequestFate>> {
     let fate = prop_oneof![
-        2 => Just(Fate::Passes),
-        1 => Just(Fate::IsLost),
-        2 => Just(Fate::AnswerIsLost),
-        2 => Just(Fate::ArrivesLate),
+        2 => Just(RequestFate::Answered),
+        1 => Just(RequestFate::RequestLost),
+        2 => Just(RequestFate::ReplyLost),
+        2 => Just(RequestFate::Delayed),
     ];
     prop::collection::vec(fate, 0..6)
 }
 
 /// Runs rounds of this many verifications, each with the outcomes of the requests that two replicas then send.
-async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Fate>)]) {
-    let (kw, wire, _warehouse) = Keyward::start_on_a_wire(stack).await;
+async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<RequestFate>)]) {
+    let (kw, wire, _warehouse) = Keyward::start_with_faulty_clickhouse(stack).await;
     let other = kw.replica().await;
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     let (mut verified, mut seen) = (0, 0);
     for (many, fates) in rounds {
         for _ in 0..*many {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
             verified += 1;
         }
-        writer::write(&kw.app).await.unwrap();
-        wire.will(fates.iter().copied());
+        writer::write_buffered(&kw.app).await.unwrap();
+        wire.set_fates(fates.iter().copied());
         let (_, _) = tokio::join!(
             clickhouse_delivery::deliver(&kw.app),
             clickhouse_delivery::deliver(&other.app)
         );
-        wire.will([]);
+        wire.set_fates([]);
         let now = count(&kw).await;
         assert!(seen <= now && now <= verified, "{seen} were there, now {now} of {verified}");
         seen = now;
     }
-    wire.calm().await;
+    wire.wait_for_delayed().await;
     // Batches that were claimed by a replica that does not reply are claimed by another one.
     kw.clock.advance_ms(120_000);
     clickhouse_delivery::deliver(&kw.app).await.unwrap();
 
     assert_eq!(count(&kw).await, verified);
-    let waiting = kw.app.events.read_local().await.unwrap().undelivered().await.unwrap();
+    let waiting = kw.app.event_store.read_local().await.unwrap().count_undelivered().await.unwrap();
     assert_eq!(waiting.events, 0);
 }
 
@@ -123,12 +123,12 @@ macro_rules! on_both_stacks_with_clickhouse {
 
 on_both_stacks_with_clickhouse! {
     async fn delivery_stays_void_when_claim_expired(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
-        writer::write(&kw.app).await.unwrap();
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        writer::write_buffered(&kw.app).await.unwrap();
         // A replica claims the batch and stops.
         let now = kw.clock.now();
-        let mut tx = kw.app.events.begin().await.unwrap();
+        let mut tx = kw.app.event_store.begin().await.unwrap();
         let slow = tx.begin_delivery(now).await.unwrap();
         let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10).await.unwrap();
         tx.commit().await.unwrap();
@@ -140,9 +140,9 @@ on_both_stacks_with_clickhouse! {
         assert_eq!(count(&kw).await, 1);
         // Now it sends the batch.
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
-        let client = &kw.warehouse.as_ref().unwrap().client;
+        let client = &kw.clickhouse.as_ref().unwrap().client;
         client.insert("verifications", line).await.unwrap();
-        let mut tx = kw.app.events.begin().await.unwrap();
+        let mut tx = kw.app.event_store.begin().await.unwrap();
         assert!(!tx.confirm_delivery(slow, 1).await.unwrap());
         drop(tx);
 
@@ -150,7 +150,7 @@ on_both_stacks_with_clickhouse! {
     }
 
     async fn batch_is_delivered_once_when_enqueued_again(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let parcel = |name: &str| store::outbox::OutboxBatch {
             name: name.into(),
             first_at: NOON,
@@ -159,19 +159,19 @@ on_both_stacks_with_clickhouse! {
             ..Default::default()
         };
         for _ in 0..2 {
-            let mut tx = kw.app.events.begin().await.unwrap();
+            let mut tx = kw.app.event_store.begin().await.unwrap();
             tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
             tx.commit().await.unwrap();
         }
         let waiting = || async {
-            kw.app.events.read_local().await.unwrap().undelivered().await.unwrap().events
+            kw.app.event_store.read_local().await.unwrap().count_undelivered().await.unwrap().events
         };
         assert_eq!(waiting().await, 1);
         clickhouse_delivery::deliver(&kw.app).await.unwrap();
         assert_eq!(waiting().await, 0);
 
         // Its writer does not know that it was enqueued, and enqueues it again after it was delivered.
-        let mut tx = kw.app.events.begin().await.unwrap();
+        let mut tx = kw.app.event_store.begin().await.unwrap();
         tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
         tx.commit().await.unwrap();
 
@@ -180,22 +180,22 @@ on_both_stacks_with_clickhouse! {
     }
 
     async fn day_rollup_equals_its_events(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         for _ in 0..3 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
             kw.clock.advance_ms(HOUR_MS);
         }
         kw.write_events().await;
         kw.clock.advance_ms(DAY_MS);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         let hours = counts(&kw, RollupUnit::Hour).await;
 
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
 
-        let delivered = kw.app.events.read_local().await.unwrap().delivered().await.unwrap();
+        let delivered = kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
         let midnight = NOON.0 + DAY_MS / 2;
-        assert_eq!((delivered.summed_until, delivered.void), (midnight, vec![]));
+        assert_eq!((delivered.rolled_up_until_ms, delivered.void_deliveries), (midnight, vec![]));
         assert_eq!(hours.len(), 4);
         assert_eq!(counts(&kw, RollupUnit::Hour).await, hours);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
@@ -203,12 +203,12 @@ on_both_stacks_with_clickhouse! {
     }
 
     async fn day_is_rolled_up_after_an_hour_of_grace(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         let summed_until = || async {
-            clickhouse_delivery::keep(&kw.app).await.unwrap();
-            kw.app.events.read_local().await.unwrap().delivered().await.unwrap().summed_until
+            clickhouse_delivery::maintain(&kw.app).await.unwrap();
+            kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().rolled_up_until_ms
         };
         let midnight = NOON.0 + DAY_MS / 2;
 
@@ -219,84 +219,84 @@ on_both_stacks_with_clickhouse! {
     }
 
     async fn late_events_are_counted_in_the_next_rollup(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         // Three events that are delayed for days.
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(-DAY_MS);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(-DAY_MS);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(4 * DAY_MS);
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
         assert_eq!(count(&kw).await, 1);
 
         kw.write_events().await;
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
 
         let noon = NOON.0 - DAY_MS / 2;
         let days = [(noon - 2 * DAY_MS, 1), (noon - DAY_MS, 1), (noon, 2)];
         assert_eq!(counts(&kw, RollupUnit::Day).await, days);
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
         assert_eq!(counts(&kw, RollupUnit::Day).await, days, "the rollup was counted twice");
     }
 
     async fn day_rollup_is_resumed_by_another_replica(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         kw.clock.advance_ms(2 * DAY_MS);
         let now = kw.clock.now();
-        let mut tx = kw.app.events.begin().await.unwrap();
+        let mut tx = kw.app.event_store.begin().await.unwrap();
         let day = tx.claim_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
         tx.commit().await.unwrap();
         let day = day.expect("a day to roll up");
-        let client = &kw.warehouse.as_ref().unwrap().client;
-        client.sum_up_day(EventKind::Verifications, &day).await.unwrap();
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        let client = &kw.clickhouse.as_ref().unwrap().client;
+        client.roll_up_day(EventKind::Verifications, &day).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
         assert_eq!(counts(&kw, RollupUnit::Day).await.len(), 1, "days are computed from the events");
 
         kw.clock.advance_ms(1_000);
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
 
-        let delivered = kw.app.events.read_local().await.unwrap().delivered().await.unwrap();
-        assert!(delivered.summed_until > NOON.0 && delivered.void == [day.delivery]);
+        let delivered = kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
+        assert!(delivered.rolled_up_until_ms > NOON.0 && delivered.void_deliveries == [day.delivery]);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
     }
 
     async fn events_are_deleted_before_their_rollups(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         kw.clock.advance_ms(89 * DAY_MS);
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
         assert_eq!(counts(&kw, RollupUnit::Minute).await, [(NOON.0, 1)]);
 
         kw.clock.advance_ms(2 * DAY_MS);
-        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app).await.unwrap();
 
         assert_eq!(counts(&kw, RollupUnit::Minute).await, []);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
     }
 
     async fn void_deliveries_are_deleted_after_a_day(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
-        writer::write(&kw.app).await.unwrap();
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        writer::write_buffered(&kw.app).await.unwrap();
         let now = kw.clock.now();
-        let mut tx = kw.app.events.begin().await.unwrap();
+        let mut tx = kw.app.event_store.begin().await.unwrap();
         let gone = tx.begin_delivery(now).await.unwrap();
         let taken = tx.claim_batches(gone, now, now, 10).await.unwrap();
         tx.commit().await.unwrap();
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{gone},"), 1);
-        let client = &kw.warehouse.as_ref().unwrap().client;
+        let client = &kw.clickhouse.as_ref().unwrap().client;
         client.insert("verifications", line).await.unwrap();
         kw.write_events().await;
         assert_eq!(count(&kw).await, 1);
         let void = || async {
-            clickhouse_delivery::keep(&kw.app).await.unwrap();
-            kw.app.events.read_local().await.unwrap().delivered().await.unwrap().void
+            clickhouse_delivery::maintain(&kw.app).await.unwrap();
+            kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().void_deliveries
         };
         kw.clock.advance_ms(DAY_MS);
         assert_eq!(void().await, [gone], "the delivery may still be in flight");
@@ -311,7 +311,7 @@ on_both_stacks_with_clickhouse! {
         }
 
         let rows: Vec<(i64,)> =
-            client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();
+            client.fetch_rows("SELECT delivery FROM verifications", &[]).await.unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!((void().await, count(&kw).await), (vec![], 1));
     }
@@ -322,11 +322,11 @@ async fn verify_succeeds_and_events_are_kept_when_clickhouse_is_unreachable() {
     let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
     let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
     let kw = kw.await;
-    kw.app.events.migrate().await.unwrap();
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
+    kw.app.event_store.migrate().await.unwrap();
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
 
-    writer::write(&kw.app).await.unwrap();
+    writer::write_buffered(&kw.app).await.unwrap();
     let refused =
         clickhouse_delivery::deliver(&kw.app).await.expect_err("ClickHouse is unreachable");
     kw.clock.advance_ms(7_000);
@@ -334,18 +334,18 @@ async fn verify_succeeds_and_events_are_kept_when_clickhouse_is_unreachable() {
 
     assert!(refused.is_outage(), "{refused}");
     assert!(!refused.to_string().contains("nowhere"), "{refused}");
-    assert_eq!(kw.app.metrics.events.undelivered.get(), 1);
+    assert_eq!(kw.app.metrics.events.undelivered_events.get(), 1);
     assert_eq!(kw.app.metrics.events.undelivered_seconds.get(), 7);
     let asked = json!({ "query": "SELECT count() FROM key_verifications_v1" });
-    kw.v2("analytics.getVerifications", asked).await.error(503, "service_unavailable");
-    kw.verify(&key.key).await.is("VALID");
+    kw.v2("analytics.getVerifications", asked).await.assert_error(503, "service_unavailable");
+    kw.verify(&key.key).await.assert_code("VALID");
 }
 
 #[tokio::test]
 async fn rejected_batch_does_not_delay_others() {
     let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
-    let key = kw.key(json!({})).await;
-    let mut tx = kw.app.events.begin().await.unwrap();
+    let key = kw.create_key(json!({})).await;
+    let mut tx = kw.app.event_store.begin().await.unwrap();
     let parcel = store::outbox::OutboxBatch {
         name: "spoiled".into(),
         events: 1,
@@ -354,8 +354,8 @@ async fn rejected_batch_does_not_delay_others() {
     };
     tx.enqueue_batch(&parcel, NOON).await.unwrap();
     tx.commit().await.unwrap();
-    kw.verify(&key.key).await.is("VALID");
-    writer::write(&kw.app).await.unwrap();
+    kw.verify(&key.key).await.assert_code("VALID");
+    writer::write_buffered(&kw.app).await.unwrap();
 
     assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
     kw.clock.advance_ms(60_000);
@@ -363,28 +363,28 @@ async fn rejected_batch_does_not_delay_others() {
     let _ = clickhouse_delivery::deliver(&kw.app).await;
 
     assert_eq!(count(&kw).await, 1);
-    assert_eq!(kw.app.metrics.events.undelivered.get(), 1, "the rejected batch is kept");
+    assert_eq!(kw.app.metrics.events.undelivered_events.get(), 1, "the rejected batch is kept");
 }
 
 #[tokio::test]
 async fn partial_delivery_does_not_count() {
-    let (kw, wire, warehouse) = Keyward::start_on_a_wire(Stack::Embedded).await;
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
-    kw.limit("mail", "user_1", json!({})).await.data();
-    writer::write(&kw.app).await.unwrap();
-    wire.will([Fate::IsTheLast]);
+    let (kw, wire, warehouse) = Keyward::start_with_faulty_clickhouse(Stack::Embedded).await;
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+    kw.check_limit("mail", "user_1", json!({})).await.data();
+    writer::write_buffered(&kw.app).await.unwrap();
+    wire.set_fates([RequestFate::LastConnection]);
 
     let failed =
         clickhouse_delivery::deliver(&kw.app).await.expect_err("the second table is not reached");
 
     let rows: Vec<(i64,)> =
-        warehouse.client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();
-    let delivered = kw.app.events.delivered().await.unwrap();
-    assert_eq!(rows, [(delivered.last,)], "{failed}");
+        warehouse.client.fetch_rows("SELECT delivery FROM verifications", &[]).await.unwrap();
+    let delivered = kw.app.event_store.delivery_snapshot().await.unwrap();
+    assert_eq!(rows, [(delivered.last_delivery,)], "{failed}");
     assert_eq!(
-        delivered.void,
-        [delivered.last],
+        delivered.void_deliveries,
+        [delivered.last_delivery],
         "the batch is delivered again, and must not count twice"
     );
 }

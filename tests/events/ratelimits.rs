@@ -3,7 +3,7 @@
 use axum::body::Body;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, post};
 
 const RECORDED_CHECKS: &str =
@@ -22,19 +22,19 @@ fn sql_bool(kw: &Keyward, passed: bool) -> &'static str {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn every_check_is_recorded_when_allowed_or_denied(kw) {
     let check = |cost| json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000, "cost": cost });
     assert_eq!(kw.v2("ratelimit.limit", check(2)).await.data()["success"], true);
     assert_eq!(kw.v2("ratelimit.limit", check(2)).await.data()["success"], false);
     let body = json!({ "identifier": "bob", "limit": 1, "duration": 60_000, "namespace": "email" });
-    kw.v1("ratelimits.limit", body).await.bare();
+    kw.v1("ratelimits.limit", body).await.v1_body();
 
     kw.write_events().await;
 
     let reset = NOON.0 + 60_000;
     assert_eq!(
-        kw.events(RECORDED_CHECKS).await,
+        kw.query_events(RECORDED_CHECKS).await,
         [
             format!("ann {}  3 0 {reset} 2", sql_bool(&kw, false)),
             format!("ann {}  3 1 {reset} 2", sql_bool(&kw, true)),
@@ -44,19 +44,19 @@ both! {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn each_check_of_a_multi_limit_is_recorded(kw) {
     let member = |who, limit| json!({ "namespace": "email", "identifier": who, "limit": limit, "duration": 60_000 });
     kw.v2("ratelimit.multiLimit", json!([member("ann", 1), member("bob", 9)])).await.data();
 
     kw.write_events().await;
 
-    let rows = kw.events("SELECT identifier FROM ratelimit_series ORDER BY 1").await;
+    let rows = kw.query_events("SELECT identifier FROM ratelimit_series ORDER BY 1").await;
     assert_eq!(rows, ["ann", "bob"]);
     }
 }
 
-both! {
+on_both_stacks! {
     async fn override_is_recorded_with_its_limit(kw) {
     let check =
         json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000 });
@@ -68,12 +68,12 @@ both! {
     kw.write_events().await;
 
     let rows =
-        kw.events("SELECT override_id || ' ' || max FROM ratelimits WHERE override_id <> ''").await;
+        kw.query_events("SELECT override_id || ' ' || max FROM ratelimits WHERE override_id <> ''").await;
     assert_eq!(rows, [format!("{id} 7")]);
     }
 }
 
-both! {
+on_both_stacks! {
     async fn check_is_not_recorded_when_caller_opts_out(kw) {
     let check =
         json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000 });
@@ -86,6 +86,6 @@ both! {
 
     kw.write_events().await;
 
-    assert_eq!(kw.events("SELECT request_id FROM ratelimits").await, [""; 0]);
+    assert_eq!(kw.query_events("SELECT request_id FROM ratelimits").await, [""; 0]);
     }
 }

@@ -4,7 +4,7 @@ use foundation::model::Retention;
 use keyward::domain::analytics::writer;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Stack};
 
 const DAY_MS: i64 = 86_400_000;
@@ -12,15 +12,16 @@ const DAY_MS: i64 = 86_400_000;
 /// Starts a server that stores events for a day, and rollups for longer the coarser they are.
 async fn start_with_short_retention(stack: Stack) -> Keyward {
     Keyward::start_with(stack, |settings| {
-        let retention = Retention { raw: 1, minute: 2, hour: 3, day: 4, month: 62 };
-        settings.kept.verifications = retention;
-        settings.kept.ratelimits = retention;
+        let retention =
+            Retention { raw_days: 1, minute_days: 2, hour_days: 3, day_days: 4, month_days: 62 };
+        settings.retention.verifications = retention;
+        settings.retention.ratelimits = retention;
     })
     .await
 }
 
 async fn count(kw: &Keyward, sql: &'static str) -> usize {
-    kw.events(sql).await.len()
+    kw.query_events(sql).await.len()
 }
 
 async fn counts(kw: &Keyward) -> [usize; 5] {
@@ -34,14 +35,14 @@ async fn counts(kw: &Keyward) -> [usize; 5] {
 }
 
 async fn assert_retention_by_unit(kw: Keyward) {
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
-    writer::sum_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app).await.unwrap();
 
     let mut seen = Vec::new();
     for _ in 0..5 {
-        writer::keep(&kw.app).await.unwrap();
+        writer::maintain_partitions(&kw.app).await.unwrap();
         seen.push(counts(&kw).await);
         kw.clock.advance_ms(DAY_MS);
     }
@@ -52,7 +53,7 @@ async fn assert_retention_by_unit(kw: Keyward) {
         [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]
     );
     kw.clock.advance_ms(62 * DAY_MS);
-    writer::keep(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app).await.unwrap();
     assert_eq!(counts(&kw).await, [0; 5]);
     assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 0);
     assert_eq!(count(&kw, "SELECT name FROM batches").await, 0);
@@ -77,15 +78,15 @@ const PARTITIONS: &str =
 #[tokio::test]
 async fn postgres_partition_of_a_day_is_created_ahead_and_dropped_as_a_whole() {
     let kw = start_with_short_retention(Stack::Replica).await;
-    let key = kw.key(json!({})).await;
-    writer::keep(&kw.app).await.unwrap();
-    kw.verify(&key.key).await.is("VALID");
+    let key = kw.create_key(json!({})).await;
+    writer::maintain_partitions(&kw.app).await.unwrap();
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
 
-    let today = kw.events("SELECT request_id FROM verifications_p20260310").await.len();
-    let before = kw.events(PARTITIONS).await;
+    let today = kw.query_events("SELECT request_id FROM verifications_p20260310").await.len();
+    let before = kw.query_events(PARTITIONS).await;
     kw.clock.advance_ms(2 * DAY_MS);
-    writer::keep(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app).await.unwrap();
 
     assert_eq!(today, 1);
     let days = |days: &[u8]| -> Vec<String> {
@@ -93,32 +94,32 @@ async fn postgres_partition_of_a_day_is_created_ahead_and_dropped_as_a_whole() {
         partitions.chain(["verifications_rest".to_owned()]).collect()
     };
     assert_eq!(before, days(&[10, 11, 12]));
-    assert_eq!(kw.events(PARTITIONS).await, days(&[11, 12, 13, 14]));
+    assert_eq!(kw.query_events(PARTITIONS).await, days(&[11, 12, 13, 14]));
 }
 
-both! {
+on_both_stacks! {
     async fn events_are_written_when_their_partition_was_not_created_ahead(kw) {
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     kw.clock.advance_ms(40 * DAY_MS);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
 
     kw.write_events().await;
-    writer::sum_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app).await.unwrap();
 
     assert_eq!(counts(&kw).await, [1; 5]);
     }
 }
 
 async fn assert_series_is_kept(kw: Keyward) {
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     kw.clock.advance_ms(11 * 3_600_000);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
-    writer::sum_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app).await.unwrap();
 
     // The event occurs an hour before midnight; the day after is nearly over.
     kw.clock.advance_ms(23 * 3_600_000);
-    writer::keep(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app).await.unwrap();
 
     assert_eq!(count(&kw, "SELECT request_id FROM verifications").await, 1);
     assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 1);
@@ -126,9 +127,10 @@ async fn assert_series_is_kept(kw: Keyward) {
 
 async fn a_day(stack: Stack) -> Keyward {
     Keyward::start_with(stack, |settings| {
-        let retention = Retention { raw: 1, minute: 1, hour: 1, day: 1, month: 1 };
-        settings.kept.verifications = retention;
-        settings.kept.ratelimits = retention;
+        let retention =
+            Retention { raw_days: 1, minute_days: 1, hour_days: 1, day_days: 1, month_days: 1 };
+        settings.retention.verifications = retention;
+        settings.retention.ratelimits = retention;
     })
     .await
 }

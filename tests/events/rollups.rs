@@ -3,7 +3,7 @@
 use keyward::domain::analytics::writer;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -20,24 +20,24 @@ const UNITS: [&str; 4] = [
 async fn read_rollups(kw: &Keyward) -> Vec<Vec<String>> {
     let mut rollups = Vec::new();
     for sql in UNITS {
-        rollups.push(kw.events(sql).await);
+        rollups.push(kw.query_events(sql).await);
     }
     rollups
 }
 
-both! {
+on_both_stacks! {
     async fn events_are_rolled_up_by_minute_hour_day_and_month(kw) {
-    let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
-    kw.verify(&key.key).await.is("VALID");
+    let key = kw.create_key(json!({ "credits": { "remaining": 100 } })).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.clock.advance_ms(59_999);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.clock.advance_ms(1);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.clock.advance_ms(12 * HOUR_MS);
-    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.assert_code("VALID");
 
     kw.write_events().await;
-    writer::sum_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app).await.unwrap();
 
     let midnight = NOON.0 + 12 * HOUR_MS;
     let minute = midnight + 60_000;
@@ -57,40 +57,40 @@ both! {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn batch_is_rolled_up_once_when_requested_repeatedly(kw) {
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     let replica = kw.replica().await;
     for _ in 0..3 {
         for server in [&kw, &replica] {
-            server.verify(&key.key).await.is("VALID");
+            server.verify(&key.key).await.assert_code("VALID");
             server.write_events().await;
         }
-        let (here, there) = tokio::join!(writer::sum_up(&kw.app), writer::sum_up(&replica.app));
+        let (here, there) = tokio::join!(writer::roll_up(&kw.app), writer::roll_up(&replica.app));
         here.unwrap();
         there.unwrap();
     }
 
-    let counts = kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
+    let counts = kw.query_events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
     assert_eq!(counts, ["6"]);
     }
 }
 
-both! {
+on_both_stacks! {
     async fn totals_are_written_with_the_events(kw) {
-    let key = kw.key(json!({ "credits": { "remaining": 1 } })).await;
-    kw.verify(&key.key).await.is("VALID");
-    kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+    let key = kw.create_key(json!({ "credits": { "remaining": 1 } })).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+    kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
     kw.write_events().await;
     let check = json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000, "cost": 2 });
     kw.v2("ratelimit.limit", check.clone()).await.data();
     kw.v2("ratelimit.limit", check).await.data();
-    kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+    kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
 
     kw.write_events().await;
 
     let verifications = kw
-        .events(
+        .query_events(
             "SELECT unit || ' ' || time || ' ' || outcome || ' ' || count || ' ' || spent_credits
             FROM verification_totals WHERE unit IN ('minute', 'month') ORDER BY 1",
         )
@@ -105,7 +105,7 @@ both! {
         ]
     );
     let checks = kw
-        .events(
+        .query_events(
             "SELECT unit || ' ' || count || ' ' || tokens FROM ratelimit_totals
             WHERE unit = 'day' ORDER BY passed",
         )
@@ -114,14 +114,14 @@ both! {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn every_latency_is_counted_in_one_bucket_or_above_all(kw) {
-    let key = kw.key(json!({})).await;
+    let key = kw.create_key(json!({})).await;
     for _ in 0..5 {
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
     kw.write_events().await;
-    writer::sum_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app).await.unwrap();
 
     for sql in [
         "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
@@ -129,13 +129,13 @@ both! {
         "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
             + latency_le_100ms) || ' ' || count FROM verification_totals WHERE unit = 'day'",
     ] {
-        let beyond = kw.events("SELECT request_id FROM verifications WHERE latency_us > 100000").await;
-        assert_eq!(kw.events(sql).await, [format!("{} 5", 5 - beyond.len())]);
+        let beyond = kw.query_events("SELECT request_id FROM verifications WHERE latency_us > 100000").await;
+        assert_eq!(kw.query_events(sql).await, [format!("{} 5", 5 - beyond.len())]);
     }
     }
 }
 
-both! {
+on_both_stacks! {
     async fn rollup_amount_saturates_when_it_overflows(kw) {
         let most = 35_184_372_088_831_i64;
         let check = json!({
@@ -143,29 +143,29 @@ both! {
         });
         kw.v2("ratelimit.limit", check.clone()).await.data();
         kw.write_events().await;
-        writer::sum_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app).await.unwrap();
         kw.change_events("UPDATE ratelimit_totals SET tokens = 9223372036854775806").await;
         kw.change_events("UPDATE ratelimits_per_day SET tokens = 9223372036854775806").await;
 
         kw.v2("ratelimit.limit", check).await.data();
         kw.write_events().await;
-        writer::sum_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app).await.unwrap();
 
         for sql in [
             "SELECT tokens || ' ' || count FROM ratelimit_totals WHERE unit = 'day'",
             "SELECT tokens || ' ' || count FROM ratelimits_per_day",
         ] {
-            assert_eq!(kw.events(sql).await, ["9223372036854775807 2"]);
+            assert_eq!(kw.query_events(sql).await, ["9223372036854775807 2"]);
         }
     }
 }
 
-both! {
+on_both_stacks! {
     async fn batch_of_stopped_replica_is_rolled_up_by_another_after_a_minute(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 10 } })).await;
         let replica = kw.replica().await;
         for _ in 0..2 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
             kw.write_events().await;
         }
         let check = json!({ "namespace": "email", "identifier": "ann", "limit": 9, "duration": 60_000, "cost": 3 });
@@ -173,37 +173,37 @@ both! {
         kw.write_events().await;
 
         replica.clock.advance_ms(60_000);
-        writer::sum_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app).await.unwrap();
         assert_eq!(read_rollups(&kw).await, [[""; 0]; 4], "the replica may still roll it up");
         replica.clock.advance_ms(1);
-        writer::sum_up(&replica.app).await.unwrap();
-        writer::sum_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app).await.unwrap();
         // The replica that was unreachable is too late with its own rollup.
-        writer::sum_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app).await.unwrap();
 
         let day = NOON.0 - 12 * HOUR_MS;
         assert_eq!(read_rollups(&kw).await[2], [format!("{day} 2 2")]);
         let checks = "SELECT time || ' ' || count || ' ' || tokens FROM ratelimits_per_day";
-        assert_eq!(kw.events(checks).await, [format!("{day} 1 3")]);
+        assert_eq!(kw.query_events(checks).await, [format!("{day} 1 3")]);
     }
 }
 
-both! {
+on_both_stacks! {
     async fn rollup_of_overdue_batch_leaves_recent_batches(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let replica = kw.replica().await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         replica.clock.advance_ms(60_001);
-        writer::sum_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app).await.unwrap();
         kw.clock.advance_ms(60_001);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 
-        writer::sum_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app).await.unwrap();
         assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 1 0")], "the second batch is not overdue yet");
         kw.clock.advance_ms(60_001);
-        writer::sum_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app).await.unwrap();
 
         assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 2 0")]);
     }

@@ -9,7 +9,7 @@ use store::events::EventDatabase;
 use url::Url;
 
 use super::buffer::metric;
-use crate::support::{Keyward, Stack, random, server};
+use crate::support::{Keyward, Stack, random_letters, server_url};
 
 const DAY_MS: i64 = 86_400_000;
 const DROPPED: &str = "keyward_events_dropped_total{kind=\"verification\"}";
@@ -21,15 +21,15 @@ const MANY: &str = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM
     FROM verifications CROSS JOIN n";
 
 async fn events(kw: &Keyward) -> usize {
-    kw.events("SELECT request_id FROM verifications").await.len()
+    kw.query_events("SELECT request_id FROM verifications").await.len()
 }
 
 async fn start_full(stack: Stack) -> Keyward {
     let kw = Keyward::start_with(stack, |settings| settings.events_max_bytes = Some(1 << 20)).await;
     kw.write_events().await;
-    writer::keep(&kw.app).await.unwrap();
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
+    writer::maintain_partitions(&kw.app).await.unwrap();
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
     kw.change_events(MANY).await;
     kw.change_events("ANALYZE verifications").await;
@@ -38,22 +38,22 @@ async fn start_full(stack: Stack) -> Keyward {
 
 async fn assert_oldest_events_are_deleted(stack: Stack) {
     let kw = start_full(stack).await;
-    let since = kw.app.events.raw_since().await.unwrap();
+    let since = kw.app.event_store.oldest_raw_event().await.unwrap();
 
     // Nothing is deleted before it has been rolled up.
-    kw.app.events.trim(1 << 20, kw.app.clock.now()).await.unwrap();
+    kw.app.event_store.trim_raw_events(1 << 20, kw.app.clock.now()).await.unwrap();
     assert_eq!(events(&kw).await, 30_001);
-    event_space::trim(&kw.app).await.unwrap();
+    event_space::trim_raw_events(&kw.app).await.unwrap();
 
     let left = events(&kw).await;
     assert!((3_000..10_000).contains(&left), "{left} events are left");
-    assert!(kw.app.events.raw_since().await.unwrap() > since);
-    let sums = kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
+    assert!(kw.app.event_store.oldest_raw_event().await.unwrap() > since);
+    let sums = kw.query_events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
     assert_eq!(sums, ["1"]);
     let newest = "SELECT CAST(COUNT(*) AS TEXT) FROM verifications WHERE time = (SELECT MAX(time) FROM verifications)";
-    assert_ne!(kw.events(newest).await, ["0"]);
+    assert_ne!(kw.query_events(newest).await, ["0"]);
     kw.change_events("ANALYZE verifications").await;
-    event_space::trim(&kw.app).await.unwrap();
+    event_space::trim_raw_events(&kw.app).await.unwrap();
     let still = events(&kw).await;
     assert!(still >= left * 8 / 10, "{still} of {left} events are left");
 }
@@ -97,7 +97,7 @@ async fn stored_bytes(kw: &Keyward) -> i64 {
         }
         Stack::Replica => "SELECT CAST(SUM(24 + pg_column_size(v)) AS TEXT) FROM verifications v",
     };
-    kw.events(sql).await[0].parse().unwrap()
+    kw.query_events(sql).await[0].parse().unwrap()
 }
 
 /// Checks that only the excess is deleted, whatever the sizes of the first or the last events.
@@ -106,16 +106,18 @@ async fn assert_trim_leaves_what_fits(stack: Stack) {
     for (first_long, last_long) in [(1, LONG), (SHORT + 1, last)] {
         let kw = Keyward::start_with(stack, |_| ()).await;
         kw.write_events().await;
-        writer::keep(&kw.app).await.unwrap();
-        kw.verify(&kw.key(json!({})).await.key).await.is("VALID");
+        writer::maintain_partitions(&kw.app).await.unwrap();
+        kw.verify(&kw.create_key(json!({})).await.key).await.assert_code("VALID");
         kw.write_events().await;
         copy_with_reasons(&kw, first_long, last_long).await;
-        writer::sum_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app).await.unwrap();
         let before = stored_bytes(&kw).await;
-        let estimate = i64::try_from(kw.app.events.raw_events().await.unwrap().size_bytes).unwrap();
+        let estimate =
+            i64::try_from(kw.app.event_store.measure_raw_events().await.unwrap().size_bytes)
+                .unwrap();
 
         let max = before * 3 / 4;
-        kw.app.events.trim(max.unsigned_abs(), kw.app.clock.now()).await.unwrap();
+        kw.app.event_store.trim_raw_events(max.unsigned_abs(), kw.app.clock.now()).await.unwrap();
 
         let after = stored_bytes(&kw).await;
         let case = format!(
@@ -139,16 +141,19 @@ async fn trim_keeps_what_fits_when_events_differ_in_size_replica() {
 #[tokio::test]
 async fn past_days_are_dropped_as_a_whole() {
     let kw = start_full(Stack::Replica).await;
-    writer::sum_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app).await.unwrap();
     kw.clock.advance_ms(DAY_MS);
-    writer::keep(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app).await.unwrap();
 
-    event_space::trim(&kw.app).await.unwrap();
+    event_space::trim_raw_events(&kw.app).await.unwrap();
 
     assert_eq!(events(&kw).await, 0);
-    let partitions = kw.events("SELECT CAST(relname AS TEXT) FROM pg_class WHERE relname LIKE 'verifications\\_p2%' AND relkind = 'r'").await;
+    let partitions = kw.query_events("SELECT CAST(relname AS TEXT) FROM pg_class WHERE relname LIKE 'verifications\\_p2%' AND relkind = 'r'").await;
     assert!(!partitions.contains(&"verifications_p20260310".to_owned()), "{partitions:?}");
-    assert_eq!(kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await, ["1"]);
+    assert_eq!(
+        kw.query_events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await,
+        ["1"]
+    );
 }
 
 #[tokio::test]
@@ -157,13 +162,13 @@ async fn events_are_dropped_when_disk_is_below_its_reserve() {
     const MARGIN_BYTES: u64 = 256 << 20;
     let kw = Keyward::start_with(Stack::Embedded, |settings| {
         settings.events_reserve_bytes = 0;
-        let free = event_space::free_bytes(settings).expect("the system tells");
+        let free = event_space::read_free_bytes(settings).expect("the system tells");
         settings.events_reserve_bytes = free.saturating_sub(MARGIN_BYTES);
     })
     .await;
-    let Deployment::Embedded { data_dir } = &kw.app.settings.engines else { unreachable!() };
-    let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
-    kw.verify(&key.key).await.is("VALID");
+    let Deployment::Embedded { data_dir } = &kw.app.settings.deployment else { unreachable!() };
+    let key = kw.create_key(json!({ "credits": { "remaining": 100 } })).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
     assert_eq!(events(&kw).await, 1);
 
@@ -176,18 +181,18 @@ async fn events_are_dropped_when_disk_is_below_its_reserve() {
     let size = || std::fs::metadata(data_dir.join(EVENTS_FILE)).unwrap().len();
     let before = size();
     for _ in 0..3 {
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
-    assert_eq!(writer::write(&kw.app).await.unwrap(), 0);
+    assert_eq!(writer::write_buffered(&kw.app).await.unwrap(), 0);
     assert_eq!((metric(&kw, DROPPED).await, size()), (3, before));
     // Keys and credits are still written.
-    kw.verify(&kw.key(json!({})).await.key).await.is("VALID");
-    assert_eq!(writer::write(&kw.app).await.unwrap(), 0);
+    kw.verify(&kw.create_key(json!({})).await.key).await.assert_code("VALID");
+    assert_eq!(writer::write_buffered(&kw.app).await.unwrap(), 0);
 
     drop(file);
     std::fs::remove_file(ballast).unwrap();
-    kw.verify(&key.key).await.is("VALID");
-    assert_eq!(writer::write(&kw.app).await.unwrap(), 1);
+    kw.verify(&key.key).await.assert_code("VALID");
+    assert_eq!(writer::write_buffered(&kw.app).await.unwrap(), 1);
     assert_eq!(events(&kw).await, 2);
 }
 
@@ -196,7 +201,7 @@ struct Role(String);
 
 impl Role {
     async fn create() -> Self {
-        let role = Self(format!("kw-\"{}", random()));
+        let role = Self(format!("kw-\"{}", random_letters()));
         role.run(&format!("CREATE ROLE {} LOGIN PASSWORD 'secret'", role.quoted_name())).await;
         role
     }
@@ -206,7 +211,7 @@ impl Role {
     }
 
     async fn run(&self, sql: &str) {
-        let url = server("KEYWARD_TEST_DATABASE_URL");
+        let url = server_url("KEYWARD_TEST_DATABASE_URL");
         let mut admin = PgConnection::connect(&url).await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut admin).await.unwrap();
     }
@@ -216,15 +221,15 @@ impl Role {
 async fn analytics_role_reads_only_events() {
     let role = Role::create().await;
     let kw = Keyward::start_with(Stack::Replica, |settings| {
-        let Deployment::Replica { database_url, .. } = &settings.engines else { unreachable!() };
+        let Deployment::Replica { database_url, .. } = &settings.deployment else { unreachable!() };
         let mut url = Url::parse(database_url).unwrap();
         url.set_username(&role.0).unwrap();
         url.set_password(Some("secret")).unwrap();
         settings.analytics_url = Some(url.into());
     })
     .await;
-    let key = kw.key(json!({})).await;
-    kw.verify(&key.key).await.is("VALID");
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
     let query_request = || {
         let query =
@@ -232,9 +237,9 @@ async fn analytics_role_reads_only_events() {
         kw.v2("analytics.getVerifications", json!({ "query": query }))
     };
 
-    query_request().await.error(503, "service_unavailable");
+    query_request().await.assert_error(503, "service_unavailable");
     for _ in 0..2 {
-        kw.app.events.grant_analytics().await.unwrap();
+        kw.app.event_store.grant_analytics_role().await.unwrap();
     }
     let reply = query_request().await;
 
@@ -244,17 +249,20 @@ async fn analytics_role_reads_only_events() {
         let reply = kw.v2("analytics.getVerifications", json!({ "query": query })).await;
         assert_eq!(reply.status, 200, "{}", reply.text);
     }
-    let known = kw.app.events.analytics_role().await.unwrap().expect("the store is Postgres");
+    let known =
+        kw.app.event_store.find_analytics_role().await.unwrap().expect("the store is Postgres");
     assert!(!known.is_superuser && !known.reads_other_tables && !known.writes_events, "{known:?}");
-    let EventDatabase::Postgres { ask, .. } = &kw.app.events.tables else { unreachable!() };
+    let EventDatabase::Postgres { analytics, .. } = &kw.app.event_store.database else {
+        unreachable!()
+    };
     for sql in
         ["SELECT 1 FROM public.keys", "SELECT 1 FROM void_deliveries", "SELECT 1 FROM pg_authid"]
     {
         let refused =
-            sqlx::query(sql).execute(&ask.get()).await.expect_err("the role has no access");
+            sqlx::query(sql).execute(&analytics.get()).await.expect_err("the role has no access");
         let code = refused.as_database_error().and_then(|e| e.code().map(|code| code.to_string()));
         assert_eq!(code.as_deref(), Some("42501"), "{sql}: {refused}");
     }
-    let changed = sqlx::query("DELETE FROM verifications").execute(&ask.get()).await;
+    let changed = sqlx::query("DELETE FROM verifications").execute(&analytics.get()).await;
     assert!(changed.is_err());
 }

@@ -2,7 +2,7 @@
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
-use foundation::error::{Error, Unknown};
+use foundation::error::{AuthenticationError, Error};
 use keyward::rpc::Version;
 use keyward::rpc::v1::V1;
 use keyward::rpc::v2::V2;
@@ -52,19 +52,19 @@ fn token_is_parsed_unchanged() {
         if !token.is_empty() {
             let sent = headers(format!("Bearer {token}").as_bytes()).unwrap();
 
-            assert_eq!(V1::bearer(&sent).unwrap(), token.as_bytes());
-            assert_eq!(V2::bearer(&sent).unwrap(), token.as_bytes());
+            assert_eq!(V1::parse_bearer(&sent).unwrap(), token.as_bytes());
+            assert_eq!(V2::parse_bearer(&sent).unwrap(), token.as_bytes());
         }
     });
 }
 
-type ExpectedToken = fn(&[u8]) -> Result<&str, Unknown>;
+type ExpectedToken = fn(&[u8]) -> Result<&str, AuthenticationError>;
 
 fn assert_parsed_like<V: Version>(value: &[u8], expected: ExpectedToken) {
     // A value that cannot be a header value never reaches the parser.
     let Some(headers) = headers(value) else { return };
 
-    let parsed = V::bearer(&headers);
+    let parsed = V::parse_bearer(&headers);
 
     match (parsed, expected(value)) {
         (Ok(parsed), Ok(right)) => assert_eq!(parsed, right.as_bytes()),
@@ -74,29 +74,32 @@ fn assert_parsed_like<V: Version>(value: &[u8], expected: ExpectedToken) {
 }
 
 /// Returns the only word of printable ASCII after the scheme and a space.
-fn expected_token(value: &[u8]) -> Result<&str, Unknown> {
-    let text = std::str::from_utf8(value).map_err(|_| Unknown::Malformed)?;
-    let rest = text.strip_prefix("Bearer ").ok_or(Unknown::Malformed)?;
+fn expected_token(value: &[u8]) -> Result<&str, AuthenticationError> {
+    let text = std::str::from_utf8(value).map_err(|_| AuthenticationError::Malformed)?;
+    let rest = text.strip_prefix("Bearer ").ok_or(AuthenticationError::Malformed)?;
     let mut words = rest.split([' ', '\t']).filter(|word| !word.is_empty());
-    let word = words.next().filter(|_| words.next().is_none()).ok_or(Unknown::Malformed)?;
+    let word =
+        words.next().filter(|_| words.next().is_none()).ok_or(AuthenticationError::Malformed)?;
     match word.chars().all(|c| ('!'..='~').contains(&c)) {
         true => Ok(word),
-        false => Err(Unknown::Malformed),
+        false => Err(AuthenticationError::Malformed),
     }
 }
 
 /// The scheme may be omitted but is not a token itself; a header of spaces has none.
-fn expected_token_v1(value: &[u8]) -> Result<&str, Unknown> {
+fn expected_token_v1(value: &[u8]) -> Result<&str, AuthenticationError> {
     let value = value.trim_ascii();
     if value.is_empty() {
-        return Err(Unknown::Missing);
+        return Err(AuthenticationError::HeaderMissing);
     }
     let is_alone = !value.starts_with(b"Bearer ") && !value.contains(&b' ');
     let found = match std::str::from_utf8(value) {
         Ok(text) if is_alone && text.chars().all(|c| ('!'..='~').contains(&c)) => Ok(text),
         _ => expected_token(value),
     };
-    found.and_then(|word| if word == "Bearer" { Err(Unknown::Malformed) } else { Ok(word) })
+    found.and_then(
+        |word| if word == "Bearer" { Err(AuthenticationError::Malformed) } else { Ok(word) },
+    )
 }
 
 fn headers(value: &[u8]) -> Option<HeaderMap> {

@@ -6,7 +6,7 @@ use keyward::rpc::decode;
 use keyward::rpc::reply::Reply as _;
 use keyward::rpc::v2::V2;
 use keyward::rpc::v2::permissions::list_permissions::ListPermissions;
-use keyward::rpc::v2::schemas::searched;
+use keyward::rpc::v2::schemas::to_search_paging;
 use serde_json::{Value, json};
 
 use crate::compose;
@@ -79,14 +79,14 @@ fn pages_contain_every_item_once() {
 
 /// Returns the page as the store reads it.
 fn page<'a>(ids: &[&'a str], paging: &Paging) -> Page<&'a str> {
-    let rows = ids.iter().copied().filter(|id| *id >= paging.from.as_str());
-    let rows = rows.take(usize::try_from(paging.look_ahead()).unwrap()).collect();
+    let rows = ids.iter().copied().filter(|id| *id >= paging.start_id.as_str());
+    let rows = rows.take(usize::try_from(paging.limit_with_lookahead()).unwrap()).collect();
     Page::new(rows, paging, |id| id)
 }
 
 fn read(body: &[u8]) -> Result<Paging, Error> {
     let request: ListPermissions = decode::<V2, _>(body)?;
-    Ok(searched(request.limit, request.cursor, request.search))
+    Ok(to_search_paging(request.limit, request.cursor, request.search))
 }
 
 fn assert_read_like_json(body: &[u8]) {
@@ -94,7 +94,9 @@ fn assert_read_like_json(body: &[u8]) {
 
     let shown = String::from_utf8_lossy(body);
     match (parsed, expected(body)) {
-        (Ok(parsed), Ok((from, limit))) => assert_eq!((parsed.from, parsed.limit), (from, limit)),
+        (Ok(parsed), Ok((from, limit))) => {
+            assert_eq!((parsed.start_id, parsed.limit), (from, limit));
+        }
         (Err(error), Err(fields)) => {
             assert_eq!(error.code(), Code::InvalidInput);
             let Error::Invalid(faults) = error else { panic!("{shown:?}: {error}") };

@@ -35,11 +35,11 @@ fn tuple_grants_all_instances_when_star_and_one_when_id() {
                 named.filter(|id| is_id(id)).chain(["api_1", "elsewhere"]).collect();
 
             for action in Action::ALL {
-                let is_everywhere = tuples.contains(&&*action.everywhere());
-                assert_eq!(grants.allow(*action), is_everywhere, "{action:?} in {text:?}");
+                let is_everywhere = tuples.contains(&&*action.to_wildcard_tuple());
+                assert_eq!(grants.is_allowed(*action), is_everywhere, "{action:?} in {text:?}");
                 for id in &ids {
-                    let is_here = tuples.contains(&&*action.on(id));
-                    let is_granted = grants.allow_on(*action, id);
+                    let is_here = tuples.contains(&&*action.to_tuple(id));
+                    let is_granted = grants.is_allowed_on(*action, id);
                     assert_eq!(
                         is_granted,
                         is_everywhere || is_here,
@@ -53,9 +53,9 @@ fn tuple_grants_all_instances_when_star_and_one_when_id() {
 }
 
 fn assert_parts_match_tuple(tuple: &str) {
-    match permission::parse(tuple) {
+    match permission::parse_tuple(tuple) {
         Ok((action, id)) => {
-            assert_eq!(action.on(id), tuple);
+            assert_eq!(action.to_tuple(id), tuple);
             assert!(id == "*" || is_id(id), "{tuple:?}");
         }
         Err(fault) => {

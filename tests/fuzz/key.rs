@@ -1,6 +1,6 @@
 //! Fuzzes how keys are created, displayed and hashed.
 
-use foundation::secret::{KeyHash, Plaintext, prefixed_parts};
+use foundation::secret::{KeyHash, Plaintext, split_prefixed_key};
 use ring::digest::{SHA256, digest};
 
 /// The maximum number of characters after the prefix that are displayed.
@@ -13,8 +13,8 @@ fn key_is_hashed_as_a_whole_and_displayed_up_to_four_characters() {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let key = Plaintext::from(text.clone());
 
-        assert_eq!(key.hash().bytes(), digest(&SHA256, text.as_bytes()).as_ref());
-        assert_eq!(key.hash(), KeyHash::of(&text));
+        assert_eq!(key.hash().to_bytes(), digest(&SHA256, text.as_bytes()).as_ref());
+        assert_eq!(key.hash(), KeyHash::compute(&text));
         assert_eq!(key.expose(), text);
         assert_eq!(format!("{key:?}"), "Plaintext(…)");
         assert_start(&text, None);
@@ -33,7 +33,7 @@ fn created_key_has_its_prefix_and_the_requested_random_bytes() {
         let byte_length = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
 
         let (key, other) =
-            (Plaintext::random(prefix, byte_length), Plaintext::random(prefix, byte_length));
+            (Plaintext::generate(prefix, byte_length), Plaintext::generate(prefix, byte_length));
 
         let random = key.expose().strip_prefix(&*text).unwrap();
         let random = if prefix.is_some() { random.strip_prefix('_').unwrap() } else { random };
@@ -47,18 +47,18 @@ fn created_key_has_its_prefix_and_the_requested_random_bytes() {
 fn hash_is_parsed_only_from_its_own_encodings() {
     bolero::check!(name = "key").for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
-        let hash = KeyHash::of(bytes);
+        let hash = KeyHash::compute(bytes);
 
-        assert_eq!(hash.base64().len(), 44);
-        assert_eq!(KeyHash::from_base64(&hash.base64()), Some(hash));
-        assert_eq!(hash.hex().len(), 64);
-        assert_eq!(KeyHash::from_hex(&hash.hex()), Some(hash));
-        assert_eq!(KeyHash::from_hex(&hash.hex().to_uppercase()), Some(hash));
-        assert!(hash.hex().starts_with(&format!("{:016x}", hash.fingerprint())));
+        assert_eq!(hash.to_base64().len(), 44);
+        assert_eq!(KeyHash::from_base64(&hash.to_base64()), Some(hash));
+        assert_eq!(hash.to_hex().len(), 64);
+        assert_eq!(KeyHash::from_hex(&hash.to_hex()), Some(hash));
+        assert_eq!(KeyHash::from_hex(&hash.to_hex().to_uppercase()), Some(hash));
+        assert!(hash.to_hex().starts_with(&format!("{:016x}", hash.fingerprint())));
         let read = KeyHash::from_base64(&text);
-        assert!(read.is_none_or(|hash| hash.base64() == *text), "{text}");
+        assert!(read.is_none_or(|hash| hash.to_base64() == *text), "{text}");
         let is_hex = text.len() == 64 && text.chars().all(|c| c.is_ascii_hexdigit());
-        let read = KeyHash::from_hex(&text).map(|hash| hash.hex());
+        let read = KeyHash::from_hex(&text).map(|hash| hash.to_hex());
         assert_eq!(read, is_hex.then(|| text.to_lowercase()));
     });
 }
@@ -75,7 +75,7 @@ fn assert_start(key: &str, prefix: Option<&str>) {
 /// As `prefixed-api-key` creates them, the long token is the last part, and the prefix may contain underscores.
 fn assert_parts_match_key(key: &str) {
     let words: Vec<&str> = key.split('_').collect();
-    match prefixed_parts(key) {
+    match split_prefixed_key(key) {
         Some((prefix, short, long)) => {
             assert_eq!(format!("{prefix}_{short}_{long}"), key);
             assert!(!short.contains('_') && !long.contains('_'), "{key}");

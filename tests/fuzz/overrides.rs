@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foundation::clock::Timestamp;
 use foundation::id::OverrideId;
-use foundation::model::{Override, Overrides, STARS_MAX};
+use foundation::model::{Override, Overrides, WILDCARDS_MAX};
 
 use crate::compose;
 
@@ -41,7 +41,8 @@ fn override_is_selected_by_exact_text_then_longest_pattern_then_age() {
 /// As many as a namespace may have. Each fails only at its last letter, wherever its stars are placed.
 #[test]
 fn slow_patterns_are_skipped_quickly() {
-    let pattern = |at: usize| format!("{}{}b*", "*a".repeat(STARS_MAX - 1), "a".repeat(at % 400));
+    let pattern =
+        |at: usize| format!("{}{}b*", "*a".repeat(WILDCARDS_MAX - 1), "a".repeat(at % 400));
     let known = Overrides::new((0..10_000).map(|at| override_at(at, pattern(at))).collect());
     let identifier = "a".repeat(512);
 
@@ -54,7 +55,7 @@ fn slow_patterns_are_skipped_quickly() {
 /// Two overrides are created at each moment; one expires now, and one has expired.
 fn override_at(at: usize, identifier: String) -> Override {
     Override {
-        is_async: false,
+        is_approximate: false,
         id: OverrideId::from(format!("rlor_{:05}", 99_999 - at)),
         identifier,
         limit: 1,

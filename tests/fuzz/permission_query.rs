@@ -29,7 +29,7 @@ fn printed_query_evaluates_like_its_tree() {
 
         for permissions in [0, 1, 0b0110_1001, 0b1001_0110, bytes.len() & 0xff, 0xff] {
             let has = |name: &str| permissions >> name[2..].parse::<u8>().unwrap() & 1 == 1;
-            assert_eq!(query::holds(&text, has).unwrap(), tree.holds(permissions), "{text}");
+            assert_eq!(query::is_satisfied(&text, has).unwrap(), tree.holds(permissions), "{text}");
         }
         // A single random edit of it.
         let slip = bytes.iter().fold(0, |sum, byte| sum + usize::from(*byte)) % text.len();
@@ -42,20 +42,23 @@ fn printed_query_evaluates_like_its_tree() {
 fn query_does_not_overflow_the_stack_when_deep() {
     let deep = format!("{}a{}", "(".repeat(500_000), ")".repeat(500_000));
 
-    assert!(query::holds(&deep, |_| true).unwrap());
-    assert_eq!(error_position(&query::holds(&deep[1..], |_| true).unwrap_err()), deep.len() - 2);
+    assert!(query::is_satisfied(&deep, |_| true).unwrap());
+    assert_eq!(
+        error_position(&query::is_satisfied(&deep[1..], |_| true).unwrap_err()),
+        deep.len() - 2
+    );
 }
 
 fn assert_parsed_like_grammar(text: &str) {
     if text.len() > LENGTH_MAX {
         // The functions below are recursive.
-        let _ = query::holds(text, |_| true);
+        let _ = query::is_satisfied(text, |_| true);
         return;
     }
     // Every assignment of three kinds of names.
     for kinds in 0..8 {
         let has = |name: &str| kinds >> (name.bytes().map(usize::from).sum::<usize>() % 3) & 1 == 1;
-        match (query::holds(text, has), read(text, &has)) {
+        match (query::is_satisfied(text, has), read(text, &has)) {
             (Ok(parsed), Ok(right)) => assert_eq!(parsed, right, "{text:?}"),
             (Err(error), Err(at)) => assert_eq!(error_position(&error), at, "{text:?}: {error}"),
             (parsed, right) => panic!("{text:?} is {parsed:?}, and {right:?} by the grammar"),

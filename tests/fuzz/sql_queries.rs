@@ -127,22 +127,28 @@ impl Database {
         for family in [Family::Verifications, Family::Ratelimits] {
             let context = QueryContext {
                 family,
-                visible: RowScope {
+                row_scope: RowScope {
                     workspace_id: "ws_mark".into(),
-                    only: Some(vec!["mark".into()]),
+                    resource_ids: Some(vec!["mark".into()]),
                 },
-                now: 1_773_144_000_000,
-                retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
+                now_ms: 1_773_144_000_000,
+                retention: Retention {
+                    raw_days: 90,
+                    minute_days: 90,
+                    hour_days: 90,
+                    day_days: 365,
+                    month_days: 1095,
+                },
                 rows_max: 10,
-                inner_rows_max: None,
-                delivered: DeliverySnapshot {
-                    last: 7,
-                    void: vec![3, 5],
-                    summed_until: 1_773_100_800_000,
+                nested_rows_max: None,
+                delivery_snapshot: DeliverySnapshot {
+                    last_delivery: 7,
+                    void_deliveries: vec![3, 5],
+                    rolled_up_until_ms: 1_773_100_800_000,
                 },
             };
             for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
-                match analytics_sql::translate(text, engine, &context) {
+                match analytics_sql::compile(text, engine, &context) {
                     Err(Error::AnalyticsQuery(_, message)) => {
                         assert!(message.len() < 600, "{message}");
                     }

@@ -6,7 +6,7 @@ use foundation::clock::{Clock, Stopwatch, Timestamp};
 use limiter::{Keyspace, ReplicaRank, Window, WindowCounters as _};
 
 use super::{MINUTE, one, redis, ttl_ms};
-use crate::support::{NOON, random, redis_url};
+use crate::support::{NOON, random_letters, redis_url};
 
 /// Runs `lua/charge.lua` at this time. Returns the effective count afterwards and the number of the window.
 #[expect(
@@ -33,7 +33,7 @@ async fn charge(window_name: &str, number: i64, cost: i64, now: Timestamp) -> [i
 }
 
 fn window_name() -> String {
-    Keyspace::new(format!("t{}:", random())).window("key_a", MINUTE, "requests")
+    Keyspace::new(format!("t{}:", random_letters())).window("key_a", MINUTE, "requests")
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn charged_window_denies_when_charge_fills_it() {
 
     assert!(!counters.consume_windows(&request(2), Some(start)).await.unwrap().is_admitted);
     let last = counters.consume_windows(&request(1), Some(start)).await.unwrap();
-    assert!(last.is_admitted && last.windows[0].effective == 9);
+    assert!(last.is_admitted && last.windows[0].effective_count == 9);
 }
 
 #[tokio::test]
@@ -90,22 +90,22 @@ async fn local_admissions_are_charged_once_when_redis_replies() {
     let window = |cost| Window::new(window_name.clone(), 10, 1_000 * 86_400_000, cost);
     counters.consume_windows(&one(window(3)), None).await.unwrap();
 
-    let alone = ReplicaRank { rank: 0, replicas: 1 };
+    let alone = ReplicaRank { rank: 0, replica_count: 1 };
     let consume =
         |cost| counters.consume_share(&one(window(cost)), alone, true, None, &Clock::System);
     assert!(consume(4).0.is_admitted);
     assert!(!consume(4).0.is_admitted, "3 are left");
-    counters.charge_due();
+    counters.send_due_charges();
 
     let watch = Stopwatch::new();
     let count = async || {
-        counters.consume_windows(&one(window(0)), None).await.unwrap().windows[0].effective
+        counters.consume_windows(&one(window(0)), None).await.unwrap().windows[0].effective_count
     };
     while count().await != 7 {
         assert!(watch.elapsed() < Duration::from_secs(5), "{}", count().await);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    counters.charge_due();
+    counters.send_due_charges();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(count().await, 7);
 }

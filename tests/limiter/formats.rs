@@ -42,20 +42,20 @@ fn requested_window(keys: &Keyspace, cost: i64) -> Vec<Window> {
 
 #[tokio::test]
 async fn window_gets_a_version_when_it_has_none() {
-    let (counters, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
+    let (counters, keys) = (redis(), Keyspace::new(format!("t{}:", random_letters())));
     let request = requested_window(&keys, 1);
     write_value(&window_name(&keys), &unversioned(3.0)).await;
 
     let reply = counters.consume_windows(&request, Some(NOON)).await.unwrap();
 
-    assert_eq!((reply.is_admitted, reply.windows[0].effective), (true, 3));
+    assert_eq!((reply.is_admitted, reply.windows[0].effective_count), (true, 3));
     let expected = [unversioned(4.0), vec![1]].concat();
     assert_eq!(stored(&window_name(&keys)).await, expected);
 }
 
 #[tokio::test]
 async fn window_is_full_and_unchanged_when_its_version_is_newer() {
-    let (counters, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
+    let (counters, keys) = (redis(), Keyspace::new(format!("t{}:", random_letters())));
     let value = [unversioned(3.0), vec![NEWER_VERSION], b"what it adds".to_vec()].concat();
     write_value(&window_name(&keys), &value).await;
 
@@ -79,17 +79,17 @@ impl LeaseFixture {
     /// Opens a lease of 10 credits, of which 3 are spent.
     async fn open() -> Self {
         let redis = redis();
-        let lease = Keyspace::new(format!("t{}:", random())).lease("key_a", 1);
+        let lease = Keyspace::new(format!("t{}:", random_letters())).lease("key_a", 1);
         let mut fixture = Self { redis, lease, generation: 0 };
         let peek = ConsumeRequest { windows: Vec::new(), spend: Some(fixture.spend(0)) };
         let reply = fixture.redis.consume(&peek, Some(NOON)).await.unwrap();
-        fixture.generation = reply.purse.unwrap().life;
+        fixture.generation = reply.lease.unwrap().redis_generation;
         assert_eq!(fixture.spend_lease(3, Some(10)).await, (true, LeaseState::Sufficient));
         fixture
     }
 
     fn spend(&self, cost: i64) -> LeaseSpend {
-        LeaseSpend { purse: self.lease.clone(), cost, fill: None }
+        LeaseSpend { lease: self.lease.clone(), cost, top_up: None }
     }
 
     async fn spend_lease(&self, cost: i64, opened_with: Option<i64>) -> (bool, LeaseState) {
@@ -100,12 +100,19 @@ impl LeaseFixture {
         let ends = Timestamp((1 << 53) - 1);
         let fill = block.map(|(base, block)| {
             let (life, opens, bank) = (self.generation, base == 0, 0);
-            TopUp { life, creates_lease: opens, granted_before: base, block, bank, refill_at: ends }
+            TopUp {
+                redis_generation: life,
+                creates_lease: opens,
+                granted_before: base,
+                top_up: block,
+                account_balance: bank,
+                refill_at: ends,
+            }
         });
-        let spend = LeaseSpend { fill, ..self.spend(cost) };
+        let spend = LeaseSpend { top_up: fill, ..self.spend(cost) };
         let request = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
         let reply = self.redis.consume(&request, Some(NOON)).await.unwrap();
-        (reply.is_admitted, reply.purse.unwrap().state)
+        (reply.is_admitted, reply.lease.unwrap().state)
     }
 
     async fn close(&self, idle: Duration) -> CloseResult {
@@ -124,7 +131,7 @@ async fn lease_gets_a_version_when_it_has_none() {
 
     assert_eq!(fixture.spend_lease(2, None).await, (true, LeaseState::Sufficient));
     assert_eq!(stored(&fixture.lease).await.len(), value.len() + 1);
-    assert_eq!(fixture.close(Duration::ZERO).await, CloseResult::Closed { spent: 5 });
+    assert_eq!(fixture.close(Duration::ZERO).await, CloseResult::Closed { spent_units: 5 });
 }
 
 #[tokio::test]

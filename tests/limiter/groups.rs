@@ -10,7 +10,7 @@ fn group(keys: &Keyspace, live_max: u16) -> Arc<CounterGroup> {
 }
 
 fn window(keys: &Keyspace, name: &str, cost: i64, group: &Arc<CounterGroup>) -> Window {
-    Window::new(keys.window("key_a", MINUTE, name), 5, MINUTE, cost).in_group(group.clone())
+    Window::new(keys.window("key_a", MINUTE, name), 5, MINUTE, cost).with_group(group.clone())
 }
 
 on_both_counters! {
@@ -20,7 +20,7 @@ on_both_counters! {
 
         for name in ["a", "b", "a", "c", "d", "c", "d"] {
             let reply = counters.consume_windows(&one(window(&keys, name, 1, &group)), Some(NOON)).await.unwrap();
-            outcomes.push((reply.is_admitted, reply.group));
+            outcomes.push((reply.is_admitted, reply.group_change));
         }
 
         let (grown, none, full) =
@@ -37,7 +37,7 @@ on_both_counters! {
             let requests: Vec<_> = names.iter().map(request).collect();
             let at = Some(start.plus_ms(after_ms));
             let reply = join_all(requests.iter().map(|request| counters.consume_windows(request, at))).await;
-            reply.into_iter().map(|reply| reply.unwrap().group).collect::<Vec<_>>()
+            reply.into_iter().map(|reply| reply.unwrap().group_change).collect::<Vec<_>>()
         };
         count(0, &["a"]).await;
         count(2 * MINUTE, &["b"]).await;
@@ -61,9 +61,9 @@ on_both_counters! {
         let fits = counters.consume_windows(&request(&["a", "c"]), Some(NOON)).await.unwrap();
         let untouched = counters.consume_windows(&one(plain), Some(NOON)).await.unwrap();
 
-        assert_eq!((refused.is_admitted, refused.group), (false, GroupChange::Full));
-        assert_eq!((fits.is_admitted, fits.windows[0].effective), (true, 1));
-        assert_eq!(untouched.windows[0].effective, 0);
+        assert_eq!((refused.is_admitted, refused.group_change), (false, GroupChange::Full));
+        assert_eq!((fits.is_admitted, fits.windows[0].effective_count), (true, 1));
+        assert_eq!(untouched.windows[0].effective_count, 0);
     }
 
     async fn group_has_space_when_a_counter_has_expired(counters, keys) {
@@ -83,7 +83,7 @@ on_both_counters! {
         ] {
             let request = one(window(&keys, name, 1, &group));
             let reply = counters.consume_windows(&request, Some(start.plus_ms(after_ms))).await.unwrap();
-            outcomes.push(reply.group);
+            outcomes.push(reply.group_change);
         }
 
         let (grown, full) = (GroupChange::Grown, GroupChange::Full);
@@ -99,8 +99,8 @@ on_both_counters! {
         let peek = counters.consume_windows(&one(window(&keys, "b", 0, &group)), Some(NOON)).await.unwrap();
         let first = counters.consume_windows(&one(window(&keys, "c", 1, &group)), Some(NOON)).await.unwrap();
 
-        assert_eq!([denied.group, peek.group], [GroupChange::None; 2]);
-        assert_eq!(first.group, GroupChange::Grown);
+        assert_eq!([denied.group_change, peek.group_change], [GroupChange::None; 2]);
+        assert_eq!(first.group_change, GroupChange::Grown);
     }
 
     async fn group_is_exact_when_counters_are_created_concurrently(counters, keys) {
@@ -117,11 +117,11 @@ on_both_counters! {
 
 #[tokio::test]
 async fn group_in_redis_expires_with_its_longest_counter() {
-    let keys = Keyspace::new(format!("t{}:", random()));
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
     let (counters, group) = (redis(), group(&keys, 10));
     let long = Window::new(keys.window("key_a", 60 * MINUTE, "a"), 5, 60 * MINUTE, 1);
 
-    counters.consume_windows(&one(long.in_group(group.clone())), None).await.unwrap();
+    counters.consume_windows(&one(long.with_group(group.clone())), None).await.unwrap();
     counters.consume_windows(&one(window(&keys, "b", 1, &group)), None).await.unwrap();
 
     let ttl = ttl_ms(&keys.group("key_a")).await;
@@ -141,10 +141,10 @@ async fn local_counters_drop_groups_when_their_counters_have_expired() {
         };
         let at = if n < 100 { NOON.plus_ms(-3 * MINUTE) } else { NOON };
         let window = Window::new(keys.window(&key, MINUTE, "a"), 5, MINUTE, 1);
-        counters.consume_at(&one(window.in_group(Arc::new(group))), at);
+        counters.consume_at(&one(window.with_group(Arc::new(group))), at);
     }
 
-    let totals = counters.count_groups();
+    let totals = counters.count_group_counters();
 
     assert_eq!((totals[&"ws_1".into()], totals[&"ws_2".into()]), (200, 700));
 }

@@ -16,8 +16,8 @@ struct LeaseFixture {
 }
 
 async fn start() -> LeaseFixture {
-    let (redis, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
-    let generation = peek(&redis, &keys.lease("key_life", 1)).await.purse.unwrap().life;
+    let (redis, keys) = (redis(), Keyspace::new(format!("t{}:", random_letters())));
+    let generation = peek(&redis, &keys.lease("key_life", 1)).await.lease.unwrap().redis_generation;
     LeaseFixture { redis, keys, generation }
 }
 
@@ -26,7 +26,7 @@ async fn peek(redis: &RedisCounters, lease: &str) -> ConsumeReply {
 }
 
 fn spend(lease: &str, cost: i64, fill: Option<TopUp>) -> ConsumeRequest {
-    let spend = LeaseSpend { purse: lease.to_owned(), cost, fill };
+    let spend = LeaseSpend { lease: lease.to_owned(), cost, top_up: fill };
     ConsumeRequest { windows: Vec::new(), spend: Some(spend) }
 }
 
@@ -34,11 +34,11 @@ impl LeaseFixture {
     /// Returns a top-up; the first one creates the lease.
     fn top_up(&self, base: i64, block: i64, bank: i64) -> TopUp {
         TopUp {
-            life: self.generation,
+            redis_generation: self.generation,
             creates_lease: base == 0,
             granted_before: base,
-            block,
-            bank,
+            top_up: block,
+            account_balance: bank,
             refill_at: FOREVER,
         }
     }
@@ -51,7 +51,7 @@ impl LeaseFixture {
     ) -> (bool, LeaseState, i64) {
         let fill = fill.into();
         let reply = self.redis.consume(&spend(lease, cost, fill), Some(NOON)).await.unwrap();
-        let lease = reply.purse.unwrap();
+        let lease = reply.lease.unwrap();
         (reply.is_admitted, lease.state, lease.units)
     }
 
@@ -73,7 +73,7 @@ async fn lease_spends_its_top_ups_and_no_more() {
     assert_eq!(fixture.consume(&lease, 2, None).await, (false, LeaseState::Insufficient, 1));
     assert_eq!(fixture.consume(&lease, 6, None).await, (false, LeaseState::AccountExhausted, 1));
     assert_eq!(fixture.consume(&lease, 1, None).await, (true, LeaseState::Sufficient, 0));
-    assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent: 3 });
+    assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent_units: 3 });
 }
 
 #[tokio::test]
@@ -97,8 +97,8 @@ async fn top_up_is_kept_and_nothing_is_spent_when_a_window_rejects() {
     let refused = fixture.redis.consume(&request, Some(NOON)).await.unwrap();
 
     assert!(!refused.is_admitted);
-    assert_eq!(refused.purse.unwrap().units, 5);
-    assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent: 0 });
+    assert_eq!(refused.lease.unwrap().units, 5);
+    assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent_units: 0 });
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn windows_are_not_consumed_when_lease_is_insufficient() {
     let alone = fixture.redis.consume_windows(&[window], Some(NOON)).await.unwrap();
 
     assert!(!refused.is_admitted);
-    assert_eq!(alone.windows[0].effective, 0);
+    assert_eq!(alone.windows[0].effective_count, 0);
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn close_returns_the_same_result_when_repeated() {
     let late = fixture.consume(&lease, 1, fixture.top_up(7, 5, 0)).await;
     let spent = fixture.consume(&lease, 1, None).await;
 
-    assert_eq!(first, CloseResult::Closed { spent: 2 });
+    assert_eq!(first, CloseResult::Closed { spent_units: 2 });
     assert_eq!((late.0, late.1), (false, LeaseState::Closed));
     assert_eq!((spent.0, spent.1), (false, LeaseState::Closed));
     assert_eq!(fixture.close(&lease).await, first);
@@ -159,7 +159,7 @@ async fn close_returns_in_use_when_lease_is_active() {
     let resting = close(NOON.plus_ms(MINUTE)).await;
 
     assert_eq!(in_use, CloseResult::InUse);
-    assert_eq!(resting, CloseResult::Closed { spent: 2 });
+    assert_eq!(resting, CloseResult::Closed { spent_units: 2 });
 }
 
 #[tokio::test]
@@ -203,24 +203,24 @@ async fn top_ups_are_accepted_in_any_order_when_lease_exists() {
     let first = fixture.consume(&lease, 1, fixture.top_up(0, 10, 90)).await;
     let third = fixture.consume(&lease, 1, fixture.top_up(30, 5, 65)).await;
     let second = fixture.consume(&lease, 1, fixture.top_up(10, 20, 70)).await;
-    let balance = peek(&fixture.redis, &lease).await.purse.unwrap().bank;
+    let balance = peek(&fixture.redis, &lease).await.lease.unwrap().account_balance;
 
     assert_eq!(early, (false, LeaseState::NotFound, 0));
     assert_eq!((first.2, third.2, second.2), (9, 13, 32));
     assert_eq!(balance, Some(65), "the balance of the latest top-up");
-    assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent: 3 });
+    assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent_units: 3 });
 }
 
 #[tokio::test]
 async fn top_up_is_rejected_when_generation_differs() {
     let fixture = start().await;
     let lease = fixture.keys.lease("key_a", 1);
-    let fill = TopUp { life: fixture.generation + 1, ..fixture.top_up(0, 5, 0) };
+    let fill = TopUp { redis_generation: fixture.generation + 1, ..fixture.top_up(0, 5, 0) };
 
     let refused = fixture.consume(&lease, 1, fill).await;
 
     assert_eq!(refused, (false, LeaseState::WrongGeneration, 0));
-    assert_eq!(peek(&fixture.redis, &lease).await.purse.unwrap().bank, None);
+    assert_eq!(peek(&fixture.redis, &lease).await.lease.unwrap().account_balance, None);
 }
 
 #[tokio::test]
@@ -234,14 +234,15 @@ async fn lease_is_insufficient_when_its_period_has_ended() {
         let request = spend(&lease, 1, None);
         let redis = &fixture.redis;
         async move {
-            redis.consume(&request, Some(NOON.plus_ms(ms))).await.unwrap().purse.unwrap().state
+            redis.consume(&request, Some(NOON.plus_ms(ms))).await.unwrap().lease.unwrap().state
         }
     };
 
     assert_eq!(at(0).await, LeaseState::Sufficient);
     assert_eq!(at(1).await, LeaseState::Insufficient);
     // A caller that comes from the account knows that the refill is not due.
-    let late = TopUp { creates_lease: false, granted_before: 5, block: 0, ..fill(NOON.plus_ms(1)) };
+    let late =
+        TopUp { creates_lease: false, granted_before: 5, top_up: 0, ..fill(NOON.plus_ms(1)) };
     let request = spend(&lease, 1, Some(late));
     let reply = fixture.redis.consume(&request, Some(NOON.plus_ms(1))).await.unwrap();
     assert!(reply.is_admitted);
@@ -335,7 +336,7 @@ fn no_credit_is_spent_twice_when_top_ups_losses_and_closes_interleave() {
     let config = ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&prop::collection::vec(step(), 10..60), |steps| {
-        let lease = fixture.keys.lease(&format!("key_{}", random()), 1);
+        let lease = fixture.keys.lease(&format!("key_{}", random_letters()), 1);
         runtime.block_on(run(&fixture, &lease, steps))
     });
     assert!(result.is_ok(), "{}", result.unwrap_err());
@@ -349,7 +350,7 @@ async fn run(fixture: &LeaseFixture, lease: &str, steps: Vec<Step>) -> Result<()
     // The credits returned to the account, and those withheld.
     let mut closed_lease: Option<(i64, i64)> = None;
     let account_for = |granted: i64, closed: CloseResult| match closed {
-        CloseResult::Closed { spent } => (granted - spent, 0),
+        CloseResult::Closed { spent_units: spent } => (granted - spent, 0),
         CloseResult::NotFound | CloseResult::WrongGeneration | CloseResult::InUse => (0, granted),
     };
     for (at, step) in steps.into_iter().enumerate() {
@@ -384,7 +385,7 @@ async fn run(fixture: &LeaseFixture, lease: &str, steps: Vec<Step>) -> Result<()
             }
             let refused = [LeaseState::Closed, LeaseState::NotFound];
             if let Some(fill) = fill.filter(|_| !refused.contains(&state)) {
-                arrived += fill.block;
+                arrived += fill.top_up;
             }
             prop_assert!(spent <= arrived, "{spent} spent of {arrived}");
             prop_assert!(

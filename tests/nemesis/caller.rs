@@ -77,7 +77,7 @@ pub struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     pub fn new(shared: &'a Shared, random: StdRng) -> Self {
-        let clients = shared.addresses.iter().map(|address| Client::of(*address)).collect();
+        let clients = shared.addresses.iter().map(|address| Client::new(*address)).collect();
         Self { shared, random, clients, calls: Vec::new() }
     }
 
@@ -100,7 +100,7 @@ impl<'a> Caller<'a> {
         };
         let received = self.shared.began.elapsed();
         let answer =
-            response.ok().map(|response| Answer::read(response.status, &response.body, &action));
+            response.ok().map(|response| Answer::parse(response.status, &response.body, &action));
         if answer.is_none() {
             // If requests fail at once, the caller would loop without a pause.
             pause();
@@ -222,7 +222,7 @@ impl<'a> Caller<'a> {
                 issued = Some(keys.len());
                 keys.push(KeyInfo { id: id.to_owned(), key: key.to_owned(), ..info });
             }
-            Answer::read(response.status, &response.body, &action(issued))
+            Answer::parse(response.status, &response.body, &action(issued))
         });
         self.calls.push(Call { replica, action: action(issued), sent, received, answer });
         issued

@@ -19,7 +19,7 @@ const DRAINED_MAX: i64 = 400;
 
 /// Reads every key, releases withheld credits, and spends small balances.
 pub fn read_all(fleet: &Fleet, keys: &[KeyInfo]) -> Vec<KeyFinalState> {
-    let mut client = Client::of(fleet.replicas[0].address);
+    let mut client = Client::new(fleet.replicas[0].address);
     let audit = audit(fleet);
     for info in keys.iter().filter(|info| info.credits == Some(REROLLED_CREDITS)) {
         close_leases(&mut client, info);
@@ -135,7 +135,7 @@ fn drain(client: &mut Client, info: &KeyInfo) -> Option<i64> {
 fn spend(client: &mut Client, info: &KeyInfo) -> Answer {
     let request = json!({ "key": info.key });
     let response = client.v2(ROOT_KEY, "keys.verifyKey", &request).expect("an answer");
-    Answer::read(response.status, &response.body, &Action::Verify { key: 0, cost: 1 })
+    Answer::parse(response.status, &response.body, &Action::Verify { key: 0, cost: 1 })
 }
 
 /// Returns the events of the audit log by target, oldest first.

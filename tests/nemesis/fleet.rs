@@ -13,7 +13,7 @@ use foundation::clock::Stopwatch;
 use crate::proxy::{LinkState, Proxy};
 use crate::schedule::{Fault, FaultKind, REPLICAS};
 use crate::servers::{self, Lock, Postgres, Redis};
-use crate::support::process::{free_port, get, keyward, signal};
+use crate::support::process::{free_port, get, keyward_command, signal};
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -71,14 +71,14 @@ impl Replica {
     }
 
     fn command(&self) -> Command {
-        let Some(program) = &self.program else { return keyward() };
+        let Some(program) = &self.program else { return keyward_command() };
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
         command
     }
 
     /// Returns the error output of a start that fails.
-    pub fn refusal(&self) -> String {
+    pub fn start_error(&self) -> String {
         let mut command = self.command();
         command.arg("serve").env("KEYWARD_LISTEN", self.address.to_string());
         let output = command.envs(self.settings.clone()).output().expect("it runs");
@@ -236,7 +236,7 @@ impl Fleet {
 
     /// Runs a command of the binary on this fleet's database and Redis. Returns its output.
     pub fn command(&self, arguments: &[&str]) -> String {
-        let mut command = keyward();
+        let mut command = keyward_command();
         command
             .env("KEYWARD_DATABASE_URL", self.postgres.url())
             .env("KEYWARD_REDIS_URL", format!("redis://{}", self.master.address()))
@@ -287,10 +287,10 @@ impl Fleet {
             FaultKind::LockPostgres => self.lock = Some(Lock::of_keys(self.postgres.url())),
             FaultKind::CutFeed(r) => self.replicas[r].redis.cut_feed(),
             FaultKind::FlushScripts => {
-                self.master.ask("SCRIPT FLUSH").expect("the scripts are flushed");
+                self.master.call("SCRIPT FLUSH").expect("the scripts are flushed");
             }
             FaultKind::FillRedis => {
-                self.master.ask("CONFIG SET maxmemory 1").expect("the option is set");
+                self.master.call("CONFIG SET maxmemory 1").expect("the option is set");
             }
             FaultKind::SplitRedis(r) => self.split(r),
             FaultKind::ReplaceReplica(r) => self.replicas[r].stop(),
@@ -313,7 +313,7 @@ impl Fleet {
             FaultKind::LockPostgres => self.lock = None,
             FaultKind::FlushScripts => {}
             FaultKind::FillRedis => {
-                self.master.ask("CONFIG SET maxmemory 0").expect("the option is set");
+                self.master.call("CONFIG SET maxmemory 0").expect("the option is set");
             }
             FaultKind::ReplaceReplica(r) => {
                 self.replicas[r].start();
@@ -356,12 +356,12 @@ impl Fleet {
 
     /// Runs a script in Redis, to do what a future version of the program would do.
     pub fn run_in_redis(&self, script: &str) {
-        let response = self.master.ask(&format!("EVAL \"{script}\" 0")).expect("it runs");
+        let response = self.master.call(&format!("EVAL \"{script}\" 0")).expect("it runs");
         assert!(!response.starts_with('-'), "{response}");
     }
 
     /// Ends the split: kills the old master, and connects every replica to the promoted one.
-    pub fn unite(&mut self) {
+    pub fn end_split(&mut self) {
         self.fail_over();
     }
 

@@ -65,7 +65,7 @@ pub fn set_a_balance_beside_another_master(stage: &mut Stage) {
         }
         stage.drain(1, key, 1, 200);
     }
-    stage.fleet.unite();
+    stage.fleet.end_split();
 }
 
 /// Replica 1 learns late that it has spent from a lease, in a Redis that no other replica reaches: meanwhile all
@@ -89,7 +89,7 @@ pub fn spend_from_another_master_after_the_report(stage: &mut Stage) {
     });
     stage.caller.calls.extend(calls);
     stage.fleet.replicas[1].redis.mend();
-    stage.fleet.unite();
+    stage.fleet.end_split();
     stage.spend_all(key, 100);
     stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", None);
 }

@@ -31,12 +31,12 @@ impl Call {
     }
 
     /// Whether the reply has this status.
-    pub fn has(&self, status: u16) -> bool {
+    pub fn has_status(&self, status: u16) -> bool {
         self.answer.as_ref().is_some_and(|answer| answer.status == status)
     }
 
     /// Whether it may have been executed although no reply confirmed it.
-    pub fn is_unsure(&self) -> bool {
+    pub fn is_uncertain(&self) -> bool {
         self.answer.as_ref().is_none_or(|answer| answer.status >= 500)
     }
 }
@@ -112,7 +112,7 @@ impl Withdrawal {
 
 impl Action {
     /// Returns the key that may be rejected from now on.
-    pub fn ended(&self) -> Option<KeyIndex> {
+    pub fn revoked_key(&self) -> Option<KeyIndex> {
         match self {
             Self::Disable { key }
             | Self::Delete { key }
@@ -172,7 +172,7 @@ impl Answer {
     }
 
     /// Parses a reply.
-    pub fn read(status: u16, body: &str, action: &Action) -> Self {
+    pub fn parse(status: u16, body: &str, action: &Action) -> Self {
         let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
         let data = &body["data"];
         let number = |value: &Value| value.as_i64().unwrap_or(-1);

@@ -80,7 +80,7 @@ fn assert_newer_schema_is_rejected(fleet: &mut Fleet, program: std::path::PathBu
     fleet.replicas[0].stop();
     fleet.replicas[0].program = Some(program);
     if last > LAST_KNOWN_MIGRATION {
-        let message = fleet.replicas[0].refusal();
+        let message = fleet.replicas[0].start_error();
         assert!(message.contains("is newer than this keyward"), "{message}");
     } else {
         fleet.replicas[0].start();

@@ -319,11 +319,11 @@ impl Redis {
             .spawn()
             .expect("redis-server is installed by ./test");
         self.child = Some(child);
-        wait_for("Redis starts", || self.ask("PING").is_some_and(|output| output == "+PONG"));
+        wait_for("Redis starts", || self.call("PING").is_some_and(|output| output == "+PONG"));
     }
 
     /// Returns the first line of its reply.
-    pub fn ask(&self, command: &str) -> Option<String> {
+    pub fn call(&self, command: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address()).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
@@ -333,13 +333,13 @@ impl Redis {
     }
 
     pub fn follow(&self, master: SocketAddr) {
-        self.ask(&format!("REPLICAOF {} {}", master.ip(), master.port())).expect("it follows");
+        self.call(&format!("REPLICAOF {} {}", master.ip(), master.port())).expect("it follows");
     }
 
     /// Waits until its follower has all data, for a limited time.
     pub fn await_follower(&self) {
         for _ in 0..200 {
-            if self.ask("WAIT 1 10").is_some_and(|output| output == ":1") {
+            if self.call("WAIT 1 10").is_some_and(|output| output == ":1") {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -347,7 +347,7 @@ impl Redis {
     }
 
     pub fn promote(&self) {
-        self.ask("REPLICAOF NO ONE").expect("Redis is promoted");
+        self.call("REPLICAOF NO ONE").expect("Redis is promoted");
     }
 
     pub fn kill(&mut self) {

@@ -23,7 +23,7 @@ fn replica_reads_nothing_from_standby_until_it_is_promoted() {
     let mut fleet = Fleet::prepare(1);
     fleet.replicas[0].start();
     fleet.replicas[0].await_ready();
-    let mut client = Client::of(fleet.replicas[0].address);
+    let mut client = Client::new(fleet.replicas[0].address);
     let (_, api) = call(&mut client, "apis.createApi", &json!({ "name": "payments" }));
     let issue = json!({ "apiId": api["data"]["apiId"] });
     let [cached, uncached] = [(); 2].map(|()| {

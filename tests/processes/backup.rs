@@ -11,7 +11,7 @@ use crate::acquire_turn;
 use crate::engines::{self, Postgres};
 use crate::faults::{ROOT_KEY, assert_valid, verify};
 use crate::servers::Redis;
-use crate::support::process::{Server, keyward};
+use crate::support::process::{Server, keyward_command};
 
 /// The data at the time of the backup, and the key that is revoked after it.
 struct BackedUpData {
@@ -93,7 +93,7 @@ fn run_json(mut command: Command, arguments: &[&str]) -> Value {
 }
 
 fn embedded(data_dir: &Path) -> Command {
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATA_DIR", data_dir)
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
@@ -150,7 +150,7 @@ fn embedded_backup_is_consistent_when_taken_during_writes() {
 }
 
 fn replica(postgres: &Postgres, redis: &Redis) -> Command {
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATABASE_URL", postgres.url())
         .env("KEYWARD_REDIS_URL", redis.url())

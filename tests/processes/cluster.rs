@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::acquire_turn;
 use crate::servers::Cluster;
 use crate::support::database::Database;
-use crate::support::process::{Server, keyward, v2};
-use crate::support::random;
+use crate::support::process::{Server, keyward_command, v2};
+use crate::support::random_letters;
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -24,9 +24,9 @@ struct ClusterStack {
 fn start_stack() -> ClusterStack {
     let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
     let cluster = Cluster::start(3);
-    let prefix = format!("t{}:", random());
+    let prefix = format!("t{}:", random_letters());
     let start = || {
-        let mut command = keyward();
+        let mut command = keyward_command();
         command
             .env("KEYWARD_DATABASE_URL", &database.url)
             .env("KEYWARD_REDIS_URL", cluster.url())

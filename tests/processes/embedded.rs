@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::acquire_turn;
 use crate::client::Client;
 use crate::faults::{ROOT_KEY, assert_valid, verify};
-use crate::support::process::{Server, keyward};
+use crate::support::process::{Server, keyward_command};
 
 const GRANTED: i64 = 10_000_000;
 
@@ -27,7 +27,7 @@ fn embedded(command: &mut Command, data_dir: &Path) {
 }
 
 fn start(data_dir: &Path) -> Server {
-    let mut command = keyward();
+    let mut command = keyward_command();
     embedded(&mut command, data_dir);
     Server::start(command)
 }
@@ -59,7 +59,7 @@ fn remaining(server: &Server, key: &Value) -> i64 {
 /// Repeats a request until the server stops. Returns the responses; one more request may have been executed.
 fn repeat(address: SocketAddr, operation: &'static str, body: Value) -> JoinHandle<Vec<Value>> {
     thread::spawn(move || {
-        let mut client = Client::of(address);
+        let mut client = Client::new(address);
         let mut answers = Vec::new();
         while let Ok(answer) = client.v2(ROOT_KEY, operation, &body) {
             assert_eq!(answer.status, 200, "{}", answer.body);
@@ -123,7 +123,7 @@ enum SmallDisk {
 impl SmallDisk {
     /// Creates the disk. Returns it and a command that starts a server on it.
     fn command(directory: &Path) -> (Self, Command) {
-        let binary = keyward().get_program().to_owned();
+        let binary = keyward_command().get_program().to_owned();
         let script = "mount -t tmpfs -o size=6m keyward \"$1\" && shift && exec \"$@\"";
         let unshared = |script: &str| {
             let mut command = Command::new("unshare");
@@ -252,7 +252,9 @@ fn server_starts_and_verifies_when_disk_is_full() {
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
     // No file may grow, and a write beyond the limit fails instead of ending the process.
     let script = "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"";
-    command.args(["-c", script, "sh", &(log / 512).to_string()]).arg(keyward().get_program());
+    command
+        .args(["-c", script, "sh", &(log / 512).to_string()])
+        .arg(keyward_command().get_program());
     embedded(&mut command, directory.path());
     let server = Server::start(command);
 

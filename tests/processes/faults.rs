@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::acquire_turn;
 use crate::servers::{Proxy, Redis};
 use crate::support::database::Database;
-use crate::support::process::{Server, get, keyward};
-use crate::support::{random, redis_url};
+use crate::support::process::{Server, get, keyward_command};
+use crate::support::{random_letters, redis_url};
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -22,11 +22,11 @@ fn replica(database_url: &str, redis_url: &str) -> Server {
 }
 
 pub fn replica_command(database_url: &str, redis_url: &str) -> Command {
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATABASE_URL", database_url)
         .env("KEYWARD_REDIS_URL", redis_url)
-        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random()))
+        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random_letters()))
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
         .env("KEYWARD_DRAIN_SECONDS", "0")
         .env("KEYWARD_LOG", "error");

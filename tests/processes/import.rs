@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::acquire_turn;
 use crate::support::database::Database;
-use crate::support::process::{Server, keyward};
-use crate::support::{random, redis_url};
+use crate::support::process::{Server, keyward_command};
+use crate::support::{random_letters, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 const KEYS: usize = 100_000;
@@ -22,7 +22,7 @@ fn secret_of(number: usize) -> String {
 
 fn key_import(number: usize) -> Value {
     json!({
-        "hash": KeyHash::of(secret_of(number)).base64(),
+        "hash": KeyHash::compute(secret_of(number)).to_base64(),
         "externalId": format!("user_{}", number / 10),
         "permissions": ["docs.read"],
         "credits": { "remaining": 1000 },
@@ -78,7 +78,7 @@ fn embedded_server_imports_a_hundred_thousand_keys() {
     let data = tempfile::tempdir().unwrap();
 
     assert_imports_all(|| {
-        let mut command = keyward();
+        let mut command = keyward_command();
         command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
         command.env("KEYWARD_LOG", "warn").env("KEYWARD_DRAIN_SECONDS", "0");
         command
@@ -89,10 +89,10 @@ fn embedded_server_imports_a_hundred_thousand_keys() {
 fn replica_imports_a_hundred_thousand_keys() {
     let _turn = acquire_turn();
     let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
-    let prefix = format!("t{}:", random());
+    let prefix = format!("t{}:", random_letters());
 
     assert_imports_all(|| {
-        let mut command = keyward();
+        let mut command = keyward_command();
         command
             .env("KEYWARD_DATABASE_URL", &database.url)
             .env("KEYWARD_REDIS_URL", redis_url())

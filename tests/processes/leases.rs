@@ -17,11 +17,11 @@ use crate::servers::Redis;
 use crate::stage::{Replica, Stage};
 use crate::support::database::Database;
 use crate::support::process::{Server, get};
-use crate::support::random;
+use crate::support::random_letters;
 
 /// Starts replicas on one database, each with its own Redis.
 fn replicas(database: &Database, redis: &[&Redis]) -> Vec<Server> {
-    let prefix = format!("t{}:", random());
+    let prefix = format!("t{}:", random_letters());
     let start = |redis: &&Redis| {
         let mut command = replica_command(&database.url, &redis.url());
         command.env("KEYWARD_REDIS_PREFIX", &prefix);

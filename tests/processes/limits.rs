@@ -17,7 +17,7 @@ use crate::proxy::Proxy;
 use crate::servers::Redis;
 use crate::support::database::Database;
 use crate::support::process::{Server, get, signal};
-use crate::support::random;
+use crate::support::random_letters;
 
 /// Replicas of one stack. They share a Redis prefix and therefore their windows.
 struct Stack {
@@ -33,7 +33,7 @@ const DISCOVERY_TIME: Duration = Duration::from_millis(1_500);
 
 fn start_stack(replicas: usize) -> Stack {
     let (database, redis) = (database(), Redis::start());
-    let prefix = format!("t{}:", random());
+    let prefix = format!("t{}:", random_letters());
     let start = |_| {
         let mut command = replica_command(&database.url, &redis.url());
         command.env("KEYWARD_REDIS_PREFIX", &prefix).env("KEYWARD_DATABASE_CONNECTIONS", "2");
@@ -100,7 +100,7 @@ impl Stack {
 const DENIALS: usize = 10;
 
 fn call(address: SocketAddr, request: &Value, rest: Duration, is_over: &AtomicBool) -> Replies {
-    let mut client = Client::of(address);
+    let mut client = Client::new(address);
     let (mut replies, mut denials) = (Replies::default(), 0);
     while denials < DENIALS || !is_over.load(Ordering::Relaxed) {
         let reply = client.v2(ROOT_KEY, "ratelimit.limit", request).expect("a reply");
@@ -343,7 +343,7 @@ fn approximate_limit_is_exact_on_one_replica_when_first_burst_is_concurrent() {
 fn approximate_limit_is_exact_on_one_replica_when_redis_stops_replying() {
     let _turn = acquire_turn();
     let stack = start_stack(1);
-    let mut client = Client::of(stack.replicas[0].address);
+    let mut client = Client::new(stack.replicas[0].address);
     for round in 0..3 {
         let request = json!({
             "namespace": "exact", "identifier": format!("stop-{round}"), "limit": 50,
@@ -386,7 +386,7 @@ fn degraded_responses(address: SocketAddr) -> String {
 /// Returns how many of the requests of 64 callers that start concurrently are admitted.
 fn admitted_in_burst(address: SocketAddr, request: &Value) -> usize {
     let call = || {
-        let mut client = Client::of(address);
+        let mut client = Client::new(address);
         let ask = |_: &usize| {
             let reply = client.post("/v1/ratelimits.limit", ROOT_KEY, request).expect("a reply");
             assert_eq!(reply.status, 200, "{}", reply.body);

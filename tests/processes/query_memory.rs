@@ -29,25 +29,31 @@ fn process_does_not_grow_when_one_list_is_selected_often() {
     );
     let context = QueryContext {
         family: Family::Verifications,
-        visible: RowScope { workspace_id: "ws_1".into(), only: None },
-        now: NOON.0,
-        retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
+        row_scope: RowScope { workspace_id: "ws_1".into(), resource_ids: None },
+        now_ms: NOON.0,
+        retention: Retention {
+            raw_days: 90,
+            minute_days: 90,
+            hour_days: 90,
+            day_days: 365,
+            month_days: 1095,
+        },
         rows_max: 10,
-        inner_rows_max: None,
-        delivered: DeliverySnapshot::default(),
+        nested_rows_max: None,
+        delivery_snapshot: DeliverySnapshot::default(),
     };
     let bounds = QueryLimits {
-        time: Duration::from_mins(1),
-        ..keyward::domain::analytics::sql_query::BOUNDS
+        timeout: Duration::from_mins(1),
+        ..keyward::domain::analytics::sql_query::QUERY_LIMITS
     };
-    let query = analytics_sql::translate(&text, SqlDialect::Sqlite, &context).unwrap();
+    let query = analytics_sql::compile(&text, SqlDialect::Sqlite, &context).unwrap();
     let pid = i32::try_from(std::process::id()).unwrap();
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (answer, grown_kb) = runtime.block_on(async {
         let events = EventStore::open(&directory.path().join("keyward-events.db"));
         events.migrate().await.unwrap();
-        let EventDatabase::Sqlite { write, .. } = &events.tables else {
+        let EventDatabase::Sqlite { write, .. } = &events.database else {
             unreachable!("it is SQLite")
         };
         sqlx::raw_sql(EVENTS).execute(write).await.unwrap();

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::acquire_turn;
 use crate::support::database::Database;
-use crate::support::process::{Server, keyward, v2};
-use crate::support::{random, redis_url};
+use crate::support::process::{Server, keyward_command, v2};
+use crate::support::{random_letters, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -23,9 +23,9 @@ struct ReplicaPair {
 
 fn start_pair() -> ReplicaPair {
     let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
-    let prefix = format!("t{}:", random());
+    let prefix = format!("t{}:", random_letters());
     let command = || -> Command {
-        let mut command = keyward();
+        let mut command = keyward_command();
         command
             .env("KEYWARD_DATABASE_URL", &database.url)
             .env("KEYWARD_REDIS_URL", redis_url())

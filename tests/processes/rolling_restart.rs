@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::acquire_turn;
 use crate::client::Client;
 use crate::support::database::Database;
-use crate::support::process::{Server, free_port, keyward, v2};
-use crate::support::{random, redis_url};
+use crate::support::process::{Server, free_port, keyward_command, v2};
+use crate::support::{random_letters, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 /// The number of clients that call concurrently, each over a persistent connection.
@@ -29,11 +29,11 @@ struct Replicas {
 impl Replicas {
     fn new() -> Self {
         let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
-        Self { database, prefix: format!("t{}:", random()) }
+        Self { database, prefix: format!("t{}:", random_letters()) }
     }
 
     fn start(&self, address: SocketAddr, drain_seconds: u8) -> Server {
-        let mut command = keyward();
+        let mut command = keyward_command();
         command
             .env("KEYWARD_DATABASE_URL", &self.database.url)
             .env("KEYWARD_REDIS_URL", redis_url())
@@ -94,7 +94,7 @@ impl LoadBalancer {
             .expect("haproxy is installed by ./test");
         let balancer = Self(child);
         let began = Stopwatch::new();
-        while Client::of(address).get("/livez").is_err() {
+        while Client::new(address).get("/livez").is_err() {
             assert!(began.elapsed() < Duration::from_secs(10), "haproxy does not reply");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -142,7 +142,7 @@ fn rolling_restart_fails_no_request_behind_load_balancer() {
 
 /// Verifies the key repeatedly over one connection while it stays open. Every tenth call creates an API.
 fn call_until(stop: &AtomicBool, address: SocketAddr, key: &str, number: usize) -> usize {
-    let mut client = Client::of(address);
+    let mut client = Client::new(address);
     let mut answered = 0;
     while !stop.load(Ordering::Relaxed) {
         let answer = match (answered + number) % 10 {
@@ -188,7 +188,7 @@ fn stopping_replica_answers_every_request_sent_before_it_stopped_listening() {
 fn call_until_refused(address: SocketAddr, key: &str) -> Option<String> {
     let began = Stopwatch::new();
     while began.elapsed() < Duration::from_secs(10) {
-        let answer = Client::of(address).v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
+        let answer = Client::new(address).v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
         match answer {
             Ok(answer) if answer.status == 200 => {}
             Ok(answer) => return Some(format!("{}: {}", answer.status, answer.body)),
@@ -252,7 +252,7 @@ fn rolling_restart_fails_no_request_on_persistent_connections() {
 fn keep_calling(stop: &AtomicBool, addresses: [SocketAddr; 3], key: &str, number: usize) -> usize {
     let rest = Duration::from_millis(5 + 39 * number as u64);
     let mut at = number % addresses.len();
-    let mut client = Client::of(addresses[at]);
+    let mut client = Client::new(addresses[at]);
     let mut answered = 0;
     while !stop.load(Ordering::Relaxed) {
         match client.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key })) {
@@ -263,7 +263,7 @@ fn keep_calling(stop: &AtomicBool, addresses: [SocketAddr; 3], key: &str, number
             }
             Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
                 at = (at + 1) % addresses.len();
-                client = Client::of(addresses[at]);
+                client = Client::new(addresses[at]);
             }
             Err(e) => panic!("request {answered} of client {number}: {e}"),
         }

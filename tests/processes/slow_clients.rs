@@ -7,7 +7,7 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 
 use crate::acquire_turn;
-use crate::support::process::{Server, free_port, get, keyward};
+use crate::support::process::{Server, free_port, get, keyward_command};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -29,7 +29,7 @@ fn send_partial(address: SocketAddr, bytes: String) -> std::thread::JoinHandle<(
 fn server_closes_connection_when_head_takes_10_s_or_body_30_s() {
     let _turn = acquire_turn();
     let data = tempfile::tempdir().unwrap();
-    let mut command = keyward();
+    let mut command = keyward_command();
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
     let mut resting = TcpStream::connect(server.address).unwrap();
@@ -71,7 +71,7 @@ fn metrics_listener_refuses_connections_when_slow_clients_have_taken_all() {
     let _turn = acquire_turn();
     let data = tempfile::tempdir().unwrap();
     let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
-    let mut command = keyward();
+    let mut command = keyward_command();
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_METRICS_LISTEN", metrics.to_string());
     let server = Server::start(command);
 

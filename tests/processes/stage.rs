@@ -12,7 +12,7 @@ use crate::faults::{ROOT_KEY, database, replica_command, start_proxy};
 use crate::servers::{Proxy, Redis};
 use crate::support::database::Database;
 use crate::support::process::Server;
-use crate::support::random;
+use crate::support::random_letters;
 
 /// A replica with its own proxies to its servers.
 pub struct Replica {
@@ -30,7 +30,11 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
-        Self { database: database(), redis: Redis::start(), prefix: format!("t{}:", random()) }
+        Self {
+            database: database(),
+            redis: Redis::start(),
+            prefix: format!("t{}:", random_letters()),
+        }
     }
 
     pub fn command(&self, database_url: &str, redis_url: &str) -> Command {

@@ -16,7 +16,7 @@ use crate::faults::{
 use crate::servers::{Proxy, Redis};
 use crate::support::database::Database;
 use crate::support::process::{Server, free_port, get};
-use crate::support::{random, redis_url};
+use crate::support::{random_letters, redis_url};
 
 /// A Postgres that is unreachable when a replica starts, and a function that makes it reachable.
 struct UnreachablePostgres {
@@ -116,7 +116,7 @@ fn first_root_key_is_printed_when_postgres_returns() {
 
     let _proxy = make_reachable();
 
-    let mut lines = (&mut server.out).lines().map(Result::unwrap);
+    let mut lines = (&mut server.stdout).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "");
     assert!(lines.next().unwrap().starts_with("Your root key."));
     let root_key = lines.find(|line| !line.is_empty()).unwrap().trim().to_owned();
@@ -152,7 +152,7 @@ fn start_fails_when_password_or_database_name_is_wrong() {
     let (_, location) = rest.split_once('@').unwrap();
     let wrong = format!("{scheme}://keyward:not-the-password@{location}");
     let (server, _) = database.url.rsplit_once('/').unwrap();
-    let missing = format!("{server}/kw_nowhere_{}", random());
+    let missing = format!("{server}/kw_nowhere_{}", random_letters());
 
     for (url, words) in [(wrong, "password authentication failed"), (missing, "does not exist")] {
         let output = replica_command(&url, &redis_url()).output().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use analytics_sql::{Family, QueryContext, SqlDialect};
 use store::analytics_query::QueryLimits;
 
-use super::planted::Planted;
+use super::planted::EventFixture;
 use super::{query_context, query_limits, run_query};
 use crate::support::NOON;
 
@@ -35,7 +35,7 @@ fn endless(engine: SqlDialect) -> String {
     format!("SELECT count() AS n FROM {tables} WHERE a.latency + p.latency > 1000000")
 }
 
-async fn assert_stopped(planted: Planted) {
+async fn assert_stopped(planted: EventFixture) {
     let context = query_context(Family::Verifications);
     let code = async |text: &str, bounds: QueryLimits| {
         run_query(&planted, text, &context, &bounds)
@@ -44,8 +44,8 @@ async fn assert_stopped(planted: Planted) {
             .code()
             .name()
     };
-    let soon = QueryLimits { time: Duration::from_millis(300), ..query_limits() };
-    let small = QueryLimits { answer_max_bytes: 100, ..query_limits() };
+    let soon = QueryLimits { timeout: Duration::from_millis(300), ..query_limits() };
+    let small = QueryLimits { result_max_bytes: 100, ..query_limits() };
 
     let endless = endless(planted.engine());
     assert_eq!(code(&endless, soon).await, "query_execution_timeout");
@@ -63,20 +63,20 @@ async fn assert_stopped(planted: Planted) {
 
 #[tokio::test]
 async fn postgres_stops_query_that_exceeds_its_limits() {
-    assert_stopped(Planted::postgres().await).await;
+    assert_stopped(EventFixture::postgres().await).await;
 }
 
 #[tokio::test]
 async fn sqlite_stops_query_that_exceeds_its_limits() {
-    assert_stopped(Planted::sqlite().await).await;
+    assert_stopped(EventFixture::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn clickhouse_stops_query_that_exceeds_its_limits() {
-    assert_stopped(Planted::clickhouse().await).await;
+    assert_stopped(EventFixture::clickhouse().await).await;
 }
 
-async fn assert_rows_are_bounded(planted: Planted) {
+async fn assert_rows_are_bounded(planted: EventFixture) {
     let mut context = query_context(Family::Verifications);
     context.rows_max = 2;
     let text = "SELECT count() AS n, key_id FROM (SELECT key_id FROM key_verifications_v1) AS k GROUP BY key_id";
@@ -97,7 +97,7 @@ async fn assert_rows_are_bounded(planted: Planted) {
         sums,
         serde_json::json!([{ "n": 4, "key_id": "key_1" }, { "n": 2, "key_id": "key_2" }])
     );
-    context.inner_rows_max = Some(3);
+    context.nested_rows_max = Some(3);
     let ones = "SELECT sum(n) AS n FROM (SELECT 1 AS n FROM key_verifications_v1) AS k";
     let sums = run_query(&planted, ones, &context, &query_limits()).await;
     assert_eq!(sums.unwrap(), serde_json::json!([{ "n": 3 }]));
@@ -105,23 +105,23 @@ async fn assert_rows_are_bounded(planted: Planted) {
 
 #[tokio::test]
 async fn postgres_bounds_result_rows() {
-    assert_rows_are_bounded(Planted::postgres().await).await;
+    assert_rows_are_bounded(EventFixture::postgres().await).await;
 }
 
 #[tokio::test]
 async fn sqlite_bounds_result_rows() {
-    assert_rows_are_bounded(Planted::sqlite().await).await;
+    assert_rows_are_bounded(EventFixture::sqlite().await).await;
 }
 
 #[tokio::test]
 async fn clickhouse_bounds_result_rows() {
-    assert_rows_are_bounded(Planted::clickhouse().await).await;
+    assert_rows_are_bounded(EventFixture::clickhouse().await).await;
 }
 
 /// Postgres has no memory limit per query. The six events yield 36 rows when joined with themselves.
 #[tokio::test]
 async fn postgres_bounds_lists_and_joins() {
-    let planted = Planted::postgres().await;
+    let planted = EventFixture::postgres().await;
     let context = query_context(Family::Verifications);
     let of = |bounds: QueryLimits| {
         let (planted, context) = (&planted, &context);
@@ -167,8 +167,8 @@ async fn postgres_bounds_lists_and_joins() {
 /// The largest list that a query could build before: a million values, which took more than a gigabyte in one backend.
 #[tokio::test]
 async fn postgres_backend_does_not_grow_with_a_list() {
-    let planted = Planted::postgres().await;
-    let Planted::Postgres { pool, .. } = &planted else { unreachable!("it is Postgres") };
+    let planted = EventFixture::postgres().await;
+    let EventFixture::Postgres { pool, .. } = &planted else { unreachable!("it is Postgres") };
     sqlx::query(
         "INSERT INTO verifications SELECT $1, series, batch, 'req_' || n || repeat('x', 200), 1, 1, '', ''
         FROM generate_series(1, 300000) n, (SELECT series, batch FROM verifications v

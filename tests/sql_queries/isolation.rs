@@ -7,7 +7,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
 
 use super::growth::Growth;
-use super::planted::Planted;
+use super::planted::EventFixture;
 use super::{family, query_context, query_limits, run_query};
 
 /// The number of generated queries.
@@ -50,12 +50,12 @@ fn queries() -> Vec<String> {
 
 /// Returns the status and the result, independent of the order of the rows.
 async fn status_and_result(
-    planted: &Planted,
+    planted: &EventFixture,
     workspace: &str,
     text: &str,
 ) -> (&'static str, Value) {
     let mut context: QueryContext = query_context(family(text));
-    workspace.clone_into(&mut context.visible.workspace_id);
+    workspace.clone_into(&mut context.row_scope.workspace_id);
     match run_query(planted, text, &context, &query_limits()).await {
         Ok(rows) => ("answered", rounded(rows)),
         Err(e) => (e.code().name(), Value::String(e.to_string())),
@@ -80,7 +80,7 @@ fn rounded(value: Value) -> Value {
     }
 }
 
-async fn assert_depends_on_own_rows_alone(alone: Planted, crowded: Planted) {
+async fn assert_depends_on_own_rows_alone(alone: EventFixture, crowded: EventFixture) {
     let is_old = alone.engine() == SqlDialect::ClickHouse;
     let (mut faults, mut answered) = (Vec::new(), 0);
     for text in queries() {
@@ -111,18 +111,18 @@ async fn assert_depends_on_own_rows_alone(alone: Planted, crowded: Planted) {
 
 #[tokio::test]
 async fn postgres_result_depends_on_own_rows_alone() {
-    let crowded = Planted::postgres().await.with_extreme_rows().await;
-    assert_depends_on_own_rows_alone(Planted::postgres_alone().await, crowded).await;
+    let crowded = EventFixture::postgres().await.with_extreme_rows().await;
+    assert_depends_on_own_rows_alone(EventFixture::postgres_alone().await, crowded).await;
 }
 
 #[tokio::test]
 async fn sqlite_result_depends_on_own_rows_alone() {
-    let crowded = Planted::sqlite().await.with_extreme_rows().await;
-    assert_depends_on_own_rows_alone(Planted::sqlite_alone().await, crowded).await;
+    let crowded = EventFixture::sqlite().await.with_extreme_rows().await;
+    assert_depends_on_own_rows_alone(EventFixture::sqlite_alone().await, crowded).await;
 }
 
 #[tokio::test]
 async fn clickhouse_result_depends_on_own_rows_alone() {
-    let crowded = Planted::clickhouse().await.with_extreme_rows().await;
-    assert_depends_on_own_rows_alone(Planted::clickhouse_alone().await, crowded).await;
+    let crowded = EventFixture::clickhouse().await.with_extreme_rows().await;
+    assert_depends_on_own_rows_alone(EventFixture::clickhouse_alone().await, crowded).await;
 }

@@ -6,7 +6,7 @@ use analytics_sql::Family;
 use sqlx::PgPool;
 use store::analytics_query::QueryLimits;
 
-use super::planted::Planted;
+use super::planted::EventFixture;
 use super::{query_context, query_limits, run_query};
 use crate::support::NOON;
 use crate::support::memory::growth_kb;
@@ -24,26 +24,26 @@ const ADD_EVENTS: &str = "INSERT INTO verifications
     FROM (WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < $2) SELECT n FROM numbers) AS numbers,
         (SELECT series, batch FROM verifications v JOIN verification_series s ON s.id = v.series WHERE s.workspace_id = 'ws_mine' LIMIT 1) AS v";
 
-async fn postgres_with(events: i64) -> (Planted, PgPool) {
-    let planted = Planted::postgres().await;
-    let Planted::Postgres { pool, .. } = &planted else { unreachable!("it is Postgres") };
+async fn postgres_with(events: i64) -> (EventFixture, PgPool) {
+    let planted = EventFixture::postgres().await;
+    let EventFixture::Postgres { pool, .. } = &planted else { unreachable!("it is Postgres") };
     let pool = pool.clone();
     sqlx::query(ADD_EVENTS).bind(NOON.0 - 1_000).bind(events).execute(&pool).await.unwrap();
     sqlx::raw_sql("ANALYZE").execute(&pool).await.unwrap();
     (planted, pool)
 }
 
-async fn sqlite_with(events: i64) -> Planted {
-    let planted = Planted::sqlite().await;
-    let Planted::Sqlite { pool, .. } = &planted else { unreachable!("it is SQLite") };
+async fn sqlite_with(events: i64) -> EventFixture {
+    let planted = EventFixture::sqlite().await;
+    let EventFixture::Sqlite { pool, .. } = &planted else { unreachable!("it is SQLite") };
     sqlx::query(ADD_EVENTS).bind(NOON.0 - 1_000).bind(events).execute(pool).await.unwrap();
     planted
 }
 
 /// Runs a query. Returns how it ended, and by how many kB its backend grew.
-async fn growth_of_backend(planted: &Planted, pool: &PgPool, text: &str) -> (String, u64) {
+async fn growth_of_backend(planted: &EventFixture, pool: &PgPool, text: &str) -> (String, u64) {
     let bounds =
-        QueryLimits { time: Duration::from_mins(1), joined_rows_max: 50_000, ..query_limits() };
+        QueryLimits { timeout: Duration::from_mins(1), joined_rows_max: 50_000, ..query_limits() };
     let pids: Vec<i32> =
         sqlx::query_scalar("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'")
             .fetch_all(pool)
@@ -188,13 +188,13 @@ fn spilling() -> String {
 #[tokio::test]
 async fn sqlite_query_stops_when_disk_falls_below_its_reserve() {
     let planted = sqlite_with(2_000).await;
-    let Planted::Sqlite { _directory: directory, .. } = &planted else {
+    let EventFixture::Sqlite { _directory: directory, .. } = &planted else {
         unreachable!("it is SQLite")
     };
     let disk = rustix::fs::statvfs(directory.path()).unwrap();
     let reserve_bytes = disk.f_bavail * disk.f_frsize - 64 * 1024 * 1024;
     let bounds = QueryLimits {
-        time: Duration::from_mins(1),
+        timeout: Duration::from_mins(1),
         disk_reserve_bytes: reserve_bytes,
         ..query_limits()
     };
@@ -212,7 +212,7 @@ async fn sqlite_query_does_not_use_disk_when_below_its_reserve() {
     let planted = sqlite_with(2_000).await;
     let context = query_context(Family::Verifications);
     let bounds = QueryLimits {
-        time: Duration::from_mins(1),
+        timeout: Duration::from_mins(1),
         disk_reserve_bytes: u64::MAX,
         memory_max_bytes: 128 * 1024 * 1024,
         ..query_limits()

@@ -10,13 +10,13 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
 use crate::support::NOON;
-use crate::support::clickhouse::Warehouse;
+use crate::support::clickhouse::ClickHouseDatabase;
 use crate::support::database::Database;
 
-pub enum Planted {
+pub enum EventFixture {
     Postgres { pool: PgPool, _database: Database },
     Sqlite { pool: SqlitePool, _directory: tempfile::TempDir },
-    ClickHouse(Box<Warehouse>),
+    ClickHouse(Box<ClickHouseDatabase>),
 }
 
 const SECOND: i64 = 1_000;
@@ -30,10 +30,14 @@ const VOID: i64 = 4;
 
 /// Returns which of ClickHouse's rows count: the rollups of the days before this one, and the events of this one.
 pub fn delivered() -> DeliverySnapshot {
-    DeliverySnapshot { last: LAST, void: vec![VOID], summed_until: NOON.0 / DAY * DAY }
+    DeliverySnapshot {
+        last_delivery: LAST,
+        void_deliveries: vec![VOID],
+        rolled_up_until_ms: NOON.0 / DAY * DAY,
+    }
 }
 
-impl Planted {
+impl EventFixture {
     pub fn engine(&self) -> SqlDialect {
         match self {
             Self::Postgres { .. } => SqlDialect::Postgres,

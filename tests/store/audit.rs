@@ -25,7 +25,7 @@ struct Entry {
     undoes: Option<String>,
 }
 
-both_stores! {
+on_both_stores! {
     async fn audit_entry_is_stored_with_every_field(store) {
         let workspace = workspace(&store).await;
         let (id, other) = (AuditId::random(), AuditId::random());
@@ -51,8 +51,8 @@ both_stores! {
         let bare = AuditContext { remote_address: None, user_agent: None, ..act };
 
         commit_with(&store, async |tx| {
-            tx.insert_audit(&act, &[entry(&id, "key"), entry(&other, "role")]).await?;
-            tx.insert_audit(&bare, &[entry(&AuditId::from("log_2"), "key")]).await
+            tx.insert_audit_entries(&act, &[entry(&id, "key"), entry(&other, "role")]).await?;
+            tx.insert_audit_entries(&bare, &[entry(&AuditId::from("log_2"), "key")]).await
         })
         .await
         .unwrap();

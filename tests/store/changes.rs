@@ -10,14 +10,14 @@ async fn log_changes(store: &Store, subjects: &[&str]) -> i64 {
 }
 
 async fn read_page(store: &Store, after: i64) -> LogPage {
-    store.read().await.unwrap().log_page(after, "rep_a").await.unwrap()
+    store.read().await.unwrap().load_log_page(after, "rep_a").await.unwrap()
 }
 
 fn subjects(page: &LogPage) -> Vec<&str> {
     page.rows.iter().map(|row| row.subject.as_str()).collect()
 }
 
-both_stores! {
+on_both_stores! {
     async fn changes_are_logged_in_order_on_commit(store) {
         let changes = [
             CacheTag::Key(KeyId::from("key_b")),
@@ -27,7 +27,7 @@ both_stores! {
         ];
         let mut tx = store.begin().await.unwrap();
         for subject in &changes {
-            tx.changed(subject.clone());
+            tx.record_change(subject.clone());
         }
 
         let position = tx.log_changes().await.unwrap();
@@ -108,8 +108,8 @@ both_stores! {
         let mut reader = store.read().await.unwrap();
 
         let ranges = [(first, first), (first + 2, first + 9), (first + 20, first + 30)];
-        let within = reader.changes_within(&ranges).await.unwrap();
-        let among = reader.changes_among(&[first + 1, first + 40]).await.unwrap();
+        let within = reader.list_changes_in_ranges(&ranges).await.unwrap();
+        let among = reader.list_existing_positions(&[first + 1, first + 40]).await.unwrap();
 
         let texts: Vec<_> = within.iter().map(|row| row.subject.as_str()).collect();
         assert_eq!(texts, ["a", "c", "d"]);
@@ -133,7 +133,7 @@ both_stores! {
         execute(&store, "UPDATE replicas SET seen_at = seen_at - 65000 WHERE id = 'rep_gone'").await;
         let unreached = async |era: &str, intent| {
             let mut reader = store.read().await.unwrap();
-            reader.unreached_replicas("rep_me", era, intent, 60_000).await.unwrap()
+            reader.list_unreached_replicas("rep_me", era, intent, 60_000).await.unwrap()
         };
 
         assert_eq!(unreached("one", 5).await, ["rep_other"]);
@@ -142,13 +142,13 @@ both_stores! {
         commit_with(&store, async |tx| tx.acknowledge_intents("rep_other", &[5]).await).await.unwrap();
         assert!(unreached("one", 5).await.is_empty());
         assert_eq!(unreached("one", 6).await, ["rep_other"]);
-        assert!(commit_with(&store, async |tx| tx.forget_replica("rep_same").await).await.unwrap());
-        assert!(!commit_with(&store, async |tx| tx.forget_replica("rep_x").await).await.unwrap());
+        assert!(commit_with(&store, async |tx| tx.clear_replica_feed("rep_same").await).await.unwrap());
+        assert!(!commit_with(&store, async |tx| tx.clear_replica_feed("rep_x").await).await.unwrap());
         assert_eq!(unreached("", 5).await, ["rep_gone", "rep_old"]);
         execute(&store, "UPDATE replicas SET seen_at = seen_at - 6000 WHERE id = 'rep_gone'").await;
         assert_eq!(unreached("", 5).await, ["rep_old"]);
         let mut reader = store.read().await.unwrap();
-        let all = reader.registered_replicas(60_000, 100).await.unwrap();
+        let all = reader.list_registered_replicas(60_000, 100).await.unwrap();
         assert_eq!(all.len(), 6);
         assert_eq!(all.last().unwrap().id, "rep_gone");
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-both_stores! {
+on_both_stores! {
     async fn account_exists_only_for_metered_keys(store) {
         let (metered, unlimited) =
             (key(&store, Some(credits(0, None, 0))).await, key(&store, None).await);
@@ -43,7 +43,7 @@ both_stores! {
         assert_eq!(none, None);
         assert_eq!((last.balance, last.refill), (7, None));
         assert!(first.last_lease_number < second.last_lease_number && second.last_lease_number < last.last_lease_number);
-        let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        let stored = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
         assert_eq!(stored.key.credits, Some(last));
     }
 
@@ -72,7 +72,7 @@ both_stores! {
                 .await;
 
         assert!(moved.is_err() && set.is_err());
-        let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        let stored = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
         assert_eq!(stored.key.credits.unwrap().balance, 5);
     }
 
@@ -95,7 +95,7 @@ both_stores! {
         }
         tasks.join_all().await;
 
-        let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        let stored = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
         let left = stored.key.credits.unwrap();
         assert_eq!((left.balance, left.refilled_period), (1_000 - 4 * (0..16).sum::<i64>(), 64));
     }
@@ -122,27 +122,27 @@ both_stores! {
         .await
         .unwrap();
         let mut tx = store.begin().await.unwrap();
-        let both = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
+        let both = tx.lock_account(&key.id).await.unwrap().unwrap().leases;
         tx.delete_lease(&key.id, 2).await.unwrap();
-        let one = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
-        let withheld_entries = tx.withheld(Some(&key.id)).await.unwrap();
-        let of_another = tx.withheld(Some(&KeyId::from("key_nowhere"))).await.unwrap();
+        let one = tx.lock_account(&key.id).await.unwrap().unwrap().leases;
+        let withheld_entries = tx.list_withheld(Some(&key.id)).await.unwrap();
+        let of_another = tx.list_withheld(Some(&KeyId::from("key_nowhere"))).await.unwrap();
         tx.upsert_lease(&key.id, &Lease { closed: true, ..lease(3, Some(NOON)) }).await.unwrap();
         tx.forfeit_leases(&key.id).await.unwrap();
-        let forfeited = tx.leases(&key.id).await.unwrap();
+        let forfeited = tx.list_leases(&key.id).await.unwrap();
 
         assert_eq!(both, [gone.clone(), open]);
         assert_eq!(one, [gone]);
         assert_eq!((withheld_entries[0].units, withheld_entries[0].since, withheld_entries.len()), (60, NOON, 1));
         assert!(of_another.is_empty());
         // Another replica may still spend from it: the lease is still recorded, and none of its credits are returned.
-        let forfeited: Vec<_> = forfeited.iter().map(|lease| (lease.epoch, lease.unspent())).collect();
+        let forfeited: Vec<_> = forfeited.iter().map(|lease| (lease.epoch, lease.unspent_units())).collect();
         assert_eq!(forfeited, [(1, 0)]);
     }
 
     async fn idle_leases_and_leases_of_a_replica_are_listed(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
-        let asked_at = store.read().await.unwrap().now().await.unwrap();
+        let asked_at = store.read().await.unwrap().load_database_time().await.unwrap();
         let lease = Lease {
             epoch: 1,
             life: 7,
@@ -192,21 +192,21 @@ both_stores! {
         .await
         .unwrap();
 
-        let account = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
+        let account = store.read().await.unwrap().find_account(&key.id).await.unwrap().unwrap();
         let known = |lease: &Lease| (lease.spent, lease.topped_up_at > long_ago);
-        let known: Vec<_> = account.purses.iter().map(known).collect();
+        let known: Vec<_> = account.leases.iter().map(known).collect();
         assert_eq!(known, [(50, true), (40, true), (40, false)]);
     }
 
     async fn upsert_lease_keeps_concurrent_reports(store) {
         let key = withheld_lease(&store).await;
         let reported = [(key.clone(), 1, 70)];
-        let known = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
+        let known = store.read().await.unwrap().list_leases(&key).await.unwrap().remove(0);
         commit_with(&store, async |tx| tx.report_final_spends("rep_a", &reported).await).await.unwrap();
 
         commit_with(&store, async |tx| tx.upsert_lease(&key, &known).await).await.unwrap();
 
-        let kept = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
+        let kept = store.read().await.unwrap().list_leases(&key).await.unwrap().remove(0);
         assert_eq!((known.spent, kept.spent), (40, 70));
     }
 
@@ -218,7 +218,7 @@ both_stores! {
         assert_eq!(register("rep_a", 60_000).await, ["rep_a"]);
         assert_eq!(register("rep_b", 60_000).await, ["rep_a", "rep_b"]);
         assert_eq!(register("rep_a", 60_000).await, ["rep_a", "rep_b"]);
-        commit_with(&store, async |tx| tx.drop_replica("rep_a").await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_replica("rep_a").await).await.unwrap();
         assert_eq!(register("rep_b", 60_000).await, ["rep_b"]);
         assert_eq!(register("rep_b", -60_000).await, [""; 0]);
     }
@@ -229,7 +229,7 @@ both_stores! {
         register(&store, "rep_b").await;
         let proven = async |key: &KeyId| {
             let keys = std::slice::from_ref(key);
-            !store.read().await.unwrap().withheld_of(keys, true).await.unwrap().is_empty()
+            !store.read().await.unwrap().list_withheld_of_keys(keys, true).await.unwrap().is_empty()
         };
         let report = async |key: &KeyId, replica: &str| {
             let spent = [(key.clone(), 1, 50)];
@@ -265,19 +265,19 @@ both_stores! {
         let key = key(&store, None).await;
         commit_with(&store, async |tx| tx.set_credits(&key.id, Some(&credits(5, None, 0))).await).await.unwrap();
         let learns = async || {
-            let found = store.read().await.unwrap().key_to_spend(&key.hash, "rep_a").await.unwrap();
+            let found = store.read().await.unwrap().find_key_to_spend(&key.hash, "rep_a").await.unwrap();
             let version = found.unwrap().key.credits.unwrap().last_lease_number;
-            let held = commit_with(&store, async |tx| tx.hold_registration("rep_a").await).await.unwrap();
+            let held = commit_with(&store, async |tx| tx.lock_registration("rep_a").await).await.unwrap();
             assert_eq!(version != 0, held, "both queries agree");
             held
         };
-        let version = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
+        let version = store.read().await.unwrap().find_account(&key.id).await.unwrap().unwrap();
         assert!(version.credits.last_lease_number > 0);
 
         assert!(!learns().await, "not registered yet");
         register(&store, "rep_a").await;
         assert!(learns().await);
-        commit_with(&store, async |tx| tx.silence_replicas(-60_000).await).await.unwrap();
+        commit_with(&store, async |tx| tx.end_silent_registrations(-60_000).await).await.unwrap();
         assert!(!learns().await, "silent");
         commit_with(&store, async |tx| tx.count_out_replicas().await).await.unwrap();
         assert!(!learns().await, "counted out");
@@ -292,14 +292,14 @@ both_stores! {
         let prune = async || {
             execute(&store, "UPDATE replicas SET silent_seen_at = 1, seen_at = 1").await;
             commit_with(&store, async |tx| tx.prune_replicas().await).await.unwrap();
-            store.read().await.unwrap().replicas(10).await.unwrap().len()
+            store.read().await.unwrap().list_replicas(10).await.unwrap().len()
         };
 
         assert_eq!(prune().await, 1);
         let later = withheld_lease(&store).await;
         commit_with(&store, async |tx| tx.delete_lease(&lease, 1).await).await.unwrap();
         assert_eq!(prune().await, 0);
-        assert_eq!(store.read().await.unwrap().leases(&later).await.unwrap().len(), 1);
+        assert_eq!(store.read().await.unwrap().list_leases(&later).await.unwrap().len(), 1);
     }
 
     async fn credits_are_returned_to_many_accounts_at_once(store) {
@@ -314,19 +314,19 @@ both_stores! {
                 tx.upsert_lease(key, &lease_of(1, 100, 40)).await?;
             }
             tx.lock_accounts(&all.clone().map(|(key, _)| key)).await?;
-            tx.return_units(&all).await?;
-            tx.drop_withheld(&all.clone().map(|(key, _)| (key, 1))).await
+            tx.return_credits(&all).await?;
+            tx.delete_withheld(&all.clone().map(|(key, _)| (key, 1))).await
         })
         .await
         .unwrap();
 
         let mut reader = store.read().await.unwrap();
-        let account = reader.account(&one.id).await.unwrap().unwrap();
-        assert_eq!((account.credits.balance, account.purses.len()), (65, 0));
-        let account = reader.account(&full.id).await.unwrap().unwrap();
+        let account = reader.find_account(&one.id).await.unwrap().unwrap();
+        assert_eq!((account.credits.balance, account.leases.len()), (65, 0));
+        let account = reader.find_account(&full.id).await.unwrap().unwrap();
         assert_eq!(account.credits.balance, i64::MAX);
-        assert!(reader.account(&unlimited.id).await.unwrap().is_none());
-        assert!(reader.withheld(None).await.unwrap().is_empty());
+        assert!(reader.find_account(&unlimited.id).await.unwrap().is_none());
+        assert!(reader.list_withheld(None).await.unwrap().is_empty());
     }
 
     async fn unreported_leases_are_listed_once_in_pages(store) {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-both_stores! {
+on_both_stores! {
     async fn identity_is_inserted_once_per_external_id(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let ensure = async |workspace: &WorkspaceId, external_id: &str| {
@@ -38,21 +38,21 @@ both_stores! {
         let limits = [a_limit("b", 1), a_limit("B", i64::MAX), a_limit("a", 3)];
         let id = commit_with(&store, async |tx| {
             let id = tx.ensure_identity(&workspace, "user.1-x", NOON).await?;
-            tx.set_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await?;
+            tx.replace_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await?;
             Ok(id)
         })
         .await
         .unwrap();
 
         let mut reader = store.read().await.unwrap();
-        let found = reader.identity_named(&workspace, id.as_str(), id.as_str()).await.unwrap().expect("the identity");
+        let found = reader.find_identity(&workspace, id.as_str(), id.as_str()).await.unwrap().expect("the identity");
 
         assert_eq!((&found.id, found.external_id.as_str()), (&id, "user.1-x"));
         assert!(found.meta.is_none());
         assert_eq!(found.ratelimits, [limits[1].clone(), limits[2].clone(), limits[0].clone()]);
-        assert!(reader.identity_named(&other, id.as_str(), id.as_str()).await.unwrap().is_none());
+        assert!(reader.find_identity(&other, id.as_str(), id.as_str()).await.unwrap().is_none());
         let shouted = IdentityId::from(id.as_str().to_uppercase());
-        assert!(reader.identity_named(&workspace, shouted.as_str(), shouted.as_str()).await.unwrap().is_none());
+        assert!(reader.find_identity(&workspace, shouted.as_str(), shouted.as_str()).await.unwrap().is_none());
     }
 
     async fn limit_is_stored_with_every_field(store) {
@@ -68,12 +68,12 @@ both_stores! {
         ];
 
         commit_with(&store, async |tx| {
-            tx.set_ratelimits(&key.workspace_id, LimitOwner::Key(&key.id), &limits).await
+            tx.replace_ratelimits(&key.workspace_id, LimitOwner::Key(&key.id), &limits).await
         })
         .await
         .unwrap();
 
-        let found = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        let found = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
         assert_eq!(found.ratelimits, limits);
     }
 
@@ -81,9 +81,9 @@ both_stores! {
         let key = key(&store, None).await;
         let set = async |limits: &[Ratelimit]| {
             let owner = LimitOwner::Key(&key.id);
-            let act = async |tx: &mut Tx| tx.set_ratelimits(&key.workspace_id, owner, limits).await;
+            let act = async |tx: &mut Tx| tx.replace_ratelimits(&key.workspace_id, owner, limits).await;
             commit_with(&store, act).await.unwrap();
-            store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits
+            store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits
         };
         let (kept, gone) = (a_limit("kept", 1), a_limit("gone", 1));
 
@@ -105,27 +105,27 @@ both_stores! {
             (a_limit("requests", 1), a_limit("requests", 2), a_limit("requests", 3));
         let id = commit_with(&store, async |tx| {
             let id = tx.ensure_identity(workspace, "user_1", NOON).await?;
-            tx.set_ratelimits(workspace, LimitOwner::Identity(&id), std::slice::from_ref(&shared))
+            tx.replace_ratelimits(workspace, LimitOwner::Identity(&id), std::slice::from_ref(&shared))
                 .await?;
             let owner = LimitOwner::Key(&other.id);
-            tx.set_ratelimits(&other.workspace_id, owner, std::slice::from_ref(&theirs)).await?;
+            tx.replace_ratelimits(&other.workspace_id, owner, std::slice::from_ref(&theirs)).await?;
             Ok(id)
         })
         .await
         .unwrap();
 
         commit_with(&store, async |tx| {
-            tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), &[]).await?;
-            tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), std::slice::from_ref(&own)).await
+            tx.replace_ratelimits(workspace, LimitOwner::Key(&key.id), &[]).await?;
+            tx.replace_ratelimits(workspace, LimitOwner::Key(&key.id), std::slice::from_ref(&own)).await
         })
         .await
         .unwrap();
 
         let mut reader = store.read().await.unwrap();
-        let limits = reader.key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits;
+        let limits = reader.find_key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits;
         assert_eq!(limits, [own]);
-        let limits = reader.key_by_hash(&other.hash).await.unwrap().unwrap().ratelimits;
+        let limits = reader.find_key_by_hash(&other.hash).await.unwrap().unwrap().ratelimits;
         assert_eq!(limits, [theirs]);
-        assert_eq!(reader.identity_named(workspace, id.as_str(), id.as_str()).await.unwrap().unwrap().ratelimits, [shared]);
+        assert_eq!(reader.find_identity(workspace, id.as_str(), id.as_str()).await.unwrap().unwrap().ratelimits, [shared]);
     }
 }

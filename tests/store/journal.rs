@@ -19,14 +19,14 @@ async fn stores() -> (tempfile::TempDir, Store, Store, KeyId) {
 /// Debits a key. Returns the number of the transaction.
 async fn debit(store: &Store, key: &KeyId, units: i64) -> u64 {
     let mut tx = store.begin_debits().await.unwrap();
-    let number = tx.number().unwrap();
+    let number = tx.transaction_number().unwrap();
     tx.append_debits(&HashMap::from([(key, units)])).await.unwrap();
     tx.commit().await.unwrap();
     number
 }
 
 async fn balance(store: &Store, key: &KeyId) -> i64 {
-    store.read().await.unwrap().account(key).await.unwrap().unwrap().credits.balance
+    store.read().await.unwrap().find_account(key).await.unwrap().unwrap().credits.balance
 }
 
 /// Returns the balance as a transaction sees it.

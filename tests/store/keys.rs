@@ -3,7 +3,7 @@
 use super::root_keys::a_root_key;
 use super::*;
 
-both_stores! {
+on_both_stores! {
     async fn key_is_stored_with_every_field(store) {
         let workspace = workspace(&store).await;
         let api = api(&store, &workspace).await;
@@ -18,7 +18,7 @@ both_stores! {
             name: Some(SPECIAL_TEXT.into()),
             meta: Some(meta(json)),
             identity_id: Some(identity.await.unwrap()),
-            enabled: false,
+            is_enabled: false,
             expires_at: Some(Timestamp(i64::MAX)),
             credits: Some(credits(i64::MAX, Some(refill), i64::MAX)),
             created_at: Timestamp(0),
@@ -27,7 +27,7 @@ both_stores! {
 
         commit_with(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
 
-        let stored = store.read().await.unwrap().key(&workspace, &key.id).await.unwrap().unwrap();
+        let stored = store.read().await.unwrap().find_key(&workspace, &key.id).await.unwrap().unwrap();
         let found = stored.key;
         assert_eq!((&found.id, &found.workspace_id), (&key.id, &workspace));
         assert_eq!((&found.api_id, &found.identity_id), (&api, &key.identity_id));
@@ -35,7 +35,7 @@ both_stores! {
             (&found.hash, &found.start, &found.prefix),
             (&key.hash, &key.start, &key.prefix)
         );
-        assert_eq!((found.byte_length, found.enabled), (255, false));
+        assert_eq!((found.byte_length, found.is_enabled), (255, false));
         assert_eq!(found.name, key.name);
         assert_eq!(found.meta.unwrap().as_str(), json);
         assert_eq!((found.expires_at, found.updated_at), (key.expires_at, None));
@@ -52,7 +52,7 @@ both_stores! {
     async fn optional_fields_of_a_key_are_none_when_unset(store) {
         let key = key(&store, None).await;
 
-        let found = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().key;
+        let found = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap().key;
 
         assert!(found.prefix.is_none() && found.name.is_none() && found.meta.is_none());
         assert!(found.identity_id.is_none() && found.expires_at.is_none());
@@ -64,13 +64,13 @@ both_stores! {
         let shouted = KeyId::from(key.id.as_str().to_uppercase());
 
         let mut reader = store.read().await.unwrap();
-        let by_hash = reader.key_by_hash(&key.hash).await.unwrap().expect("the key");
+        let by_hash = reader.find_key_by_hash(&key.hash).await.unwrap().expect("the key");
 
         assert_eq!(by_hash.key.id, key.id);
-        assert!(reader.key(&key.workspace_id, &key.id).await.unwrap().is_some());
-        assert!(reader.key(&other, &key.id).await.unwrap().is_none());
-        assert!(reader.key(&key.workspace_id, &shouted).await.unwrap().is_none());
-        assert!(reader.key_by_hash(&key.hash.to_lowercase()).await.unwrap().is_none());
+        assert!(reader.find_key(&key.workspace_id, &key.id).await.unwrap().is_some());
+        assert!(reader.find_key(&other, &key.id).await.unwrap().is_none());
+        assert!(reader.find_key(&key.workspace_id, &shouted).await.unwrap().is_none());
+        assert!(reader.find_key_by_hash(&key.hash.to_lowercase()).await.unwrap().is_none());
     }
 
     async fn keys_are_not_found_when_api_is_deleted(store) {
@@ -80,8 +80,8 @@ both_stores! {
         commit_with(&store, async |tx| tx.delete_api(workspace, api, NOON).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
-        assert!(reader.key(workspace, &key.id).await.unwrap().is_none());
-        assert!(reader.key_by_hash(&key.hash).await.unwrap().is_none());
+        assert!(reader.find_key(workspace, &key.id).await.unwrap().is_none());
+        assert!(reader.find_key_by_hash(&key.hash).await.unwrap().is_none());
     }
 
     async fn key_update_keeps_immutable_fields_and_credits(store) {
@@ -93,7 +93,7 @@ both_stores! {
             name: Some(SPECIAL_TEXT.into()),
             meta: Some(meta("{\"a\":1}")),
             identity_id: Some(identity.await.unwrap()),
-            enabled: false,
+            is_enabled: false,
             expires_at: Some(Timestamp(7)),
             updated_at: Some(Timestamp(8)),
             credits: None,
@@ -105,10 +105,10 @@ both_stores! {
         commit_with(&store, async |tx| tx.update_key(&after).await).await.unwrap();
 
         let found =
-            store.read().await.unwrap().key(workspace, &before.id).await.unwrap().unwrap().key;
+            store.read().await.unwrap().find_key(workspace, &before.id).await.unwrap().unwrap().key;
         assert_eq!((&found.name, &found.identity_id), (&after.name, &after.identity_id));
         assert_eq!(found.meta.unwrap().as_str(), "{\"a\":1}");
-        assert_eq!((found.enabled, found.expires_at), (false, Some(Timestamp(7))));
+        assert_eq!((found.is_enabled, found.expires_at), (false, Some(Timestamp(7))));
         assert_eq!(found.updated_at, Some(Timestamp(8)));
         assert_eq!((found.hash, found.start), (before.hash, before.start));
         assert_eq!(found.credits.unwrap().balance, 5);
@@ -116,7 +116,7 @@ both_stores! {
 
     async fn key_update_changes_no_other_key(store) {
         let (key, other) = (key(&store, None).await, key(&store, Some(credits(5, None, 0))).await);
-        let changed = Key { name: Some("changed".into()), enabled: false, ..key.clone() };
+        let changed = Key { name: Some("changed".into()), is_enabled: false, ..key.clone() };
 
         commit_with(&store, async |tx| {
             tx.update_key(&changed).await?;
@@ -127,8 +127,8 @@ both_stores! {
         .unwrap();
 
         let found =
-            store.read().await.unwrap().key_by_hash(&other.hash).await.unwrap().unwrap().key;
-        assert_eq!((found.name, found.enabled), (None, true));
+            store.read().await.unwrap().find_key_by_hash(&other.hash).await.unwrap().unwrap().key;
+        assert_eq!((found.name, found.is_enabled), (None, true));
         assert_eq!(found.credits.unwrap().balance, 5);
     }
 
@@ -151,7 +151,7 @@ both_stores! {
         commit_with(&store, async |tx| tx.update_key(&bare).await).await.unwrap();
 
         let found =
-            store.read().await.unwrap().key(&workspace, &full.id).await.unwrap().unwrap().key;
+            store.read().await.unwrap().find_key(&workspace, &full.id).await.unwrap().unwrap().key;
         assert!(found.name.is_none() && found.meta.is_none());
         assert!(found.identity_id.is_none() && found.expires_at.is_none());
         assert_eq!(count(&store, "identities").await, 1);
@@ -163,11 +163,11 @@ both_stores! {
         commit_with(&store, async |tx| tx.delete_key(&key.id, NOON).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
-        assert!(reader.key(&key.workspace_id, &key.id).await.unwrap().is_none());
-        assert!(reader.key_by_hash(&key.hash).await.unwrap().is_none());
+        assert!(reader.find_key(&key.workspace_id, &key.id).await.unwrap().is_none());
+        assert!(reader.find_key_by_hash(&key.hash).await.unwrap().is_none());
         let same = Key { id: KeyId::random(), ..key.clone() };
         let again = commit_with(&store, async |tx| tx.insert_key(&same).await).await;
-        assert!(again.unwrap_err().violates("keys_hash_unique"));
+        assert!(again.unwrap_err().is_unique_violation_of("keys_hash_unique"));
     }
 
     async fn purged_key_is_deleted_with_all_references(store) {
@@ -179,7 +179,7 @@ both_stores! {
             tx.insert_role(workspace, &role, NOON).await?;
             tx.set_key_permissions(&key.id, std::slice::from_ref(&permission.id)).await?;
             tx.set_key_roles(&key.id, std::slice::from_ref(&role.id)).await?;
-            tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), &[a_limit("requests", 1)]).await
+            tx.replace_ratelimits(workspace, LimitOwner::Key(&key.id), &[a_limit("requests", 1)]).await
         })
         .await
         .unwrap();
@@ -203,10 +203,10 @@ both_stores! {
         let root = commit_with(&store, async |tx| tx.insert_root_key(&twin, "hash").await).await;
         let root = root.unwrap_err();
 
-        assert!(key.violates("keys_hash_unique"), "{key}");
-        assert!(!key.violates("root_keys_hash_unique"), "{key}");
-        assert!(root.violates("root_keys_hash_unique"), "{root}");
-        assert!(!root.violates("keys_hash_unique"), "{root}");
+        assert!(key.is_unique_violation_of("keys_hash_unique"), "{key}");
+        assert!(!key.is_unique_violation_of("root_keys_hash_unique"), "{key}");
+        assert!(root.is_unique_violation_of("root_keys_hash_unique"), "{root}");
+        assert!(!root.is_unique_violation_of("keys_hash_unique"), "{root}");
     }
 
     async fn foreign_key_violation_is_not_a_unique_violation(store) {
@@ -215,7 +215,7 @@ both_stores! {
 
         let refused = commit_with(&store, async |tx| tx.insert_key(&lost).await).await.unwrap_err();
 
-        assert!(!refused.violates("keys_hash_unique"), "{refused}");
+        assert!(!refused.is_unique_violation_of("keys_hash_unique"), "{refused}");
         assert_eq!(count(&store, "keys").await, 0);
     }
 
@@ -252,7 +252,7 @@ both_stores! {
             changed.unwrap();
         }
 
-        let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        let stored = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
         let mut letters: Vec<_> = stored.key.name.unwrap().into_bytes();
         letters.sort_unstable();
         assert_eq!(letters, b"abcdefghijklmnop");

@@ -11,7 +11,7 @@ fn a_namespace(workspace: &WorkspaceId, name: &str) -> Namespace {
         id: NamespaceId::random(),
         workspace_id: workspace.clone(),
         name: name.into(),
-        on_outage: OutagePolicy::Local,
+        outage_policy: OutagePolicy::Local,
         created_at: NOON,
         deleted_at: None,
     }
@@ -23,7 +23,7 @@ fn an_override(identifier: &str) -> Override {
         identifier: identifier.into(),
         limit: 5,
         duration_ms: 1000,
-        is_async: false,
+        is_approximate: false,
         expires_at: None,
         created_at: NOON,
         updated_at: None,
@@ -31,7 +31,7 @@ fn an_override(identifier: &str) -> Override {
 }
 
 fn page_query<'a>(from: &'a str, limit: i64, search: &str) -> PageQuery<'a> {
-    PageQuery { from, search: search.into(), limit }
+    PageQuery { start_id: from, search: search.into(), rows_max: limit }
 }
 
 /// Stores a namespace.
@@ -43,27 +43,27 @@ async fn namespace(store: &Store, workspace: &WorkspaceId, name: &str) -> Namesp
 }
 
 async fn set_override(store: &Store, namespace: &Namespace, new: &Override) -> OverrideId {
-    commit_with(store, async |tx| tx.set_override(&namespace.id, new).await).await.unwrap()
+    commit_with(store, async |tx| tx.upsert_override(&namespace.id, new).await).await.unwrap()
 }
 
-both_stores! {
+on_both_stores! {
     async fn namespace_is_found_by_name_and_id_in_its_workspace(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        let closed = Namespace { on_outage: OutagePolicy::Closed, ..a_namespace(&workspace, SPECIAL_TEXT) };
+        let closed = Namespace { outage_policy: OutagePolicy::Closed, ..a_namespace(&workspace, SPECIAL_TEXT) };
         let list = std::slice::from_ref(&closed);
         commit_with(&store, async |tx| tx.insert_namespaces(&workspace, list).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         for named in [SPECIAL_TEXT, closed.id.as_str()] {
-            let bare = reader.bare_namespace(&workspace, named).await.unwrap();
-            let stored = reader.namespace(&workspace, named).await.unwrap();
+            let bare = reader.find_namespace(&workspace, named).await.unwrap();
+            let stored = reader.find_stored_namespace(&workspace, named).await.unwrap();
             assert_eq!(bare, Some(closed.clone()));
             assert_eq!(stored.unwrap().namespace, closed);
-            assert!(reader.namespace(&other, named).await.unwrap().is_none());
-            assert!(reader.bare_namespace(&other, named).await.unwrap().is_none());
+            assert!(reader.find_stored_namespace(&other, named).await.unwrap().is_none());
+            assert!(reader.find_namespace(&other, named).await.unwrap().is_none());
         }
         for named in ["", &SPECIAL_TEXT.to_uppercase(), &closed.id.as_str().to_uppercase()] {
-            assert!(reader.namespace(&workspace, named).await.unwrap().is_none(), "{named}");
+            assert!(reader.find_stored_namespace(&workspace, named).await.unwrap().is_none(), "{named}");
         }
     }
 
@@ -73,8 +73,8 @@ both_stores! {
         namespace(&store, &workspace, first.id.as_str()).await;
 
         let mut reader = store.read().await.unwrap();
-        let found = reader.namespace(&workspace, first.id.as_str()).await.unwrap().unwrap();
-        let bare = reader.bare_namespace(&workspace, first.id.as_str()).await.unwrap().unwrap();
+        let found = reader.find_stored_namespace(&workspace, first.id.as_str()).await.unwrap().unwrap();
+        let bare = reader.find_namespace(&workspace, first.id.as_str()).await.unwrap().unwrap();
 
         assert_eq!((found.namespace.name.as_str(), bare.name.as_str()), ("first", "first"));
     }
@@ -127,18 +127,18 @@ both_stores! {
         let (held, deleted) = commit_with(&store, async |tx| {
             let deleted = tx.lock_namespace(&workspace, "a").await?.unwrap();
             tx.delete_namespace(&deleted.id, NOON.plus_ms(5)).await?;
-            tx.set_on_outage(&deleted.id, OutagePolicy::Open).await?;
+            tx.set_outage_policy(&deleted.id, OutagePolicy::Open).await?;
             Ok((tx.lock_namespaces(&workspace).await?, deleted))
         })
         .await
         .unwrap();
 
-        let listed = store.read().await.unwrap().namespaces(&workspace).await.unwrap();
+        let listed = store.read().await.unwrap().list_all_namespaces(&workspace).await.unwrap();
 
         let names: Vec<_> = listed.iter().map(|namespace| namespace.name.as_str()).collect();
         assert_eq!((names, held), (vec!["B", "a", "b"], 2));
-        let (on_outage, deleted_at) = (OutagePolicy::Open, Some(NOON.plus_ms(5)));
-        assert_eq!(listed[1], Namespace { on_outage, deleted_at, ..deleted });
+        let (outage_policy, deleted_at) = (OutagePolicy::Open, Some(NOON.plus_ms(5)));
+        assert_eq!(listed[1], Namespace { outage_policy, deleted_at, ..deleted });
     }
 
     async fn override_keeps_id_and_creation_time_when_set_again(store) {
@@ -158,9 +158,9 @@ both_stores! {
         assert_eq!(ids, (first.id.clone(), first.id.clone()));
         let mut reader = store.read().await.unwrap();
         let kept = Override { id: first.id, created_at: NOON, updated_at: Some(later), ..second };
-        let listed = reader.overrides(&workspace, &namespace.id, &page_query("", 10, "")).await.unwrap();
+        let listed = reader.list_overrides(&workspace, &namespace.id, &page_query("", 10, "")).await.unwrap();
         assert_eq!(listed, std::slice::from_ref(&kept));
-        let stored = reader.namespace(&workspace, "a").await.unwrap().unwrap();
+        let stored = reader.find_stored_namespace(&workspace, "a").await.unwrap().unwrap();
         assert_eq!(stored.overrides.find_active(SPECIAL_TEXT, NOON), Some(&kept));
     }
 
@@ -176,7 +176,7 @@ both_stores! {
 
         let mut reader = store.read().await.unwrap();
         let mut list = async |workspace: &WorkspaceId, from: &str, limit: i64| {
-            let rows = reader.overrides(workspace, &home.id, &page_query(from, limit, "")).await.unwrap();
+            let rows = reader.list_overrides(workspace, &home.id, &page_query(from, limit, "")).await.unwrap();
             rows.into_iter().map(|row| row.identifier).collect::<Vec<_>>()
         };
 
@@ -184,7 +184,7 @@ both_stores! {
         assert_eq!(list(&workspace, "rlor_Z", 2).await, ["rlor_Z", "rlor_a"]);
         assert!(list(&workspace, "rlor_c", 2).await.is_empty());
         assert!(list(&other, "", 10).await.is_empty());
-        let found = reader.overrides(&workspace, &home.id, &page_query("", 10, "rlor_z")).await.unwrap();
+        let found = reader.list_overrides(&workspace, &home.id, &page_query("", 10, "rlor_z")).await.unwrap();
         assert_eq!(found.len(), 1);
     }
 

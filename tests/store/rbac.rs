@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-both_stores! {
+on_both_stores! {
     async fn permissions_are_found_by_slug_in_order(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let odd =
@@ -19,8 +19,8 @@ both_stores! {
 
         let slugs = ["d", "b", "B", "c", "A.*", "a", "b"].map(str::to_owned);
         let mut reader = store.read().await.unwrap();
-        let found = reader.permissions_with(&workspace, &slugs).await.unwrap();
-        let none = reader.permissions_with(&workspace, &[]).await.unwrap();
+        let found = reader.list_permissions_by_slugs(&workspace, &slugs).await.unwrap();
+        let none = reader.list_permissions_by_slugs(&workspace, &[]).await.unwrap();
 
         assert_eq!(found, [all[2].clone(), odd, all[0].clone()]);
         assert!(none.is_empty());
@@ -61,7 +61,7 @@ both_stores! {
                 .unwrap();
         }
 
-        let found = store.read().await.unwrap().permissions_with(&workspace, &["a".into()]).await;
+        let found = store.read().await.unwrap().list_permissions_by_slugs(&workspace, &["a".into()]).await;
 
         assert_eq!(found.unwrap(), [first]);
     }
@@ -102,15 +102,15 @@ both_stores! {
 
         let mut connection = store.read().await.unwrap();
         let ids = [&reader, &editor, &foreign, &shouted].map(|role| role.id.clone());
-        let by_id = connection.roles(&workspace, &ids).await.unwrap();
+        let by_id = connection.list_roles_by_ids(&workspace, &ids).await.unwrap();
         let names = ["reader", "READER", "nobody", SPECIAL_TEXT].map(str::to_owned);
-        let by_name = connection.roles_named(&workspace, &names).await.unwrap();
+        let by_name = connection.list_roles_by_names(&workspace, &names).await.unwrap();
 
         let editor = Role { permissions: vec![b, small_b, c], ..editor };
         assert_eq!(by_id, [editor.clone(), shouted, reader.clone()]);
         assert_eq!(by_name, [editor, reader]);
-        assert!(connection.roles(&workspace, &[]).await.unwrap().is_empty());
-        assert!(connection.roles_named(&workspace, &[]).await.unwrap().is_empty());
+        assert!(connection.list_roles_by_ids(&workspace, &[]).await.unwrap().is_empty());
+        assert!(connection.list_roles_by_names(&workspace, &[]).await.unwrap().is_empty());
     }
 
     async fn role_name_is_unique_in_a_workspace(store) {
@@ -123,8 +123,8 @@ both_stores! {
 
         let taken = insert(&workspace, "editor").await.unwrap_err();
 
-        assert!(taken.violates("roles_name_unique"), "{taken}");
-        assert!(!taken.violates("permissions_slug_unique"), "{taken}");
+        assert!(taken.is_unique_violation_of("roles_name_unique"), "{taken}");
+        assert!(!taken.is_unique_violation_of("permissions_slug_unique"), "{taken}");
         insert(&workspace, "Editor").await.unwrap();
         insert(&other, "editor").await.unwrap();
     }
@@ -148,9 +148,9 @@ both_stores! {
         let insert = async |tx: &mut Tx| tx.insert_permissions(workspace, &permission, NOON).await;
         let permission = commit_with(&store, insert).await;
 
-        assert!(!same.violates("keys_hash_unique"), "{same}");
-        assert!(!role.unwrap_err().violates("roles_name_unique"));
-        assert!(!permission.unwrap_err().violates("permissions_slug_unique"));
+        assert!(!same.is_unique_violation_of("keys_hash_unique"), "{same}");
+        assert!(!role.unwrap_err().is_unique_violation_of("roles_name_unique"));
+        assert!(!permission.unwrap_err().is_unique_violation_of("permissions_slug_unique"));
     }
 
     async fn permissions_of_a_key_are_replaced(store) {
@@ -161,7 +161,7 @@ both_stores! {
             let ids: Vec<_> = permissions.iter().map(|p| p.id.clone()).collect();
             let act = async |tx: &mut Tx| tx.set_key_permissions(&key.id, &ids).await;
             commit_with(&store, act).await.unwrap();
-            store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().permissions
+            store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap().permissions
         };
         commit_with(&store, async |tx| tx.insert_permissions(&key.workspace_id, &all, NOON).await)
             .await
@@ -177,7 +177,7 @@ both_stores! {
         let roles = ["editor", "reader"].map(|name| a_role(name, &[]));
         let set = async |ids: &[RoleId]| {
             commit_with(&store, async |tx| tx.set_key_roles(&key.id, ids).await).await.unwrap();
-            let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap();
+            let stored = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap();
             let mut ids = stored.unwrap().role_ids;
             ids.sort();
             ids
@@ -230,7 +230,7 @@ both_stores! {
 
         deleted.unwrap();
         linked.unwrap();
-        let found = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        let found = store.read().await.unwrap().find_key_by_hash(&key.hash).await.unwrap().unwrap();
         assert_eq!((found.permissions, found.role_ids), (vec![stays], vec![]));
     }
 }

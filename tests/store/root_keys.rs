@@ -8,7 +8,7 @@ pub fn a_root_key(workspace: &WorkspaceId) -> RootKey {
     RootKey {
         id: KeyId::random(),
         workspace_id: workspace.clone(),
-        workspace_enabled: true,
+        is_workspace_enabled: true,
         start: "keyw".into(),
         name: None,
         permissions: Vec::new(),
@@ -18,7 +18,7 @@ pub fn a_root_key(workspace: &WorkspaceId) -> RootKey {
     }
 }
 
-both_stores! {
+on_both_stores! {
     async fn root_key_is_found_by_hash(store) {
         let workspace = workspace(&store).await;
         let key = RootKey {
@@ -31,14 +31,14 @@ both_stores! {
         commit_with(&store, async |tx| tx.insert_root_key(&key, "hash+/=").await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
-        let found = reader.root_key_by_hash("hash+/=").await.unwrap().expect("the root key");
+        let found = reader.find_root_key_by_hash("hash+/=").await.unwrap().expect("the root key");
         assert_eq!((&found.id, &found.workspace_id), (&key.id, &key.workspace_id));
         assert_eq!((&found.name, &found.permissions), (&key.name, &key.permissions));
         assert_eq!((&found.start, found.created_at), (&key.start, key.created_at));
         assert_eq!((found.expires_at, found.revoked_at), (key.expires_at, None));
-        assert!(found.workspace_enabled);
-        assert!(reader.root_key_by_hash("HASH+/=").await.unwrap().is_none());
-        assert!(reader.root_key_by_hash("").await.unwrap().is_none());
+        assert!(found.is_workspace_enabled);
+        assert!(reader.find_root_key_by_hash("HASH+/=").await.unwrap().is_none());
+        assert!(reader.find_root_key_by_hash("").await.unwrap().is_none());
     }
 
     async fn root_key_contains_enabled_state_of_its_workspace(store) {
@@ -48,8 +48,8 @@ both_stores! {
 
         execute(&store, "UPDATE workspaces SET enabled = FALSE").await;
 
-        let found = store.read().await.unwrap().root_key_by_hash("hash").await.unwrap();
-        assert!(!found.unwrap().workspace_enabled);
+        let found = store.read().await.unwrap().find_root_key_by_hash("hash").await.unwrap();
+        assert!(!found.unwrap().is_workspace_enabled);
     }
 
     async fn root_keys_are_listed_by_id_including_revoked(store) {
@@ -64,7 +64,7 @@ both_stores! {
         let revoked = KeyId::from("key_a");
         commit_with(&store, async |tx| tx.revoke_root_key(&revoked, NOON).await).await.unwrap();
 
-        let listed = store.read().await.unwrap().root_keys(&workspace).await.unwrap();
+        let listed = store.read().await.unwrap().list_all_root_keys(&workspace).await.unwrap();
 
         let ids: Vec<_> = listed.iter().map(|key| key.id.as_str()).collect();
         assert_eq!(ids, ["key_B", "key_Z", "key_a", "key_b", "key_é"]);
@@ -85,7 +85,7 @@ both_stores! {
         let unknown = revoke("key_nowhere", NOON).await;
 
         assert_eq!((first, second, unknown), (Some(workspace), None, None));
-        let found = store.read().await.unwrap().root_key_by_hash("hash").await.unwrap();
+        let found = store.read().await.unwrap().find_root_key_by_hash("hash").await.unwrap();
         assert_eq!(found.unwrap().revoked_at, Some(NOON));
     }
 }

@@ -82,7 +82,7 @@ async fn failing_transaction_rolls_back_only_itself() {
     );
 
     assert!(before.unwrap() && after.unwrap() && held.is_ok());
-    assert!(failed.unwrap_err().violates("keys_hash_unique"));
+    assert!(failed.unwrap_err().is_unique_violation_of("keys_hash_unique"));
     let workspaces = ids(&store).await;
     assert_eq!(workspaces.len(), 3);
     assert!(["ws_before", "ws_later"].iter().all(|id| workspaces.iter().any(|found| found == id)));
@@ -124,8 +124,8 @@ async fn reader_sees_the_row_that_caused_a_unique_violation() {
             async |key: &Key| commit_with(&store, async |tx| tx.insert_key(key).await).await;
         let refused = async {
             let refused = insert(&twin).await.unwrap_err();
-            assert!(refused.violates("keys_hash_unique"));
-            store.read().await.unwrap().key_by_hash(&twin.hash).await.unwrap()
+            assert!(refused.is_unique_violation_of("keys_hash_unique"));
+            store.read().await.unwrap().find_key_by_hash(&twin.hash).await.unwrap()
         };
 
         let (inserted, found, held) =

@@ -15,23 +15,23 @@ pub struct Client {
 }
 
 /// A reply: the status, the body, and whether the server keeps the connection open.
-pub struct Answer {
+pub struct ClientReply {
     pub status: u16,
     pub body: String,
-    pub keeps: bool,
+    pub is_keep_alive: bool,
 }
 
 impl Client {
-    pub fn of(address: SocketAddr) -> Self {
+    pub fn new(address: SocketAddr) -> Self {
         Self { address, connection: None }
     }
 
     /// Calls an operation of version 2.
-    pub fn v2(&mut self, root_key: &str, operation: &str, body: &Value) -> io::Result<Answer> {
+    pub fn v2(&mut self, root_key: &str, operation: &str, body: &Value) -> io::Result<ClientReply> {
         self.post(&format!("/v2/{operation}"), root_key, body)
     }
 
-    pub fn post(&mut self, path: &str, root_key: &str, body: &Value) -> io::Result<Answer> {
+    pub fn post(&mut self, path: &str, root_key: &str, body: &Value) -> io::Result<ClientReply> {
         let body = body.to_string();
         self.send(&format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {root_key}\r\n\
@@ -41,12 +41,12 @@ impl Client {
         ))
     }
 
-    pub fn get(&mut self, path: &str) -> io::Result<Answer> {
+    pub fn get(&mut self, path: &str) -> io::Result<ClientReply> {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address))
     }
 
     /// Sends a request once, over the persistent connection or over a new one.
-    fn send(&mut self, request: &str) -> io::Result<Answer> {
+    fn send(&mut self, request: &str) -> io::Result<ClientReply> {
         let connection =
             self.connection.take().filter(|connection| !is_closed(connection.get_ref()));
         let mut stream = match connection {
@@ -60,7 +60,7 @@ impl Client {
         };
         stream.get_mut().write_all(request.as_bytes())?;
         let answer = read_reply(&mut stream)?;
-        if answer.keeps {
+        if answer.is_keep_alive {
             self.connection = Some(stream);
         }
         Ok(answer)
@@ -76,7 +76,7 @@ fn is_closed(stream: &TcpStream) -> bool {
     !matches!(seen, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
 }
 
-fn read_reply(stream: &mut BufReader<TcpStream>) -> io::Result<Answer> {
+fn read_reply(stream: &mut BufReader<TcpStream>) -> io::Result<ClientReply> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -97,5 +97,9 @@ fn read_reply(stream: &mut BufReader<TcpStream>) -> io::Result<Answer> {
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), keeps })
+    Ok(ClientReply {
+        status,
+        body: String::from_utf8_lossy(&body).into_owned(),
+        is_keep_alive: keeps,
+    })
 }

@@ -6,7 +6,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use store::{EventStore, Store};
 
-use super::{random, server};
+use super::{random_letters, server_url};
 
 /// Any number that is the same for every test process.
 const LOCK: i64 = 7_305_811_921;
@@ -18,20 +18,24 @@ pub struct Database {
 
 impl Database {
     pub async fn create() -> Self {
-        let mut admin = admin().await;
-        let template = template(&mut admin).await;
-        let name = format!("kw_{}", random());
+        let mut admin = connect_admin().await;
+        let template = migrated_template(&mut admin).await;
+        let name = format!("kw_{}", random_letters());
         let sql = format!("CREATE DATABASE {name} TEMPLATE {template}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
-        Self { url: url_of(&name), name }
+        Self { url: database_url(&name), name }
     }
 
     /// Creates a database without a schema.
     pub async fn empty() -> Self {
-        let name = format!("kw_{}", random());
+        let name = format!("kw_{}", random_letters());
         let sql = format!("CREATE DATABASE {name}");
-        admin().await.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
-        Self { url: url_of(&name), name }
+        connect_admin()
+            .await
+            .execute(AssertSqlSafe(sql))
+            .await
+            .expect("the test's database is created");
+        Self { url: database_url(&name), name }
     }
 
     pub async fn connect(&self) -> PgConnection {
@@ -47,20 +51,20 @@ impl Drop for Database {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                let _ = admin().await.execute(AssertSqlSafe(sql)).await;
+                let _ = connect_admin().await.execute(AssertSqlSafe(sql)).await;
             });
         });
     }
 }
 
-async fn admin() -> PgConnection {
-    let url = server("KEYWARD_TEST_DATABASE_URL");
+async fn connect_admin() -> PgConnection {
+    let url = server_url("KEYWARD_TEST_DATABASE_URL");
     PgConnection::connect(&url).await.expect("the Postgres of KEYWARD_TEST_DATABASE_URL replies")
 }
 
 /// Returns the URL of another database on the same server.
-fn url_of(name: &str) -> String {
-    let url = server("KEYWARD_TEST_DATABASE_URL");
+fn database_url(name: &str) -> String {
+    let url = server_url("KEYWARD_TEST_DATABASE_URL");
     let (base, query) =
         url.split_once('?').map_or((url.as_str(), ""), |(base, query)| (base, query));
     let (server, _) = base.rsplit_once('/').expect("a URL with a database");
@@ -69,7 +73,7 @@ fn url_of(name: &str) -> String {
 
 /// Returns the migrated template. The first process creates it, and the others wait. Its name depends on the schema, so
 /// a changed migration creates a new template.
-async fn template(admin: &mut PgConnection) -> String {
+async fn migrated_template(admin: &mut PgConnection) -> String {
     let mut hasher = DefaultHasher::new();
     for folder in ["migrations/postgres", "migrations/events/postgres"] {
         for entry in std::fs::read_dir(folder).expect("the migrations") {
@@ -88,13 +92,13 @@ async fn template(admin: &mut PgConnection) -> String {
             .expect("the list of databases");
     if !exists {
         // It has another name until it is complete.
-        let draft = format!("kw_{}", random());
+        let draft = format!("kw_{}", random_letters());
         let sql = format!("CREATE DATABASE {draft}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the template is created");
-        let store = Store::connect(&url_of(&draft), 2).await.expect("the template replies");
+        let store = Store::connect(&database_url(&draft), 2).await.expect("the template replies");
         store.migrate().await.expect("the template is migrated");
         store.close().await;
-        let events = EventStore::connect(&url_of(&draft), None).expect("an address");
+        let events = EventStore::connect(&database_url(&draft), None).expect("an address");
         events.migrate().await.expect("the template is migrated");
         events.close().await;
         let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");

@@ -3,17 +3,18 @@
 
 pub mod clickhouse;
 pub mod database;
+pub mod faulty_proxy;
 pub mod memory;
 pub mod process;
 pub mod seed;
-pub mod wire;
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use clickhouse::Warehouse;
+use clickhouse::ClickHouseDatabase;
 use database::Database;
+use faulty_proxy::FaultyProxy;
 use foundation::clock::{Clock, Timestamp};
 use foundation::config::{Config, Deployment, Settings};
 use foundation::secret::Plaintext;
@@ -28,7 +29,6 @@ use serde_json::Value;
 use store::Store;
 use store::events::EventDatabase;
 use tokio::task::JoinSet;
-use wire::Wire;
 
 /// Noon of a day that is neither the first nor the last of a month.
 pub const NOON: Timestamp = Timestamp(1_773_144_000_000);
@@ -49,12 +49,12 @@ pub struct Keyward {
     pub stack: Stack,
     /// A root key of the default workspace with every permission.
     pub root_key: String,
-    paths: HttpService,
+    http: HttpService,
     /// The background tasks that keep the caches up to date; they end with the server.
     _tasks: JoinSet<()>,
     data_location: Arc<DataLocation>,
     /// The ClickHouse database of the events, if they are not stored in the database.
-    pub warehouse: Option<Arc<Warehouse>>,
+    pub clickhouse: Option<Arc<ClickHouseDatabase>>,
 }
 
 /// Where a server stores its data; shared by its replicas.
@@ -70,21 +70,23 @@ impl Keyward {
 
     /// Starts a server whose events go to ClickHouse.
     pub async fn start_with_clickhouse(stack: Stack) -> Self {
-        let warehouse = Arc::new(Warehouse::unmade());
+        let warehouse = Arc::new(ClickHouseDatabase::uninitialized());
         let url = warehouse.url.clone();
         let mut server =
             Self::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
-        server.warehouse = Some(warehouse);
+        server.clickhouse = Some(warehouse);
         // A server does this when it starts.
         server.write_events().await;
         server
     }
 
     /// Like [`Self::start_with_clickhouse`], with a faulty proxy in between.
-    pub async fn start_on_a_wire(stack: Stack) -> (Self, Wire, Warehouse) {
-        let warehouse = Warehouse::create().await;
+    pub async fn start_with_faulty_clickhouse(
+        stack: Stack,
+    ) -> (Self, FaultyProxy, ClickHouseDatabase) {
+        let warehouse = ClickHouseDatabase::create().await;
         let addresses = warehouse.url.socket_addrs(|| None).expect("an address");
-        let wire = Wire::to(addresses[0]).await;
+        let wire = FaultyProxy::start(addresses[0]).await;
         let mut url = warehouse.url.clone();
         url.set_port(Some(wire.address.port())).expect("it may have a port");
         url.set_ip_host(wire.address.ip()).expect("it may have a host");
@@ -100,10 +102,10 @@ impl Keyward {
             Stack::Replica => DataLocation::Servers {
                 database: Database::create().await,
                 redis_url: redis_url(),
-                prefix: format!("t{}:", random()),
+                prefix: format!("t{}:", random_letters()),
             },
         };
-        Self::on(stack, Arc::new(data_location), Clock::fixed_at(NOON), change).await
+        Self::start_on(stack, Arc::new(data_location), Clock::fixed_at(NOON), change).await
     }
 
     /// Starts a second server with the same data and clock.
@@ -111,22 +113,23 @@ impl Keyward {
         let url = self.app.settings.clickhouse_url.clone();
         let change = |settings: &mut Settings| settings.clickhouse_url = url;
         let mut replica =
-            Self::on(self.stack, self.data_location.clone(), self.clock.clone(), change).await;
-        replica.warehouse.clone_from(&self.warehouse);
+            Self::start_on(self.stack, self.data_location.clone(), self.clock.clone(), change)
+                .await;
+        replica.clickhouse.clone_from(&self.clickhouse);
         replica
     }
 
-    async fn on(
+    async fn start_on(
         stack: Stack,
         data_location: Arc<DataLocation>,
         clock: Clock,
         change: impl FnOnce(&mut Settings),
     ) -> Self {
-        let mut settings = settings(&data_location);
+        let mut settings = test_settings(&data_location);
         change(&mut settings);
         let store = App::open_store(&settings).await.expect("the store opens");
         store.migrate().await.expect("the schema is migrated");
-        let root_key = format!("root_{}", random());
+        let root_key = format!("root_{}", random_letters());
         let (app, announcements) = App::new(settings, clock.clone()).expect("the app is created");
         let app = Arc::new(app);
         let secret = Plaintext::from(root_key.clone());
@@ -135,7 +138,16 @@ impl Keyward {
         app.freshness.record_database_reply();
         let tasks = background::start(&app, announcements);
         let paths = HttpService::new(app.clone());
-        Self { app, clock, stack, root_key, paths, _tasks: tasks, data_location, warehouse: None }
+        Self {
+            app,
+            clock,
+            stack,
+            root_key,
+            http: paths,
+            _tasks: tasks,
+            data_location,
+            clickhouse: None,
+        }
     }
 
     pub fn store(&self) -> &Store {
@@ -194,14 +206,14 @@ impl Keyward {
 
     /// Writes the buffered events, as a server does every second.
     pub async fn write_events(&self) {
-        self.app.events.migrate().await.expect("the schema of events is migrated");
-        writer::write(&self.app).await.expect("events are written");
+        self.app.event_store.migrate().await.expect("the schema of events is migrated");
+        writer::write_buffered(&self.app).await.expect("events are written");
         clickhouse_delivery::deliver(&self.app).await.expect("events are delivered");
     }
 
     /// Runs a query on the events. Returns one text per row.
-    pub async fn events(&self, sql: &'static str) -> Vec<String> {
-        let rows = match &self.app.events.tables {
+    pub async fn query_events(&self, sql: &'static str) -> Vec<String> {
+        let rows = match &self.app.event_store.database {
             EventDatabase::Postgres { read, .. } => {
                 sqlx::query_scalar(sql).fetch_all(&read.get()).await
             }
@@ -212,7 +224,7 @@ impl Keyward {
 
     /// Changes stored events.
     pub async fn change_events(&self, sql: &'static str) {
-        let changed = match &self.app.events.tables {
+        let changed = match &self.app.event_store.database {
             EventDatabase::Postgres { write, .. } => {
                 sqlx::query(sql).execute(&write.get()).await.map(drop)
             }
@@ -223,7 +235,7 @@ impl Keyward {
 
     /// Sends any request.
     pub async fn send(&self, request: Request<Body>) -> Reply {
-        let response = self.paths.answer(request).await;
+        let response = self.http.answer(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -245,19 +257,19 @@ pub fn post(operation: &str) -> axum::http::request::Builder {
         .header("content-type", "application/json")
 }
 
-fn settings(data_location: &DataLocation) -> Settings {
-    let mut settings = Config::default().check().expect("the defaults are valid");
+fn test_settings(data_location: &DataLocation) -> Settings {
+    let mut settings = Config::default().validate().expect("the defaults are valid");
     // The machine may be compiling at the same time; the limit has its own test.
     settings.redis_timeout_ms = 5_000;
     settings.docs_url = "http://docs.test".into();
     let current = MasterKey::parse(&"5a".repeat(32)).expect("a master key");
-    settings.master_keys = Some(MasterKeys { current, previous: None });
+    settings.master_keys = Some(MasterKeys { current_key: current, previous_key: None });
     match data_location {
         DataLocation::Directory(directory) => {
-            settings.engines = Deployment::Embedded { data_dir: directory.path().to_owned() };
+            settings.deployment = Deployment::Embedded { data_dir: directory.path().to_owned() };
         }
         DataLocation::Servers { database, redis_url, prefix } => {
-            settings.engines = Deployment::Replica {
+            settings.deployment = Deployment::Replica {
                 database_url: database.url.clone(),
                 redis_url: redis_url.clone(),
             };
@@ -270,17 +282,17 @@ fn settings(data_location: &DataLocation) -> Settings {
 
 /// Returns the URL of the Redis of the test run.
 pub fn redis_url() -> String {
-    server("KEYWARD_TEST_REDIS_URL")
+    server_url("KEYWARD_TEST_REDIS_URL")
 }
 
 /// Returns the URL of a server of the test run. If it is missing, the test fails; it is never skipped.
-pub fn server(variable: &str) -> String {
+pub fn server_url(variable: &str) -> String {
     std::env::var(variable)
         .unwrap_or_else(|_| panic!("{variable} is not set: run ./test, which starts the servers"))
 }
 
 /// Returns twelve random letters.
-pub fn random() -> String {
+pub fn random_letters() -> String {
     foundation::id::KeyId::random().as_str()[4..16].to_lowercase()
 }
 
@@ -309,29 +321,29 @@ impl Reply {
 
     /// Fails unless the verification has this code.
     #[track_caller]
-    pub fn is(&self, code: &str) {
+    pub fn assert_code(&self, code: &str) {
         assert_eq!(self.data()["code"], code, "{}", self.text);
         assert_eq!(self.data()["valid"], code == "VALID", "{}", self.text);
     }
 
     /// Returns the body of a version 1 reply. Fails with the error if there is one.
     #[track_caller]
-    pub fn bare(&self) -> &Value {
+    pub fn v1_body(&self) -> &Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.text);
         &self.body
     }
 
     /// Fails unless the verification of version 1 has this code.
     #[track_caller]
-    pub fn is_v1(&self, code: &str) -> &Value {
-        assert_eq!(self.bare()["code"], code, "{}", self.text);
+    pub fn assert_v1_code(&self, code: &str) -> &Value {
+        assert_eq!(self.v1_body()["code"], code, "{}", self.text);
         assert_eq!(self.body["valid"], code == "VALID", "{}", self.text);
         &self.body
     }
 
     /// Fails unless the reply is this error of version 1. Returns its message.
     #[track_caller]
-    pub fn error_v1(&self, status: u16, code: &str) -> String {
+    pub fn assert_v1_error(&self, status: u16, code: &str) -> String {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         let error = &self.body["error"];
         assert_eq!(error["code"], code, "{}", self.text);
@@ -344,7 +356,7 @@ impl Reply {
 
     /// Fails unless the reply is this error. Returns its `error` object.
     #[track_caller]
-    pub fn error(&self, status: u16, name: &str) -> &Value {
+    pub fn assert_error(&self, status: u16, name: &str) -> &Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         let error = &self.body["error"];
         assert_eq!(error["status"], status, "{}", self.text);
@@ -356,8 +368,8 @@ impl Reply {
 
     /// Fails unless the request was rejected for this one field error. Returns its message.
     #[track_caller]
-    pub fn fault(&self, location: &str) -> String {
-        let errors = self.error(400, "invalid_input")["errors"].clone();
+    pub fn assert_field_error(&self, location: &str) -> String {
+        let errors = self.assert_error(400, "invalid_input")["errors"].clone();
         let found = errors.as_array().into_iter().flatten().find(|e| e["location"] == location);
         let found = found.unwrap_or_else(|| panic!("no field error at {location}: {}", self.text));
         found["message"].as_str().unwrap_or_default().to_owned()
@@ -366,7 +378,7 @@ impl Reply {
 
 /// Runs a test on both stacks: `both! { async fn key_is_valid(kw) { … } }`.
 #[macro_export]
-macro_rules! both {
+macro_rules! on_both_stacks {
     ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
         $(#[$meta])*
         mod $name {
@@ -389,7 +401,7 @@ macro_rules! both {
 
 /// Like [`both`], with events in the database of either stack, and in ClickHouse with either.
 #[macro_export]
-macro_rules! wherever_events_are {
+macro_rules! on_every_event_store {
     ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
         $(#[$meta])*
         mod $name {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Returns a command of the binary whose environment contains only what the test sets.
-pub fn keyward() -> Command {
+pub fn keyward_command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keyward"));
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
     command
 }
 
 /// Like [`keyward`], in a process with this soft and this hard limit on open files.
-pub fn keyward_with_files(soft: u32, hard: u32) -> Command {
+pub fn keyward_command_with_files(soft: u32, hard: u32) -> Command {
     let mut command = Command::new("sh");
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
     command.args(["-c", r#"ulimit -Sn "$1" && ulimit -Hn "$2" && shift 2 && exec "$@""#, "sh"]);
@@ -36,22 +36,22 @@ pub fn free_port() -> u16 {
 pub struct Server {
     pub address: SocketAddr,
     /// Its output before it was ready.
-    pub greeting: String,
+    pub banner: String,
     /// Its output after the first line.
-    pub out: BufReader<ChildStdout>,
+    pub stdout: BufReader<ChildStdout>,
     child: Child,
 }
 
 impl Server {
     /// Starts `keyward serve`, on a free port unless the command sets one, and waits until it has its database.
     pub fn start(command: Command) -> Self {
-        Self::launch(command, Stdio::inherit()).with_its_database()
+        Self::launch(command, Stdio::inherit()).wait_until_ready()
     }
 
     /// Like [`Server::start`], with its log in a file.
     pub fn start_logging(command: Command, log: &Path) -> Self {
         let log = std::fs::File::create(log).expect("the log");
-        Self::launch(command, log.into()).with_its_database()
+        Self::launch(command, log.into()).wait_until_ready()
     }
 
     /// Starts `keyward serve`, on a free port unless the command sets one, and waits until it listens.
@@ -68,15 +68,15 @@ impl Server {
         let address: SocketAddr = address
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| panic!("the server did not start: {greeting:?}"));
-        Self { address, greeting, out, child }
+        Self { address, banner: greeting, stdout: out, child }
     }
 
-    fn with_its_database(mut self) -> Self {
+    fn wait_until_ready(mut self) -> Self {
         for _ in 0..500 {
             match get(self.address, "/readyz") {
                 Ok((200, ready)) if ready.contains("\"database\":\"ok\"") => {
                     // The banner is written at once, so the rest of it arrived with the first line.
-                    self.greeting.push_str(&String::from_utf8_lossy(self.out.buffer()));
+                    self.banner.push_str(&String::from_utf8_lossy(self.stdout.buffer()));
                     return self;
                 }
                 Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -119,7 +119,7 @@ pub fn signal(pid: u32, name: &str) {
 
 /// Runs a command of the binary to its end.
 pub fn run(data_dir: &Path, arguments: &[&str]) -> Output {
-    keyward().env("KEYWARD_DATA_DIR", data_dir).args(arguments).output().expect("it runs")
+    keyward_command().env("KEYWARD_DATA_DIR", data_dir).args(arguments).output().expect("it runs")
 }
 
 /// Sends one POST over a new connection.

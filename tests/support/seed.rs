@@ -23,59 +23,59 @@ use super::{Keyward, NOON, Reply};
 
 /// An issued key.
 #[derive(Debug, Clone)]
-pub struct Issued {
+pub struct IssuedKey {
     pub id: String,
     pub key: String,
 }
 
 impl Keyward {
     /// Creates an API.
-    pub async fn api(&self) -> String {
+    pub async fn create_api(&self) -> String {
         self.v2("apis.createApi", json!({ "name": "an API" })).await.text_of("apiId")
     }
 
     /// Creates a key in a new API, with these fields of `keys.createKey`.
-    pub async fn key(&self, fields: Value) -> Issued {
-        let api = self.api().await;
-        self.key_in(&api, fields).await
+    pub async fn create_key(&self, fields: Value) -> IssuedKey {
+        let api = self.create_api().await;
+        self.create_key_in(&api, fields).await
     }
 
-    pub async fn key_in(&self, api: &str, fields: Value) -> Issued {
-        let reply = self.v2("keys.createKey", with(json!({ "apiId": api }), fields)).await;
-        Issued { id: reply.text_of("keyId"), key: reply.text_of("key") }
+    pub async fn create_key_in(&self, api: &str, fields: Value) -> IssuedKey {
+        let reply = self.v2("keys.createKey", merge_fields(json!({ "apiId": api }), fields)).await;
+        IssuedKey { id: reply.text_of("keyId"), key: reply.text_of("key") }
     }
 
     /// Creates a key in an API, with these fields of `keys.createKey` of version 1.
-    pub async fn key_v1(&self, api: &str, fields: Value) -> Issued {
-        let reply = self.v1("keys.createKey", with(json!({ "apiId": api }), fields)).await;
-        let text = |field: &str| reply.bare()[field].as_str().expect("a text").to_owned();
-        Issued { id: text("keyId"), key: text("key") }
+    pub async fn create_key_v1(&self, api: &str, fields: Value) -> IssuedKey {
+        let reply = self.v1("keys.createKey", merge_fields(json!({ "apiId": api }), fields)).await;
+        let text = |field: &str| reply.v1_body()[field].as_str().expect("a text").to_owned();
+        IssuedKey { id: text("keyId"), key: text("key") }
     }
 
     /// Changes the settings of an API, as an operator does.
-    pub async fn set_api(&self, api: &str, change: impl FnOnce(&mut ApiSettings)) {
+    pub async fn update_api(&self, api: &str, change: impl FnOnce(&mut ApiSettings)) {
         let workspace = root_keys::default_workspace();
-        let done = apis::update(&self.app, &workspace, &ApiId::from(api), change).await;
+        let done = apis::update_as_operator(&self.app, &workspace, &ApiId::from(api), change).await;
         done.expect("an API");
     }
 
     /// Creates a permission with this slug. Returns its id.
-    pub async fn permission(&self, slug: &str) -> String {
+    pub async fn create_permission(&self, slug: &str) -> String {
         let request = json!({ "name": slug, "slug": slug });
         self.v2("permissions.createPermission", request).await.text_of("permissionId")
     }
 
     /// Creates a role with these permissions, which are created if they are missing. Returns its id.
-    pub async fn role<const N: usize>(&self, name: &str, permissions: [&str; N]) -> String {
+    pub async fn create_role<const N: usize>(&self, name: &str, permissions: [&str; N]) -> String {
         let request = json!({ "name": name, "permissions": permissions.as_slice() });
         self.v2("permissions.createRole", request).await.text_of("roleId")
     }
 
     /// Reads all pages of a list with two items per page. Returns the items.
-    pub async fn all_pages(&self, operation: &str, request: Value) -> Vec<Value> {
+    pub async fn list_all_pages(&self, operation: &str, request: Value) -> Vec<Value> {
         let (mut items, mut cursor) = (Vec::new(), json!(""));
         loop {
-            let asked = with(request.clone(), json!({ "limit": 2, "cursor": cursor }));
+            let asked = merge_fields(request.clone(), json!({ "limit": 2, "cursor": cursor }));
             let reply = self.v2(operation, asked).await;
             items.extend(reply.data().as_array().expect("a list").iter().cloned());
             let pagination = &reply.body["pagination"];
@@ -94,7 +94,7 @@ impl Keyward {
 
     /// Returns the key as `keys.getKey` of version 1 does.
     pub async fn get_key_v1(&self, id: &str) -> Value {
-        self.v1_get("keys.getKey", &format!("keyId={id}")).await.bare().clone()
+        self.v1_get("keys.getKey", &format!("keyId={id}")).await.v1_body().clone()
     }
 
     /// Returns the identity as `identities.getIdentity` does.
@@ -104,17 +104,22 @@ impl Keyward {
 
     /// Changes these fields of a key.
     pub async fn update_key(&self, id: &str, fields: Value) -> Reply {
-        self.v2("keys.updateKey", with(json!({ "keyId": id }), fields)).await
+        self.v2("keys.updateKey", merge_fields(json!({ "keyId": id }), fields)).await
     }
 
     /// Checks a limit of 10 per minute; `fields` replace or extend the request.
-    pub async fn limit(&self, namespace: &str, identifier: &str, fields: Value) -> Reply {
-        self.v2("ratelimit.limit", check(namespace, identifier, fields)).await
+    pub async fn check_limit(&self, namespace: &str, identifier: &str, fields: Value) -> Reply {
+        self.v2("ratelimit.limit", limit_request(namespace, identifier, fields)).await
     }
 
     /// Sends this many checks of 10 per minute concurrently. Returns how many succeed.
-    pub async fn limit_at_once(replicas: &[&Self], namespace: &str, checks: usize) -> usize {
-        let limit = |at: usize| replicas[at % replicas.len()].limit(namespace, "user_1", json!({}));
+    pub async fn count_concurrent_checks(
+        replicas: &[&Self],
+        namespace: &str,
+        checks: usize,
+    ) -> usize {
+        let limit =
+            |at: usize| replicas[at % replicas.len()].check_limit(namespace, "user_1", json!({}));
         let replies = join_all((0..checks).map(limit)).await;
         replies.iter().filter(|reply| reply.data()["success"] == true).count()
     }
@@ -122,22 +127,22 @@ impl Keyward {
     /// Deletes a namespace, as an operator does.
     pub async fn delete_namespace(&self, name: &str) {
         let workspace = root_keys::default_workspace();
-        namespaces::delete(&self.app, &workspace, name).await.expect("a namespace");
+        namespaces::delete_as_operator(&self.app, &workspace, name).await.expect("a namespace");
     }
 
     /// Sets an override. Returns its id.
     pub async fn set_override(&self, namespace: &str, identifier: &str, fields: Value) -> String {
-        let request = check(namespace, identifier, fields);
+        let request = limit_request(namespace, identifier, fields);
         self.v2("ratelimit.setOverride", request).await.text_of("overrideId")
     }
 
     /// Verifies a key with these additional fields.
     pub async fn verify_with(&self, key: &str, fields: Value) -> Reply {
-        self.v2("keys.verifyKey", with(json!({ "key": key }), fields)).await
+        self.v2("keys.verifyKey", merge_fields(json!({ "key": key }), fields)).await
     }
 
     /// Returns the number of entries in the audit log.
-    pub async fn audit_entries(&self) -> i64 {
+    pub async fn count_audit_entries(&self) -> i64 {
         let sql = "SELECT COUNT(*) FROM audit";
         match self.store() {
             Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await,
@@ -147,7 +152,7 @@ impl Keyward {
     }
 
     /// Returns the audit events of the target with this id or name, sorted.
-    pub async fn events_of(&self, thing: &str) -> Vec<String> {
+    pub async fn list_audit_events(&self, thing: &str) -> Vec<String> {
         let sql = "SELECT event, targets FROM audit";
         let rows: Vec<(String, String)> = match self.store() {
             Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(&pool.get()).await,
@@ -165,7 +170,7 @@ impl Keyward {
     }
 
     /// Changes stored data without the server.
-    pub async fn change(&self, sql: String) {
+    pub async fn execute_sql(&self, sql: String) {
         let sql = AssertSqlSafe(sql);
         match self.store() {
             Store::Postgres { pool, .. } => sqlx::query(sql).execute(&pool.get()).await.map(drop),
@@ -175,7 +180,7 @@ impl Keyward {
     }
 
     /// Returns the number of rows of a table.
-    pub async fn rows(&self, table: &'static str) -> i64 {
+    pub async fn count_rows(&self, table: &'static str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         match self.store() {
             Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await,
@@ -185,7 +190,7 @@ impl Keyward {
     }
 
     /// Returns the values of a text column, ordered by row id.
-    pub async fn texts(&self, table: &'static str, column: &'static str) -> Vec<String> {
+    pub async fn list_texts(&self, table: &'static str, column: &'static str) -> Vec<String> {
         let sql = AssertSqlSafe(format!(
             "SELECT {column} FROM {table} WHERE {column} IS NOT NULL ORDER BY id"
         ));
@@ -197,30 +202,30 @@ impl Keyward {
     }
 
     /// Creates a root key of the default workspace with only these permissions.
-    pub async fn root_key<const N: usize>(&self, permissions: [&str; N]) -> String {
-        self.root_key_with(permissions.map(str::to_owned).to_vec()).await
+    pub async fn create_root_key<const N: usize>(&self, permissions: [&str; N]) -> String {
+        self.create_root_key_with(permissions.map(str::to_owned).to_vec()).await
     }
 
-    pub async fn root_key_with(&self, permissions: Vec<String>) -> String {
+    pub async fn create_root_key_with(&self, permissions: Vec<String>) -> String {
         let workspace = root_keys::default_workspace();
-        let created = root_keys::create(&self.app, &workspace, None, permissions).await;
+        let created = root_keys::create_as_operator(&self.app, &workspace, None, permissions).await;
         created.expect("a root key").1.expose().to_owned()
     }
 
     /// Creates another workspace. Returns a root key with all permissions in it.
-    pub async fn other_workspace(&self) -> String {
+    pub async fn create_other_workspace(&self) -> String {
         let id = root_keys::create_workspace(&self.app, "another").await.expect("a workspace");
-        let all = root_keys::every_permission();
-        let created = root_keys::create(&self.app, &id, None, all).await;
+        let all = root_keys::all_permissions();
+        let created = root_keys::create_as_operator(&self.app, &id, None, all).await;
         created.expect("a root key").1.expose().to_owned()
     }
 
     /// Sets limits of a key's identity that all its keys share.
-    pub async fn identity_limits(&self, identity: &str, limits: &[(&str, i64, i64, bool)]) {
+    pub async fn set_identity_limits(&self, identity: &str, limits: &[(&str, i64, i64, bool)]) {
         let limits: Vec<_> = limits
             .iter()
             .map(|(name, limit, duration_ms, auto_apply)| Ratelimit {
-                is_async: false,
+                is_approximate: false,
                 id: RatelimitId::random(),
                 name: (*name).to_owned(),
                 limit: *limit,
@@ -231,14 +236,16 @@ impl Keyward {
         let id = IdentityId::from(identity);
         let mut tx = self.store().begin().await.expect("a transaction");
         let workspace = root_keys::default_workspace();
-        tx.set_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await.expect("limits");
-        tx.changed(store::freshness::CacheTag::Identity(id));
+        tx.replace_ratelimits(&workspace, LimitOwner::Identity(&id), &limits)
+            .await
+            .expect("limits");
+        tx.record_change(store::freshness::CacheTag::Identity(id));
         self.app.commit(tx).await.expect("a commit");
     }
 
     /// Creates everything that the examples of the documentation refer to.
-    pub async fn plant_examples(&self) {
-        self.app.events.migrate().await.expect("the schema of events is migrated");
+    pub async fn create_examples(&self) {
+        self.app.event_store.migrate().await.expect("the schema of events is migrated");
         let workspace_id = root_keys::default_workspace();
         let api = Api {
             id: ApiId::from(example::API),
@@ -253,12 +260,12 @@ impl Keyward {
             id: NamespaceId::from(example::NAMESPACE_ID),
             workspace_id: workspace_id.clone(),
             name: example::NAMESPACE.into(),
-            on_outage: OutagePolicy::Local,
+            outage_policy: OutagePolicy::Local,
             created_at: NOON,
             deleted_at: None,
         };
         let known = Override {
-            is_async: false,
+            is_approximate: false,
             id: OverrideId::from(example::OVERRIDE_ID),
             identifier: example::OVERRIDE.into(),
             limit: 100,
@@ -270,10 +277,10 @@ impl Keyward {
         let mut tx = self.store().begin().await.expect("a transaction");
         let namespaces = std::slice::from_ref(&namespace);
         tx.insert_namespaces(&workspace_id, namespaces).await.expect("the namespace");
-        tx.set_override(&namespace.id, &known).await.expect("the override");
+        tx.upsert_override(&namespace.id, &known).await.expect("the override");
         tx.insert_api(&api).await.expect("the API");
         tx.insert_key(&key).await.expect("the key");
-        plant_roles(&mut tx, &key).await.expect("roles");
+        create_roles(&mut tx, &key).await.expect("roles");
         let migration = Migration {
             id: MigrationId::from(example::MIGRATION_ID),
             workspace_id: workspace_id.clone(),
@@ -301,14 +308,14 @@ fn example_key(api: &Api) -> Key {
         id: KeyId::from(example::KEY_ID),
         workspace_id: api.workspace_id.clone(),
         api_id: api.id.clone(),
-        hash: KeyHash::of(example::KEY).base64(),
+        hash: KeyHash::compute(example::KEY).to_base64(),
         start: "prod_5YzK".into(),
         prefix: Some("prod".into()),
         byte_length: 16,
         name: None,
         meta: None,
         identity_id: None,
-        enabled: true,
+        is_enabled: true,
         expires_at: None,
         credits: None,
         created_at: NOON,
@@ -317,7 +324,7 @@ fn example_key(api: &Api) -> Key {
 }
 
 /// Creates the permission and the roles of the examples, and assigns them to the key.
-async fn plant_roles(tx: &mut Tx, key: &Key) -> Result<()> {
+async fn create_roles(tx: &mut Tx, key: &Key) -> Result<()> {
     let workspace_id = &key.workspace_id;
     let permission = Permission {
         id: PermissionId::from(example::PERMISSION_ID),
@@ -345,15 +352,15 @@ async fn plant_roles(tx: &mut Tx, key: &Key) -> Result<()> {
 }
 
 /// Returns a check of 10 per minute; `fields` replace or extend it.
-pub fn check(namespace: &str, identifier: &str, fields: Value) -> Value {
+pub fn limit_request(namespace: &str, identifier: &str, fields: Value) -> Value {
     let bare = json!({
         "namespace": namespace, "identifier": identifier, "limit": 10, "duration": 60_000,
     });
-    with(bare, fields)
+    merge_fields(bare, fields)
 }
 
 /// Adds these fields to a request.
-fn with(mut request: Value, fields: Value) -> Value {
+fn merge_fields(mut request: Value, fields: Value) -> Value {
     let Value::Object(fields) = fields else { panic!("{fields} is not an object") };
     request.as_object_mut().expect("a request").extend(fields);
     request

@@ -1,14 +1,14 @@
 use axum::body::Body;
 use axum::http::Request;
-use keyward::domain::health::health;
+use keyward::domain::health::check_health;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn anybody_is_told_how_each_service_is(kw) {
         // The counters are asked, as they are each second.
-        health(&kw.app).await;
+        check_health(&kw.app).await;
 
         for authorization in [None, Some("Bearer nobody_knows_this_key")] {
             let request = Request::get("/v1/liveness");
@@ -22,7 +22,7 @@ both! {
             let services = json!({
                 "metrics": "ok", "logger": "ok", "ratelimit": "ok", "usagelimit": "ok",
             });
-            assert_eq!(*reply.bare(), json!({ "status": "ok", "services": services }));
+            assert_eq!(*reply.v1_body(), json!({ "status": "ok", "services": services }));
         }
     }
 }

@@ -3,18 +3,18 @@
 use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::permission::Action;
-use keyward::rpc::{AccessRule, OperationEntry, Verb, example, v1};
+use keyward::rpc::{AccessRule, HttpMethod, OperationEntry, example, v1};
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 use crate::table::cases::{cases, object_of};
 
 /// Asks an operation as its clients do.
 async fn ask(kw: &Keyward, row: &OperationEntry, root_key: &str, request: &Value) -> Reply {
-    match row.verb {
-        Verb::Post => kw.v1_as(root_key, row.name, request.clone()).await,
-        Verb::Get => kw.v1_get_as(root_key, row.name, &query(request)).await,
+    match row.method {
+        HttpMethod::Post => kw.v1_as(root_key, row.name, request.clone()).await,
+        HttpMethod::Get => kw.v1_get_as(root_key, row.name, &query(request)).await,
     }
 }
 
@@ -35,26 +35,30 @@ fn query(request: &Value) -> String {
 /// A server with everything that the examples name, once for each operation.
 async fn planted(kw: &Keyward) -> Keyward {
     let fresh = Keyward::start(kw.stack).await;
-    fresh.plant_examples().await;
+    fresh.create_examples().await;
     fresh
 }
 
 /// Those that need a root key.
 fn guarded() -> Vec<OperationEntry> {
-    v1::table().rows.into_iter().filter(|row| row.needs != AccessRule::Nothing).collect()
+    v1::operation_table()
+        .operations
+        .into_iter()
+        .filter(|row| row.access != AccessRule::NoRootKey)
+        .collect()
 }
 
-both! {
+on_both_stacks! {
     async fn the_published_example_is_accepted_and_a_change_is_audited(kw) {
-        for row in v1::table().rows {
+        for row in v1::operation_table().operations {
             let kw = planted(&kw).await;
-            let before = kw.audit_entries().await;
+            let before = kw.count_audit_entries().await;
 
             let reply = ask(&kw, &row, &kw.root_key, &(row.example)()).await;
 
             assert_eq!(reply.status, row.status, "{}: {}", row.name, reply.text);
             assert_eq!(reply.headers["content-type"], "application/json", "{}", row.name);
-            let written = kw.audit_entries().await - before;
+            let written = kw.count_audit_entries().await - before;
             assert_eq!(written > 0, row.writes, "{} wrote {written} entries", row.name);
         }
     }
@@ -63,9 +67,9 @@ both! {
         for row in guarded() {
             let request = (row.example)();
             for header in [None, Some(""), Some("Bearer"), Some("Bearer two words"), Some("nobody")] {
-                let (method, path) = match row.verb {
-                    Verb::Post => ("POST", format!("/v1/{}", row.name)),
-                    Verb::Get => ("GET", format!("/v1/{}?{}", row.name, query(&request))),
+                let (method, path) = match row.method {
+                    HttpMethod::Post => ("POST", format!("/v1/{}", row.name)),
+                    HttpMethod::Get => ("GET", format!("/v1/{}?{}", row.name, query(&request))),
                 };
                 let builder = Request::builder().method(method).uri(path);
                 let builder = builder.header("content-type", "application/json");
@@ -74,7 +78,7 @@ both! {
                     None => builder,
                 };
                 let reply = kw.send(builder.body(Body::from(request.to_string())).unwrap()).await;
-                reply.error_v1(401, "UNAUTHORIZED");
+                reply.assert_v1_error(401, "UNAUTHORIZED");
             }
         }
     }
@@ -82,35 +86,35 @@ both! {
     async fn a_stranger_learns_nothing_about_the_request(kw) {
         for row in guarded() {
             let reply = ask(&kw, &row, "nobody_knows_this_key", &json!({})).await;
-            reply.error_v1(401, "UNAUTHORIZED");
+            reply.assert_v1_error(401, "UNAUTHORIZED");
         }
     }
 
     async fn a_root_key_without_the_permission_is_refused(kw) {
-        kw.plant_examples().await;
+        kw.create_examples().await;
         for row in guarded() {
-            for needed in row.needs.actions() {
+            for needed in row.access.actions() {
                 let others = Action::ALL.iter().filter(|action| *action != needed);
-                let others: Vec<_> = others.map(|action| action.everywhere()).collect();
-                let root_key = kw.root_key_with(others).await;
+                let others: Vec<_> = others.map(|action| action.to_wildcard_tuple()).collect();
+                let root_key = kw.create_root_key_with(others).await;
 
                 let reply = ask(&kw, &row, &root_key, &(row.example)()).await;
 
-                if matches!(row.needs, AccessRule::HiddenUnlessPermitted(_)) {
-                    reply.error_v1(404, "NOT_FOUND");
+                if matches!(row.access, AccessRule::HiddenUnlessPermitted(_)) {
+                    reply.assert_v1_error(404, "NOT_FOUND");
                     continue;
                 }
-                let message = reply.error_v1(403, "INSUFFICIENT_PERMISSIONS");
-                assert!(message.contains(&needed.everywhere()), "{}: {message}", row.name);
+                let message = reply.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
+                assert!(message.contains(&needed.to_wildcard_tuple()), "{}: {message}", row.name);
             }
         }
     }
 
     async fn a_foreign_workspace_is_answered_as_if_there_was_nothing(kw) {
-        kw.plant_examples().await;
+        kw.create_examples().await;
         for row in guarded() {
             // A new one each time: an operation may make what it misses.
-            let stranger = kw.other_workspace().await;
+            let stranger = kw.create_other_workspace().await;
             let example = (row.example)().to_string();
             for known in [
                 example::API, example::KEY_ID, example::KEY, example::NAMESPACE_ID,
@@ -137,20 +141,20 @@ both! {
     }
 
     async fn what_is_no_json_is_refused(kw) {
-        for row in v1::table().rows.into_iter().filter(|row| row.verb == Verb::Post) {
+        for row in v1::operation_table().operations.into_iter().filter(|row| row.method == HttpMethod::Post) {
             for body in ["", "{", "nonsense", "[1,2", "{\"a\":1}}"] {
                 let request = Request::post(format!("/v1/{}", row.name))
                     .header("content-type", "application/json")
                     .header("authorization", format!("Bearer {}", kw.root_key));
                 let reply = kw.send(request.body(Body::from(body)).unwrap()).await;
-                let message = reply.error_v1(400, "BAD_REQUEST");
+                let message = reply.assert_v1_error(400, "BAD_REQUEST");
                 assert_eq!(message, "Malformed JSON in request body", "{}: {body}", row.name);
             }
         }
     }
 
     async fn a_field_that_does_not_exist_is_passed_over(kw) {
-        for row in v1::table().rows {
+        for row in v1::operation_table().operations {
             let kw = planted(&kw).await;
             let mut request = (row.example)();
             request.pointer_mut(object_of(&row).0).unwrap()["surprise"] = json!(1);
@@ -162,12 +166,12 @@ both! {
     }
 
     async fn both_sides_of_every_bound_are_kept(kw) {
-        for row in v1::table().rows {
+        for row in v1::operation_table().operations {
             let kw = planted(&kw).await;
             for case in cases(&row) {
                 // A query holds texts only, and no empty ones in a list.
                 let is_told = |end| case.location.ends_with(end);
-                if row.verb == Verb::Get && (is_told("/type") || is_told("/items/minLength")) {
+                if row.method == HttpMethod::Get && (is_told("/type") || is_told("/items/minLength")) {
                     continue;
                 }
                 let reply = ask(&kw, &row, &kw.root_key, &case.body).await;
@@ -186,20 +190,20 @@ both! {
     }
 
     async fn another_method_is_told_the_right_one(kw) {
-        for row in v1::table().rows {
+        for row in v1::operation_table().operations {
             let request = Request::delete(format!("/v1/{}", row.name));
 
             let reply = kw.send(request.body(Body::empty()).unwrap()).await;
 
-            reply.error_v1(405, "METHOD_NOT_ALLOWED");
-            assert_eq!(reply.headers["allow"], row.verb.as_str());
+            reply.assert_v1_error(405, "METHOD_NOT_ALLOWED");
+            assert_eq!(reply.headers["allow"], row.method.as_str());
         }
     }
 }
 
 #[test]
 fn every_operation_has_its_test_file() {
-    for row in v1::table().rows {
+    for row in v1::operation_table().operations {
         let name = row.name.replace('.', "/");
         let mut snake = String::new();
         for c in name.chars() {
@@ -215,6 +219,6 @@ fn every_operation_has_its_test_file() {
 
 #[test]
 fn the_openapi_document_is_the_accepted_one() {
-    let document = keyward::rpc::document(&v1::table(), "http://127.0.0.1:3000");
+    let document = keyward::rpc::build_document(&v1::operation_table(), "http://127.0.0.1:3000");
     insta::assert_json_snapshot!("openapi_v1", document);
 }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Reply;
 
 /// The headers that every answer has.
@@ -19,11 +19,11 @@ fn has_headers(reply: &Reply) {
     assert_eq!(reply.headers["unkey-version"], env!("CARGO_PKG_VERSION"));
 }
 
-both! {
+on_both_stacks! {
     async fn an_answer_is_what_was_asked_for_and_nothing_around_it(kw) {
         let api = kw.v1("apis.createApi", json!({ "name": "payments" })).await;
 
-        let fields: Vec<_> = api.bare().as_object().unwrap().keys().collect();
+        let fields: Vec<_> = api.v1_body().as_object().unwrap().keys().collect();
         assert_eq!(fields, ["apiId", "name"]);
         has_headers(&api);
         let latency = api.headers["unkey-latency"].to_str().unwrap();
@@ -34,7 +34,7 @@ both! {
     async fn an_error_is_a_code_a_page_a_message_and_the_request(kw) {
         let reply = kw.v1_get("apis.getApi", "apiId=api_nowhere").await;
 
-        let message = reply.error_v1(404, "NOT_FOUND");
+        let message = reply.assert_v1_error(404, "NOT_FOUND");
         assert!(message.contains("api_nowhere"), "{message}");
         has_headers(&reply);
         let error = reply.body["error"].as_object().unwrap();
@@ -49,23 +49,23 @@ both! {
 
             let reply = kw.send(request.body(Body::empty()).unwrap()).await;
 
-            assert_eq!(*reply.bare(), json!([]));
+            assert_eq!(*reply.v1_body(), json!([]));
         }
     }
 
     async fn faults_are_worded_as_programs_know_them(kw) {
         let name = |fields: Value| kw.v1("apis.createApi", fields);
 
-        let missing = name(json!({})).await.error_v1(400, "BAD_REQUEST");
-        let short = name(json!({ "name": "ab" })).await.error_v1(400, "BAD_REQUEST");
-        let number = name(json!({ "name": 5 })).await.error_v1(400, "BAD_REQUEST");
-        let null = name(json!({ "name": null })).await.error_v1(400, "BAD_REQUEST");
+        let missing = name(json!({})).await.assert_v1_error(400, "BAD_REQUEST");
+        let short = name(json!({ "name": "ab" })).await.assert_v1_error(400, "BAD_REQUEST");
+        let number = name(json!({ "name": 5 })).await.assert_v1_error(400, "BAD_REQUEST");
+        let null = name(json!({ "name": null })).await.assert_v1_error(400, "BAD_REQUEST");
         let list = json!({ "keyId": "key_1", "permissions": [] });
-        let empty = kw.v1("keys.setPermissions", list).await.error_v1(400, "BAD_REQUEST");
+        let empty = kw.v1("keys.setPermissions", list).await.assert_v1_error(400, "BAD_REQUEST");
         let key = json!({
             "apiId": "api_1", "byteLength": 15.5, "refill": { "interval": "yearly", "amount": 1 },
         });
-        let several = kw.v1("keys.createKey", key).await.error_v1(400, "BAD_REQUEST");
+        let several = kw.v1("keys.createKey", key).await.assert_v1_error(400, "BAD_REQUEST");
 
         assert_eq!(missing, "name: Required");
         assert_eq!(short, "name: String must contain at least 3 character(s)");
@@ -76,35 +76,35 @@ both! {
     }
 
     async fn a_query_is_read_as_its_fields_are_meant(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
 
         // Clients write what they do not mean.
         for decrypt in ["", "&decrypt=", "&decrypt=false", "&decrypt=0"] {
             let query = format!("keyId={}{decrypt}", key.id);
-            let reader = kw.root_key_with(vec!["api.*.read_key".into()]).await;
-            kw.v1_get_as(&reader, "keys.getKey", &query).await.bare();
+            let reader = kw.create_root_key_with(vec!["api.*.read_key".into()]).await;
+            kw.v1_get_as(&reader, "keys.getKey", &query).await.v1_body();
         }
         let limit = |limit: &str| format!("apiId={api}&limit={limit}");
-        let message = kw.v1_get("apis.listKeys", &limit("many")).await.error_v1(400, "BAD_REQUEST");
+        let message = kw.v1_get("apis.listKeys", &limit("many")).await.assert_v1_error(400, "BAD_REQUEST");
         assert_eq!(message, "limit: Expected number, received string");
-        let message = kw.v1_get("apis.listKeys", &limit("101")).await.error_v1(400, "BAD_REQUEST");
+        let message = kw.v1_get("apis.listKeys", &limit("101")).await.assert_v1_error(400, "BAD_REQUEST");
         assert_eq!(message, "limit: Number must be less than or equal to 100");
-        kw.v1_get("apis.listKeys", &limit("100")).await.bare();
-        kw.v1_get("apis.listKeys", &limit("1.0")).await.bare();
+        kw.v1_get("apis.listKeys", &limit("100")).await.v1_body();
+        kw.v1_get("apis.listKeys", &limit("1.0")).await.v1_body();
     }
 
     async fn an_answer_that_is_to_be_pretty_has_a_line_for_each_value(kw) {
         let made = kw.v1("apis.createApi", json!({ "name": "payments" })).await;
-        let api = &made.bare()["apiId"].as_str().unwrap();
+        let api = &made.v1_body()["apiId"].as_str().unwrap();
         for (flag, is_pretty) in [("", false), ("&pretty", true), ("&pretty=1", true), ("&prettier", false)] {
             let reply = kw.v1_get("apis.getApi", &format!("apiId={api}{flag}")).await;
 
-            assert_eq!(reply.bare()["id"], *api);
+            assert_eq!(reply.v1_body()["id"], *api);
             assert_eq!(reply.text.starts_with("{\n  \"id\": "), is_pretty, "{}", reply.text);
         }
         let refused = kw.v1_get("apis.getApi", "apiId=nobody&pretty").await;
-        refused.error_v1(404, "NOT_FOUND");
+        refused.assert_v1_error(404, "NOT_FOUND");
         assert!(refused.text.starts_with("{\n  \"error\": {\n    "), "{}", refused.text);
     }
 
@@ -112,7 +112,7 @@ both! {
         let get = Request::get("/v1/permissions.listRoles")
             .header("authorization", format!("Bearer {}", kw.root_key))
             .header("content-type", "application/octet-stream");
-        kw.send(get.body(Body::empty()).unwrap()).await.bare();
+        kw.send(get.body(Body::empty()).unwrap()).await.v1_body();
 
         for (content_type, accepted) in [
             ("application/json; charset=utf-8", true),
@@ -130,7 +130,7 @@ both! {
     async fn a_path_that_is_none_is_told_in_json(kw) {
         for path in ["/v1/keys.fly", "/v1/", "/v1/apis.createApi/"] {
             let reply = kw.send(Request::get(path).body(Body::empty()).unwrap()).await;
-            reply.error_v1(404, "NOT_FOUND");
+            reply.assert_v1_error(404, "NOT_FOUND");
             has_headers(&reply);
         }
     }
@@ -162,7 +162,7 @@ both! {
     async fn it_says_that_it_is_alive(kw) {
         let reply = kw.send(Request::get("/v1/liveness").body(Body::empty()).unwrap()).await;
 
-        let services = &reply.bare()["services"];
+        let services = &reply.v1_body()["services"];
         assert!(reply.body["status"].is_string());
         for name in ["metrics", "logger", "ratelimit", "usagelimit"] {
             assert!(services[name].is_string(), "{}", reply.text);

@@ -7,40 +7,40 @@ use keyward::domain::root_keys::{self, default_workspace};
 use serde_json::json;
 use store::Store;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 async fn call(kw: &Keyward, root_key: &str) -> Reply {
     kw.v2_as(root_key, "apis.createApi", json!({ "name": "payments" })).await
 }
 
-both! {
+on_both_stacks! {
     async fn a_revoked_root_key_is_refused_at_once(kw) {
-        let all = root_keys::every_permission();
-        let made = root_keys::create(&kw.app, &default_workspace(), None, all).await;
+        let all = root_keys::all_permissions();
+        let made = root_keys::create_as_operator(&kw.app, &default_workspace(), None, all).await;
         let (id, secret) = made.unwrap();
         call(&kw, secret.expose()).await.data();
 
-        root_keys::revoke(&kw.app, &id).await.unwrap();
+        root_keys::revoke_as_operator(&kw.app, &id).await.unwrap();
 
         let error = call(&kw, secret.expose()).await;
-        assert_eq!(error.error(401, "root_key_revoked")["title"], "Unauthorized");
+        assert_eq!(error.assert_error(401, "root_key_revoked")["title"], "Unauthorized");
     }
 
     async fn a_root_key_expires_after_its_last_millisecond(kw) {
         let key = RootKey {
             id: KeyId::random(),
             workspace_id: default_workspace(),
-            workspace_enabled: true,
+            is_workspace_enabled: true,
             start: "root".into(),
             name: None,
-            permissions: root_keys::every_permission(),
+            permissions: root_keys::all_permissions(),
             created_at: NOON,
             expires_at: Some(NOON.plus_ms(1000)),
             revoked_at: None,
         };
         let mut tx = kw.store().begin().await.unwrap();
-        tx.insert_root_key(&key, &KeyHash::of("root_1").base64()).await.unwrap();
+        tx.insert_root_key(&key, &KeyHash::compute("root_1").to_base64()).await.unwrap();
         tx.commit().await.unwrap();
 
         kw.clock.advance_ms(1000);
@@ -49,11 +49,11 @@ both! {
         let after = call(&kw, "root_1").await;
 
         at.data();
-        assert_eq!(after.error(401, "root_key_expired")["title"], "Unauthorized");
+        assert_eq!(after.assert_error(401, "root_key_expired")["title"], "Unauthorized");
     }
 
     async fn a_root_key_of_a_disabled_workspace_is_refused(kw) {
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
         let sql = "UPDATE workspaces SET enabled = FALSE WHERE id <> 'ws_default'";
         match kw.store() {
             Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
@@ -63,15 +63,15 @@ both! {
         let disabled = call(&kw, &stranger).await;
         let enabled = call(&kw, &kw.root_key).await;
 
-        assert_eq!(disabled.error(403, "workspace_disabled")["title"], "Forbidden");
+        assert_eq!(disabled.assert_error(403, "workspace_disabled")["title"], "Forbidden");
         enabled.data();
     }
 
     async fn a_root_key_is_known_by_every_letter_of_it(kw) {
-        let root_key = kw.root_key(["api.*.create_api"]).await;
+        let root_key = kw.create_root_key(["api.*.create_api"]).await;
 
         for wrong in [root_key.to_uppercase(), root_key[1..].to_owned(), format!("{root_key}a")] {
-            call(&kw, &wrong).await.error(401, "root_key_not_found");
+            call(&kw, &wrong).await.assert_error(401, "root_key_not_found");
         }
     }
 }

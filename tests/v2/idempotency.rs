@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply, post};
 
 async fn send(kw: &Keyward, name: &str, operation: &str, body: &Value) -> Reply {
@@ -32,9 +32,9 @@ async fn kept(kw: &Keyward) -> String {
     rows.join("\n")
 }
 
-both! {
+on_both_stacks! {
     async fn a_repeated_creation_gives_the_same_key(kw) {
-        let body = json!({ "apiId": kw.api().await, "prefix": "prod" });
+        let body = json!({ "apiId": kw.create_api().await, "prefix": "prod" });
 
         let first = send(&kw, "order 66", "keys.createKey", &body).await;
         let again = send(&kw, "order 66", "keys.createKey", &body).await;
@@ -45,28 +45,28 @@ both! {
         assert_ne!(first.body["meta"], again.body["meta"]);
         assert_ne!(first.data(), other.data());
         assert_ne!(first.data(), bare.data());
-        assert_eq!(kw.rows("keys").await, 3);
-        kw.verify(&again.text_of("key")).await.is("VALID");
+        assert_eq!(kw.count_rows("keys").await, 3);
+        kw.verify(&again.text_of("key")).await.assert_code("VALID");
     }
 
     async fn a_repeated_reroll_makes_one_new_key(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let body = json!({ "keyId": key.id, "expiration": 0 });
 
         let first = send(&kw, "a", "keys.rerollKey", &body).await;
         let again = send(&kw, "a", "keys.rerollKey", &body).await;
 
         assert_eq!(first.data(), again.data());
-        assert_eq!(kw.rows("keys").await, 2);
+        assert_eq!(kw.count_rows("keys").await, 2);
     }
 
     async fn a_repeated_change_of_credits_counts_once(kw) {
         let daily = json!({ "interval": "daily", "amount": 10 });
-        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily } })).await;
         let body = json!({ "keyId": key.id, "operation": "increment", "value": 3 });
 
         let first = send(&kw, "a", "keys.updateCredits", &body).await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         let again = send(&kw, "a", "keys.updateCredits", &body).await;
         let next = send(&kw, "b", "keys.updateCredits", &body).await;
 
@@ -75,33 +75,33 @@ both! {
     }
 
     async fn many_at_once_do_it_once(kw) {
-        let body = json!({ "apiId": kw.api().await });
+        let body = json!({ "apiId": kw.create_api().await });
 
         let replies =
             join_all((0..8).map(|_| send(&kw, "a", "keys.createKey", &body))).await;
 
-        assert_eq!(kw.rows("keys").await, 1);
+        assert_eq!(kw.count_rows("keys").await, 1);
         for reply in &replies {
             assert_eq!(reply.data(), replies[0].data());
         }
     }
 
     async fn a_name_stands_for_one_request(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let key = send(&kw, "a", "keys.createKey", &json!({ "apiId": api })).await;
         let name = "idempotency_key_in_use";
         let reroll = json!({ "keyId": key.text_of("keyId"), "expiration": 0 });
 
         let other_body = json!({ "apiId": api, "name": "x" });
-        send(&kw, "a", "keys.createKey", &other_body).await.error(409, name);
-        send(&kw, "a", "keys.rerollKey", &reroll).await.error(409, name);
+        send(&kw, "a", "keys.createKey", &other_body).await.assert_error(409, name);
+        send(&kw, "a", "keys.rerollKey", &reroll).await.assert_error(409, name);
 
-        assert_eq!(kw.rows("keys").await, 1);
+        assert_eq!(kw.count_rows("keys").await, 1);
     }
 
     async fn a_name_belongs_to_its_root_key(kw) {
-        let body = json!({ "apiId": kw.api().await });
-        let other = kw.root_key(["api.*.create_key"]).await;
+        let body = json!({ "apiId": kw.create_api().await });
+        let other = kw.create_root_key(["api.*.create_key"]).await;
 
         let mine = send(&kw, "a", "keys.createKey", &body).await;
         let theirs = send_as(&kw, &other, "a", "keys.createKey", &body).await;
@@ -110,16 +110,16 @@ both! {
     }
 
     async fn what_was_refused_may_be_tried_again(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let body = json!({ "apiId": api, "roles": ["editor"] });
 
-        send(&kw, "a", "keys.createKey", &body).await.error(404, "role_not_found");
-        kw.role("editor", []).await;
+        send(&kw, "a", "keys.createKey", &body).await.assert_error(404, "role_not_found");
+        kw.create_role("editor", []).await;
         send(&kw, "a", "keys.createKey", &body).await.data();
     }
 
     async fn the_database_holds_no_key_that_could_be_read(kw) {
-        let body = json!({ "apiId": kw.api().await });
+        let body = json!({ "apiId": kw.create_api().await });
         let key = send(&kw, "a very telling name", "keys.createKey", &body).await;
 
         let kept = kept(&kw).await;
@@ -132,11 +132,11 @@ both! {
     }
 
     async fn a_name_has_1_to_255_printable_characters(kw) {
-        let body = json!({ "apiId": kw.api().await });
+        let body = json!({ "apiId": kw.create_api().await });
 
         for wrong in ["", &"a".repeat(256), "tab\there"] {
             let reply = send(&kw, wrong, "keys.createKey", &body).await;
-            assert!(reply.fault("idempotency-key").contains("255"), "{wrong:?}");
+            assert!(reply.assert_field_error("idempotency-key").contains("255"), "{wrong:?}");
         }
         send(&kw, &"a".repeat(255), "keys.createKey", &body).await.data();
     }

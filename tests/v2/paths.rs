@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::post;
 
-both! {
+on_both_stacks! {
     async fn a_path_that_is_none_is_told_in_json(kw) {
         for path in
             ["/v2/keys.fly", "/v2/keys.createkey", "/v2/keys.createKey/", "/v2/", "/", "/v3/x"]
@@ -20,7 +20,7 @@ both! {
 
             let reply = kw.send(request).await;
 
-            assert_eq!(reply.error(404, "not_found")["title"], "Not Found", "{path}");
+            assert_eq!(reply.assert_error(404, "not_found")["title"], "Not Found", "{path}");
             assert_eq!(reply.headers["content-type"], "application/json");
         }
     }

@@ -5,15 +5,15 @@ use keyward::domain::vault;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::both;
-use crate::support::seed::Issued;
+use crate::on_both_stacks;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, Reply};
 
 /// An API that keeps recoverable keys, and one of them.
-async fn recoverable(kw: &Keyward) -> (String, Issued) {
-    let api = kw.api().await;
-    kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
-    let key = kw.key_in(&api, json!({ "prefix": "prod", "recoverable": true })).await;
+async fn recoverable(kw: &Keyward) -> (String, IssuedKey) {
+    let api = kw.create_api().await;
+    kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
+    let key = kw.create_key_in(&api, json!({ "prefix": "prod", "recoverable": true })).await;
     (api, key)
 }
 
@@ -37,24 +37,24 @@ async fn dump(kw: &Keyward, table: &'static str) -> String {
 }
 
 fn detail(reply: &Reply, status: u16, name: &str) -> String {
-    reply.error(status, name)["detail"].as_str().unwrap().to_owned()
+    reply.assert_error(status, name)["detail"].as_str().unwrap().to_owned()
 }
 
-both! {
+on_both_stacks! {
     async fn a_recoverable_key_is_shown_to_who_asks_and_only_then(kw) {
         let (api, key) = recoverable(&kw).await;
-        let plain = kw.key_in(&api, json!({})).await;
+        let plain = kw.create_key_in(&api, json!({})).await;
 
         assert_eq!(kw.get_key(&key.id).await.get("plaintext"), None);
         assert_eq!(decrypt(&kw, &key.id).await.data()["plaintext"], key.key);
         assert_eq!(decrypt(&kw, &plain.id).await.data().get("plaintext"), None);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_list_shows_those_that_are_recoverable(kw) {
         let (api, key) = recoverable(&kw).await;
-        let other = kw.key_in(&api, json!({ "recoverable": true })).await;
-        let plain = kw.key_in(&api, json!({})).await;
+        let other = kw.create_key_in(&api, json!({ "recoverable": true })).await;
+        let plain = kw.create_key_in(&api, json!({})).await;
         let list = async |decrypt: bool| {
             kw.v2("apis.listKeys", json!({ "apiId": api, "decrypt": decrypt })).await
         };
@@ -72,14 +72,14 @@ both! {
 
     async fn who_has_read_a_key_is_in_the_audit_log(kw) {
         let (api, key) = recoverable(&kw).await;
-        let plain = kw.key_in(&api, json!({})).await;
+        let plain = kw.create_key_in(&api, json!({})).await;
 
         decrypt(&kw, &key.id).await.data();
         kw.v2("apis.listKeys", json!({ "apiId": api, "decrypt": true })).await.data();
         decrypt(&kw, &plain.id).await.data();
 
-        assert_eq!(kw.events_of(&key.id).await, ["key.create", "key.decrypt", "key.decrypt"]);
-        assert_eq!(kw.events_of(&plain.id).await, ["key.create"]);
+        assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.decrypt", "key.decrypt"]);
+        assert_eq!(kw.list_audit_events(&plain.id).await, ["key.create"]);
     }
 
     async fn the_database_holds_no_key_that_could_be_read(kw) {
@@ -94,8 +94,8 @@ both! {
 
     async fn a_rerolled_one_is_recoverable_again(kw) {
         let (api, key) = recoverable(&kw).await;
-        let plain = kw.key_in(&api, json!({})).await;
-        let reroll = async |key: &Issued| {
+        let plain = kw.create_key_in(&api, json!({})).await;
+        let reroll = async |key: &IssuedKey| {
             kw.v2("keys.rerollKey", json!({ "keyId": key.id, "expiration": 0 })).await
         };
 
@@ -109,8 +109,8 @@ both! {
     }
 
     async fn an_api_that_keeps_none_says_so(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
         let name = "precondition_failed";
 
         let made = kw.v2("keys.createKey", json!({ "apiId": api, "recoverable": true })).await;
@@ -120,14 +120,14 @@ both! {
         for reply in [made, listed, shown] {
             assert!(detail(&reply, 412, name).contains(&api), "{}", reply.text);
         }
-        assert_eq!(kw.rows("keys").await, 1);
+        assert_eq!(kw.count_rows("keys").await, 1);
     }
 
     async fn sealing_and_reading_each_need_a_right_of_their_own(kw) {
         let (api, key) = recoverable(&kw).await;
-        let root_key = kw.root_key(["api.*.create_key", "api.*.read_key", "api.*.read_api"]).await;
+        let root_key = kw.create_root_key(["api.*.create_key", "api.*.read_key", "api.*.read_api"]).await;
         let may_all = kw
-            .root_key([
+            .create_root_key([
                 "api.*.create_key", "api.*.read_key", "api.*.read_api", "api.*.encrypt_key",
                 "api.*.decrypt_key",
             ])
@@ -161,19 +161,19 @@ both! {
             let detail = detail(&reply, 412, "precondition_failed");
             assert!(detail.contains("KEYWARD_MASTER_KEY"), "{operation}: {detail}");
         }
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_rotated_master_key_opens_what_the_old_one_sealed(kw) {
         let (_, key) = recoverable(&kw).await;
         let old = kw.app.master_keys.load_full().unwrap();
-        let new = MasterKey::random();
-        let both = MasterKeys { current: new.clone(), previous: Some(old.current.clone()) };
-        let alone = MasterKeys { current: new, previous: None };
+        let new = MasterKey::generate();
+        let both = MasterKeys { current_key: new.clone(), previous_key: Some(old.current_key.clone()) };
+        let alone = MasterKeys { current_key: new, previous_key: None };
 
         let lost_before = vault::list_undecryptable_data_keys(kw.store(), Some(&alone)).await.unwrap();
-        let rotated = vault::rotate(&kw.app, &both).await.unwrap();
-        let again = vault::rotate(&kw.app, &both).await.unwrap();
+        let rotated = vault::reseal_data_keys(&kw.app, &both).await.unwrap();
+        let again = vault::reseal_data_keys(&kw.app, &both).await.unwrap();
         let lost_after = vault::list_undecryptable_data_keys(kw.store(), Some(&alone)).await.unwrap();
         let to_the_old = vault::list_undecryptable_data_keys(kw.store(), Some(&old)).await.unwrap();
 
@@ -199,6 +199,6 @@ both! {
 
         kw.v2("keys.deleteKey", json!({ "keyId": key.id, "permanent": true })).await.data();
 
-        assert_eq!(kw.rows("sealed_keys").await, 0);
+        assert_eq!(kw.count_rows("sealed_keys").await, 0);
     }
 }

@@ -7,7 +7,7 @@ use keyward::domain::migrations;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::support::{Keyward, Reply, Stack, random};
+use crate::support::{Keyward, Reply, Stack, random_letters};
 
 /// What every root key of these tests may do.
 const BASE: [&str; 2] = ["api.*.create_key", "api.*.update_key"];
@@ -55,8 +55,8 @@ impl Case {
     /// Fails unless the reply is 403 and names the permission.
     fn assert_lacks(&self, reply: &Reply, permission: &str) {
         let message = match self.version {
-            V1 => reply.error_v1(403, "INSUFFICIENT_PERMISSIONS"),
-            V2 => reply.error(403, "insufficient_permissions")["detail"].to_string(),
+            V1 => reply.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS"),
+            V2 => reply.assert_error(403, "insufficient_permissions")["detail"].to_string(),
         };
         assert!(message.contains(permission), "{self:?}: {message}");
     }
@@ -74,14 +74,14 @@ async fn strict(stack: Stack) -> Keyward {
 async fn stored(kw: &Keyward) -> (Vec<i64>, Vec<String>) {
     let mut counts = Vec::new();
     for table in ["audit", "keys", "key_permissions", "key_roles", "permissions", "roles"] {
-        counts.push(kw.rows(table).await);
+        counts.push(kw.count_rows(table).await);
     }
-    (counts, kw.texts("keys", "name").await)
+    (counts, kw.list_texts("keys", "name").await)
 }
 
 /// A hash that no key has yet, as version 1 and version 2 take it.
 fn new_hash(version: Version) -> Value {
-    let value = KeyHash::of(random()).base64();
+    let value = KeyHash::compute(random_letters()).to_base64();
     match version {
         V1 => json!({ "value": value, "variant": "sha256_base64" }),
         V2 => json!(value),
@@ -98,7 +98,7 @@ struct Keys {
 
 impl Keys {
     async fn create(kw: &Keyward, api: &str) -> Self {
-        let create = async |fields: Value| kw.key_in(api, fields).await.id;
+        let create = async |fields: Value| kw.create_key_in(api, fields).await.id;
         Self {
             bare: create(json!({})).await,
             permitted: create(json!({ "permissions": ["docs.read"] })).await,
@@ -180,12 +180,13 @@ fn cases_of_imports(api: &str, migration: &str) -> Vec<Case> {
 
 /// Every request that gives keys something or takes it, each on keys that no other request touches.
 async fn cases(kw: &Keyward) -> Vec<Case> {
-    kw.role("editor", ["docs.edit"]).await;
-    kw.role("viewer", []).await;
-    kw.permission("docs.read").await;
-    let api = kw.api().await;
+    kw.create_role("editor", ["docs.edit"]).await;
+    kw.create_role("viewer", []).await;
+    kw.create_permission("docs.read").await;
+    let api = kw.create_api().await;
     let workspace = default_workspace();
-    let migration = migrations::create(&kw.app, &workspace, Algorithm::Sha256, None).await.unwrap();
+    let migration =
+        migrations::create_as_operator(&kw.app, &workspace, Algorithm::Sha256, None).await.unwrap();
     let mut cases = cases_of_imports(&api, migration.id.as_str());
     for at in 0.. {
         let keys = Keys::create(kw, &api).await;
@@ -198,12 +199,14 @@ async fn cases(kw: &Keyward) -> Vec<Case> {
 async fn a_grant_is_refused_without_each_right_and_made_with_all(kw: Keyward) {
     for case in cases(&kw).await {
         let rights = BASE.iter().chain(case.needed);
-        let all = kw.root_key_with(rights.clone().map(|right| (*right).to_owned()).collect()).await;
+        let all = kw
+            .create_root_key_with(rights.clone().map(|right| (*right).to_owned()).collect())
+            .await;
         let mut partial = Vec::new();
         for lacking in case.needed {
             let held = rights.clone().filter(|right| *right != lacking);
             let held = held.map(|right| (*right).to_owned()).collect();
-            partial.push((lacking, kw.root_key_with(held).await));
+            partial.push((lacking, kw.create_root_key_with(held).await));
         }
         let before = stored(&kw).await;
 
@@ -227,11 +230,11 @@ async fn a_grant_is_refused_without_each_right_and_made_with_all_replica() {
 }
 
 async fn links_that_stay_need_no_rights(kw: Keyward) {
-    kw.role("editor", ["docs.edit"]).await;
-    kw.permission("docs.read").await;
+    kw.create_role("editor", ["docs.edit"]).await;
+    kw.create_permission("docs.read").await;
     let fields = json!({ "permissions": ["docs.read"], "roles": ["editor"] });
-    let key = kw.key(fields).await;
-    let base = kw.root_key(BASE).await;
+    let key = kw.create_key(fields).await;
+    let base = kw.create_root_key(BASE).await;
 
     let same = json!({
         "keyId": key.id, "permissions": ["docs.read"], "roles": ["editor"], "name": "renamed",
@@ -257,7 +260,7 @@ async fn links_that_stay_need_no_rights_replica() {
 #[tokio::test]
 async fn a_grant_needs_no_rights_when_grants_are_not_strict() {
     let kw = Keyward::start(Stack::Embedded).await;
-    let base = kw.root_key(BASE).await;
+    let base = kw.create_root_key(BASE).await;
 
     for case in cases(&kw).await {
         let reply = case.send(&kw, &base).await;

@@ -4,14 +4,14 @@ use foundation::error::Result;
 use sqlparser::ast::{DataType, ExactNumberInfo};
 
 use super::fragment::Fragment;
-use super::functions::{self, Args};
-use super::types::{SqlDialect, Type, Typed};
-use super::{invalid, shown, times, type_domains};
+use super::functions::{self, CallArguments};
+use super::types::{SqlDialect, Type, TypedExpr};
+use super::{excerpt, invalid, times, type_domains};
 
 /// Translates `CAST(… AS …)` and `…::…`.
-pub fn cast(engine: SqlDialect, value: Typed, to: &DataType) -> Result<Typed> {
+pub fn translate_cast(engine: SqlDialect, value: TypedExpr, to: &DataType) -> Result<TypedExpr> {
     let name = match to {
-        DataType::Nullable(inner) => return cast(engine, value, inner),
+        DataType::Nullable(inner) => return translate_cast(engine, value, inner),
         DataType::String(None) | DataType::Text => return to_text(engine, &value),
         DataType::Int8(None)
         | DataType::Int16
@@ -28,141 +28,149 @@ pub fn cast(engine: SqlDialect, value: Typed, to: &DataType) -> Result<Typed> {
             return to_float(engine, &value);
         }
         DataType::Bool | DataType::Boolean => {
-            return Ok(Typed { ty: Type::Bool, ..value.truth()? });
+            return Ok(TypedExpr { ty: Type::Bool, ..value.into_condition()? });
         }
         DataType::Date => "toDate",
         DataType::Datetime(None) => "toDateTime",
         DataType::Datetime64(..) => "toDateTime64",
-        other => return invalid(format!("there is no cast to {}", shown(&other.to_string()))),
+        other => return invalid(format!("there is no cast to {}", excerpt(&other.to_string()))),
     };
-    functions::call(&Args { engine, now: 0, name, given: &[value] })
+    functions::call_by_name(&CallArguments { engine, now: 0, name, arguments: &[value] })
 }
 
-pub fn to_int(engine: SqlDialect, value: &Typed) -> Result<Typed> {
+pub fn to_int(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
     let template = match &value.ty {
         Type::Int => return Ok(value.clone()),
         Type::Float => return Ok(float_to_int(engine, value)),
-        Type::Bool | Type::Flag => return value.clone().number("toInt64"),
+        Type::Bool | Type::Flag => return value.clone().into_number("toInt64"),
         Type::Null => "CAST({0} AS BIGINT)",
         // A time becomes a number of seconds, and a date a number of days.
         Type::DateTime | Type::DateTime64 => {
-            times::quotient(engine, "({0} / 1000)", "intDiv({0}, 1000)")
+            times::integer_division(engine, "({0} / 1000)", "intDiv({0}, 1000)")
         }
-        Type::Date => times::quotient(engine, "({0} / 86400000)", "intDiv({0}, 86400000)"),
+        Type::Date => times::integer_division(engine, "({0} / 86400000)", "intDiv({0}, 86400000)"),
         Type::Text => return Ok(text_to_int(engine, value)),
         other => return invalid(format!("toInt64 does not take {other}")),
     };
-    Ok(Typed::fill(template, Type::Int, &[value]))
+    Ok(TypedExpr::from_template(template, Type::Int, &[value]))
 }
 
 /// Converts a float to a whole number, or to NULL if it is too large.
-fn float_to_int(engine: SqlDialect, value: &Typed) -> Typed {
+fn float_to_int(engine: SqlDialect, value: &TypedExpr) -> TypedExpr {
     let sql = match engine {
-        SqlDialect::Postgres => Fragment::fill(
+        SqlDialect::Postgres => Fragment::from_template(
             "CAST(NULLIF(NULLIF(GREATEST(LEAST(trunc({0}), 9223372036854774784), -9223372036854775808), 9223372036854774784), -9223372036854775808) AS BIGINT)",
             &[&value.sql],
         ),
-        SqlDialect::Sqlite => type_domains::int(engine, &value.sql),
-        SqlDialect::ClickHouse => Fragment::fill(
+        SqlDialect::Sqlite => type_domains::bound_int(engine, &value.sql),
+        SqlDialect::ClickHouse => Fragment::from_template(
             "CAST(CASE WHEN abs({0}) < 9223372036854774784 THEN {0} END AS BIGINT)",
             &[&value.sql],
         ),
     };
-    Typed::of(sql, Type::Int, &[value])
+    TypedExpr::from_parts(sql, Type::Int, &[value])
 }
 
 /// Converts a string to a whole number, or to NULL if it is not one.
-fn text_to_int(engine: SqlDialect, value: &Typed) -> Typed {
+fn text_to_int(engine: SqlDialect, value: &TypedExpr) -> TypedExpr {
     let pattern = Fragment::word("'^[-+]?[0-9]{1,18}$'");
-    let template = engine.pick([
+    let template = engine.select([
         "CASE WHEN {0} ~ {1} THEN CAST({0} AS BIGINT) END",
         "CASE WHEN length({0}) < 20 AND trim({0}, '0123456789') IN ('', '-', '+') AND {0} GLOB '*[0-9]' THEN CAST({0} AS BIGINT) END",
         "toInt64OrNull({0})",
     ]);
-    Typed::of(Fragment::fill(template, &[&value.sql, &pattern]), Type::Int, &[value])
+    TypedExpr::from_parts(
+        Fragment::from_template(template, &[&value.sql, &pattern]),
+        Type::Int,
+        &[value],
+    )
 }
 
-pub fn to_float(engine: SqlDialect, value: &Typed) -> Result<Typed> {
+pub fn to_float(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
     match &value.ty {
         Type::Float => Ok(value.clone()),
         Type::Int | Type::Null => {
-            Ok(Typed::fill("CAST({0} AS DOUBLE PRECISION)", Type::Float, &[value]))
+            Ok(TypedExpr::from_template("CAST({0} AS DOUBLE PRECISION)", Type::Float, &[value]))
         }
         Type::Text => {
             let pattern =
                 Fragment::word("'^-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?([eE][-+]?[0-9]{1,2})?$'");
-            let template = engine.pick([
+            let template = engine.select([
                 "CASE WHEN {0} ~ {1} THEN CAST({0} AS DOUBLE PRECISION) END",
                 "CASE WHEN json_valid({0}) THEN CASE WHEN json_type({0}) IN ('integer', 'real') THEN CAST({0} AS DOUBLE PRECISION) END END",
                 "toFloat64OrNull({0})",
             ]);
-            let sql = Fragment::fill(template, &[&value.sql, &pattern]);
-            Ok(Typed::of(type_domains::float(engine, &sql), Type::Float, &[value]))
+            let sql = Fragment::from_template(template, &[&value.sql, &pattern]);
+            Ok(TypedExpr::from_parts(
+                type_domains::bound_float(engine, &sql),
+                Type::Float,
+                &[value],
+            ))
         }
         _ => to_float(engine, &to_int(engine, value)?),
     }
 }
 
 /// Converts a value to a string, as it would be in the result. In Postgres a list of more than 64 KiB becomes NULL.
-pub fn to_text(engine: SqlDialect, value: &Typed) -> Result<Typed> {
+pub fn to_text(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
     let template = match &value.ty {
         Type::Text => return Ok(value.clone()),
         Type::Int | Type::Float | Type::Null => "CAST({0} AS TEXT)",
         // Postgres builds the whole text before any of it is cut off.
-        Type::Array(_) => engine.pick([
+        Type::Array(_) => engine.select([
             "CASE WHEN pg_column_size({0}) <= 65536 THEN CAST({0} AS TEXT) END",
             "CAST({0} AS TEXT)",
             "CAST({0} AS TEXT)",
         ]),
         Type::Bool => "CASE WHEN {0} THEN 'true' WHEN NOT {0} THEN 'false' END",
         Type::Flag => "CASE WHEN {0} THEN '1' WHEN NOT {0} THEN '0' END",
-        Type::DateTime => engine.pick([
+        Type::DateTime => engine.select([
             "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
             "datetime({0} / 1000, 'unixepoch')",
             "toString(toDateTime(intDiv({0}, 1000), 'UTC'))",
         ]),
-        Type::DateTime64 => engine.pick([
+        Type::DateTime64 => engine.select([
             "to_char(to_timestamp(CAST({0} AS DOUBLE PRECISION) / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')",
             "strftime('%Y-%m-%d %H:%M:%f', CAST({0} AS DOUBLE PRECISION) / 1000, 'unixepoch')",
             "(toString(toDateTime(intDiv({0}, 1000), 'UTC')) || '.' || substring(toString({0} % 1000 + 1000), 2, 3))",
         ]),
-        Type::Date => engine.pick([
+        Type::Date => engine.select([
             "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
             "date({0} / 1000, 'unixepoch')",
             "formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), '%F')",
         ]),
         Type::Interval(_) => return invalid("an INTERVAL cannot be a String"),
     };
-    Ok(Typed::fill(template, Type::Text, &[value]))
+    Ok(TypedExpr::from_template(template, Type::Text, &[value]))
 }
 
 /// Concatenates values, each as a string. The result has at most 4,096 characters, and so has each list in it.
-pub fn concat(engine: SqlDialect, values: &[Typed]) -> Result<Typed> {
+pub fn translate_concat(engine: SqlDialect, values: &[TypedExpr]) -> Result<TypedExpr> {
     let texts = values.iter().map(|value| to_text(engine, value)).collect::<Result<Vec<_>>>()?;
     let cut = |sql: &Fragment| {
         let template = ["left({0}, 4096)", "substr({0}, 1, 4096)", "{0}"];
-        Fragment::fill(engine.pick(template), &[sql])
+        Fragment::from_template(engine.select(template), &[sql])
     };
     let parts = texts.iter().zip(values).map(|(text, value)| match value.ty {
         Type::Array(_) => cut(&text.sql),
         _ => text.sql.clone(),
     });
-    let sql = cut(&joined(&parts.collect::<Vec<_>>(), &cut));
-    Ok(Typed::of(sql, Type::Text, &texts.iter().collect::<Vec<_>>()))
+    let sql = cut(&concat_halves(&parts.collect::<Vec<_>>(), &cut));
+    Ok(TypedExpr::from_parts(sql, Type::Text, &texts.iter().collect::<Vec<_>>()))
 }
 
 /// Concatenates two halves, each of them cut. No intermediate text is longer than two of them, however many parts
 /// there are, and the expression is not deep.
-fn joined(parts: &[Fragment], cut: &impl Fn(&Fragment) -> Fragment) -> Fragment {
+fn concat_halves(parts: &[Fragment], cut: &impl Fn(&Fragment) -> Fragment) -> Fragment {
     match parts {
         [part] => part.clone(),
         parts => {
             let (first, second) = parts.split_at(parts.len() / 2);
             let half = |parts: &[Fragment]| match parts.len() {
-                0 | 1 => joined(parts, cut),
-                _ => cut(&joined(parts, cut)),
+                0 | 1 => concat_halves(parts, cut),
+                _ => cut(&concat_halves(parts, cut)),
             };
-            Fragment::fill("({0} || {1})", &[&half(first), &half(second)])
+            Fragment::from_template("({0} || {1})", &[&half(first), &half(second)])
         }
     }
 }

@@ -25,7 +25,7 @@ enum Piece {
     Digits(Rc<[i64]>),
     /// A position where something may be inserted later.
     Gap(usize),
-    Share(f64),
+    Fraction(f64),
 }
 
 /// A part of a query.
@@ -41,12 +41,12 @@ impl Fragment {
     }
 
     /// Returns a name that no object in the databases has, and nothing else in the query.
-    pub fn name(letter: char, number: usize) -> Self {
+    pub fn generated_name(letter: char, number: usize) -> Self {
         Self { pieces: vec![Piece::Name(letter, number)], is_too_long: false }
     }
 
     /// Returns a column of an internal table.
-    pub fn quoted(name: &'static str) -> Self {
+    pub fn quoted_column(name: &'static str) -> Self {
         let pieces = vec![Piece::Word("\""), Piece::Word(name), Piece::Word("\"")];
         Self { pieces, is_too_long: false }
     }
@@ -70,8 +70,8 @@ impl Fragment {
     }
 
     /// Returns a number from 0 to 1, as digits only.
-    pub fn share(value: f64) -> Self {
-        Self { pieces: vec![Piece::Share(value)], is_too_long: false }
+    pub fn fraction(value: f64) -> Self {
+        Self { pieces: vec![Piece::Fraction(value)], is_too_long: false }
     }
 
     /// Returns a gap for [`Self::fill_gap`]. Until it is filled, it renders as nothing.
@@ -91,7 +91,7 @@ impl Fragment {
     }
 
     /// Returns the template with `{0}`, `{1}` … replaced by the parts.
-    pub fn fill(template: &'static str, parts: &[&Self]) -> Self {
+    pub fn from_template(template: &'static str, parts: &[&Self]) -> Self {
         let mut filled = Self::default();
         let mut rest = template;
         while let Some((before, after)) = rest.split_once('{') {
@@ -106,7 +106,7 @@ impl Fragment {
     }
 
     /// Returns the parts with a separator between them.
-    pub fn list<'a>(between: &'static str, parts: impl IntoIterator<Item = &'a Self>) -> Self {
+    pub fn join<'a>(between: &'static str, parts: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut list = Self::default();
         for (index, part) in parts.into_iter().enumerate() {
             if index > 0 {
@@ -141,7 +141,7 @@ impl Fragment {
         let mut texts: Vec<String> = Vec::new();
         for piece in &self.pieces {
             let _ = match piece {
-                Piece::Word(word) => write!(sql, "{}", spelled(word, engine)),
+                Piece::Word(word) => write!(sql, "{}", dialect_word(word, engine)),
                 Piece::Name(letter, number) => write!(sql, "{letter}{number}"),
                 Piece::Int(value) => match engine {
                     SqlDialect::Postgres | SqlDialect::Sqlite => {
@@ -173,7 +173,7 @@ impl Fragment {
                     let values: Vec<_> = values.iter().map(i64::to_string).collect();
                     write!(sql, "{}", values.join(", "))
                 }
-                Piece::Share(value) => write!(sql, "{value:?}"),
+                Piece::Fraction(value) => write!(sql, "{value:?}"),
                 Piece::Gap(_) => Ok(()),
             };
         }
@@ -187,7 +187,7 @@ impl Fragment {
 
 /// Returns a word with the types and truth values of the engine. A ClickHouse type cannot be NULL unless it is
 /// declared so.
-fn spelled(word: &'static str, engine: SqlDialect) -> Cow<'static, str> {
+fn dialect_word(word: &'static str, engine: SqlDialect) -> Cow<'static, str> {
     const TYPES: [(&str, &str); 5] = [
         (" AS BIGINT)", " AS Nullable(Int64))"),
         (" AS INTEGER)", " AS Nullable(Int32))"),
@@ -217,7 +217,8 @@ mod tests {
     fn render_binds_texts_when_fragment_contains_them() {
         let hostile = Fragment::text("'); DROP TABLE keys; --");
 
-        let filled = Fragment::fill("({0} = {1} OR {0} = 'x')", &[&hostile, &Fragment::int(-5)]);
+        let filled =
+            Fragment::from_template("({0} = {1} OR {0} = 'x')", &[&hostile, &Fragment::int(-5)]);
 
         let (sql, texts) = filled.render(SqlDialect::Postgres).expect("it is short");
         assert_eq!(sql, "(CAST($1 AS TEXT) = CAST(-5 AS BIGINT) OR CAST($1 AS TEXT) = 'x')");
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn render_replaces_type_names_when_engine_is_clickhouse() {
-        let number = Fragment::fill("CAST({0} AS BIGINT) + 1", &[&Fragment::word("TRUE")]);
+        let number = Fragment::from_template("CAST({0} AS BIGINT) + 1", &[&Fragment::word("TRUE")]);
         let sql = |engine| number.render(engine).map(|(sql, _)| sql);
 
         assert_eq!(sql(SqlDialect::Sqlite).as_deref(), Some("CAST(TRUE AS BIGINT) + 1"));
@@ -240,7 +241,7 @@ mod tests {
     fn render_returns_none_when_fragment_is_too_long() {
         let mut grown = Fragment::word("x");
         for _ in 0..200 {
-            grown = Fragment::fill("({0} + {0})", &[&grown]);
+            grown = Fragment::from_template("({0} + {0})", &[&grown]);
         }
 
         assert!(grown.render(SqlDialect::Sqlite).is_none());

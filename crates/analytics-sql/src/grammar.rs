@@ -3,7 +3,7 @@
 //! The trees are taken apart without `..`. So code does not compile when a later version of the parser adds a part,
 //! until the part is handled.
 
-use foundation::error::{QueryFault, Result};
+use foundation::error::{QueryErrorKind, Result};
 use sqlparser::ast::{
     Cte, Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
@@ -12,7 +12,7 @@ use sqlparser::ast::{
     TableAlias, TableWithJoins, WildcardAdditionalOptions, WindowSpec, WindowType, With,
 };
 
-use super::{fault, invalid, unsupported};
+use super::{invalid, query_fault, unsupported};
 
 pub struct QueryParts<'q> {
     pub ctes: &'q [Cte],
@@ -22,7 +22,7 @@ pub struct QueryParts<'q> {
     pub offset: Option<&'q Expr>,
 }
 
-pub fn query(query: &Query) -> Result<QueryParts<'_>> {
+pub fn parse_query_parts(query: &Query) -> Result<QueryParts<'_>> {
     let Query {
         with,
         body,
@@ -35,15 +35,15 @@ pub fn query(query: &Query) -> Result<QueryParts<'_>> {
         format_clause,
         pipe_operators,
     } = query;
-    refuse(fetch.is_some(), "FETCH")?;
-    refuse(!locks.is_empty() || for_clause.is_some(), "FOR")?;
-    refuse(settings.is_some(), "SETTINGS")?;
-    refuse(format_clause.is_some(), "FORMAT")?;
-    refuse(!pipe_operators.is_empty(), "|>")?;
+    reject_if(fetch.is_some(), "FETCH")?;
+    reject_if(!locks.is_empty() || for_clause.is_some(), "FOR")?;
+    reject_if(settings.is_some(), "SETTINGS")?;
+    reject_if(format_clause.is_some(), "FORMAT")?;
+    reject_if(!pipe_operators.is_empty(), "|>")?;
     let ctes: &[Cte] = match with {
         None => &[],
         Some(With { with_token: _, recursive, cte_tables }) => {
-            refuse(*recursive, "WITH RECURSIVE")?;
+            reject_if(*recursive, "WITH RECURSIVE")?;
             cte_tables
         }
     };
@@ -51,18 +51,18 @@ pub fn query(query: &Query) -> Result<QueryParts<'_>> {
         None => (None, None),
         Some(LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
         Some(LimitClause::LimitOffset { limit, offset, limit_by }) => {
-            refuse(!limit_by.is_empty(), "LIMIT BY")?;
+            reject_if(!limit_by.is_empty(), "LIMIT BY")?;
             let offset = offset.as_ref().map(|Offset { value, rows: _ }| value);
             (limit.as_ref(), offset)
         }
     };
-    let order_by = order_by.as_ref().map_or(Ok(&[][..]), order)?;
+    let order_by = order_by.as_ref().map_or(Ok(&[][..]), parse_order_by_list)?;
     Ok(QueryParts { ctes, body, order_by, limit, offset })
 }
 
-fn order(order_by: &OrderBy) -> Result<&[OrderByExpr]> {
+fn parse_order_by_list(order_by: &OrderBy) -> Result<&[OrderByExpr]> {
     let OrderBy { kind, interpolate } = order_by;
-    refuse(interpolate.is_some(), "INTERPOLATE")?;
+    reject_if(interpolate.is_some(), "INTERPOLATE")?;
     match kind {
         OrderByKind::All(_) => unsupported("ORDER BY ALL"),
         OrderByKind::Expressions(expressions) => Ok(expressions),
@@ -70,9 +70,9 @@ fn order(order_by: &OrderBy) -> Result<&[OrderByExpr]> {
 }
 
 /// Returns what to sort by and how: `DESC`, and the position of `NULL`.
-pub fn order_by(by: &OrderByExpr) -> Result<(&Expr, &'static str)> {
+pub fn parse_order_by(by: &OrderByExpr) -> Result<(&Expr, &'static str)> {
     let OrderByExpr { expr, options: OrderByOptions { sort, nulls_first }, with_fill } = by;
-    refuse(with_fill.is_some(), "WITH FILL")?;
+    reject_if(with_fill.is_some(), "WITH FILL")?;
     let is_descending = match sort {
         None | Some(OrderBySort::Asc) => false,
         Some(OrderBySort::Desc) => true,
@@ -98,7 +98,7 @@ pub struct SelectParts<'q> {
     pub having: Option<&'q Expr>,
 }
 
-pub fn select(select: &Select) -> Result<SelectParts<'_>> {
+pub fn parse_select_parts(select: &Select) -> Result<SelectParts<'_>> {
     let Select {
         select_token: _,
         optimizer_hints,
@@ -125,17 +125,20 @@ pub fn select(select: &Select) -> Result<SelectParts<'_>> {
         value_table_mode,
         flavor,
     } = select;
-    refuse(!optimizer_hints.is_empty() || select_modifiers.is_some(), "a hint")?;
-    refuse(top.is_some(), "TOP")?;
-    refuse(exclude.is_some(), "EXCLUDE")?;
-    refuse(into.is_some(), "INTO")?;
-    refuse(!lateral_views.is_empty(), "LATERAL VIEW")?;
-    refuse(!connect_by.is_empty(), "CONNECT BY")?;
-    refuse(!cluster_by.is_empty() || !distribute_by.is_empty() || !sort_by.is_empty(), "SORT BY")?;
-    refuse(!named_window.is_empty(), "WINDOW")?;
-    refuse(qualify.is_some(), "QUALIFY")?;
-    refuse(value_table_mode.is_some(), "SELECT AS")?;
-    refuse(*flavor != SelectFlavor::Standard, "FROM before SELECT")?;
+    reject_if(!optimizer_hints.is_empty() || select_modifiers.is_some(), "a hint")?;
+    reject_if(top.is_some(), "TOP")?;
+    reject_if(exclude.is_some(), "EXCLUDE")?;
+    reject_if(into.is_some(), "INTO")?;
+    reject_if(!lateral_views.is_empty(), "LATERAL VIEW")?;
+    reject_if(!connect_by.is_empty(), "CONNECT BY")?;
+    reject_if(
+        !cluster_by.is_empty() || !distribute_by.is_empty() || !sort_by.is_empty(),
+        "SORT BY",
+    )?;
+    reject_if(!named_window.is_empty(), "WINDOW")?;
+    reject_if(qualify.is_some(), "QUALIFY")?;
+    reject_if(value_table_mode.is_some(), "SELECT AS")?;
+    reject_if(*flavor != SelectFlavor::Standard, "FROM before SELECT")?;
     if from.is_empty() {
         return invalid("the query or one of its SELECTs has no FROM");
     }
@@ -147,7 +150,7 @@ pub fn select(select: &Select) -> Result<SelectParts<'_>> {
     let group_by = match group_by {
         GroupByExpr::All(_) => return unsupported("GROUP BY ALL"),
         GroupByExpr::Expressions(expressions, modifiers) => {
-            refuse(!modifiers.is_empty(), "GROUP BY … WITH")?;
+            reject_if(!modifiers.is_empty(), "GROUP BY … WITH")?;
             expressions
         }
     };
@@ -156,19 +159,19 @@ pub fn select(select: &Select) -> Result<SelectParts<'_>> {
     Ok(SelectParts { is_distinct, items: projection, from, conditions, group_by, having })
 }
 
-pub fn cte(cte: &Cte) -> Result<(&Ident, &Query)> {
+pub fn parse_cte(cte: &Cte) -> Result<(&Ident, &Query)> {
     let Cte { alias, query, from, materialized, closing_paren_token: _ } = cte;
-    refuse(from.is_some() || materialized.is_some(), "a hint for WITH")?;
-    Ok((table_alias(alias)?, query))
+    reject_if(from.is_some() || materialized.is_some(), "a hint for WITH")?;
+    Ok((parse_table_alias(alias)?, query))
 }
 
-pub fn table_alias(alias: &TableAlias) -> Result<&Ident> {
+pub fn parse_table_alias(alias: &TableAlias) -> Result<&Ident> {
     let TableAlias { explicit: _, name, columns, at } = alias;
-    refuse(!columns.is_empty() || at.is_some(), "a column list after a table name")?;
+    reject_if(!columns.is_empty() || at.is_some(), "a column list after a table name")?;
     Ok(name)
 }
 
-pub fn star(options: &WildcardAdditionalOptions) -> Result<()> {
+pub fn validate_star(options: &WildcardAdditionalOptions) -> Result<()> {
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike,
@@ -178,7 +181,7 @@ pub fn star(options: &WildcardAdditionalOptions) -> Result<()> {
         opt_rename,
         opt_alias,
     } = options;
-    refuse(
+    reject_if(
         opt_ilike.is_some()
             || opt_exclude.is_some()
             || opt_except.is_some()
@@ -190,9 +193,9 @@ pub fn star(options: &WildcardAdditionalOptions) -> Result<()> {
 }
 
 /// Returns the keywords and the condition of a join.
-pub fn join(join: &Join) -> Result<(&'static str, &JoinConstraint)> {
+pub fn parse_join(join: &Join) -> Result<(&'static str, &JoinConstraint)> {
     let Join { relation: _, global, join_operator } = join;
-    refuse(*global, "GLOBAL JOIN")?;
+    reject_if(*global, "GLOBAL JOIN")?;
     match join_operator {
         JoinOperator::Join(on) | JoinOperator::Inner(on) => Ok((" JOIN ", on)),
         JoinOperator::Left(on) | JoinOperator::LeftOuter(on) => Ok((" LEFT JOIN ", on)),
@@ -216,22 +219,22 @@ pub fn join(join: &Join) -> Result<(&'static str, &JoinConstraint)> {
 }
 
 /// An argument of a function.
-pub enum Given<'q> {
+pub enum FunctionArgument<'q> {
     Expr(&'q Expr),
     /// `count(*)`.
     Star,
 }
 
-pub struct Call<'q> {
+pub struct CallParts<'q> {
     pub name: &'q str,
     /// `quantile(0.95)(…)`.
-    pub parameters: Vec<Given<'q>>,
+    pub parameters: Vec<FunctionArgument<'q>>,
     pub is_distinct: bool,
-    pub given: Vec<Given<'q>>,
+    pub arguments: Vec<FunctionArgument<'q>>,
     pub over: Option<&'q WindowSpec>,
 }
 
-pub fn call(function: &Function) -> Result<Call<'_>> {
+pub fn parse_call(function: &Function) -> Result<CallParts<'_>> {
     let Function {
         name,
         uses_odbc_syntax,
@@ -242,46 +245,48 @@ pub fn call(function: &Function) -> Result<Call<'_>> {
         null_treatment,
         over,
     } = function;
-    let name = function_name(name)?;
-    refuse(*uses_odbc_syntax, "{fn …}")?;
-    refuse(!within_group.is_empty(), "WITHIN GROUP")?;
-    refuse(null_treatment.is_some(), "IGNORE NULLS")?;
-    refuse(filter.is_some(), "FILTER")?;
+    let name = parse_function_name(name)?;
+    reject_if(*uses_odbc_syntax, "{fn …}")?;
+    reject_if(!within_group.is_empty(), "WITHIN GROUP")?;
+    reject_if(null_treatment.is_some(), "IGNORE NULLS")?;
+    reject_if(filter.is_some(), "FILTER")?;
     let over = match over {
         None => None,
         Some(WindowType::WindowSpec(window)) => Some(window),
         Some(WindowType::NamedWindow(_)) => return unsupported("OVER with a name"),
     };
-    let (is_distinct, given) = arguments(args)?;
-    let (has_distinct, parameters) = arguments(parameters)?;
-    refuse(has_distinct, "DISTINCT among parameters")?;
-    Ok(Call { name, parameters, is_distinct, given, over })
+    let (is_distinct, given) = parse_arguments(args)?;
+    let (has_distinct, parameters) = parse_arguments(parameters)?;
+    reject_if(has_distinct, "DISTINCT among parameters")?;
+    Ok(CallParts { name, parameters, is_distinct, arguments: given, over })
 }
 
-fn function_name(name: &ObjectName) -> Result<&str> {
-    match single(name) {
+fn parse_function_name(name: &ObjectName) -> Result<&str> {
+    match single_identifier(name) {
         Some(name) => Ok(&name.value),
-        None => fault(QueryFault::Function, "a function name must be a single identifier"),
+        None => {
+            query_fault(QueryErrorKind::Function, "a function name must be a single identifier")
+        }
     }
 }
 
-fn arguments(arguments: &FunctionArguments) -> Result<(bool, Vec<Given<'_>>)> {
+fn parse_arguments(arguments: &FunctionArguments) -> Result<(bool, Vec<FunctionArgument<'_>>)> {
     match arguments {
         FunctionArguments::None => Ok((false, Vec::new())),
         FunctionArguments::Subquery(_) => unsupported("a subquery without parentheses of its own"),
         FunctionArguments::List(FunctionArgumentList { duplicate_treatment, args, clauses }) => {
-            refuse(!clauses.is_empty(), "a clause among arguments")?;
+            reject_if(!clauses.is_empty(), "a clause among arguments")?;
             let is_distinct = *duplicate_treatment == Some(DuplicateTreatment::Distinct);
-            let given = args.iter().map(argument).collect::<Result<_>>()?;
+            let given = args.iter().map(parse_argument).collect::<Result<_>>()?;
             Ok((is_distinct, given))
         }
     }
 }
 
-fn argument(argument: &FunctionArg) -> Result<Given<'_>> {
+fn parse_argument(argument: &FunctionArg) -> Result<FunctionArgument<'_>> {
     match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Ok(Given::Expr(expr)),
-        FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => Ok(Given::Star),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Ok(FunctionArgument::Expr(expr)),
+        FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => Ok(FunctionArgument::Star),
         FunctionArg::Unnamed(
             FunctionArgExpr::QualifiedWildcard(_) | FunctionArgExpr::WildcardWithOptions(_),
         )
@@ -291,13 +296,13 @@ fn argument(argument: &FunctionArg) -> Result<Given<'_>> {
 }
 
 /// Returns the identifier of a name that consists of only one.
-pub fn single(name: &ObjectName) -> Option<&Ident> {
+pub fn single_identifier(name: &ObjectName) -> Option<&Ident> {
     match &name.0[..] {
         [ObjectNamePart::Identifier(name)] => Some(name),
         _ => None,
     }
 }
 
-fn refuse(is_present: bool, what: &str) -> Result<()> {
+fn reject_if(is_present: bool, what: &str) -> Result<()> {
     if is_present { unsupported(what) } else { Ok(()) }
 }

@@ -43,15 +43,15 @@ mod views;
 use std::panic;
 use std::thread;
 
-pub use reply::{Column, object};
+pub use reply::{ResultColumn, row_to_object};
 pub use tables::{Family, Grain, TABLES};
 pub use types::{SqlDialect, Type};
 pub use views::RowScope;
 
-use foundation::error::{Error, QueryFault, Result};
+use foundation::error::{Error, QueryErrorKind, Result};
 use foundation::model::{BoundQuery, DeliverySnapshot, Retention};
 use fragment::Fragment;
-use translate::{Rows, Translator};
+use translate::{RowSet, Translator};
 
 /// The maximum number of parts of a query: expressions, tables, SELECTs.
 pub const NODES_MAX: usize = 2_000;
@@ -61,7 +61,7 @@ pub const DEPTH_MAX: usize = 100;
 pub const COLUMNS_MAX: usize = 64;
 
 /// The maximum size of a result, in bytes.
-pub const ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
+pub const RESULT_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum size of lists, in bytes: in SQLite of each list, in Postgres of all lists of a query together.
 pub const LISTS_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -72,17 +72,17 @@ const STACK_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct QueryContext {
     pub family: Family,
-    pub visible: RowScope,
+    pub row_scope: RowScope,
     /// In Unix milliseconds.
-    pub now: i64,
+    pub now_ms: i64,
     pub retention: Retention,
     /// The maximum number of rows in the result.
     pub rows_max: u64,
     /// The maximum number of rows of every nested SELECT. `None`: no limit, because sums over fewer than all rows
     /// would be wrong.
-    pub inner_rows_max: Option<u64>,
+    pub nested_rows_max: Option<u64>,
     /// Which rows in ClickHouse count.
-    pub delivered: DeliverySnapshot,
+    pub delivery_snapshot: DeliverySnapshot,
 }
 
 /// A query that an engine can run, and the columns of its result.
@@ -91,14 +91,14 @@ pub struct CompiledQuery {
     /// Returns rows of one column: a JSON list of the values of the columns, or NULL if the row is too long. In
     /// ClickHouse it returns the columns themselves.
     pub query: BoundQuery,
-    pub columns: Vec<Column>,
+    pub columns: Vec<ResultColumn>,
 }
 
 /// Compiles a query for an engine. For any text, the result is a query that sees only permitted rows, or an error
 /// that says what is wrong with the text.
-pub fn translate(text: &str, engine: SqlDialect, context: &QueryContext) -> Result<CompiledQuery> {
+pub fn compile(text: &str, engine: SqlDialect, context: &QueryContext) -> Result<CompiledQuery> {
     thread::scope(|scope| {
-        let work = || understood(text, engine, context);
+        let work = || compile_on_thread(text, engine, context);
         let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         let thread = thread
             .map_err(|e| Error::Internal(format!("failed to start the thread of a query: {e}")))?;
@@ -106,90 +106,96 @@ pub fn translate(text: &str, engine: SqlDialect, context: &QueryContext) -> Resu
     })
 }
 
-fn understood(text: &str, engine: SqlDialect, context: &QueryContext) -> Result<CompiledQuery> {
-    let query = parse::parse(text)?;
+fn compile_on_thread(
+    text: &str,
+    engine: SqlDialect,
+    context: &QueryContext,
+) -> Result<CompiledQuery> {
+    let query = parse::parse_query(text)?;
     let mut translator = Translator::new(engine, context);
-    let rows = translator.query(&query, Some(context.rows_max))?;
-    let columns = answered(&rows)?;
+    let rows = translator.translate_query(&query, Some(context.rows_max))?;
+    let columns = result_columns(&rows)?;
     let sql = match engine {
-        SqlDialect::Postgres | SqlDialect::Sqlite => whole(engine, &rows),
+        SqlDialect::Postgres | SqlDialect::Sqlite => select_json_rows(engine, &rows),
         SqlDialect::ClickHouse => rows.sql,
     };
     match sql.render(engine) {
-        Some((sql, texts)) => Ok(CompiledQuery { query: BoundQuery { sql, texts }, columns }),
+        Some((sql, texts)) => {
+            Ok(CompiledQuery { query: BoundQuery { sql, parameters: texts }, columns })
+        }
         None => invalid("the query is too large after its aliases are expanded"),
     }
 }
 
 /// Returns the columns of the result. Rejects equal names, because one of the columns would be lost.
-fn answered(rows: &Rows) -> Result<Vec<Column>> {
-    let mut columns: Vec<Column> = Vec::new();
+fn result_columns(rows: &RowSet) -> Result<Vec<ResultColumn>> {
+    let mut columns: Vec<ResultColumn> = Vec::new();
     for (name, ty) in &rows.columns {
         if columns.iter().any(|column| *column.name == **name) {
-            let name = shown(name);
+            let name = excerpt(name);
             return invalid(format!("two columns are named {name}; rename one of them with AS"));
         }
-        columns.push(Column { name: name.to_string(), ty: ty.clone() });
+        columns.push(ResultColumn { name: name.to_string(), ty: ty.clone() });
     }
     Ok(columns)
 }
 
 /// Returns a SELECT that encodes each row as a JSON list. ClickHouse encodes rows itself.
-fn whole(engine: SqlDialect, rows: &Rows) -> Fragment {
-    let values = rows.columns.iter().zip(rows.first..).map(|((_, ty), number)| {
-        let value = Fragment::fill("q.{0}", &[&Fragment::name('c', number)]);
+fn select_json_rows(engine: SqlDialect, rows: &RowSet) -> Fragment {
+    let values = rows.columns.iter().zip(rows.first_column..).map(|((_, ty), number)| {
+        let value = Fragment::from_template("q.{0}", &[&Fragment::generated_name('c', number)]);
         match (engine, ty) {
-            (SqlDialect::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value]),
+            (SqlDialect::Sqlite, Type::Array(_)) => Fragment::from_template("json({0})", &[&value]),
             // Its JSON has fewer digits than a number, and cannot represent infinity.
             (SqlDialect::Sqlite, Type::Float) => {
                 let template = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END";
-                Fragment::fill(template, &[&value])
+                Fragment::from_template(template, &[&value])
             }
             (SqlDialect::Postgres | SqlDialect::Sqlite | SqlDialect::ClickHouse, _) => value,
         }
     });
-    let values = Fragment::list(", ", &values.collect::<Vec<_>>());
+    let values = Fragment::join(", ", &values.collect::<Vec<_>>());
     let template = if engine == SqlDialect::Sqlite {
         "json_array({0})"
     } else {
         "CAST(json_build_array({0}) AS TEXT)"
     };
-    let line = Fragment::fill(template, &[&values]);
-    let size = size(engine, rows);
-    let row_max_bytes = Fragment::int(i64::try_from(ANSWER_MAX_BYTES).unwrap_or(i64::MAX));
+    let line = Fragment::from_template(template, &[&values]);
+    let size = row_size(engine, rows);
+    let row_max_bytes = Fragment::int(i64::try_from(RESULT_MAX_BYTES).unwrap_or(i64::MAX));
     let template = "SELECT CASE WHEN {0} <= {1} THEN {2} END AS line FROM ({3}) AS q";
-    Fragment::fill(template, &[&size, &row_max_bytes, &line, &rows.sql])
+    Fragment::from_template(template, &[&size, &row_max_bytes, &line, &rows.sql])
 }
 
 /// Returns the size in bytes of a row's texts and lists. It is computed before the row is built from them: one list
 /// may be selected in every column, and each column would hold a copy of it.
-fn size(engine: SqlDialect, rows: &Rows) -> Fragment {
+fn row_size(engine: SqlDialect, rows: &RowSet) -> Fragment {
     let mut size = Fragment::int(0);
-    for ((_, ty), number) in rows.columns.iter().zip(rows.first..) {
+    for ((_, ty), number) in rows.columns.iter().zip(rows.first_column..) {
         let template = match (engine, ty) {
             (SqlDialect::Postgres, Type::Array(_)) => " + COALESCE(pg_column_size(q.{0}), 0)",
             (_, Type::Text | Type::Array(_)) => " + COALESCE(octet_length(q.{0}), 0)",
             _ => continue,
         };
-        size.append(&Fragment::fill(template, &[&Fragment::name('c', number)]));
+        size.append(&Fragment::from_template(template, &[&Fragment::generated_name('c', number)]));
     }
     size
 }
 
-fn fault<T>(fault: QueryFault, message: impl Into<String>) -> Result<T> {
+fn query_fault<T>(fault: QueryErrorKind, message: impl Into<String>) -> Result<T> {
     Err(Error::AnalyticsQuery(fault, message.into()))
 }
 
 fn invalid<T>(message: impl Into<String>) -> Result<T> {
-    fault(QueryFault::Invalid, message)
+    query_fault(QueryErrorKind::Invalid, message)
 }
 
 fn unsupported<T>(what: &str) -> Result<T> {
-    fault(QueryFault::Invalid, format!("{what} is not supported"))
+    query_fault(QueryErrorKind::Invalid, format!("{what} is not supported"))
 }
 
 /// Returns a part of a query as error messages quote it.
-fn shown(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     const LENGTH_MAX: usize = 60;
     let mut excerpt: String = text.chars().take(LENGTH_MAX).collect();
     if excerpt.len() < text.len() {

@@ -5,33 +5,33 @@ use std::cmp::Ordering;
 use foundation::error::Result;
 
 use super::fragment::Fragment;
-use super::functions::Args;
-use super::types::{SqlDialect, Type, Typed};
+use super::functions::CallArguments;
+use super::types::{SqlDialect, Type, TypedExpr};
 use super::{casts, invalid, type_domains};
 
-pub fn abs(args: &Args<'_>) -> Result<Typed> {
-    let (engine, value) = (args.engine, &args.given[0].clone().number("abs")?);
+pub fn translate_abs(args: &CallArguments<'_>) -> Result<TypedExpr> {
+    let (engine, value) = (args.engine, &args.arguments[0].clone().into_number("abs")?);
     let sql = match (engine, &value.ty) {
-        (_, Type::Float) => Fragment::fill("abs({0})", &[&value.sql]),
+        (_, Type::Float) => Fragment::from_template("abs({0})", &[&value.sql]),
         // SQLite fails for the smallest number.
-        (SqlDialect::Sqlite, _) => type_domains::int(
+        (SqlDialect::Sqlite, _) => type_domains::bound_int(
             engine,
-            &Fragment::fill("abs(max({0}, -9223372036854775807))", &[&value.sql]),
+            &Fragment::from_template("abs(max({0}, -9223372036854775807))", &[&value.sql]),
         ),
-        (SqlDialect::Postgres, _) => type_domains::int(
+        (SqlDialect::Postgres, _) => type_domains::bound_int(
             engine,
-            &Fragment::fill("abs({0})", &[&type_domains::exact(engine, value)]),
+            &Fragment::from_template("abs({0})", &[&type_domains::to_exact(engine, value)]),
         ),
         // ClickHouse returns a type that does not combine with others.
-        (SqlDialect::ClickHouse, _) => Fragment::fill("toInt64(abs({0}))", &[&value.sql]),
+        (SqlDialect::ClickHouse, _) => Fragment::from_template("toInt64(abs({0}))", &[&value.sql]),
     };
-    Ok(Typed::of(sql, value.ty.clone(), &[value]))
+    Ok(TypedExpr::from_parts(sql, value.ty.clone(), &[value]))
 }
 
 /// Returns the number, and the number of decimal places to keep.
-fn places(args: &Args<'_>) -> Result<(Typed, i32)> {
-    let value = args.given[0].clone().number(args.name)?;
-    let places = args.given.get(1).map_or(Some(0), Typed::known_int);
+fn rounding_arguments(args: &CallArguments<'_>) -> Result<(TypedExpr, i32)> {
+    let value = args.arguments[0].clone().into_number(args.name)?;
+    let places = args.arguments.get(1).map_or(Some(0), TypedExpr::constant_int);
     match places.and_then(|places| i32::try_from(places).ok()) {
         Some(places) if (-15..=15).contains(&places) => Ok((value, places)),
         _ => invalid(format!(
@@ -41,36 +41,36 @@ fn places(args: &Args<'_>) -> Result<(Typed, i32)> {
     }
 }
 
-pub fn round(args: &Args<'_>) -> Result<Typed> {
-    scaled(args, ["round({0})"; 3])
+pub fn translate_round(args: &CallArguments<'_>) -> Result<TypedExpr> {
+    translate_rounding(args, ["round({0})"; 3])
 }
 
-pub fn floor(args: &Args<'_>) -> Result<Typed> {
+pub fn translate_floor(args: &CallArguments<'_>) -> Result<TypedExpr> {
     let sqlite = "(CAST({0} AS INTEGER) - (CAST({0} AS INTEGER) > {0}))";
-    scaled(args, ["floor({0})", sqlite, "floor({0})"])
+    translate_rounding(args, ["floor({0})", sqlite, "floor({0})"])
 }
 
-pub fn ceil(args: &Args<'_>) -> Result<Typed> {
+pub fn translate_ceil(args: &CallArguments<'_>) -> Result<TypedExpr> {
     let sqlite = "(CAST({0} AS INTEGER) + (CAST({0} AS INTEGER) < {0}))";
-    scaled(args, ["ceil({0})", sqlite, "ceil({0})"])
+    translate_rounding(args, ["ceil({0})", sqlite, "ceil({0})"])
 }
 
 /// Cuts a number to places before or after its decimal point.
-fn scaled(args: &Args<'_>, templates: [&'static str; 3]) -> Result<Typed> {
-    let (value, places) = places(args)?;
+fn translate_rounding(args: &CallArguments<'_>, templates: [&'static str; 3]) -> Result<TypedExpr> {
+    let (value, places) = rounding_arguments(args)?;
     if value.ty != Type::Float && places >= 0 {
         return Ok(value);
     }
-    let cut = args.engine.pick(templates);
-    let scale = Typed::of(Fragment::float(10_f64.powi(places.abs())), Type::Float, &[]);
+    let cut = args.engine.select(templates);
+    let scale = TypedExpr::from_parts(Fragment::float(10_f64.powi(places.abs())), Type::Float, &[]);
     let (scale_up, scale_back) = match places.cmp(&0) {
         Ordering::Equal => ("CAST({0} AS DOUBLE PRECISION)", "CAST({0} AS DOUBLE PRECISION)"),
         Ordering::Greater => ("({0} * {1})", "({0} / {1})"),
         Ordering::Less => ("({0} / {1})", "({0} * {1})"),
     };
-    let scaled = Typed::fill(scale_up, Type::Float, &[&value, &scale]);
-    let cut = Typed::fill(cut, Type::Float, &[&scaled]);
-    let back = Typed::fill(scale_back, Type::Float, &[&cut, &scale]);
+    let scaled = TypedExpr::from_template(scale_up, Type::Float, &[&value, &scale]);
+    let cut = TypedExpr::from_template(cut, Type::Float, &[&scaled]);
+    let back = TypedExpr::from_template(scale_back, Type::Float, &[&cut, &scale]);
     match value.ty {
         Type::Float => Ok(back),
         _ => casts::to_int(args.engine, &back),

@@ -1,12 +1,12 @@
 //! Parses text into the syntax tree of one SELECT, within limits.
 
-use foundation::error::{QueryFault, Result};
+use foundation::error::{QueryErrorKind, Result};
 use sqlparser::ast::{Query, Statement};
 use sqlparser::dialect::ClickHouseDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-use super::{fault, invalid};
+use super::{invalid, query_fault};
 
 /// The maximum length of a query, in bytes.
 pub const LENGTH_MAX_BYTES: usize = 16 * 1024;
@@ -18,9 +18,9 @@ const RECURSION_MAX: usize = 150;
 /// The maximum number of lambdas. The parser reads the rest of a query twice for each lambda that it tries.
 const LAMBDAS_MAX: usize = 8;
 /// The maximum length of a parser message in an error.
-const MESSAGE_MAX: usize = 300;
+const MESSAGE_MAX_CHARS: usize = 300;
 
-pub fn parse(text: &str) -> Result<Query> {
+pub fn parse_query(text: &str) -> Result<Query> {
     if text.len() > LENGTH_MAX_BYTES {
         return invalid(format!("the query is longer than {LENGTH_MAX_BYTES} bytes"));
     }
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<Query> {
     if count > TOKENS_MAX {
         return invalid(format!("the query has more than {TOKENS_MAX} words and signs"));
     }
-    refuse_slow(&tokens)?;
+    reject_exponential(&tokens)?;
     let starts_as_select = tokens
         .iter()
         .find(|token| !matches!(token.token, Token::Whitespace(_)))
@@ -48,8 +48,8 @@ pub fn parse(text: &str) -> Result<Query> {
         });
     let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX);
     match parser.with_tokens_with_locations(tokens).parse_statements() {
-        Ok(statements) => only_select(statements),
-        Err(_) if !starts_as_select => not_a_select(),
+        Ok(statements) => require_single_select(statements),
+        Err(_) if !starts_as_select => reject_non_select(),
         Err(ParserError::RecursionLimitExceeded) => invalid("the query is nested too deeply"),
         Err(ParserError::TokenizerError(e) | ParserError::ParserError(e)) => {
             invalid(parse_error_message(&e))
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<Query> {
 
 /// Rejects constructs for which the parser needs exponential time when they are nested: it tries one form, then reads
 /// the same text again in another one.
-fn refuse_slow(tokens: &[TokenWithSpan]) -> Result<()> {
+fn reject_exponential(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut tokens =
         tokens.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)));
     let (mut lambdas, mut previous) = (0, None);
@@ -68,7 +68,7 @@ fn refuse_slow(tokens: &[TokenWithSpan]) -> Result<()> {
             (Some(Token::Word(word)), Token::LParen)
                 if word.value.eq_ignore_ascii_case("position") =>
             {
-                return fault(QueryFault::Function, "there is no function position");
+                return query_fault(QueryErrorKind::Function, "there is no function position");
             }
             (_, Token::Arrow) => lambdas += 1,
             _ => {}
@@ -80,21 +80,24 @@ fn refuse_slow(tokens: &[TokenWithSpan]) -> Result<()> {
     })
 }
 
-fn only_select(statements: Vec<Statement>) -> Result<Query> {
+fn require_single_select(statements: Vec<Statement>) -> Result<Query> {
     let mut statements = statements.into_iter();
     match (statements.next(), statements.next()) {
         (None, _) => invalid("the query is empty"),
         (Some(_), Some(_)) => invalid("a query must be a single statement"),
         (Some(Statement::Query(query)), None) => Ok(*query),
-        (Some(_), None) => not_a_select(),
+        (Some(_), None) => reject_non_select(),
     }
 }
 
-pub fn not_a_select<T>() -> Result<T> {
-    fault(QueryFault::Type, "only SELECT is supported")
+pub fn reject_non_select<T>() -> Result<T> {
+    query_fault(QueryErrorKind::Type, "only SELECT is supported")
 }
 
 /// Formats a message of the parser, which mentions only the query itself.
 fn parse_error_message(message: &str) -> String {
-    format!("the query cannot be parsed: {}", message.chars().take(MESSAGE_MAX).collect::<String>())
+    format!(
+        "the query cannot be parsed: {}",
+        message.chars().take(MESSAGE_MAX_CHARS).collect::<String>()
+    )
 }

@@ -23,17 +23,17 @@ pub enum Grain {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct PublicTable {
     pub name: &'static str,
     pub family: Family,
     pub grain: Grain,
 }
 
-const fn table(name: &'static str, family: Family, grain: Grain) -> Table {
-    Table { name, family, grain }
+const fn table(name: &'static str, family: Family, grain: Grain) -> PublicTable {
+    PublicTable { name, family, grain }
 }
 
-pub static TABLES: [Table; 10] = [
+pub static TABLES: [PublicTable; 10] = [
     table("key_verifications_v1", Family::Verifications, Grain::Event),
     table("key_verifications_per_minute_v1", Family::Verifications, Grain::Minute),
     table("key_verifications_per_hour_v1", Family::Verifications, Grain::Hour),
@@ -46,19 +46,19 @@ pub static TABLES: [Table; 10] = [
     table("ratelimits_per_month_v1", Family::Ratelimits, Grain::Month),
 ];
 
-impl Table {
+impl PublicTable {
     /// Finds the table with exactly this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub fn find_by_name(name: &str) -> Option<&'static Self> {
         TABLES.iter().find(|table| table.name == name)
     }
 
     /// Returns whether a name equals that of a table in any letter case.
-    pub fn resembles(name: &str) -> bool {
+    pub fn is_reserved_name(name: &str) -> bool {
         TABLES.iter().any(|table| table.name.eq_ignore_ascii_case(name))
     }
 
     /// Returns the names of the tables of a family, for a message.
-    pub fn names(family: Family) -> String {
+    pub fn list_names(family: Family) -> String {
         let names = TABLES.iter().filter(|table| table.family == family).map(|table| table.name);
         names.collect::<Vec<_>>().join(", ")
     }
@@ -78,12 +78,12 @@ impl Table {
                 ("source", Type::Text),
                 ("app_id", Type::Text),
                 ("outcome", Type::Text),
-                ("tags", Type::array(Type::Text)),
+                ("tags", Type::array_of(Type::Text)),
                 ("spent_credits", Type::Int),
                 ("latency", Type::Float),
             ],
             (Family::Verifications, grain) => vec![
-                ("time", grain.time()),
+                ("time", grain.time_type()),
                 ("workspace_id", Type::Text),
                 ("key_space_id", Type::Text),
                 ("identity_id", Type::Text),
@@ -92,7 +92,7 @@ impl Table {
                 ("outcome", Type::Text),
                 ("source", Type::Text),
                 ("app_id", Type::Text),
-                ("tags", Type::array(Type::Text)),
+                ("tags", Type::array_of(Type::Text)),
                 ("count", Type::Int),
                 ("spent_credits", Type::Int),
                 ("latency_avg", Type::Float),
@@ -114,7 +114,7 @@ impl Table {
                 ("tokens", Type::Int),
             ],
             (Family::Ratelimits, grain) => vec![
-                ("time", grain.time()),
+                ("time", grain.time_type()),
                 ("workspace_id", Type::Text),
                 ("namespace_id", Type::Text),
                 ("identifier", Type::Text),
@@ -132,18 +132,18 @@ impl Table {
 
 impl Grain {
     /// Returns the retention of a table in days.
-    pub fn days(self, retention: &Retention) -> u32 {
+    pub fn retention_days(self, retention: &Retention) -> u32 {
         match self {
-            Self::Event => retention.raw,
-            Self::Minute => retention.minute,
-            Self::Hour => retention.hour,
-            Self::Day => retention.day,
-            Self::Month => retention.month,
+            Self::Event => retention.raw_days,
+            Self::Minute => retention.minute_days,
+            Self::Hour => retention.hour_days,
+            Self::Day => retention.day_days,
+            Self::Month => retention.month_days,
         }
     }
 
     /// Returns the type of the column `time`.
-    fn time(self) -> Type {
+    fn time_type(self) -> Type {
         match self {
             Self::Event => Type::Int,
             Self::Minute | Self::Hour => Type::DateTime,

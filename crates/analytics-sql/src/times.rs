@@ -8,10 +8,10 @@ use jiff::tz::TimeZone;
 use sqlparser::ast::{DataType, DateTimeField, TypedString, Value};
 
 use super::fragment::Fragment;
-use super::functions::Args;
+use super::functions::CallArguments;
 use super::tables::Grain;
-use super::types::{SqlDialect, Type, Typed, Unit};
-use super::{invalid, shown, type_domains, unsupported};
+use super::types::{IntervalUnit, SqlDialect, Type, TypedExpr};
+use super::{excerpt, invalid, type_domains, unsupported};
 
 pub const SECOND_MS: i64 = 1_000;
 const MINUTE_MS: i64 = 60 * SECOND_MS;
@@ -22,33 +22,33 @@ const WEEK_MS: i64 = 7 * DAY_MS;
 const SUNDAY_MS: i64 = 4 * DAY_MS;
 const MONDAY_MS: i64 = 3 * DAY_MS;
 
-impl Unit {
+impl IntervalUnit {
     /// Returns the unit with a name in any letter case: `hour`.
-    pub fn named(name: &str) -> Option<Self> {
-        const UNITS: [Unit; 11] = [
-            Unit::Nanosecond,
-            Unit::Microsecond,
-            Unit::Millisecond,
-            Unit::Second,
-            Unit::Minute,
-            Unit::Hour,
-            Unit::Day,
-            Unit::Week,
-            Unit::Month,
-            Unit::Quarter,
-            Unit::Year,
+    pub fn from_name(name: &str) -> Option<Self> {
+        const UNITS: [IntervalUnit; 11] = [
+            IntervalUnit::Nanosecond,
+            IntervalUnit::Microsecond,
+            IntervalUnit::Millisecond,
+            IntervalUnit::Second,
+            IntervalUnit::Minute,
+            IntervalUnit::Hour,
+            IntervalUnit::Day,
+            IntervalUnit::Week,
+            IntervalUnit::Month,
+            IntervalUnit::Quarter,
+            IntervalUnit::Year,
         ];
         UNITS.into_iter().find(|unit| format!("{unit:?}").eq_ignore_ascii_case(name))
     }
 
     /// Returns the unit after INTERVAL, singular or plural.
-    pub fn of_field(field: &DateTimeField) -> Option<Self> {
+    pub fn from_field(field: &DateTimeField) -> Option<Self> {
         let name = field.to_string();
-        Self::named(&name).or_else(|| Self::named(name.strip_suffix(['s', 'S'])?))
+        Self::from_name(&name).or_else(|| Self::from_name(name.strip_suffix(['s', 'S'])?))
     }
 
     /// Returns its length, or `None` if it varies or is shorter than a millisecond.
-    fn ms(self) -> Option<i64> {
+    fn fixed_ms(self) -> Option<i64> {
         match self {
             Self::Nanosecond | Self::Microsecond | Self::Month | Self::Quarter | Self::Year => None,
             Self::Millisecond => Some(1),
@@ -60,7 +60,7 @@ impl Unit {
         }
     }
 
-    fn months(self) -> Option<i64> {
+    fn fixed_months(self) -> Option<i64> {
         match self {
             Self::Month => Some(1),
             Self::Quarter => Some(3),
@@ -71,19 +71,19 @@ impl Unit {
 }
 
 /// Returns a template that divides whole numbers to a whole number: with `/` in every engine but ClickHouse.
-pub fn quotient(
+pub fn integer_division(
     engine: SqlDialect,
     others: &'static str,
     clickhouse: &'static str,
 ) -> &'static str {
-    engine.pick([others, others, clickhouse])
+    engine.select([others, others, clickhouse])
 }
 
 /// Returns an interval of a number of units.
-pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
-    let value = match value.known_text() {
+pub fn to_interval(value: TypedExpr, unit: IntervalUnit) -> Result<TypedExpr> {
+    let value = match value.constant_text() {
         Some(text) => match text.trim().parse() {
-            Ok(count) => Typed::int(count, Type::Int),
+            Ok(count) => TypedExpr::int(count, Type::Int),
             Err(_) => return invalid("an INTERVAL must be a whole number of a unit"),
         },
         None => value,
@@ -91,107 +91,122 @@ pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
     if value.ty != Type::Int {
         return invalid("an INTERVAL must be a whole number of a unit");
     }
-    Ok(Typed { ty: Type::Interval(unit), ..value })
+    Ok(TypedExpr { ty: Type::Interval(unit), ..value })
 }
 
 /// Translates `+` and `-` with a time.
-pub fn moved(engine: SqlDialect, left: Typed, is_minus: bool, right: Typed) -> Result<Typed> {
+pub fn add_interval(
+    engine: SqlDialect,
+    left: TypedExpr,
+    is_minus: bool,
+    right: TypedExpr,
+) -> Result<TypedExpr> {
     if left.ty.is_time() && right.ty.is_time() && is_minus {
         let in_days = left.ty == Type::Date && right.ty == Type::Date;
         let template = if in_days {
-            quotient(engine, "(({0} - {1}) / 86400000)", "intDiv({0} - {1}, 86400000)")
+            integer_division(engine, "(({0} - {1}) / 86400000)", "intDiv({0} - {1}, 86400000)")
         } else {
             let clickhouse = "(intDiv({0}, 1000) - intDiv({1}, 1000))";
-            quotient(engine, "({0} / 1000 - {1} / 1000)", clickhouse)
+            integer_division(engine, "({0} / 1000 - {1} / 1000)", clickhouse)
         };
-        return Ok(Typed::fill(template, Type::Int, &[&left, &right]));
+        return Ok(TypedExpr::from_template(template, Type::Int, &[&left, &right]));
     }
     let (time, by) = match right.ty.is_time() {
         true if !is_minus => (right, left),
         _ => (left, right),
     };
     let unit = match (&time.ty, &by.ty) {
-        (Type::Date, Type::Int) => Unit::Day,
-        (ty, Type::Int) if ty.is_time() => Unit::Second,
+        (Type::Date, Type::Int) => IntervalUnit::Day,
+        (ty, Type::Int) if ty.is_time() => IntervalUnit::Second,
         (ty, Type::Interval(unit)) if ty.is_time() => *unit,
         (a, b) => return invalid(format!("{a} and {b} cannot be added or subtracted")),
     };
     let ty = match (&time.ty, unit) {
-        (Type::Date, Unit::Day | Unit::Week | Unit::Month | Unit::Quarter | Unit::Year) => {
-            Type::Date
+        (
+            Type::Date,
+            IntervalUnit::Day
+            | IntervalUnit::Week
+            | IntervalUnit::Month
+            | IntervalUnit::Quarter
+            | IntervalUnit::Year,
+        ) => Type::Date,
+        (_, IntervalUnit::Nanosecond | IntervalUnit::Microsecond | IntervalUnit::Millisecond) => {
+            Type::DateTime64
         }
-        (_, Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond) => Type::DateTime64,
         (Type::Date, _) => Type::DateTime,
         (ty, _) => ty.clone(),
     };
-    if let (Some(at), Some(count)) = (time.known_int(), by.known_int()) {
+    if let (Some(at), Some(count)) = (time.constant_int(), by.constant_int()) {
         let count = if is_minus { count.checked_neg() } else { Some(count) };
-        return match count.and_then(|count| later(at, count, unit)) {
-            Some(moved) => known(moved, ty),
-            None => out_of_range(),
+        return match count.and_then(|count| add_units(at, count, unit)) {
+            Some(moved) => constant_time(moved, ty),
+            None => reject_out_of_range(),
         };
     }
-    let sql = type_domains::time(engine, &moved_sql(engine, &time.sql, &by, unit, is_minus));
-    Ok(Typed::of(sql, ty, &[&time, &by]))
+    let sql =
+        type_domains::bound_time(engine, &add_interval_sql(engine, &time.sql, &by, unit, is_minus));
+    Ok(TypedExpr::from_parts(sql, ty, &[&time, &by]))
 }
 
 /// Returns a time that is known before the query runs.
-pub fn known(at: i64, ty: Type) -> Result<Typed> {
-    if type_domains::has_time(at) { Ok(Typed::int(at, ty)) } else { out_of_range() }
+pub fn constant_time(at: i64, ty: Type) -> Result<TypedExpr> {
+    if type_domains::is_valid_time(at) { Ok(TypedExpr::int(at, ty)) } else { reject_out_of_range() }
 }
 
-pub fn out_of_range<T>() -> Result<T> {
+pub fn reject_out_of_range<T>() -> Result<T> {
     invalid("a time is out of range: times are from year 1 to year 9999")
 }
 
-fn later(at: i64, count: i64, unit: Unit) -> Option<i64> {
-    if let Some(ms) = unit.ms() {
+fn add_units(at: i64, count: i64, unit: IntervalUnit) -> Option<i64> {
+    if let Some(ms) = unit.fixed_ms() {
         return at.checked_add(count.checked_mul(ms)?);
     }
-    match unit.months() {
+    match unit.fixed_months() {
         Some(months) => {
             let span = Span::new().try_months(count.checked_mul(months)?).ok()?;
-            ms(civil(at)?.checked_add(span).ok()?)
+            to_unix_ms(to_civil(at)?.checked_add(span).ok()?)
         }
-        None if unit == Unit::Microsecond => at.checked_add(count / 1_000),
+        None if unit == IntervalUnit::Microsecond => at.checked_add(count / 1_000),
         None => at.checked_add(count / 1_000_000),
     }
 }
 
-fn moved_sql(
+fn add_interval_sql(
     engine: SqlDialect,
     time: &Fragment,
-    count: &Typed,
-    unit: Unit,
+    count: &TypedExpr,
+    unit: IntervalUnit,
     is_minus: bool,
 ) -> Fragment {
     let signed = |number: i64| Fragment::int(if is_minus { -number } else { number });
-    let wide = type_domains::exact(engine, count);
-    if let Some(ms) = unit.ms() {
-        return Fragment::fill("({0} + {1} * {2})", &[time, &wide, &signed(ms)]);
+    let wide = type_domains::to_exact(engine, count);
+    if let Some(ms) = unit.fixed_ms() {
+        return Fragment::from_template("({0} + {1} * {2})", &[time, &wide, &signed(ms)]);
     }
-    let Some(months) = unit.months() else {
-        let part = signed(if unit == Unit::Microsecond { 1_000 } else { 1_000_000 });
-        let template = quotient(engine, "({0} + {1} / {2})", "({0} + intDiv({1}, {2}))");
-        return Fragment::fill(template, &[time, &count.sql, &part]);
+    let Some(months) = unit.fixed_months() else {
+        let part = signed(if unit == IntervalUnit::Microsecond { 1_000 } else { 1_000_000 });
+        let template = integer_division(engine, "({0} + {1} / {2})", "({0} + intDiv({1}, {2}))");
+        return Fragment::from_template(template, &[time, &count.sql, &part]);
     };
-    let months =
-        type_domains::months(engine, &Fragment::fill("({0} * {1})", &[&wide, &signed(months)]));
-    let template = engine.pick([
+    let months = type_domains::bound_months(
+        engine,
+        &Fragment::from_template("({0} * {1})", &[&wide, &signed(months)]),
+    );
+    let template = engine.select([
         "(CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => {1}))) AS BIGINT) * 1000 + {0} % 1000)",
         "(unixepoch({0} / 1000, 'unixepoch', {1} || ' months', 'floor') * 1000 + {0} % 1000)",
         "(toInt64(toUnixTimestamp(addMonths(toDateTime(intDiv({0}, 1000), 'UTC'), {1}))) * 1000 + {0} % 1000)",
     ]);
-    Fragment::fill(template, &[time, &months])
+    Fragment::from_template(template, &[time, &months])
 }
 
 /// Truncates a time to the start of its unit.
-pub fn start(
+pub fn truncate(
     engine: SqlDialect,
-    time: &Typed,
-    unit: Unit,
+    time: &TypedExpr,
+    unit: IntervalUnit,
     week_begins_monday: bool,
-) -> Result<Typed> {
+) -> Result<TypedExpr> {
     if !time.ty.is_time() {
         return invalid(format!(
             "truncating to a {} requires a time, not {}; fromUnixTimestamp64Milli(…) converts Unix milliseconds",
@@ -200,47 +215,54 @@ pub fn start(
         ));
     }
     let ty = match unit {
-        Unit::Week | Unit::Month | Unit::Quarter | Unit::Year => Type::Date,
+        IntervalUnit::Week | IntervalUnit::Month | IntervalUnit::Quarter | IntervalUnit::Year => {
+            Type::Date
+        }
         _ => Type::DateTime,
     };
-    if let Some(at) = time.known_int() {
-        return match start_of(at, unit, week_begins_monday) {
-            Some(start) => Ok(Typed::int(start, ty)),
-            None => out_of_range(),
+    if let Some(at) = time.constant_int() {
+        return match unit_start(at, unit, week_begins_monday) {
+            Some(start) => Ok(TypedExpr::int(start, ty)),
+            None => reject_out_of_range(),
         };
     }
-    let mut start = Typed::fill(start_template(engine, unit, week_begins_monday), ty, &[time]);
-    start.time_of = time.time_of;
+    let mut start =
+        TypedExpr::from_template(truncate_template(engine, unit, week_begins_monday), ty, &[time]);
+    start.time_table = time.time_table;
     Ok(start)
 }
 
-fn start_template(engine: SqlDialect, unit: Unit, week_begins_monday: bool) -> &'static str {
-    let whole = |others, clickhouse| quotient(engine, others, clickhouse);
+fn truncate_template(
+    engine: SqlDialect,
+    unit: IntervalUnit,
+    week_begins_monday: bool,
+) -> &'static str {
+    let whole = |others, clickhouse| integer_division(engine, others, clickhouse);
     match unit {
-        Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond => "{0}",
-        Unit::Second => whole("({0} / 1000 * 1000)", "(intDiv({0}, 1000) * 1000)"),
-        Unit::Minute => whole("({0} / 60000 * 60000)", "(intDiv({0}, 60000) * 60000)"),
-        Unit::Hour => whole("({0} / 3600000 * 3600000)", "(intDiv({0}, 3600000) * 3600000)"),
-        Unit::Day => whole("({0} / 86400000 * 86400000)", "(intDiv({0}, 86400000) * 86400000)"),
-        Unit::Week if week_begins_monday => whole(
+        IntervalUnit::Nanosecond | IntervalUnit::Microsecond | IntervalUnit::Millisecond => "{0}",
+        IntervalUnit::Second => whole("({0} / 1000 * 1000)", "(intDiv({0}, 1000) * 1000)"),
+        IntervalUnit::Minute => whole("({0} / 60000 * 60000)", "(intDiv({0}, 60000) * 60000)"),
+        IntervalUnit::Hour => whole("({0} / 3600000 * 3600000)", "(intDiv({0}, 3600000) * 3600000)"),
+        IntervalUnit::Day => whole("({0} / 86400000 * 86400000)", "(intDiv({0}, 86400000) * 86400000)"),
+        IntervalUnit::Week if week_begins_monday => whole(
             "(({0} + 259200000) / 604800000 * 604800000 - 259200000)",
             "(intDiv({0} + 259200000, 604800000) * 604800000 - 259200000)",
         ),
-        Unit::Week => whole(
+        IntervalUnit::Week => whole(
             "(({0} + 345600000) / 604800000 * 604800000 - 345600000)",
             "(intDiv({0} + 345600000, 604800000) * 604800000 - 345600000)",
         ),
-        Unit::Month => engine.pick([
+        IntervalUnit::Month => engine.select([
             "(CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
             "(unixepoch({0} / 1000, 'unixepoch', 'start of month') * 1000)",
             "(toInt64(toStartOfMonth(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
         ]),
-        Unit::Quarter => engine.pick([
+        IntervalUnit::Quarter => engine.select([
             "(CAST(EXTRACT(EPOCH FROM date_trunc('quarter', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
             "(unixepoch({0} / 1000, 'unixepoch', 'start of month', '-' || ((CAST(strftime('%m', {0} / 1000, 'unixepoch') AS INTEGER) - 1) % 3) || ' months') * 1000)",
             "(toInt64(toStartOfQuarter(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
         ]),
-        Unit::Year => engine.pick([
+        IntervalUnit::Year => engine.select([
             "(CAST(EXTRACT(EPOCH FROM date_trunc('year', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
             "(unixepoch({0} / 1000, 'unixepoch', 'start of year') * 1000)",
             "(toInt64(toStartOfYear(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
@@ -248,21 +270,27 @@ fn start_template(engine: SqlDialect, unit: Unit, week_begins_monday: bool) -> &
     }
 }
 
-fn start_of(at: i64, unit: Unit, week_begins_monday: bool) -> Option<i64> {
+fn unit_start(at: i64, unit: IntervalUnit, week_begins_monday: bool) -> Option<i64> {
     let date = |month: i8| {
-        ms(Date::new(civil(at)?.year(), month, 1).ok()?.to_datetime(jiff::civil::Time::MIN))
+        to_unix_ms(
+            Date::new(to_civil(at)?.year(), month, 1).ok()?.to_datetime(jiff::civil::Time::MIN),
+        )
     };
     match unit {
-        Unit::Week => {
+        IntervalUnit::Week => {
             let offset = if week_begins_monday { MONDAY_MS } else { SUNDAY_MS };
             Some(at.checked_add(offset)?.div_euclid(WEEK_MS) * WEEK_MS - offset)
         }
-        Unit::Month => date(civil(at)?.month()),
-        Unit::Quarter => date((civil(at)?.month() - 1) / 3 * 3 + 1),
-        Unit::Year => date(1),
-        Unit::Nanosecond | Unit::Microsecond => Some(at),
-        Unit::Millisecond | Unit::Second | Unit::Minute | Unit::Hour | Unit::Day => {
-            let length = unit.ms()?;
+        IntervalUnit::Month => date(to_civil(at)?.month()),
+        IntervalUnit::Quarter => date((to_civil(at)?.month() - 1) / 3 * 3 + 1),
+        IntervalUnit::Year => date(1),
+        IntervalUnit::Nanosecond | IntervalUnit::Microsecond => Some(at),
+        IntervalUnit::Millisecond
+        | IntervalUnit::Second
+        | IntervalUnit::Minute
+        | IntervalUnit::Hour
+        | IntervalUnit::Day => {
+            let length = unit.fixed_ms()?;
             Some(at.div_euclid(length) * length)
         }
     }
@@ -270,42 +298,42 @@ fn start_of(at: i64, unit: Unit, week_begins_monday: bool) -> Option<i64> {
 
 /// Returns the oldest time that a query may request: the start of the day, or of the month in tables by month, for
 /// which data may still be stored.
-pub fn oldest(now: i64, days: u32, grain: Grain) -> i64 {
+pub fn oldest_time(now: i64, days: u32, grain: Grain) -> i64 {
     let at = now.saturating_sub(i64::from(days) * DAY_MS);
     let unit = match grain {
-        Grain::Event | Grain::Minute | Grain::Hour | Grain::Day => Unit::Day,
-        Grain::Month => Unit::Month,
+        Grain::Event | Grain::Minute | Grain::Hour | Grain::Day => IntervalUnit::Day,
+        Grain::Month => IntervalUnit::Month,
     };
-    start_of(at, unit, false).unwrap_or(at)
+    unit_start(at, unit, false).unwrap_or(at)
 }
 
 /// Parses a time that is a literal: `2025-03-01`, `2025-03-01 12:30:00`, or Unix seconds.
-pub fn read(text: &Typed) -> Result<Typed> {
-    let Some(literal) = text.known_text() else {
+pub fn parse_time(text: &TypedExpr) -> Result<TypedExpr> {
+    let Some(literal) = text.constant_text() else {
         return invalid(format!("a time can only be compared with a time, not with {}", text.ty));
     };
     let literal = literal.trim();
     let plain = literal.strip_suffix(['Z', 'z']).unwrap_or(literal);
     let seconds = || literal.parse::<i64>().ok()?.checked_mul(SECOND_MS);
     if let Some(date) = plain.parse::<Date>().ok().filter(|_| plain.len() == 10) {
-        let at = ms(date.to_datetime(jiff::civil::Time::MIN));
-        return at.map_or_else(|| unreadable(literal), |at| known(at, Type::Date));
+        let at = to_unix_ms(date.to_datetime(jiff::civil::Time::MIN));
+        return at.map_or_else(|| invalid_time(literal), |at| constant_time(at, Type::Date));
     }
-    let at = plain.parse::<DateTime>().ok().and_then(ms).or_else(seconds);
-    let Some(at) = at else { return unreadable(literal) };
+    let at = plain.parse::<DateTime>().ok().and_then(to_unix_ms).or_else(seconds);
+    let Some(at) = at else { return invalid_time(literal) };
     let ty = if at % SECOND_MS == 0 { Type::DateTime } else { Type::DateTime64 };
-    known(at, ty)
+    constant_time(at, ty)
 }
 
-fn unreadable<T>(text: &str) -> Result<T> {
+fn invalid_time<T>(text: &str) -> Result<T> {
     invalid(format!(
         "{} is not a time; write 2025-03-01 or 2025-03-01 12:30:00, in UTC",
-        shown(text)
+        excerpt(text)
     ))
 }
 
 /// Translates `DATE '2025-03-01'`.
-pub fn typed_string(string: &TypedString) -> Result<Typed> {
+pub fn translate_typed_string(string: &TypedString) -> Result<TypedExpr> {
     let TypedString { data_type, value, uses_odbc_syntax: false } = string else {
         return unsupported("{d …}");
     };
@@ -313,23 +341,23 @@ pub fn typed_string(string: &TypedString) -> Result<Typed> {
         (
             DataType::Date | DataType::Timestamp(..) | DataType::Datetime(_),
             Value::SingleQuotedString(text),
-        ) => read(&Typed::text(text)),
+        ) => parse_time(&TypedExpr::text(text)),
         _ => unsupported("a value after the name of a type"),
     }
 }
 
-pub fn civil(at: i64) -> Option<DateTime> {
+pub fn to_civil(at: i64) -> Option<DateTime> {
     let moment = jiff::Timestamp::from_millisecond(at).ok()?;
     Some(moment.to_zoned(TimeZone::UTC).datetime())
 }
 
-fn ms(civil: DateTime) -> Option<i64> {
+fn to_unix_ms(civil: DateTime) -> Option<i64> {
     Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
 }
 
 /// Rejects time zones other than the names of UTC.
-pub fn zone(args: &Args<'_>, index: usize) -> Result<()> {
-    match args.given.get(index).map(|zone| zone.known_text().unwrap_or_default()) {
+pub fn validate_zone(args: &CallArguments<'_>, index: usize) -> Result<()> {
+    match args.arguments.get(index).map(|zone| zone.constant_text().unwrap_or_default()) {
         None => Ok(()),
         Some(name) if ["UTC", "Etc/UTC", "GMT"].contains(&name) => Ok(()),
         Some(_) => invalid(format!("{} supports only the time zone 'UTC'", args.name)),
@@ -343,38 +371,40 @@ mod tests {
     const NOON: i64 = 1_773_144_000_000; // 2026-03-10 12:00:00, a Tuesday.
 
     fn text(at: Option<i64>) -> String {
-        civil(at.expect("a time")).expect("it is in range").to_string()
+        to_civil(at.expect("a time")).expect("it is in range").to_string()
     }
 
     #[test]
     fn unit_start_follows_calendar_when_length_varies() {
-        let start = |unit| text(start_of(NOON + 1, unit, false));
+        let start = |unit| text(unit_start(NOON + 1, unit, false));
 
-        assert_eq!(start(Unit::Hour), "2026-03-10T12:00:00");
-        assert_eq!(start(Unit::Day), "2026-03-10T00:00:00");
-        assert_eq!(start(Unit::Week), "2026-03-08T00:00:00");
-        assert_eq!(text(start_of(NOON, Unit::Week, true)), "2026-03-09T00:00:00");
-        assert_eq!(start(Unit::Month), "2026-03-01T00:00:00");
-        assert_eq!(start(Unit::Quarter), "2026-01-01T00:00:00");
-        assert_eq!(start(Unit::Year), "2026-01-01T00:00:00");
+        assert_eq!(start(IntervalUnit::Hour), "2026-03-10T12:00:00");
+        assert_eq!(start(IntervalUnit::Day), "2026-03-10T00:00:00");
+        assert_eq!(start(IntervalUnit::Week), "2026-03-08T00:00:00");
+        assert_eq!(text(unit_start(NOON, IntervalUnit::Week, true)), "2026-03-09T00:00:00");
+        assert_eq!(start(IntervalUnit::Month), "2026-03-01T00:00:00");
+        assert_eq!(start(IntervalUnit::Quarter), "2026-01-01T00:00:00");
+        assert_eq!(start(IntervalUnit::Year), "2026-01-01T00:00:00");
     }
 
     #[test]
     fn add_units_stays_in_next_month_when_day_is_missing() {
-        let end_of_january = ms(jiff::civil::date(2026, 1, 31).at(1, 2, 3, 0));
+        let end_of_january = to_unix_ms(jiff::civil::date(2026, 1, 31).at(1, 2, 3, 0));
 
         assert_eq!(
-            text(later(end_of_january.expect("a time"), 1, Unit::Month)),
+            text(add_units(end_of_january.expect("a time"), 1, IntervalUnit::Month)),
             "2026-02-28T01:02:03"
         );
-        assert_eq!(text(later(NOON, -1, Unit::Quarter)), "2025-12-10T12:00:00");
-        assert_eq!(later(NOON, i64::MAX, Unit::Day), None);
-        assert_eq!(later(NOON, i64::MAX, Unit::Month), None);
+        assert_eq!(text(add_units(NOON, -1, IntervalUnit::Quarter)), "2025-12-10T12:00:00");
+        assert_eq!(add_units(NOON, i64::MAX, IntervalUnit::Day), None);
+        assert_eq!(add_units(NOON, i64::MAX, IntervalUnit::Month), None);
     }
 
     #[test]
     fn parse_time_accepts_literal_when_form_is_usual() {
-        let read = |text: &str| read(&Typed::text(text)).map(|read| (read.known_int(), read.ty));
+        let read = |text: &str| {
+            parse_time(&TypedExpr::text(text)).map(|read| (read.constant_int(), read.ty))
+        };
 
         assert_eq!(read("2026-03-10").ok(), Some((Some(NOON - 12 * HOUR_MS), Type::Date)));
         assert_eq!(read("2026-03-10 12:00:00").ok(), Some((Some(NOON), Type::DateTime)));

@@ -2,39 +2,43 @@
 
 use std::rc::Rc;
 
-use foundation::error::{QueryFault, Result};
+use foundation::error::{QueryErrorKind, Result};
 use sqlparser::ast::{self, SetExpr, SetOperator, SetQuantifier};
 
 use super::fragment::Fragment;
 use super::grammar::{self, QueryParts};
-use super::scope::{Column, Place, Relation, Scope};
-use super::tables::Table;
+use super::scope::{Clause, Relation, Scope, ScopeColumn};
+use super::tables::PublicTable;
 use super::types::{SqlDialect, Type};
 use super::{
-    COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, fault, invalid, parse, shown, unsupported,
+    COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, excerpt, invalid, parse, query_fault,
+    unsupported,
 };
 
 /// Rows with columns `c5`, `c6` …: a SELECT, or a query that is used as one.
 #[derive(Debug, Clone)]
-pub struct Rows {
+pub struct RowSet {
     pub sql: Fragment,
     pub columns: Vec<(Rc<str>, Type)>,
     /// The number of the first column.
-    pub first: usize,
+    pub first_column: usize,
 }
 
-impl Rows {
+impl RowSet {
     /// Returns the columns as seen by a SELECT that reads the rows under a name.
-    pub fn seen_as(&self, name: &Fragment) -> Vec<Column> {
-        let column = |((column, ty), number): (&(Rc<str>, Type), usize)| Column {
+    pub fn columns_as(&self, name: &Fragment) -> Vec<ScopeColumn> {
+        let column = |((column, ty), number): (&(Rc<str>, Type), usize)| ScopeColumn {
             name: column.clone(),
-            sql: Fragment::fill("{0}.{1}", &[name, &Fragment::name('c', number)]),
+            sql: Fragment::from_template(
+                "{0}.{1}",
+                &[name, &Fragment::generated_name('c', number)],
+            ),
             ty: ty.clone(),
-            time_of: None,
+            time_table: None,
             origin: None,
-            is_doubled: false,
+            is_merged: false,
         };
-        self.columns.iter().zip(self.first..).map(column).collect()
+        self.columns.iter().zip(self.first_column..).map(column).collect()
     }
 }
 
@@ -42,44 +46,53 @@ impl Rows {
 pub struct Cte {
     pub user_name: String,
     pub name: Fragment,
-    pub rows: Rows,
+    pub rows: RowSet,
 }
 
 pub struct Translator<'a> {
     pub engine: SqlDialect,
-    pub asked: &'a QueryContext,
+    pub context: &'a QueryContext,
     /// The common table expressions that can be named, the innermost last.
     pub ctes: Vec<Cte>,
-    names: usize,
+    names_used: usize,
     nodes: usize,
     depth: usize,
     columns: usize,
     /// The number of column names in use.
-    selected: usize,
+    column_names_used: usize,
 }
 
 impl<'a> Translator<'a> {
     pub fn new(engine: SqlDialect, context: &'a QueryContext) -> Self {
         let ctes = Vec::new();
-        Self { engine, asked: context, ctes, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
+        Self {
+            engine,
+            context,
+            ctes,
+            names_used: 0,
+            nodes: 0,
+            depth: 0,
+            columns: 0,
+            column_names_used: 0,
+        }
     }
 
     /// Returns a name that the query does not use yet.
-    pub fn name(&mut self, letter: char) -> Fragment {
-        self.names += 1;
-        Fragment::name(letter, self.names)
+    pub fn new_name(&mut self, letter: char) -> Fragment {
+        self.names_used += 1;
+        Fragment::generated_name(letter, self.names_used)
     }
 
-    pub fn number(&mut self) -> usize {
-        self.names += 1;
-        self.names
+    pub fn new_number(&mut self) -> usize {
+        self.names_used += 1;
+        self.names_used
     }
 
     /// Reserves the numbers of `count` columns and returns the first. No two SELECTs, one within the other, use the
     /// same column names: ClickHouse may mistake one for the other.
-    pub fn first_of(&mut self, count: usize) -> usize {
-        let first = self.selected;
-        self.selected += count;
+    pub fn reserve_columns(&mut self, count: usize) -> usize {
+        let first = self.column_names_used;
+        self.column_names_used += count;
         first
     }
 
@@ -111,65 +124,68 @@ impl<'a> Translator<'a> {
     }
 
     /// Translates a query. `rows_max` limits the rows that it returns.
-    pub fn query(&mut self, query: &ast::Query, rows_max: Option<u64>) -> Result<Rows> {
+    pub fn translate_query(&mut self, query: &ast::Query, rows_max: Option<u64>) -> Result<RowSet> {
         self.enter()?;
-        let parts = grammar::query(query)?;
+        let parts = grammar::parse_query_parts(query)?;
         let visible = self.ctes.len();
         let mut with = Vec::new();
         for cte in parts.ctes {
-            let (name, query) = grammar::cte(cte)?;
-            if Table::resembles(&name.value) {
-                let name = shown(&name.value);
-                return fault(
-                    QueryFault::Table,
+            let (name, query) = grammar::parse_cte(cte)?;
+            if PublicTable::is_reserved_name(&name.value) {
+                let name = excerpt(&name.value);
+                return query_fault(
+                    QueryErrorKind::Table,
                     format!("{name} is a table and cannot be redefined"),
                 );
             }
-            let rows = self.query(query, self.asked.inner_rows_max)?;
-            let cte_name = self.name('w');
-            with.push(Fragment::fill("{0} AS ({1})", &[&cte_name, &rows.sql]));
+            let rows = self.translate_query(query, self.context.nested_rows_max)?;
+            let cte_name = self.new_name('w');
+            with.push(Fragment::from_template("{0} AS ({1})", &[&cte_name, &rows.sql]));
             self.ctes.push(Cte { user_name: name.value.clone(), name: cte_name, rows });
         }
         let mut rows = match parts.body {
-            SetExpr::Select(select) => self.select(select, Some(&parts), rows_max)?,
+            SetExpr::Select(select) => self.translate_select(select, Some(&parts), rows_max)?,
             body => {
-                let rows = self.body(body, None)?;
-                self.ordered(rows, &parts, rows_max)?
+                let rows = self.translate_body(body, None)?;
+                self.apply_order_and_limit(rows, &parts, rows_max)?
             }
         };
         // Old versions of ClickHouse have no WITH, so a query of WITH is inlined where it is named.
         if !with.is_empty() && self.engine != SqlDialect::ClickHouse {
-            let with = Fragment::list(", ", &with);
-            rows.sql = Fragment::fill("WITH {0} {1}", &[&with, &rows.sql]);
+            let with = Fragment::join(", ", &with);
+            rows.sql = Fragment::from_template("WITH {0} {1}", &[&with, &rows.sql]);
         }
         self.ctes.truncate(visible);
         self.leave();
         Ok(rows)
     }
 
-    fn body(&mut self, body: &SetExpr, rows_max: Option<u64>) -> Result<Rows> {
+    fn translate_body(&mut self, body: &SetExpr, rows_max: Option<u64>) -> Result<RowSet> {
         match body {
-            SetExpr::Select(select) => self.select(select, None, rows_max),
-            SetExpr::Query(query) => self.query(query, rows_max),
+            SetExpr::Select(select) => self.translate_select(select, None, rows_max),
+            SetExpr::Query(query) => self.translate_query(query, rows_max),
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
                 self.enter()?;
-                let left = self.body(left, self.asked.inner_rows_max)?;
-                let right = self.body(right, self.asked.inner_rows_max)?;
-                let rows = self.both(&left, combined(*op, *set_quantifier)?, &right)?;
+                let left = self.translate_body(left, self.context.nested_rows_max)?;
+                let right = self.translate_body(right, self.context.nested_rows_max)?;
+                let rows =
+                    self.combine(&left, parse_set_operation(*op, *set_quantifier)?, &right)?;
                 self.leave();
                 Ok(rows)
             }
             SetExpr::Values(_) => unsupported("VALUES"),
-            SetExpr::Table(_) => fault(QueryFault::Table, "TABLE is not supported; use SELECT"),
+            SetExpr::Table(_) => {
+                query_fault(QueryErrorKind::Table, "TABLE is not supported; use SELECT")
+            }
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
-                parse::not_a_select()
+                parse::reject_non_select()
             }
         }
     }
 
     /// Combines two queries. Each becomes a subquery of a SELECT that makes the columns alike, so no engine-specific
     /// rules for ORDER BY and LIMIT next to UNION apply.
-    fn both(&mut self, left: &Rows, combined: Combined, right: &Rows) -> Result<Rows> {
+    fn combine(&mut self, left: &RowSet, combined: SetOperation, right: &RowSet) -> Result<RowSet> {
         if left.columns.len() != right.columns.len() {
             let (left, right) = (left.columns.len(), right.columns.len());
             return invalid(format!(
@@ -178,118 +194,129 @@ impl<'a> Translator<'a> {
         }
         let mut columns = Vec::new();
         for ((name, left), (_, right)) in left.columns.iter().zip(&right.columns) {
-            let Some(ty) = left.join(right) else {
+            let Some(ty) = left.common_type(right) else {
                 return invalid(format!(
                     "column {} is {left} on one side and {right} on the other",
-                    shown(name)
+                    excerpt(name)
                 ));
             };
             columns.push((name.clone(), ty));
         }
-        let first = self.first_of(columns.len());
-        let left = self.alike(left, &columns, first)?;
-        let right = self.alike(right, &columns, first)?;
-        let words = Fragment::word(combined.words(self.engine));
-        let rows = Rows { sql: Fragment::list("", [&left, &words, &right]), columns, first };
-        if self.engine == SqlDialect::ClickHouse && combined == Combined::Once {
-            return Ok(self.each_once(rows));
+        let first = self.reserve_columns(columns.len());
+        let left = self.cast_columns(left, &columns, first)?;
+        let right = self.cast_columns(right, &columns, first)?;
+        let words = Fragment::word(combined.sql_words(self.engine));
+        let rows = RowSet {
+            sql: Fragment::join("", [&left, &words, &right]),
+            columns,
+            first_column: first,
+        };
+        if self.engine == SqlDialect::ClickHouse && combined == SetOperation::Distinct {
+            return Ok(self.deduplicate(rows));
         }
         Ok(rows)
     }
 
-    fn alike(
+    fn cast_columns(
         &mut self,
-        rows: &Rows,
+        rows: &RowSet,
         columns: &[(Rc<str>, Type)],
         first: usize,
     ) -> Result<Fragment> {
-        let name = self.name('t');
+        let name = self.new_name('t');
         let mut selected = Vec::new();
-        for ((column, (_, ty)), number) in rows.seen_as(&name).iter().zip(columns).zip(first..) {
-            let value = column.typed().widened(ty)?;
-            let own = Fragment::name('c', number);
-            selected.push(Fragment::fill("{0} AS {1}", &[&value.sql, &own]));
+        for ((column, (_, ty)), number) in rows.columns_as(&name).iter().zip(columns).zip(first..) {
+            let value = column.to_typed().widen_to(ty)?;
+            let own = Fragment::generated_name('c', number);
+            selected.push(Fragment::from_template("{0} AS {1}", &[&value.sql, &own]));
         }
-        let selected = Fragment::list(", ", &selected);
-        Ok(Fragment::fill("SELECT {0} FROM ({1}) AS {2}", &[&selected, &rows.sql, &name]))
+        let selected = Fragment::join(", ", &selected);
+        Ok(Fragment::from_template("SELECT {0} FROM ({1}) AS {2}", &[&selected, &rows.sql, &name]))
     }
 
     /// Removes duplicate rows.
-    fn each_once(&mut self, rows: Rows) -> Rows {
-        let name = self.name('t');
-        let first = self.first_of(rows.columns.len());
-        let selected = renamed(&rows.seen_as(&name), first);
+    fn deduplicate(&mut self, rows: RowSet) -> RowSet {
+        let name = self.new_name('t');
+        let first = self.reserve_columns(rows.columns.len());
+        let selected = select_renamed(&rows.columns_as(&name), first);
         let template = "SELECT DISTINCT {0} FROM ({1}) AS {2}";
-        let sql = Fragment::fill(template, &[&selected, &rows.sql, &name]);
-        Rows { sql, columns: rows.columns, first }
+        let sql = Fragment::from_template(template, &[&selected, &rows.sql, &name]);
+        RowSet { sql, columns: rows.columns, first_column: first }
     }
 
     /// Applies ORDER BY and LIMIT to a query that is not a single SELECT.
-    fn ordered(
+    fn apply_order_and_limit(
         &mut self,
-        rows: Rows,
+        rows: RowSet,
         parts: &QueryParts<'_>,
         rows_max: Option<u64>,
-    ) -> Result<Rows> {
-        let name = self.name('t');
-        let columns = rows.seen_as(&name);
-        let first = self.first_of(columns.len());
-        let selected = renamed(&columns, first);
-        let outputs: Vec<_> = columns.iter().map(Column::typed).collect();
+    ) -> Result<RowSet> {
+        let name = self.new_name('t');
+        let columns = rows.columns_as(&name);
+        let first = self.reserve_columns(columns.len());
+        let selected = select_renamed(&columns, first);
+        let outputs: Vec<_> = columns.iter().map(ScopeColumn::to_typed).collect();
         let mut scope = Scope::new(vec![Relation { name: None, columns }]);
-        scope.place = Place::Where;
-        let (order, _) = self.order_by(&mut scope, parts.order_by, &outputs)?;
-        if !scope.unnested.is_empty() {
+        scope.clause = Clause::Where;
+        let (order, _) = self.translate_order_by(&mut scope, parts.order_by, &outputs)?;
+        if !scope.unnested_lists.is_empty() {
             return invalid("arrayJoin is not allowed in ORDER BY of a UNION");
         }
-        let limit = self.limit(parts.limit, parts.offset, rows_max)?;
-        let sql = Fragment::fill(
+        let limit = self.translate_limit(parts.limit, parts.offset, rows_max)?;
+        let sql = Fragment::from_template(
             "SELECT {0} FROM ({1}) AS {2}{3}{4}",
             &[&selected, &rows.sql, &name, &order, &limit],
         );
-        Ok(Rows { sql, columns: rows.columns, first })
+        Ok(RowSet { sql, columns: rows.columns, first_column: first })
     }
 }
 
 /// Selects the columns, each under the next name.
-fn renamed(columns: &[Column], first: usize) -> Fragment {
+fn select_renamed(columns: &[ScopeColumn], first: usize) -> Fragment {
     let named = columns.iter().zip(first..).map(|(column, number)| {
-        Fragment::fill("{0} AS {1}", &[&column.sql, &Fragment::name('c', number)])
+        Fragment::from_template(
+            "{0} AS {1}",
+            &[&column.sql, &Fragment::generated_name('c', number)],
+        )
     });
-    Fragment::list(", ", &named.collect::<Vec<_>>())
+    Fragment::join(", ", &named.collect::<Vec<_>>())
 }
 
 /// A set operation of two queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Combined {
+enum SetOperation {
     All,
     /// Without duplicate rows.
-    Once,
+    Distinct,
     Except,
     Intersect,
 }
 
-impl Combined {
-    fn words(self, engine: SqlDialect) -> &'static str {
+impl SetOperation {
+    fn sql_words(self, engine: SqlDialect) -> &'static str {
         match self {
             Self::All => " UNION ALL ",
             // For ClickHouse an outer SELECT removes duplicates: old versions support no other UNION.
-            Self::Once => engine.pick([" UNION ", " UNION ", " UNION ALL "]),
-            Self::Except => engine.pick([" EXCEPT ", " EXCEPT ", " EXCEPT DISTINCT "]),
-            Self::Intersect => engine.pick([" INTERSECT ", " INTERSECT ", " INTERSECT DISTINCT "]),
+            Self::Distinct => engine.select([" UNION ", " UNION ", " UNION ALL "]),
+            Self::Except => engine.select([" EXCEPT ", " EXCEPT ", " EXCEPT DISTINCT "]),
+            Self::Intersect => {
+                engine.select([" INTERSECT ", " INTERSECT ", " INTERSECT DISTINCT "])
+            }
         }
     }
 }
 
-fn combined(operator: SetOperator, quantifier: SetQuantifier) -> Result<Combined> {
+fn parse_set_operation(operator: SetOperator, quantifier: SetQuantifier) -> Result<SetOperation> {
     match (operator, quantifier) {
-        (SetOperator::Union, SetQuantifier::All) => Ok(Combined::All),
-        (SetOperator::Union, SetQuantifier::None | SetQuantifier::Distinct) => Ok(Combined::Once),
+        (SetOperator::Union, SetQuantifier::All) => Ok(SetOperation::All),
+        (SetOperator::Union, SetQuantifier::None | SetQuantifier::Distinct) => {
+            Ok(SetOperation::Distinct)
+        }
         (SetOperator::Except, SetQuantifier::None | SetQuantifier::Distinct) => {
-            Ok(Combined::Except)
+            Ok(SetOperation::Except)
         }
         (SetOperator::Intersect, SetQuantifier::None | SetQuantifier::Distinct) => {
-            Ok(Combined::Intersect)
+            Ok(SetOperation::Intersect)
         }
         (SetOperator::Minus, _) => unsupported("MINUS"),
         (

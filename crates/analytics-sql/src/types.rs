@@ -9,7 +9,7 @@ use std::rc::Rc;
 use foundation::error::Result;
 
 use super::fragment::Fragment;
-use super::tables::Table;
+use super::tables::PublicTable;
 pub use foundation::model::SqlDialect;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub enum Type {
     DateTime64,
     Date,
     /// A number of units of time, to be added to a time.
-    Interval(Unit),
+    Interval(IntervalUnit),
     Array(Box<Type>),
 }
 
 /// The units of time. Those without a fixed length are counted in months.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum IntervalUnit {
     Nanosecond,
     Microsecond,
     Millisecond,
@@ -48,7 +48,7 @@ pub enum Unit {
 }
 
 impl Type {
-    pub fn array(of: Self) -> Self {
+    pub fn array_of(of: Self) -> Self {
         Self::Array(Box::new(of))
     }
 
@@ -56,7 +56,7 @@ impl Type {
         matches!(self, Self::Int | Self::Float)
     }
 
-    pub fn is_truth(&self) -> bool {
+    pub fn is_boolean(&self) -> bool {
         matches!(self, Self::Bool | Self::Flag)
     }
 
@@ -65,12 +65,12 @@ impl Type {
     }
 
     /// Returns the common type of both, or `None` if they have none.
-    pub fn join(&self, other: &Self) -> Option<Self> {
+    pub fn common_type(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (a, b) if a == b => Some(a.clone()),
             (Self::Null, t) | (t, Self::Null) => Some(t.clone()),
-            (a, b) if a.is_truth() && b.is_truth() => Some(Self::Flag),
-            (a, b) if (a.is_number() || a.is_truth()) && (b.is_number() || b.is_truth()) => {
+            (a, b) if a.is_boolean() && b.is_boolean() => Some(Self::Flag),
+            (a, b) if (a.is_number() || a.is_boolean()) && (b.is_number() || b.is_boolean()) => {
                 let is_float = *a == Self::Float || *b == Self::Float;
                 Some(if is_float { Self::Float } else { Self::Int })
             }
@@ -79,11 +79,11 @@ impl Type {
                 Some(if is_fine { Self::DateTime64 } else { Self::DateTime })
             }
             // A list is not converted, so its elements cannot become numbers.
-            (Self::Array(a), Self::Array(b)) if a.is_truth() == b.is_truth() => {
-                a.join(b).map(Self::array)
+            (Self::Array(a), Self::Array(b)) if a.is_boolean() == b.is_boolean() => {
+                a.common_type(b).map(Self::array_of)
             }
             (Self::Array(a), Self::Array(b)) if **a == Self::Null || **b == Self::Null => {
-                a.join(b).map(Self::array)
+                a.common_type(b).map(Self::array_of)
             }
             _ => None,
         }
@@ -118,29 +118,29 @@ pub enum Constant {
 
 /// A translated expression.
 #[derive(Debug, Clone)]
-pub struct Typed {
+pub struct TypedExpr {
     pub sql: Fragment,
     pub ty: Type,
-    pub known: Option<Constant>,
+    pub constant: Option<Constant>,
     /// Whether it contains an aggregate.
-    pub aggregates: bool,
+    pub has_aggregate: bool,
     /// Whether it contains a window function.
-    pub windows: bool,
+    pub has_window: bool,
     /// A column in it that is neither aggregated nor in GROUP BY.
-    pub loose: Option<Rc<str>>,
+    pub ungrouped_column: Option<Rc<str>>,
     /// The table of which it is the column `time`, possibly truncated to a unit.
-    pub time_of: Option<&'static Table>,
+    pub time_table: Option<&'static PublicTable>,
     /// The column of a public table that it is, and nothing more.
-    pub origin: Option<Origin>,
+    pub origin: Option<ColumnOrigin>,
     /// For a condition: what its rows satisfy in the public tables by themselves.
     pub narrowings: Vec<Narrowing>,
 }
 
 /// A column of a public table, in one of the places that read the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
+pub struct ColumnOrigin {
     /// The number of that place.
-    pub read: usize,
+    pub read_number: usize,
     pub name: &'static str,
 }
 
@@ -148,77 +148,77 @@ pub struct Origin {
 /// evaluated in a public table before the rows of others are filtered out.
 #[derive(Debug, Clone)]
 pub struct Narrowing {
-    pub read: usize,
+    pub read_number: usize,
     pub sql: Fragment,
 }
 
-impl Origin {
+impl ColumnOrigin {
     /// Returns its name at the place where the table is read.
-    pub fn sql(self) -> Fragment {
-        let table = Fragment::name('f', self.read);
-        Fragment::fill("{0}.{1}", &[&table, &Fragment::quoted(self.name)])
+    pub fn to_sql(self) -> Fragment {
+        let table = Fragment::generated_name('f', self.read_number);
+        Fragment::from_template("{0}.{1}", &[&table, &Fragment::quoted_column(self.name)])
     }
 }
 
-impl Typed {
+impl TypedExpr {
     /// Creates an expression from parts, whose properties it inherits.
-    pub fn of(sql: Fragment, ty: Type, parts: &[&Self]) -> Self {
+    pub fn from_parts(sql: Fragment, ty: Type, parts: &[&Self]) -> Self {
         Self {
             sql,
             ty,
-            known: None,
-            aggregates: parts.iter().any(|part| part.aggregates),
-            windows: parts.iter().any(|part| part.windows),
-            loose: parts.iter().find_map(|part| part.loose.clone()),
-            time_of: None,
+            constant: None,
+            has_aggregate: parts.iter().any(|part| part.has_aggregate),
+            has_window: parts.iter().any(|part| part.has_window),
+            ungrouped_column: parts.iter().find_map(|part| part.ungrouped_column.clone()),
+            time_table: None,
             origin: None,
             narrowings: Vec::new(),
         }
     }
 
-    pub fn fill(template: &'static str, ty: Type, parts: &[&Self]) -> Self {
+    pub fn from_template(template: &'static str, ty: Type, parts: &[&Self]) -> Self {
         let fragments: Vec<_> = parts.iter().map(|part| &part.sql).collect();
-        Self::of(Fragment::fill(template, &fragments), ty, parts)
+        Self::from_parts(Fragment::from_template(template, &fragments), ty, parts)
     }
 
     /// Returns NULL. Postgres requires a type even for NULL.
     pub fn null() -> Self {
-        Self::of(Fragment::word("CAST(NULL AS TEXT)"), Type::Null, &[])
+        Self::from_parts(Fragment::word("CAST(NULL AS TEXT)"), Type::Null, &[])
     }
 
     /// Returns a whole number, a time, or a number of units.
     pub fn int(value: i64, ty: Type) -> Self {
-        let mut int = Self::of(Fragment::int(value), ty, &[]);
-        int.known = Some(Constant::Int(value));
+        let mut int = Self::from_parts(Fragment::int(value), ty, &[]);
+        int.constant = Some(Constant::Int(value));
         int
     }
 
     pub fn text(value: &str) -> Self {
-        let mut text = Self::of(Fragment::text(value), Type::Text, &[]);
-        text.known = Some(Constant::Text(value.into()));
+        let mut text = Self::from_parts(Fragment::text(value), Type::Text, &[]);
+        text.constant = Some(Constant::Text(value.into()));
         text
     }
 
-    pub fn known_int(&self) -> Option<i64> {
-        match &self.known {
+    pub fn constant_int(&self) -> Option<i64> {
+        match &self.constant {
             Some(Constant::Int(value)) => Some(*value),
             Some(Constant::Text(_)) | None => None,
         }
     }
 
-    pub fn known_text(&self) -> Option<&str> {
-        match &self.known {
+    pub fn constant_text(&self) -> Option<&str> {
+        match &self.constant {
             Some(Constant::Text(value)) => Some(value),
             Some(Constant::Int(_)) | None => None,
         }
     }
 
     /// Converts the expression to a condition.
-    pub fn truth(self) -> Result<Self> {
+    pub fn into_condition(self) -> Result<Self> {
         match &self.ty {
             Type::Bool | Type::Flag => Ok(self),
-            Type::Null => Ok(Self::fill("CAST({0} AS BOOLEAN)", Type::Flag, &[&self])),
-            Type::Int | Type::Float => Ok(Self::fill("({0} <> 0)", Type::Flag, &[&self])),
+            Type::Null => Ok(Self::from_template("CAST({0} AS BOOLEAN)", Type::Flag, &[&self])),
+            Type::Int | Type::Float => Ok(Self::from_template("({0} <> 0)", Type::Flag, &[&self])),
             other => {
                 super::invalid(format!("a condition must be a comparison or a Bool, not {other}"))
             }
@@ -226,33 +226,33 @@ impl Typed {
     }
 
     /// Converts the expression to a number. True is 1.
-    pub fn number(self, what: &str) -> Result<Self> {
+    pub fn into_number(self, what: &str) -> Result<Self> {
         match &self.ty {
             Type::Int | Type::Float => Ok(self),
             Type::Null => Ok(self.cast_null(&Type::Int)),
             Type::Bool | Type::Flag => {
-                Ok(Self::fill("CAST(CAST({0} AS INTEGER) AS BIGINT)", Type::Int, &[&self]))
+                Ok(Self::from_template("CAST(CAST({0} AS INTEGER) AS BIGINT)", Type::Int, &[&self]))
             }
             other => super::invalid(format!("{what} takes a number, not {other}")),
         }
     }
 
     /// Converts the expression to a type that [`Type::join`] returned for it.
-    pub fn widened(self, to: &Type) -> Result<Self> {
+    pub fn widen_to(self, to: &Type) -> Result<Self> {
         match (&self.ty, to) {
             (from, to) if from == to => Ok(self),
             (Type::Null, to) => Ok(self.cast_null(to)),
             (Type::Int, Type::Float) => {
-                Ok(Self::fill("CAST({0} AS DOUBLE PRECISION)", Type::Float, &[&self]))
+                Ok(Self::from_template("CAST({0} AS DOUBLE PRECISION)", Type::Float, &[&self]))
             }
-            (from, Type::Int) if from.is_truth() => self.number("this"),
-            (from, Type::Float) if from.is_truth() => self.number("this")?.widened(to),
+            (from, Type::Int) if from.is_boolean() => self.into_number("this"),
+            (from, Type::Float) if from.is_boolean() => self.into_number("this")?.widen_to(to),
             (_, to) => Ok(Self { ty: to.clone(), ..self }),
         }
     }
 
     /// Returns the expression, cast to a type if it is NULL.
-    pub fn or_null_of(self, ty: &Type) -> Self {
+    pub fn cast_if_null(self, ty: &Type) -> Self {
         if self.ty == Type::Null { self.cast_null(ty) } else { self }
     }
 
@@ -270,6 +270,6 @@ impl Typed {
             Type::Bool | Type::Flag => "CAST({0} AS BOOLEAN)",
             Type::Array(_) => "{0}",
         };
-        Self::fill(template, to.clone(), &[self])
+        Self::from_template(template, to.clone(), &[self])
     }
 }

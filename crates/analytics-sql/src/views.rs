@@ -7,7 +7,7 @@
 pub mod clickhouse;
 
 use super::fragment::Fragment;
-use super::tables::{Family, Grain, Table};
+use super::tables::{Family, Grain, PublicTable};
 use super::types::SqlDialect;
 
 /// Defines whose events a query sees.
@@ -15,48 +15,52 @@ use super::types::SqlDialect;
 pub struct RowScope {
     pub workspace_id: String,
     /// The ids of the APIs or namespaces. `None`: all.
-    pub only: Option<Vec<String>>,
+    pub resource_ids: Option<Vec<String>>,
 }
 
 /// Returns the `SELECT …` of a table, for Postgres or SQLite.
-pub fn view(table: &Table, engine: SqlDialect, row_scope: &RowScope) -> Fragment {
-    let mut condition =
-        Fragment::fill("s.workspace_id = {0}", &[&Fragment::text(&row_scope.workspace_id)]);
-    if let Some(only) = &row_scope.only {
+pub fn build_view(table: &PublicTable, engine: SqlDialect, row_scope: &RowScope) -> Fragment {
+    let mut condition = Fragment::from_template(
+        "s.workspace_id = {0}",
+        &[&Fragment::text(&row_scope.workspace_id)],
+    );
+    if let Some(only) = &row_scope.resource_ids {
         let list = Fragment::text(&serde_json::json!(only).to_string());
         let column = Fragment::word(match table.family {
             Family::Verifications => "s.api_id",
             Family::Ratelimits => "s.namespace_id",
         });
-        let template = either(
+        let template = pick_dialect(
             engine,
             " AND {0} IN (SELECT jsonb_array_elements_text(CAST({1} AS jsonb)))",
             " AND {0} IN (SELECT value FROM json_each({1}))",
         );
-        condition.append(&Fragment::fill(template, &[&column, &list]));
+        condition.append(&Fragment::from_template(template, &[&column, &list]));
     }
-    let tags = Fragment::word(either(engine, "CAST(s.tags AS jsonb)", "s.tags"));
+    let tags = Fragment::word(pick_dialect(engine, "CAST(s.tags AS jsonb)", "s.tags"));
     match (table.family, table.grain) {
         (Family::Verifications, Grain::Event) => {
-            Fragment::fill(VERIFICATIONS, &[&tags, &condition])
+            Fragment::from_template(VERIFICATIONS_VIEW, &[&tags, &condition])
         }
-        (Family::Ratelimits, Grain::Event) => Fragment::fill(RATELIMITS, &[&condition]),
+        (Family::Ratelimits, Grain::Event) => {
+            Fragment::from_template(RATELIMITS_VIEW, &[&condition])
+        }
         (Family::Verifications, grain) => {
-            let rollups = sums(table.family, grain, engine);
-            Fragment::fill(VERIFICATION_SUMS, &[&tags, &rollups, &condition])
+            let rollups = build_rollups(table.family, grain, engine);
+            Fragment::from_template(VERIFICATION_ROLLUPS, &[&tags, &rollups, &condition])
         }
         (Family::Ratelimits, grain) => {
-            let rollups = sums(table.family, grain, engine);
-            Fragment::fill(RATELIMIT_SUMS, &[&rollups, &condition])
+            let rollups = build_rollups(table.family, grain, engine);
+            Fragment::from_template(RATELIMIT_ROLLUPS, &[&rollups, &condition])
         }
     }
 }
 
-fn either(engine: SqlDialect, postgres: &'static str, sqlite: &'static str) -> &'static str {
+fn pick_dialect(engine: SqlDialect, postgres: &'static str, sqlite: &'static str) -> &'static str {
     if engine == SqlDialect::Postgres { postgres } else { sqlite }
 }
 
-const VERIFICATIONS: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
+const VERIFICATIONS_VIEW: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
 s.workspace_id AS "workspace_id", s.api_id AS "key_space_id", s.identity_id AS "identity_id",
 s.external_id AS "external_id", s.key_id AS "key_id", v.region AS "region",
 CAST('api' AS TEXT) AS "source", CAST('' AS TEXT) AS "app_id", s.outcome AS "outcome",
@@ -64,7 +68,7 @@ CAST('api' AS TEXT) AS "source", CAST('' AS TEXT) AS "app_id", s.outcome AS "out
 CAST(v.latency_us AS DOUBLE PRECISION) / 1000 AS "latency"
 FROM verifications v JOIN verification_series s ON s.id = v.series WHERE {1}"#;
 
-const RATELIMITS: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
+const RATELIMITS_VIEW: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
 s.workspace_id AS "workspace_id", s.namespace_id AS "namespace_id", s.identifier AS "identifier",
 s.passed AS "passed", CAST(v.latency_us AS DOUBLE PRECISION) / 1000 AS "latency",
 v.override_id AS "override_id", v.max AS "limit", v.remaining AS "remaining",
@@ -105,9 +109,9 @@ macro_rules! latencies {
 }
 
 /// The latency columns of rollups that are named `v`.
-const LATENCIES: &str = latencies!();
+const LATENCY_COLUMNS: &str = latencies!();
 
-const VERIFICATION_SUMS: &str = concat!(
+const VERIFICATION_ROLLUPS: &str = concat!(
     r#"SELECT v.time AS "time", s.workspace_id AS "workspace_id", s.api_id AS "key_space_id",
 s.identity_id AS "identity_id", s.external_id AS "external_id", s.key_id AS "key_id",
 s.outcome AS "outcome", CAST('api' AS TEXT) AS "source", CAST('' AS TEXT) AS "app_id",
@@ -116,7 +120,7 @@ s.outcome AS "outcome", CAST('api' AS TEXT) AS "source", CAST('' AS TEXT) AS "ap
     " FROM ({1}) AS v JOIN verification_series s ON s.id = v.series WHERE {2}"
 );
 
-const RATELIMIT_SUMS: &str = concat!(
+const RATELIMIT_ROLLUPS: &str = concat!(
     r#"SELECT v.time AS "time", s.workspace_id AS "workspace_id", s.namespace_id AS "namespace_id",
 s.identifier AS "identifier", CASE WHEN s.passed THEN v.count ELSE 0 END AS "passed",
 v.count AS "total", v.spent AS "total_tokens",
@@ -126,7 +130,7 @@ CASE WHEN s.passed THEN v.spent ELSE 0 END AS "passed_tokens", "#,
 );
 
 /// Returns the rollups in the database, and each event that is in none of them yet as a rollup of one.
-fn sums(family: Family, grain: Grain, engine: SqlDialect) -> Fragment {
+fn build_rollups(family: Family, grain: Grain, engine: SqlDialect) -> Fragment {
     let words = |verifications, ratelimits| match family {
         Family::Verifications => Fragment::word(verifications),
         Family::Ratelimits => Fragment::word(ratelimits),
@@ -143,22 +147,22 @@ fn sums(family: Family, grain: Grain, engine: SqlDialect) -> Fragment {
         Grain::Minute => "v.time / 60000 * 60000",
         Grain::Hour => "v.time / 3600000 * 3600000",
         Grain::Day => "v.time / 86400000 * 86400000",
-        Grain::Month => either(
+        Grain::Month => pick_dialect(
             engine,
             // Postgres computes this before it filters out the rows of others.
             "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(LEAST(GREATEST(v.time, -62135596800000), 253402300799999) / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000",
             "unixepoch(v.time / 1000, 'unixepoch', 'start of month') * 1000",
         ),
     });
-    let is_open = Fragment::word(either(engine, "NOT b.summed", "b.summed = 0"));
+    let is_open = Fragment::word(pick_dialect(engine, "NOT b.summed", "b.summed = 0"));
     let spent = words("spent_credits", "tokens");
-    Fragment::fill(
-        SUMS,
+    Fragment::from_template(
+        ROLLUPS,
         &[&stored, &start, &is_open, &spent, &words("verifications", "ratelimits")],
     )
 }
 
-const SUMS: &str =
+const ROLLUPS: &str =
     "SELECT series, time, count, {3} AS spent, latency_us, latency_le_100us, latency_le_500us,
 latency_le_1ms, latency_le_5ms, latency_le_25ms, latency_le_100ms FROM {0}
 UNION ALL SELECT v.series, {1}, 1, v.{3}, v.latency_us,

@@ -40,19 +40,19 @@ impl Timestamp {
 pub enum Clock {
     #[default]
     System,
-    Set(Arc<AtomicI64>),
+    Fixed(Arc<AtomicI64>),
 }
 
 impl Clock {
     /// Returns a clock that stays at `now` until [`Clock::advance_ms`] moves it.
     pub fn fixed_at(now: Timestamp) -> Self {
-        Self::Set(Arc::new(AtomicI64::new(now.0)))
+        Self::Fixed(Arc::new(AtomicI64::new(now.0)))
     }
 
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),
-            Self::Set(now) => Timestamp(now.load(Ordering::SeqCst)),
+            Self::Fixed(now) => Timestamp(now.load(Ordering::SeqCst)),
         }
     }
 
@@ -60,13 +60,13 @@ impl Clock {
     pub fn fixed_time(&self) -> Option<Timestamp> {
         match self {
             Self::System => None,
-            Self::Set(_) => Some(self.now()),
+            Self::Fixed(_) => Some(self.now()),
         }
     }
 
     /// Moves a fixed clock, also backward. Has no effect on the machine's clock.
     pub fn advance_ms(&self, ms: i64) {
-        if let Self::Set(now) = self {
+        if let Self::Fixed(now) = self {
             now.fetch_add(ms, Ordering::SeqCst);
         }
     }

@@ -24,7 +24,7 @@ use oidc::OidcConfig;
 pub use oidc::{OIDC_ONLY, OidcSettings};
 use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
-use values::{address, local_url, number, secret, url};
+use values::{load_secret, local_url, parse_number, url_or_local, validate_url_scheme};
 
 /// The settings as written on the command line or in the environment. [`Config::check`] validates them.
 #[derive(Args, Clone, Default)]
@@ -135,7 +135,7 @@ pub enum LogFormat {
 #[derive(Clone)]
 pub struct Settings {
     pub listen: SocketAddr,
-    pub engines: Deployment,
+    pub deployment: Deployment,
     pub root_key: Option<Plaintext>,
     /// The configured master keys. An embedded server may have them in a file instead.
     pub master_keys: Option<MasterKeys>,
@@ -152,13 +152,13 @@ pub struct Settings {
     pub database_connections_max: u32,
     pub database_grace_seconds: u64,
     pub cached_keys_max: u64,
-    pub keys_on_outage: OutagePolicy,
+    pub keys_outage_policy: OutagePolicy,
     pub lease_idle_seconds: u64,
     /// Empty: no region.
     pub region: String,
     pub events_waiting_max: usize,
     pub events_waiting_bytes_max: usize,
-    pub kept: RetentionSettings,
+    pub retention: RetentionSettings,
     /// Approximate maximum size of single events in the database. Absent: unlimited.
     pub events_max_bytes: Option<u64>,
     /// Free space of an embedded server's disk below which no events are written.
@@ -174,7 +174,7 @@ pub struct Settings {
 
 impl Settings {
     /// Returns the settings with the address that the server listens on, which differs if port 0 was configured.
-    pub fn listening_on(mut self, address: SocketAddr) -> Self {
+    pub fn with_listen_address(mut self, address: SocketAddr) -> Self {
         for url in [&mut self.docs_url, &mut self.public_url] {
             if *url == local_url(self.listen) {
                 *url = local_url(address);
@@ -189,26 +189,26 @@ const LISTEN: &str = "127.0.0.1:3000";
 
 impl Config {
     /// Validates the settings before anything is opened. The error is one sentence.
-    pub fn check(&self) -> Result<Settings, String> {
-        let (listen, engines) = (self.listen()?, self.engines()?);
-        let events = self.events.check(matches!(engines, Deployment::Replica { .. }))?;
+    pub fn validate(&self) -> Result<Settings, String> {
+        let (listen, engines) = (self.listen()?, self.deployment()?);
+        let events = self.events.validate(matches!(engines, Deployment::Replica { .. }))?;
         Ok(Settings {
-            engines,
+            deployment: engines,
             root_key: self.root_key()?,
             master_keys: self.master_keys()?,
             trusted_proxies: self.trusted_proxies()?,
-            drain_seconds: number(
+            drain_seconds: parse_number(
                 "KEYWARD_DRAIN_SECONDS",
                 self.drain_seconds.as_deref(),
                 5,
                 0,
                 3600,
             )?,
-            public_url: address("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), listen)?,
-            docs_url: address("KEYWARD_DOCS_URL", self.docs_url.as_ref(), listen)?,
+            public_url: url_or_local("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), listen)?,
+            docs_url: url_or_local("KEYWARD_DOCS_URL", self.docs_url.as_ref(), listen)?,
             log: self.log.clone().unwrap_or_else(|| "info".into()),
             log_format: self.log_format()?,
-            redis_timeout_ms: number(
+            redis_timeout_ms: parse_number(
                 "KEYWARD_REDIS_TIMEOUT_MS",
                 self.redis_timeout_ms.as_deref(),
                 40,
@@ -217,22 +217,22 @@ impl Config {
             )?,
             redis_prefix: self.redis_prefix()?,
             database_connections_max: self.database_connections_max()?,
-            database_grace_seconds: number(
+            database_grace_seconds: parse_number(
                 "KEYWARD_DATABASE_GRACE_SECONDS",
                 self.database_grace_seconds.as_deref(),
                 900,
                 0,
                 86_400,
             )?,
-            cached_keys_max: number(
+            cached_keys_max: parse_number(
                 "KEYWARD_CACHED_KEYS",
                 self.cached_keys.as_deref(),
                 1_000_000,
                 100,
                 1_000_000_000,
             )?,
-            keys_on_outage: self.keys_on_outage()?,
-            lease_idle_seconds: number(
+            keys_outage_policy: self.keys_on_outage()?,
+            lease_idle_seconds: parse_number(
                 "KEYWARD_LEASE_IDLE_SECONDS",
                 self.lease_idle_seconds.as_deref(),
                 60,
@@ -242,13 +242,13 @@ impl Config {
             region: self.region()?,
             events_waiting_max: events.waiting_max,
             events_waiting_bytes_max: events.waiting_bytes_max,
-            kept: events.kept,
+            retention: events.retention,
             events_max_bytes: events.max_bytes,
             events_reserve_bytes: events.reserve_bytes,
             clickhouse_url: events.clickhouse_url,
             analytics_url: events.analytics_url,
-            security: self.security.check()?,
-            oidc: self.oidc.check()?,
+            security: self.security.validate()?,
+            oidc: self.oidc.validate()?,
             listen,
         })
     }
@@ -261,14 +261,17 @@ impl Config {
         })
     }
 
-    fn engines(&self) -> Result<Deployment, String> {
-        let database = secret(
+    fn deployment(&self) -> Result<Deployment, String> {
+        let database = load_secret(
             "KEYWARD_DATABASE_URL",
             self.database_url.as_ref(),
             self.database_url_file.as_deref(),
         )?;
-        let redis =
-            secret("KEYWARD_REDIS_URL", self.redis_url.as_ref(), self.redis_url_file.as_deref())?;
+        let redis = load_secret(
+            "KEYWARD_REDIS_URL",
+            self.redis_url.as_ref(),
+            self.redis_url_file.as_deref(),
+        )?;
         match (database, redis) {
             (None, None) => {
                 let data_dir = self.data_dir.clone().unwrap_or_else(|| "./keyward-data".into());
@@ -281,9 +284,13 @@ impl Config {
                 set both for a replica, or neither for an embedded server"
                 .into()),
             (Some(database_url), Some(redis_url)) => {
-                url("KEYWARD_DATABASE_URL", &database_url, &["postgres://", "postgresql://"])?;
+                validate_url_scheme(
+                    "KEYWARD_DATABASE_URL",
+                    &database_url,
+                    &["postgres://", "postgresql://"],
+                )?;
                 let schemes = ["redis://", "redis-cluster://", "redis+unix://", "unix://"];
-                url("KEYWARD_REDIS_URL", &redis_url, &schemes)?;
+                validate_url_scheme("KEYWARD_REDIS_URL", &redis_url, &schemes)?;
                 Ok(Deployment::Replica { database_url, redis_url })
             }
         }
@@ -291,7 +298,7 @@ impl Config {
 
     fn root_key(&self) -> Result<Option<Plaintext>, String> {
         let key =
-            secret("KEYWARD_ROOT_KEY", self.root_key.as_ref(), self.root_key_file.as_deref())?;
+            load_secret("KEYWARD_ROOT_KEY", self.root_key.as_ref(), self.root_key_file.as_deref())?;
         let Some(key) = key else { return Ok(None) };
         let length = key.chars().count();
         if !(20..=255).contains(&length) {
@@ -309,7 +316,7 @@ impl Config {
 
     fn master_keys(&self) -> Result<Option<MasterKeys>, String> {
         let parse_key = |name: &str, value: Option<&String>, file: Option<&Path>| {
-            let Some(text) = secret(name, value, file)? else { return Ok(None) };
+            let Some(text) = load_secret(name, value, file)? else { return Ok(None) };
             MasterKey::parse(&text).map(Some).map_err(|error| format!("{name} {error}"))
         };
         let (name, previous_name) = ("KEYWARD_MASTER_KEY", "KEYWARD_MASTER_KEY_PREVIOUS");
@@ -317,7 +324,9 @@ impl Config {
         let (value, file) = (&self.master_key_previous, &self.master_key_previous_file);
         let previous = parse_key(previous_name, value.as_ref(), file.as_deref())?;
         match (current, previous) {
-            (Some(current), previous) => Ok(Some(MasterKeys { current, previous })),
+            (Some(current), previous) => {
+                Ok(Some(MasterKeys { current_key: current, previous_key: previous }))
+            }
             (None, None) => Ok(None),
             (None, Some(_)) => {
                 Err(format!("{previous_name} is set and {name} is not: set both, or neither"))
@@ -345,7 +354,7 @@ impl Config {
 
     fn database_connections_max(&self) -> Result<u32, String> {
         let text = self.database_connections.as_deref();
-        let max = number("KEYWARD_DATABASE_CONNECTIONS", text, 16, 2, 1000)?;
+        let max = parse_number("KEYWARD_DATABASE_CONNECTIONS", text, 16, 2, 1000)?;
         Ok(u32::try_from(max).unwrap_or(16))
     }
 

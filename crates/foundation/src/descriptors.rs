@@ -8,7 +8,7 @@ use crate::config::{Deployment, Settings};
 
 /// The descriptors that a server reserves for itself in addition to the connections to Postgres: its files and
 /// listeners, Redis, the connections of the metrics listener, and rejected connections until they are closed.
-const RESERVED: u64 = 200;
+const RESERVED_DESCRIPTORS: u64 = 200;
 
 /// Raises the soft limit of this process to its hard limit. Returns the limit that is then in effect.
 pub fn raise_limit() -> io::Result<u64> {
@@ -16,26 +16,28 @@ pub fn raise_limit() -> io::Result<u64> {
 }
 
 /// Returns the soft and the hard limit of this process.
-pub fn limits() -> io::Result<(u64, u64)> {
+pub fn get_limits() -> io::Result<(u64, u64)> {
     Resource::NOFILE.get()
 }
 
 /// Returns how many descriptors a server needs at its configured maximum of connections.
-pub fn needed(settings: &Settings) -> u64 {
-    reserved(settings) + settings.security.connections_max as u64
+pub fn needed_descriptors(settings: &Settings) -> u64 {
+    reserved_descriptors(settings) + settings.security.connections_max as u64
 }
 
 /// Returns how many client connections a server may have if it may open `limit` files: the configured maximum, unless
 /// fewer fit.
 pub fn connections_max(settings: &Settings, limit: u64) -> usize {
-    let room = limit.saturating_sub(reserved(settings)).max(1);
+    let room = limit.saturating_sub(reserved_descriptors(settings)).max(1);
     settings.security.connections_max.min(usize::try_from(room).unwrap_or(usize::MAX))
 }
 
 /// Returns how many descriptors the server reserves for itself.
-fn reserved(settings: &Settings) -> u64 {
-    match settings.engines {
-        Deployment::Embedded { .. } => RESERVED,
-        Deployment::Replica { .. } => RESERVED + u64::from(settings.database_connections_max),
+fn reserved_descriptors(settings: &Settings) -> u64 {
+    match settings.deployment {
+        Deployment::Embedded { .. } => RESERVED_DESCRIPTORS,
+        Deployment::Replica { .. } => {
+            RESERVED_DESCRIPTORS + u64::from(settings.database_connections_max)
+        }
     }
 }

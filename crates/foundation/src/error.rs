@@ -13,7 +13,7 @@ use sqlx::sqlite::SqliteError;
 use thiserror::Error as ThisError;
 
 pub use codes::Code;
-pub use subjects::{QueryFault, Refusal, Subject, Unknown};
+pub use subjects::{AuthenticationError, QueryErrorKind, Refusal, ResourceRef};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -33,27 +33,27 @@ pub enum Error {
     #[error("the request is not valid: {}", .0.iter().map(|f| f.message.as_str()).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<FieldError>),
     #[error("the permissions query is not valid: {0}")]
-    Query(String),
+    PermissionQuery(String),
     /// Holds what is wrong with an analytics query.
     #[error("{1}")]
-    AnalyticsQuery(QueryFault, String),
+    AnalyticsQuery(QueryErrorKind, String),
     #[error("the key must have at least three parts separated by underscores: prefix_short_long")]
     MalformedKey,
     #[error("{0}")]
-    Unauthenticated(Unknown),
+    Unauthenticated(AuthenticationError),
     #[error("the workspace is disabled")]
     WorkspaceDisabled,
     /// Holds the missing permission, or the alternatives, as one text.
     #[error("the root key lacks the permission {0}")]
     Forbidden(String),
-    #[error("{} does not exist", list(.0))]
-    NotFound(Vec<Subject>),
+    #[error("{} does not exist", join_resources(.0))]
+    NotFound(Vec<ResourceRef>),
     #[error("{0} already exists")]
-    Taken(Subject),
+    AlreadyExists(ResourceRef),
     #[error("Ratelimit with name {0:?} is already defined in the request")]
-    Doubled(String),
+    DuplicateRatelimit(String),
     #[error("rate-limit namespace {0} has been deleted")]
-    NamespaceGone(String),
+    NamespaceDeleted(String),
     #[error(
         "the Idempotency-Key was used for another request within the last day; use a new one for each request"
     )]
@@ -67,23 +67,23 @@ pub enum Error {
     #[error("{0}; try again in a minute")]
     TooManyRequests(&'static str),
     #[error("{0}")]
-    Refused(Refusal),
+    PreconditionFailed(Refusal),
     #[error("no operation or page at this path")]
-    NoSuchPath,
+    PathNotFound,
     #[error("this path does not support {0}; it supports {1}")]
-    WrongMethod(String, &'static str),
+    MethodNotAllowed(String, &'static str),
     #[error("the request body did not arrive within {0} seconds")]
     BodyTimeout(u64),
     #[error("the request body is larger than {0} bytes")]
     BodyTooLarge(usize),
     #[error("Redis is unreachable: {0}")]
-    Counters(#[from] redis::RedisError),
+    Redis(#[from] redis::RedisError),
     #[error("Redis did not respond within {0} ms")]
-    CountersTimeout(u64),
+    RedisTimeout(u64),
     #[error("the Redis circuit breaker is open")]
-    CountersAway,
+    RedisBreakerOpen,
     #[error("the Redis deadline passed; nothing was consumed")]
-    CountersLate,
+    RedisDeadlinePassed,
     /// Another replica may still be spending from it, so the remaining credits are unknown.
     #[error("a credit lease of the key could not be closed")]
     LeaseNotClosed,
@@ -93,7 +93,7 @@ pub enum Error {
     StoreNotReady,
     /// Names what the requests wait for.
     #[error("too many requests wait for {0}; try again in a second")]
-    Busy(&'static str),
+    Overloaded(&'static str),
     #[error("the credits of the key could not be debited in time")]
     DebitTimeout,
     /// Lists the replicas.
@@ -110,10 +110,10 @@ pub enum Error {
     #[error("ClickHouse failed: {0}")]
     ClickHouse(String),
     #[error("ClickHouse is unreachable: {0}")]
-    ClickHouseAway(String),
+    ClickHouseUnreachable(String),
     /// Describes the failure of the provider.
     #[error("the OIDC provider is not usable: {0}")]
-    Issuer(String),
+    OidcProvider(String),
     /// A load that several requests waited for. The first one has logged its cause.
     #[error("{0}")]
     Shared(std::sync::Arc<Error>),
@@ -129,18 +129,18 @@ impl From<Infallible> for Error {
 
 impl Error {
     /// Returns whether the database did not reply at all.
-    pub fn is_silence(&self) -> bool {
+    pub fn is_database_timeout(&self) -> bool {
         matches!(self, Self::StoreTimeout(_) | Self::Store(sqlx::Error::PoolTimedOut))
     }
 }
 
-fn list(resources: &[Subject]) -> String {
+fn join_resources(resources: &[ResourceRef]) -> String {
     resources.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Error {
     /// Creates the error for one resource that does not exist.
-    pub fn not_found(resource: Subject) -> Self {
+    pub fn not_found(resource: ResourceRef) -> Self {
         Self::NotFound(vec![resource])
     }
 
@@ -156,7 +156,7 @@ impl Error {
     /// Returns the same field errors in a part of a request: `place` is the location of the part in the schema, `field`
     /// the prefix of its fields.
     #[must_use]
-    pub fn within(self, location_prefix: &str, field_prefix: &str) -> Self {
+    pub fn nest_under(self, location_prefix: &str, field_prefix: &str) -> Self {
         let within = |error: FieldError| FieldError {
             location: format!("{location_prefix}{}", error.location),
             message: format!("{field_prefix}{}", error.message),
@@ -173,44 +173,46 @@ impl Error {
         match self {
             Self::Invalid(_) => Code::InvalidInput,
             Self::MalformedKey => Code::KeyMalformed,
-            Self::Query(_) => Code::PermissionsQuerySyntaxError,
+            Self::PermissionQuery(_) => Code::PermissionsQuerySyntaxError,
             Self::AnalyticsQuery(kind, _) => kind.code(),
             Self::Unauthenticated(reason) => match reason {
-                Unknown::Missing => Code::AuthenticationMissing,
-                Unknown::Malformed => Code::AuthenticationMalformed,
-                Unknown::NotFound => Code::RootKeyNotFound,
-                Unknown::Revoked => Code::RootKeyRevoked,
-                Unknown::Expired => Code::RootKeyExpired,
+                AuthenticationError::HeaderMissing => Code::AuthenticationMissing,
+                AuthenticationError::Malformed => Code::AuthenticationMalformed,
+                AuthenticationError::NotFound => Code::RootKeyNotFound,
+                AuthenticationError::Revoked => Code::RootKeyRevoked,
+                AuthenticationError::Expired => Code::RootKeyExpired,
             },
             Self::WorkspaceDisabled => Code::WorkspaceDisabled,
             Self::OperationDisabled(_) => Code::OperationSwitchedOff,
             Self::TooManyRequests(_) => Code::TooManyRequests,
             Self::Forbidden(_) => Code::InsufficientPermissions,
-            Self::NotFound(subjects) => subjects.first().map_or(Code::KeyNotFound, Subject::absent),
-            Self::Taken(subject) => subject.taken(),
-            Self::Doubled(_) => Code::RatelimitAlreadyExists,
-            Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
+            Self::NotFound(subjects) => {
+                subjects.first().map_or(Code::KeyNotFound, ResourceRef::not_found_code)
+            }
+            Self::AlreadyExists(subject) => subject.already_exists_code(),
+            Self::DuplicateRatelimit(_) => Code::RatelimitAlreadyExists,
+            Self::NamespaceDeleted(_) => Code::RatelimitNamespaceGone,
             Self::IdempotencyKeyReused | Self::IdempotencyConflict => Code::IdempotencyKeyInUse,
-            Self::Refused(Refusal::Protected(_)) => Code::ProtectedResource,
-            Self::Refused(_) => Code::PreconditionFailed,
-            Self::NoSuchPath => Code::NotFound,
-            Self::WrongMethod(..) => Code::MethodNotAllowed,
+            Self::PreconditionFailed(Refusal::DeleteProtected(_)) => Code::ProtectedResource,
+            Self::PreconditionFailed(_) => Code::PreconditionFailed,
+            Self::PathNotFound => Code::NotFound,
+            Self::MethodNotAllowed(..) => Code::MethodNotAllowed,
             Self::BodyTimeout(_) => Code::RequestTimeout,
             Self::BodyTooLarge(_) => Code::RequestBodyTooLarge,
-            Self::Counters(_)
-            | Self::CountersTimeout(_)
-            | Self::CountersAway
-            | Self::CountersLate
+            Self::Redis(_)
+            | Self::RedisTimeout(_)
+            | Self::RedisBreakerOpen
+            | Self::RedisDeadlinePassed
             | Self::LeaseNotClosed
             | Self::StoreTimeout(_)
             | Self::StoreNotReady
             | Self::CommitLost(_)
-            | Self::Busy(_)
+            | Self::Overloaded(_)
             | Self::DebitTimeout
             | Self::ReplicasNotNotified(_)
-            | Self::ClickHouseAway(_)
-            | Self::Issuer(_) => Code::ServiceUnavailable,
-            Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
+            | Self::ClickHouseUnreachable(_)
+            | Self::OidcProvider(_) => Code::ServiceUnavailable,
+            Self::Store(cause) if is_database_outage(cause) => Code::ServiceUnavailable,
             Self::Store(_) | Self::ClickHouse(_) | Self::Internal(_) => Code::UnexpectedError,
             Self::Shared(cause) => cause.code(),
         }
@@ -230,19 +232,19 @@ impl Error {
     }
 
     /// Returns whether the counters were unreachable, so that the caller must decide without them.
-    pub fn is_counters_outage(&self) -> bool {
+    pub fn is_redis_outage(&self) -> bool {
         match self {
-            Self::Counters(_)
-            | Self::CountersTimeout(_)
-            | Self::CountersAway
-            | Self::CountersLate => true,
-            Self::Shared(cause) => cause.is_counters_outage(),
+            Self::Redis(_)
+            | Self::RedisTimeout(_)
+            | Self::RedisBreakerOpen
+            | Self::RedisDeadlinePassed => true,
+            Self::Shared(cause) => cause.is_redis_outage(),
             _ => false,
         }
     }
 
     /// Returns the innermost message; the outer ones only say that something failed.
-    pub fn cause(&self) -> String {
+    pub fn innermost_message(&self) -> String {
         match self {
             Self::Store(sqlx::Error::Io(e)) => e.to_string(),
             Self::Store(e) => e.to_string(),
@@ -251,7 +253,7 @@ impl Error {
     }
 
     /// Returns the field errors, if the error has any.
-    pub fn faults(&self) -> &[FieldError] {
+    pub fn field_errors(&self) -> &[FieldError] {
         match self {
             Self::Invalid(errors) => errors,
             _ => &[],
@@ -259,7 +261,7 @@ impl Error {
     }
 
     /// Returns whether the statement failed because a row already has the value of this unique constraint.
-    pub fn violates(&self, constraint: &str) -> bool {
+    pub fn is_unique_violation_of(&self, constraint: &str) -> bool {
         let Self::Store(sqlx::Error::Database(cause)) = self else { return false };
         // SQLite reports the columns, Postgres the name.
         let columns =
@@ -298,7 +300,7 @@ const UNIQUE: [(&str, &str); 6] = [
 ];
 
 /// Returns whether the database is unreachable, as opposed to a statement that it rejected.
-pub fn is_outage(cause: &sqlx::Error) -> bool {
+pub fn is_database_outage(cause: &sqlx::Error) -> bool {
     match cause {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)

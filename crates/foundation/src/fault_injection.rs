@@ -65,7 +65,7 @@ mod switch {
 
     use super::Safeguard;
 
-    static OFF: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
+    static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
         let name = std::env::var("KEYWARD_DISABLE_SAFEGUARD").ok()?;
         Some(match name.as_str() {
             "fence" => Safeguard::FenceGeneration,
@@ -99,11 +99,11 @@ mod switch {
     impl Safeguard {
         /// Returns whether a test has disabled this safeguard.
         pub fn is_disabled(self) -> bool {
-            *OFF == Some(self)
+            *DISABLED_SAFEGUARD == Some(self)
         }
 
         /// Aborts the process if a test has disabled this safeguard.
-        pub fn die(self) {
+        pub fn abort_if_disabled(self) {
             if self.is_disabled() {
                 std::process::abort();
             }

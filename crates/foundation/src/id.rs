@@ -8,37 +8,37 @@ use crate::clock::Timestamp;
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
 /// The number of random characters in an identifier: about 128 bits.
-const LENGTH: usize = 22;
+const RANDOM_CHARS: usize = 22;
 
 /// How many characters 64 random bits yield, and the number of their combinations.
-const LETTERS: usize = 10;
-const NUMBERS: u64 = 58_u64.pow(10);
+const CHARS_PER_DRAW: usize = 10;
+const DRAW_RANGE: u64 = 58_u64.pow(10);
 
 /// Returns random characters, uniformly distributed.
 #[expect(clippy::disallowed_methods, reason = "the one place that generates identifiers")]
-fn letters() -> [u8; LENGTH] {
+fn random_chars() -> [u8; RANDOM_CHARS] {
     let mut rng = rand::rng();
-    let mut letters = [0; LENGTH];
+    let mut letters = [0; RANDOM_CHARS];
     let mut filled = 0;
-    while filled < LENGTH {
+    while filled < RANDOM_CHARS {
         let mut bits = rng.next_u64();
-        if bits >= u64::MAX / NUMBERS * NUMBERS {
+        if bits >= u64::MAX / DRAW_RANGE * DRAW_RANGE {
             // The last, incomplete range of numbers would make some characters more likely.
             continue;
         }
-        for letter in letters.iter_mut().skip(filled).take(LETTERS) {
+        for letter in letters.iter_mut().skip(filled).take(CHARS_PER_DRAW) {
             *letter = ALPHABET[(bits % 58) as usize];
             bits /= 58;
         }
-        filled += LETTERS;
+        filled += CHARS_PER_DRAW;
     }
     letters
 }
 
 fn random(prefix: &str) -> String {
-    let mut id = String::with_capacity(prefix.len() + LENGTH);
+    let mut id = String::with_capacity(prefix.len() + RANDOM_CHARS);
     id.push_str(prefix);
-    id.extend(letters().map(char::from));
+    id.extend(random_chars().map(char::from));
     id
 }
 
@@ -46,21 +46,21 @@ fn random(prefix: &str) -> String {
 ///
 /// It begins with the time of the request, so analytics events are found by time and need no index of random IDs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct RequestId([u8; REQUEST.len() + LENGTH]);
+pub struct RequestId([u8; REQUEST_PREFIX.len() + RANDOM_CHARS]);
 
-const REQUEST: &[u8; 4] = b"req_";
+const REQUEST_PREFIX: &[u8; 4] = b"req_";
 /// How many characters encode the time in milliseconds: enough for four thousand years.
-const TIME_LENGTH: usize = 8;
+const TIME_CHARS: usize = 8;
 
 impl RequestId {
     /// Returns a new ID for a request that arrives at this time.
     pub fn new(at: Timestamp) -> Self {
-        let mut id = [0; REQUEST.len() + LENGTH];
-        let (prefix, rest) = id.split_at_mut(REQUEST.len());
-        prefix.copy_from_slice(REQUEST);
-        rest.copy_from_slice(&letters());
+        let mut id = [0; REQUEST_PREFIX.len() + RANDOM_CHARS];
+        let (prefix, rest) = id.split_at_mut(REQUEST_PREFIX.len());
+        prefix.copy_from_slice(REQUEST_PREFIX);
+        rest.copy_from_slice(&random_chars());
         let mut ms = at.0.unsigned_abs();
-        for letter in rest[..TIME_LENGTH].iter_mut().rev() {
+        for letter in rest[..TIME_CHARS].iter_mut().rev() {
             *letter = ALPHABET[(ms % 58) as usize];
             ms /= 58;
         }
@@ -68,13 +68,13 @@ impl RequestId {
     }
 
     /// Returns the time of the request with this ID, or `None` if the text is not a request ID.
-    pub fn time(text: &str) -> Option<Timestamp> {
-        let letters = text.as_bytes().strip_prefix(REQUEST)?;
+    pub fn parse_time(text: &str) -> Option<Timestamp> {
+        let letters = text.as_bytes().strip_prefix(REQUEST_PREFIX)?;
         let digit = |letter: &u8| ALPHABET.iter().position(|candidate| candidate == letter);
-        if letters.len() != LENGTH || !letters.iter().all(|letter| digit(letter).is_some()) {
+        if letters.len() != RANDOM_CHARS || !letters.iter().all(|letter| digit(letter).is_some()) {
             return None;
         }
-        let ms = letters[..TIME_LENGTH].iter().filter_map(digit);
+        let ms = letters[..TIME_CHARS].iter().filter_map(digit);
         let ms = ms.fold(0_i64, |ms, digit| ms * 58 + i64::try_from(digit).unwrap_or(0));
         Some(Timestamp(ms))
     }
@@ -220,7 +220,7 @@ mod tests {
         let ids = times.map(|ms| RequestId::new(Timestamp(ms)));
 
         for (id, ms) in ids.iter().zip(times) {
-            assert_eq!(RequestId::time(id.as_str()), Some(Timestamp(ms)));
+            assert_eq!(RequestId::parse_time(id.as_str()), Some(Timestamp(ms)));
         }
         assert!(ids.is_sorted_by(|a, b| a.as_str() < b.as_str()));
         assert_ne!(RequestId::new(Timestamp(7)), RequestId::new(Timestamp(7)));
@@ -233,7 +233,7 @@ mod tests {
 
         for text in ["", "req_", "key_1111111111111111111111", short, "req_000000000000000000000l"]
         {
-            assert_eq!(RequestId::time(text), None, "{text}");
+            assert_eq!(RequestId::parse_time(text), None, "{text}");
         }
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub use durations::Durations;
-use process::Process;
+use process::ProcessMetrics;
 
 /// The name and the value of a label.
 type Label = (&'static str, &'static str);
@@ -85,26 +85,26 @@ labelled! {
 #[derive(Debug)]
 pub struct EventCounts {
     /// Events that were written to the database.
-    pub written: Counter,
+    pub written_counter: Counter,
     /// Events that were dropped because the buffer was full.
-    pub dropped: Counter,
+    pub dropped_counter: Counter,
 }
 
 /// Metrics of the events of both kinds.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventMetrics {
     pub verifications: EventCounts,
     pub ratelimits: EventCounts,
     /// Events of all replicas that have not arrived in ClickHouse, when last measured.
-    pub undelivered: Gauge,
+    pub undelivered_events: Gauge,
     /// The age of the oldest of them.
     pub undelivered_seconds: Gauge,
 }
 
-impl Events {
+impl EventMetrics {
     fn new(registry: &mut Registry) -> Self {
-        let written = family(registry, "events_written", "Events written, by kind");
-        let dropped = family(
+        let written = register_family(registry, "events_written", "Events written, by kind");
+        let dropped = register_family(
             registry,
             "events_dropped",
             "Events dropped because too many waited or the disk was too full, by kind",
@@ -113,17 +113,17 @@ impl Events {
             let counter = |family: &Family<[Label; 1], Counter>| {
                 family.get_or_create_owned(&[("kind", kind)])
             };
-            EventCounts { written: counter(&written), dropped: counter(&dropped) }
+            EventCounts { written_counter: counter(&written), dropped_counter: counter(&dropped) }
         };
         Self {
             verifications: counts_of("verification"),
             ratelimits: counts_of("ratelimit"),
-            undelivered: gauge(
+            undelivered_events: register_gauge(
                 registry,
                 "events_undelivered",
                 "Events written and not yet delivered to ClickHouse",
             ),
-            undelivered_seconds: gauge(
+            undelivered_seconds: register_gauge(
                 registry,
                 "events_undelivered_seconds",
                 "Age of the oldest undelivered event",
@@ -134,7 +134,7 @@ impl Events {
 
 impl Requests {
     /// Counts a response with this status.
-    pub fn count(&self, status: u16) {
+    pub fn record_status(&self, status: u16) {
         match status {
             ..400 => self.success.inc(),
             400..500 => self.client_error.inc(),
@@ -148,10 +148,10 @@ impl Requests {
 pub struct Metrics {
     registry: Registry,
     /// Metrics whose names all programs share.
-    of_process: Registry,
-    process: Process,
+    process_registry: Registry,
+    process: ProcessMetrics,
     requests: Family<[Label; 3], Counter>,
-    state: StateGauges,
+    state_gauges: StateGauges,
     /// Open client connections.
     pub connections: Gauge,
     /// Client connections that were rejected because too many were open.
@@ -164,16 +164,16 @@ pub struct Metrics {
     pub cache_loads: CacheLoads,
     /// The age of a change in the change log when this replica read it there.
     pub change_delay: Durations,
-    pub degraded_answers: DegradedAnswers,
-    pub events: Events,
+    pub degraded_responses: DegradedAnswers,
+    pub events: EventMetrics,
     /// Costs that were admitted without Redis and never consumed in it.
     pub local_costs_dropped: Counter,
     /// Calls to Redis for counters.
     pub redis_calls: Counter,
     /// Calls to Redis that failed, or were not answered in time.
-    pub counters_failures: Counter,
+    pub redis_failures: Counter,
     /// Lease top-ups that were debited from credit accounts.
-    pub credits_withdrawals: Counter,
+    pub lease_top_ups: Counter,
     /// Credits that were returned to accounts unspent.
     pub credits_returned: Counter,
     /// Withheld credits of all replicas, which no key can spend, when last measured.
@@ -183,10 +183,10 @@ pub struct Metrics {
 /// The state of a server at the time of a scrape.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServerStatus {
-    pub database_is_reachable: bool,
-    pub counters_are_reachable: bool,
+    pub is_database_reachable: bool,
+    pub is_redis_reachable: bool,
     /// The time since the last proof that no change was missed.
-    pub silence: Duration,
+    pub feed_silence: Duration,
     /// Events that wait to be written.
     pub events_waiting: usize,
     /// Connections to the database that are in use, and those that are idle.
@@ -198,8 +198,8 @@ pub struct ServerStatus {
 #[derive(Debug)]
 struct StateGauges {
     database_reachable: Gauge,
-    counters_reachable: Gauge,
-    silence_seconds: Gauge<f64, AtomicU64>,
+    redis_reachable: Gauge,
+    feed_silence_seconds: Gauge<f64, AtomicU64>,
     events_waiting: Gauge,
     connections_used: Gauge,
     connections_idle: Gauge,
@@ -209,8 +209,8 @@ impl StateGauges {
     fn new(registry: &mut Registry) -> Self {
         let silence_seconds = Gauge::default();
         let (database_reachable, counters_reachable) = (
-            gauge(registry, "database_reachable", "1 while the database responds"),
-            gauge(registry, "counters_reachable", "1 while Redis responds"),
+            register_gauge(registry, "database_reachable", "1 while the database responds"),
+            register_gauge(registry, "counters_reachable", "1 while Redis responds"),
         );
         let help = "Seconds since the last proof that no change was missed";
         registry.register("changes_silence_seconds", help, silence_seconds.clone());
@@ -219,18 +219,22 @@ impl StateGauges {
         registry.register("database_connections", help, connections.clone());
         Self {
             database_reachable,
-            counters_reachable,
-            silence_seconds,
-            events_waiting: gauge(registry, "events_waiting", "Events waiting to be written"),
+            redis_reachable: counters_reachable,
+            feed_silence_seconds: silence_seconds,
+            events_waiting: register_gauge(
+                registry,
+                "events_waiting",
+                "Events waiting to be written",
+            ),
             connections_used: connections.get_or_create_owned(&[("state", "used")]),
             connections_idle: connections.get_or_create_owned(&[("state", "idle")]),
         }
     }
 
     fn set(&self, state: &ServerStatus) {
-        self.database_reachable.set(state.database_is_reachable.into());
-        self.counters_reachable.set(state.counters_are_reachable.into());
-        self.silence_seconds.set(state.silence.as_secs_f64());
+        self.database_reachable.set(state.is_database_reachable.into());
+        self.redis_reachable.set(state.is_redis_reachable.into());
+        self.feed_silence_seconds.set(state.feed_silence.as_secs_f64());
         self.events_waiting.set(i64::try_from(state.events_waiting).unwrap_or(i64::MAX));
         self.connections_used.set(state.connections_used.into());
         self.connections_idle.set(state.connections_idle.into());
@@ -246,82 +250,86 @@ impl Default for Metrics {
         all.register("build", "The running version; always 1", version);
         let mut of_process = Registry::default();
         Self {
-            process: Process::new(&mut of_process),
-            of_process,
-            requests: family(
+            process: ProcessMetrics::new(&mut of_process),
+            process_registry: of_process,
+            requests: register_family(
                 all,
                 "requests",
                 "Requests answered, by version, operation and status class",
             ),
-            state: StateGauges::new(all),
-            connections: gauge(all, "connections", "Open client connections"),
-            connections_refused: counter(
+            state_gauges: StateGauges::new(all),
+            connections: register_gauge(all, "connections", "Open client connections"),
+            connections_refused: register_counter(
                 all,
                 "connections_refused",
                 "Connections rejected because too many were open",
             ),
             verifications: Verifications::of(
-                &family(all, "verifications", "Verifications, by code"),
+                &register_family(all, "verifications", "Verifications, by code"),
                 |code| [code],
             ),
-            verification_durations: durations(
+            verification_durations: register_durations(
                 all,
                 "verification_duration_seconds",
                 "Time to decide a verification",
             ),
-            ratelimit_durations: durations(
+            ratelimit_durations: register_durations(
                 all,
                 "ratelimit_check_duration_seconds",
                 "Time to decide a check of the standalone limiter",
             ),
             cache_loads: CacheLoads::of(
-                &family(
+                &register_family(
                     all,
                     "cache_loads",
                     "Rows read because they were not cached or stale, by cache",
                 ),
                 |cache| [cache],
             ),
-            change_delay: durations(
+            change_delay: register_durations(
                 all,
                 "change_delay_seconds",
                 "Age of changes when read from the change log",
             ),
             ratelimit_checks: RatelimitChecks::of(
-                &family(all, "ratelimit_checks", "Checks of the standalone limiter, by result"),
+                &register_family(
+                    all,
+                    "ratelimit_checks",
+                    "Checks of the standalone limiter, by result",
+                ),
                 |passed| [passed],
             ),
-            degraded_answers: DegradedAnswers::of(
-                &family(
+            degraded_responses: DegradedAnswers::of(
+                &register_family(
                     all,
                     "degraded_answers",
                     "Responses decided without Redis, by outage policy",
                 ),
                 |policy| [policy],
             ),
-            events: Events::new(all),
-            local_costs_dropped: counter(
+            events: EventMetrics::new(all),
+            local_costs_dropped: register_counter(
                 all,
                 "local_costs_dropped",
                 "Costs admitted without Redis and never consumed in it",
             ),
-            redis_calls: counter(all, "counters_calls", "Calls to Redis"),
-            counters_failures: counter(
+            redis_calls: register_counter(all, "counters_calls", "Calls to Redis"),
+            redis_failures: register_counter(
                 all,
                 "counters_failures",
                 "Calls to Redis that failed or timed out",
             ),
-            credits_withdrawals: counter(
+            lease_top_ups: register_counter(
                 all,
                 "credits_withdrawals",
                 "Lease top-ups debited from credit accounts",
             ),
-            credits_returned: counter(
+            credits_returned: register_counter(
                 all,
                 "credits_returned",
                 "Credits returned to accounts unspent",
             ),
-            credits_withheld: gauge(
+            credits_withheld: register_gauge(
                 all,
                 "credits_withheld",
                 "Leased credits whose spend is unknown and that no key can spend",
@@ -331,25 +339,25 @@ impl Default for Metrics {
     }
 }
 
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+fn register_counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     let counter = Counter::default();
     registry.register(name, help, counter.clone());
     counter
 }
 
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+fn register_gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
     let gauge = Gauge::default();
     registry.register(name, help, gauge.clone());
     gauge
 }
 
-fn durations(registry: &mut Registry, name: &str, help: &str) -> Durations {
+fn register_durations(registry: &mut Registry, name: &str, help: &str) -> Durations {
     let durations = Durations::default();
     registry.register(name, help, durations.clone());
     durations
 }
 
-fn family<const N: usize>(
+fn register_family<const N: usize>(
     registry: &mut Registry,
     name: &str,
     help: &str,
@@ -362,18 +370,22 @@ fn family<const N: usize>(
 impl Metrics {
     /// Returns the request counters of an operation in an API version. `other` stands for every path without an
     /// operation.
-    pub fn requests(&self, version: &'static str, operation: &'static str) -> Requests {
+    pub fn requests_for_operation(
+        &self,
+        version: &'static str,
+        operation: &'static str,
+    ) -> Requests {
         let labels = |status| [("version", version), ("operation", operation), status];
         Requests::of(&self.requests, labels)
     }
 
     /// Renders all metrics in the text format of Prometheus (`OpenMetrics` 1.0).
-    pub fn text(&self, state: &ServerStatus) -> String {
-        self.state.set(state);
+    pub fn render(&self, state: &ServerStatus) -> String {
+        self.state_gauges.set(state);
         self.process.refresh();
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)
-            .and_then(|()| encode_registry(&mut text, &self.of_process))
+            .and_then(|()| encode_registry(&mut text, &self.process_registry))
             .and_then(|()| encode_eof(&mut text))
             .expect("writing to a string does not fail");
         text

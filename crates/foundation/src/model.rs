@@ -12,8 +12,8 @@ pub use bound_query::{BoundQuery, SqlDialect};
 pub use delivery_snapshot::DeliverySnapshot;
 pub use events::{EventKind, Retention, RetentionSettings, RollupUnit};
 pub use meta::Meta;
-pub use names::{is_hidden, shown};
-pub use overrides::{Overrides, STARS_MAX};
+pub use names::{escape_hidden, is_hidden};
+pub use overrides::{Overrides, WILDCARDS_MAX};
 pub use users::{Invitation, InvitationKind, Member, MemberRole, Membership, Session, User};
 
 use std::net::IpAddr;
@@ -47,9 +47,9 @@ pub struct ApiSettings {
     /// The default number of random bytes in its keys.
     pub default_byte_length: Option<u8>,
     /// Whether sealed copies of its keys may be stored.
-    pub recoverable_keys: bool,
+    pub allows_recoverable_keys: bool,
     /// Whether it cannot be deleted.
-    pub delete_protection: bool,
+    pub is_delete_protected: bool,
     /// The networks from which its keys may be used. Absent: any.
     pub allowed_networks: Option<Networks>,
 }
@@ -81,12 +81,12 @@ impl Networks {
     }
 
     /// Returns whether the address is in one of the networks. An IPv4-mapped IPv6 address counts as the IPv4 address.
-    pub fn contain(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    pub fn texts(&self) -> Vec<String> {
+    pub fn to_strings(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }
 }
@@ -110,7 +110,7 @@ pub struct Key {
     pub owner_id: Option<String>,
     /// The customer's own label.
     pub environment: Option<String>,
-    pub enabled: bool,
+    pub is_enabled: bool,
     pub expires_at: Option<Timestamp>,
     /// The credits of the key. Absent: unlimited use.
     pub credits: Option<Credits>,
@@ -156,7 +156,7 @@ pub struct Lease {
 
 impl Lease {
     /// Returns the credits that it may still hold, as last reported.
-    pub fn unspent(&self) -> i64 {
+    pub fn unspent_units(&self) -> i64 {
         (self.granted - self.spent).max(0)
     }
 
@@ -171,7 +171,7 @@ impl Lease {
 pub struct CreditAccount {
     pub credits: Credits,
     /// The leases, oldest first.
-    pub purses: Vec<Lease>,
+    pub leases: Vec<Lease>,
     /// The database's own time.
     pub database_time: Timestamp,
 }
@@ -179,8 +179,8 @@ pub struct CreditAccount {
 impl CreditAccount {
     /// Returns the leased credits as far as known: debited for leases and not known to be spent. Withheld credits are
     /// included.
-    pub fn leased(&self) -> i64 {
-        self.purses.iter().map(Lease::unspent).fold(0, i64::saturating_add)
+    pub fn leased_units(&self) -> i64 {
+        self.leases.iter().map(Lease::unspent_units).fold(0, i64::saturating_add)
     }
 }
 
@@ -223,7 +223,7 @@ pub struct Ratelimit {
     /// Whether it is checked on every verification with cost 1, even if the request does not name it.
     pub auto_apply: bool,
     /// Whether it is marked approximate. The mark is only reported; the limit is always exact.
-    pub is_async: bool,
+    pub is_approximate: bool,
 }
 
 /// An end user of the customer.
@@ -305,7 +305,7 @@ impl std::str::FromStr for Algorithm {
 pub struct RootKey {
     pub id: KeyId,
     pub workspace_id: WorkspaceId,
-    pub workspace_enabled: bool,
+    pub is_workspace_enabled: bool,
     pub start: String,
     pub name: Option<String>,
     /// Permission tuples as they are written: `api.*.create_key`.
@@ -322,7 +322,7 @@ pub struct Namespace {
     pub workspace_id: WorkspaceId,
     /// The name, unique in its workspace. It is not reused after deletion.
     pub name: String,
-    pub on_outage: OutagePolicy,
+    pub outage_policy: OutagePolicy,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
 }
@@ -371,13 +371,13 @@ pub struct Override {
     /// The last moment at which it applies. Absent: it does not expire.
     pub expires_at: Option<Timestamp>,
     /// Whether it was created as approximate; each check chooses its own mode.
-    pub is_async: bool,
+    pub is_approximate: bool,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,
 }
 
 impl Override {
-    pub fn is_live(&self, now: Timestamp) -> bool {
+    pub fn is_active(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|expires| now <= expires)
     }
 }

@@ -22,7 +22,7 @@ pub struct Plaintext(String);
 impl Plaintext {
     /// Returns a new key: `byte_length` random bytes in base58, after `prefix` and an underscore.
     #[expect(clippy::disallowed_methods, reason = "one of the places that generate secrets")]
-    pub fn random(prefix: Option<&str>, byte_length: u8) -> Self {
+    pub fn generate(prefix: Option<&str>, byte_length: u8) -> Self {
         let mut bytes = vec![0; usize::from(byte_length)];
         rand::rng().fill_bytes(&mut bytes);
         let random = bs58::encode(bytes).into_string();
@@ -35,15 +35,15 @@ impl Plaintext {
     /// Returns the leading characters that may be shown: the prefix and four characters.
     pub fn start(&self, prefix: Option<&str>) -> String {
         let prefix = prefix.map_or(0, |prefix| prefix.chars().count() + 1);
-        self.leading(prefix + START_LENGTH)
+        self.leading_chars(prefix + START_LENGTH)
     }
 
-    pub fn leading(&self, length: usize) -> String {
+    pub fn leading_chars(&self, length: usize) -> String {
         self.0.chars().take(length).collect()
     }
 
     pub fn hash(&self) -> KeyHash {
-        KeyHash::of(&self.0)
+        KeyHash::compute(&self.0)
     }
 
     /// Returns the key itself, for the reply that returns it.
@@ -84,7 +84,7 @@ impl std::fmt::Debug for Plaintext {
 
 /// Returns a random salt, which makes two hashes of one password differ.
 #[expect(clippy::disallowed_methods, reason = "one of the places that generate secrets")]
-pub fn salt() -> [u8; 16] {
+pub fn generate_salt() -> [u8; 16] {
     let mut salt = [0; 16];
     rand::rng().fill_bytes(&mut salt);
     salt
@@ -96,21 +96,21 @@ pub fn salt() -> [u8; 16] {
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    pub fn of(key: impl AsRef<[u8]>) -> Self {
+    pub fn compute(key: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(key).into())
     }
 
     /// Returns the stored form: standard base64 with padding, 44 characters.
-    pub fn base64(&self) -> String {
+    pub fn to_base64(&self) -> String {
         STANDARD.encode(self.0)
     }
 
-    pub fn bytes(self) -> [u8; 32] {
+    pub fn to_bytes(self) -> [u8; 32] {
         self.0
     }
 
     /// Returns lower-case hex, the form that other systems store.
-    pub fn hex(&self) -> String {
+    pub fn to_hex(&self) -> String {
         self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
             // Writing to a string does not fail.
             let _ = write!(hex, "{byte:02x}");
@@ -120,7 +120,7 @@ impl KeyHash {
 
     /// Parses 64 hex digits in either case.
     pub fn from_hex(text: &str) -> Option<Self> {
-        hex(text)?.try_into().ok().map(Self)
+        decode_hex(text)?.try_into().ok().map(Self)
     }
 
     /// Parses the stored form. Returns `None` if it is not a Keyward hash.
@@ -135,7 +135,7 @@ impl KeyHash {
 }
 
 /// Decodes an even number of hex digits.
-pub fn hex(text: &str) -> Option<Vec<u8>> {
+pub fn decode_hex(text: &str) -> Option<Vec<u8>> {
     if text.len() % 2 == 1 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -144,7 +144,7 @@ pub fn hex(text: &str) -> Option<Vec<u8>> {
 
 /// Returns the prefix, the short and the long token of a key of `prefixed-api-key`. Returns `None` if it has fewer than
 /// three parts between underscores.
-pub fn prefixed_parts(key: &str) -> Option<(&str, &str, &str)> {
+pub fn split_prefixed_key(key: &str) -> Option<(&str, &str, &str)> {
     let (head, long) = key.rsplit_once('_')?;
     let (prefix, short) = head.rsplit_once('_')?;
     Some((prefix, short, long))
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn random_key_has_prefix_underscore_and_base58() {
-        let key = Plaintext::random(Some("prod"), 16);
+        let key = Plaintext::generate(Some("prod"), 16);
 
         let random = key.expose().strip_prefix("prod_").expect("the prefix");
         assert_eq!(bs58::decode(random).into_vec().map(|bytes| bytes.len()), Ok(16));
@@ -179,16 +179,22 @@ mod tests {
 
     #[test]
     fn key_hash_is_base64_of_sha256() {
-        assert_eq!(KeyHash::of("abc").base64(), "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
+        assert_eq!(
+            KeyHash::compute("abc").to_base64(),
+            "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="
+        );
     }
 
     #[test]
     fn key_hash_is_parsed_from_hex_and_base64() {
-        let hash = KeyHash::of("abc");
+        let hash = KeyHash::compute("abc");
 
-        assert_eq!(hash.hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        assert_eq!(KeyHash::from_hex(&hash.hex().to_uppercase()), Some(hash));
-        assert_eq!(KeyHash::from_base64(&hash.base64()), Some(hash));
+        assert_eq!(
+            hash.to_hex(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        assert_eq!(KeyHash::from_hex(&hash.to_hex().to_uppercase()), Some(hash));
+        assert_eq!(KeyHash::from_base64(&hash.to_base64()), Some(hash));
         for wrong in ["", "ba", "zz", "+1", &"ü".repeat(32)] {
             assert_eq!(KeyHash::from_hex(wrong), None);
             assert_eq!(KeyHash::from_base64(wrong), None);

@@ -16,39 +16,39 @@ use tokio::sync::watch;
 use super::window::is_within_limit;
 use super::{ConsumeReply, EXACT_MAX, Window, WindowCount};
 
-const SHARDS: usize = 64;
+const SHARD_COUNT: usize = 64;
 /// The maximum age of a cached window, in milliseconds. Batches are sent more than twice as often.
 const FRESH_MAX_MS: i64 = 250;
 
 /// Stores approximate counts of recently used windows in process memory. An entry is valid for 250 ms after the last
 /// Redis reply.
 pub struct ApproximateWindows {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<ApproximateShard>>,
     hasher: RandomState,
-    watch: Stopwatch,
+    stopwatch: Stopwatch,
 }
 
 #[derive(Default)]
-struct Shard {
-    known: HashMap<Arc<str>, CachedWindow>,
+struct ApproximateShard {
+    cached_windows: HashMap<Arc<str>, CachedWindow>,
     /// Windows for which Redis is being queried, and whether it has timed out.
-    asked: HashMap<Arc<str>, watch::Receiver<bool>>,
+    pending_fetches: HashMap<Arc<str>, watch::Receiver<bool>>,
 }
 
 /// The result of a request that is decided from memory if possible.
-pub enum Quickly<'a> {
+pub enum ApproximateDecision<'a> {
     /// The count of the window before the request, and whether the request was admitted.
     Decided { counted: WindowCount, taken: bool },
     /// The window is unknown or stale: this caller queries Redis.
-    Unknown(Asking<'a>),
+    FetchRequired(WindowFetch<'a>),
     /// The window is unknown or stale, and another caller is querying Redis.
-    Asked(Asked),
+    FetchPending(PendingFetch),
 }
 
 /// A query to Redis by another caller.
-pub struct Asked(watch::Receiver<bool>);
+pub struct PendingFetch(watch::Receiver<bool>);
 
-impl Asked {
+impl PendingFetch {
     /// Waits until the query has ended. Returns whether to try memory again; `false` means that Redis did not reply in
     /// time.
     pub async fn wait(mut self) -> bool {
@@ -58,70 +58,71 @@ impl Asked {
 }
 
 /// The right to query Redis for a window on behalf of all waiting callers. Dropping it lets another caller query.
-pub struct Asking<'a> {
-    quick: &'a ApproximateWindows,
+pub struct WindowFetch<'a> {
+    approximate_windows: &'a ApproximateWindows,
     key: Arc<str>,
     /// The cost that was consumed here earlier and not sent yet. It is sent along, so that it counts.
-    carried: i64,
-    outcome: watch::Sender<bool>,
+    carried_cost: i64,
+    has_timed_out: watch::Sender<bool>,
 }
 
-impl Asking<'_> {
+impl WindowFetch<'_> {
     /// Returns the windows to request from Redis; the window itself comes last.
     pub fn windows(&self, window: &Window) -> Vec<Window> {
         let carried_window =
-            Window::new(self.key.clone(), EXACT_MAX, window.duration_ms, self.carried);
-        let carried_window = (self.carried > 0).then_some(carried_window);
+            Window::new(self.key.clone(), EXACT_MAX, window.duration_ms, self.carried_cost);
+        let carried_window = (self.carried_cost > 0).then_some(carried_window);
         carried_window.into_iter().chain([window.clone()]).collect()
     }
 
     /// Records the reply from Redis. Returns the reply for the window alone.
     pub fn record_exact(mut self, window: &Window, reply: &ConsumeReply) -> ConsumeReply {
         let count = reply.windows.last().copied();
-        let count = count.unwrap_or(WindowCount { effective: 0, number: 0 });
-        let carried_cost = if reply.is_admitted { 0 } else { std::mem::take(&mut self.carried) };
-        let mut shard = self.quick.shard(&self.key);
-        shard.give_back(&self.key, carried_cost);
+        let count = count.unwrap_or(WindowCount { effective_count: 0, window_number: 0 });
+        let carried_cost =
+            if reply.is_admitted { 0 } else { std::mem::take(&mut self.carried_cost) };
+        let mut shard = self.approximate_windows.shard(&self.key);
+        shard.restore_pending(&self.key, carried_cost);
         // The carried cost is in the count of its window even if the request was rejected.
-        let found = WindowCount { effective: count.effective - carried_cost, ..count };
+        let found = WindowCount { effective_count: count.effective_count - carried_cost, ..count };
         shard.record_reply(
             window,
             found,
             reply.is_admitted,
-            self.quick.watch.elapsed_ms(),
-            self.carried,
+            self.approximate_windows.stopwatch.elapsed_ms(),
+            self.carried_cost,
         );
-        self.carried = 0;
+        self.carried_cost = 0;
         drop(shard);
         ConsumeReply {
             is_admitted: reply.is_admitted,
             windows: vec![count],
-            purse: None,
-            group: reply.group,
+            lease: None,
+            group_change: reply.group_change,
         }
     }
 
     /// Records that Redis did not reply in time: all waiting callers decide without it.
-    pub fn miss(self) {
-        self.outcome.send_replace(true);
+    pub fn record_timeout(self) {
+        self.has_timed_out.send_replace(true);
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for WindowFetch<'_> {
     fn drop(&mut self) {
-        let mut shard = self.quick.shard(&self.key);
-        shard.asked.remove(&self.key);
-        shard.give_back(&self.key, self.carried);
+        let mut shard = self.approximate_windows.shard(&self.key);
+        shard.pending_fetches.remove(&self.key);
+        shard.restore_pending(&self.key, self.carried_cost);
     }
 }
 
-impl Shard {
+impl ApproximateShard {
     /// Marks a cost that was being sent as pending again, because it has not been consumed as far as is known.
-    fn give_back(&mut self, key: &str, carried_cost: i64) {
-        if let Some(cached) = self.known.get_mut(key).filter(|_| carried_cost > 0) {
-            cached.sent -= carried_cost;
-            cached.pending += carried_cost;
-            cached.is_asked = true;
+    fn restore_pending(&mut self, key: &str, carried_cost: i64) {
+        if let Some(cached) = self.cached_windows.get_mut(key).filter(|_| carried_cost > 0) {
+            cached.sent_cost -= carried_cost;
+            cached.pending_cost += carried_cost;
+            cached.is_requested = true;
         }
     }
 
@@ -130,23 +131,24 @@ impl Shard {
         window: &Window,
         found: WindowCount,
         is_admitted: bool,
-        at_ms: i64,
+        synced_at_ms: i64,
         sent_cost: i64,
     ) {
         let cost = if is_admitted { window.cost } else { 0 };
-        let count = WindowCount { effective: found.effective.saturating_add(cost), ..found };
+        let count =
+            WindowCount { effective_count: found.effective_count.saturating_add(cost), ..found };
         let duration_ms = window.duration_ms;
         let new = CachedWindow {
             duration_ms,
-            counted: count,
-            at_ms,
-            pending: 0,
-            sent: 0,
-            is_asked: false,
+            last_count: count,
+            at_ms: synced_at_ms,
+            pending_cost: 0,
+            sent_cost: 0,
+            is_requested: false,
         };
-        let cached = self.known.entry(window.key.clone()).or_insert(new);
-        (cached.duration_ms, cached.counted, cached.at_ms) = (duration_ms, count, at_ms);
-        cached.sent -= sent_cost;
+        let cached = self.cached_windows.entry(window.key.clone()).or_insert(new);
+        (cached.duration_ms, cached.last_count, cached.at_ms) = (duration_ms, count, synced_at_ms);
+        cached.sent_cost -= sent_cost;
     }
 }
 
@@ -154,102 +156,116 @@ impl Shard {
 struct CachedWindow {
     duration_ms: i64,
     /// The count in the last reply from Redis.
-    counted: WindowCount,
+    last_count: WindowCount,
     /// When that reply arrived, by the stopwatch.
     at_ms: i64,
     /// The cost that was consumed here and not sent yet.
-    pending: i64,
+    pending_cost: i64,
     /// The cost that was sent and not confirmed yet.
-    sent: i64,
+    sent_cost: i64,
     /// Whether the window was requested since it was last sent.
-    is_asked: bool,
+    is_requested: bool,
 }
 
 impl CachedWindow {
     /// Returns the amount that counts against the limit, as far as this process knows.
-    fn effective(&self) -> i64 {
-        self.counted.effective.saturating_add(self.pending).saturating_add(self.sent)
+    fn effective_count(&self) -> i64 {
+        self.last_count
+            .effective_count
+            .saturating_add(self.pending_cost)
+            .saturating_add(self.sent_cost)
     }
 }
 
 impl Default for ApproximateWindows {
     fn default() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
-            watch: Stopwatch::new(),
+            stopwatch: Stopwatch::new(),
         }
     }
 }
 
 impl ApproximateWindows {
-    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
-        let shard = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or(0) % SHARDS;
+    fn shard(&self, key: &str) -> MutexGuard<'_, ApproximateShard> {
+        let shard = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or(0) % SHARD_COUNT;
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Consumes from a window if its cached count is fresh.
-    pub fn try_consume(&self, window: &Window) -> Quickly<'_> {
+    pub fn try_consume(&self, window: &Window) -> ApproximateDecision<'_> {
         let mut shard = self.shard(&window.key);
-        let pending_fetch = shard.asked.get(&window.key).cloned();
+        let pending_fetch = shard.pending_fetches.get(&window.key).cloned();
         let is_fresh = |cached: &CachedWindow| {
-            self.watch.elapsed_ms() - cached.at_ms <= FRESH_MAX_MS
+            self.stopwatch.elapsed_ms() - cached.at_ms <= FRESH_MAX_MS
                 && cached.duration_ms == window.duration_ms
         };
         let mut carried_cost = 0;
-        if let Some(cached) = shard.known.get_mut(&window.key) {
-            cached.is_asked = true;
+        if let Some(cached) = shard.cached_windows.get_mut(&window.key) {
+            cached.is_requested = true;
             if is_fresh(cached) {
-                let effective = cached.effective();
-                let count = WindowCount { effective, number: cached.counted.number };
+                let effective = cached.effective_count();
+                let count = WindowCount {
+                    effective_count: effective,
+                    window_number: cached.last_count.window_number,
+                };
                 let is_admitted = is_within_limit(window, effective);
                 if is_admitted {
-                    cached.pending += window.cost;
+                    cached.pending_cost += window.cost;
                 }
-                return Quickly::Decided { counted: count, taken: is_admitted };
+                return ApproximateDecision::Decided { counted: count, taken: is_admitted };
             }
             // A cost that a batch is sending comes back with its reply.
-            if cached.sent == 0 && pending_fetch.is_none() {
-                carried_cost = std::mem::take(&mut cached.pending);
-                cached.sent = carried_cost;
+            if cached.sent_cost == 0 && pending_fetch.is_none() {
+                carried_cost = std::mem::take(&mut cached.pending_cost);
+                cached.sent_cost = carried_cost;
             }
         }
         if let Some(pending_fetch) = pending_fetch {
-            return Quickly::Asked(Asked(pending_fetch));
+            return ApproximateDecision::FetchPending(PendingFetch(pending_fetch));
         }
         let (outcome, pending_fetch) = watch::channel(false);
-        shard.asked.insert(window.key.clone(), pending_fetch);
-        Quickly::Unknown(Asking {
-            quick: self,
+        shard.pending_fetches.insert(window.key.clone(), pending_fetch);
+        ApproximateDecision::FetchRequired(WindowFetch {
+            approximate_windows: self,
             key: window.key.clone(),
-            carried: carried_cost,
-            outcome,
+            carried_cost,
+            has_timed_out: outcome,
         })
     }
 
     /// Returns the cost that was consumed here from the current window and is not known to be counted in Redis.
-    pub fn unsent(&self, window: &Window, now: Timestamp) -> i64 {
+    pub fn unsynced_cost(&self, window: &Window, now: Timestamp) -> i64 {
         let shard = self.shard(&window.key);
-        let cached = shard.known.get(&window.key).filter(|cached| {
-            cached.duration_ms == window.duration_ms && cached.counted.number == window.number(now)
+        let cached = shard.cached_windows.get(&window.key).filter(|cached| {
+            cached.duration_ms == window.duration_ms
+                && cached.last_count.window_number == window.number_at(now)
         });
-        cached.map_or(0, |cached| cached.pending.saturating_add(cached.sent))
+        cached.map_or(0, |cached| cached.pending_cost.saturating_add(cached.sent_cost))
     }
 
     /// Returns the windows to send, each with the cost consumed here, regardless of its limit. Windows that were not
     /// requested since are removed.
     pub fn drain_pending(&self) -> Vec<Window> {
-        let now_ms = self.watch.elapsed_ms();
+        let now_ms = self.stopwatch.elapsed_ms();
         let mut due = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.known.retain(|key, cached| {
-                if cached.is_asked && cached.sent == 0 {
-                    cached.is_asked = false;
-                    cached.sent = std::mem::take(&mut cached.pending);
-                    due.push(Window::new(key.clone(), EXACT_MAX, cached.duration_ms, cached.sent));
+            shard.cached_windows.retain(|key, cached| {
+                if cached.is_requested && cached.sent_cost == 0 {
+                    cached.is_requested = false;
+                    cached.sent_cost = std::mem::take(&mut cached.pending_cost);
+                    due.push(Window::new(
+                        key.clone(),
+                        EXACT_MAX,
+                        cached.duration_ms,
+                        cached.sent_cost,
+                    ));
                 }
-                cached.pending > 0 || cached.sent > 0 || now_ms - cached.at_ms <= FRESH_MAX_MS
+                cached.pending_cost > 0
+                    || cached.sent_cost > 0
+                    || now_ms - cached.at_ms <= FRESH_MAX_MS
             });
         }
         due
@@ -258,20 +274,21 @@ impl ApproximateWindows {
     /// Records the result of sending a window. `None` means that no reply arrived, so the cost is sent again. If Redis
     /// counted it after all, it counts twice, which rejects requests rather than admits them.
     pub fn record_sync(&self, window: &Window, count: Option<WindowCount>) {
-        let at_ms = self.watch.elapsed_ms();
+        let at_ms = self.stopwatch.elapsed_ms();
         let mut shard = self.shard(&window.key);
-        let Some(cached) = shard.known.get_mut(&window.key) else { return };
+        let Some(cached) = shard.cached_windows.get_mut(&window.key) else { return };
         // Not the whole sent cost: a caller that queries Redis may carry the rest.
         let sent_cost = window.cost;
-        cached.sent -= sent_cost;
+        cached.sent_cost -= sent_cost;
         match count {
             Some(count) => {
-                let effective = count.effective.saturating_add(sent_cost);
-                (cached.counted, cached.at_ms) = (WindowCount { effective, ..count }, at_ms);
+                let effective = count.effective_count.saturating_add(sent_cost);
+                (cached.last_count, cached.at_ms) =
+                    (WindowCount { effective_count: effective, ..count }, at_ms);
             }
             None => {
-                cached.pending += sent_cost;
-                cached.is_asked = true;
+                cached.pending_cost += sent_cost;
+                cached.is_requested = true;
             }
         }
     }
@@ -286,18 +303,18 @@ mod tests {
         Window::new("a", limit, 60_000, cost)
     }
 
-    fn counted(effective: i64) -> WindowCount {
-        WindowCount { effective, number: 1 }
+    fn count(effective: i64) -> WindowCount {
+        WindowCount { effective_count: effective, window_number: 1 }
     }
 
     /// Requests an unknown window and records the count that Redis replied with.
-    fn learn(
+    fn record_redis_reply(
         approximate: &ApproximateWindows,
         window: &Window,
         found: WindowCount,
         is_admitted: bool,
     ) {
-        let Quickly::Unknown(fetch) = approximate.try_consume(window) else {
+        let ApproximateDecision::FetchRequired(fetch) = approximate.try_consume(window) else {
             panic!("the window is known")
         };
         fetch.record_exact(
@@ -305,58 +322,68 @@ mod tests {
             &ConsumeReply {
                 is_admitted,
                 windows: vec![found],
-                purse: None,
-                group: GroupChange::None,
+                lease: None,
+                group_change: GroupChange::None,
             },
         );
     }
 
-    fn decided(approximate: &ApproximateWindows, window: &Window) -> Option<(i64, bool)> {
+    fn decision(approximate: &ApproximateWindows, window: &Window) -> Option<(i64, bool)> {
         match approximate.try_consume(window) {
-            Quickly::Decided { counted: count, taken: is_admitted } => {
-                Some((count.effective, is_admitted))
+            ApproximateDecision::Decided { counted: count, taken: is_admitted } => {
+                Some((count.effective_count, is_admitted))
             }
-            Quickly::Unknown(_) | Quickly::Asked(_) => None,
+            ApproximateDecision::FetchRequired(_) | ApproximateDecision::FetchPending(_) => None,
         }
     }
 
-    fn taken(is_admitted: bool, found: &[WindowCount]) -> ConsumeReply {
-        ConsumeReply { is_admitted, windows: found.to_vec(), purse: None, group: GroupChange::None }
+    fn consume_reply(is_admitted: bool, found: &[WindowCount]) -> ConsumeReply {
+        ConsumeReply {
+            is_admitted,
+            windows: found.to_vec(),
+            lease: None,
+            group_change: GroupChange::None,
+        }
     }
 
     #[test]
     fn try_consume_decides_when_redis_has_replied() {
         let approximate = ApproximateWindows::default();
 
-        assert_eq!(decided(&approximate, &window(10, 1)), None);
-        learn(&approximate, &window(10, 1), counted(0), true);
-        assert_eq!(decided(&approximate, &window(10, 1)), Some((1, true)));
-        assert_eq!(decided(&approximate, &Window::new("a", 10, 1000, 1)), None);
+        assert_eq!(decision(&approximate, &window(10, 1)), None);
+        record_redis_reply(&approximate, &window(10, 1), count(0), true);
+        assert_eq!(decision(&approximate, &window(10, 1)), Some((1, true)));
+        assert_eq!(decision(&approximate, &Window::new("a", 10, 1000, 1)), None);
     }
 
     #[tokio::test]
     async fn try_consume_lets_one_caller_query_redis_when_window_is_unknown() {
         let approximate = ApproximateWindows::default();
-        let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 1)) else {
+        let ApproximateDecision::FetchRequired(fetch) = approximate.try_consume(&window(10, 1))
+        else {
             panic!("the window is known")
         };
-        let Quickly::Asked(first) = approximate.try_consume(&window(10, 1)) else {
+        let ApproximateDecision::FetchPending(first) = approximate.try_consume(&window(10, 1))
+        else {
             panic!("no query is pending")
         };
-        let Quickly::Asked(second) = approximate.try_consume(&window(10, 1)) else {
+        let ApproximateDecision::FetchPending(second) = approximate.try_consume(&window(10, 1))
+        else {
             panic!("no query is pending")
         };
 
         drop(fetch);
         assert!(first.wait().await, "the next caller queries");
-        let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 1)) else {
+        let ApproximateDecision::FetchRequired(fetch) = approximate.try_consume(&window(10, 1))
+        else {
             panic!("the window is known")
         };
         assert!(second.wait().await);
-        let Quickly::Asked(third) = approximate.try_consume(&window(10, 1)) else {
+        let ApproximateDecision::FetchPending(third) = approximate.try_consume(&window(10, 1))
+        else {
             panic!("no query is pending")
         };
-        fetch.miss();
+        fetch.record_timeout();
 
         assert!(!third.wait().await, "no caller waits for a Redis that does not reply");
     }
@@ -365,21 +392,23 @@ mod tests {
     fn pending_costs_are_carried_when_redis_is_queried_again() {
         for is_admitted in [true, false] {
             let approximate = ApproximateWindows::default();
-            learn(&approximate, &window(10, 1), counted(0), true);
-            assert_eq!(decided(&approximate, &window(10, 3)), Some((1, true)));
-            approximate.shard("a").known.get_mut("a").expect("known").at_ms = -FRESH_MAX_MS - 1;
+            record_redis_reply(&approximate, &window(10, 1), count(0), true);
+            assert_eq!(decision(&approximate, &window(10, 3)), Some((1, true)));
+            approximate.shard("a").cached_windows.get_mut("a").expect("known").at_ms =
+                -FRESH_MAX_MS - 1;
 
-            let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 5)) else {
+            let ApproximateDecision::FetchRequired(fetch) = approximate.try_consume(&window(10, 5))
+            else {
                 panic!("the window is fresh")
             };
             assert_eq!(fetch.windows(&window(10, 5)), [window(EXACT_MAX, 3), window(10, 5)]);
             assert_eq!(approximate.drain_pending(), [], "they are being sent");
-            let reply =
-                fetch.record_exact(&window(10, 5), &taken(is_admitted, &[counted(1), counted(4)]));
+            let reply = fetch
+                .record_exact(&window(10, 5), &consume_reply(is_admitted, &[count(1), count(4)]));
 
-            assert_eq!(reply, taken(is_admitted, &[counted(4)]));
+            assert_eq!(reply, consume_reply(is_admitted, &[count(4)]));
             let expected = if is_admitted { 9 } else { 4 };
-            assert_eq!(decided(&approximate, &window(10, 0)), Some((expected, true)));
+            assert_eq!(decision(&approximate, &window(10, 0)), Some((expected, true)));
             let due: Vec<_> =
                 approximate.drain_pending().iter().map(|window| window.cost).collect();
             assert_eq!(due, [if is_admitted { 0 } else { 3 }]);
@@ -389,30 +418,30 @@ mod tests {
     #[test]
     fn try_consume_counts_local_costs_when_sent_or_pending() {
         let approximate = ApproximateWindows::default();
-        learn(&approximate, &window(10, 1), counted(0), true);
+        record_redis_reply(&approximate, &window(10, 1), count(0), true);
 
         let admitted =
-            (0..20).filter(|_| decided(&approximate, &window(10, 1)).is_some_and(|(_, t)| t));
+            (0..20).filter(|_| decision(&approximate, &window(10, 1)).is_some_and(|(_, t)| t));
         assert_eq!(admitted.count(), 9);
         let due = approximate.drain_pending();
-        let rejected = decided(&approximate, &window(10, 1));
+        let rejected = decision(&approximate, &window(10, 1));
         // Another replica has consumed three in the meantime.
-        approximate.record_sync(&due[0], Some(counted(4)));
+        approximate.record_sync(&due[0], Some(count(4)));
 
         assert_eq!(due, [window(EXACT_MAX, 9)]);
         assert_eq!(rejected, Some((10, false)));
-        assert_eq!(decided(&approximate, &window(14, 1)), Some((13, true)));
+        assert_eq!(decision(&approximate, &window(14, 1)), Some((13, true)));
     }
 
     #[test]
     fn unsynced_cost_covers_only_the_current_window() {
         let approximate = ApproximateWindows::default();
-        learn(&approximate, &window(10, 1), counted(0), true);
-        decided(&approximate, &window(10, 2));
+        record_redis_reply(&approximate, &window(10, 1), count(0), true);
+        decision(&approximate, &window(10, 2));
         approximate.drain_pending();
-        decided(&approximate, &window(10, 3));
+        decision(&approximate, &window(10, 3));
 
-        let unsynced = |at_ms| approximate.unsent(&window(10, 1), Timestamp(at_ms));
+        let unsynced = |at_ms| approximate.unsynced_cost(&window(10, 1), Timestamp(at_ms));
         assert_eq!((unsynced(60_000), unsynced(119_999)), (5, 5));
         assert_eq!((unsynced(59_999), unsynced(120_000)), (0, 0), "windows before and after");
     }
@@ -420,8 +449,8 @@ mod tests {
     #[test]
     fn drain_pending_sends_cost_again_when_no_reply_arrived() {
         let approximate = ApproximateWindows::default();
-        learn(&approximate, &window(10, 1), counted(0), false);
-        decided(&approximate, &window(10, 4));
+        record_redis_reply(&approximate, &window(10, 1), count(0), false);
+        decision(&approximate, &window(10, 4));
 
         let first = approximate.drain_pending();
         assert!(approximate.drain_pending().is_empty(), "it is being sent");

@@ -20,9 +20,9 @@ pub const GROUP_LIVE_MAX: u16 = 1_000;
 pub const GROUP_WINDOW_MAX_MS: i64 = 2_592_000_000;
 /// The maximum number of counters that wait to be estimated. Further counters are left out of the estimate until their
 /// next window.
-const PENDING_MAX: usize = 1_000_000;
+const PENDING_COUNTERS_MAX: usize = 1_000_000;
 /// Window lengths fall into classes, each half as long as the previous one; the last one holds windows up to 1.2 s.
-const CLASSES: u32 = 22;
+const CLASS_COUNT: u32 = 22;
 /// The shortest window that is estimated. A counter with a shorter window has expired by the time an estimate, which is
 /// made every two seconds, could include it.
 const ESTIMATED_WINDOW_MIN_MS: i64 = 1_000;
@@ -63,15 +63,15 @@ impl GroupPeriod {
     }
 
     /// Returns the period in which a window of this length is counted.
-    fn of(workspace: &WorkspaceId, duration_ms: i64, now: Timestamp) -> Self {
+    fn for_window(workspace: &WorkspaceId, duration_ms: i64, now: Timestamp) -> Self {
         let fits = |class: &u32| Self::length_ms(*class) >= duration_ms;
-        let class = (0..CLASSES).rev().find(fits).unwrap_or(0);
+        let class = (0..CLASS_COUNT).rev().find(fits).unwrap_or(0);
         Self { workspace: workspace.clone(), class, number: now.0 / Self::length_ms(class) }
     }
 
     /// Returns all periods of a workspace whose counters may be live.
-    pub fn live(workspace: &WorkspaceId, now: Timestamp) -> impl Iterator<Item = Self> {
-        (0..CLASSES).flat_map(move |class| {
+    pub fn list_live(workspace: &WorkspaceId, now: Timestamp) -> impl Iterator<Item = Self> {
+        (0..CLASS_COUNT).flat_map(move |class| {
             let last = now.0 / Self::length_ms(class);
             (last - 2..=last).map(move |number| Self {
                 workspace: workspace.clone(),
@@ -95,56 +95,56 @@ impl GroupPeriod {
 /// Estimates how many counters the groups of each workspace have in total.
 #[derive(Default)]
 pub struct GroupTotals {
-    full: ArcSwap<HashSet<WorkspaceId>>,
-    pending: Mutex<Pending>,
+    full_workspaces: ArcSwap<HashSet<WorkspaceId>>,
+    pending: Mutex<PendingGrowth>,
 }
 
 /// Hashes of the names of counters that have grown a group since they were last recorded.
 #[derive(Default)]
-struct Pending {
+struct PendingGrowth {
     counters: HashMap<GroupPeriod, HashSet<u64>>,
-    len: usize,
+    counter_count: usize,
 }
 
 impl GroupTotals {
     /// Returns whether the workspace has reached its maximum of counters.
     pub fn is_full(&self, workspace: &WorkspaceId) -> bool {
-        self.full.load().contains(workspace)
+        self.full_workspaces.load().contains(workspace)
     }
 
     /// Replaces the set of workspaces that have reached their maximum of counters.
     pub fn set_full(&self, workspaces: HashSet<WorkspaceId>) {
-        self.full.store(Arc::new(workspaces));
+        self.full_workspaces.store(Arc::new(workspaces));
     }
 
     /// Returns the workspaces that have reached their maximum of counters.
-    pub fn full(&self) -> Arc<HashSet<WorkspaceId>> {
-        self.full.load_full()
+    pub fn full_workspaces(&self) -> Arc<HashSet<WorkspaceId>> {
+        self.full_workspaces.load_full()
     }
 
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    fn lock_pending(&self) -> MutexGuard<'_, PendingGrowth> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the windows of a request that has grown a group, except windows that are too short to be estimated.
-    pub fn note_growth(&self, windows: &[Window], now: Timestamp) {
-        let mut pending = self.pending();
+    pub fn record_growth(&self, windows: &[Window], now: Timestamp) {
+        let mut pending = self.lock_pending();
         for window in windows {
             let is_estimated = window.cost > 0 && window.duration_ms >= ESTIMATED_WINDOW_MIN_MS;
             let Some(group) = window.group.as_ref().filter(|_| is_estimated) else { continue };
-            if pending.len >= PENDING_MAX {
+            if pending.counter_count >= PENDING_COUNTERS_MAX {
                 return;
             }
-            let period = GroupPeriod::of(&group.workspace, window.duration_ms, now);
+            let period = GroupPeriod::for_window(&group.workspace, window.duration_ms, now);
             let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&window.key);
             let is_new = pending.counters.entry(period).or_default().insert(hash);
-            pending.len += usize::from(is_new);
+            pending.counter_count += usize::from(is_new);
         }
     }
 
     /// Removes and returns the recorded counters.
     pub fn drain(&self) -> HashMap<GroupPeriod, HashSet<u64>> {
-        std::mem::take(&mut *self.pending()).counters
+        std::mem::take(&mut *self.lock_pending()).counters
     }
 }
 
@@ -157,9 +157,9 @@ mod tests {
         let workspace = WorkspaceId::from("ws_1");
         for duration_ms in [1000, 1236, 1237, 60_000, 3_600_001, GROUP_WINDOW_MAX_MS] {
             for now_ms in [1_773_144_000_001, 1_773_144_999_999] {
-                let period = GroupPeriod::of(&workspace, duration_ms, Timestamp(now_ms));
+                let period = GroupPeriod::for_window(&workspace, duration_ms, Timestamp(now_ms));
                 let is_counted = |at_ms| {
-                    GroupPeriod::live(&workspace, Timestamp(at_ms)).any(|live| live == period)
+                    GroupPeriod::list_live(&workspace, Timestamp(at_ms)).any(|live| live == period)
                 };
                 let expires_ms = (now_ms / duration_ms + 2) * duration_ms;
 
@@ -173,7 +173,7 @@ mod tests {
     fn group_period_lifetime_is_at_most_six_windows_when_estimated() {
         for duration_ms in [ESTIMATED_WINDOW_MIN_MS, 1235, 1236, 60_000, GROUP_WINDOW_MAX_MS] {
             let now = Timestamp(1_773_144_000_001);
-            let period = GroupPeriod::of(&WorkspaceId::from("ws_1"), duration_ms, now);
+            let period = GroupPeriod::for_window(&WorkspaceId::from("ws_1"), duration_ms, now);
 
             assert!(period.lifetime_ms() <= 6 * duration_ms, "{duration_ms} ms");
         }
@@ -185,13 +185,13 @@ mod tests {
         let workspace = WorkspaceId::from("ws_1");
         let group = Arc::new(CounterGroup { name: "g".into(), workspace, live_max: 0 });
         let window = |duration_ms: i64| {
-            Window::new(format!("{duration_ms}"), 5, duration_ms, 1).in_group(group.clone())
+            Window::new(format!("{duration_ms}"), 5, duration_ms, 1).with_group(group.clone())
         };
 
-        totals.note_growth(&[window(1), window(999)], Timestamp(1_773_144_000_000));
+        totals.record_growth(&[window(1), window(999)], Timestamp(1_773_144_000_000));
         assert!(totals.drain().is_empty());
 
-        totals.note_growth(&[window(1), window(1_000)], Timestamp(1_773_144_000_000));
+        totals.record_growth(&[window(1), window(1_000)], Timestamp(1_773_144_000_000));
         let noted: Vec<_> = totals.drain().into_values().map(|counters| counters.len()).collect();
         assert_eq!(noted, [1]);
     }
@@ -202,11 +202,11 @@ mod tests {
         let workspace = WorkspaceId::from("ws_1");
         let group = CounterGroup { name: "g".into(), workspace, live_max: GROUP_LIVE_MAX };
         let group = Arc::new(group);
-        let window = |name, cost| Window::new(name, 5, 60_000, cost).in_group(group.clone());
+        let window = |name, cost| Window::new(name, 5, 60_000, cost).with_group(group.clone());
         let windows = [window("a", 1), window("a", 1), window("b", 1), window("c", 0)];
 
-        totals.note_growth(&windows, Timestamp(1_773_144_000_000));
-        totals.note_growth(&[Window::new("d", 5, 60_000, 1)], Timestamp(1_773_144_000_000));
+        totals.record_growth(&windows, Timestamp(1_773_144_000_000));
+        totals.record_growth(&[Window::new("d", 5, 60_000, 1)], Timestamp(1_773_144_000_000));
 
         let noted: Vec<_> = totals.drain().into_values().map(|counters| counters.len()).collect();
         assert_eq!(noted, [2]);

@@ -12,7 +12,7 @@ pub mod local;
 pub mod redis;
 mod window;
 
-pub use approximate::{ApproximateWindows, Quickly};
+pub use approximate::{ApproximateDecision, ApproximateWindows};
 pub use counter_groups::{
     CounterGroup, GROUP_LIVE_MAX, GROUP_WINDOW_MAX_MS, GroupChange, GroupTotals,
 };
@@ -57,7 +57,7 @@ impl Window {
 
     /// Returns the same window with its counter in a group. All grouped windows of one consume request belong to the
     /// same group.
-    pub fn in_group(self, group: Arc<CounterGroup>) -> Self {
+    pub fn with_group(self, group: Arc<CounterGroup>) -> Self {
         Self { group: Some(group), ..self }
     }
 
@@ -69,29 +69,29 @@ impl Window {
     /// Returns the status of a window that admits the request without being counted.
     pub fn status_if_open(&self, now: Timestamp) -> WindowStatus {
         let remaining = (self.limit - self.cost).max(0);
-        WindowStatus { remaining, reset: self.reset(now), exceeded: false }
+        WindowStatus { remaining, reset_at: self.reset_at(now), is_exceeded: false }
     }
 
     /// Returns the status of a window that rejects the request without being counted.
     pub fn status_if_closed(&self, now: Timestamp) -> WindowStatus {
-        WindowStatus { remaining: 0, reset: self.reset(now), exceeded: true }
+        WindowStatus { remaining: 0, reset_at: self.reset_at(now), is_exceeded: true }
     }
 
     /// Returns the same window with its limit reduced by `units`. The limit of a peek is not reduced, so a peek
     /// succeeds however little is left.
-    pub fn reduced_by(self, units: i64) -> Self {
+    pub fn reduce_limit_by(self, units: i64) -> Self {
         let limit = if self.cost > 0 { (self.limit - units).max(0) } else { self.limit };
         Self { limit, ..self }
     }
 
     /// Returns the number of the window that contains `now`.
-    pub fn number(&self, now: Timestamp) -> i64 {
+    pub fn number_at(&self, now: Timestamp) -> i64 {
         now.0 / self.duration_ms
     }
 
     /// Returns the end of the window that contains `now`.
-    fn reset(&self, now: Timestamp) -> Timestamp {
-        Timestamp((self.number(now) + 1).saturating_mul(self.duration_ms))
+    fn reset_at(&self, now: Timestamp) -> Timestamp {
+        Timestamp((self.number_at(now) + 1).saturating_mul(self.duration_ms))
     }
 }
 
@@ -99,7 +99,7 @@ impl Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaRank {
     pub rank: u32,
-    pub replicas: u32,
+    pub replica_count: u32,
 }
 
 impl ReplicaRank {
@@ -107,7 +107,7 @@ impl ReplicaRank {
     /// left over. Which replicas get one more depends on the counter, so that small limits do not all go to one
     /// replica. The shares of all replicas add up to the amount.
     pub fn share_of(self, amount: i64, counter: &str) -> i64 {
-        let (amount, replicas) = (amount.max(0), i64::from(self.replicas.max(1)));
+        let (amount, replicas) = (amount.max(0), i64::from(self.replica_count.max(1)));
         let hash: [u8; 32] = Sha256::digest(counter).into();
         let offset = i64::from(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]));
         let rank = (i64::from(self.rank) + offset) % replicas;
@@ -118,25 +118,25 @@ impl ReplicaRank {
 /// A spend from a credit lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseSpend {
-    pub purse: String,
+    pub lease: String,
     /// The credits to spend. 0 is a peek, which is never rejected.
     pub cost: i64,
     /// The top-up that the database has just debited for this lease.
-    pub fill: Option<TopUp>,
+    pub top_up: Option<TopUp>,
 }
 
 /// The state of a lease in the database, and the top-up debited for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopUp {
     /// The Redis generation that the lease belongs to; the top-up is not applied in any other.
-    pub life: i64,
+    pub redis_generation: i64,
     /// Whether this top-up creates the lease; otherwise the lease must exist. Only one top-up of a lease creates it.
     pub creates_lease: bool,
     /// The credits debited for this lease before this top-up.
     pub granted_before: i64,
-    pub block: i64,
+    pub top_up: i64,
     /// The account balance after the top-up.
-    pub bank: i64,
+    pub account_balance: i64,
     /// When the next refill is due; the far future if there is none.
     pub refill_at: Timestamp,
 }
@@ -150,8 +150,8 @@ pub struct ConsumeRequest {
 
 impl ConsumeRequest {
     /// Returns whether the request adds a top-up to its lease.
-    fn fills(&self) -> bool {
-        self.spend.as_ref().is_some_and(|spend| spend.fill.is_some())
+    fn has_top_up(&self) -> bool {
+        self.spend.as_ref().is_some_and(|spend| spend.top_up.is_some())
     }
 }
 
@@ -161,35 +161,39 @@ pub struct ConsumeReply {
     /// Whether everything was consumed. If not, nothing was consumed, but a top-up stays in the lease.
     pub is_admitted: bool,
     pub windows: Vec<WindowCount>,
-    pub purse: Option<LeaseStatus>,
+    pub lease: Option<LeaseStatus>,
     /// How the request changed the group of its windows.
-    pub group: GroupChange,
+    pub group_change: GroupChange,
 }
 
 /// The count of a window when the script read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowCount {
     /// The amount that counted against the limit before this request.
-    pub effective: i64,
+    pub effective_count: i64,
     /// The number of the window since the Unix epoch.
-    pub number: i64,
+    pub window_number: i64,
 }
 
 impl WindowCount {
     /// Returns whether this window alone would have admitted its cost.
-    pub fn passed(self, window: &Window) -> bool {
-        window::is_within_limit(window, self.effective)
+    pub fn is_within_limit(self, window: &Window) -> bool {
+        window::is_within_limit(window, self.effective_count)
     }
 
     /// Returns the remaining amount: after this request if it was admitted, 0 if this window rejected it.
     pub fn remaining(self, window: &Window, is_admitted: bool) -> i64 {
         let consumed = if is_admitted { window.cost } else { 0 };
-        if self.passed(window) { (window.limit - self.effective - consumed).max(0) } else { 0 }
+        if self.is_within_limit(window) {
+            (window.limit - self.effective_count - consumed).max(0)
+        } else {
+            0
+        }
     }
 
     /// Returns the end of the window.
-    pub fn reset(self, window: &Window) -> Timestamp {
-        Timestamp((self.number + 1).saturating_mul(window.duration_ms))
+    pub fn reset_at(self, window: &Window) -> Timestamp {
+        Timestamp((self.window_number + 1).saturating_mul(window.duration_ms))
     }
 }
 
@@ -199,18 +203,18 @@ pub struct WindowStatus {
     /// The remaining amount.
     pub remaining: i64,
     /// The end of the window.
-    pub reset: Timestamp,
+    pub reset_at: Timestamp,
     /// Whether this window rejected the request.
-    pub exceeded: bool,
+    pub is_exceeded: bool,
 }
 
 impl ConsumeReply {
     /// Returns the status of the request's windows after it.
-    pub fn standings(&self, windows: &[Window]) -> Vec<WindowStatus> {
+    pub fn window_statuses(&self, windows: &[Window]) -> Vec<WindowStatus> {
         let status = |(count, window): (&WindowCount, &Window)| WindowStatus {
             remaining: count.remaining(window, self.is_admitted),
-            reset: count.reset(window),
-            exceeded: !count.passed(window),
+            reset_at: count.reset_at(window),
+            is_exceeded: !count.is_within_limit(window),
         };
         self.windows.iter().zip(windows).map(status).collect()
     }
@@ -222,11 +226,11 @@ pub struct LeaseStatus {
     pub state: LeaseState,
     pub units: i64,
     /// The account balance that the lease last recorded. Absent if there is no lease.
-    pub bank: Option<i64>,
+    pub account_balance: Option<i64>,
     /// The total number of credits spent from the lease.
-    pub spent: i64,
+    pub spent_units: i64,
     /// The generation of the Redis that replied. It changes with each restart and each promotion.
-    pub life: i64,
+    pub redis_generation: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,7 +255,7 @@ pub enum CloseResult {
     /// The lease is closed permanently.
     Closed {
         /// The total number of credits spent from the lease.
-        spent: i64,
+        spent_units: i64,
     },
     /// This Redis is of the generation in which the lease was created, and does not have it. From now on the lease
     /// cannot exist.
@@ -282,20 +286,24 @@ mod tests {
         for replicas in [1, 2, 3, 7, 50] {
             for amount in [0, 1, 2, 6, 49, 50, 51, 1_000, EXACT_MAX] {
                 for counter in ["a", "b", "kw:w:{key_1}:60000:requests"] {
-                    let share = |rank| ReplicaRank { rank, replicas }.share_of(amount, counter);
+                    let share = |rank| {
+                        ReplicaRank { rank, replica_count: replicas }.share_of(amount, counter)
+                    };
                     let (least, most) = (share(0).min(share(1)), share(0).max(share(1)));
                     assert!(most - least <= 1);
                     assert_eq!((0..replicas).map(share).sum::<i64>(), amount);
                 }
             }
         }
-        assert_eq!(ReplicaRank { rank: 0, replicas: 0 }.share_of(-3, "a"), 0);
+        assert_eq!(ReplicaRank { rank: 0, replica_count: 0 }.share_of(-3, "a"), 0);
     }
 
     #[test]
     fn last_unit_goes_to_different_replicas_when_counters_differ() {
         let holder = |counter: &str| {
-            (0..3).find(|rank| ReplicaRank { rank: *rank, replicas: 3 }.share_of(1, counter) == 1)
+            (0..3).find(|rank| {
+                ReplicaRank { rank: *rank, replica_count: 3 }.share_of(1, counter) == 1
+            })
         };
         let holders: std::collections::HashSet<_> =
             (0..20).map(|n| holder(&format!("counter {n}"))).collect();

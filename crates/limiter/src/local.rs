@@ -13,61 +13,61 @@ use hashbrown::HashTable;
 use super::window::{WindowCounter, is_within_limit};
 use super::{ConsumeReply, CounterGroup, GroupChange, Window, WindowCount, WindowCounters};
 
-const SHARDS: usize = 64;
+const SHARD_COUNT: usize = 64;
 /// A shard is swept when it has twice as many entries as after the last sweep, and at least this many.
-const SWEEP_MIN: usize = 1024;
+const SWEEP_ENTRIES_MIN: usize = 1024;
 
 pub struct LocalCounters {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<LocalShard>>,
     hasher: RandomState,
     clock: Clock,
 }
 
 #[derive(Default)]
-struct Shard {
-    entries: HashTable<Entry>,
-    sweep_at: usize,
-    groups: HashMap<String, Group>,
+struct LocalShard {
+    entries: HashTable<CounterEntry>,
+    sweep_entries: usize,
+    groups: HashMap<String, LiveGroup>,
 }
 
 /// The live counters of a group: the hash of each name, and when it expires.
-struct Group {
+struct LiveGroup {
     workspace: WorkspaceId,
-    expires_ms: HashMap<u64, i64>,
+    counter_expiries_ms: HashMap<u64, i64>,
 }
 
-impl Group {
+impl LiveGroup {
     fn retain_live(&mut self, now: Timestamp) -> usize {
-        self.expires_ms.retain(|_, expires_ms| *expires_ms > now.0);
-        self.expires_ms.len()
+        self.counter_expiries_ms.retain(|_, expires_ms| *expires_ms > now.0);
+        self.counter_expiries_ms.len()
     }
 }
 
 /// A key with its hash, which is computed once per request.
 #[derive(Clone, Copy)]
-struct Name<'k> {
+struct HashedKey<'k> {
     key: &'k str,
     hash: u64,
 }
 
-impl Name<'_> {
-    fn shard(self) -> usize {
+impl HashedKey<'_> {
+    fn shard_index(self) -> usize {
         // The hash table uses the lowest and the highest bits, so the shard uses others.
-        usize::try_from(self.hash >> 32).unwrap_or(0) % SHARDS
+        usize::try_from(self.hash >> 32).unwrap_or(0) % SHARD_COUNT
     }
 }
 
-struct Entry {
+struct CounterEntry {
     key: Box<str>,
     hash: u64,
-    cell: WindowCounter,
+    counter: WindowCounter,
     expires_ms: i64,
 }
 
 impl LocalCounters {
     pub fn new(clock: Clock) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             clock,
         }
@@ -76,51 +76,57 @@ impl LocalCounters {
     /// Returns the number of counters in memory.
     #[expect(clippy::len_without_is_empty, reason = "it is a number of counters, not a collection")]
     pub fn len(&self) -> usize {
-        let lock = |shard: &Mutex<Shard>| {
+        let lock = |shard: &Mutex<LocalShard>| {
             shard.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
         };
         self.shards.iter().map(lock).sum()
     }
 
-    fn name<'k>(&self, key: &'k str) -> Name<'k> {
-        Name { key, hash: self.hasher.hash_one(key) }
+    fn hash_key<'k>(&self, key: &'k str) -> HashedKey<'k> {
+        HashedKey { key, hash: self.hasher.hash_one(key) }
     }
 
     /// Consumes from all windows or from none, without an await. All shards that the request touches are locked in the
     /// order of the shards, so that two requests never deadlock.
     pub fn consume_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
-        self.take(windows, now, true)
+        self.consume_or_peek(windows, now, true)
     }
 
     /// Like [`LocalCounters::consume_at`], but consumes nothing. It is used for a caller that is rejected for another
     /// reason.
     pub fn peek_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
-        self.take(windows, now, false)
+        self.consume_or_peek(windows, now, false)
     }
 
     /// Refunds a cost that was consumed from the window with this number. A counter that drops to 0 is removed.
-    pub fn give_back(&self, key: &str, number: i64, cost: i64) {
-        let name = self.name(key);
-        let mut shard = self.shards[name.shard()].lock().unwrap_or_else(PoisonError::into_inner);
-        let matches_key = |entry: &Entry| *entry.key == *name.key;
+    pub fn refund(&self, key: &str, number: i64, cost: i64) {
+        let name = self.hash_key(key);
+        let mut shard =
+            self.shards[name.shard_index()].lock().unwrap_or_else(PoisonError::into_inner);
+        let matches_key = |entry: &CounterEntry| *entry.key == *name.key;
         let Ok(mut entry) = shard.entries.find_entry(name.hash, matches_key) else { return };
-        let counter = &mut entry.get_mut().cell;
+        let counter = &mut entry.get_mut().counter;
         if counter.number == number {
             counter.count = (counter.count - cost).max(0);
         } else if counter.number == number + 1 {
-            counter.before = (counter.before - cost).max(0);
+            counter.previous_count = (counter.previous_count - cost).max(0);
         }
-        if counter.count == 0 && counter.before == 0 {
+        if counter.count == 0 && counter.previous_count == 0 {
             entry.remove();
         }
     }
 
-    fn take(&self, windows: &[Window], now: Timestamp, may_consume: bool) -> ConsumeReply {
-        let names: Vec<_> = windows.iter().map(|window| self.name(&window.key)).collect();
+    fn consume_or_peek(
+        &self,
+        windows: &[Window],
+        now: Timestamp,
+        may_consume: bool,
+    ) -> ConsumeReply {
+        let names: Vec<_> = windows.iter().map(|window| self.hash_key(&window.key)).collect();
         let group = windows.iter().find_map(|window| window.group.as_deref());
-        let group = group.map(|group| (group, self.name(&group.name)));
+        let group = group.map(|group| (group, self.hash_key(&group.name)));
         let touched = names.iter().copied().chain(group.map(|(_, name)| name));
-        let mut locked = Locked::lock(self, touched);
+        let mut locked = LockedShards::lock(self, touched);
 
         let mut counters: Vec<WindowCounter> = Vec::with_capacity(names.len());
         let mut counts = Vec::with_capacity(names.len());
@@ -131,13 +137,15 @@ impl LocalCounters {
             // Two windows with the same name in one request count against each other.
             let earlier =
                 names[..counters.len()].iter().rposition(|earlier| earlier.key == name.key);
-            let stored = || WindowCounter::at(locked.cell(*name), now.0, window.duration_ms);
+            let stored = || {
+                WindowCounter::from_stored(locked.find_counter(*name), now.0, window.duration_ms)
+            };
             let mut counter = earlier.map_or_else(stored, |at| counters[at]);
-            let effective = counter.effective(now.0, window.duration_ms);
+            let effective = counter.effective_count(now.0, window.duration_ms);
             is_admitted &= is_within_limit(window, effective);
-            counts.push(WindowCount { effective, number: counter.number });
+            counts.push(WindowCount { effective_count: effective, window_number: counter.number });
             if window.group.is_some() && window.cost > 0 {
-                let last = locked.cell(*name).map_or(i64::MIN, |counter| counter.number);
+                let last = locked.find_counter(*name).map_or(i64::MIN, |counter| counter.number);
                 created += usize::from(last < counter.number - 1);
                 if last < counter.number {
                     renewed.push((name.hash, counter.expires_ms(window.duration_ms)));
@@ -148,21 +156,21 @@ impl LocalCounters {
         }
         let mut change = GroupChange::None;
         if let Some((group, name)) = group.filter(|_| is_admitted) {
-            change = locked.grow(group, name, created, renewed, now);
+            change = locked.grow_group(group, name, created, renewed, now);
             is_admitted = change != GroupChange::Full;
         }
         if is_admitted {
             for ((window, name), counter) in windows.iter().zip(&names).zip(counters) {
                 if window.cost > 0 {
-                    locked.put(*name, counter, counter.expires_ms(window.duration_ms), now);
+                    locked.set_counter(*name, counter, counter.expires_ms(window.duration_ms), now);
                 }
             }
         }
-        ConsumeReply { is_admitted, windows: counts, purse: None, group: change }
+        ConsumeReply { is_admitted, windows: counts, lease: None, group_change: change }
     }
 
     /// Returns the number of live counters in the groups of each workspace. Expired counters are removed.
-    pub fn count_groups(&self) -> HashMap<WorkspaceId, u64> {
+    pub fn count_group_counters(&self) -> HashMap<WorkspaceId, u64> {
         let now = self.clock.now();
         let mut totals = HashMap::new();
         for shard in &self.shards {
@@ -180,31 +188,31 @@ impl LocalCounters {
 }
 
 /// The shards that a request touches, locked until it is done.
-struct Locked<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
+struct LockedShards<'a>(Vec<(usize, MutexGuard<'a, LocalShard>)>);
 
-impl<'a> Locked<'a> {
-    fn lock<'k>(counters: &'a LocalCounters, names: impl Iterator<Item = Name<'k>>) -> Self {
-        let mut shards: Vec<_> = names.map(Name::shard).collect();
+impl<'a> LockedShards<'a> {
+    fn lock<'k>(counters: &'a LocalCounters, names: impl Iterator<Item = HashedKey<'k>>) -> Self {
+        let mut shards: Vec<_> = names.map(HashedKey::shard_index).collect();
         shards.sort_unstable();
         shards.dedup();
         let lock = |at: usize| counters.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
         Self(shards.into_iter().map(|at| (at, lock(at))).collect())
     }
 
-    fn shard(&mut self, name: Name<'_>) -> &mut Shard {
-        let found = self.0.iter_mut().find(|(at, _)| *at == name.shard());
+    fn shard(&mut self, name: HashedKey<'_>) -> &mut LocalShard {
+        let found = self.0.iter_mut().find(|(at, _)| *at == name.shard_index());
         &mut found.expect("every name of a request is locked first").1
     }
 
-    fn cell(&mut self, name: Name<'_>) -> Option<WindowCounter> {
-        Some(self.shard(name).find(name)?.cell)
+    fn find_counter(&mut self, name: HashedKey<'_>) -> Option<WindowCounter> {
+        Some(self.shard(name).find(name)?.counter)
     }
 
     /// Adds counters to a group, unless it would exceed the maximum of live counters.
-    fn grow(
+    fn grow_group(
         &mut self,
         group: &CounterGroup,
-        name: Name<'_>,
+        name: HashedKey<'_>,
         created: usize,
         renewed: Vec<(u64, i64)>,
         now: Timestamp,
@@ -212,41 +220,50 @@ impl<'a> Locked<'a> {
         if renewed.is_empty() {
             return GroupChange::None;
         }
-        let new = || Group { workspace: group.workspace.clone(), expires_ms: HashMap::new() };
+        let new = || LiveGroup {
+            workspace: group.workspace.clone(),
+            counter_expiries_ms: HashMap::new(),
+        };
         let groups = &mut self.shard(name).groups;
         let live_group = groups.entry(group.name.clone()).or_insert_with(new);
         if created > 0 && live_group.retain_live(now) + created > usize::from(group.live_max) {
             return GroupChange::Full;
         }
-        live_group.expires_ms.extend(renewed);
+        live_group.counter_expiries_ms.extend(renewed);
         GroupChange::Grown
     }
 
-    fn put(&mut self, name: Name<'_>, counter: WindowCounter, expires_ms: i64, now: Timestamp) {
+    fn set_counter(
+        &mut self,
+        name: HashedKey<'_>,
+        counter: WindowCounter,
+        expires_ms: i64,
+        now: Timestamp,
+    ) {
         let shard = self.shard(name);
         if let Some(entry) = shard.find(name) {
-            (entry.cell, entry.expires_ms) = (counter, expires_ms);
+            (entry.counter, entry.expires_ms) = (counter, expires_ms);
             return;
         }
         shard.sweep(now);
-        let entry = Entry { key: name.key.into(), hash: name.hash, cell: counter, expires_ms };
+        let entry = CounterEntry { key: name.key.into(), hash: name.hash, counter, expires_ms };
         shard.entries.insert_unique(name.hash, entry, |entry| entry.hash);
     }
 }
 
-impl Shard {
-    fn find(&mut self, name: Name<'_>) -> Option<&mut Entry> {
+impl LocalShard {
+    fn find(&mut self, name: HashedKey<'_>) -> Option<&mut CounterEntry> {
         self.entries.find_mut(name.hash, |entry| *entry.key == *name.key)
     }
 
     /// Removes expired counters once there are many entries: a flood of names costs memory for two windows, and each
     /// insertion takes constant time.
     fn sweep(&mut self, now: Timestamp) {
-        if self.entries.len() < self.sweep_at.max(SWEEP_MIN) {
+        if self.entries.len() < self.sweep_entries.max(SWEEP_ENTRIES_MIN) {
             return;
         }
         self.entries.retain(|entry| entry.expires_ms > now.0);
-        self.sweep_at = self.entries.len() * 2;
+        self.sweep_entries = self.entries.len() * 2;
     }
 }
 

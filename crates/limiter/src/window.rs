@@ -11,19 +11,19 @@ use super::{EXACT_MAX, Window};
 pub struct WindowCounter {
     pub number: i64,
     pub count: i64,
-    pub before: i64,
+    pub previous_count: i64,
 }
 
 impl WindowCounter {
     /// Returns the counter at `now_ms`. If the clock went back, time stands still at the start of the latest window.
-    pub fn at(stored: Option<Self>, now_ms: i64, duration_ms: i64) -> Self {
+    pub fn from_stored(stored: Option<Self>, now_ms: i64, duration_ms: i64) -> Self {
         let number = now_ms / duration_ms;
         match stored {
             Some(counter) if counter.number >= number => counter,
             Some(counter) if counter.number == number - 1 => {
-                Self { number, count: 0, before: counter.count }
+                Self { number, count: 0, previous_count: counter.count }
             }
-            _ => Self { number, count: 0, before: 0 },
+            _ => Self { number, count: 0, previous_count: 0 },
         }
     }
 
@@ -33,10 +33,10 @@ impl WindowCounter {
         clippy::cast_possible_truncation,
         reason = "the script computes in doubles, and both must agree to the last unit"
     )]
-    pub fn effective(&self, now_ms: i64, duration_ms: i64) -> i64 {
+    pub fn effective_count(&self, now_ms: i64, duration_ms: i64) -> i64 {
         let elapsed = (now_ms - self.number * duration_ms).max(0);
         let left = (duration_ms - elapsed) as f64;
-        self.count + (self.before as f64 * left / duration_ms as f64).floor() as i64
+        self.count + (self.previous_count as f64 * left / duration_ms as f64).floor() as i64
     }
 
     /// Returns when the counter no longer affects any window.
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn effective_adds_share_of_previous_window_when_window_has_changed() {
-        let counter = WindowCounter { number: 0, count: 10, before: 0 };
+        let counter = WindowCounter { number: 0, count: 10, previous_count: 0 };
 
         let counts: Vec<_> = [0, 15_000, 30_000, 59_999]
             .into_iter()
             .map(|into| {
-                WindowCounter::at(Some(counter), MINUTE + into, MINUTE)
-                    .effective(MINUTE + into, MINUTE)
+                WindowCounter::from_stored(Some(counter), MINUTE + into, MINUTE)
+                    .effective_count(MINUTE + into, MINUTE)
             })
             .collect();
 
@@ -78,21 +78,22 @@ mod tests {
 
     #[test]
     fn effective_is_zero_when_two_windows_have_passed() {
-        let counter = WindowCounter { number: 0, count: 10, before: 10 };
+        let counter = WindowCounter { number: 0, count: 10, previous_count: 10 };
 
         assert_eq!(
-            WindowCounter::at(Some(counter), 2 * MINUTE, MINUTE).effective(2 * MINUTE, MINUTE),
+            WindowCounter::from_stored(Some(counter), 2 * MINUTE, MINUTE)
+                .effective_count(2 * MINUTE, MINUTE),
             0
         );
     }
 
     #[test]
     fn window_count_is_kept_when_clock_goes_back() {
-        let counter = WindowCounter { number: 5, count: 10, before: 4 };
+        let counter = WindowCounter { number: 5, count: 10, previous_count: 4 };
 
-        let back = WindowCounter::at(Some(counter), MINUTE, MINUTE);
+        let back = WindowCounter::from_stored(Some(counter), MINUTE, MINUTE);
 
-        assert_eq!(back.effective(MINUTE, MINUTE), 14);
+        assert_eq!(back.effective_count(MINUTE, MINUTE), 14);
     }
 
     #[test]

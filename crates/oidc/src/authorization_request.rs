@@ -13,38 +13,38 @@ pub struct AuthorizationRequest(Plaintext);
 
 impl AuthorizationRequest {
     /// Generates a secret for the browser to store.
-    pub fn secret() -> Plaintext {
-        Plaintext::random(None, SECRET_BYTES)
+    pub fn generate_secret() -> Plaintext {
+        Plaintext::generate(None, SECRET_BYTES)
     }
 
     /// Returns the request of a browser that stores `secret`, for the visitor whose forms contain `csrf`.
-    pub fn of(secret: &str, csrf: &str) -> Self {
+    pub fn from_secret(secret: &str, csrf: &str) -> Self {
         Self(Plaintext::from(format!("{csrf}\n{secret}")))
     }
 
-    fn part(&self, name: &str) -> String {
-        KeyHash::of(format!("oidc {name}\n{}", self.0.expose())).hex()
+    fn derive(&self, name: &str) -> String {
+        KeyHash::compute(format!("oidc {name}\n{}", self.0.expose())).to_hex()
     }
 
     /// Returns the `state`, which the provider returns with the callback.
     pub fn state(&self) -> String {
-        self.part("state")
+        self.derive("state")
     }
 
     /// Returns the `nonce`, which the provider includes in the ID token.
     pub fn nonce(&self) -> String {
-        self.part("nonce")
+        self.derive("nonce")
     }
 
     /// Returns the PKCE verifier, which proves that the callback belongs to the same client.
     pub fn verifier(&self) -> String {
-        self.part("verifier")
+        self.derive("verifier")
     }
 
     /// Returns whether a callback belongs to this request. The hashes are compared, which leaks nothing because a hash
     /// cannot be steered toward another.
-    pub fn is_answered_by(&self, state: &str) -> bool {
-        KeyHash::of(state) == KeyHash::of(self.state())
+    pub fn matches_state(&self, state: &str) -> bool {
+        KeyHash::compute(state) == KeyHash::compute(self.state())
     }
 }
 
@@ -54,20 +54,26 @@ mod tests {
 
     #[test]
     fn state_matches_only_the_same_secret_and_csrf_token() {
-        let request = AuthorizationRequest::of("secret", "csrf");
+        let request = AuthorizationRequest::from_secret("secret", "csrf");
 
-        assert!(request.is_answered_by(&AuthorizationRequest::of("secret", "csrf").state()));
-        for other in
-            [AuthorizationRequest::of("secret", "other"), AuthorizationRequest::of("other", "csrf")]
-        {
-            assert!(!request.is_answered_by(&other.state()));
+        assert!(
+            request.matches_state(&AuthorizationRequest::from_secret("secret", "csrf").state())
+        );
+        for other in [
+            AuthorizationRequest::from_secret("secret", "other"),
+            AuthorizationRequest::from_secret("other", "csrf"),
+        ] {
+            assert!(!request.matches_state(&other.state()));
         }
-        assert!(!request.is_answered_by("") && !request.is_answered_by(&request.nonce()));
+        assert!(!request.matches_state("") && !request.matches_state(&request.nonce()));
     }
 
     #[test]
     fn derived_values_differ_and_have_the_length_that_pkce_requires() {
-        let request = AuthorizationRequest::of(AuthorizationRequest::secret().expose(), "csrf");
+        let request = AuthorizationRequest::from_secret(
+            AuthorizationRequest::generate_secret().expose(),
+            "csrf",
+        );
 
         let parts = [request.state(), request.nonce(), request.verifier()];
 

@@ -9,21 +9,21 @@ use thiserror::Error;
 
 /// The timeouts to connect to the provider, and to receive a whole response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a response.
-const BYTES_MAX: usize = 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug, Error)]
 pub enum FetchError {
     #[error("it is unreachable")]
-    Away(#[from] reqwest::Error),
-    #[error("its response is larger than {BYTES_MAX} bytes")]
+    Unreachable(#[from] reqwest::Error),
+    #[error("its response is larger than {RESPONSE_BYTES_MAX} bytes")]
     TooLarge,
     #[error("its response is not valid HTTP")]
-    Broken(#[from] http::Error),
+    InvalidHttp(#[from] http::Error),
 }
 
-type Fetched = Pin<Box<dyn Future<Output = Result<HttpResponse, FetchError>> + Send>>;
+type FetchFuture = Pin<Box<dyn Future<Output = Result<HttpResponse, FetchError>> + Send>>;
 
 pub struct Fetcher(reqwest::Client);
 
@@ -36,14 +36,14 @@ impl Fetcher {
             .https_only(is_safe)
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
+            .timeout(RESPONSE_TIMEOUT)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))
             .build()?;
         Ok(Self(client))
     }
 
     /// Returns the HTTP function for `openidconnect`.
-    pub fn fetch(&self) -> impl Fn(HttpRequest) -> Fetched + Send + Sync + 'static {
+    pub fn http_function(&self) -> impl Fn(HttpRequest) -> FetchFuture + Send + Sync + 'static {
         let client = self.0.clone();
         move |request| Box::pin(fetch(client.clone(), request))
     }
@@ -57,7 +57,7 @@ async fn fetch(client: reqwest::Client, request: HttpRequest) -> Result<HttpResp
     }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > BYTES_MAX {
+        if body.len() + chunk.len() > RESPONSE_BYTES_MAX {
             return Err(FetchError::TooLarge);
         }
         body.extend_from_slice(&chunk);

@@ -31,11 +31,11 @@ use openidconnect::{
 
 /// How long the provider's metadata is cached: its endpoints and keys. A token signed with an unknown key causes the
 /// metadata to be fetched again.
-const KEPT_FOR: Duration = Duration::from_hours(1);
+const METADATA_TTL: Duration = Duration::from_hours(1);
 /// The maximum difference between the provider's clock and this one.
-const SKEW_MS: i64 = 60_000;
+const CLOCK_SKEW_MAX_MS: i64 = 60_000;
 /// The maximum length of a subject, by the specification.
-const SUBJECT_MAX: usize = 255;
+const SUBJECT_LENGTH_MAX: usize = 255;
 /// The allowed signature algorithms: asymmetric ones, whose private key only the provider has.
 const ALGORITHMS: [CoreJwsSigningAlgorithm; 9] = [
     CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
@@ -51,7 +51,7 @@ const ALGORITHMS: [CoreJwsSigningAlgorithm; 9] = [
 
 /// The claims of a user, verified by the provider's signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct VerifiedClaims {
     pub issuer: String,
     /// The provider's permanent identifier of the user.
     pub subject: String,
@@ -60,7 +60,7 @@ pub struct Told {
     pub is_email_verified: bool,
 }
 
-type Client = CoreClient<
+type ProviderClient = CoreClient<
     EndpointSet,
     EndpointNotSet,
     EndpointNotSet,
@@ -72,7 +72,7 @@ type Client = CoreClient<
 pub struct OidcClient {
     settings: OidcSettings,
     fetcher: Fetcher,
-    published: Cache<(), Arc<CoreProviderMetadata>>,
+    metadata_cache: Cache<(), Arc<CoreProviderMetadata>>,
 }
 
 impl OidcClient {
@@ -80,8 +80,8 @@ impl OidcClient {
     pub fn new(settings: &OidcSettings) -> Result<Self> {
         let is_safe = settings.issuer.starts_with("https://");
         let fetcher = Fetcher::new(is_safe).map_err(|e| Error::Internal(e.to_string()))?;
-        let published = Cache::builder().max_capacity(1).time_to_live(KEPT_FOR).build();
-        Ok(Self { settings: settings.clone(), fetcher, published })
+        let published = Cache::builder().max_capacity(1).time_to_live(METADATA_TTL).build();
+        Ok(Self { settings: settings.clone(), fetcher, metadata_cache: published })
     }
 
     /// Returns the URL to which the browser is redirected. The provider redirects back to `redirect`.
@@ -90,7 +90,7 @@ impl OidcClient {
         request: &AuthorizationRequest,
         redirect: &str,
     ) -> Result<String> {
-        let client = self.client(&*self.provider_metadata().await?, redirect)?;
+        let client = self.create_client(&*self.provider_metadata().await?, redirect)?;
         let verifier = PkceCodeVerifier::new(request.verifier());
         let (state, nonce) = (CsrfToken::new(request.state()), Nonce::new(request.nonce()));
         let scopes = self.settings.scopes.iter().cloned().map(Scope::new);
@@ -103,7 +103,7 @@ impl OidcClient {
         if url.scheme() == "https" || self.settings.issuer.starts_with("http://") {
             return Ok(url.into());
         }
-        Err(Error::Issuer("its authorization_endpoint does not use https".into()))
+        Err(Error::OidcProvider("its authorization_endpoint does not use https".into()))
     }
 
     /// Exchanges the code of a callback for the claims of the user. Returns `None` if the code has been used, has
@@ -114,14 +114,14 @@ impl OidcClient {
         request: &AuthorizationRequest,
         redirect: &str,
         now: Timestamp,
-    ) -> Result<Option<Told>> {
+    ) -> Result<Option<VerifiedClaims>> {
         let metadata = self.provider_metadata().await?;
-        let client = self.client(&metadata, redirect)?;
+        let client = self.create_client(&metadata, redirect)?;
         let result = client
             .exchange_code(AuthorizationCode::new(code.to_owned()))
-            .map_err(|e| Error::Issuer(e.to_string()))?
+            .map_err(|e| Error::OidcProvider(e.to_string()))?
             .set_pkce_verifier(PkceCodeVerifier::new(request.verifier()))
-            .request_async(&self.fetcher.fetch())
+            .request_async(&self.fetcher.http_function())
             .await;
         let response = match result {
             Ok(response) => response,
@@ -130,30 +130,32 @@ impl OidcClient {
             {
                 return Ok(None);
             }
-            Err(error) => return Err(failed("its token_endpoint", &error)),
+            Err(error) => return Err(provider_error("its token_endpoint", &error)),
         };
         let claims = match verify_claims(&client, &response, request, now) {
             Err(error) if is_unknown_key(&error) => {
-                self.published.invalidate(&()).await;
-                let client = self.client(&*self.provider_metadata().await?, redirect)?;
+                self.metadata_cache.invalidate(&()).await;
+                let client = self.create_client(&*self.provider_metadata().await?, redirect)?;
                 verify_claims(&client, &response, request, now)
             }
             proven => proven,
         };
-        let claims = claims.map_err(|error| failed("its token", &error))?;
+        let claims = claims.map_err(|error| provider_error("its token", &error))?;
         self.load_claims(&client, &response, claims).await.map(Some)
     }
 
     /// Returns the claims in the token, and the e-mail from the userinfo endpoint if the token has none.
     async fn load_claims(
         &self,
-        client: &Client,
+        client: &ProviderClient,
         response: &CoreTokenResponse,
         claims: &CoreIdTokenClaims,
-    ) -> Result<Told> {
+    ) -> Result<VerifiedClaims> {
         let subject = claims.subject();
-        if !(1..=SUBJECT_MAX).contains(&subject.len()) {
-            return Err(Error::Issuer(format!("its sub must have 1 to {SUBJECT_MAX} characters")));
+        if !(1..=SUBJECT_LENGTH_MAX).contains(&subject.len()) {
+            return Err(Error::OidcProvider(format!(
+                "its sub must have 1 to {SUBJECT_LENGTH_MAX} characters"
+            )));
         }
         let mut email = claims.email().map(|email| email.to_string());
         let mut is_email_verified = claims.email_verified();
@@ -161,13 +163,13 @@ impl OidcClient {
         if email.is_none()
             && let Ok(request) = client.user_info(token, same)
         {
-            let result = request.request_async(&self.fetcher.fetch()).await;
+            let result = request.request_async(&self.fetcher.http_function()).await;
             let more: CoreUserInfoClaims =
-                result.map_err(|e| failed("its userinfo_endpoint", &e))?;
+                result.map_err(|e| provider_error("its userinfo_endpoint", &e))?;
             email = more.email().map(|email| email.to_string());
             is_email_verified = more.email_verified();
         }
-        Ok(Told {
+        Ok(VerifiedClaims {
             issuer: self.settings.issuer.clone(),
             subject: subject.to_string(),
             email,
@@ -177,19 +179,24 @@ impl OidcClient {
 
     /// Returns the provider's metadata, fetched once for all concurrent callers.
     async fn provider_metadata(&self) -> Result<Arc<CoreProviderMetadata>> {
-        let fetched = self.published.try_get_with((), async {
+        let fetched = self.metadata_cache.try_get_with((), async {
             let issuer = IssuerUrl::new(self.settings.issuer.clone())
                 .map_err(|e| format!("KEYWARD_OIDC_ISSUER is not a valid URL: {e}"))?;
-            let fetch = self.fetcher.fetch();
+            let fetch = self.fetcher.http_function();
             let found = CoreProviderMetadata::discover_async(issuer, &fetch).await;
-            found.map(Arc::new).map_err(|e| sentence("its discovery document", &e))
+            found.map(Arc::new).map_err(|e| describe_error("its discovery document", &e))
         });
-        fetched.await.map_err(|cause: Arc<String>| Error::Issuer(cause.to_string()))
+        fetched.await.map_err(|cause: Arc<String>| Error::OidcProvider(cause.to_string()))
     }
 
-    fn client(&self, metadata: &CoreProviderMetadata, redirect: &str) -> Result<Client> {
-        let redirect = RedirectUrl::new(redirect.to_owned())
-            .map_err(|e| Error::Issuer(format!("KEYWARD_PUBLIC_URL is not a valid URL: {e}")))?;
+    fn create_client(
+        &self,
+        metadata: &CoreProviderMetadata,
+        redirect: &str,
+    ) -> Result<ProviderClient> {
+        let redirect = RedirectUrl::new(redirect.to_owned()).map_err(|e| {
+            Error::OidcProvider(format!("KEYWARD_PUBLIC_URL is not a valid URL: {e}"))
+        })?;
         let client = CoreClient::from_provider_metadata(
             metadata.clone(),
             ClientId::new(self.settings.client_id.clone()),
@@ -201,7 +208,7 @@ impl OidcClient {
 
 /// Returns the claims of a token, after verifying its signature, issuer, audience, times and nonce.
 fn verify_claims<'t>(
-    client: &Client,
+    client: &ProviderClient,
     response: &'t CoreTokenResponse,
     request: &AuthorizationRequest,
     now: Timestamp,
@@ -213,7 +220,7 @@ fn verify_claims<'t>(
         let at = DateTime::from_timestamp_millis(now.plus_ms(ms).0);
         at.unwrap_or(DateTime::<Utc>::MAX_UTC)
     };
-    let (late, early) = (moment(-SKEW_MS), moment(SKEW_MS));
+    let (late, early) = (moment(-CLOCK_SKEW_MAX_MS), moment(CLOCK_SKEW_MAX_MS));
     let verifier: CoreIdTokenVerifier<'_> = client
         .id_token_verifier()
         .set_allowed_algs(ALGORITHMS)
@@ -244,12 +251,12 @@ fn is_unknown_key(error: &ClaimsVerificationError) -> bool {
     )
 }
 
-fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
-    Error::Issuer(sentence(what, error))
+fn provider_error(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
+    Error::OidcProvider(describe_error(what, error))
 }
 
 /// Describes an error with all its causes.
-fn sentence(what: &str, error: &(dyn std::error::Error + 'static)) -> String {
+fn describe_error(what: &str, error: &(dyn std::error::Error + 'static)) -> String {
     let mut description = format!("{what}: {error}");
     let mut cause = error.source();
     while let Some(inner) = cause {

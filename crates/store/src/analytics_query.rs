@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use foundation::clock::Stopwatch;
-use foundation::error::{self, Error, QueryFault, Result};
+use foundation::error::{self, Error, QueryErrorKind, Result};
 use foundation::model::{BoundQuery, SqlDialect};
 use futures_util::{Stream, StreamExt as _};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
@@ -22,9 +22,9 @@ use super::{disk, postgres};
 /// The limits of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryLimits {
-    pub time: Duration,
+    pub timeout: Duration,
     /// Of all rows together.
-    pub answer_max_bytes: usize,
+    pub result_max_bytes: usize,
     /// By how much the process of an embedded server may grow.
     pub memory_max_bytes: u64,
     /// The free space that temporary files of an embedded server leave, on the disk of its data and on their own.
@@ -39,18 +39,20 @@ pub struct QueryLimits {
 impl EventStore {
     /// Returns the rows of a query, each as text.
     pub async fn run_query(&self, query: &BoundQuery, limits: &QueryLimits) -> Result<Vec<String>> {
-        match (self.clickhouse(), &self.tables) {
-            (Some(clickhouse), _) => clickhouse.ask(query, limits).await,
-            (None, EventDatabase::Postgres { ask, .. }) => {
-                ask_postgres(&ask.get(), query, limits).await
+        match (self.clickhouse(), &self.database) {
+            (Some(clickhouse), _) => clickhouse.run_query(query, limits).await,
+            (None, EventDatabase::Postgres { analytics: ask, .. }) => {
+                query_postgres(&ask.get(), query, limits).await
             }
-            (None, EventDatabase::Sqlite { ask, .. }) => ask_sqlite(ask, query, limits).await,
+            (None, EventDatabase::Sqlite { analytics: ask, .. }) => {
+                query_sqlite(ask, query, limits).await
+            }
         }
     }
 
     /// Returns the dialect in which queries are written.
-    pub fn engine(&self) -> SqlDialect {
-        match (self.clickhouse(), &self.tables) {
+    pub fn sql_dialect(&self) -> SqlDialect {
+        match (self.clickhouse(), &self.database) {
             (Some(_), _) => SqlDialect::ClickHouse,
             (None, EventDatabase::Postgres { .. }) => SqlDialect::Postgres,
             (None, EventDatabase::Sqlite { .. }) => SqlDialect::Sqlite,
@@ -61,7 +63,7 @@ impl EventStore {
 /// Sets what a query may use in the database of a replica: to sort and to group, and on disk. The query sorts and
 /// merges, which Postgres does on disk: a hash table may have to be in memory as a whole, such as one for a join
 /// whose rows all share a key.
-const LIMIT_POSTGRES: &str = "
+const POSTGRES_LIMITS_SQL: &str = "
     SELECT set_config('transaction_read_only', 'on', TRUE),
         set_config('statement_timeout', $1, TRUE),
         set_config('lock_timeout', $1, TRUE),
@@ -78,45 +80,45 @@ const LIMIT_POSTGRES: &str = "
         END";
 
 /// Returns the rows of a query in Postgres, each as text.
-pub async fn ask_postgres(
+pub async fn query_postgres(
     pool: &PgPool,
     query: &BoundQuery,
     limits: &QueryLimits,
 ) -> Result<Vec<String>> {
     let mut tx = postgres::begin(pool).await?;
-    sqlx::query(LIMIT_POSTGRES)
-        .bind(limits.time.as_millis().to_string())
+    sqlx::query(POSTGRES_LIMITS_SQL)
+        .bind(limits.timeout.as_millis().to_string())
         .bind(limits.list_items_max.to_string())
         .bind(limits.lists_max_bytes.to_string())
         .bind(limits.joined_rows_max.to_string())
         .execute(&mut *tx)
         .await?;
     let mut statement = sqlx::query_scalar::<Postgres, Option<String>>(AssertSqlSafe(&*query.sql));
-    for text in &query.texts {
+    for text in &query.parameters {
         statement = statement.bind(text);
     }
     let rows = statement.persistent(false).fetch(&mut *tx);
-    let rows = gathered(rows, limits).await.map_err(|e| sql_query_error(e, limits, None))?;
+    let rows = collect_rows(rows, limits).await.map_err(|e| sql_query_error(e, limits, None))?;
     tx.rollback().await?;
     Ok(rows)
 }
 
 /// Disables features of SQLite that are not needed.
-const LIMIT_SQLITE: &str = "
+const SQLITE_LIMITS_SQL: &str = "
     PRAGMA query_only = ON;
     PRAGMA trusted_schema = OFF;
     PRAGMA cache_size = -16000;";
 
 /// The number of steps that SQLite makes before it asks whether to continue. A step that copies a list takes a
 /// millisecond.
-const STEPS: i32 = 100;
+const PROGRESS_STEPS: i32 = 100;
 
 /// The interval between checks of memory and disk, which take some 30 µs.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Returns the rows of a query in SQLite, each as text. The connection is used for nothing else and closed: what
 /// stops this query must not stop another one.
-pub async fn ask_sqlite(
+pub async fn query_sqlite(
     pool: &SqlitePool,
     query: &BoundQuery,
     limits: &QueryLimits,
@@ -125,32 +127,33 @@ pub async fn ask_sqlite(
     connection.close_on_drop();
     let options = pool.connect_options();
     // SQLite sorts large data on disk, or in memory if the disk is full already.
-    let disks = Some(Disks::new(options.get_filename(), limits)).filter(Disks::have_room);
+    let disks =
+        Some(TempFileDisks::new(options.get_filename(), limits)).filter(TempFileDisks::has_room);
     let temp_store = match disks {
         Some(_) => "PRAGMA temp_store = FILE;",
         None => "PRAGMA temp_store = MEMORY;",
     };
-    sqlx::raw_sql(LIMIT_SQLITE).execute(&mut *connection).await?;
+    sqlx::raw_sql(SQLITE_LIMITS_SQL).execute(&mut *connection).await?;
     sqlx::raw_sql(temp_store).execute(&mut *connection).await?;
     let interrupt = QueryInterrupt::new();
-    let handler = interrupt.handler(limits, disks);
-    connection.lock_handle().await?.set_progress_handler(STEPS, handler);
+    let handler = interrupt.progress_handler(limits, disks);
+    connection.lock_handle().await?.set_progress_handler(PROGRESS_STEPS, handler);
     let mut statement = sqlx::query_scalar::<Sqlite, Option<String>>(AssertSqlSafe(&*query.sql));
-    for text in &query.texts {
+    for text in &query.parameters {
         statement = statement.bind(text);
     }
     let rows = statement.persistent(false).fetch(&mut *connection);
-    gathered(rows, limits).await.map_err(|e| sql_query_error(e, limits, Some(&interrupt)))
+    collect_rows(rows, limits).await.map_err(|e| sql_query_error(e, limits, Some(&interrupt)))
 }
 
 /// The disks that temporary files of SQLite could fill.
-struct Disks {
+struct TempFileDisks {
     data: PathBuf,
     temp: PathBuf,
     reserve_bytes: u64,
 }
 
-impl Disks {
+impl TempFileDisks {
     fn new(file: &Path, limits: &QueryLimits) -> Self {
         Self {
             data: file.parent().map(Path::to_owned).unwrap_or_default(),
@@ -159,7 +162,7 @@ impl Disks {
         }
     }
 
-    fn have_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         let free = [&self.data, &self.temp].into_iter().filter_map(|path| disk::free_bytes(path));
         free.min().is_none_or(|free| free >= self.reserve_bytes)
     }
@@ -167,26 +170,31 @@ impl Disks {
 
 /// Stops a statement of SQLite: because of its time, its memory or the disk, or because its caller no longer waits.
 struct QueryInterrupt {
-    is_unwanted: Arc<AtomicBool>,
-    took_memory: Arc<AtomicBool>,
-    took_disk: Arc<AtomicBool>,
+    is_abandoned: Arc<AtomicBool>,
+    exceeded_memory: Arc<AtomicBool>,
+    exceeded_disk: Arc<AtomicBool>,
 }
 
 impl QueryInterrupt {
     fn new() -> Self {
-        Self { is_unwanted: Arc::default(), took_memory: Arc::default(), took_disk: Arc::default() }
+        Self {
+            is_abandoned: Arc::default(),
+            exceeded_memory: Arc::default(),
+            exceeded_disk: Arc::default(),
+        }
     }
 
     /// Returns a function that decides whether to continue.
-    fn handler(
+    fn progress_handler(
         &self,
         limits: &QueryLimits,
-        disks: Option<Disks>,
+        disks: Option<TempFileDisks>,
     ) -> impl FnMut() -> bool + Send + 'static {
-        let is_abandoned = self.is_unwanted.clone();
-        let (exceeded_memory, exceeded_disk) = (self.took_memory.clone(), self.took_disk.clone());
-        let (running, time) = (Stopwatch::new(), limits.time);
-        let max = resident_bytes().map(|now| now.saturating_add(limits.memory_max_bytes));
+        let is_abandoned = self.is_abandoned.clone();
+        let (exceeded_memory, exceeded_disk) =
+            (self.exceeded_memory.clone(), self.exceeded_disk.clone());
+        let (running, time) = (Stopwatch::new(), limits.timeout);
+        let max = read_resident_bytes().map(|now| now.saturating_add(limits.memory_max_bytes));
         let mut next_check = Duration::ZERO;
         move || {
             let elapsed = running.elapsed();
@@ -196,12 +204,12 @@ impl QueryInterrupt {
             if elapsed < next_check {
                 return true;
             }
-            next_check = elapsed + LOOK_EVERY;
-            if max.zip(resident_bytes()).is_some_and(|(max, now)| now > max) {
+            next_check = elapsed + CHECK_INTERVAL;
+            if max.zip(read_resident_bytes()).is_some_and(|(max, now)| now > max) {
                 exceeded_memory.store(true, Ordering::Relaxed);
                 return false;
             }
-            if disks.as_ref().is_some_and(|disks| !disks.have_room()) {
+            if disks.as_ref().is_some_and(|disks| !disks.has_room()) {
                 exceeded_disk.store(true, Ordering::Relaxed);
                 return false;
             }
@@ -212,12 +220,12 @@ impl QueryInterrupt {
 
 impl Drop for QueryInterrupt {
     fn drop(&mut self) {
-        self.is_unwanted.store(true, Ordering::Relaxed);
+        self.is_abandoned.store(true, Ordering::Relaxed);
     }
 }
 
 /// Returns the memory of this process, if the operating system reports it.
-fn resident_bytes() -> Option<u64> {
+fn read_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -225,11 +233,11 @@ fn resident_bytes() -> Option<u64> {
 
 enum QueryFailure {
     Engine(sqlx::Error),
-    TooLarge,
+    ResultTooLarge,
 }
 
 /// Collects rows. A row that is NULL was too long by itself.
-async fn gathered(
+async fn collect_rows(
     rows: impl Stream<Item = sqlx::Result<Option<String>>>,
     limits: &QueryLimits,
 ) -> std::result::Result<Vec<String>, QueryFailure> {
@@ -237,11 +245,11 @@ async fn gathered(
     let (mut collected, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().await {
         let Some(row) = row.map_err(QueryFailure::Engine)? else {
-            return Err(QueryFailure::TooLarge);
+            return Err(QueryFailure::ResultTooLarge);
         };
         bytes += row.len();
-        if bytes > limits.answer_max_bytes {
-            return Err(QueryFailure::TooLarge);
+        if bytes > limits.result_max_bytes {
+            return Err(QueryFailure::ResultTooLarge);
         }
         collected.push(row);
     }
@@ -255,66 +263,71 @@ fn sql_query_error(
     interrupt: Option<&QueryInterrupt>,
 ) -> Error {
     let QueryFailure::Engine(cause) = failed else {
-        let max = limits.answer_max_bytes;
+        let max = limits.result_max_bytes;
         let message = format!(
             "the result is larger than {max} bytes; select fewer columns, or fewer rows with LIMIT"
         );
-        return Error::AnalyticsQuery(QueryFault::Memory, message);
+        return Error::AnalyticsQuery(QueryErrorKind::Memory, message);
     };
     let sqlx::Error::Database(refusal) = &cause else { return Error::Store(cause) };
-    let code = primary(refusal.code().unwrap_or_default());
+    let code = primary_code(refusal.code().unwrap_or_default());
     debug!(cause = %refusal, "failed to run a query");
     let exceeded_memory =
-        interrupt.is_some_and(|interrupt| interrupt.took_memory.load(Ordering::Relaxed));
+        interrupt.is_some_and(|interrupt| interrupt.exceeded_memory.load(Ordering::Relaxed));
     let exceeded_disk =
-        interrupt.is_some_and(|interrupt| interrupt.took_disk.load(Ordering::Relaxed));
+        interrupt.is_some_and(|interrupt| interrupt.exceeded_disk.load(Ordering::Relaxed));
     let (fault, message) = match &*code {
         "9" if exceeded_disk => (
-            QueryFault::Memory,
+            QueryErrorKind::Memory,
             "the query took more disk space than is free; query a shorter period or fewer rows",
         ),
-        "57014" | "55P03" | "9" if !exceeded_memory => {
-            (QueryFault::Timeout, "the query took too long; query a shorter period or fewer rows")
-        }
+        "57014" | "55P03" | "9" if !exceeded_memory => (
+            QueryErrorKind::Timeout,
+            "the query took too long; query a shorter period or fewer rows",
+        ),
         "53200" | "53400" | "54000" | "7" | "9" | "18" => (
-            QueryFault::Memory,
+            QueryErrorKind::Memory,
             "the query took too much memory; query a shorter period or fewer rows",
         ),
-        "KW001" => return Error::AnalyticsQuery(QueryFault::Memory, too_long(limits)),
-        "KW002" => return Error::AnalyticsQuery(QueryFault::Rows, too_many(limits)),
+        "KW001" => return Error::AnalyticsQuery(QueryErrorKind::Memory, lists_too_large(limits)),
+        "KW002" => {
+            return Error::AnalyticsQuery(QueryErrorKind::Rows, too_many_joined_rows(limits));
+        }
         // The tables and functions are not created yet, or the role is not granted access to them yet.
         "42P01" | "42883" | "42501" | "3F000" | "14" => return Error::StoreNotReady,
         _ if refusal.message().starts_with("no such table") => return Error::StoreNotReady,
-        "22003" => (QueryFault::Invalid, "a number in the query is out of range"),
+        "22003" => (QueryErrorKind::Invalid, "a number in the query is out of range"),
         "21000" => {
-            (QueryFault::Invalid, "a query that is used as a value returned more than one row")
+            (QueryErrorKind::Invalid, "a query that is used as a value returned more than one row")
         }
         "22P02" | "22030" | "22032" => {
-            (QueryFault::Invalid, "a string is not in the format that it is parsed as")
+            (QueryErrorKind::Invalid, "a string is not in the format that it is parsed as")
         }
         _ if refusal.message() == "integer overflow" => {
-            (QueryFault::Invalid, "a number in the query is out of range")
+            (QueryErrorKind::Invalid, "a number in the query is out of range")
         }
-        code if error::is_outage(&cause) || is_broken(code) => return Error::Store(cause),
-        _ => (QueryFault::Invalid, "the database cannot run this query"),
+        code if error::is_database_outage(&cause) || is_file_error(code) => {
+            return Error::Store(cause);
+        }
+        _ => (QueryErrorKind::Invalid, "the database cannot run this query"),
     };
     Error::AnalyticsQuery(fault, message.to_owned())
 }
 
-fn too_long(limits: &QueryLimits) -> String {
+fn lists_too_large(limits: &QueryLimits) -> String {
     let (items, bytes) = (limits.list_items_max, limits.lists_max_bytes);
     format!(
         "the lists of the query and the values after IN contain more than {bytes} bytes, or a list of groupUniqArray more than {items} values; collect less"
     )
 }
 
-fn too_many(limits: &QueryLimits) -> String {
+fn too_many_joined_rows(limits: &QueryLimits) -> String {
     let rows = limits.joined_rows_max;
     format!("the joins of the query return more than {rows} rows; join less, or aggregate before")
 }
 
 /// Returns a SQLSTATE, which has five characters, or the low byte of a code of SQLite.
-fn primary(code: Cow<'_, str>) -> Cow<'_, str> {
+fn primary_code(code: Cow<'_, str>) -> Cow<'_, str> {
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => (number & 0xff).to_string().into(),
         Ok(_) | Err(_) => code,
@@ -322,6 +335,6 @@ fn primary(code: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 /// Returns whether SQLite found its file damaged, or did not find it.
-fn is_broken(code: &str) -> bool {
+fn is_file_error(code: &str) -> bool {
     ["6", "8", "10", "11", "13", "26"].contains(&code)
 }

@@ -21,31 +21,35 @@ pub struct AnalyticsRole {
 
 impl EventStore {
     /// Grants the role that runs analytics queries access to the tables that it reads, if it does not have it.
-    pub async fn grant_analytics(&self) -> Result<()> {
-        let EventDatabase::Postgres { write, ask, .. } = &self.tables else { return Ok(()) };
+    pub async fn grant_analytics_role(&self) -> Result<()> {
+        let EventDatabase::Postgres { write, analytics: ask, .. } = &self.database else {
+            return Ok(());
+        };
         let (write, ask) = (&write.get(), &ask.get());
         let role: String = query_scalar("SELECT CAST(current_user AS TEXT)").fetch_one(ask).await?;
-        if !may_use_schema(write, &role).await? {
-            grant(write, "USAGE ON SCHEMA", SCHEMA, &role).await?;
+        if !has_schema_usage(write, &role).await? {
+            grant_privilege(write, "USAGE ON SCHEMA", SCHEMA, &role).await?;
         }
         let missing: Vec<String> = query_scalar(
             "SELECT name FROM unnest($1) AS name
             WHERE NOT has_table_privilege($2, format('%I.%I', CAST($3 AS TEXT), name), 'SELECT')",
         )
-        .bind(tables())
+        .bind(query_tables())
         .bind(&role)
         .bind(SCHEMA)
         .fetch_all(write)
         .await?;
         for table in missing {
-            grant(write, "SELECT ON", &format!("{SCHEMA}.{table}"), &role).await?;
+            grant_privilege(write, "SELECT ON", &format!("{SCHEMA}.{table}"), &role).await?;
         }
         Ok(())
     }
 
     /// Returns the role that runs analytics queries, or `None` if Postgres does not run them.
-    pub async fn analytics_role(&self) -> Result<Option<AnalyticsRole>> {
-        let EventDatabase::Postgres { ask, .. } = &self.tables else { return Ok(None) };
+    pub async fn find_analytics_role(&self) -> Result<Option<AnalyticsRole>> {
+        let EventDatabase::Postgres { analytics: ask, .. } = &self.database else {
+            return Ok(None);
+        };
         let sql = "
             SELECT CAST(current_user AS TEXT) AS name, r.rolsuper AS is_superuser,
                 EXISTS (
@@ -63,9 +67,9 @@ impl EventStore {
 }
 
 /// Returns the tables behind the public tables.
-fn tables() -> Vec<String> {
+fn query_tables() -> Vec<String> {
     let of_kind = |kind: EventKind| {
-        let raw = kind.table();
+        let raw = kind.table_name();
         let rollups = ["minute", "hour", "day", "month"].map(|unit| format!("{raw}_per_{unit}"));
         let series = format!("{}_series", raw.trim_end_matches('s'));
         rollups.into_iter().chain([raw.to_owned(), series])
@@ -73,13 +77,13 @@ fn tables() -> Vec<String> {
     EventKind::ALL.into_iter().flat_map(of_kind).chain(["batches".to_owned()]).collect()
 }
 
-async fn may_use_schema(pool: &PgPool, role: &str) -> Result<bool> {
+async fn has_schema_usage(pool: &PgPool, role: &str) -> Result<bool> {
     let sql = "SELECT has_schema_privilege($1, $2, 'USAGE')";
     Ok(query_scalar(sql).bind(role).bind(SCHEMA).fetch_one(pool).await?)
 }
 
 /// Grants a privilege. `what` and `on` are words of this program; Postgres quotes the name of the role.
-async fn grant(pool: &PgPool, what: &str, on: &str, role: &str) -> Result<()> {
+async fn grant_privilege(pool: &PgPool, what: &str, on: &str, role: &str) -> Result<()> {
     let sql =
         "SELECT format('GRANT %s %s TO %I', CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT))";
     let sql: String = query_scalar(sql).bind(what).bind(on).bind(role).fetch_one(pool).await?;

@@ -39,19 +39,19 @@ pub struct AuditEntry {
 #[derive(Debug, Default)]
 pub struct AuditFilter {
     /// Only entries before the entry with this id.
-    pub before: Option<String>,
+    pub before_id: Option<String>,
     /// Only entries of this event.
     pub event: Option<String>,
     /// Only entries of the actor with this id or name.
     pub actor: Option<String>,
     /// Only entries with a target of this id or name.
-    pub about: Option<String>,
+    pub target: Option<String>,
     /// Only entries at or after this time.
-    pub from: Option<Timestamp>,
+    pub start_at: Option<Timestamp>,
     /// Only entries before this time.
-    pub until: Option<Timestamp>,
+    pub end_at: Option<Timestamp>,
     /// The maximum number of entries.
-    pub limit: i64,
+    pub rows_max: i64,
 }
 
 /// A stored audit entry.
@@ -80,12 +80,12 @@ pub struct StoredEntry {
 #[async_trait]
 pub trait AuditReads: Send {
     /// Returns entries of the audit log of a workspace, the latest first.
-    async fn audit_entries(
+    async fn list_audit_entries(
         &mut self,
         workspace: &WorkspaceId,
         filter: &AuditFilter,
     ) -> Result<Vec<StoredEntry>>;
-    async fn audit_entry(
+    async fn find_audit_entry(
         &mut self,
         workspace: &WorkspaceId,
         id: &AuditId,
@@ -101,7 +101,7 @@ pub trait AuditReads: Send {
 
 #[async_trait]
 pub trait AuditWrites: AuditReads {
-    async fn insert_audit(
+    async fn insert_audit_entries(
         &mut self,
         context: &AuditContext<'_>,
         entries: &[AuditEntry],

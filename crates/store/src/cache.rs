@@ -19,8 +19,8 @@ use super::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 #[derive(Debug)]
 pub struct Cached<T> {
     pub value: T,
-    stamp: ReadVersion,
-    places: Box<[VersionSlot]>,
+    read_version: ReadVersion,
+    slots: Box<[VersionSlot]>,
 }
 
 impl<T> Cached<T> {
@@ -29,45 +29,45 @@ impl<T> Cached<T> {
     pub fn new(value: T, version: ReadVersion, tags: impl IntoIterator<Item = CacheTag>) -> Self {
         Self {
             value,
-            stamp: version,
-            places: tags.into_iter().map(|tag| VersionSlot::of(&tag)).collect(),
+            read_version: version,
+            slots: tags.into_iter().map(|tag| VersionSlot::from_tag(&tag)).collect(),
         }
     }
 }
 
 /// The time for which the absence of a row is cached.
-const ABSENT_FOR: Duration = Duration::from_secs(2);
-const ABSENT_MAX: u64 = 100_000;
+const ABSENT_TTL: Duration = Duration::from_secs(2);
+const ABSENT_ROWS_MAX: u64 = 100_000;
 /// The number of attempts of a shared load. A load that began before a change is stale when it completes. If changes
 /// arrive faster than that, the caller loads for itself: data read after its request began is new enough for the
 /// caller.
-const SHARED_ATTEMPTS: u8 = 3;
+const SHARED_ATTEMPTS_MAX: u8 = 3;
 
 /// Stores recently used rows, each in the one slot that its name hashes to. It avoids the bookkeeping of the main
 /// cache, which costs more than everything else that a verification looks up.
-struct DirectMappedCache<K, T>(Box<[Slot<K, T>]>);
+struct DirectMappedCache<K, T>(Box<[CacheSlot<K, T>]>);
 
 /// A slot with a row and its name.
-type Slot<K, T> = ArcSwapOption<(K, Arc<Cached<T>>)>;
+type CacheSlot<K, T> = ArcSwapOption<(K, Arc<Cached<T>>)>;
 
 impl<K: Hash + Eq + Clone, T> DirectMappedCache<K, T> {
     fn new(slots: usize) -> Self {
         Self((0..slots).map(|_| ArcSwapOption::empty()).collect())
     }
 
-    fn place(&self, name: &K) -> Option<&Slot<K, T>> {
+    fn slot(&self, name: &K) -> Option<&CacheSlot<K, T>> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
         let slots = u64::try_from(self.0.len()).ok().filter(|slots| *slots > 0)?;
         self.0.get(usize::try_from(hash % slots).ok()?)
     }
 
     fn get(&self, name: &K) -> Option<Arc<Cached<T>>> {
-        let entry = self.place(name)?.load();
+        let entry = self.slot(name)?.load();
         entry.as_ref().filter(|entry| entry.0 == *name).map(|entry| entry.1.clone())
     }
 
     fn put(&self, name: &K, row: &Arc<Cached<T>>) {
-        if let Some(slot) = self.place(name) {
+        if let Some(slot) = self.slot(name) {
             slot.store(Some(Arc::new((name.clone(), row.clone()))));
         }
     }
@@ -76,12 +76,12 @@ impl<K: Hash + Eq + Clone, T> DirectMappedCache<K, T> {
 /// A cache of rows of one type.
 pub struct RowCache<K, T> {
     freshness: Arc<Freshness>,
-    front: DirectMappedCache<K, T>,
+    direct_mapped: DirectMappedCache<K, T>,
     present: moka::future::Cache<K, Arc<Cached<T>>>,
     absent: moka::sync::Cache<K, ReadVersion>,
     loads: Counter,
     /// Returns the cache tag of a row that is created with this name, if the name determines it.
-    newcomer: fn(&K) -> Option<CacheTag>,
+    tag_of_new_row: fn(&K) -> Option<CacheTag>,
 }
 
 impl<K, T> RowCache<K, T>
@@ -99,18 +99,18 @@ where
         Self {
             freshness: freshness.clone(),
             loads: loads.clone(),
-            front: DirectMappedCache::new(front_places),
+            direct_mapped: DirectMappedCache::new(front_places),
             present: moka::future::Cache::new(rows_max),
             absent: moka::sync::Cache::builder()
-                .max_capacity(ABSENT_MAX)
-                .time_to_live(ABSENT_FOR)
+                .max_capacity(ABSENT_ROWS_MAX)
+                .time_to_live(ABSENT_TTL)
                 .build(),
-            newcomer,
+            tag_of_new_row: newcomer,
         }
     }
 
     fn is_fresh(&self, row: &Cached<T>) -> bool {
-        self.freshness.is_fresh(row.stamp, &row.places)
+        self.freshness.is_fresh(row.read_version, &row.slots)
     }
 
     /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must
@@ -120,22 +120,22 @@ where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        match self.front.get(name).filter(|row| self.is_fresh(row)) {
+        match self.direct_mapped.get(name).filter(|row| self.is_fresh(row)) {
             Some(row) => Ok(Some(row)),
             // Boxed, so that a hit, which nearly every call is, does not carry the state of the load.
-            None => Box::pin(self.find(name, load)).await,
+            None => Box::pin(self.peek_or_load(name, load)).await,
         }
     }
 
     /// Returns the cached result for this name without a load: the row, or `Some(None)` for a row known to be absent.
     /// `None` means that a load is needed.
     pub async fn peek(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
-        if let Some(row) = self.front.get(name).filter(|row| self.is_fresh(row)) {
+        if let Some(row) = self.direct_mapped.get(name).filter(|row| self.is_fresh(row)) {
             return Some(Some(row));
         }
         match self.present.get(name).await {
             Some(row) if self.is_fresh(&row) => {
-                self.front.put(name, &row);
+                self.direct_mapped.put(name, &row);
                 Some(Some(row))
             }
             Some(_) => None,
@@ -143,7 +143,7 @@ where
         }
     }
 
-    async fn find<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
+    async fn peek_or_load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
@@ -159,8 +159,8 @@ where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        for _ in 0..SHARED_ATTEMPTS {
-            let stale = self.take_stale(name).await;
+        for _ in 0..SHARED_ATTEMPTS_MAX {
+            let stale = self.remove_stale(name).await;
             let loaded = self.present.try_get_with_by_ref(name, self.load_once(&load)).await;
             match loaded.map_err(|error| (*error).clone()) {
                 Ok(row) if self.is_fresh(&row) => return Ok(Some(row)),
@@ -201,7 +201,7 @@ where
     }
 
     /// Removes and returns the row, unless another caller has replaced it with a fresh one.
-    async fn take_stale(&self, name: &K) -> Option<Arc<Cached<T>>> {
+    async fn remove_stale(&self, name: &K) -> Option<Arc<Cached<T>>> {
         use moka::ops::compute::{CompResult, Op};
         let found = self
             .present
@@ -223,8 +223,9 @@ where
 
     /// Returns whether no row of this name has been created since `version`.
     fn is_still_absent(&self, name: &K, version: ReadVersion) -> bool {
-        let tag = (self.newcomer)(name);
-        let slots: Vec<_> = tag.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::of).collect();
+        let tag = (self.tag_of_new_row)(name);
+        let slots: Vec<_> =
+            tag.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::from_tag).collect();
         self.freshness.is_fresh(version, &slots)
     }
 }

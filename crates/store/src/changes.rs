@@ -63,18 +63,18 @@ pub struct RegisteredReplica {
 #[async_trait]
 pub trait ChangeReads: Send {
     /// Returns the rows after a position, and the state of the database. `replica` is the reader.
-    async fn log_page(&mut self, after: i64, replica: &str) -> Result<LogPage>;
+    async fn load_log_page(&mut self, after: i64, replica: &str) -> Result<LogPage>;
     /// Returns a transaction number: every transaction with a smaller one that has written to the change log has
     /// ended, and its committed rows are visible to the following statements.
-    async fn writers_ended_below(&mut self) -> Result<i64>;
+    async fn load_writers_ended_below(&mut self) -> Result<i64>;
     /// Returns the rows in these ranges of positions, both ends included, up to [`PAGE_ROWS`] by position.
-    async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>>;
+    async fn list_changes_in_ranges(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>>;
     /// Returns those of these positions that contain a row.
-    async fn changes_among(&mut self, positions: &[i64]) -> Result<Vec<i64>>;
+    async fn list_existing_positions(&mut self, positions: &[i64]) -> Result<Vec<i64>>;
     /// Returns the replicas other than `writer` that may rely on announcements and have not received this one. It was
     /// sent in the feed of the era `era`, which is empty if it could not be sent, and is the intent `intent` of the
     /// change log.
-    async fn unreached_replicas(
+    async fn list_unreached_replicas(
         &mut self,
         writer: &str,
         era: &str,
@@ -82,7 +82,7 @@ pub trait ChangeReads: Send {
         grace_ms: i64,
     ) -> Result<Vec<String>>;
     /// Returns up to `max` registered replicas, the most recently seen first.
-    async fn registered_replicas(
+    async fn list_registered_replicas(
         &mut self,
         grace_ms: i64,
         max: i64,
@@ -98,7 +98,7 @@ pub trait ChangeWrites: ChangeReads {
     /// Records the announcements that a replica relies on, and for how long it may do so without the database.
     async fn set_replica_feed(&mut self, replica: &str, feed: &str, grace_ms: i64) -> Result<()>;
     /// Records that a replica no longer relies on announcements. Returns whether the replica exists.
-    async fn forget_replica(&mut self, replica: &str) -> Result<bool>;
+    async fn clear_replica_feed(&mut self, replica: &str) -> Result<bool>;
     /// Deletes up to `max` changes, acknowledgements and stored replies each that are more than a day old. Returns
     /// the largest of the three counts.
     async fn prune_changes(&mut self, max: i64) -> Result<u64>;

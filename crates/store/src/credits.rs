@@ -16,16 +16,16 @@ pub trait CreditReads: Send {
         replica: Option<&str>,
     ) -> Result<Vec<(KeyId, i64)>>;
     /// Returns the recorded leases of these keys.
-    async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
+    async fn list_leases_of_keys(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
     /// Returns the accounts of those of these keys that are metered, with their leases in use.
-    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>>;
+    async fn list_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>>;
     /// Returns the credit account of a key of any workspace. `None` if the key does not exist or is not metered.
-    async fn account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
+    async fn find_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
     /// Returns all leases of a key, whether or not it is metered.
-    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Lease>>;
+    async fn list_leases(&mut self, key: &KeyId) -> Result<Vec<Lease>>;
     /// Returns up to `max` registered replicas with the milliseconds since their last registration, the most recent
     /// first.
-    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>>;
+    async fn list_replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>>;
 }
 
 #[async_trait]
@@ -34,18 +34,18 @@ pub trait CreditWrites: CreditReads {
     /// or is not metered.
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
     /// Like [`CreditWrites::lock_account`], but also for a deleted key, which may be restored.
-    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
+    async fn lock_account_with_deleted(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
     /// Returns the credits of those of these keys that are metered, with the time of the database's clock, and locks
     /// the accounts until the transaction ends. `keys` must be sorted.
     async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>>;
     /// Sets balance and refill, and increments the lease number past that of any lease.
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()>;
     /// Stores the refill schedule of a key that has no credits to refill.
-    async fn keep_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()>;
+    async fn set_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()>;
     /// Updates balance, last lease number and refilled period. The refill schedule does not change.
     async fn update_balance(&mut self, key: &KeyId, credits: &Credits) -> Result<()>;
     /// Like [`CreditWrites::update_balance`], for several keys.
-    async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()>;
+    async fn update_balances(&mut self, credits: &[(KeyId, Credits)]) -> Result<()>;
     /// Inserts or updates a lease. A larger spend that others have reported in the meantime, without locking the
     /// account, is kept.
     async fn upsert_lease(&mut self, key: &KeyId, lease: &Lease) -> Result<()>;
@@ -59,14 +59,14 @@ pub trait CreditWrites: CreditReads {
     /// Registers a replica. Returns the ids of the replicas that have registered within the last `within_ms`, sorted.
     async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<Vec<String>>;
     /// Returns whether a replica is registered, and prevents that it is counted out until the transaction ends.
-    async fn hold_registration(&mut self, id: &str) -> Result<bool>;
+    async fn lock_registration(&mut self, id: &str) -> Result<bool>;
     /// Ends the registration of replicas that have not registered for `silent_ms`.
-    async fn silence_replicas(&mut self, silent_ms: i64) -> Result<()>;
+    async fn end_silent_registrations(&mut self, silent_ms: i64) -> Result<()>;
     /// Counts out the replicas whose registration has ended: each receives a number, and knows of no lease with a
     /// higher one. Must not run in the transaction that ended the registration.
     async fn count_out_replicas(&mut self) -> Result<()>;
     /// Deletes replicas that were counted out and have not registered for a day, unless a lease remains that they may
     /// know of.
     async fn prune_replicas(&mut self) -> Result<()>;
-    async fn drop_replica(&mut self, id: &str) -> Result<()>;
+    async fn delete_replica(&mut self, id: &str) -> Result<()>;
 }

@@ -8,13 +8,13 @@ use foundation::error::{Error, Result};
 use sqlx::SqlitePool;
 
 use super::postgres::Pool;
-use super::schema::{self, Plan};
-use super::tx::Inner;
+use super::schema::{self, MigrationPlan};
+use super::tx::EngineTransaction;
 use super::writer::Writer;
 use super::{POSTGRES, Reader, SQLITE, SchemaError, Tx, postgres, sqlite};
 
 /// Awaits a database call. Fails with [`Error::StoreTimeout`] if it takes longer than `time`.
-pub async fn bounded<T>(time: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+pub async fn with_timeout<T>(time: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(time, call).await.unwrap_or(Err(Error::StoreTimeout(time.as_secs())))
 }
 
@@ -37,7 +37,7 @@ pub enum Store {
 impl Store {
     /// Waits until Postgres accepts a connection. Fails at once if Postgres rejects it.
     pub async fn wait_until_reachable(url: &str, within: Duration) -> Result<()> {
-        Ok(postgres::reach(url, within).await?)
+        Ok(postgres::wait_until_reachable(url, within).await?)
     }
 
     /// Connects to Postgres. Fails within three seconds if Postgres is unreachable.
@@ -56,16 +56,16 @@ impl Store {
 
     /// Migrates the schema. Several replicas may call it at the same time, while others use the database.
     pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
-        if self.schema().await.is_ok_and(|schema| schema.is_current()) {
+        if self.load_schema().await.is_ok_and(|schema| schema.is_current()) {
             return Ok(());
         }
         match self {
             Self::Postgres { pool, .. } => {
-                let plan = Plan::of_postgres(&POSTGRES);
+                let plan = MigrationPlan::for_postgres(&POSTGRES);
                 schema::postgres::migrate(&pool.get().connect_options(), &plan).await
             }
             Self::Sqlite { pool, .. } => {
-                schema::sqlite::migrate(&pool.connect_options(), &Plan::of(&SQLITE)).await
+                schema::sqlite::migrate(&pool.connect_options(), &MigrationPlan::new(&SQLITE)).await
             }
         }
     }
@@ -76,7 +76,7 @@ impl Store {
             Self::Postgres { pool, .. } => Reader::Postgres(pool.get().acquire().await?),
             Self::Sqlite { pool, writer } => {
                 if let Some(writer) = writer {
-                    writer.visible().await;
+                    writer.wait_until_visible().await;
                 }
                 Reader::Sqlite(pool.acquire().await?)
             }
@@ -95,8 +95,10 @@ impl Store {
 
     pub async fn begin(&self) -> Result<Tx> {
         let mut tx = Tx::new(match self {
-            Self::Postgres { pool, .. } => Inner::Postgres(postgres::begin(&pool.get()).await?),
-            Self::Sqlite { .. } => Inner::Sqlite(self.writer()?.begin().await?),
+            Self::Postgres { pool, .. } => {
+                EngineTransaction::Postgres(postgres::begin(&pool.get()).await?)
+            }
+            Self::Sqlite { .. } => EngineTransaction::Sqlite(self.writer()?.begin().await?),
         });
         tx.fold_debits().await?;
         Ok(tx)
@@ -117,7 +119,7 @@ impl Store {
     pub async fn begin_reserved(&self) -> Result<Tx> {
         match self {
             Self::Postgres { reserved, .. } => {
-                Ok(Tx::new(Inner::Postgres(postgres::begin(&reserved.get()).await?)))
+                Ok(Tx::new(EngineTransaction::Postgres(postgres::begin(&reserved.get()).await?)))
             }
             Self::Sqlite { .. } => self.begin().await,
         }
@@ -127,9 +129,9 @@ impl Store {
     /// ends when it is idle for a second.
     pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
         match self {
-            Self::Postgres { pool, .. } => {
-                Ok(Tx::new(Inner::Postgres(postgres::begin_within(&pool.get(), within).await?)))
-            }
+            Self::Postgres { pool, .. } => Ok(Tx::new(EngineTransaction::Postgres(
+                postgres::begin_within(&pool.get(), within).await?,
+            ))),
             Self::Sqlite { .. } => self.begin().await,
         }
     }
@@ -147,9 +149,9 @@ impl Store {
     /// Replaces all connections once Postgres accepts a new one. Fails if Postgres rejects it.
     pub async fn reconnect(&self) -> Result<()> {
         if let Self::Postgres { pool, reserved } = self {
-            pool.reach().await?;
-            pool.renew();
-            reserved.renew();
+            pool.wait_until_reachable().await?;
+            pool.replace();
+            reserved.replace();
         }
         Ok(())
     }

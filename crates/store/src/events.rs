@@ -27,41 +27,45 @@ use super::clickhouse::{self, ClickHouse};
 use super::outbox::{DeliveryReads, DeliveryWrites};
 use super::postgres::Pool;
 use super::recent::RecentReads;
-use super::schema::{self, Plan};
+use super::schema::{self, MigrationPlan};
 use super::{SchemaError, partitions, postgres, sqlite};
 
 /// The schema that contains the tables in Postgres.
 pub const SCHEMA: &str = "keyward_events";
 
-pub(super) static POSTGRES: Migrator = sqlx::migrate!("../../migrations/events/postgres");
-pub(super) static SQLITE: Migrator = sqlx::migrate!("../../migrations/events/sqlite");
+pub(super) static POSTGRES_MIGRATIONS: Migrator =
+    sqlx::migrate!("../../migrations/events/postgres");
+pub(super) static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/events/sqlite");
 
 #[async_trait]
 pub trait EventReads: RecentReads {
     /// Returns the totals of events by API or namespace, which include an event as soon as it is written.
-    async fn totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
+    async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
     /// Returns the rollups of verifications, including those that are not rolled up yet.
-    async fn verification_sums(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RollupRow>>;
+    async fn list_verification_rollups(
+        &mut self,
+        filter: &RollupFilter<'_>,
+    ) -> Result<Vec<RollupRow>>;
 }
 
 #[async_trait]
 pub trait EventWrites: DeliveryWrites {
     /// Inserts the events of a replica, and adds them to the totals. Does nothing if a batch with this name exists.
     /// Returns the id of the batch.
-    async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<BatchId>;
+    async fn insert_batch(&mut self, batch: &EventBatch, now: Timestamp) -> Result<BatchId>;
     /// Locks those of the batches that are not rolled up, and returns them.
     async fn lock_pending_batches(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>>;
     /// Locks up to `max` batches that were written before a time and are not rolled up, and returns them.
     async fn lock_overdue_batches(&mut self, before: Timestamp, max: usize)
     -> Result<Vec<BatchId>>;
     /// Returns the amounts to roll up from the events of batches.
-    async fn events_of(
+    async fn list_event_amounts(
         &mut self,
         kind: EventKind,
         batches: &[BatchId],
     ) -> Result<Vec<EventAmounts>>;
     /// Adds to the rollups of a unit. `rollups` are in order.
-    async fn add_sums(
+    async fn add_rollups(
         &mut self,
         kind: EventKind,
         unit: RollupUnit,
@@ -69,29 +73,33 @@ pub trait EventWrites: DeliveryWrites {
     ) -> Result<()>;
     async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()>;
     /// Deletes data past its retention, apart from whole partitions.
-    async fn forget(
+    async fn delete_expired(
         &mut self,
         kind: EventKind,
         retention: &Retention,
         now: Timestamp,
     ) -> Result<()>;
     /// Deletes batches before one time that are rolled up, and series that were last written to before another.
-    async fn forget_names(&mut self, batches: Timestamp, series: Timestamp) -> Result<()>;
+    async fn delete_batches_and_series(
+        &mut self,
+        batches: Timestamp,
+        series: Timestamp,
+    ) -> Result<()>;
 }
 
 /// The event database: a schema of its own in Postgres, or a file of its own. It is opened when it is first used. If
 /// ClickHouse is configured, events only pass through it, and are read in ClickHouse.
 #[derive(Debug, Clone)]
 pub struct EventStore {
-    pub tables: EventDatabase,
+    pub database: EventDatabase,
     clickhouse: Option<ClickHouse>,
 }
 
 /// The connections to Keyward's own tables.
 #[derive(Debug, Clone)]
 pub enum EventDatabase {
-    Postgres { write: Arc<Pool>, read: Arc<Pool>, ask: Arc<Pool> },
-    Sqlite { write: SqlitePool, read: SqlitePool, ask: SqlitePool },
+    Postgres { write: Arc<Pool>, read: Arc<Pool>, analytics: Arc<Pool> },
+    Sqlite { write: SqlitePool, read: SqlitePool, analytics: SqlitePool },
 }
 
 impl EventStore {
@@ -100,17 +108,17 @@ impl EventStore {
     pub fn connect(url: &str, analytics_url: Option<&str>) -> Result<Self> {
         let pools = postgres::event_pools(url, analytics_url.unwrap_or(url))?;
         let [write, read, ask] = pools.map(Arc::new);
-        Ok(Self::of(EventDatabase::Postgres { write, read, ask }))
+        Ok(Self::from_database(EventDatabase::Postgres { write, read, analytics: ask }))
     }
 
     /// Opens this file, which is created if it does not exist.
     pub fn open(path: &Path) -> Self {
         let [write, read, ask] = sqlite::event_pools(path);
-        Self::of(EventDatabase::Sqlite { write, read, ask })
+        Self::from_database(EventDatabase::Sqlite { write, read, analytics: ask })
     }
 
-    pub(super) fn of(tables: EventDatabase) -> Self {
-        Self { tables, clickhouse: None }
+    pub(super) fn from_database(tables: EventDatabase) -> Self {
+        Self { database: tables, clickhouse: None }
     }
 
     /// Adds the ClickHouse at `url`, if there is one. Events are delivered to it.
@@ -126,23 +134,31 @@ impl EventStore {
 
     /// Migrates the schema. Several replicas may do so at once, while others use the database.
     pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
-        if self.schema().await.is_ok_and(|schema| schema.is_current()) {
+        if self.load_schema().await.is_ok_and(|schema| schema.is_current()) {
             return Ok(());
         }
-        match &self.tables {
+        match &self.database {
             EventDatabase::Postgres { write, .. } => {
                 let table = format!("{SCHEMA}._sqlx_migrations");
-                let plan = Plan { table, schema: Some(SCHEMA), ..Plan::of(&POSTGRES) };
+                let plan = MigrationPlan {
+                    table,
+                    schema: Some(SCHEMA),
+                    ..MigrationPlan::new(&POSTGRES_MIGRATIONS)
+                };
                 schema::postgres::migrate(&write.get().connect_options(), &plan).await
             }
             EventDatabase::Sqlite { write, .. } => {
-                schema::sqlite::migrate(&write.connect_options(), &Plan::of(&SQLITE)).await
+                schema::sqlite::migrate(
+                    &write.connect_options(),
+                    &MigrationPlan::new(&SQLITE_MIGRATIONS),
+                )
+                .await
             }
         }
     }
 
     pub async fn begin(&self) -> Result<EventTx> {
-        Ok(match &self.tables {
+        Ok(match &self.database {
             EventDatabase::Postgres { write, .. } => {
                 EventTx::Postgres(postgres::begin(&write.get()).await?)
             }
@@ -154,41 +170,41 @@ impl EventStore {
     pub async fn read(&self) -> Result<EventReader> {
         let mut local = self.read_local().await?;
         Ok(match &self.clickhouse {
-            None => EventReader::Own(local),
+            None => EventReader::Local(local),
             Some(clickhouse) => {
-                EventReader::ClickHouse(clickhouse.reader(local.delivered().await?))
+                EventReader::ClickHouse(clickhouse.reader_at(local.delivery_snapshot().await?))
             }
         })
     }
 
     /// Returns which events in ClickHouse count. Without ClickHouse it is the default.
-    pub async fn delivered(&self) -> Result<DeliverySnapshot> {
+    pub async fn delivery_snapshot(&self) -> Result<DeliverySnapshot> {
         match &self.clickhouse {
             None => Ok(DeliverySnapshot::default()),
-            Some(_) => self.read_local().await?.delivered().await,
+            Some(_) => self.read_local().await?.delivery_snapshot().await,
         }
     }
 
     /// Returns a connection to Keyward's own tables that only reads.
-    pub async fn read_local(&self) -> Result<OwnReader> {
-        Ok(match &self.tables {
+    pub async fn read_local(&self) -> Result<LocalReader> {
+        Ok(match &self.database {
             EventDatabase::Postgres { read, .. } => {
-                OwnReader::Postgres(read.get().acquire().await?)
+                LocalReader::Postgres(read.get().acquire().await?)
             }
-            EventDatabase::Sqlite { read, .. } => OwnReader::Sqlite(read.acquire().await?),
+            EventDatabase::Sqlite { read, .. } => LocalReader::Sqlite(read.acquire().await?),
         })
     }
 
     /// Creates partitions for the coming days, and drops whole partitions past their retention.
-    pub async fn keep_parts(
+    pub async fn maintain_partitions(
         &self,
         kind: EventKind,
         retention: &Retention,
         now: Timestamp,
     ) -> Result<()> {
-        match &self.tables {
+        match &self.database {
             EventDatabase::Postgres { write, .. } => {
-                partitions::keep(&write.get(), kind, retention, now).await
+                partitions::maintain(&write.get(), kind, retention, now).await
             }
             EventDatabase::Sqlite { .. } => Ok(()),
         }
@@ -196,22 +212,22 @@ impl EventStore {
 
     /// Replaces all connections.
     pub fn reconnect(&self) {
-        if let EventDatabase::Postgres { write, read, ask } = &self.tables {
+        if let EventDatabase::Postgres { write, read, analytics: ask } = &self.database {
             for pool in [write, read, ask] {
-                pool.renew();
+                pool.replace();
             }
         }
     }
 
     /// Waits for running statements, and closes every connection.
     pub async fn close(&self) {
-        match &self.tables {
-            EventDatabase::Postgres { write, read, ask } => {
+        match &self.database {
+            EventDatabase::Postgres { write, read, analytics: ask } => {
                 write.close().await;
                 read.close().await;
                 ask.close().await;
             }
-            EventDatabase::Sqlite { write, read, ask } => {
+            EventDatabase::Sqlite { write, read, analytics: ask } => {
                 write.close().await;
                 read.close().await;
                 ask.close().await;
@@ -222,15 +238,15 @@ impl EventStore {
 
 /// Reads events.
 pub enum EventReader {
-    Own(OwnReader),
-    ClickHouse(clickhouse::Reader),
+    Local(LocalReader),
+    ClickHouse(clickhouse::ClickHouseReader),
 }
 
 impl Deref for EventReader {
     type Target = dyn EventReads;
     fn deref(&self) -> &Self::Target {
         match self {
-            Self::Own(local) => &**local,
+            Self::Local(local) => &**local,
             Self::ClickHouse(reader) => reader,
         }
     }
@@ -239,7 +255,7 @@ impl Deref for EventReader {
 impl DerefMut for EventReader {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match self {
-            Self::Own(local) => &mut **local,
+            Self::Local(local) => &mut **local,
             Self::ClickHouse(reader) => reader,
         }
     }
@@ -251,12 +267,12 @@ pub trait LocalReads: EventReads + DeliveryReads {}
 impl<T: EventReads + DeliveryReads> LocalReads for T {}
 
 /// A connection on which only [`LocalReads`] can be called.
-pub enum OwnReader {
+pub enum LocalReader {
     Postgres(PoolConnection<Postgres>),
     Sqlite(PoolConnection<Sqlite>),
 }
 
-impl Deref for OwnReader {
+impl Deref for LocalReader {
     type Target = dyn LocalReads;
     fn deref(&self) -> &Self::Target {
         match self {
@@ -266,7 +282,7 @@ impl Deref for OwnReader {
     }
 }
 
-impl DerefMut for OwnReader {
+impl DerefMut for LocalReader {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match self {
             Self::Postgres(connection) => &mut **connection,

@@ -44,7 +44,7 @@ pub enum CacheTag {
 }
 
 /// The text form of [`CacheTag::All`].
-pub const ALL: &str = "all";
+pub const ALL_TAG: &str = "all";
 
 impl std::fmt::Display for CacheTag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,7 +59,7 @@ impl std::fmt::Display for CacheTag {
             Self::Namespace(id) => write!(f, "namespace:{id}"),
             Self::NewNamespace(fingerprint) => write!(f, "new_namespace:{fingerprint:016x}"),
             Self::NewKeys => f.write_str("new_keys"),
-            Self::All => f.write_str(ALL),
+            Self::All => f.write_str(ALL_TAG),
         }
     }
 }
@@ -70,11 +70,11 @@ impl std::fmt::Display for CacheTag {
 pub struct VersionSlot(u16);
 
 impl VersionSlot {
-    pub fn of(tag: &CacheTag) -> Self {
-        Self::of_text(&tag.to_string())
+    pub fn from_tag(tag: &CacheTag) -> Self {
+        Self::from_text(&tag.to_string())
     }
 
-    pub(super) fn of_text(tag: &str) -> Self {
+    pub(super) fn from_text(tag: &str) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(tag);
         Self((hash & 0xffff) as u16)
     }
@@ -87,34 +87,34 @@ impl VersionSlot {
 /// The number of the last known change, and the time, taken before a value is read.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadVersion {
-    change: u64,
+    last_change: u64,
     at_ms: i64,
 }
 
 /// The time for which a value is trusted without proof that it has not changed.
-const UNPROVEN_MS: i64 = 5_000;
+const UNPROVEN_TRUST_MAX_MS: i64 = 5_000;
 
 /// The maximum age of the last database reply for the database to count as reachable: four polls of the change log.
-const NEAR_MS: i64 = 2_000;
+const DATABASE_REPLY_AGE_MAX_MS: i64 = 2_000;
 
 /// Stores the last change of every version slot, and how recently this replica has proved that it knows all changes.
 pub struct Freshness {
-    watch: Stopwatch,
+    stopwatch: Stopwatch,
     /// The number of the last change.
-    last: AtomicU64,
+    last_change: AtomicU64,
     /// The number of the last change, by [`VersionSlot`].
-    changed: Box<[AtomicU64]>,
+    last_changes: Box<[AtomicU64]>,
     /// Every value read before this change is stale.
-    all_changed: AtomicU64,
+    all_invalidated: AtomicU64,
     /// Changes that other processes are about to commit.
     pub intents: Intents,
     /// Every change committed before this time is known from the change log. In milliseconds since the start of the
     /// process, as are the fields below.
-    log_ms: AtomicI64,
+    log_proved_ms: AtomicI64,
     /// Every change committed before this time is known from announcements without gaps.
-    feed_ms: AtomicI64,
+    announcements_proved_ms: AtomicI64,
     /// The time of the last database reply.
-    database_ms: AtomicI64,
+    database_replied_ms: AtomicI64,
     /// The time from which the grace period counts: the last registration of this replica.
     registered_ms: AtomicI64,
     /// How long cached values are valid while the database is unreachable.
@@ -124,14 +124,14 @@ pub struct Freshness {
 impl Freshness {
     pub fn new(grace_ms: i64) -> Self {
         Self {
-            watch: Stopwatch::new(),
-            last: AtomicU64::new(0),
-            changed: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(),
-            all_changed: AtomicU64::new(0),
+            stopwatch: Stopwatch::new(),
+            last_change: AtomicU64::new(0),
+            last_changes: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(),
+            all_invalidated: AtomicU64::new(0),
             intents: Intents::default(),
-            log_ms: AtomicI64::new(0),
-            feed_ms: AtomicI64::new(0),
-            database_ms: AtomicI64::new(0),
+            log_proved_ms: AtomicI64::new(0),
+            announcements_proved_ms: AtomicI64::new(0),
+            database_replied_ms: AtomicI64::new(0),
             registered_ms: AtomicI64::new(0),
             grace_ms,
         }
@@ -139,92 +139,97 @@ impl Freshness {
 
     /// Returns the current read version. Take it before the first read of the value that it belongs to.
     pub fn read_version(&self) -> ReadVersion {
-        ReadVersion { change: self.last.load(Ordering::SeqCst), at_ms: self.watch.elapsed_ms() }
+        ReadVersion {
+            last_change: self.last_change.load(Ordering::SeqCst),
+            at_ms: self.stopwatch.elapsed_ms(),
+        }
     }
 
     /// Records that the entity of a cache tag has changed. Call it after the change is committed.
     pub fn record_invalidation(&self, tag: &CacheTag) {
-        self.changed_text(&tag.to_string());
+        self.record_invalidation_text(&tag.to_string());
     }
 
     /// Records a change by the text form of its cache tag, as the change log and the announcements carry it.
-    pub fn changed_text(&self, tag: &str) {
-        if tag == ALL {
+    pub fn record_invalidation_text(&self, tag: &str) {
+        if tag == ALL_TAG {
             return self.invalidate_all();
         }
-        let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        self.changed[VersionSlot::of_text(tag).index()].fetch_max(number, Ordering::SeqCst);
+        let number = self.last_change.fetch_add(1, Ordering::SeqCst) + 1;
+        self.last_changes[VersionSlot::from_text(tag).index()].fetch_max(number, Ordering::SeqCst);
     }
 
     /// Makes every cached value stale. Call it when changes may have been missed.
     pub fn invalidate_all(&self) {
-        let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        self.all_changed.fetch_max(number, Ordering::SeqCst);
+        let number = self.last_change.fetch_add(1, Ordering::SeqCst) + 1;
+        self.all_invalidated.fetch_max(number, Ordering::SeqCst);
     }
 
     /// Returns the time for the proofs below. Take it before the read that proves anything begins.
     pub fn now_ms(&self) -> i64 {
-        self.watch.elapsed_ms()
+        self.stopwatch.elapsed_ms()
     }
 
     /// Records a read of the change log: every change committed before `at_ms` is known. `registered_ms` is the last
     /// registration of this replica according to the database.
-    pub fn proved_by_log(&self, at_ms: i64, registered_ms: i64) {
-        self.log_ms.fetch_max(at_ms, Ordering::SeqCst);
+    pub fn record_log_read(&self, at_ms: i64, registered_ms: i64) {
+        self.log_proved_ms.fetch_max(at_ms, Ordering::SeqCst);
         self.registered_ms.fetch_max(registered_ms, Ordering::SeqCst);
         self.record_database_reply();
     }
 
     /// Records that the announcements have no gap: of every change committed before `at_ms`, the change or its intent
     /// is known.
-    pub fn proved_by_feed(&self, at_ms: i64) {
-        self.feed_ms.fetch_max(at_ms, Ordering::SeqCst);
+    pub fn record_announcements_read(&self, at_ms: i64) {
+        self.announcements_proved_ms.fetch_max(at_ms, Ordering::SeqCst);
     }
 
     /// Records a reply of the database.
     pub fn record_database_reply(&self) {
-        self.database_ms.fetch_max(self.watch.elapsed_ms(), Ordering::SeqCst);
+        self.database_replied_ms.fetch_max(self.stopwatch.elapsed_ms(), Ordering::SeqCst);
     }
 
     /// Returns the time since it was last proved that no change was missed.
     pub fn feed_silence(&self) -> Duration {
-        let proved_ms = u64::try_from(self.proven_ms()).unwrap_or(0);
-        self.watch.elapsed().saturating_sub(Duration::from_millis(proved_ms))
+        let proved_ms = u64::try_from(self.last_proof_ms()).unwrap_or(0);
+        self.stopwatch.elapsed().saturating_sub(Duration::from_millis(proved_ms))
     }
 
-    fn proven_ms(&self) -> i64 {
-        self.log_ms.load(Ordering::SeqCst).max(self.feed_ms.load(Ordering::SeqCst))
+    fn last_proof_ms(&self) -> i64 {
+        self.log_proved_ms
+            .load(Ordering::SeqCst)
+            .max(self.announcements_proved_ms.load(Ordering::SeqCst))
     }
 
     /// Returns whether the database replied within the last two seconds.
     pub fn is_database_reachable(&self) -> bool {
-        let replied_ms = self.database_ms.load(Ordering::SeqCst);
-        replied_ms > 0 && self.watch.elapsed_ms() - replied_ms <= NEAR_MS
+        let replied_ms = self.database_replied_ms.load(Ordering::SeqCst);
+        replied_ms > 0 && self.stopwatch.elapsed_ms() - replied_ms <= DATABASE_REPLY_AGE_MAX_MS
     }
 
     /// Returns whether a value that was read at `version` and depends on `slots` may still be used.
     pub fn is_fresh(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
-        self.unchanged(version, slots) && self.is_trusted(version, slots)
+        self.is_unchanged(version, slots) && self.is_trusted(version, slots)
     }
 
-    fn unchanged(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
-        self.last.load(Ordering::SeqCst) == version.change
-            || (self.all_changed.load(Ordering::SeqCst) <= version.change
+    fn is_unchanged(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
+        self.last_change.load(Ordering::SeqCst) == version.last_change
+            || (self.all_invalidated.load(Ordering::SeqCst) <= version.last_change
                 && slots.iter().all(|slot| {
-                    self.changed[slot.index()].load(Ordering::SeqCst) <= version.change
+                    self.last_changes[slot.index()].load(Ordering::SeqCst) <= version.last_change
                 }))
     }
 
     fn is_trusted(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
-        let now = self.watch.elapsed_ms();
-        if now - self.log_ms.load(Ordering::SeqCst) <= NEAR_MS {
+        let now = self.stopwatch.elapsed_ms();
+        if now - self.log_proved_ms.load(Ordering::SeqCst) <= DATABASE_REPLY_AGE_MAX_MS {
             return true;
         }
-        if self.intents.concern(slots) && !Safeguard::Intent.is_disabled() {
+        if self.intents.has_open_for(slots) && !Safeguard::Intent.is_disabled() {
             return false;
         }
-        now - version.at_ms <= UNPROVEN_MS
-            || (now - self.proven_ms() <= UNPROVEN_MS
+        now - version.at_ms <= UNPROVEN_TRUST_MAX_MS
+            || (now - self.last_proof_ms() <= UNPROVEN_TRUST_MAX_MS
                 && now - self.registered_ms.load(Ordering::SeqCst) <= self.grace_ms)
     }
 }
@@ -244,9 +249,9 @@ mod tests {
 
         freshness.record_invalidation(&key("a"));
 
-        assert!(!freshness.is_fresh(before, &[VersionSlot::of(&key("a"))]));
-        assert!(freshness.is_fresh(before, &[VersionSlot::of(&key("b"))]));
-        assert!(freshness.is_fresh(freshness.read_version(), &[VersionSlot::of(&key("a"))]));
+        assert!(!freshness.is_fresh(before, &[VersionSlot::from_tag(&key("a"))]));
+        assert!(freshness.is_fresh(before, &[VersionSlot::from_tag(&key("b"))]));
+        assert!(freshness.is_fresh(freshness.read_version(), &[VersionSlot::from_tag(&key("a"))]));
     }
 
     #[test]
@@ -255,7 +260,7 @@ mod tests {
         let version = freshness.read_version();
         freshness.record_invalidation(&key("a"));
 
-        let is_fresh = freshness.is_fresh(version, &[VersionSlot::of(&key("a"))]);
+        let is_fresh = freshness.is_fresh(version, &[VersionSlot::from_tag(&key("a"))]);
 
         assert!(!is_fresh);
     }
@@ -274,11 +279,11 @@ mod tests {
     #[test]
     fn old_value_is_trusted_when_log_or_announcements_prove_it_within_grace_period() {
         let freshness = Freshness::new(20_000);
-        let version = ReadVersion { change: 0, at_ms: -60_000 };
-        let is_trusted = || freshness.is_fresh(version, &[VersionSlot::of(&key("a"))]);
+        let version = ReadVersion { last_change: 0, at_ms: -60_000 };
+        let is_trusted = || freshness.is_fresh(version, &[VersionSlot::from_tag(&key("a"))]);
         let set_times = |log, feed, registered| {
-            freshness.log_ms.store(log, Ordering::SeqCst);
-            freshness.feed_ms.store(feed, Ordering::SeqCst);
+            freshness.log_proved_ms.store(log, Ordering::SeqCst);
+            freshness.announcements_proved_ms.store(feed, Ordering::SeqCst);
             freshness.registered_ms.store(registered, Ordering::SeqCst);
         };
 
@@ -297,19 +302,19 @@ mod tests {
     #[test]
     fn value_is_untrusted_when_intent_is_open_and_database_is_unreachable() {
         let freshness = Freshness::new(900_000);
-        let version = ReadVersion { change: 0, at_ms: -60_000 };
-        let is_trusted = |id| freshness.is_fresh(version, &[VersionSlot::of(&key(id))]);
+        let version = ReadVersion { last_change: 0, at_ms: -60_000 };
+        let is_trusted = |id| freshness.is_fresh(version, &[VersionSlot::from_tag(&key(id))]);
         freshness.intents.open(7, "key:a\n");
         freshness.intents.open(8, "key:a\n");
         assert!(is_trusted("a"), "the change log has just been read");
 
-        freshness.log_ms.store(-60_000, Ordering::SeqCst);
+        freshness.log_proved_ms.store(-60_000, Ordering::SeqCst);
         assert!(!is_trusted("a") && is_trusted("b"));
         freshness.intents.close(7);
         assert!(!is_trusted("a"));
         freshness.intents.close(8);
         assert!(is_trusted("a"), "neither change was committed");
-        freshness.intents.open(9, ALL);
+        freshness.intents.open(9, ALL_TAG);
         assert!(!is_trusted("b"));
     }
 }

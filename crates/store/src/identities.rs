@@ -11,27 +11,27 @@ use crate::PageQuery;
 #[async_trait]
 pub trait IdentityReads: Send {
     /// Returns the existing identities among `ids`.
-    async fn identities_of(
+    async fn list_identities_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[IdentityId],
     ) -> Result<Vec<Identity>>;
     /// Returns the identity with this id, or else the one with this external id. An empty value matches no identity.
-    async fn identity_named(
+    async fn find_identity(
         &mut self,
         workspace: &WorkspaceId,
         id: &str,
         external_id: &str,
     ) -> Result<Option<Identity>>;
     /// Returns the id of the identity with this external id.
-    async fn identity_of(
+    async fn find_identity_id(
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
     ) -> Result<Option<IdentityId>>;
     async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// Returns a page of the identities of a workspace, limited to `ids` if given.
-    async fn identities(
+    async fn list_identities(
         &mut self,
         workspace: &WorkspaceId,
         ids: Option<&[String]>,

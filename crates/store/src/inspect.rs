@@ -17,35 +17,37 @@ use super::{EventStore, Store, events, postgres, sqlite};
 
 /// The schema of a database, compared with the one that this program contains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Schema {
+pub struct SchemaStatus {
     /// The number of applied migrations.
-    pub applied: usize,
+    pub applied_count: usize,
     /// The versions of the migrations that a start would apply.
-    pub pending: Vec<i64>,
+    pub pending_versions: Vec<i64>,
     /// The first applied migration that this program does not contain, or contains with other content.
-    pub foreign: Option<i64>,
+    pub unknown_version: Option<i64>,
 }
 
-impl Schema {
+impl SchemaStatus {
     pub fn is_current(&self) -> bool {
-        self.pending.is_empty() && self.foreign.is_none()
+        self.pending_versions.is_empty() && self.unknown_version.is_none()
     }
 
     /// Returns whether the database has a schema to which migrations remain to be applied, which may take long.
     pub fn is_older(&self) -> bool {
-        self.applied > 0 && !self.pending.is_empty() && self.foreign.is_none()
+        self.applied_count > 0
+            && !self.pending_versions.is_empty()
+            && self.unknown_version.is_none()
     }
 
-    fn of(known: &Migrator, applied: &[(i64, Vec<u8>)]) -> Self {
+    fn compare(known: &Migrator, applied: &[(i64, Vec<u8>)]) -> Self {
         let is_known = |(version, checksum): &(i64, Vec<u8>)| {
             known.iter().any(|m| m.version == *version && *m.checksum == *checksum)
         };
         let is_applied = |version: i64| applied.iter().any(|(applied, _)| *applied == version);
         let versions = known.iter().map(|m| m.version);
         Self {
-            applied: applied.len(),
-            pending: versions.filter(|version| !is_applied(*version)).collect(),
-            foreign: applied.iter().find(|row| !is_known(row)).map(|(version, _)| *version),
+            applied_count: applied.len(),
+            pending_versions: versions.filter(|version| !is_applied(*version)).collect(),
+            unknown_version: applied.iter().find(|row| !is_known(row)).map(|(version, _)| *version),
         }
     }
 }
@@ -75,7 +77,7 @@ pub struct EventsState {
 }
 
 /// The number of round trips, of which the shortest is returned.
-const TRIPS: usize = 5;
+const ROUND_TRIPS: usize = 5;
 
 impl Store {
     /// Connects to Postgres read-only. Fails within three seconds if Postgres is unreachable.
@@ -91,19 +93,19 @@ impl Store {
         Ok(Self::Sqlite { pool, writer: None })
     }
 
-    pub async fn schema(&self) -> Result<Schema> {
+    pub async fn load_schema(&self) -> Result<SchemaStatus> {
         match self {
             Self::Postgres { pool, .. } => {
-                postgres_schema(&pool.get(), "_sqlx_migrations", &super::POSTGRES).await
+                load_postgres_schema(&pool.get(), "_sqlx_migrations", &super::POSTGRES).await
             }
-            Self::Sqlite { pool, .. } => sqlite_schema(pool, &super::SQLITE).await,
+            Self::Sqlite { pool, .. } => load_sqlite_schema(pool, &super::SQLITE).await,
         }
     }
 
     /// Returns the shortest of a few round trips.
-    pub async fn round_trip(&self) -> Result<Duration> {
+    pub async fn measure_round_trip(&self) -> Result<Duration> {
         let mut shortest = Duration::MAX;
-        for _ in 0..TRIPS {
+        for _ in 0..ROUND_TRIPS {
             let stopwatch = Stopwatch::new();
             match self {
                 Self::Postgres { pool, .. } => {
@@ -117,7 +119,7 @@ impl Store {
     }
 
     /// Returns the settings of the Postgres server; `None` for SQLite.
-    pub async fn server(&self) -> Result<Option<PostgresServer>> {
+    pub async fn load_postgres_settings(&self) -> Result<Option<PostgresServer>> {
         let Self::Postgres { pool, .. } = self else { return Ok(None) };
         let sql = "
             SELECT current_setting('server_version') AS version,
@@ -144,30 +146,36 @@ impl EventStore {
     /// Opens the file read-only. The file must exist.
     pub fn open_read_only(path: &Path) -> Self {
         let read = sqlite::open_read_only(path);
-        Self::of(EventDatabase::Sqlite { write: read.clone(), ask: read.clone(), read })
+        Self::from_database(EventDatabase::Sqlite {
+            write: read.clone(),
+            analytics: read.clone(),
+            read,
+        })
     }
 
-    pub async fn schema(&self) -> Result<Schema> {
-        match &self.tables {
+    pub async fn load_schema(&self) -> Result<SchemaStatus> {
+        match &self.database {
             EventDatabase::Postgres { read, .. } => {
                 let table = format!("{}._sqlx_migrations", events::SCHEMA);
-                postgres_schema(&read.get(), &table, &events::POSTGRES).await
+                load_postgres_schema(&read.get(), &table, &events::POSTGRES_MIGRATIONS).await
             }
-            EventDatabase::Sqlite { read, .. } => sqlite_schema(read, &events::SQLITE).await,
+            EventDatabase::Sqlite { read, .. } => {
+                load_sqlite_schema(read, &events::SQLITE_MIGRATIONS).await
+            }
         }
     }
 
     /// Returns the problems that SQLite finds in the file, as [`Store::check_integrity`] does.
     pub async fn check_integrity(&self) -> Result<Vec<String>> {
-        match &self.tables {
+        match &self.database {
             EventDatabase::Postgres { .. } => Ok(Vec::new()),
             EventDatabase::Sqlite { read, .. } => quick_check(read).await,
         }
     }
 
     /// Returns the state of the analytics events. Batches written before `late` should have been rolled up.
-    pub async fn state(&self, late: Timestamp) -> Result<EventsState> {
-        match &self.tables {
+    pub async fn load_state(&self, late: Timestamp) -> Result<EventsState> {
+        match &self.database {
             EventDatabase::Postgres { read, .. } => {
                 let sql = "
                     SELECT (SELECT MAX(written_at) FROM batches) AS last_written_at,
@@ -192,25 +200,29 @@ impl EventStore {
 
 /// Reads the applied migrations from `table`, whose name is a constant of this program and therefore safe in a
 /// statement.
-async fn postgres_schema(pool: &PgPool, table: &str, known: &Migrator) -> Result<Schema> {
+async fn load_postgres_schema(
+    pool: &PgPool,
+    table: &str,
+    known: &Migrator,
+) -> Result<SchemaStatus> {
     let exists = query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(table);
     if !exists.fetch_one(pool).await? {
-        return Ok(Schema::of(known, &[]));
+        return Ok(SchemaStatus::compare(known, &[]));
     }
     let sql = format!("SELECT version, checksum FROM {table} WHERE success ORDER BY version");
     let applied: Vec<(i64, Vec<u8>)> = query_as(AssertSqlSafe(sql)).fetch_all(pool).await?;
-    Ok(Schema::of(known, &applied))
+    Ok(SchemaStatus::compare(known, &applied))
 }
 
-async fn sqlite_schema(pool: &SqlitePool, known: &Migrator) -> Result<Schema> {
+async fn load_sqlite_schema(pool: &SqlitePool, known: &Migrator) -> Result<SchemaStatus> {
     let sql = "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     let tables: i64 = query_scalar(sql).fetch_one(pool).await?;
     if tables == 0 {
-        return Ok(Schema::of(known, &[]));
+        return Ok(SchemaStatus::compare(known, &[]));
     }
     let sql = "SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version";
     let applied: Vec<(i64, Vec<u8>)> = query_as(sql).fetch_all(pool).await?;
-    Ok(Schema::of(known, &applied))
+    Ok(SchemaStatus::compare(known, &applied))
 }
 
 async fn quick_check(pool: &SqlitePool) -> Result<Vec<String>> {

@@ -9,60 +9,60 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::freshness::{ALL, VersionSlot};
+use super::freshness::{ALL_TAG, VersionSlot};
 
 /// The intents whose result this process does not know.
 pub struct Intents {
     /// The intents, by the position that their first row will have in the change log.
-    open: Mutex<HashMap<i64, Intent>>,
+    open_intents: Mutex<HashMap<i64, Intent>>,
     /// The number of open intents, by version slot.
-    places: Box<[AtomicU32]>,
+    open_counts: Box<[AtomicU32]>,
     /// The number of open intents that name every entity.
-    everything: AtomicU32,
+    open_for_all_count: AtomicU32,
 }
 
 #[derive(Debug, Clone)]
 pub struct Intent {
     /// The cache tags that it changes, one per line.
-    pub subjects: Arc<str>,
+    pub tags: Arc<str>,
     /// The number of the next transaction at the time of the first search for the intent in the change log.
-    pub looked_for: Option<i64>,
+    pub first_search: Option<i64>,
 }
 
 impl Default for Intents {
     fn default() -> Self {
         Self {
-            open: Mutex::default(),
-            places: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
-            everything: AtomicU32::new(0),
+            open_intents: Mutex::default(),
+            open_counts: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
+            open_for_all_count: AtomicU32::new(0),
         }
     }
 }
 
 impl Intents {
-    fn all(&self) -> MutexGuard<'_, HashMap<i64, Intent>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<i64, Intent>> {
+        self.open_intents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an intent to change the entities in `tags`, one per line, by the transaction whose first row in the
     /// change log will be at `position`.
     pub fn open(&self, position: i64, tags: &str) {
-        let mut open = self.all();
+        let mut open = self.lock_open();
         if open.contains_key(&position) {
             return;
         }
-        for count in self.counts(tags) {
+        for count in self.counters_of(tags) {
             count.fetch_add(1, Ordering::SeqCst);
         }
-        let intent = Intent { subjects: tags.into(), looked_for: None };
+        let intent = Intent { tags: tags.into(), first_search: None };
         open.insert(position, intent);
     }
 
     /// Removes an intent whose result is known. Returns whether it was open.
     pub fn close(&self, position: i64) -> bool {
-        let mut open = self.all();
+        let mut open = self.lock_open();
         let Some(intent) = open.remove(&position) else { return false };
-        for count in self.counts(&intent.subjects) {
+        for count in self.counters_of(&intent.tags) {
             count.fetch_sub(1, Ordering::SeqCst);
         }
         true
@@ -70,26 +70,26 @@ impl Intents {
 
     /// Returns the open intents with their positions.
     pub fn list(&self) -> Vec<(i64, Intent)> {
-        self.all().iter().map(|(position, intent)| (*position, intent.clone())).collect()
+        self.lock_open().iter().map(|(position, intent)| (*position, intent.clone())).collect()
     }
 
     /// Records that the change log did not contain this intent when `next` was the number of the next transaction.
-    pub fn look_for(&self, position: i64, next: i64) {
-        if let Some(intent) = self.all().get_mut(&position) {
-            intent.looked_for.get_or_insert(next);
+    pub fn record_search(&self, position: i64, next: i64) {
+        if let Some(intent) = self.lock_open().get_mut(&position) {
+            intent.first_search.get_or_insert(next);
         }
     }
 
     /// Returns whether an open intent names an entity of one of these slots.
-    pub fn concern(&self, slots: &[VersionSlot]) -> bool {
-        self.everything.load(Ordering::SeqCst) > 0
-            || slots.iter().any(|slot| self.places[slot.index()].load(Ordering::SeqCst) > 0)
+    pub fn has_open_for(&self, slots: &[VersionSlot]) -> bool {
+        self.open_for_all_count.load(Ordering::SeqCst) > 0
+            || slots.iter().any(|slot| self.open_counts[slot.index()].load(Ordering::SeqCst) > 0)
     }
 
-    fn counts(&self, tags: &str) -> impl Iterator<Item = &AtomicU32> {
-        let count = |tag: &str| match tag == ALL {
-            true => &self.everything,
-            false => &self.places[VersionSlot::of_text(tag).index()],
+    fn counters_of(&self, tags: &str) -> impl Iterator<Item = &AtomicU32> {
+        let count = |tag: &str| match tag == ALL_TAG {
+            true => &self.open_for_all_count,
+            false => &self.open_counts[VersionSlot::from_text(tag).index()],
         };
         tags.lines().map(count).collect::<Vec<_>>().into_iter()
     }

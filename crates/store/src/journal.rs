@@ -17,12 +17,12 @@ use foundation::id::KeyId;
 use serde_json::json;
 use sqlx::SqliteConnection;
 
-use super::tx::Inner;
+use super::tx::EngineTransaction;
 use super::{Store, Tx};
 
 /// Subtracts the debits in the journal from the balances, and empties the journal. The deletion has a condition
 /// because, without one, it would write a page even if there is nothing to delete.
-const FOLD: &str = "
+const FOLD_SQL: &str = "
     UPDATE keys SET credits = credits - spent.units
     FROM (
         SELECT entries.key AS id, SUM(entries.value) AS units
@@ -34,48 +34,48 @@ const FOLD: &str = "
 
 /// Tracks, by transaction numbers, whether the journal may contain debits.
 #[derive(Debug, Clone)]
-pub struct Journal(Arc<Numbers>);
+pub struct Journal(Arc<JournalNumbers>);
 
 #[derive(Debug)]
-struct Numbers {
+struct JournalNumbers {
     /// The last transaction that has added to the journal, or may have.
-    appended: AtomicU64,
+    last_append: AtomicU64,
     /// The last transaction whose debits are known to be in the balances.
-    folded: AtomicU64,
+    last_fold: AtomicU64,
 }
 
 impl Journal {
     /// Creates the state for a file that another process may have written to.
     pub fn new() -> Self {
         let (appended, folded) = (AtomicU64::new(1), AtomicU64::new(0));
-        Self(Arc::new(Numbers { appended, folded }))
+        Self(Arc::new(JournalNumbers { last_append: appended, last_fold: folded }))
     }
 
     fn is_pending(&self) -> bool {
-        self.0.appended.load(Ordering::Acquire) > self.0.folded.load(Ordering::Acquire)
+        self.0.last_append.load(Ordering::Acquire) > self.0.last_fold.load(Ordering::Acquire)
     }
 
     /// Records that a transaction, or another process before the next one, may have added to the journal.
-    pub(super) fn appended(&self, number: u64) {
-        self.0.appended.fetch_max(number, Ordering::AcqRel);
+    pub(super) fn record_append(&self, number: u64) {
+        self.0.last_append.fetch_max(number, Ordering::AcqRel);
     }
 
     /// Records that a transaction that has folded the journal is committed.
-    pub(super) fn committed(&self, number: u64) {
+    pub(super) fn record_fold_commit(&self, number: u64) {
         // The transaction may have added to the journal after it folded it.
-        self.0.folded.fetch_max(number - 1, Ordering::AcqRel);
+        self.0.last_fold.fetch_max(number - 1, Ordering::AcqRel);
     }
 }
 
 async fn fold(connection: &mut SqliteConnection) -> Result<()> {
-    sqlx::raw_sql(FOLD).execute(connection).await?;
+    sqlx::raw_sql(FOLD_SQL).execute(connection).await?;
     Ok(())
 }
 
 impl Store {
     /// Begins a transaction of an embedded server that does nothing but debit, so the journal is not folded first.
     pub async fn begin_debits(&self) -> Result<Tx> {
-        Ok(Tx::new(Inner::Sqlite(self.writer()?.begin().await?)))
+        Ok(Tx::new(EngineTransaction::Sqlite(self.writer()?.begin().await?)))
     }
 
     /// Folds the journal into the balances, so that later reads see all debits so far.
@@ -92,27 +92,27 @@ impl Store {
 impl Tx {
     /// Returns the number of a transaction of an embedded server. It is one more than that of the previous
     /// transaction, unless another process has written in between or the connection is a new one.
-    pub fn number(&self) -> Option<u64> {
+    pub fn transaction_number(&self) -> Option<u64> {
         match &self.inner {
-            Inner::Sqlite(tx) => Some(tx.number()),
-            Inner::Postgres(_) => None,
+            EngineTransaction::Sqlite(tx) => Some(tx.number()),
+            EngineTransaction::Postgres(_) => None,
         }
     }
 
     /// Folds the journal into the balances, unless it is known to be empty.
     pub async fn fold_debits(&mut self) -> Result<()> {
-        if let Inner::Sqlite(tx) = &mut self.inner
+        if let EngineTransaction::Sqlite(tx) = &mut self.inner
             && tx.journal().is_pending()
         {
             fold(tx).await?;
-            tx.set_folded();
+            tx.record_fold();
         }
         Ok(())
     }
 
     /// Returns the debits of these keys in the journal.
-    pub async fn debits_of(&mut self, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
-        let Inner::Sqlite(tx) = &mut self.inner else { return Ok(HashMap::new()) };
+    pub async fn load_debits(&mut self, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
+        let EngineTransaction::Sqlite(tx) = &mut self.inner else { return Ok(HashMap::new()) };
         let sql =
             "SELECT entries.key, SUM(entries.value) FROM debits, json_each(debits.units) AS entries
             WHERE entries.key IN (SELECT value FROM json_each($1)) GROUP BY entries.key";
@@ -123,10 +123,10 @@ impl Tx {
 
     /// Adds the credits that keys have spent to the journal.
     pub async fn append_debits(&mut self, units: &HashMap<&KeyId, i64>) -> Result<()> {
-        let Inner::Sqlite(tx) = &mut self.inner else {
+        let EngineTransaction::Sqlite(tx) = &mut self.inner else {
             return Err(Error::Internal("Postgres has no journal of debits".into()));
         };
-        tx.journal().appended(tx.number());
+        tx.journal().record_append(tx.number());
         let units = json!(units).to_string();
         sqlx::query("INSERT INTO debits (units) VALUES ($1)")
             .bind(units)

@@ -11,7 +11,7 @@ use super::{StoredEntry, StoredKey};
 #[derive(Debug, Clone, Default)]
 pub struct KeyListFilter {
     /// Only keys of this API.
-    pub api: Option<ApiId>,
+    pub api_id: Option<ApiId>,
     /// The search text as entered. Empty matches every key.
     pub search: String,
     /// Only keys whose id begins with this prefix, instead of a search. An index alone finds such a page.
@@ -20,14 +20,14 @@ pub struct KeyListFilter {
     /// key with such a lease matches both `active` and `exhausted`.
     pub state: &'static str,
     /// The first key of the page. `None` starts with the latest key.
-    pub from: Option<KeyCursor>,
+    pub start: Option<KeyCursor>,
     /// The position at which the scan ends. `None` scans all keys.
-    pub until: Option<KeyCursor>,
+    pub end: Option<KeyCursor>,
     /// The maximum number of keys.
-    pub limit: i64,
+    pub rows_max: i64,
     pub now: Timestamp,
     /// The refill periods at `now`: an account refilled for its current period has no refill due.
-    pub periods: RefillPeriods,
+    pub refill_periods: RefillPeriods,
 }
 
 /// The position of a key in the list of its workspace.
@@ -47,27 +47,27 @@ pub struct RefillPeriods {
 #[async_trait]
 pub trait KeyReads: Send {
     /// Returns a page of the keys of a workspace, without deleted keys and keys of deleted APIs.
-    async fn keys_page(
+    async fn list_workspace_keys(
         &mut self,
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
     ) -> Result<Vec<StoredKey>>;
     /// Returns the position of the key that is `offset` rows after the beginning of the page, regardless of name and
     /// state. `None` if there are fewer keys.
-    async fn key_behind(
+    async fn find_key_cursor(
         &mut self,
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
         offset: i64,
     ) -> Result<Option<KeyCursor>>;
     /// Returns the names of these APIs of a workspace.
-    async fn api_names(
+    async fn load_api_names(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[ApiId],
     ) -> Result<Vec<(ApiId, String)>>;
     /// Counts the keys of each of these APIs of a workspace up to `max`, without deleted keys.
-    async fn key_counts(
+    async fn count_keys_by_api(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[ApiId],
@@ -75,7 +75,7 @@ pub trait KeyReads: Send {
     ) -> Result<Vec<(ApiId, i64)>>;
     /// Returns up to `max` of the latest audit entries since a time that name a key, among the latest
     /// `scanned_max` entries of its workspace.
-    async fn key_entries(
+    async fn list_key_audit_entries(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,

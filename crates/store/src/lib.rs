@@ -51,7 +51,7 @@ pub use changes::{
     ChangeReads, ChangeRow, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
 };
 pub use credits::{CreditReads, CreditWrites};
-pub use database::{Store, bounded};
+pub use database::{Store, with_timeout};
 pub use events::EventStore;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -60,7 +60,7 @@ use foundation::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
 pub use identities::{IdentityReads, IdentityWrites};
 pub use intents::Intent;
 pub use keys::{KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
-pub use migrations::{IncomingKey, MigrationReads, MigrationWrites, StoredMigration};
+pub use migrations::{KeyToInsert, MigrationReads, MigrationWrites, StoredMigration};
 pub use permission_holders::AssignmentReads;
 pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
@@ -68,9 +68,9 @@ pub use rbac::{RbacReads, RbacWrites};
 pub use restore::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 use sqlx::migrate::Migrator;
-pub use users::{PeopleReads, PeopleWrites};
+pub use users::{UserReads, UserWrites};
 pub use vault::{VaultReads, VaultWrites};
-pub use withheld::{Unreported, WithheldReads, WithheldWrites};
+pub use withheld::{UnreportedLease, WithheldReads, WithheldWrites};
 pub use writer::QUEUE_MAX as WRITER_QUEUE_MAX;
 
 pub use handle::StoreHandle;
@@ -101,25 +101,25 @@ pub struct StoredKey {
 #[derive(Debug)]
 pub struct PageQuery<'a> {
     /// The id at which the page begins.
-    pub from: &'a str,
+    pub start_id: &'a str,
     /// The text that each row must contain, in the form of [`searchable`]. Empty matches every row.
     pub search: String,
     /// The maximum number of rows.
-    pub limit: i64,
+    pub rows_max: i64,
 }
 
 /// Returns the text that a search matches: every text of a row in lower case, one per line.
-pub fn searchable<const N: usize>(texts: [&str; N]) -> String {
+pub fn to_search_text<const N: usize>(texts: [&str; N]) -> String {
     texts.map(str::to_lowercase).join("\n")
 }
 
 /// Selects keys by their owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOwnerFilter {
-    Anybody,
+    Any,
     Identity(IdentityId),
     /// Keys with this owner id, which is the customer's own id of the end user.
-    Owner(String),
+    OwnerId(String),
 }
 
 /// The owner of a set of limits.
@@ -138,7 +138,7 @@ pub trait Reads:
     + IdentityReads
     + KeyReads
     + MigrationReads
-    + PeopleReads
+    + UserReads
     + RatelimitReads
     + RbacReads
     + RestoreReads
@@ -147,26 +147,26 @@ pub trait Reads:
     + WithheldReads
 {
     /// Returns the APIs of a workspace by id, without deleted ones.
-    async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
+    async fn list_all_apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
     /// Returns a page of the APIs of a workspace, without deleted ones.
-    async fn apis_page(
+    async fn list_apis(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>>;
     /// Returns an API, even if it is deleted.
-    async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
+    async fn find_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Returns a key, unless the key or its API is deleted.
-    async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
+    async fn find_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
     /// Returns up to `max` keys of a workspace with this owner id, with their APIs, without deleted ones.
-    async fn keys_owned(
+    async fn list_keys_by_owner(
         &mut self,
         workspace: &WorkspaceId,
         owner: &str,
         max: i64,
     ) -> Result<Vec<(KeyId, ApiId)>>;
     /// Returns a page of the keys of an API, without deleted ones.
-    async fn keys_of(
+    async fn list_api_keys(
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
@@ -174,20 +174,20 @@ pub trait Reads:
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>>;
     /// Returns the existing keys among `ids`, by id.
-    async fn keys_among(
+    async fn list_keys_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[KeyId],
     ) -> Result<Vec<StoredKey>>;
     /// Returns a page of the keys of an identity, of any API, without deleted ones.
-    async fn keys_of_identity(
+    async fn list_identity_keys(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>>;
     /// Counts the keys of an identity up to `max`, without deleted ones.
-    async fn count_keys_of_identity(
+    async fn count_identity_keys(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
@@ -196,10 +196,10 @@ pub trait Reads:
     /// Counts the keys of an API, without deleted ones.
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64>;
     /// Finds a key of any workspace by its hash, unless the key or its API is deleted.
-    async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
+    async fn find_key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
     /// Finds a key by its hash for a replica that may spend from the key's lease. If the replica is not registered at
     /// that moment, the last lease number is 0, which no lease has.
-    async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>>;
+    async fn find_key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>>;
     /// Returns whether a key exists and is not deleted.
     async fn has_key(&mut self, id: &KeyId) -> Result<bool>;
     /// Returns the request that a root key sent with this idempotency key, and its sealed reply.
@@ -209,7 +209,7 @@ pub trait Reads:
         name: &str,
     ) -> Result<Option<(String, String)>>;
     /// Returns the time of the database's clock.
-    async fn now(&mut self) -> Result<Timestamp>;
+    async fn load_database_time(&mut self) -> Result<Timestamp>;
 }
 
 #[async_trait]
@@ -220,7 +220,7 @@ pub trait Writes:
     + CreditWrites
     + IdentityWrites
     + MigrationWrites
-    + PeopleWrites
+    + UserWrites
     + RatelimitWrites
     + RbacWrites
     + RestoreWrites
@@ -237,7 +237,7 @@ pub trait Writes:
     ) -> Result<bool>;
     async fn insert_api(&mut self, api: &Api) -> Result<()>;
     /// Updates the name and the settings of an API.
-    async fn set_api(&mut self, api: &Api) -> Result<()>;
+    async fn update_api(&mut self, api: &Api) -> Result<()>;
     /// Returns an API, even if it is deleted, and locks it until the transaction ends.
     async fn lock_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Marks an API as deleted. Returns whether it existed and was not deleted.
@@ -255,7 +255,7 @@ pub trait Writes:
     /// Marks a key as deleted. No other key can have its hash.
     async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()>;
     /// Records the last use of keys, if it is later than the stored one.
-    async fn note_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
+    async fn record_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
     /// Removes a key and everything that belongs to it.
     async fn purge_key(&mut self, id: &KeyId) -> Result<()>;
     /// Marks up to `max` keys of an API as deleted. Returns their ids.
@@ -264,7 +264,7 @@ pub trait Writes:
     async fn purge_keys(&mut self, api: &ApiId, max: i64) -> Result<Vec<KeyId>>;
     /// Replaces the limits of an owner with `limits`. Existing limits are matched by name and keep their ids, new
     /// ones are added, the others are removed.
-    async fn set_ratelimits(
+    async fn replace_ratelimits(
         &mut self,
         workspace: &WorkspaceId,
         owner: LimitOwner<'_>,

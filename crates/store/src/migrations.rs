@@ -10,7 +10,7 @@ use crate::PageQuery;
 
 /// A key to import, with its limits, permissions and roles.
 #[derive(Debug)]
-pub struct IncomingKey {
+pub struct KeyToInsert {
     pub key: Key,
     pub ratelimits: Vec<Ratelimit>,
     pub permission_ids: Vec<PermissionId>,
@@ -21,25 +21,25 @@ pub struct IncomingKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMigration {
     pub migration: Migration,
-    pub came: i64,
+    pub imported_count: i64,
 }
 
 #[async_trait]
 pub trait MigrationReads: Send {
-    async fn migration(
+    async fn find_migration(
         &mut self,
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<Migration>>;
     /// Returns the migrations of a workspace by id.
-    async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
+    async fn list_all_migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
     /// Returns a page of the migrations of a workspace, the latest first, searched by name and id.
-    async fn migrations_page(
+    async fn list_migrations(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredMigration>>;
-    async fn stored_migration(
+    async fn find_stored_migration(
         &mut self,
         workspace: &WorkspaceId,
         id: &MigrationId,
@@ -47,7 +47,7 @@ pub trait MigrationReads: Send {
     /// Counts up to `max` keys of a migration whose hash has not been replaced yet.
     async fn count_waiting_keys(&mut self, migration: &MigrationId, max: i64) -> Result<i64>;
     /// Returns a key whose hash has not been replaced yet, by the hash that was imported, with its API.
-    async fn waiting_key(
+    async fn find_waiting_key(
         &mut self,
         migration: &MigrationId,
         hash: &str,
@@ -58,7 +58,7 @@ pub trait MigrationReads: Send {
 pub trait MigrationWrites: MigrationReads {
     async fn insert_migration(&mut self, migration: &Migration) -> Result<()>;
     /// Adds to the number of keys that a migration has imported.
-    async fn count_migrated(&mut self, migration: &MigrationId, keys: i64) -> Result<()>;
+    async fn add_imported_count(&mut self, migration: &MigrationId, keys: i64) -> Result<()>;
     /// Returns the identities with these external ids. Creates those that do not exist.
     async fn ensure_identities(
         &mut self,
@@ -78,7 +78,7 @@ pub trait MigrationWrites: MigrationReads {
         &mut self,
         workspace: &WorkspaceId,
         migration: Option<&MigrationId>,
-        keys: &[IncomingKey],
+        keys: &[KeyToInsert],
     ) -> Result<Vec<KeyId>>;
     /// Replaces the imported hash of a key with Keyward's own hash. Returns whether the key still had its imported
     /// hash.

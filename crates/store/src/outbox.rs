@@ -37,7 +37,7 @@ pub struct ClaimedBatch {
 
 /// Counts the events that are not delivered yet.
 #[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
-pub struct Undelivered {
+pub struct UndeliveredEvents {
     pub events: i64,
     /// When the oldest of them was written; 0 if there is none.
     pub since: Timestamp,
@@ -49,19 +49,19 @@ pub struct DayRollup {
     /// The start of the day.
     pub day: Timestamp,
     /// The number of its changes when it was claimed.
-    pub changes: i64,
+    pub change_count: i64,
     /// The delivery that writes its rollups.
     pub delivery: i64,
     /// The events to be rolled up.
-    pub delivered: DeliverySnapshot,
+    pub delivery_snapshot: DeliverySnapshot,
 }
 
 #[async_trait]
 pub trait DeliveryReads: Send {
-    async fn delivered(&mut self) -> Result<DeliverySnapshot>;
-    async fn undelivered(&mut self) -> Result<Undelivered>;
+    async fn delivery_snapshot(&mut self) -> Result<DeliverySnapshot>;
+    async fn count_undelivered(&mut self) -> Result<UndeliveredEvents>;
     /// Returns void deliveries that began before a time.
-    async fn void_before(&mut self, before: Timestamp) -> Result<Vec<i64>>;
+    async fn list_void_deliveries(&mut self, before: Timestamp) -> Result<Vec<i64>>;
 }
 
 #[async_trait]
@@ -102,7 +102,7 @@ pub trait DeliveryWrites: Send {
     /// Completes a day: its new rollups count, and its previous ones no longer do.
     async fn complete_day(&mut self, day: &DayRollup, now: Timestamp) -> Result<()>;
     /// Deletes void deliveries that have no rows left.
-    async fn forget_deliveries(&mut self, ids: &[i64]) -> Result<()>;
+    async fn delete_deliveries(&mut self, ids: &[i64]) -> Result<()>;
     /// Deletes days that began before a time.
-    async fn forget_days(&mut self, before: Timestamp) -> Result<()>;
+    async fn delete_days(&mut self, before: Timestamp) -> Result<()>;
 }

@@ -10,43 +10,47 @@ use sqlx::{AssertSqlSafe, PgPool, query, query_scalar};
 
 const DAY_MS: i64 = 86_400_000;
 /// How far ahead partitions are created: a server that cannot create any for a day still writes into the right ones.
-const AHEAD_MS: i64 = 2 * DAY_MS;
+const CREATE_AHEAD_MS: i64 = 2 * DAY_MS;
 /// An arbitrary number that nothing else in the database locks.
-pub const LOCK: i64 = 5_120_773_401;
+pub const ADVISORY_LOCK_ID: i64 = 5_120_773_401;
 
 /// A partitioned table, the number of days in each partition, and the number of days in its retention.
 struct PartitionedTable {
     table: String,
     span_days: i64,
-    kept_days: i64,
+    retention_days: i64,
 }
 
 /// Creates the partitions of the coming days, and drops those whose rows are all past the retention. If several
 /// replicas call it at once, one of them does it.
-pub async fn keep(
+pub async fn maintain(
     pool: &PgPool,
     kind: EventKind,
     retention: &Retention,
     now: Timestamp,
 ) -> Result<()> {
-    let raw = kind.table();
+    let raw = kind.table_name();
     let tables = [
-        PartitionedTable { table: raw.to_owned(), span_days: 1, kept_days: retention.raw.into() },
+        PartitionedTable {
+            table: raw.to_owned(),
+            span_days: 1,
+            retention_days: retention.raw_days.into(),
+        },
         PartitionedTable {
             table: format!("{raw}_per_minute"),
             span_days: 1,
-            kept_days: retention.minute.into(),
+            retention_days: retention.minute_days.into(),
         },
         PartitionedTable {
             table: format!("{raw}_per_hour"),
             span_days: 30,
-            kept_days: retention.hour.into(),
+            retention_days: retention.hour_days.into(),
         },
     ];
     for table in tables {
         let mut tx = super::postgres::begin(pool).await?;
         let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
-            .bind(LOCK)
+            .bind(ADVISORY_LOCK_ID)
             .fetch_one(&mut *tx)
             .await?;
         if !is_free {
@@ -61,7 +65,7 @@ pub async fn keep(
         .bind(&table.table)
         .fetch_all(&mut *tx)
         .await?;
-        for sql in table.statements(&existing, now) {
+        for sql in table.plan_statements(&existing, now) {
             query(AssertSqlSafe(sql)).execute(&mut *tx).await?;
         }
         tx.commit().await?;
@@ -70,22 +74,24 @@ pub async fn keep(
 }
 
 impl PartitionedTable {
-    fn statements(&self, existing: &[String], now: Timestamp) -> Vec<String> {
+    fn plan_statements(&self, existing: &[String], now: Timestamp) -> Vec<String> {
         let span_ms = self.span_days * DAY_MS;
         let first = now.0.div_euclid(span_ms) * span_ms;
-        let ahead = (0..).map(|n| first + n * span_ms).take_while(|at| *at <= now.0 + AHEAD_MS);
-        let missing = ahead.filter(|start| !existing.contains(&self.name(*start)));
-        let created = missing.flat_map(|start| self.made(start, start + span_ms));
-        let cut = now.0 - self.kept_days * DAY_MS;
+        let ahead =
+            (0..).map(|n| first + n * span_ms).take_while(|at| *at <= now.0 + CREATE_AHEAD_MS);
+        let missing = ahead.filter(|start| !existing.contains(&self.partition_name(*start)));
+        let created =
+            missing.flat_map(|start| self.create_partition_statements(start, start + span_ms));
+        let cut = now.0 - self.retention_days * DAY_MS;
         let is_expired =
-            |name: &&String| self.start(name).is_some_and(|start| start + span_ms <= cut);
+            |name: &&String| self.partition_start(name).is_some_and(|start| start + span_ms <= cut);
         let expired = existing.iter().filter(is_expired).map(|name| format!("DROP TABLE {name}"));
         created.chain(expired).collect()
     }
 
     /// Returns the statements that create a partition, with the rows that were written before it existed.
-    fn made(&self, start: i64, end: i64) -> [String; 4] {
-        let (table, part) = (&self.table, self.name(start));
+    fn create_partition_statements(&self, start: i64, end: i64) -> [String; 4] {
+        let (table, part) = (&self.table, self.partition_name(start));
         [
             format!("LOCK TABLE {table}_rest IN ACCESS EXCLUSIVE MODE"),
             format!("CREATE TABLE {part} (LIKE {table} INCLUDING ALL)"),
@@ -102,19 +108,19 @@ impl PartitionedTable {
     }
 
     /// Returns the name of a partition, which contains its first day.
-    fn name(&self, start_ms: i64) -> String {
+    fn partition_name(&self, start_ms: i64) -> String {
         let day = jiff::Timestamp::from_millisecond(start_ms).unwrap_or_default();
         format!("{}_p{}", self.table, day.to_zoned(TimeZone::UTC).strftime("%Y%m%d"))
     }
 
     /// Returns the start of a partition, or `None` if the name is not that of one.
-    fn start(&self, name: &str) -> Option<i64> {
-        day_of(&self.table, name)
+    fn partition_start(&self, name: &str) -> Option<i64> {
+        parse_partition_start(&self.table, name)
     }
 }
 
 /// Returns the start of the first day of a partition, or `None` if the name is not that of one.
-pub fn day_of(table: &str, part: &str) -> Option<i64> {
+pub fn parse_partition_start(table: &str, part: &str) -> Option<i64> {
     let day = part.strip_prefix(table)?.strip_prefix("_p")?;
     let day = Date::strptime("%Y%m%d", day).ok()?;
     Some(day.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
@@ -126,13 +132,13 @@ mod tests {
 
     const NOON: Timestamp = Timestamp(1_773_144_000_000);
 
-    fn days(kept_days: i64) -> PartitionedTable {
-        PartitionedTable { table: "verifications".into(), span_days: 1, kept_days }
+    fn daily_table(kept_days: i64) -> PartitionedTable {
+        PartitionedTable { table: "verifications".into(), span_days: 1, retention_days: kept_days }
     }
 
     #[test]
     fn statements_create_partitions_when_next_two_days_have_none() {
-        let statements = days(30).statements(&["verifications_p20260311".into()], NOON);
+        let statements = daily_table(30).plan_statements(&["verifications_p20260311".into()], NOON);
 
         let attached: Vec<_> = statements.iter().filter(|sql| sql.starts_with("ALTER")).collect();
         assert_eq!(
@@ -154,16 +160,19 @@ mod tests {
                 .into()
         };
 
-        assert_eq!(days(1).statements(&existing("20260309"), NOON), Vec::<String>::new());
         assert_eq!(
-            days(1).statements(&existing("20260308"), NOON),
+            daily_table(1).plan_statements(&existing("20260309"), NOON),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            daily_table(1).plan_statements(&existing("20260308"), NOON),
             ["DROP TABLE verifications_p20260308"]
         );
     }
 
     #[test]
     fn start_returns_none_when_name_is_of_another_partition() {
-        assert_eq!(days(1).start("verifications_rest"), None);
-        assert_eq!(days(1).start("verifications_per_minute_p20260101"), None);
+        assert_eq!(daily_table(1).partition_start("verifications_rest"), None);
+        assert_eq!(daily_table(1).partition_start("verifications_per_minute_p20260101"), None);
     }
 }

@@ -8,14 +8,14 @@ use foundation::model::PermissionAssignment;
 #[async_trait]
 pub trait AssignmentReads: Send {
     /// Counts the roles that hold a permission, and the keys that hold it directly, each up to `max`.
-    async fn count_holding(
+    async fn count_permission_holders(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
         max: i64,
     ) -> Result<(i64, i64)>;
     /// Counts the keys with a role up to `max`.
-    async fn count_keys_with(
+    async fn count_role_holders(
         &mut self,
         workspace: &WorkspaceId,
         role: &RoleId,
@@ -23,7 +23,7 @@ pub trait AssignmentReads: Send {
     ) -> Result<i64>;
     /// Returns how keys hold a permission: directly, and through each role that holds it. For each of these, returns
     /// up to `limit` keys by id, starting at `from`, including deleted keys.
-    async fn holdings(
+    async fn list_assignments(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,

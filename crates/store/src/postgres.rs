@@ -103,7 +103,7 @@ macro_rules! contains {
     };
 }
 /// Prevents deletion of the selected rows until the transaction ends.
-macro_rules! held {
+macro_rules! locked_for_key_share {
     ($select:expr) => {
         concat!($select, " FOR KEY SHARE")
     };
@@ -115,13 +115,13 @@ macro_rules! locked {
     };
 }
 /// Locks the selected rows until the transaction ends. Other transactions may still insert rows that refer to them.
-macro_rules! locked_but_key {
+macro_rules! locked_for_no_key_update {
     ($select:expr) => {
         concat!($select, " FOR NO KEY UPDATE")
     };
 }
 /// Locks the selected rows until the transaction ends, and skips rows that another transaction has locked.
-macro_rules! claimed {
+macro_rules! locked_skipping_locked {
     ($select:expr) => {
         concat!($select, " FOR UPDATE SKIP LOCKED")
     };
@@ -134,7 +134,7 @@ macro_rules! next_number {
 }
 
 /// Decodes a hexadecimal text into bytes.
-macro_rules! bytes {
+macro_rules! hex_bytes {
     ($text:literal) => {
         concat!("decode(", $text, ", 'hex')")
     };
@@ -164,9 +164,9 @@ type Connection = sqlx::PgConnection;
 
 /// The time after which another connection attempt starts beside the pending ones. Packets of an attempt may be
 /// dropped without a reply, so it never completes; a later attempt succeeds as soon as the server is reachable.
-const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(500);
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(500);
 
-fn options(url: &str) -> sqlx::Result<PgConnectOptions> {
+fn connect_options(url: &str) -> sqlx::Result<PgConnectOptions> {
     let timeout_ms = STATEMENT_TIMEOUT.as_millis().to_string();
     Ok(PgConnectOptions::from_str(url)?.application_name("keyward").options([
         ("statement_timeout", timeout_ms.as_str()),
@@ -176,9 +176,11 @@ fn options(url: &str) -> sqlx::Result<PgConnectOptions> {
 
 /// Waits until Postgres accepts a connection. Fails at once if Postgres rejects it. A pool is not used here: it would
 /// retry until its timeout and then not report the cause.
-pub async fn reach(url: &str, within: Duration) -> sqlx::Result<()> {
-    let options = options(url)?;
-    timeout(within, first_of_several(options)).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+pub async fn wait_until_reachable(url: &str, within: Duration) -> sqlx::Result<()> {
+    let options = connect_options(url)?;
+    timeout(within, connect_with_overlapping_attempts(options))
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// A pool of connections to one Postgres, all of which can be replaced. If the other end of a connection vanishes
@@ -198,12 +200,12 @@ impl Pool {
     }
 
     /// Waits until Postgres accepts a connection. Fails if Postgres rejects it.
-    pub async fn reach(&self) -> sqlx::Result<()> {
-        first_of_several((*self.get().connect_options()).clone()).await
+    pub async fn wait_until_reachable(&self) -> sqlx::Result<()> {
+        connect_with_overlapping_attempts((*self.get().connect_options()).clone()).await
     }
 
     /// Replaces all connections. Calls in progress on the old ones may still complete.
-    pub fn renew(&self) {
+    pub fn replace(&self) {
         let old = self.get();
         let options = (*old.connect_options()).clone();
         let new = old.options().clone().connect_lazy_with(options);
@@ -219,7 +221,7 @@ impl Pool {
     }
 }
 
-async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
+async fn connect_with_overlapping_attempts(options: PgConnectOptions) -> sqlx::Result<()> {
     let mut attempts = JoinSet::new();
     loop {
         let options = options.clone();
@@ -228,7 +230,7 @@ async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
             require_primary(&mut connection).await?;
             connection.close().await
         });
-        if let Ok(Some(result)) = timeout(NEXT_ATTEMPT_AFTER, attempts.join_next()).await {
+        if let Ok(Some(result)) = timeout(ATTEMPT_INTERVAL, attempts.join_next()).await {
             return result.unwrap_or(Err(sqlx::Error::WorkerCrashed));
         }
     }
@@ -236,21 +238,22 @@ async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
 
 /// The numbers of connections that write and roll up events, that read rollups, and that run SQL queries of users.
 /// Those queries have their own connections, so they delay nothing else.
-const EVENT_WRITERS: u32 = 2;
-const EVENT_READERS: u32 = 2;
-const EVENT_QUESTIONS: u32 = 2;
+const EVENT_WRITE_CONNECTIONS: u32 = 2;
+const EVENT_READ_CONNECTIONS: u32 = 2;
+const EVENT_QUERY_CONNECTIONS: u32 = 2;
 /// The number of connections for events in total.
-pub const EVENT_CONNECTIONS: u32 = EVENT_WRITERS + EVENT_READERS + EVENT_QUESTIONS;
+pub const EVENT_CONNECTIONS: u32 =
+    EVENT_WRITE_CONNECTIONS + EVENT_READ_CONNECTIONS + EVENT_QUERY_CONNECTIONS;
 /// The time that a statement about events may run. Rolling up the events that accumulated during an outage takes
 /// long.
-const EVENTS_TIMEOUT: Duration = Duration::from_mins(1);
+const EVENTS_STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Returns pools of connections that write events, that only read them, and that run SQL queries of users, possibly
 /// as another database role. Connections are opened on first use.
 pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
-    let timeout_ms = EVENTS_TIMEOUT.as_millis().to_string();
+    let timeout_ms = EVENTS_STATEMENT_TIMEOUT.as_millis().to_string();
     let on_events = |url| {
-        Ok::<_, sqlx::Error>(options(url)?.options([
+        Ok::<_, sqlx::Error>(connect_options(url)?.options([
             ("search_path", SCHEMA),
             // The planner overestimates a query over many partitions: it takes less time than its compilation.
             ("jit", "off"),
@@ -266,17 +269,17 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
     let read_only =
         |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
     Ok([
-        pool(primary_pool_options(EVENT_WRITERS), options.clone()),
-        pool(primary_pool_options(EVENT_READERS), read_only(options)),
-        pool(pool_options(EVENT_QUESTIONS), read_only(query_options)),
+        pool(primary_pool_options(EVENT_WRITE_CONNECTIONS), options.clone()),
+        pool(primary_pool_options(EVENT_READ_CONNECTIONS), read_only(options)),
+        pool(pool_options(EVENT_QUERY_CONNECTIONS), read_only(query_options)),
     ])
 }
 
 /// The time that closing waits for connections in use. Some may never receive a reply.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The idle time after which a connection is checked before use, and the time it then has to reply.
-const RESTED: Duration = Duration::from_secs(10);
-const RESTED_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+const IDLE_CHECK_AFTER: Duration = Duration::from_secs(10);
+const IDLE_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The minimum time that a connection is idle before it is closed. Network devices between client and server often
 /// drop connections that are idle for some minutes.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -291,10 +294,10 @@ fn pool_options(connections_max: u32) -> PgPoolOptions {
         .test_before_acquire(false)
         .before_acquire(|connection, state| {
             Box::pin(async move {
-                if state.idle_for < RESTED {
+                if state.idle_for < IDLE_CHECK_AFTER {
                     return Ok(true);
                 }
-                let ping = timeout(RESTED_ANSWERS_WITHIN, connection.ping()).await;
+                let ping = timeout(IDLE_CHECK_TIMEOUT, connection.ping()).await;
                 ping.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| true)
             })
         })
@@ -316,7 +319,7 @@ async fn require_primary(connection: &mut Connection) -> sqlx::Result<()> {
 }
 
 pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
-    Ok(Pool::new(primary_pool_options(connections_max).connect_with(options(url)?).await?))
+    Ok(Pool::new(primary_pool_options(connections_max).connect_with(connect_options(url)?).await?))
 }
 
 /// The number of connections reserved for the change feed and the heartbeats of the replica, which therefore work
@@ -325,18 +328,18 @@ pub const RESERVED_CONNECTIONS: u32 = 2;
 
 /// The time that a statement on a reserved connection may run. It is shorter than the time that callers wait for it,
 /// so a Postgres that is only slow reports the timeout itself.
-const RESERVED_TIMEOUT: Duration = Duration::from_secs(3);
+const RESERVED_STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the pool of reserved connections, which are opened on first use.
 pub fn reserved_pool(url: &str) -> sqlx::Result<Pool> {
-    let timeout_ms = RESERVED_TIMEOUT.as_millis().to_string();
-    let options = options(url)?.options([("statement_timeout", timeout_ms.as_str())]);
+    let timeout_ms = RESERVED_STATEMENT_TIMEOUT.as_millis().to_string();
+    let options = connect_options(url)?.options([("statement_timeout", timeout_ms.as_str())]);
     Ok(Pool::new(primary_pool_options(RESERVED_CONNECTIONS).connect_lazy_with(options)))
 }
 
 /// Returns a pool of read-only connections.
 pub async fn connect_read_only(url: &str) -> sqlx::Result<Pool> {
-    let options = options(url)?.options([("default_transaction_read_only", "on")]);
+    let options = connect_options(url)?.options([("default_transaction_read_only", "on")]);
     Ok(Pool::new(pool_options(2).connect_with(options).await?))
 }
 
@@ -347,7 +350,7 @@ pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>
 
 /// The time that a transaction of [`begin_within`] may be idle before Postgres ends it. Its replica may be paused
 /// meanwhile, while others wait for its locks.
-const IDLE_WITHIN: Duration = Duration::from_secs(1);
+const TRANSACTION_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Begins a transaction in which no statement waits longer than `within` for a lock.
 #[expect(clippy::disallowed_methods, reason = "this is what Store::begin_within calls")]
@@ -359,7 +362,7 @@ pub async fn begin_within(
     let sql = format!(
         "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
         within.as_millis().max(1),
-        IDLE_WITHIN.as_millis()
+        TRANSACTION_IDLE_TIMEOUT.as_millis()
     );
     pool.begin_with(AssertSqlSafe(sql)).await
 }

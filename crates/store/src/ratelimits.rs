@@ -18,35 +18,35 @@ pub struct StoredNamespace {
 #[async_trait]
 pub trait RatelimitReads: Send {
     /// Returns the namespace with this id, or else the one with this name, even if it is deleted.
-    async fn namespace(
+    async fn find_stored_namespace(
         &mut self,
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<StoredNamespace>>;
     /// Returns the namespace with this id, or else the one with this name, without its overrides, even if it is
     /// deleted.
-    async fn bare_namespace(
+    async fn find_namespace(
         &mut self,
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<Namespace>>;
     /// Returns the namespaces of a workspace by name, including deleted ones.
-    async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>>;
+    async fn list_all_namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>>;
     /// Returns a page of the namespaces of a workspace by id, without deleted ones.
-    async fn namespaces_page(
+    async fn list_namespaces(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>>;
     /// Returns a page of the overrides of a namespace by id.
-    async fn overrides(
+    async fn list_overrides(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Override>>;
     /// Returns the override that is stored for exactly this identifier.
-    async fn override_for(
+    async fn find_override(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
@@ -73,12 +73,15 @@ pub trait RatelimitWrites: RatelimitReads {
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<Namespace>>;
-    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()>;
+    async fn set_outage_policy(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()>;
     /// Marks a namespace as deleted. No other namespace can have its name.
     async fn delete_namespace(&mut self, id: &NamespaceId, now: Timestamp) -> Result<()>;
     /// Inserts an override, or updates the one for the same identifier, which keeps its id. Returns the id.
-    async fn set_override(&mut self, namespace: &NamespaceId, new: &Override)
-    -> Result<OverrideId>;
+    async fn upsert_override(
+        &mut self,
+        namespace: &NamespaceId,
+        new: &Override,
+    ) -> Result<OverrideId>;
     /// Deletes the override that is stored for exactly this identifier. Returns its id if it existed.
     async fn delete_override(
         &mut self,

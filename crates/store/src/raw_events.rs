@@ -16,12 +16,12 @@ use super::{EventStore, partitions, postgres, sqlite};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawEvents {
     /// When the oldest event happened. `None`: there are none.
-    pub since: Option<Timestamp>,
+    pub oldest_at: Option<Timestamp>,
     pub size_bytes: u64,
 }
 
 /// The maximum number of events that one statement deletes.
-const DELETED_AT_ONCE: i64 = 10_000;
+const DELETE_ROWS_MAX: i64 = 10_000;
 /// The number of rows that are sampled in SQLite for the size of a row. They are spread at random over all rows. So
 /// the events whose reasons a caller chooses weigh no more than their share of all events.
 const SAMPLED_ROWS: i64 = 1_000;
@@ -32,36 +32,36 @@ const ROW_BYTES: u32 = 110;
 const DAY_MS: i64 = 86_400_000;
 
 impl EventStore {
-    pub async fn raw_events(&self) -> Result<RawEvents> {
-        let size_bytes = match &self.tables {
+    pub async fn measure_raw_events(&self) -> Result<RawEvents> {
+        let size_bytes = match &self.database {
             EventDatabase::Postgres { read, .. } => {
-                postgres_parts(&read.get()).await?.iter().map(|part| part.bytes).sum()
+                list_postgres_partitions(&read.get()).await?.iter().map(|part| part.bytes).sum()
             }
             EventDatabase::Sqlite { read, .. } => {
                 let mut bytes = 0;
                 for kind in EventKind::ALL {
-                    bytes += SqliteRows::of(read, kind).await?.bytes();
+                    bytes += SqliteEventRows::load(read, kind).await?.total_bytes();
                 }
                 bytes
             }
         };
-        Ok(RawEvents { since: self.raw_since().await?, size_bytes })
+        Ok(RawEvents { oldest_at: self.oldest_raw_event().await?, size_bytes })
     }
 
     /// Returns when the oldest raw event of all workspaces happened. Returns `None` if there are none, or if they are
     /// in ClickHouse.
-    pub async fn raw_since(&self) -> Result<Option<Timestamp>> {
+    pub async fn oldest_raw_event(&self) -> Result<Option<Timestamp>> {
         let mut since: Option<Timestamp> = None;
         for kind in EventKind::ALL {
-            let first = self.first_event(kind).await?;
+            let first = self.oldest_event(kind).await?;
             since = since.into_iter().chain(first).min();
         }
         Ok(since)
     }
 
     /// Deletes the oldest events that are rolled up, until the others take no more than `max_bytes`.
-    pub async fn trim(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
-        match &self.tables {
+    pub async fn trim_raw_events(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
+        match &self.database {
             EventDatabase::Postgres { write, .. } => {
                 trim_postgres(&write.get(), max_bytes, now).await
             }
@@ -71,12 +71,12 @@ impl EventStore {
 
     /// Returns the time of the oldest event. Batches are in order and found by an index, and all events of a batch
     /// are of one moment.
-    async fn first_event(&self, kind: EventKind) -> Result<Option<Timestamp>> {
-        let table = kind.table();
+    async fn oldest_event(&self, kind: EventKind) -> Result<Option<Timestamp>> {
+        let table = kind.table_name();
         let sql = AssertSqlSafe(format!(
             "SELECT MIN(time) FROM {table} WHERE batch = (SELECT MIN(batch) FROM {table})"
         ));
-        Ok(match &self.tables {
+        Ok(match &self.database {
             EventDatabase::Postgres { read, .. } => {
                 query_scalar(sql).fetch_one(&read.get()).await?
             }
@@ -87,17 +87,17 @@ impl EventStore {
 
 /// The rows of one kind in SQLite. They are inserted in order and deleted from the first on, so their number follows
 /// from the numbers of the first and the last.
-struct SqliteRows {
+struct SqliteEventRows {
     kind: EventKind,
     first_row: i64,
-    count: i64,
+    row_count: i64,
     bytes_each: f64,
     first_at: i64,
 }
 
-impl SqliteRows {
-    async fn of(pool: &SqlitePool, kind: EventKind) -> Result<Self> {
-        let (table, bytes) = (kind.table(), row_bytes(kind));
+impl SqliteEventRows {
+    async fn load(pool: &SqlitePool, kind: EventKind) -> Result<Self> {
+        let (table, bytes) = (kind.table_name(), row_bytes_sql(kind));
         let sql = format!(
             "SELECT COALESCE((SELECT MIN(rowid) FROM {table}), 0),
                 COALESCE((SELECT MAX(rowid) FROM {table}) - (SELECT MIN(rowid) FROM {table}) + 1, 0),
@@ -118,17 +118,17 @@ impl SqliteRows {
             .bind(count)
             .fetch_one(pool)
             .await?;
-        Ok(Self { kind, first_row, count, bytes_each, first_at })
+        Ok(Self { kind, first_row, row_count: count, bytes_each, first_at })
     }
 
-    fn bytes(&self) -> u64 {
-        rounded(self.count, self.bytes_each)
+    fn total_bytes(&self) -> u64 {
+        estimate_bytes(self.row_count, self.bytes_each)
     }
 
     /// Returns the last row to delete, so that this many bytes are deleted or as many rows as one statement deletes.
-    async fn last_of(&self, pool: &SqlitePool, bytes: u64) -> Result<i64> {
-        let (table, row_bytes) = (self.kind.table(), row_bytes(self.kind));
-        let end = self.first_row.saturating_add(DELETED_AT_ONCE);
+    async fn last_row_to_delete(&self, pool: &SqlitePool, bytes: u64) -> Result<i64> {
+        let (table, row_bytes) = (self.kind.table_name(), row_bytes_sql(self.kind));
+        let end = self.first_row.saturating_add(DELETE_ROWS_MAX);
         let sql = format!(
             "SELECT MIN(number) FROM (
                 SELECT rowid AS number, SUM({row_bytes}) OVER (ORDER BY rowid) AS bytes
@@ -145,7 +145,7 @@ impl SqliteRows {
 }
 
 /// Returns the SQL for the size of a row in SQLite.
-fn row_bytes(kind: EventKind) -> String {
+fn row_bytes_sql(kind: EventKind) -> String {
     let texts = match kind {
         EventKind::Verifications => {
             "octet_length(request_id) + octet_length(region) + octet_length(reason)"
@@ -161,7 +161,7 @@ fn row_bytes(kind: EventKind) -> String {
     clippy::cast_precision_loss,
     reason = "an estimate, of no more than a disk has"
 )]
-fn rounded(count: i64, bytes_each: f64) -> u64 {
+fn estimate_bytes(count: i64, bytes_each: f64) -> u64 {
     (count.max(0) as f64 * bytes_each) as u64
 }
 
@@ -169,15 +169,17 @@ async fn trim_sqlite(pool: &SqlitePool, max_bytes: u64) -> Result<()> {
     loop {
         let mut rows = Vec::new();
         for kind in EventKind::ALL {
-            rows.push(SqliteRows::of(pool, kind).await?);
+            rows.push(SqliteEventRows::load(pool, kind).await?);
         }
-        let total: u64 = rows.iter().map(SqliteRows::bytes).sum();
-        let oldest = rows.iter().filter(|rows| rows.count > 0).min_by_key(|rows| rows.first_at);
+        let total: u64 = rows.iter().map(SqliteEventRows::total_bytes).sum();
+        let oldest = rows.iter().filter(|rows| rows.row_count > 0).min_by_key(|rows| rows.first_at);
         let Some(oldest) = oldest.filter(|_| total > max_bytes) else { return Ok(()) };
-        let last = oldest.last_of(pool, total - max_bytes).await?;
-        let table = oldest.kind.table();
+        let last = oldest.last_row_to_delete(pool, total - max_bytes).await?;
+        let table = oldest.kind.table_name();
         let mut tx = sqlite::begin(pool).await?;
-        let sql = format!("DELETE FROM {table} WHERE rowid <= $1 AND batch < {UNSUMMED_SQLITE}");
+        let sql = format!(
+            "DELETE FROM {table} WHERE rowid <= $1 AND batch < {FIRST_PENDING_BATCH_SQLITE}"
+        );
         let deleted = query(AssertSqlSafe(sql)).bind(last).execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
         if deleted == 0 {
@@ -187,51 +189,54 @@ async fn trim_sqlite(pool: &SqlitePool, max_bytes: u64) -> Result<()> {
 }
 
 /// The first batch that is not rolled up, or a number that no batch reaches.
-const UNSUMMED_SQLITE: &str =
+const FIRST_PENDING_BATCH_SQLITE: &str =
     "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE summed = 0)";
-const UNSUMMED_POSTGRES: &str =
+const FIRST_PENDING_BATCH_POSTGRES: &str =
     "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE NOT summed)";
 
 /// A partition of the event tables in Postgres.
 #[derive(Debug, sqlx::FromRow)]
-struct PostgresPart {
+struct PostgresPartition {
     name: String,
     #[sqlx(try_from = "i64")]
     bytes: u64,
 }
 
-impl PostgresPart {
+impl PostgresPartition {
     /// Returns the start of its day, or `None` if it is not the partition of a day.
-    fn start(&self) -> Option<i64> {
-        EventKind::ALL.iter().find_map(|kind| partitions::day_of(kind.table(), &self.name))
+    fn day_start(&self) -> Option<i64> {
+        EventKind::ALL
+            .iter()
+            .find_map(|kind| partitions::parse_partition_start(kind.table_name(), &self.name))
     }
 }
 
-async fn postgres_parts(pool: &PgPool) -> Result<Vec<PostgresPart>> {
+async fn list_postgres_partitions(pool: &PgPool) -> Result<Vec<PostgresPartition>> {
     let mut partitions = Vec::new();
     for kind in EventKind::ALL {
         let sql = "
             SELECT CAST(c.relname AS TEXT) AS name, pg_total_relation_size(c.oid) AS bytes
             FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = to_regclass($1)";
-        let of_kind: Vec<PostgresPart> = query_as(sql).bind(kind.table()).fetch_all(pool).await?;
+        let of_kind: Vec<PostgresPartition> =
+            query_as(sql).bind(kind.table_name()).fetch_all(pool).await?;
         partitions.extend(of_kind);
     }
-    partitions.sort_by_key(PostgresPart::start);
+    partitions.sort_by_key(PostgresPartition::day_start);
     Ok(partitions)
 }
 
 /// Deletes whole days first; of the day that is being written, the earliest events.
 async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<()> {
     let today = now.0.div_euclid(DAY_MS) * DAY_MS;
-    let partitions = postgres_parts(pool).await?;
+    let partitions = list_postgres_partitions(pool).await?;
     let mut total: u64 = partitions.iter().map(|partition| partition.bytes).sum();
     for partition in &partitions {
-        let Some(start) = partition.start().filter(|start| *start < today) else { continue };
+        let Some(start) = partition.day_start().filter(|start| *start < today) else { continue };
         if total <= max_bytes {
             return Ok(());
         }
-        if !drop_summed(pool, &partition.name, start + DAY_MS).await? {
+        if !drop_rolled_up(pool, &partition.name, start + DAY_MS).await? {
             return Ok(());
         }
         total -= partition.bytes;
@@ -240,16 +245,16 @@ async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<
         return Ok(());
     }
     let of_today: Vec<_> =
-        partitions.iter().filter(|partition| partition.start() == Some(today)).collect();
+        partitions.iter().filter(|partition| partition.day_start() == Some(today)).collect();
     trim_day(pool, &of_today, max_bytes).await
 }
 
 /// Drops the partition of a past day, unless some of its events are not rolled up. If several replicas call it at
 /// once, one of them does it; if the partition is in use, it is tried again later.
-async fn drop_summed(pool: &PgPool, partition: &str, end: i64) -> Result<bool> {
+async fn drop_rolled_up(pool: &PgPool, partition: &str, end: i64) -> Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
-        .bind(partitions::LOCK)
+        .bind(partitions::ADVISORY_LOCK_ID)
         .fetch_one(&mut *tx)
         .await?;
     let sql = "SELECT EXISTS (SELECT 1 FROM batches WHERE NOT summed AND first_at < $1)";
@@ -273,7 +278,7 @@ struct SampledRow {
 
 /// Returns rows of random pages of a partition. The rows that they represent take about as much space as all its
 /// rows.
-async fn sampled_rows(pool: &PgPool, partition: &str) -> Result<Vec<SampledRow>> {
+async fn sample_rows(pool: &PgPool, partition: &str) -> Result<Vec<SampledRow>> {
     let sql = "
         SELECT CAST(LEAST(100, 100.0 * $1 * CAST(current_setting('block_size') AS BIGINT)
             / GREATEST(1, pg_relation_size(to_regclass($2)))) AS REAL)";
@@ -288,7 +293,7 @@ async fn sampled_rows(pool: &PgPool, partition: &str) -> Result<Vec<SampledRow>>
 }
 
 /// Returns the time before which rows of at least this many bytes happened.
-fn time_of(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
+fn time_before(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
     rows.sort_unstable_by_key(|row| row.time);
     let mut before = 0;
     rows.iter().find_map(|row| {
@@ -298,22 +303,22 @@ fn time_of(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
 }
 
 /// Deletes the earliest events of a day. The file of a partition does not shrink by that, so its rows are measured.
-async fn trim_day(pool: &PgPool, partitions: &[&PostgresPart], max_bytes: u64) -> Result<()> {
+async fn trim_day(pool: &PgPool, partitions: &[&PostgresPartition], max_bytes: u64) -> Result<()> {
     let mut rows = Vec::new();
     for partition in partitions {
-        rows.extend(sampled_rows(pool, &partition.name).await?);
+        rows.extend(sample_rows(pool, &partition.name).await?);
     }
     let total: i64 = rows.iter().map(|row| row.bytes).sum();
     let excess = total - i64::try_from(max_bytes).unwrap_or(i64::MAX);
     if excess <= 0 {
         return Ok(());
     }
-    let Some(until) = time_of(rows, excess) else { return Ok(()) };
+    let Some(until) = time_before(rows, excess) else { return Ok(()) };
     for partition in partitions {
         let name = &partition.name;
         let sql = format!(
             "DELETE FROM {name} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {name}
-                WHERE time < $1 AND batch < {UNSUMMED_POSTGRES} LIMIT {DELETED_AT_ONCE}))"
+                WHERE time < $1 AND batch < {FIRST_PENDING_BATCH_POSTGRES} LIMIT {DELETE_ROWS_MAX}))"
         );
         while query(AssertSqlSafe(sql.clone())).bind(until).execute(pool).await?.rows_affected() > 0
         {

@@ -11,38 +11,49 @@ use crate::PageQuery;
 #[async_trait]
 pub trait RbacReads: Send {
     /// Returns the permission with this id, or else the one with this slug.
-    async fn permission(
+    async fn find_permission(
         &mut self,
         workspace: &WorkspaceId,
         id_or_slug: &str,
     ) -> Result<Option<Permission>>;
     /// Returns a page of the permissions of a workspace.
-    async fn permissions(
+    async fn list_permissions(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Permission>>;
     /// Returns the role with this id, or else the one with this name.
-    async fn role(&mut self, workspace: &WorkspaceId, id_or_name: &str) -> Result<Option<Role>>;
+    async fn find_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        id_or_name: &str,
+    ) -> Result<Option<Role>>;
     /// Returns a page of the roles of a workspace.
-    async fn roles_page(
+    async fn list_roles(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>>;
     /// Returns the existing roles among `ids` by name, with their permissions.
-    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>>;
+    async fn list_roles_by_ids(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[RoleId],
+    ) -> Result<Vec<Role>>;
     /// Returns the existing roles among `names` by name, with their permissions.
-    async fn roles_named(&mut self, workspace: &WorkspaceId, names: &[String])
-    -> Result<Vec<Role>>;
+    async fn list_roles_by_names(
+        &mut self,
+        workspace: &WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<Role>>;
     /// Returns the existing permissions among `slugs` by slug.
-    async fn permissions_with(
+    async fn list_permissions_by_slugs(
         &mut self,
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>>;
     /// Returns a page of the roles that hold a permission.
-    async fn roles_holding(
+    async fn list_roles_with_permission(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
@@ -62,15 +73,18 @@ pub trait RbacWrites: RbacReads {
     /// until this one ends.
     async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>>;
     /// Returns the existing permissions among `ids` by slug. No other transaction deletes them until this one ends.
-    async fn hold_permissions_of(
+    async fn lock_permissions_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Permission>>;
     /// Returns the existing roles among `ids` by name, with their permissions. No other transaction deletes them
     /// until this one ends.
-    async fn hold_roles_of(&mut self, workspace: &WorkspaceId, ids: &[String])
-    -> Result<Vec<Role>>;
+    async fn lock_roles_by_ids(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[String],
+    ) -> Result<Vec<Role>>;
     /// Returns the role with this id, and locks it until the transaction ends.
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>>;
     /// Deletes a permission, and removes it from every key and role. Returns whether it existed.

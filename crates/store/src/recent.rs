@@ -45,21 +45,21 @@ pub struct CheckRow {
 #[async_trait]
 pub trait RecentReads: Send {
     /// Returns the latest verifications of a key, newest first.
-    async fn latest_of_key(
+    async fn list_latest_by_key(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
         max: usize,
     ) -> Result<Vec<VerificationRow>>;
     /// Finds the verification of a request. Returns `None` if the workspace has none with this id in this time.
-    async fn verification_of_request(
+    async fn find_verification_by_request(
         &mut self,
         workspace: &WorkspaceId,
         request: &str,
         within: Range<Timestamp>,
     ) -> Result<Option<VerificationRow>>;
     /// Returns the limit checks of a request, up to `max`.
-    async fn checks_of_request(
+    async fn list_checks_by_request(
         &mut self,
         workspace: &WorkspaceId,
         request: &str,

@@ -7,12 +7,12 @@ use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId
 #[async_trait]
 pub trait RestoreReads: Send {
     /// Returns the keys that hold a permission directly, and the roles that hold it, by id.
-    async fn permission_holders(
+    async fn list_permission_holders(
         &mut self,
         permission: &PermissionId,
     ) -> Result<(Vec<KeyId>, Vec<RoleId>)>;
     /// Returns the keys with a role, by id.
-    async fn role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>>;
+    async fn list_role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>>;
 }
 
 #[async_trait]
@@ -38,7 +38,7 @@ pub trait RestoreWrites: RestoreReads {
         id: &KeyId,
     ) -> Result<Option<String>>;
     /// Assigns a permission to those of these keys and roles that still exist.
-    async fn give_permission(
+    async fn assign_permission(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
@@ -46,7 +46,7 @@ pub trait RestoreWrites: RestoreReads {
         roles: &[RoleId],
     ) -> Result<()>;
     /// Assigns a role to those of these keys that still exist.
-    async fn give_role(
+    async fn assign_role(
         &mut self,
         workspace: &WorkspaceId,
         role: &RoleId,

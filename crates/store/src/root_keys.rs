@@ -17,18 +17,18 @@ pub struct StoredRootKey {
 
 #[async_trait]
 pub trait RootKeyReads: Send {
-    async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
+    async fn find_root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// Returns the root keys of a workspace by id. Their number is small, so there are no pages.
-    async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
+    async fn list_all_root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
     /// Returns a page of the root keys of a workspace, the latest first: those that are valid at `live_at`, or all if
     /// it is `None`.
-    async fn root_keys_page(
+    async fn list_root_keys(
         &mut self,
         workspace: &WorkspaceId,
         live_at: Option<Timestamp>,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredRootKey>>;
-    async fn root_key(
+    async fn find_root_key(
         &mut self,
         workspace: &WorkspaceId,
         id: &KeyId,
@@ -50,5 +50,5 @@ pub trait RootKeyWrites: RootKeyReads {
     ) -> Result<Option<RootKey>>;
     async fn set_root_key_expiry(&mut self, id: &KeyId, expires_at: Timestamp) -> Result<()>;
     /// Records the last use of root keys, if it is later than the stored one.
-    async fn note_root_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
+    async fn record_root_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
 }

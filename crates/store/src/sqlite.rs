@@ -67,7 +67,7 @@ macro_rules! contains {
     };
 }
 /// Prevents deletion of the selected rows until the transaction ends. `BEGIN IMMEDIATE` has done that already.
-macro_rules! held {
+macro_rules! locked_for_key_share {
     ($select:expr) => {
         $select
     };
@@ -79,13 +79,13 @@ macro_rules! locked {
     };
 }
 /// Like `locked!`.
-macro_rules! locked_but_key {
+macro_rules! locked_for_no_key_update {
     ($select:expr) => {
         $select
     };
 }
 /// Like `locked!`: no other transaction can hold a lock.
-macro_rules! claimed {
+macro_rules! locked_skipping_locked {
     ($select:expr) => {
         $select
     };
@@ -99,7 +99,7 @@ macro_rules! next_number {
 }
 
 /// Decodes a hexadecimal text into bytes.
-macro_rules! bytes {
+macro_rules! hex_bytes {
     ($text:literal) => {
         concat!("unhex(", $text, ")")
     };

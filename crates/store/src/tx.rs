@@ -37,19 +37,19 @@ impl DerefMut for Reader {
 
 /// A transaction, with the cache tags of the entities that it changes. It is rolled back when dropped.
 pub struct Tx {
-    pub(super) inner: Inner,
-    changed: Vec<CacheTag>,
+    pub(super) inner: EngineTransaction,
+    changed_tags: Vec<CacheTag>,
     /// The position of its first row in the change log, once written.
-    logged: Option<i64>,
+    log_position: Option<i64>,
 }
 
 /// A transaction of one of the engines.
-pub(super) enum Inner {
+pub(super) enum EngineTransaction {
     Postgres(Transaction<'static, Postgres>),
     Sqlite(WriterTransaction),
 }
 
-impl Inner {
+impl EngineTransaction {
     pub(super) async fn commit(self) -> Result<()> {
         match self {
             Self::Postgres(tx) => tx.commit().await?,
@@ -60,27 +60,27 @@ impl Inner {
 }
 
 impl Tx {
-    pub(super) fn new(inner: Inner) -> Self {
-        Self { inner, changed: Vec::new(), logged: None }
+    pub(super) fn new(inner: EngineTransaction) -> Self {
+        Self { inner, changed_tags: Vec::new(), log_position: None }
     }
 
     /// Records that this transaction changes the entity of a cache tag.
-    pub fn changed(&mut self, tag: CacheTag) {
-        self.changed.push(tag);
+    pub fn record_change(&mut self, tag: CacheTag) {
+        self.changed_tags.push(tag);
     }
 
     /// Returns the cache tags of the entities that this transaction changes.
-    pub fn changes(&self) -> &[CacheTag] {
-        &self.changed
+    pub fn changed_tags(&self) -> &[CacheTag] {
+        &self.changed_tags
     }
 
     /// Writes the changes to the change log. Returns the position of the first row, or `None` if nothing has changed.
     pub async fn log_changes(&mut self) -> Result<Option<i64>> {
-        if self.logged.is_none() && !self.changed.is_empty() {
-            let tags: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
-            self.logged = Some(self.insert_changes(&tags).await?);
+        if self.log_position.is_none() && !self.changed_tags.is_empty() {
+            let tags: Vec<_> = self.changed_tags.iter().map(ToString::to_string).collect();
+            self.log_position = Some(self.insert_changes(&tags).await?);
         }
-        Ok(self.logged)
+        Ok(self.log_position)
     }
 
     /// Writes the change log and commits. Returns the cache tags that changed. The caller passes them to the caches,
@@ -88,7 +88,7 @@ impl Tx {
     pub async fn commit(mut self) -> Result<Vec<CacheTag>> {
         self.log_changes().await?;
         self.inner.commit().await?;
-        Ok(self.changed)
+        Ok(self.changed_tags)
     }
 }
 
@@ -96,8 +96,8 @@ impl Deref for Tx {
     type Target = dyn Writes;
     fn deref(&self) -> &Self::Target {
         match &self.inner {
-            Inner::Postgres(tx) => &**tx,
-            Inner::Sqlite(tx) => &**tx,
+            EngineTransaction::Postgres(tx) => &**tx,
+            EngineTransaction::Sqlite(tx) => &**tx,
         }
     }
 }
@@ -105,8 +105,8 @@ impl Deref for Tx {
 impl DerefMut for Tx {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match &mut self.inner {
-            Inner::Postgres(tx) => &mut **tx,
-            Inner::Sqlite(tx) => &mut **tx,
+            EngineTransaction::Postgres(tx) => &mut **tx,
+            EngineTransaction::Sqlite(tx) => &mut **tx,
         }
     }
 }

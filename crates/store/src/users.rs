@@ -9,54 +9,63 @@ use foundation::model::{Invitation, Member, MemberRole, Membership, Session, Use
 use crate::PageQuery;
 
 #[async_trait]
-pub trait PeopleReads: Send {
+pub trait UserReads: Send {
     /// Returns the user with this e-mail address, and the hash of the password if the user has one.
-    async fn person_of(&mut self, email: &str) -> Result<Option<(User, Option<String>)>>;
+    async fn find_user_by_email(&mut self, email: &str) -> Result<Option<(User, Option<String>)>>;
     /// Returns the user with this id, and the hash of the password if the user has one.
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>>;
+    async fn find_user(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>>;
     /// Returns the user whom an issuer identifies by this subject.
-    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<User>>;
+    async fn find_user_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<User>>;
     /// Returns the subject by which an issuer identifies a user.
-    async fn login_of(&mut self, user: &PersonId, issuer: &str) -> Result<Option<String>>;
+    async fn find_login_subject(&mut self, user: &PersonId, issuer: &str)
+    -> Result<Option<String>>;
     async fn has_users(&mut self) -> Result<bool>;
     /// Counts the owners of all workspaces. A user who owns two workspaces counts twice.
     async fn count_owners(&mut self) -> Result<i64>;
     /// Returns the session with this hash of its token, and its user.
-    async fn session(&mut self, hash: &str) -> Result<Option<(Session, User)>>;
+    async fn find_session(&mut self, hash: &str) -> Result<Option<(Session, User)>>;
     /// Returns up to a hundred sessions of a user, the most recently used first.
-    async fn sessions_of(&mut self, user: &PersonId) -> Result<Vec<Session>>;
+    async fn list_sessions(&mut self, user: &PersonId) -> Result<Vec<Session>>;
     /// Returns up to a hundred memberships of a user, by the name of the workspace.
-    async fn memberships_of(&mut self, user: &PersonId) -> Result<Vec<Membership>>;
+    async fn list_memberships(&mut self, user: &PersonId) -> Result<Vec<Membership>>;
     /// Returns the membership of a user in a workspace.
-    async fn membership(
+    async fn find_membership(
         &mut self,
         workspace: &WorkspaceId,
         user: &PersonId,
     ) -> Result<Option<Membership>>;
     /// Returns a page of the members of a workspace by e-mail address, which is also what is searched.
-    async fn members(
+    async fn list_members(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Member>>;
-    async fn member(&mut self, workspace: &WorkspaceId, user: &PersonId) -> Result<Option<Member>>;
+    async fn find_member(
+        &mut self,
+        workspace: &WorkspaceId,
+        user: &PersonId,
+    ) -> Result<Option<Member>>;
     /// Returns whether a workspace has an owner other than this user.
     async fn has_other_owner(&mut self, workspace: &WorkspaceId, except: &PersonId)
     -> Result<bool>;
     /// Counts the members of a workspace.
     async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// Returns up to a thousand invitations of a workspace that members have created, the latest first.
-    async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>>;
+    async fn list_invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>>;
     /// Returns the invitation with this hash of its token.
-    async fn invitation(&mut self, hash: &str) -> Result<Option<Invitation>>;
+    async fn find_invitation(&mut self, hash: &str) -> Result<Option<Invitation>>;
     /// Counts the APIs, keys and identities of a workspace, each up to `max`.
-    async fn sizes(&mut self, workspace: &WorkspaceId, max: i64) -> Result<(i64, i64, i64)>;
+    async fn count_resources(
+        &mut self,
+        workspace: &WorkspaceId,
+        max: i64,
+    ) -> Result<(i64, i64, i64)>;
 }
 
 #[async_trait]
-pub trait PeopleWrites: PeopleReads {
+pub trait UserWrites: UserReads {
     /// Inserts a user. `password` is the hash of the password, if the user has one.
-    async fn insert_person(&mut self, user: &User, password: Option<&str>) -> Result<()>;
+    async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<()>;
     async fn set_password(&mut self, user: &PersonId, password: Option<&str>) -> Result<()>;
     /// Sets the subject by which an issuer identifies a user, and replaces the previous one.
     async fn set_login(
@@ -74,16 +83,16 @@ pub trait PeopleWrites: PeopleReads {
     /// Records the time, address and user agent of the last use of a session.
     async fn touch_session(&mut self, session: &Session) -> Result<()>;
     /// Ends one session of a user. Returns whether it existed.
-    async fn end_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool>;
+    async fn delete_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool>;
     /// Ends all sessions of a user except one.
-    async fn end_other_sessions(
+    async fn delete_other_sessions(
         &mut self,
         user: &PersonId,
         except: Option<&SessionId>,
     ) -> Result<()>;
     /// Deletes sessions that began before `began` or were last used before `seen`, and invitations that expired
     /// before `now`.
-    async fn prune_people(
+    async fn prune_sessions_and_invitations(
         &mut self,
         began: Timestamp,
         seen: Timestamp,
@@ -114,5 +123,5 @@ pub trait PeopleWrites: PeopleReads {
         id: &InvitationId,
     ) -> Result<bool>;
     /// Deletes the invitations for the first user.
-    async fn delete_first_invitations(&mut self) -> Result<()>;
+    async fn delete_setup_invitations(&mut self) -> Result<()>;
 }

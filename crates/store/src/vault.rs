@@ -8,11 +8,11 @@ use foundation::vault::SealedDataKey;
 
 #[async_trait]
 pub trait VaultReads: Send {
-    async fn data_key(&mut self, workspace: &WorkspaceId) -> Result<Option<SealedDataKey>>;
+    async fn find_data_key(&mut self, workspace: &WorkspaceId) -> Result<Option<SealedDataKey>>;
     /// Returns the data keys of all workspaces.
-    async fn data_keys(&mut self) -> Result<Vec<SealedDataKey>>;
+    async fn list_data_keys(&mut self) -> Result<Vec<SealedDataKey>>;
     /// Returns those of these keys that are recoverable, sealed with the data key of the workspace.
-    async fn sealed_keys(
+    async fn list_sealed_keys(
         &mut self,
         workspace: &WorkspaceId,
         keys: &[KeyId],

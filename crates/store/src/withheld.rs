@@ -8,7 +8,7 @@ use foundation::model::WithheldCredits;
 
 /// A withheld lease that a replica has to report.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Unreported {
+pub struct UnreportedLease {
     pub since: Timestamp,
     pub key_id: KeyId,
     pub epoch: i64,
@@ -21,20 +21,20 @@ pub trait WithheldReads: Send {
     async fn list_unreported_leases(
         &mut self,
         replica: &str,
-        after: Option<&Unreported>,
+        after: Option<&UnreportedLease>,
         max: i64,
-    ) -> Result<Vec<Unreported>>;
+    ) -> Result<Vec<UnreportedLease>>;
     /// Returns the withheld credits of these keys. With `only_proven`, only leases that every replica that may know
     /// of them has reported.
-    async fn withheld_of(
+    async fn list_withheld_of_keys(
         &mut self,
         keys: &[KeyId],
         only_proven: bool,
     ) -> Result<Vec<WithheldCredits>>;
     /// Returns all withheld credits, oldest first, of one key if it is given.
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>>;
+    async fn list_withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>>;
     /// Returns the number of withheld credits of all keys.
-    async fn units_withheld(&mut self) -> Result<i64>;
+    async fn sum_withheld(&mut self) -> Result<i64>;
 }
 
 #[async_trait]
@@ -53,7 +53,7 @@ pub trait WithheldWrites: WithheldReads {
     async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>>;
     /// Adds credits to the balances of these keys, and increments their lease numbers past those of any lease. Keys
     /// that are not metered, or deleted, receive nothing. Returns the keys with a lease in use.
-    async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>>;
+    async fn return_credits(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>>;
     /// Deletes leases by key and number.
-    async fn drop_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()>;
+    async fn delete_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()>;
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::clock::Stopwatch;
-use foundation::error::{Error, Result, is_outage};
+use foundation::error::{Error, Result, is_database_outage};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::sync::mpsc::error::TrySendError;
@@ -33,8 +33,8 @@ pub const QUEUE_MAX: usize = 1_000;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of transactions that share a commit, and the time after the batch began during which more may
 /// join.
-const BATCH_MAX: usize = 64;
-const BATCH_OPEN_FOR: Duration = Duration::from_millis(5);
+const BATCH_TRANSACTIONS_MAX: usize = 64;
+const BATCH_OPEN_TIME: Duration = Duration::from_millis(5);
 
 /// A request for a transaction.
 type BeginRequest = oneshot::Sender<Result<WriterTransaction>>;
@@ -63,7 +63,7 @@ impl Writer {
         let close = Arc::new(Notify::new());
         let (sender, visibility) = watch::channel(Visibility::Complete);
         let journal = Journal::new();
-        let queue = Queue {
+        let queue = WriterQueue {
             requests: received,
             visibility: sender,
             journal: journal.clone(),
@@ -80,7 +80,7 @@ impl Writer {
     }
 
     /// Waits until readers see every change that a rolled-back transaction may have seen.
-    pub async fn visible(&self) {
+    pub async fn wait_until_visible(&self) {
         if *self.visibility.borrow() == Visibility::Pending {
             // Fails if the writer has been closed: then nothing is pending.
             let is_complete = |visibility: &Visibility| *visibility == Visibility::Complete;
@@ -92,11 +92,11 @@ impl Writer {
     pub async fn begin(&self) -> Result<WriterTransaction> {
         let (request, begun) = oneshot::channel();
         self.requests.try_send(request).map_err(|failed| match failed {
-            TrySendError::Full(_) => Error::Busy("the database"),
-            TrySendError::Closed(_) => closed(),
+            TrySendError::Full(_) => Error::Overloaded("the database"),
+            TrySendError::Closed(_) => closed_error(),
         })?;
         match tokio::time::timeout(QUEUE_TIMEOUT, begun).await {
-            Ok(begun) => begun.unwrap_or_else(|_| Err(closed())),
+            Ok(begun) => begun.unwrap_or_else(|_| Err(closed_error())),
             Err(_) => Err(Error::StoreTimeout(QUEUE_TIMEOUT.as_secs())),
         }
     }
@@ -108,7 +108,7 @@ impl Writer {
     }
 }
 
-fn closed() -> Error {
+fn closed_error() -> Error {
     Error::Store(sqlx::Error::PoolClosed)
 }
 
@@ -137,7 +137,7 @@ struct EndRequest {
 impl WriterTransaction {
     fn new(
         connection: SqliteConnection,
-        queue: &Queue,
+        queue: &WriterQueue,
         is_first: bool,
     ) -> (Self, oneshot::Receiver<EndRequest>) {
         let (end, ended) = oneshot::channel();
@@ -164,7 +164,7 @@ impl WriterTransaction {
     }
 
     /// Records that this transaction has emptied the journal.
-    pub fn set_folded(&mut self) {
+    pub fn record_fold(&mut self) {
         self.is_folded = true;
     }
 
@@ -173,9 +173,9 @@ impl WriterTransaction {
     pub async fn commit(mut self) -> Result<()> {
         let (commit, committed) = oneshot::channel();
         self.end(Some(commit));
-        committed.await.unwrap_or_else(|_| Err(closed()))?;
+        committed.await.unwrap_or_else(|_| Err(closed_error()))?;
         if self.is_folded {
-            self.journal.committed(self.number);
+            self.journal.record_fold_commit(self.number);
         }
         Ok(())
     }
@@ -197,23 +197,23 @@ impl Drop for WriterTransaction {
     }
 }
 
-const OPEN: &str = "a transaction has its connection until it ends";
+const CONNECTION_EXPECTED: &str = "a transaction has its connection until it ends";
 
 impl Deref for WriterTransaction {
     type Target = SqliteConnection;
     fn deref(&self) -> &Self::Target {
-        self.connection.as_ref().expect(OPEN)
+        self.connection.as_ref().expect(CONNECTION_EXPECTED)
     }
 }
 
 impl DerefMut for WriterTransaction {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.connection.as_mut().expect(OPEN)
+        self.connection.as_mut().expect(CONNECTION_EXPECTED)
     }
 }
 
 /// The writer's ends of the channels and state that it shares with callers.
-struct Queue {
+struct WriterQueue {
     requests: mpsc::Receiver<BeginRequest>,
     visibility: watch::Sender<Visibility>,
     journal: Journal,
@@ -227,7 +227,7 @@ struct Queue {
 /// The initial transaction number, which stands for every transaction of an earlier process.
 const FIRST_NUMBER: u64 = 1;
 
-async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>) {
+async fn run(options: SqliteConnectOptions, mut queue: WriterQueue, close: Arc<Notify>) {
     let (mut idle, mut next) = (None, None);
     loop {
         let first = match next.take() {
@@ -270,14 +270,14 @@ async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>
 async fn serve(
     mut connection: SqliteConnection,
     mut request: BeginRequest,
-    queue: &mut Queue,
+    queue: &mut WriterQueue,
 ) -> (Option<SqliteConnection>, Option<BeginRequest>) {
     let opened = Stopwatch::new();
     match begin(&mut connection).await {
         Ok(version) if queue.data_version.replace(version) == Some(version) => {}
         Ok(_) => {
             queue.number += 1;
-            queue.journal.appended(queue.number);
+            queue.journal.record_append(queue.number);
         }
         Err(cause) => {
             let _ = request.send(Err(cause.into()));
@@ -296,7 +296,8 @@ async fn serve(
         connection = end.connection;
         let is_committed = end.commit.is_some();
         commits.extend(end.commit);
-        let is_open = is_committed && turn < BATCH_MAX && opened.elapsed() < BATCH_OPEN_FOR;
+        let is_open =
+            is_committed && turn < BATCH_TRANSACTIONS_MAX && opened.elapsed() < BATCH_OPEN_TIME;
         let next = if is_open { queue.requests.try_recv().ok() } else { None };
         let sql = match (is_committed, next.is_some()) {
             (true, true) => "RELEASE turn; SAVEPOINT turn",
@@ -304,7 +305,7 @@ async fn serve(
             (false, _) => "ROLLBACK TO turn; COMMIT",
         };
         if let Err(cause) = execute(&mut connection, sql).await {
-            let cause = Arc::new(lost(cause));
+            let cause = Arc::new(shared_commit_error(cause));
             for commit in commits {
                 let _ = commit.send(Err(Error::Shared(cause.clone())));
             }
@@ -324,8 +325,8 @@ async fn serve(
 
 /// Returns the error for every transaction that shares a failed commit. A disk failure in one transaction rolls the
 /// others back at once, and SQLite's final error does not name it.
-fn lost(cause: sqlx::Error) -> Error {
-    if is_outage(&cause) { cause.into() } else { Error::CommitLost(cause.to_string()) }
+fn shared_commit_error(cause: sqlx::Error) -> Error {
+    if is_database_outage(&cause) { cause.into() } else { Error::CommitLost(cause.to_string()) }
 }
 
 /// Begins the first transaction of a batch. Returns SQLite's `data_version`, which changes when another connection

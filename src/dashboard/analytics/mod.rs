@@ -10,46 +10,48 @@ use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::EventKind;
 
-use super::charts::Bars;
-use super::format::{grouped, utc};
+use super::charts::BarChart;
+use super::format::{format_grouped, format_utc};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
-use super::{Answer, page};
+use super::{PageResult, render_page};
 use crate::app::App;
-use crate::domain::analytics::rollup_query::{self, Group, Order, RollupGrouping, RollupQuery};
+use crate::domain::analytics::rollup_query::{
+    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery,
+};
 use crate::domain::apis;
 use crate::domain::page::Paging;
 use crate::domain::ratelimits::namespaces;
-pub use range::{DAY_MS, Range, day, shown};
+pub use range::{DAY_MS, TimeRange, parse_day, valid_date_or_empty};
 use traffic::{OUTCOMES, outcome_name};
-pub use traffic::{Told, charts};
+pub use traffic::{TrafficSeries, build_charts};
 
 /// The maximum number of APIs or namespaces in the select.
-const OFFERED: usize = 100;
+const OPTIONS_MAX: usize = 100;
 /// The number of top keys and top identities.
-const MOST: usize = 10;
+const TOP_MAX: usize = 10;
 
 pub fn routes() -> Router {
-    Router::new().route("/dashboard/{workspace}/analytics", get(page_of))
+    Router::new().route("/dashboard/{workspace}/analytics", get(show))
 }
 
 #[derive(Template)]
 #[template(path = "analytics/page.html")]
-struct Page {
-    shell: Layout,
+struct AnalyticsPage {
+    layout: Layout,
     workspace: String,
     is_limits: bool,
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
     /// The APIs or namespaces: value, label, whether it is selected.
-    offered: Vec<(String, String, bool)>,
+    options: Vec<(String, String, bool)>,
     outcomes: Vec<(&'static str, &'static str, bool)>,
-    filter: Filter,
-    fault: Option<String>,
+    filter: AnalyticsFilter,
+    error: Option<String>,
     figures: Vec<(&'static str, String)>,
-    requests: Bars,
-    latency: Option<Bars>,
+    requests: BarChart,
+    latency: Option<BarChart>,
     by_key: Vec<TopConsumer>,
     by_identity: Vec<TopConsumer>,
     /// The time of the oldest raw event; `None` if there are none or it cannot be read.
@@ -58,16 +60,16 @@ struct Page {
 
 /// The filter of verifications.
 #[derive(Debug, Clone, Default)]
-struct Filter {
+struct AnalyticsFilter {
     key: String,
     identity: String,
     tag: String,
     outcome: String,
 }
 
-impl Filter {
+impl AnalyticsFilter {
     /// Returns whether the filter needs rollups per key, because totals per API cannot answer it.
-    fn is_fine(&self) -> bool {
+    fn has_key_filter(&self) -> bool {
         !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
     }
 }
@@ -79,17 +81,17 @@ struct TopConsumer {
     /// The path of its page.
     path: String,
     total: String,
-    refused: String,
+    rejected: String,
 }
 
-async fn page_of(request: WorkspaceRequest) -> Answer {
-    let (app, query) = (&request.visit.app, &request.visit.query);
+async fn show(request: WorkspaceRequest) -> PageResult {
+    let (app, query) = (&request.page_request.app, &request.page_request.query);
     let is_limits = query.text("of") == "limits";
     let kind = if is_limits { EventKind::Ratelimits } else { EventKind::Verifications };
-    let (range, fault) = Range::read(query, app.clock.now());
+    let (range, fault) = TimeRange::from_form(query, app.clock.now());
     let field =
         |name: &str| if is_limits { String::new() } else { query.text(name).trim().to_owned() };
-    let filter = Filter {
+    let filter = AnalyticsFilter {
         key: field("key"),
         identity: field("identity"),
         tag: field("tag"),
@@ -97,25 +99,25 @@ async fn page_of(request: WorkspaceRequest) -> Answer {
     };
     let only = query.text("only").trim();
     let only = (!only.is_empty()).then_some(only);
-    let series = match filter.is_fine() {
+    let series = match filter.has_key_filter() {
         true => {
-            let question = RollupQuery { unit: Some(range.unit), ..question(&filter, &range) };
-            Told::of_groups(of_workspace(&request, only, question).await?)
+            let question = RollupQuery { unit: Some(range.unit), ..build_query(&filter, &range) };
+            TrafficSeries::from_groups(list_groups(&request, only, question).await?)
         }
-        false => Told::of_totals(&request, kind, only, &range).await?,
+        false => TrafficSeries::load_totals(&request, kind, only, &range).await?,
     };
-    let (requests, latency) = charts(&series, &range, kind, &filter.outcome);
+    let (requests, latency) = build_charts(&series, &range, kind, &filter.outcome);
     let (by_key, by_identity) = match is_limits {
         true => (Vec::new(), Vec::new()),
         false => top_consumers(&request, only, &filter, &range).await?,
     };
-    page(&Page {
+    render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
         is_limits,
-        ranges: range.offered(),
+        ranges: range.options(),
         from: range.from_text.clone(),
         until: range.until_text.clone(),
-        offered: offered(&request, is_limits, only).await?,
+        options: list_options(&request, is_limits, only).await?,
         outcomes: OUTCOMES
             .iter()
             .filter(|outcome| outcome.kind == kind)
@@ -123,15 +125,15 @@ async fn page_of(request: WorkspaceRequest) -> Answer {
                 (outcome.value, outcome_name(outcome.value), outcome.value == filter.outcome)
             })
             .collect(),
-        figures: series.figures(kind),
+        figures: series.key_figures(kind),
         filter,
-        fault,
+        error: fault,
         requests,
         latency,
         by_key,
         by_identity,
-        raw_since: raw_since(app).await,
-        shell: Layout::of(&request, Section::Analytics, "Analytics").await?,
+        raw_since: load_raw_since(app).await,
+        layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,
     })
 }
 
@@ -139,28 +141,28 @@ async fn page_of(request: WorkspaceRequest) -> Answer {
 async fn top_consumers(
     request: &WorkspaceRequest,
     only: Option<&str>,
-    filter: &Filter,
-    range: &Range,
+    filter: &AnalyticsFilter,
+    range: &TimeRange,
 ) -> Result<(Vec<TopConsumer>, Vec<TopConsumer>)> {
-    let by = RollupGrouping { key: true, ..RollupGrouping::default() };
-    let keys = most(request, only, filter, range, by).await?;
+    let by = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
+    let keys = list_top(request, only, filter, range, by).await?;
     let by_key = keys.into_iter().map(|group| {
-        let path = request.path(&format!("/keys/{}", group.key_id));
-        asker(group.key_id.clone(), path, &group)
+        let path = request.workspace_path(&format!("/keys/{}", group.key_id));
+        build_top_consumer(group.key_id.clone(), path, &group)
     });
-    let by = RollupGrouping { identity: true, ..RollupGrouping::default() };
-    let identities = most(request, only, filter, range, by).await?;
+    let by = RollupGrouping { is_by_identity: true, ..RollupGrouping::default() };
+    let identities = list_top(request, only, filter, range, by).await?;
     let identities = identities.into_iter().filter(|group| !group.identity_id.is_empty());
     let by_identity = identities.map(|group| {
-        let path = request.path(&format!("/identities/{}", group.identity_id));
-        asker(group.external_id.clone(), path, &group)
+        let path = request.workspace_path(&format!("/identities/{}", group.identity_id));
+        build_top_consumer(group.external_id.clone(), path, &group)
     });
     Ok((by_key.collect(), by_identity.collect()))
 }
 
-async fn raw_since(app: &App) -> Option<String> {
-    match app.events.raw_since().await {
-        Ok(since) => since.map(utc),
+async fn load_raw_since(app: &App) -> Option<String> {
+    match app.event_store.oldest_raw_event().await {
+        Ok(since) => since.map(format_utc),
         Err(e) => {
             tracing::warn!(error = %e, "failed to read the time of the oldest event: {e}");
             None
@@ -168,69 +170,75 @@ async fn raw_since(app: &App) -> Option<String> {
     }
 }
 
-fn question(filter: &Filter, range: &Range) -> RollupQuery {
+fn build_query(filter: &AnalyticsFilter, range: &TimeRange) -> RollupQuery {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     RollupQuery {
         external_id: given(&filter.identity),
-        keys: given(&filter.key).map(KeyId::from).into_iter().collect(),
+        key_ids: given(&filter.key).map(KeyId::from).into_iter().collect(),
         tags: given(&filter.tag).into_iter().collect(),
-        from: range.from,
-        to: range.until.plus_ms(-1),
-        grain: range.grain(),
+        from_time: range.from,
+        to_time: range.until.plus_ms(-1),
+        grain: range.rollup_unit(),
         ..RollupQuery::default()
     }
 }
 
-async fn of_workspace(
+async fn list_groups(
     request: &WorkspaceRequest,
     only: Option<&str>,
     question: RollupQuery,
-) -> Result<Vec<Group>> {
+) -> Result<Vec<RollupGroup>> {
     let api = only.map(ApiId::from);
-    rollup_query::of_workspace(&request.visit.app, &request.caller, api.as_ref(), question).await
+    rollup_query::list_by_workspace(
+        &request.page_request.app,
+        &request.caller,
+        api.as_ref(),
+        question,
+    )
+    .await
 }
 
-async fn most(
+async fn list_top(
     request: &WorkspaceRequest,
     only: Option<&str>,
-    filter: &Filter,
-    range: &Range,
+    filter: &AnalyticsFilter,
+    range: &TimeRange,
     by: RollupGrouping,
-) -> Result<Vec<Group>> {
+) -> Result<Vec<RollupGroup>> {
     let question = RollupQuery {
-        by,
-        order: Some(Order::Total),
-        descending: true,
-        limit: Some(MOST),
-        ..question(filter, range)
+        grouping: by,
+        order: Some(RollupOrder::Total),
+        is_descending: true,
+        limit: Some(TOP_MAX),
+        ..build_query(filter, range)
     };
-    of_workspace(request, only, question).await
+    list_groups(request, only, question).await
 }
 
-fn asker(id: String, path: String, group: &Group) -> TopConsumer {
+fn build_top_consumer(id: String, path: String, group: &RollupGroup) -> TopConsumer {
     let counts = &group.counts;
     TopConsumer {
         id,
         path,
-        total: grouped(counts.total),
-        refused: grouped(counts.total - counts.valid),
+        total: format_grouped(counts.total),
+        rejected: format_grouped(counts.total - counts.valid),
     }
 }
 
-async fn offered(
+async fn list_options(
     request: &WorkspaceRequest,
     is_limits: bool,
     only: Option<&str>,
 ) -> Result<Vec<(String, String, bool)>> {
-    let (app, caller) = (&request.visit.app, &request.caller);
-    let paging = Paging { limit: OFFERED, ..Paging::default() };
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
     let named: Vec<_> = match is_limits {
         true => {
-            let page = namespaces::page(app, caller, &paging).await?;
+            let page = namespaces::list_for_caller(app, caller, &paging).await?;
             page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect()
         }
         false => {
-            let page = apis::page(app, caller, &paging).await?;
+            let page = apis::list_for_caller(app, caller, &paging).await?;
             page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect()
         }
     };

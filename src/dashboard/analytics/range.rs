@@ -23,7 +23,7 @@ const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Range {
+pub struct TimeRange {
     pub from: Timestamp,
     /// The exclusive end.
     pub until: Timestamp,
@@ -32,11 +32,11 @@ pub struct Range {
     pub from_text: String,
     /// The last day, as submitted.
     pub until_text: String,
-    chosen: &'static str,
+    selected: &'static str,
 }
 
 /// Parses a date and returns its start in UTC. The error names the field.
-pub fn day(name: &str, text: &str) -> Result<Timestamp, String> {
+pub fn parse_day(name: &str, text: &str) -> Result<Timestamp, String> {
     let date: Date =
         text.parse().map_err(|_| format!("{name} must be a date such as 2026-03-31"))?;
     let start = date.to_zoned(TimeZone::UTC).map_err(|e| e.to_string())?;
@@ -44,60 +44,65 @@ pub fn day(name: &str, text: &str) -> Result<Timestamp, String> {
 }
 
 /// Returns the text if it is a valid date, else an empty text: a browser's date field cannot show anything else.
-pub fn shown(text: String) -> String {
+pub fn valid_date_or_empty(text: String) -> String {
     if text.parse::<Date>().is_ok() { text } else { String::new() }
 }
 
-impl Range {
+impl TimeRange {
     /// Creates a relative range up to now. An unknown name means the last 24 hours.
-    pub fn last(name: &str, now: Timestamp) -> Self {
+    pub fn relative(name: &str, now: Timestamp) -> Self {
         let known = RANGES.iter().find(|(known, ..)| *known == name).unwrap_or(&RANGES[1]);
         let (chosen, _, length_ms, unit) = *known;
         // Includes the current unit.
-        let until = unit.next(now);
+        let until = unit.start_of_next(now);
         Self {
             from: until.plus_ms(-length_ms),
             until,
             unit,
             from_text: String::new(),
             until_text: String::new(),
-            chosen,
+            selected: chosen,
         }
     }
 
     /// Reads the range from a form. The second value is the error of invalid dates; the range then is the relative one.
-    pub fn read(form: &Form, now: Timestamp) -> (Self, Option<String>) {
-        let last = Self::last(form.text("range"), now);
+    pub fn from_form(form: &Form, now: Timestamp) -> (Self, Option<String>) {
+        let last = Self::relative(form.text("range"), now);
         let (from_text, until_text) = (form.text("from").trim(), form.text("until").trim());
         if from_text.is_empty() && until_text.is_empty() {
             return (last, None);
         }
         let (from_text, until_text) = (from_text.to_owned(), until_text.to_owned());
-        match Self::between(&from_text, &until_text, now) {
+        match Self::parse_dates(&from_text, &until_text, now) {
             Ok((from, until)) => {
                 let unit = match until.0 - from.0 {
                     length if length <= 8 * DAY_MS => RollupUnit::Hour,
                     length if length <= 100 * DAY_MS => RollupUnit::Day,
                     _ => RollupUnit::Month,
                 };
-                (Self { from, until, unit, from_text, until_text, chosen: "" }, None)
+                (Self { from, until, unit, from_text, until_text, selected: "" }, None)
             }
             Err(fault) => {
-                let (from_text, until_text) = (shown(from_text), shown(until_text));
+                let (from_text, until_text) =
+                    (valid_date_or_empty(from_text), valid_date_or_empty(until_text));
                 (Self { from_text, until_text, ..last }, Some(fault))
             }
         }
     }
 
     /// Returns the start and the exclusive end of a range of whole days in UTC, including the last day.
-    fn between(from: &str, until: &str, now: Timestamp) -> Result<(Timestamp, Timestamp), String> {
+    fn parse_dates(
+        from: &str,
+        until: &str,
+        now: Timestamp,
+    ) -> Result<(Timestamp, Timestamp), String> {
         let until = match until {
-            "" => RollupUnit::Day.next(now),
-            text => day("End date", text)?.plus_ms(DAY_MS),
+            "" => RollupUnit::Day.start_of_next(now),
+            text => parse_day("End date", text)?.plus_ms(DAY_MS),
         };
         let from = match from {
             "" => until.plus_ms(-30 * DAY_MS),
-            text => day("Start date", text)?,
+            text => parse_day("Start date", text)?,
         };
         if from >= until {
             return Err("Start date must not be after end date".into());
@@ -109,7 +114,7 @@ impl Range {
     }
 
     /// Returns the unit of the rollups to add up when the result is not grouped by time: as coarse as possible.
-    pub fn grain(&self) -> RollupUnit {
+    pub fn rollup_unit(&self) -> RollupUnit {
         match self.unit {
             RollupUnit::Minute => RollupUnit::Minute,
             RollupUnit::Hour => RollupUnit::Hour,
@@ -118,12 +123,12 @@ impl Range {
     }
 
     /// Returns the options: form value, label, whether it is selected.
-    pub fn offered(&self) -> Vec<(&'static str, &'static str, bool)> {
-        RANGES.iter().map(|(value, label, ..)| (*value, *label, *value == self.chosen)).collect()
+    pub fn options(&self) -> Vec<(&'static str, &'static str, bool)> {
+        RANGES.iter().map(|(value, label, ..)| (*value, *label, *value == self.selected)).collect()
     }
 
     /// Returns the label of a unit, by its start.
-    pub fn label(&self, at: Timestamp) -> String {
+    pub fn format_label(&self, at: Timestamp) -> String {
         let format = match self.unit {
             RollupUnit::Minute => "%H:%M",
             RollupUnit::Hour if self.until.0 - self.from.0 <= DAY_MS => "%H:%M",
@@ -143,8 +148,8 @@ mod tests {
     /// 2026-03-31 10:20 UTC.
     const NOW: Timestamp = Timestamp(1_774_952_400_000);
 
-    fn read(query: &str) -> (Range, Option<String>) {
-        Range::read(&Form::parse(query.as_bytes()), NOW)
+    fn read(query: &str) -> (TimeRange, Option<String>) {
+        TimeRange::from_form(&Form::parse(query.as_bytes()), NOW)
     }
 
     #[test]
@@ -152,8 +157,8 @@ mod tests {
         let (range, fault) = read("range=day");
 
         assert_eq!(fault, None);
-        assert_eq!(range.label(range.from), "11:00");
-        assert_eq!(range.label(range.until.plus_ms(-1)), "10:59");
+        assert_eq!(range.format_label(range.from), "11:00");
+        assert_eq!(range.format_label(range.until.plus_ms(-1)), "10:59");
         assert_eq!(read("range=nonsense").0, range);
         assert_eq!(read("range=hour").0.unit, RollupUnit::Minute);
     }

@@ -6,15 +6,15 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::EventKind;
 
-use super::super::charts::{Bars, Series};
-use super::super::format::{grouped, latency};
+use super::super::charts::{BarChart, ChartSeries};
+use super::super::format::{format_grouped, format_latency};
 use super::super::page_request::WorkspaceRequest;
-use super::Range;
-use crate::domain::analytics::rollup_query::Group;
+use super::TimeRange;
+use crate::domain::analytics::rollup_query::RollupGroup;
 use crate::domain::analytics::traffic::{self, Traffic, TrafficFilter};
 
 /// The label and color of an outcome in charts.
-pub struct Outcome {
+pub struct OutcomeStyle {
     pub kind: EventKind,
     /// The outcome's value in events.
     pub value: &'static str,
@@ -23,31 +23,31 @@ pub struct Outcome {
     class: &'static str,
 }
 
-const fn outcome(
+const fn outcome_style(
     kind: EventKind,
     value: &'static str,
     name: &'static str,
     class: &'static str,
-) -> Outcome {
-    Outcome { kind, value, name, class }
+) -> OutcomeStyle {
+    OutcomeStyle { kind, value, name, class }
 }
 
 /// The outcomes, from the bottom of a bar up.
-pub const OUTCOMES: [Outcome; 9] = [
-    outcome(EventKind::Verifications, "VALID", "Valid", "c-good"),
-    outcome(EventKind::Verifications, "RATE_LIMITED", "Rate limited", "c-limited"),
-    outcome(EventKind::Verifications, "USAGE_EXCEEDED", "Credits exhausted", "c-spent"),
-    outcome(
+pub const OUTCOMES: [OutcomeStyle; 9] = [
+    outcome_style(EventKind::Verifications, "VALID", "Valid", "c-good"),
+    outcome_style(EventKind::Verifications, "RATE_LIMITED", "Rate limited", "c-limited"),
+    outcome_style(EventKind::Verifications, "USAGE_EXCEEDED", "Credits exhausted", "c-spent"),
+    outcome_style(
         EventKind::Verifications,
         "INSUFFICIENT_PERMISSIONS",
         "Insufficient permissions",
         "c-missing",
     ),
-    outcome(EventKind::Verifications, "FORBIDDEN", "Forbidden", "c-forbidden"),
-    outcome(EventKind::Verifications, "DISABLED", "Disabled", "c-off"),
-    outcome(EventKind::Verifications, "EXPIRED", "Expired", "c-over"),
-    outcome(EventKind::Ratelimits, "true", "Allowed", "c-good"),
-    outcome(EventKind::Ratelimits, "false", "Rejected", "c-limited"),
+    outcome_style(EventKind::Verifications, "FORBIDDEN", "Forbidden", "c-forbidden"),
+    outcome_style(EventKind::Verifications, "DISABLED", "Disabled", "c-off"),
+    outcome_style(EventKind::Verifications, "EXPIRED", "Expired", "c-over"),
+    outcome_style(EventKind::Ratelimits, "true", "Allowed", "c-good"),
+    outcome_style(EventKind::Ratelimits, "false", "Rejected", "c-limited"),
 ];
 
 /// Returns the label of an outcome.
@@ -56,28 +56,34 @@ pub fn outcome_name(value: &str) -> &'static str {
 }
 
 /// Outcomes and latency over time.
-pub struct Told {
+pub struct TrafficSeries {
     slices: Vec<(Timestamp, Traffic)>,
     /// Whether latency is known. Rollups per key do not contain it.
     has_latency: bool,
 }
 
-impl Told {
+impl TrafficSeries {
     /// Loads the totals of one or all APIs or namespaces.
-    pub async fn of_totals(
+    pub async fn load_totals(
         request: &WorkspaceRequest,
         kind: EventKind,
         only: Option<&str>,
-        range: &Range,
+        range: &TimeRange,
     ) -> Result<Self> {
-        let filter =
-            TrafficFilter { kind, only, unit: range.unit, from: range.from, until: range.until };
-        let slices = traffic::by_time(&request.visit.app, &request.caller, &filter).await?;
+        let filter = TrafficFilter {
+            kind,
+            resource_id: only,
+            unit: range.unit,
+            from_time: range.from,
+            until_time: range.until,
+        };
+        let slices =
+            traffic::list_by_time(&request.page_request.app, &request.caller, &filter).await?;
         Ok(Self { slices, has_latency: true })
     }
 
     /// Converts rollups per key.
-    pub fn of_groups(groups: Vec<Group>) -> Self {
+    pub fn from_groups(groups: Vec<RollupGroup>) -> Self {
         let mut slices: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
         for group in groups {
             let counts = group.counts;
@@ -99,30 +105,31 @@ impl Told {
     }
 
     /// Returns the sum over the whole range.
-    fn sum(&self) -> Traffic {
+    fn total(&self) -> Traffic {
         let mut sum = Traffic::default();
         for (_, slice) in &self.slices {
-            sum.join(slice);
+            sum.merge(slice);
         }
         sum
     }
 
     /// Returns the key figures above the charts.
-    pub fn figures(&self, kind: EventKind) -> Vec<(&'static str, String)> {
-        let sum = self.sum();
+    pub fn key_figures(&self, kind: EventKind) -> Vec<(&'static str, String)> {
+        let sum = self.total();
         let good = if kind == EventKind::Verifications { "VALID" } else { "true" };
-        let all = sum.count();
+        let all = sum.total_count();
         let refused = all - sum.outcomes.get(good).copied().unwrap_or(0);
         let what = match kind {
             EventKind::Verifications => "Verifications",
             EventKind::Ratelimits => "Limit checks",
         };
-        let mut figures = vec![(what, grouped(all)), ("Rejected", share(refused, all))];
+        let mut figures =
+            vec![(what, format_grouped(all)), ("Rejected", format_share(refused, all))];
         if self.has_latency {
-            let mean = |us: Option<i64>| us.map_or_else(|| "–".into(), latency);
+            let mean = |us: Option<i64>| us.map_or_else(|| "–".into(), format_latency);
             let beyond = || if all == 0 { "–".into() } else { "over 100 ms".to_owned() };
             let within =
-                |us: Option<i64>| us.map_or_else(beyond, |us| format!("≤ {}", latency(us)));
+                |us: Option<i64>| us.map_or_else(beyond, |us| format!("≤ {}", format_latency(us)));
             figures.push(("Mean latency", mean(sum.latencies.mean_us())));
             figures.push(("p99 latency", within(sum.latencies.percentile_us(99))));
         }
@@ -131,7 +138,7 @@ impl Told {
 }
 
 /// Formats a share in percent. A small positive share is never shown as zero.
-fn share(part: i64, all: i64) -> String {
+fn format_share(part: i64, all: i64) -> String {
     if all == 0 {
         return "–".into();
     }
@@ -143,18 +150,24 @@ fn share(part: i64, all: i64) -> String {
 }
 
 /// Creates the chart of outcomes (all, or only one) and the chart of latency, if latency is known.
-pub fn charts(traffic: &Told, range: &Range, kind: EventKind, only: &str) -> (Bars, Option<Bars>) {
-    let labels: Vec<_> = traffic.slices.iter().map(|(at, _)| range.label(*at)).collect();
-    let shown =
-        |outcome: &&Outcome| outcome.kind == kind && (only.is_empty() || outcome.value == only);
-    let values = |outcome: &Outcome| -> Vec<i64> {
+pub fn build_charts(
+    traffic: &TrafficSeries,
+    range: &TimeRange,
+    kind: EventKind,
+    only: &str,
+) -> (BarChart, Option<BarChart>) {
+    let labels: Vec<_> = traffic.slices.iter().map(|(at, _)| range.format_label(*at)).collect();
+    let shown = |outcome: &&OutcomeStyle| {
+        outcome.kind == kind && (only.is_empty() || outcome.value == only)
+    };
+    let values = |outcome: &OutcomeStyle| -> Vec<i64> {
         let count = |slice: &Traffic| slice.outcomes.get(outcome.value).copied().unwrap_or(0);
         traffic.slices.iter().map(|(_, slice)| count(slice)).collect()
     };
     let series: Vec<_> = OUTCOMES
         .iter()
         .filter(shown)
-        .map(|outcome| Series {
+        .map(|outcome| ChartSeries {
             name: outcome.name.to_owned(),
             class: outcome.class,
             values: values(outcome),
@@ -171,15 +184,15 @@ pub fn charts(traffic: &Told, range: &Range, kind: EventKind, only: &str) -> (Ba
         EventKind::Ratelimits => "Limit checks",
     };
     let title = format!("{what} per {}, by outcome (UTC)", range.unit.as_str());
-    let requests = Bars::new(title, "Time", &labels, &series, "requests", grouped);
+    let requests = BarChart::new(title, "Time", &labels, &series, "requests", format_grouped);
     let latency = traffic.has_latency.then(|| {
         let mean = |slice: &Traffic| slice.latencies.mean_us().unwrap_or(0);
         let values = traffic.slices.iter().map(|(_, slice)| mean(slice)).collect();
-        let series = [Series { name: "Mean".into(), class: "c-plain", values }];
+        let series = [ChartSeries { name: "Mean".into(), class: "c-plain", values }];
         let title = format!("Mean latency per {} (UTC)", range.unit.as_str());
-        let mut chart = Bars::new(title, "Time", &labels, &series, "", latency);
+        let mut chart = BarChart::new(title, "Time", &labels, &series, "", format_latency);
         // The sum of means is meaningless, so the legend shows none.
-        for part in &mut chart.parts {
+        for part in &mut chart.legend {
             part.sum = String::new();
         }
         chart
@@ -192,8 +205,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_has_one_decimal() {
-        let shares = [share(0, 0), share(0, 9), share(1, 3), share(9, 9), share(1, 10_000)];
+    fn format_share_shows_one_decimal() {
+        let shares = [
+            format_share(0, 0),
+            format_share(0, 9),
+            format_share(1, 3),
+            format_share(9, 9),
+            format_share(1, 10_000),
+        ];
 
         assert_eq!(shares, ["–", "0.0 %", "33.3 %", "100.0 %", "< 0.1 %"]);
     }

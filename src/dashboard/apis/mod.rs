@@ -14,15 +14,15 @@ use serde_json::json;
 
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{TimeLabel, count, curl};
-use super::layout::{Layout, Section, may};
+use super::format::{TimeLabel, curl_command, format_count};
+use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
-use super::pagination::Pages;
-use super::{Answer, page, redirect_to, refused_page};
+use super::pagination::PageLinks;
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::apis::{self, ApiWithKeyCount};
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
-use crate::domain::users::SIZE_MAX;
+use crate::domain::users::COUNT_MAX;
 use crate::rpc::v2::apis::create_api::CreateApi;
 use crate::rpc::v2::apis::delete_api::DeleteApi;
 use crate::rpc::v2::call;
@@ -30,56 +30,56 @@ use crate::rpc::v2::call;
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/apis", get(list).post(create))
-        .route("/dashboard/{workspace}/apis/new", get(new))
+        .route("/dashboard/{workspace}/apis/new", get(show_form))
         .route("/dashboard/{workspace}/apis/{api}", get(show))
         .route(
             "/dashboard/{workspace}/apis/{api}/settings",
-            get(settings::page_of).post(settings::set),
+            get(settings::show).post(settings::save),
         )
-        .route("/dashboard/{workspace}/apis/{api}/delete", get(ask_delete).post(delete))
+        .route("/dashboard/{workspace}/apis/{api}/delete", get(confirm_delete).post(delete))
 }
 
 /// The number of APIs per page.
-const PAGE: usize = 25;
+const PAGE_ROWS: usize = 25;
 /// Limits how many keys per API are counted in the list.
-const KEYS_MAX: i64 = 1_000;
+const KEYS_COUNTED_MAX: i64 = 1_000;
 
 #[derive(Template)]
 #[template(path = "apis/list.html")]
-struct List<'a> {
-    shell: Layout,
+struct ApiListPage<'a> {
+    layout: Layout,
     workspace: String,
-    rows: Vec<Row>,
+    rows: Vec<ApiTableRow>,
     search: &'a str,
-    pages: Pages,
+    pages: PageLinks,
     may_create: bool,
 }
 
 #[derive(Template)]
 #[template(path = "apis/new.html")]
-struct New<'a> {
-    shell: Layout,
+struct NewApiPage<'a> {
+    layout: Layout,
     workspace: String,
     name: &'a str,
-    faults: FormErrors,
+    errors: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "apis/show.html")]
-struct Show {
-    shell: Layout,
+struct ApiPage {
+    layout: Layout,
     workspace: String,
-    api: Row,
+    api: ApiTableRow,
     prefix: Option<String>,
     bytes: Option<u8>,
     networks: Option<String>,
     is_recoverable: bool,
     example: String,
-    may: May,
+    may: ApiAccess,
 }
 
 /// What the user may do with an API.
-struct May {
+struct ApiAccess {
     update: bool,
     delete: bool,
     create_key: bool,
@@ -87,16 +87,16 @@ struct May {
 
 #[derive(Template)]
 #[template(path = "apis/delete.html")]
-struct AskDelete<'a> {
-    shell: Layout,
+struct DeleteApiPage<'a> {
+    layout: Layout,
     workspace: String,
-    api: Row,
-    typed: &'a str,
-    faults: FormErrors,
+    api: ApiTableRow,
+    typed_name: &'a str,
+    errors: FormErrors,
 }
 
 /// An API as displayed.
-struct Row {
+struct ApiTableRow {
     id: ApiId,
     name: String,
     keys: String,
@@ -104,126 +104,144 @@ struct Row {
     is_protected: bool,
 }
 
-impl Row {
+impl ApiTableRow {
     fn new((api, keys): ApiWithKeyCount, max: i64, now: Timestamp) -> Self {
         Self {
             id: api.id,
             name: api.name,
-            keys: count(keys, max),
+            keys: format_count(keys, max),
             created: TimeLabel::new(api.created_at, now),
-            is_protected: api.settings.delete_protection,
+            is_protected: api.settings.is_delete_protected,
         }
     }
 }
 
-async fn list(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let query = &request.visit.query;
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let query = &request.page_request.query;
     let search = query.text("q").to_owned();
-    let paging = Paging { from: query.text("from").to_owned(), limit: PAGE, search };
-    let found = apis::page(app, &request.caller, &paging).await?;
-    let counted = apis::counted(app, &request.caller, found.items, KEYS_MAX).await?;
+    let paging = Paging { start_id: query.text("from").to_owned(), limit: PAGE_ROWS, search };
+    let found = apis::list_for_caller(app, &request.caller, &paging).await?;
+    let counted = apis::add_key_counts(app, &request.caller, found.items, KEYS_COUNTED_MAX).await?;
     let now = app.clock.now();
-    page(&List {
-        shell: Layout::of(&request, Section::Apis, "APIs").await?,
+    render_page(&ApiListPage {
+        layout: Layout::for_workspace(&request, Section::Apis, "APIs").await?,
         workspace: request.membership.workspace_id.to_string(),
-        rows: counted.into_iter().map(|counted| Row::new(counted, KEYS_MAX, now)).collect(),
+        rows: counted
+            .into_iter()
+            .map(|counted| ApiTableRow::new(counted, KEYS_COUNTED_MAX, now))
+            .collect(),
         search: query.text("q"),
-        pages: Pages::new(&request, &request.path("/apis"), found.next.as_deref()),
-        may_create: may(&request, Action::CreateApi),
+        pages: PageLinks::new(&request, &request.workspace_path("/apis"), found.next_id.as_deref()),
+        may_create: is_allowed(&request, Action::CreateApi),
     })
 }
 
-async fn making(request: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
-    Ok(New {
-        shell: Layout::of(request, Section::Apis, "New API").await?,
+async fn build_form(
+    request: &WorkspaceRequest,
+    errors: FormErrors,
+) -> Result<NewApiPage<'_>, Failure> {
+    Ok(NewApiPage {
+        layout: Layout::for_workspace(request, Section::Apis, "New API").await?,
         workspace: request.membership.workspace_id.to_string(),
-        name: request.visit.form.text("name"),
-        faults,
+        name: request.page_request.form.text("name"),
+        errors,
     })
 }
 
-async fn new(request: WorkspaceRequest) -> Answer {
+async fn show_form(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::CreateApi)?;
-    page(&making(&request, FormErrors::default()).await?)
+    render_page(&build_form(&request, FormErrors::default()).await?)
 }
 
-async fn create(request: WorkspaceRequest) -> Answer {
-    let name = request.visit.form.text("name").trim();
+async fn create(request: WorkspaceRequest) -> PageResult {
+    let name = request.page_request.form.text("name").trim();
     let body = json!({ "name": name });
-    match split_form_errors(call::<CreateApi>(&request.visit.app, &request.caller, &body).await)? {
-        Ok(api) => redirect_to(&request.path(&format!("/apis/{}?notice=api-created", api.api_id))),
-        Err(faults) => refused_page(&making(&request, faults).await?),
+    match split_form_errors(
+        call::<CreateApi>(&request.page_request.app, &request.caller, &body).await,
+    )? {
+        Ok(api) => redirect_to(
+            &request.workspace_path(&format!("/apis/{}?notice=api-created", api.api_id)),
+        ),
+        Err(errors) => render_invalid_page(&build_form(&request, errors).await?),
     }
 }
 
 /// Loads an API and counts its keys.
-async fn found(request: &WorkspaceRequest, id: &str) -> Result<(Api, Row), Error> {
-    let app = &request.visit.app;
+async fn load(request: &WorkspaceRequest, id: &str) -> Result<(Api, ApiTableRow), Error> {
+    let app = &request.page_request.app;
     let api = apis::get(app, &request.caller, &ApiId::from(id)).await?;
-    let counted = apis::counted(app, &request.caller, vec![api.clone()], SIZE_MAX).await?;
+    let counted = apis::add_key_counts(app, &request.caller, vec![api.clone()], COUNT_MAX).await?;
     let counted = counted.into_iter().next();
     let counted =
         counted.ok_or_else(|| Error::Internal("the keys of an API were not counted".into()))?;
-    Ok((api, Row::new(counted, SIZE_MAX, app.clock.now())))
+    Ok((api, ApiTableRow::new(counted, COUNT_MAX, app.clock.now())))
 }
 
-async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (api, row) = found(&request, &id).await?;
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let (api, row) = load(&request, &id).await?;
     let body = json!({ "apiId": api.id, "name": "my first key" }).to_string();
-    page(&Show {
-        shell: Layout::of(&request, Section::Apis, "API").await?,
+    render_page(&ApiPage {
+        layout: Layout::for_workspace(&request, Section::Apis, "API").await?,
         workspace: request.membership.workspace_id.to_string(),
         prefix: api.settings.default_prefix,
         bytes: api.settings.default_byte_length,
-        networks: api.settings.allowed_networks.as_ref().map(Networks::texts).map(|n| n.join(", ")),
-        is_recoverable: api.settings.recoverable_keys,
-        example: curl(&request.visit.base_url, "keys.createKey", &body),
-        may: May {
-            update: request.caller.may_on(Action::UpdateApi, &api.id),
-            delete: request.caller.may_on(Action::DeleteApi, &api.id),
-            create_key: request.caller.may_on(Action::CreateKey, &api.id),
+        networks: api
+            .settings
+            .allowed_networks
+            .as_ref()
+            .map(Networks::to_strings)
+            .map(|n| n.join(", ")),
+        is_recoverable: api.settings.allows_recoverable_keys,
+        example: curl_command(&request.page_request.base_url, "keys.createKey", &body),
+        may: ApiAccess {
+            update: request.caller.is_allowed_on(Action::UpdateApi, &api.id),
+            delete: request.caller.is_allowed_on(Action::DeleteApi, &api.id),
+            create_key: request.caller.is_allowed_on(Action::CreateKey, &api.id),
         },
         api: row,
     })
 }
 
-async fn deleting<'a>(
+async fn build_delete_form<'a>(
     request: &'a WorkspaceRequest,
     id: &str,
-    faults: FormErrors,
-) -> Result<AskDelete<'a>, Failure> {
-    let (_, api) = found(request, id).await?;
-    Ok(AskDelete {
-        shell: Layout::of(request, Section::Apis, "Delete API").await?,
+    errors: FormErrors,
+) -> Result<DeleteApiPage<'a>, Failure> {
+    let (_, api) = load(request, id).await?;
+    Ok(DeleteApiPage {
+        layout: Layout::for_workspace(request, Section::Apis, "Delete API").await?,
         workspace: request.membership.workspace_id.to_string(),
         api,
-        typed: request.visit.form.text("name"),
-        faults,
+        typed_name: request.page_request.form.text("name"),
+        errors,
     })
 }
 
-async fn ask_delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn confirm_delete(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require_on(Action::DeleteApi, &id)?;
-    page(&deleting(&request, &id, FormErrors::default()).await?)
+    render_page(&build_delete_form(&request, &id, FormErrors::default()).await?)
 }
 
-async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::DeleteApi, &id)?;
-    let mut asking = deleting(&request, &id, FormErrors::default()).await?;
-    if asking.typed.trim() != asking.api.name.trim() {
-        asking.faults = FormErrors::one(
+    let mut asking = build_delete_form(&request, &id, FormErrors::default()).await?;
+    if asking.typed_name.trim() != asking.api.name.trim() {
+        asking.errors = FormErrors::single(
             "name",
             "The name doesn't match. Enter the name of the API exactly as shown.",
         );
-        return refused_page(&asking);
+        return render_invalid_page(&asking);
     }
     let body = json!({ "apiId": id });
-    match call::<DeleteApi>(&request.visit.app, &request.caller, &body).await {
-        Ok(_) => redirect_to(&request.path("/apis?notice=api-deleted")),
+    match call::<DeleteApi>(&request.page_request.app, &request.caller, &body).await {
+        Ok(_) => redirect_to(&request.workspace_path("/apis?notice=api-deleted")),
         // The reloaded page shows that the API is protected and what to do.
-        Err(Error::Refused(Refusal::Protected(_))) => {
-            refused_page(&deleting(&request, &id, FormErrors::default()).await?)
+        Err(Error::PreconditionFailed(Refusal::DeleteProtected(_))) => {
+            render_invalid_page(&build_delete_form(&request, &id, FormErrors::default()).await?)
         }
         Err(error) => Err(error.into()),
     }

@@ -8,28 +8,28 @@ use foundation::model::{Api, Networks};
 use super::super::form::{Form, FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, redirect_to, refused_page};
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::apis::{self, ApiChange, PREFIX_MAX};
 use crate::domain::keys::Patch;
 use crate::domain::permission::Action;
 
 #[derive(Template)]
 #[template(path = "apis/settings.html")]
-struct Page {
-    shell: Layout,
+struct ApiSettingsPage {
+    layout: Layout,
     workspace: String,
     id: ApiId,
     /// The current name of the API.
     title: String,
-    filled: Filled,
-    was: Filled,
+    form: ApiSettingsForm,
+    original: ApiSettingsForm,
     prefix_max: usize,
-    faults: FormErrors,
+    errors: FormErrors,
 }
 
 /// The form, as submitted.
 #[derive(Clone)]
-struct Filled {
+struct ApiSettingsForm {
     name: String,
     prefix: String,
     bytes: String,
@@ -38,22 +38,22 @@ struct Filled {
     is_protected: bool,
 }
 
-impl Filled {
-    fn of(api: &Api) -> Self {
+impl ApiSettingsForm {
+    fn from_api(api: &Api) -> Self {
         let settings = &api.settings;
-        let networks = settings.allowed_networks.as_ref().map(Networks::texts);
+        let networks = settings.allowed_networks.as_ref().map(Networks::to_strings);
         Self {
             name: api.name.clone(),
             prefix: settings.default_prefix.clone().unwrap_or_default(),
             bytes: settings.default_byte_length.map_or_else(String::new, |n| n.to_string()),
             networks: networks.unwrap_or_default().join(", "),
-            is_recoverable: settings.recoverable_keys,
-            is_protected: settings.delete_protection,
+            is_recoverable: settings.allows_recoverable_keys,
+            is_protected: settings.is_delete_protected,
         }
     }
 
     /// Reads the fields with a name prefix: the empty prefix for the submitted values, `was-` for the original ones.
-    fn read(form: &Form, before: &str) -> Self {
+    fn from_form(form: &Form, before: &str) -> Self {
         let text = |name: &str| form.text(&format!("{before}{name}")).trim().to_owned();
         Self {
             name: text("name"),
@@ -85,41 +85,45 @@ impl Filled {
     }
 }
 
-async fn shown(
+async fn build_form(
     request: &WorkspaceRequest,
     api: &Api,
-    filled: Option<(Filled, Filled)>,
-    faults: FormErrors,
-) -> Result<Page, super::Failure> {
-    let (filled, was) = filled.unwrap_or_else(|| (Filled::of(api), Filled::of(api)));
-    Ok(Page {
-        shell: Layout::of(request, Section::Apis, "API settings").await?,
+    filled: Option<(ApiSettingsForm, ApiSettingsForm)>,
+    errors: FormErrors,
+) -> Result<ApiSettingsPage, super::Failure> {
+    let (filled, was) =
+        filled.unwrap_or_else(|| (ApiSettingsForm::from_api(api), ApiSettingsForm::from_api(api)));
+    Ok(ApiSettingsPage {
+        layout: Layout::for_workspace(request, Section::Apis, "API settings").await?,
         workspace: request.membership.workspace_id.to_string(),
         id: api.id.clone(),
         title: api.name.clone(),
-        filled,
-        was,
+        form: filled,
+        original: was,
         prefix_max: PREFIX_MAX,
-        faults,
+        errors,
     })
 }
 
-pub async fn page_of(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::UpdateApi, &id)?;
-    let api = apis::get(&request.visit.app, &request.caller, &ApiId::from(id)).await?;
-    page(&shown(&request, &api, None, FormErrors::default()).await?)
+    let api = apis::get(&request.page_request.app, &request.caller, &ApiId::from(id)).await?;
+    render_page(&build_form(&request, &api, None, FormErrors::default()).await?)
 }
 
-pub async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (app, form) = (&request.visit.app, &request.visit.form);
-    let (filled, was) = (Filled::read(form, ""), Filled::read(form, "was-"));
+pub async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let (app, form) = (&request.page_request.app, &request.page_request.form);
+    let (filled, was) =
+        (ApiSettingsForm::from_form(form, ""), ApiSettingsForm::from_form(form, "was-"));
     let id = ApiId::from(id);
     let change = filled.change_from(&was);
-    match split_form_errors(apis::change(app, &request.caller, &id, change).await)? {
-        Ok(api) => redirect_to(&request.path(&format!("/apis/{}?notice=api-updated", api.id))),
-        Err(faults) => {
+    match split_form_errors(apis::update(app, &request.caller, &id, change).await)? {
+        Ok(api) => {
+            redirect_to(&request.workspace_path(&format!("/apis/{}?notice=api-updated", api.id)))
+        }
+        Err(errors) => {
             let api = apis::get(app, &request.caller, &id).await?;
-            refused_page(&shown(&request, &api, Some((filled, was)), faults).await?)
+            render_invalid_page(&build_form(&request, &api, Some((filled, was)), errors).await?)
         }
     }
 }

@@ -4,11 +4,11 @@ use foundation::clock::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::format::{json, utc};
+use super::super::format::{format_json, format_utc};
 use crate::domain::undo::UndoAction;
 
 /// Every audit event and its label.
-pub const EVENTS: [(&str, &str); 55] = [
+pub const EVENT_LABELS: [(&str, &str); 55] = [
     ("api.create", "API created"),
     ("api.update", "API updated"),
     ("api.delete", "API deleted"),
@@ -67,17 +67,17 @@ pub const EVENTS: [(&str, &str); 55] = [
 ];
 
 /// Returns the label of an event; its name if it is unknown.
-pub fn event(name: &str) -> &str {
-    EVENTS.iter().find(|(known, _)| *known == name).map_or(name, |(_, words)| words)
+pub fn event_label(name: &str) -> &str {
+    EVENT_LABELS.iter().find(|(known, _)| *known == name).map_or(name, |(_, words)| words)
 }
 
 /// Describes the effect of an undo action.
 pub fn undo_description(action: &UndoAction) -> &'static str {
     match action {
-        UndoAction::SetKey(_)
-        | UndoAction::SetIdentity(_)
-        | UndoAction::SetApi(_)
-        | UndoAction::SetNamespace(_) => {
+        UndoAction::RevertKey(_)
+        | UndoAction::RevertIdentity(_)
+        | UndoAction::RevertApi(_)
+        | UndoAction::RevertNamespace(_) => {
             "The fields above get their previous values. Other fields stay unchanged."
         }
         UndoAction::AddCredits(_, credits) if *credits < 0 => {
@@ -88,25 +88,25 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         }
         UndoAction::DeleteKey(_) => "The key is deleted and no longer accepted.",
         UndoAction::RestoreKey(_) => "The key is restored with its remaining credits.",
-        UndoAction::GivePermission(..) => "The permission is assigned to the key again.",
-        UndoAction::TakePermission(..) => "The permission is removed from the key.",
-        UndoAction::GiveRole(..) => "The role is assigned to the key again.",
-        UndoAction::TakeRole(..) => "The role is removed from the key.",
+        UndoAction::AddPermission(..) => "The permission is assigned to the key again.",
+        UndoAction::RemovePermission(..) => "The permission is removed from the key.",
+        UndoAction::AddRole(..) => "The role is assigned to the key again.",
+        UndoAction::RemoveRole(..) => "The role is removed from the key.",
         UndoAction::DeletePermission(_) => {
             "The permission is deleted and removed from all keys and roles."
         }
         UndoAction::RestorePermission(_) => {
             "The permission is restored and assigned again to the keys and roles that had it and still exist."
         }
-        UndoAction::SetRole(_) => "The role gets its previous name and description.",
+        UndoAction::RevertRole(_) => "The role gets its previous name and description.",
         UndoAction::DeleteRole(_) => "The role is deleted and removed from all keys.",
         UndoAction::RestoreRole(_) => {
             "The role is restored with its permissions and assigned again to the keys that had it and still exist."
         }
-        UndoAction::GiveToRole(..) => {
+        UndoAction::AddPermissionToRole(..) => {
             "The permission is assigned again to the role and thereby to its keys."
         }
-        UndoAction::TakeFromRole(..) => {
+        UndoAction::RemovePermissionFromRole(..) => {
             "The permission is removed from the role and thereby from its keys."
         }
         UndoAction::DeleteIdentity(_) => {
@@ -121,11 +121,11 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         }
         UndoAction::DeleteNamespace(_) => "The namespace is deleted. Checks in it are rejected.",
         UndoAction::RestoreNamespace(_) => "The namespace is restored with its overrides.",
-        UndoAction::SetOverride(_) => "The override gets its previous values.",
+        UndoAction::RevertOverride(_) => "The override gets its previous values.",
         UndoAction::DeleteOverride(..) => {
             "The override is deleted. Checks use the limit in the request."
         }
-        UndoAction::SetMemberRole(_) => "The member gets their previous role.",
+        UndoAction::RevertMemberRole(_) => "The member gets their previous role.",
         UndoAction::RemoveMember(_) => "The member is removed and loses access immediately.",
         UndoAction::WithdrawInvitation(_) => {
             "The invitation is withdrawn, if it has not been used."
@@ -138,15 +138,15 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
 }
 
 /// Formats a field value for display.
-pub fn value(name: &str, raw: Option<&RawValue>) -> String {
+pub fn format_value(name: &str, raw: Option<&RawValue>) -> String {
     let Some(raw) = raw else { return String::new() };
     match serde_json::from_str::<Value>(raw.get()) {
         Ok(Value::Null) => "none".to_owned(),
         Ok(Value::String(text)) => text,
         Ok(Value::Number(at)) if name == "expires" => {
-            at.as_i64().map_or_else(|| at.to_string(), |at| utc(Timestamp(at)))
+            at.as_i64().map_or_else(|| at.to_string(), |at| format_utc(Timestamp(at)))
         }
-        _ => json(raw.get()),
+        _ => format_json(raw.get()),
     }
 }
 
@@ -155,26 +155,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_formats_strings_times_and_json() {
+    fn format_value_formats_strings_times_and_json() {
         let shown = |name, text: &str| {
             let raw = RawValue::from_string(text.to_owned()).expect("JSON");
-            value(name, Some(&raw))
+            format_value(name, Some(&raw))
         };
 
         assert_eq!(shown("name", r#""a \"b\"""#), r#"a "b""#);
         assert_eq!(shown("name", "null"), "none");
         assert_eq!(shown("expires", "1773144000000"), "2026-03-10 12:00:00 UTC");
         assert_eq!(shown("meta", r#"{"n":1.50}"#), "{\n  \"n\": 1.50\n}");
-        assert_eq!(value("meta", None), "");
+        assert_eq!(format_value("meta", None), "");
     }
 
     #[test]
     fn event_labels_are_unique() {
-        let mut names: Vec<_> = EVENTS.iter().map(|(name, _)| name).collect();
+        let mut names: Vec<_> = EVENT_LABELS.iter().map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), EVENTS.len());
-        assert_eq!(event("key.create"), "Key created");
-        assert_eq!(event("what.ever"), "what.ever");
+        assert_eq!(names.len(), EVENT_LABELS.len());
+        assert_eq!(event_label("key.create"), "Key created");
+        assert_eq!(event_label("what.ever"), "what.ever");
     }
 }

@@ -9,13 +9,13 @@ use axum::routing::{get, post};
 use foundation::clock::Timestamp;
 use serde_json::Value;
 
-use super::analytics::{DAY_MS, day, shown};
+use super::analytics::{DAY_MS, parse_day, valid_date_or_empty};
 use super::form::Form;
 use super::format::TimeLabel;
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
-use super::pagination::{PAGE, Pages};
-use super::{Answer, page};
+use super::pagination::{PAGE_ROWS, PageLinks};
+use super::{PageResult, render_page};
 use crate::domain::audit::{self, AuditFilter, StoredEntry};
 
 pub fn routes() -> Router {
@@ -27,19 +27,19 @@ pub fn routes() -> Router {
 
 #[derive(Template)]
 #[template(path = "audit/list.html")]
-struct List {
-    shell: Layout,
+struct AuditListPage {
+    layout: Layout,
     path: String,
-    rows: Vec<Row>,
-    pages: Pages,
-    filter: Filter,
+    rows: Vec<AuditTableRow>,
+    pages: PageLinks,
+    filter: AuditFilterForm,
     /// The options: event name, label, whether it is selected.
     events: Vec<(&'static str, &'static str, bool)>,
-    fault: Option<String>,
+    error: Option<String>,
 }
 
 /// The filter form, as submitted.
-struct Filter {
+struct AuditFilterForm {
     event: String,
     actor: String,
     about: String,
@@ -47,8 +47,8 @@ struct Filter {
     until: String,
 }
 
-impl Filter {
-    fn read(query: &Form) -> Self {
+impl AuditFilterForm {
+    fn from_form(query: &Form) -> Self {
         let field = |name: &str| query.text(name).trim().to_owned();
         Self {
             event: field("event"),
@@ -61,27 +61,27 @@ impl Filter {
 
     /// Converts the form into a filter of the domain. The second value is the error of an invalid date. Clears dates
     /// that a browser's date field cannot show.
-    fn wanted(&mut self, before: &str) -> (AuditFilter, Option<String>) {
+    fn build_audit_filter(&mut self, before: &str) -> (AuditFilter, Option<String>) {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut fault = None;
         let mut moment = |name: &str, text: &mut String, after_ms: i64| {
-            let found = (!text.is_empty()).then(|| day(name, text)).transpose();
+            let found = (!text.is_empty()).then(|| parse_day(name, text)).transpose();
             let found = found.unwrap_or_else(|error| {
                 fault = Some(error);
                 None
             });
-            *text = shown(std::mem::take(text));
+            *text = valid_date_or_empty(std::mem::take(text));
             found.map(|at| at.plus_ms(after_ms))
         };
         let filter = AuditFilter {
-            before: given(before),
+            before_id: given(before),
             event: given(&self.event),
             actor: given(&self.actor),
-            about: given(&self.about),
-            from: moment("Start date", &mut self.from, 0),
+            target: given(&self.about),
+            start_at: moment("Start date", &mut self.from, 0),
             // Includes the last day.
-            until: moment("End date", &mut self.until, DAY_MS),
-            limit: i64::try_from(PAGE + 1).unwrap_or(i64::MAX),
+            end_at: moment("End date", &mut self.until, DAY_MS),
+            rows_max: i64::try_from(PAGE_ROWS + 1).unwrap_or(i64::MAX),
         };
         (filter, fault)
     }
@@ -94,23 +94,23 @@ impl Filter {
 }
 
 /// An entry in a list of entries.
-pub struct Row {
+pub struct AuditTableRow {
     pub path: String,
-    pub what: String,
-    pub to: String,
-    pub who: String,
+    pub label: String,
+    pub targets: String,
+    pub actor: String,
     pub at: TimeLabel,
     pub is_undone: bool,
     pub undoes: bool,
 }
 
-impl Row {
+impl AuditTableRow {
     fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
         Self {
-            path: request.path(&format!("/audit/{}", entry.id)),
-            what: labels::event(&entry.event).to_owned(),
-            to: targets(entry).iter().map(name).collect::<Vec<_>>().join(", "),
-            who: who(entry),
+            path: request.workspace_path(&format!("/audit/{}", entry.id)),
+            label: labels::event_label(&entry.event).to_owned(),
+            targets: parse_targets(entry).iter().map(target_name).collect::<Vec<_>>().join(", "),
+            actor: actor_label(entry),
             at: TimeLabel::new(entry.at, now),
             is_undone: entry.undone_by.is_some(),
             undoes: entry.undoes.is_some(),
@@ -118,40 +118,40 @@ impl Row {
     }
 }
 
-fn who(entry: &StoredEntry) -> String {
+fn actor_label(entry: &StoredEntry) -> String {
     entry.actor_name.clone().unwrap_or_else(|| entry.actor_id.clone())
 }
 
-fn targets(entry: &StoredEntry) -> Vec<Value> {
+fn parse_targets(entry: &StoredEntry) -> Vec<Value> {
     serde_json::from_str(&entry.targets).unwrap_or_default()
 }
 
 /// Returns the name of a target, or its id if it has no name.
-fn name(target: &Value) -> String {
+fn target_name(target: &Value) -> String {
     let text = |field: &str| target[field].as_str().filter(|text| !text.is_empty());
     text("name").or_else(|| text("id")).unwrap_or_default().to_owned()
 }
 
-async fn list(request: WorkspaceRequest) -> Answer {
-    let (app, query) = (&request.visit.app, &request.visit.query);
-    let path = request.path("/audit");
-    let mut filter = Filter::read(query);
-    let (audit_filter, fault) = filter.wanted(query.text("from-entry"));
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let (app, query) = (&request.page_request.app, &request.page_request.query);
+    let path = request.workspace_path("/audit");
+    let mut filter = AuditFilterForm::from_form(query);
+    let (audit_filter, fault) = filter.build_audit_filter(query.text("from-entry"));
     let mut found = audit::list_for_caller(app, &request.caller, &audit_filter).await?;
-    let more = found.len() > PAGE;
-    found.truncate(PAGE);
+    let more = found.len() > PAGE_ROWS;
+    found.truncate(PAGE_ROWS);
     let now = app.clock.now();
     let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
-    page(&List {
-        shell: Layout::of(&request, Section::Audit, "Audit log").await?,
-        pages: Pages::by(&request, &path, "from-entry", next.as_deref()),
-        rows: found.iter().map(|entry| Row::new(&request, entry, now)).collect(),
+    render_page(&AuditListPage {
+        layout: Layout::for_workspace(&request, Section::Audit, "Audit log").await?,
+        pages: PageLinks::with_cursor_field(&request, &path, "from-entry", next.as_deref()),
+        rows: found.iter().map(|entry| AuditTableRow::new(&request, entry, now)).collect(),
         path,
-        events: labels::EVENTS
+        events: labels::EVENT_LABELS
             .iter()
             .map(|(name, words)| (*name, *words, *name == filter.event))
             .collect(),
         filter,
-        fault,
+        error: fault,
     })
 }

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
-use super::super::format::{TimeLabel, utc};
+use super::super::format::{TimeLabel, format_utc};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, redirect_to, refused_page};
-use super::{Row, labels, name, targets, who};
-use crate::domain::audit::{self, AuditFilter, Fields, StoredEntry};
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{AuditTableRow, actor_label, labels, parse_targets, target_name};
+use crate::domain::audit::{self, AuditFilter, SnapshotFields, StoredEntry};
 use crate::domain::undo;
 
 /// Limits the number of later entries about the same target.
@@ -22,12 +22,12 @@ const LATER_MAX: i64 = 10;
 
 #[derive(Template)]
 #[template(path = "audit/show.html")]
-struct Show {
-    shell: Layout,
+struct AuditEntryPage {
+    layout: Layout,
     list: String,
     path: String,
-    what: String,
-    who: String,
+    label: String,
+    actor_label: String,
     actor: String,
     at: TimeLabel,
     exact: String,
@@ -35,24 +35,24 @@ struct Show {
     user_agent: Option<String>,
     event: String,
     id: String,
-    targets: Vec<Target>,
-    fields: Vec<Field>,
+    targets: Vec<TargetRow>,
+    fields: Vec<FieldChangeRow>,
     /// Whether the entry has values from before the change.
-    was: bool,
+    has_before: bool,
     /// Whether the entry has values from after the change.
-    is: bool,
-    together: Vec<Row>,
-    later: Vec<Row>,
+    has_after: bool,
+    same_group: Vec<AuditTableRow>,
+    later_entries: Vec<AuditTableRow>,
     undoes: Option<String>,
     undone_by: Option<String>,
     /// The effect of undoing the entry, or why it cannot be undone.
-    promise: Result<&'static str, &'static str>,
+    undo_effect: Result<&'static str, &'static str>,
     may_undo: bool,
-    faults: FormErrors,
+    errors: FormErrors,
 }
 
 /// A target of the entry.
-struct Target {
+struct TargetRow {
     kind: &'static str,
     name: String,
     id: String,
@@ -63,89 +63,95 @@ struct Target {
 }
 
 /// A changed field.
-struct Field {
+struct FieldChangeRow {
     name: String,
     before: String,
     after: String,
 }
 
-pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&shown(&request, &AuditId::from(id), FormErrors::default()).await?)
+pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    render_page(&build_page(&request, &AuditId::from(id), FormErrors::default()).await?)
 }
 
-pub async fn undo(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn undo(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let id = AuditId::from(id);
-    match split_form_errors(undo::undo(&request.visit.app, &request.caller, &id).await)? {
-        Ok(_) => redirect_to(&request.path(&format!("/audit/{id}?notice=undone"))),
-        Err(faults) => refused_page(&shown(&request, &id, faults).await?),
+    match split_form_errors(undo::undo(&request.page_request.app, &request.caller, &id).await)? {
+        Ok(_) => redirect_to(&request.workspace_path(&format!("/audit/{id}?notice=undone"))),
+        Err(errors) => render_invalid_page(&build_page(&request, &id, errors).await?),
     }
 }
 
-async fn shown(
+async fn build_page(
     request: &WorkspaceRequest,
     id: &AuditId,
-    faults: FormErrors,
-) -> Result<Show, Failure> {
-    let app = &request.visit.app;
+    errors: FormErrors,
+) -> Result<AuditEntryPage, Failure> {
+    let app = &request.page_request.app;
     let (entry, act) = audit::get_with_group(app, &request.caller, id).await?;
     let now = app.clock.now();
-    let row = |entry: &StoredEntry| Row::new(request, entry, now);
-    let later = later(request, &entry, &act).await?;
-    let fields = |snapshot: &Option<String>| snapshot.as_deref().map(audit::fields).transpose();
+    let row = |entry: &StoredEntry| AuditTableRow::new(request, entry, now);
+    let later = list_later(request, &entry, &act).await?;
+    let fields =
+        |snapshot: &Option<String>| snapshot.as_deref().map(audit::parse_fields).transpose();
     let (before, after) = (fields(&entry.before)?, fields(&entry.after)?);
-    let link = |id: &String| request.path(&format!("/audit/{id}"));
-    Ok(Show {
-        shell: Layout::of(request, Section::Audit, "Audit log entry").await?,
-        list: request.path("/audit"),
-        path: request.path(&format!("/audit/{id}")),
-        what: labels::event(&entry.event).to_owned(),
-        who: who(&entry),
+    let link = |id: &String| request.workspace_path(&format!("/audit/{id}"));
+    Ok(AuditEntryPage {
+        layout: Layout::for_workspace(request, Section::Audit, "Audit log entry").await?,
+        list: request.workspace_path("/audit"),
+        path: request.workspace_path(&format!("/audit/{id}")),
+        label: labels::event_label(&entry.event).to_owned(),
+        actor_label: actor_label(&entry),
         actor: match entry.actor_type.as_str() {
             "rootkey" => format!("root key {}", entry.actor_id),
             "user" => format!("user {}", entry.actor_id),
             _ => "command line or server".to_owned(),
         },
         at: TimeLabel::new(entry.at, now),
-        exact: utc(entry.at),
+        exact: format_utc(entry.at),
         address: entry.remote_address.clone(),
         user_agent: entry.user_agent.clone(),
-        targets: targets(&entry).iter().map(|value| target(request, &entry, value)).collect(),
-        was: before.is_some(),
-        is: after.is_some(),
-        fields: changed(&before.unwrap_or_default(), &after.unwrap_or_default()),
-        together: act.iter().filter(|other| other.id != entry.id).map(row).collect(),
-        later: later.iter().map(row).collect(),
+        targets: parse_targets(&entry)
+            .iter()
+            .map(|value| build_target(request, &entry, value))
+            .collect(),
+        has_before: before.is_some(),
+        has_after: after.is_some(),
+        fields: list_changes(&before.unwrap_or_default(), &after.unwrap_or_default()),
+        same_group: act.iter().filter(|other| other.id != entry.id).map(row).collect(),
+        later_entries: later.iter().map(row).collect(),
         undoes: entry.undoes.as_ref().map(link),
         undone_by: entry.undone_by.as_ref().map(link),
-        promise: undo::plan_undo(&entry).map(|action| labels::undo_description(&action)),
+        undo_effect: undo::plan_undo(&entry).map(|action| labels::undo_description(&action)),
         may_undo: request.membership.role != MemberRole::Viewer,
         event: entry.event,
         id: entry.id,
-        faults,
+        errors,
     })
 }
 
 /// Returns later entries about the same target, newest first.
-async fn later(
+async fn list_later(
     request: &WorkspaceRequest,
     entry: &StoredEntry,
     act: &[StoredEntry],
 ) -> Result<Vec<StoredEntry>, Error> {
-    let about = targets(entry).first().and_then(|target| target["id"].as_str().map(str::to_owned));
+    let about =
+        parse_targets(entry).first().and_then(|target| target["id"].as_str().map(str::to_owned));
     let Some(about) = about else { return Ok(Vec::new()) };
     let filter = AuditFilter {
-        about: Some(about),
-        from: Some(entry.at),
-        limit: LATER_MAX,
+        target: Some(about),
+        start_at: Some(entry.at),
+        rows_max: LATER_MAX,
         ..AuditFilter::default()
     };
-    let mut found = audit::list_for_caller(&request.visit.app, &request.caller, &filter).await?;
+    let mut found =
+        audit::list_for_caller(&request.page_request.app, &request.caller, &filter).await?;
     let is_later = |other: &StoredEntry| (other.at, &other.id) > (entry.at, &entry.id);
     found.retain(|other| is_later(other) && !act.iter().any(|of_act| of_act.id == other.id));
     Ok(found)
 }
 
-fn target(request: &WorkspaceRequest, entry: &StoredEntry, value: &Value) -> Target {
+fn build_target(request: &WorkspaceRequest, entry: &StoredEntry, value: &Value) -> TargetRow {
     let id = value["id"].as_str().unwrap_or_default().to_owned();
     let is_root_key = entry.event.starts_with("rootKey.");
     let (kind, section) = match value["type"].as_str().unwrap_or_default() {
@@ -165,22 +171,24 @@ fn target(request: &WorkspaceRequest, entry: &StoredEntry, value: &Value) -> Tar
         _ => ("Target", None),
     };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("about", &id).finish();
-    Target {
+    TargetRow {
         kind,
-        name: name(value),
-        path: section.map(|section| request.path(&format!("/{section}/{id}"))),
-        entries: request.path(&format!("/audit?{query}")),
+        name: target_name(value),
+        path: section.map(|section| request.workspace_path(&format!("/{section}/{id}"))),
+        entries: request.workspace_path(&format!("/audit?{query}")),
         id,
     }
 }
 
 /// Returns the fields whose stored values differ.
-fn changed(before: &Fields, after: &Fields) -> Vec<Field> {
+fn list_changes(before: &SnapshotFields, after: &SnapshotFields) -> Vec<FieldChangeRow> {
     let mut names: Vec<_> = before.keys().collect();
     names.extend(after.keys().filter(|name| !before.contains_key(*name)));
     let field = |name: &String| {
-        let value = |fields: &Fields| labels::value(name, fields.get(name).map(|value| &**value));
-        Field { name: name.clone(), before: value(before), after: value(after) }
+        let value = |fields: &SnapshotFields| {
+            labels::format_value(name, fields.get(name).map(|value| &**value))
+        };
+        FieldChangeRow { name: name.clone(), before: value(before), after: value(after) }
     };
     let is_same = |name: &&String| {
         before.get(*name).map(|value| value.get()) == after.get(*name).map(|value| value.get())

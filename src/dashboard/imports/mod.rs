@@ -1,26 +1,26 @@
 //! The pages of imports. An import is a set of keys that were issued elsewhere; the API calls it a migration.
 
-mod pasted;
+mod paste;
 
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Subject};
+use foundation::error::{Error, ResourceRef};
 use foundation::id::{KeyId, MigrationId};
 use foundation::model::Algorithm;
-use pasted::PASTED_BYTES_MAX;
+use paste::PASTED_BYTES_MAX;
 use serde_json::json;
 
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{TimeLabel, count, curl};
-use super::keys::{Choice, choices};
-use super::layout::{Layout, Section, may};
+use super::format::{TimeLabel, curl_command, format_count};
+use super::keys::{SelectOption, api_options};
+use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
-use super::pagination::{Pages, paging};
-use super::{Answer, page, redirect_to, refused_page};
+use super::pagination::{PageLinks, paging_from_query};
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::keys::ImportRejection;
 use crate::domain::migrations::{self, StoredMigration};
 use crate::domain::permission::Action;
@@ -28,90 +28,90 @@ use crate::rpc::v2::call;
 use crate::rpc::v2::keys::migrate_keys::MigrateKeys;
 
 /// Limits the size of an import form, in bytes. URL encoding may triple each pasted byte; other fields need some more.
-const FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;
+const IMPORT_FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;
 /// The number of imported keys that are listed.
-const TAKEN_SHOWN: usize = 100;
+const IMPORTED_SHOWN_MAX: usize = 100;
 /// The number of rejected keys that are listed.
-const REFUSED_SHOWN: usize = 1_000;
+const REJECTED_SHOWN_MAX: usize = 1_000;
 /// Limits how many pending keys are counted.
-const WAITING_MAX: i64 = 10_000;
+const PENDING_COUNTED_MAX: i64 = 10_000;
 
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/imports", get(list).post(create))
-        .route("/dashboard/{workspace}/imports/new", get(new))
-        .route("/dashboard/{workspace}/imports/{migration}", get(show).post(take_in))
+        .route("/dashboard/{workspace}/imports/new", get(show_create_form))
+        .route("/dashboard/{workspace}/imports/{migration}", get(show).post(import_keys))
 }
 
 /// Returns the size limit of forms at a path, if the path imports keys.
 pub fn form_bytes_max(path: &str) -> Option<usize> {
     let mut parts = path.strip_prefix("/dashboard/")?.split('/').skip(1);
     let brings_keys = parts.next() == Some("imports") && parts.next().is_some();
-    brings_keys.then_some(FORM_BYTES_MAX)
+    brings_keys.then_some(IMPORT_FORM_BYTES_MAX)
 }
 
 #[derive(Template)]
 #[template(path = "imports/list.html")]
-struct List<'a> {
-    shell: Layout,
+struct ImportListPage<'a> {
+    layout: Layout,
     workspace: String,
     path: String,
-    rows: Vec<Row>,
+    rows: Vec<ImportTableRow>,
     search: &'a str,
-    pages: Pages,
+    pages: PageLinks,
     may_create: bool,
 }
 
 #[derive(Template)]
 #[template(path = "imports/new.html")]
-struct New<'a> {
-    shell: Layout,
+struct NewImportPage<'a> {
+    layout: Layout,
     workspace: String,
     name: &'a str,
     is_prefixed: bool,
-    faults: FormErrors,
+    errors: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "imports/show.html")]
-struct Show<'a> {
-    shell: Layout,
+struct ImportPage<'a> {
+    layout: Layout,
     workspace: String,
     path: String,
-    import: Row,
-    waiting: String,
+    import: ImportTableRow,
+    pending: String,
     example: String,
     verify_example: String,
-    apis: Vec<Choice>,
-    pasted: &'a str,
-    faults: FormErrors,
-    may_take_in: bool,
+    apis: Vec<SelectOption>,
+    pasted_text: &'a str,
+    errors: FormErrors,
+    may_import: bool,
 }
 
 #[derive(Template)]
 #[template(path = "imports/imported.html")]
-struct Taken {
-    shell: Layout,
+struct ImportedPage {
+    layout: Layout,
     workspace: String,
     path: String,
     name: String,
-    taken: usize,
-    refused: usize,
-    taken_rows: Vec<(String, KeyId)>,
-    refused_rows: Vec<(String, &'static str)>,
+    imported: usize,
+    rejected: usize,
+    imported_rows: Vec<(String, KeyId)>,
+    rejected_rows: Vec<(String, &'static str)>,
 }
 
 /// An import as displayed.
-struct Row {
+struct ImportTableRow {
     id: MigrationId,
     name: String,
     is_prefixed: bool,
     algorithm: &'static str,
-    came: String,
+    imported: String,
     created: TimeLabel,
 }
 
-impl Row {
+impl ImportTableRow {
     fn new(stored: StoredMigration, now: Timestamp) -> Self {
         let migration = stored.migration;
         Self {
@@ -119,146 +119,156 @@ impl Row {
             name: migration.name.unwrap_or_else(|| "Unnamed".into()),
             is_prefixed: migration.algorithm == Algorithm::PrefixedApiKey,
             algorithm: migration.algorithm.as_str(),
-            came: count(stored.came, i64::MAX),
+            imported: format_count(stored.imported_count, i64::MAX),
             created: TimeLabel::new(migration.created_at, now),
         }
     }
 }
 
-async fn list(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let path = request.path("/imports");
-    let found = migrations::page(app, &request.caller, &paging(&request)).await?;
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let path = request.workspace_path("/imports");
+    let found =
+        migrations::list_for_caller(app, &request.caller, &paging_from_query(&request)).await?;
     let now = app.clock.now();
-    page(&List {
-        shell: Layout::of(&request, Section::Imports, "Imports").await?,
+    render_page(&ImportListPage {
+        layout: Layout::for_workspace(&request, Section::Imports, "Imports").await?,
         workspace: request.membership.workspace_id.to_string(),
-        pages: Pages::new(&request, &path, found.next.as_deref()),
+        pages: PageLinks::new(&request, &path, found.next_id.as_deref()),
         path,
-        rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
-        search: request.visit.query.text("q"),
-        may_create: may(&request, Action::CreateKey),
+        rows: found.items.into_iter().map(|stored| ImportTableRow::new(stored, now)).collect(),
+        search: request.page_request.query.text("q"),
+        may_create: is_allowed(&request, Action::CreateKey),
     })
 }
 
-async fn filled_in(request: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
-    let form = &request.visit.form;
-    Ok(New {
-        shell: Layout::of(request, Section::Imports, "New import").await?,
+async fn build_create_form(
+    request: &WorkspaceRequest,
+    errors: FormErrors,
+) -> Result<NewImportPage<'_>, Failure> {
+    let form = &request.page_request.form;
+    Ok(NewImportPage {
+        layout: Layout::for_workspace(request, Section::Imports, "New import").await?,
         workspace: request.membership.workspace_id.to_string(),
         name: form.text("name"),
         is_prefixed: form.text("algorithm") == Algorithm::PrefixedApiKey.as_str(),
-        faults,
+        errors,
     })
 }
 
-async fn new(request: WorkspaceRequest) -> Answer {
+async fn show_create_form(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::CreateKey)?;
-    page(&filled_in(&request, FormErrors::default()).await?)
+    render_page(&build_create_form(&request, FormErrors::default()).await?)
 }
 
-async fn create(request: WorkspaceRequest) -> Answer {
+async fn create(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::CreateKey)?;
-    let form = &request.visit.form;
+    let form = &request.page_request.form;
     let name = form.text("name").trim();
     let name = (!name.is_empty()).then(|| name.to_owned());
     let algorithm = form.text("algorithm").parse::<Algorithm>();
     let created = match algorithm {
         Ok(algorithm) => {
-            migrations::make(&request.visit.app, &request.caller, algorithm, name).await
+            migrations::create(&request.page_request.app, &request.caller, algorithm, name).await
         }
         Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
     };
     match split_form_errors(created)? {
-        Ok(import) => {
-            redirect_to(&request.path(&format!("/imports/{}?notice=import-created", import.id)))
-        }
-        Err(faults) => refused_page(&filled_in(&request, faults).await?),
+        Ok(import) => redirect_to(
+            &request.workspace_path(&format!("/imports/{}?notice=import-created", import.id)),
+        ),
+        Err(errors) => render_invalid_page(&build_create_form(&request, errors).await?),
     }
 }
 
-async fn showing<'a>(
+async fn build_page<'a>(
     request: &'a WorkspaceRequest,
     id: &MigrationId,
-    faults: FormErrors,
-) -> Result<Show<'a>, Failure> {
-    let (app, form) = (&request.visit.app, &request.visit.form);
-    let (stored, waiting) = migrations::get(app, &request.caller, id, WAITING_MAX).await?;
+    errors: FormErrors,
+) -> Result<ImportPage<'a>, Failure> {
+    let (app, form) = (&request.page_request.app, &request.page_request.form);
+    let (stored, waiting) = migrations::get(app, &request.caller, id, PENDING_COUNTED_MAX).await?;
     let chosen = match form.text("api") {
-        "" => request.visit.query.text("api"),
+        "" => request.page_request.query.text("api"),
         chosen => chosen,
     };
     // An API that does not exist is reported as an error and is not an option.
-    let apis = match choices(request, chosen).await {
-        Err(Error::NotFound(_)) => choices(request, "").await?,
+    let apis = match api_options(request, chosen).await {
+        Err(Error::NotFound(_)) => api_options(request, "").await?,
         apis => apis?,
     };
-    let api = apis.iter().find(|api| api.is_chosen).or(apis.first());
+    let api = apis.iter().find(|api| api.is_selected).or(apis.first());
     let example = json!({
         "migrationId": id,
         "apiId": api.map_or("api_…", |api| api.value.as_str()),
         "keys": [{ "hash": "…", "name": "a key", "externalId": "user_1" }],
     });
     let verify_example = json!({ "key": "…", "migrationId": id });
-    let base = &request.visit.base_url;
-    Ok(Show {
-        shell: Layout::of(request, Section::Imports, "Import").await?,
+    let base = &request.page_request.base_url;
+    Ok(ImportPage {
+        layout: Layout::for_workspace(request, Section::Imports, "Import").await?,
         workspace: request.membership.workspace_id.to_string(),
-        path: request.path(&format!("/imports/{id}")),
-        import: Row::new(stored, app.clock.now()),
-        waiting: count(waiting, WAITING_MAX),
-        example: curl(base, "keys.migrateKeys", &example.to_string()),
-        verify_example: curl(base, "keys.verifyKey", &verify_example.to_string()),
+        path: request.workspace_path(&format!("/imports/{id}")),
+        import: ImportTableRow::new(stored, app.clock.now()),
+        pending: format_count(waiting, PENDING_COUNTED_MAX),
+        example: curl_command(base, "keys.migrateKeys", &example.to_string()),
+        verify_example: curl_command(base, "keys.verifyKey", &verify_example.to_string()),
         apis,
-        pasted: form.text("keys"),
-        faults,
-        may_take_in: may(request, Action::CreateKey),
+        pasted_text: form.text("keys"),
+        errors,
+        may_import: is_allowed(request, Action::CreateKey),
     })
 }
 
-async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&showing(&request, &MigrationId::from(id), FormErrors::default()).await?)
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    render_page(&build_page(&request, &MigrationId::from(id), FormErrors::default()).await?)
 }
 
-async fn take_in(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn import_keys(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require(Action::CreateKey)?;
-    let (app, caller, form) = (&request.visit.app, &request.caller, &request.visit.form);
+    let (app, caller, form) =
+        (&request.page_request.app, &request.caller, &request.page_request.form);
     let id = MigrationId::from(id);
     let api = form.text("api");
-    let body = pasted::keys(form.text("keys"), id.as_str(), api)
+    let body = paste::parse_keys(form.text("keys"), id.as_str(), api)
         .map(|keys| json!({ "migrationId": id, "apiId": api, "keys": keys }))
         .map_err(|fault| Error::invalid("keys", fault));
     let done = match body {
-        Ok(body) => call::<MigrateKeys>(app, caller, &body).await.map_err(without_api),
+        Ok(body) => {
+            call::<MigrateKeys>(app, caller, &body).await.map_err(field_error_from_missing_api)
+        }
         Err(error) => Err(error),
     };
     let outcome = match split_form_errors(done)? {
         Ok(outcome) => outcome,
-        Err(faults) => return refused_page(&showing(&request, &id, faults).await?),
+        Err(errors) => return render_invalid_page(&build_page(&request, &id, errors).await?),
     };
     let (stored, _) = migrations::get(app, caller, &id, 0).await?;
-    let rows = outcome.refused.iter().take(REFUSED_SHOWN);
-    page(&Taken {
-        shell: Layout::of(&request, Section::Imports, "Keys imported").await?,
+    let rows = outcome.rejections.iter().take(REJECTED_SHOWN_MAX);
+    render_page(&ImportedPage {
+        layout: Layout::for_workspace(&request, Section::Imports, "Keys imported").await?,
         workspace: request.membership.workspace_id.to_string(),
-        path: request.path(&format!("/imports/{id}")),
+        path: request.workspace_path(&format!("/imports/{id}")),
         name: stored.migration.name.unwrap_or_else(|| "Unnamed".into()),
-        taken: outcome.migrated.len(),
-        refused: outcome.refused.len(),
-        taken_rows: outcome
+        imported: outcome.migrated.len(),
+        rejected: outcome.rejections.len(),
+        imported_rows: outcome
             .migrated
             .iter()
-            .take(TAKEN_SHOWN)
-            .map(|taken| (start(&taken.hash), taken.key_id.clone()))
+            .take(IMPORTED_SHOWN_MAX)
+            .map(|taken| (hash_start(&taken.hash), taken.key_id.clone()))
             .collect(),
-        refused_rows: rows.map(|(hash, why)| (start(hash), rejection_text(*why))).collect(),
+        rejected_rows: rows.map(|(hash, why)| (hash_start(hash), rejection_text(*why))).collect(),
     })
 }
 
 /// Converts "not found" of the API into an error of the form field that names it.
-fn without_api(error: Error) -> Error {
+fn field_error_from_missing_api(error: Error) -> Error {
     match error {
-        Error::NotFound(subjects) if matches!(subjects[..], [Subject::Api(_)]) => {
+        Error::NotFound(subjects) if matches!(subjects[..], [ResourceRef::Api(_)]) => {
             Error::invalid("apiId", "select the API for the keys")
         }
         other => other,
@@ -267,12 +277,12 @@ fn without_api(error: Error) -> Error {
 
 fn rejection_text(why: ImportRejection) -> &'static str {
     match why {
-        ImportRejection::Known => "Already imported",
-        ImportRejection::Twice => "Duplicate in this import",
+        ImportRejection::AlreadyExists => "Already imported",
+        ImportRejection::Duplicate => "Duplicate in this import",
     }
 }
 
 /// Returns the first characters of a hash, enough to identify it.
-fn start(hash: &str) -> String {
+fn hash_start(hash: &str) -> String {
     hash.chars().take(12).collect()
 }

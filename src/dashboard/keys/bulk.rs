@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::failure::Failure;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, redirect_to, refused_page};
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::keys::{DecryptMode, get};
 use crate::domain::permission::Action;
 use crate::rpc::v2::call;
@@ -16,7 +16,7 @@ use crate::rpc::v2::keys::delete_key::DeleteKey;
 use crate::rpc::v2::keys::update_key::UpdateKey;
 
 /// The maximum number of keys per bulk action.
-const KEYS_MAX: usize = 100;
+const BULK_KEYS_MAX: usize = 100;
 
 /// An action on several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum BulkAction {
 }
 
 impl BulkAction {
-    fn named(name: &str) -> Result<Self, Error> {
+    fn from_name(name: &str) -> Result<Self, Error> {
         let known = [Self::Enable, Self::Disable, Self::Delete];
         let act = known.into_iter().find(|act| act.as_str() == name);
         act.ok_or_else(|| Error::invalid("act", "select an action"))
@@ -41,7 +41,7 @@ impl BulkAction {
         }
     }
 
-    fn action(self) -> Action {
+    fn required_action(self) -> Action {
         match self {
             Self::Enable | Self::Disable => Action::UpdateKey,
             Self::Delete => Action::DeleteKey,
@@ -60,7 +60,7 @@ impl BulkAction {
     }
 
     /// Returns the past participle for the result page.
-    fn done(self) -> &'static str {
+    fn past_participle(self) -> &'static str {
         match self {
             Self::Enable => "enabled",
             Self::Disable => "disabled",
@@ -71,37 +71,37 @@ impl BulkAction {
 
 #[derive(Template)]
 #[template(path = "keys/bulk.html")]
-struct Ask {
-    shell: Layout,
+struct BulkConfirmPage {
+    layout: Layout,
     workspace: String,
-    act: BulkAction,
-    keys: Vec<Named>,
+    action: BulkAction,
+    keys: Vec<BulkKeyRow>,
     /// Why the selection is invalid; `None` if it is valid.
-    fault: Option<String>,
+    error: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "keys/bulk_done.html")]
-struct Done {
-    shell: Layout,
+struct BulkResultPage {
+    layout: Layout,
     workspace: String,
-    act: BulkAction,
-    done: usize,
-    refused: Vec<(Named, String)>,
+    action: BulkAction,
+    succeeded: usize,
+    failed: Vec<(BulkKeyRow, String)>,
 }
 
 /// A key in the list of a bulk action.
-struct Named {
+struct BulkKeyRow {
     id: KeyId,
     name: String,
     start: String,
 }
 
 /// Returns the selected ids without duplicates, at most one more than the maximum.
-fn chosen(request: &WorkspaceRequest) -> Vec<KeyId> {
+fn selected_ids(request: &WorkspaceRequest) -> Vec<KeyId> {
     let mut ids: Vec<KeyId> = Vec::new();
-    for id in request.visit.form.all("key").map(KeyId::from) {
-        if !ids.contains(&id) && ids.len() <= KEYS_MAX {
+    for id in request.page_request.form.values("key").map(KeyId::from) {
+        if !ids.contains(&id) && ids.len() <= BULK_KEYS_MAX {
             ids.push(id);
         }
     }
@@ -109,26 +109,28 @@ fn chosen(request: &WorkspaceRequest) -> Vec<KeyId> {
 }
 
 /// Loads the name of a key. A key that does not exist is shown with its id as name.
-async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<Named, Error> {
-    match get(&request.visit.app, &request.caller, &id, DecryptMode::None).await {
+async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Error> {
+    match get(&request.page_request.app, &request.caller, &id, DecryptMode::None).await {
         Ok(found) => {
-            let key = &found.view.stored().key;
+            let key = &found.resolved.stored().key;
             let name = key.name.clone().unwrap_or_else(|| "Unnamed".into());
-            Ok(Named { id, name, start: key.start.clone() })
+            Ok(BulkKeyRow { id, name, start: key.start.clone() })
         }
-        Err(Error::NotFound(_)) => Ok(Named { name: id.to_string(), id, start: String::new() }),
+        Err(Error::NotFound(_)) => {
+            Ok(BulkKeyRow { name: id.to_string(), id, start: String::new() })
+        }
         Err(error) => Err(error),
     }
 }
 
-async fn asking(
+async fn build_confirm_page(
     request: &WorkspaceRequest,
-    act: BulkAction,
+    action: BulkAction,
     ids: Vec<KeyId>,
-) -> Result<Ask, Failure> {
+) -> Result<BulkConfirmPage, Failure> {
     let fault = match ids.len() {
         0 => Some("Select at least one key.".to_owned()),
-        many if many > KEYS_MAX => Some(format!("Select at most {KEYS_MAX} keys.")),
+        many if many > BULK_KEYS_MAX => Some(format!("Select at most {BULK_KEYS_MAX} keys.")),
         _ => None,
     };
     let mut keys = Vec::with_capacity(ids.len());
@@ -137,38 +139,38 @@ async fn asking(
             keys.push(named(request, id).await?);
         }
     }
-    Ok(Ask {
-        shell: Layout::of(request, Section::Keys, "Bulk action").await?,
+    Ok(BulkConfirmPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Bulk action").await?,
         workspace: request.membership.workspace_id.to_string(),
-        act,
+        action,
         keys,
-        fault,
+        error: fault,
     })
 }
 
 /// Shows the confirmation page.
-pub async fn ask(request: WorkspaceRequest) -> Answer {
+pub async fn confirm(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::UpdateKey)?;
-    let act = BulkAction::named(request.visit.form.text("act"))?;
-    request.caller.require(act.action())?;
-    let asking = asking(&request, act, chosen(&request)).await?;
-    match asking.fault {
-        None => page(&asking),
-        Some(_) => refused_page(&asking),
+    let act = BulkAction::from_name(request.page_request.form.text("act"))?;
+    request.caller.require(act.required_action())?;
+    let asking = build_confirm_page(&request, act, selected_ids(&request)).await?;
+    match asking.error {
+        None => render_page(&asking),
+        Some(_) => render_invalid_page(&asking),
     }
 }
 
 /// Applies the action to each key and shows the results.
-pub async fn run(request: WorkspaceRequest) -> Answer {
+pub async fn run(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::UpdateKey)?;
-    let act = BulkAction::named(request.visit.form.text("act"))?;
-    request.caller.require(act.action())?;
-    let ids = chosen(&request);
+    let act = BulkAction::from_name(request.page_request.form.text("act"))?;
+    request.caller.require(act.required_action())?;
+    let ids = selected_ids(&request);
     if ids.is_empty() {
-        return redirect_to(&request.path("/keys"));
+        return redirect_to(&request.workspace_path("/keys"));
     }
-    if ids.len() > KEYS_MAX {
-        return refused_page(&asking(&request, act, ids).await?);
+    if ids.len() > BULK_KEYS_MAX {
+        return render_invalid_page(&build_confirm_page(&request, act, ids).await?);
     }
     let (mut done, mut refused) = (0, Vec::new());
     for id in ids {
@@ -180,17 +182,17 @@ pub async fn run(request: WorkspaceRequest) -> Answer {
             Err(error) => return Err(error.into()),
         }
     }
-    page(&Done {
-        shell: Layout::of(&request, Section::Keys, "Bulk action").await?,
+    render_page(&BulkResultPage {
+        layout: Layout::for_workspace(&request, Section::Keys, "Bulk action").await?,
         workspace: request.membership.workspace_id.to_string(),
-        act,
-        done,
-        refused,
+        action: act,
+        succeeded: done,
+        failed: refused,
     })
 }
 
 async fn run_one(request: &WorkspaceRequest, act: BulkAction, id: &KeyId) -> Result<(), Error> {
-    let (app, caller) = (&request.visit.app, &request.caller);
+    let (app, caller) = (&request.page_request.app, &request.caller);
     match act {
         BulkAction::Enable | BulkAction::Disable => {
             let body = json!({ "keyId": id, "enabled": act == BulkAction::Enable });

@@ -9,9 +9,9 @@ use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, refused_page};
-use super::fields::{EXPIRES, Fields, REFILLS};
-use super::{Choice, choices, made, misnamed};
+use super::super::{PageResult, render_invalid_page, render_page};
+use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
+use super::{SelectOption, api_options, field_error_from_not_found, show_created};
 use crate::domain::apis;
 use crate::domain::permission::Action;
 use crate::rpc::IssuedReply;
@@ -20,87 +20,87 @@ use crate::rpc::v2::keys::create_key::CreateKey;
 
 #[derive(Template)]
 #[template(path = "keys/pick_api.html")]
-struct PickApi {
-    shell: Layout,
+struct PickApiPage {
+    layout: Layout,
     workspace: String,
-    apis: Vec<Choice>,
+    apis: Vec<SelectOption>,
 }
 
 #[derive(Template)]
 #[template(path = "keys/new.html")]
-struct New {
-    shell: Layout,
+struct NewKeyPage {
+    layout: Layout,
     workspace: String,
     api: ApiId,
     api_name: String,
     /// The default prefix of the API.
     prefix: String,
     bytes: String,
-    may_be_recovered: bool,
-    fields: Fields,
-    faults: FormErrors,
+    may_be_recoverable: bool,
+    fields: KeyForm,
+    errors: FormErrors,
 }
 
-async fn making(
+async fn build_form(
     request: &WorkspaceRequest,
     api: Api,
-    mut fields: Fields,
-    faults: FormErrors,
-) -> Result<New, Failure> {
-    fields.limits = fields.limits.or_blank();
+    mut fields: KeyForm,
+    errors: FormErrors,
+) -> Result<NewKeyPage, Failure> {
+    fields.limits = fields.limits.with_blank_row();
     let settings = api.settings;
-    Ok(New {
-        shell: Layout::of(request, Section::Keys, "New key").await?,
+    Ok(NewKeyPage {
+        layout: Layout::for_workspace(request, Section::Keys, "New key").await?,
         workspace: request.membership.workspace_id.to_string(),
-        may_be_recovered: settings.recoverable_keys
-            && request.caller.may_on(Action::EncryptKey, &api.id),
+        may_be_recoverable: settings.allows_recoverable_keys
+            && request.caller.is_allowed_on(Action::EncryptKey, &api.id),
         prefix: settings.default_prefix.unwrap_or_else(|| "none".into()),
         bytes: settings.default_byte_length.map_or_else(|| "16".into(), |n| n.to_string()),
         api: api.id,
         api_name: api.name,
         fields,
-        faults,
+        errors,
     })
 }
 
-pub async fn new(request: WorkspaceRequest) -> Answer {
-    let id = request.visit.query.text("api");
+pub async fn show_form(request: WorkspaceRequest) -> PageResult {
+    let id = request.page_request.query.text("api");
     if id.is_empty() {
         request.caller.require(Action::CreateKey)?;
-        return page(&PickApi {
-            shell: Layout::of(&request, Section::Keys, "New key").await?,
+        return render_page(&PickApiPage {
+            layout: Layout::for_workspace(&request, Section::Keys, "New key").await?,
             workspace: request.membership.workspace_id.to_string(),
-            apis: choices(&request, "").await?,
+            apis: api_options(&request, "").await?,
         });
     }
     let id = ApiId::from(id);
     request.caller.require_on(Action::CreateKey, &id)?;
-    let api = apis::get(&request.visit.app, &request.caller, &id).await?;
-    let fields = Fields { is_enabled: true, ..Fields::default() };
-    page(&making(&request, api, fields, FormErrors::default()).await?)
+    let api = apis::get(&request.page_request.app, &request.caller, &id).await?;
+    let fields = KeyForm { is_enabled: true, ..KeyForm::default() };
+    render_page(&build_form(&request, api, fields, FormErrors::default()).await?)
 }
 
-pub async fn create(request: WorkspaceRequest) -> Answer {
-    let (app, form) = (&request.visit.app, &request.visit.form);
+pub async fn create(request: WorkspaceRequest) -> PageResult {
+    let (app, form) = (&request.page_request.app, &request.page_request.form);
     let id = ApiId::from(form.text("api"));
     request.caller.require_on(Action::CreateKey, &id)?;
     let api = apis::get(app, &request.caller, &id).await?;
-    let (fields, is_step) = Fields::read(form);
+    let (fields, is_step) = KeyForm::from_form(form);
     if is_step {
-        return page(&making(&request, api, fields, FormErrors::default()).await?);
+        return render_page(&build_form(&request, api, fields, FormErrors::default()).await?);
     }
-    match split_form_errors(issued(&request, &id, &fields).await)? {
-        Ok(issued) => made(&request, &issued, &fields.name, None).await,
-        Err(faults) => refused_page(&making(&request, api, fields, faults).await?),
+    match split_form_errors(issue(&request, &id, &fields).await)? {
+        Ok(issued) => show_created(&request, &issued, &fields.name, None).await,
+        Err(errors) => render_invalid_page(&build_form(&request, api, fields, errors).await?),
     }
 }
 
-async fn issued(
+async fn issue(
     request: &WorkspaceRequest,
     api: &ApiId,
-    fields: &Fields,
+    fields: &KeyForm,
 ) -> Result<IssuedReply, Error> {
-    let app = &request.visit.app;
+    let app = &request.page_request.app;
     let body = fields.to_create(api.as_str(), app.clock.now())?;
-    call::<CreateKey>(app, &request.caller, &body).await.map_err(misnamed)
+    call::<CreateKey>(app, &request.caller, &body).await.map_err(field_error_from_not_found)
 }

@@ -5,36 +5,36 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::Key;
 
-use super::super::format::{TimeLabel, count, latency};
+use super::super::format::{TimeLabel, format_count, format_latency};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page};
-use crate::domain::analytics::recent::{self, Check, Request, Verification};
+use super::super::{PageResult, render_page};
+use crate::domain::analytics::recent::{self, RecentCheck, RecentVerification, RequestEvents};
 use crate::domain::keys::{DecryptMode, get};
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::namespaces;
 
 #[derive(Template)]
 #[template(path = "keys/why.html")]
-struct Why<'a> {
-    shell: Layout,
+struct ExplainPage<'a> {
+    layout: Layout,
     workspace: String,
     request: &'a str,
-    verified: Option<Verified>,
-    checks: Vec<Checked>,
+    verification: Option<VerificationExplanation>,
+    checks: Vec<LimitCheckExplanation>,
 }
 
 /// A verification, explained.
-struct Verified {
+struct VerificationExplanation {
     at: TimeLabel,
     outcome: String,
-    is_good: bool,
-    happened: String,
+    is_valid: bool,
+    meaning: String,
     reason: Option<String>,
     todo: &'static str,
     latency: String,
     tags: Vec<String>,
-    spent: Option<String>,
+    spent_credits: Option<String>,
     external_id: Option<String>,
     region: String,
     key_id: String,
@@ -43,30 +43,31 @@ struct Verified {
 }
 
 /// A standalone limit check, explained.
-struct Checked {
+struct LimitCheckExplanation {
     at: TimeLabel,
     namespace: String,
     identifier: String,
-    passed: bool,
-    told: String,
+    is_admitted: bool,
+    summary: String,
     latency: String,
     override_id: Option<String>,
     resets: TimeLabel,
 }
 
-impl Verified {
-    fn new(event: Verification, key: Option<&Key>, now: Timestamp) -> Self {
-        let (happened, todo) = explained(&event.outcome);
+impl VerificationExplanation {
+    fn new(event: RecentVerification, key: Option<&Key>, now: Timestamp) -> Self {
+        let (happened, todo) = explain_outcome(&event.outcome);
         Self {
-            at: TimeLabel::new(event.at, now),
-            is_good: event.outcome == "VALID",
+            at: TimeLabel::new(event.occurred_at, now),
+            is_valid: event.outcome == "VALID",
             outcome: event.outcome,
-            happened: happened.to_owned(),
+            meaning: happened.to_owned(),
             reason: event.reason,
             todo,
-            latency: latency(event.latency_us),
+            latency: format_latency(event.latency_us),
             tags: event.tags,
-            spent: (event.spent_credits > 0).then(|| count(event.spent_credits, i64::MAX)),
+            spent_credits: (event.spent_credits > 0)
+                .then(|| format_count(event.spent_credits, i64::MAX)),
             external_id: event.external_id,
             region: event.region,
             key_id: event.key_id.to_string(),
@@ -76,7 +77,7 @@ impl Verified {
 }
 
 /// Returns what an outcome means and what to do about it.
-fn explained(outcome: &str) -> (&'static str, &'static str) {
+fn explain_outcome(outcome: &str) -> (&'static str, &'static str) {
     match outcome {
         "VALID" => (
             "The key was valid and the request was allowed.",
@@ -104,9 +105,9 @@ fn explained(outcome: &str) -> (&'static str, &'static str) {
     }
 }
 
-impl Checked {
-    fn new(check: Check, namespace: String, now: Timestamp) -> Self {
-        let number = |number: i64| count(number, i64::MAX);
+impl LimitCheckExplanation {
+    fn new(check: RecentCheck, namespace: String, now: Timestamp) -> Self {
+        let number = |number: i64| format_count(number, i64::MAX);
         let (limit, tokens) = (number(check.limit), number(check.tokens));
         let remaining = number(check.remaining);
         let told = match check.passed {
@@ -116,61 +117,61 @@ impl Checked {
             false => format!("Cost {tokens}; less than that remained of a limit of {limit}."),
         };
         Self {
-            at: TimeLabel::new(check.at, now),
+            at: TimeLabel::new(check.occurred_at, now),
             namespace,
             identifier: check.identifier,
-            passed: check.passed,
-            told,
-            latency: latency(check.latency_us),
+            is_admitted: check.passed,
+            summary: told,
+            latency: format_latency(check.latency_us),
             override_id: check.override_id,
             resets: TimeLabel::new(check.reset_at, now),
         }
     }
 }
 
-pub async fn page_of(request: WorkspaceRequest) -> Answer {
+pub async fn show(request: WorkspaceRequest) -> PageResult {
     for action in [Action::ReadKey, Action::ReadApiAnalytics] {
         request.caller.require(action)?;
     }
-    let app = &request.visit.app;
-    let request_id = request.visit.query.text("request").trim();
+    let app = &request.page_request.app;
+    let request_id = request.page_request.query.text("request").trim();
     let found = match request_id.is_empty() {
         true => None,
-        false => recent::of_request(app, &request.caller, request_id).await?,
+        false => recent::find_by_request(app, &request.caller, request_id).await?,
     };
     let now = app.clock.now();
     let (mut verified, mut checks) = (None, Vec::new());
     match found {
         None => {}
-        Some(Request::Verification(event)) => {
+        Some(RequestEvents::Verification(event)) => {
             let key = match get(app, &request.caller, &event.key_id, DecryptMode::None).await {
-                Ok(found) => Some(found.view.stored().key.clone()),
+                Ok(found) => Some(found.resolved.stored().key.clone()),
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(error.into()),
             };
-            verified = Some(Verified::new(*event, key.as_ref(), now));
+            verified = Some(VerificationExplanation::new(*event, key.as_ref(), now));
         }
-        Some(Request::Checks(found)) => {
+        Some(RequestEvents::Checks(found)) => {
             for check in found {
-                let namespace = namespace(&request, &check.namespace_id).await?;
-                checks.push(Checked::new(check, namespace, now));
+                let namespace = namespace_name(&request, &check.namespace_id).await?;
+                checks.push(LimitCheckExplanation::new(check, namespace, now));
             }
         }
     }
-    page(&Why {
-        shell: Layout::of(&request, Section::Keys, "Why was it refused?").await?,
+    render_page(&ExplainPage {
+        layout: Layout::for_workspace(&request, Section::Keys, "Why was it refused?").await?,
         workspace: request.membership.workspace_id.to_string(),
         request: request_id,
-        verified,
+        verification: verified,
         checks,
     })
 }
 
 /// Returns the name of a namespace, or its id if the namespace no longer exists.
-async fn namespace(request: &WorkspaceRequest, id: &str) -> Result<String> {
-    match namespaces::get(&request.visit.app, &request.caller, id).await {
+async fn namespace_name(request: &WorkspaceRequest, id: &str) -> Result<String> {
+    match namespaces::get(&request.page_request.app, &request.caller, id).await {
         Ok(namespace) => Ok(namespace.name),
-        Err(Error::NotFound(_) | Error::NamespaceGone(_)) => Ok(id.to_owned()),
+        Err(Error::NotFound(_) | Error::NamespaceDeleted(_)) => Ok(id.to_owned()),
         Err(error) => Err(error),
     }
 }
@@ -181,8 +182,8 @@ mod tests {
     use crate::domain::keys::VerificationCode;
 
     #[test]
-    fn explained_covers_every_recorded_outcome() {
-        let (unknown, _) = explained("SOMETHING");
+    fn explain_outcome_covers_every_recorded_outcome() {
+        let (unknown, _) = explain_outcome("SOMETHING");
         for code in [
             VerificationCode::Valid,
             VerificationCode::InsufficientPermissions,
@@ -192,7 +193,7 @@ mod tests {
             VerificationCode::Expired,
             VerificationCode::Forbidden,
         ] {
-            assert_ne!(explained(code.as_str()).0, unknown, "{}", code.as_str());
+            assert_ne!(explain_outcome(code.as_str()).0, unknown, "{}", code.as_str());
         }
     }
 }

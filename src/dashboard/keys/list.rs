@@ -7,52 +7,52 @@ use foundation::id::{ApiId, KeyId};
 
 use super::super::failure::Failure;
 use super::super::format::TimeLabel;
-use super::super::layout::{Layout, Section, may};
+use super::super::layout::{Layout, Section, is_allowed};
 use super::super::page_request::WorkspaceRequest;
-use super::super::pagination::Pages;
-use super::super::{Answer, page, redirect_to, refused_page};
-use super::{Choice, May, choices, path, spoken};
+use super::super::pagination::PageLinks;
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{KeyAccess, SelectOption, api_options, key_path, status_label};
 use crate::domain::keys::details::{self, KeyStatus};
 use crate::domain::keys::whoami;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
 
 /// The number of keys per page.
-const PAGE: usize = 25;
+const PAGE_ROWS: usize = 25;
 
 #[derive(Template)]
 #[template(path = "keys/list.html")]
-struct List<'a> {
-    shell: Layout,
+struct KeyListPage<'a> {
+    layout: Layout,
     workspace: String,
-    rows: Vec<Row>,
+    rows: Vec<KeyTableRow>,
     /// Whether the page has fewer rows than a full page.
     is_short: bool,
     search: &'a str,
     api: &'a str,
-    apis: Vec<Choice>,
-    states: Vec<Choice>,
+    apis: Vec<SelectOption>,
+    states: Vec<SelectOption>,
     is_searched: bool,
-    pages: Pages,
-    may: May,
+    pages: PageLinks,
+    may: KeyAccess,
     /// Whether a full key was looked up that does not belong to this workspace.
     is_unknown: bool,
 }
 
-struct Row {
+struct KeyTableRow {
     id: KeyId,
     name: String,
     start: String,
     api_id: ApiId,
     api_name: String,
     state: &'static str,
-    is_good: bool,
+    is_active: bool,
     external_id: String,
     created: TimeLabel,
-    used: Option<TimeLabel>,
+    last_used: Option<TimeLabel>,
 }
 
-impl Row {
+impl KeyTableRow {
     fn new(row: details::KeyListItem, now: Timestamp) -> Self {
         let key = row.stored.key;
         Self {
@@ -61,61 +61,67 @@ impl Row {
             start: key.start,
             api_id: key.api_id,
             api_name: row.api_name,
-            state: spoken(row.state),
-            is_good: row.state == KeyStatus::Active,
+            state: status_label(row.status),
+            is_active: row.status == KeyStatus::Active,
             external_id: key.owner_id.unwrap_or_default(),
             created: TimeLabel::new(key.created_at, now),
-            used: row.stored.last_used_at.map(|at| TimeLabel::new(at, now)),
+            last_used: row.stored.last_used_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 }
 
-async fn listed(request: &WorkspaceRequest, is_unknown: bool) -> Result<List<'_>, Failure> {
-    let app = &request.visit.app;
-    let query = &request.visit.query;
+async fn build_page(
+    request: &WorkspaceRequest,
+    is_unknown: bool,
+) -> Result<KeyListPage<'_>, Failure> {
+    let app = &request.page_request.app;
+    let query = &request.page_request.query;
     let (api, search) = (query.text("api"), query.text("q"));
-    let state = KeyStatus::named(query.text("state"));
-    let paging =
-        Paging { from: query.text("from").to_owned(), limit: PAGE, search: search.to_owned() };
-    let of = (!api.is_empty()).then(|| ApiId::from(api));
-    let found = details::page(app, &request.caller, of.as_ref(), state, &paging).await?;
-    let now = app.clock.now();
-    let choice = |known: KeyStatus| Choice {
-        value: known.as_str().to_owned(),
-        label: spoken(known).to_owned(),
-        is_chosen: state == Some(known),
+    let state = KeyStatus::parse(query.text("state"));
+    let paging = Paging {
+        start_id: query.text("from").to_owned(),
+        limit: PAGE_ROWS,
+        search: search.to_owned(),
     };
-    Ok(List {
-        shell: Layout::of(request, Section::Keys, "Keys").await?,
+    let of = (!api.is_empty()).then(|| ApiId::from(api));
+    let found = details::list_page(app, &request.caller, of.as_ref(), state, &paging).await?;
+    let now = app.clock.now();
+    let choice = |known: KeyStatus| SelectOption {
+        value: known.as_str().to_owned(),
+        label: status_label(known).to_owned(),
+        is_selected: state == Some(known),
+    };
+    Ok(KeyListPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Keys").await?,
         workspace: request.membership.workspace_id.to_string(),
-        is_short: found.items.len() < PAGE,
-        rows: found.items.into_iter().map(|row| Row::new(row, now)).collect(),
+        is_short: found.items.len() < PAGE_ROWS,
+        rows: found.items.into_iter().map(|row| KeyTableRow::new(row, now)).collect(),
         search,
         api,
-        apis: choices(request, api).await?,
+        apis: api_options(request, api).await?,
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !search.is_empty() || !api.is_empty() || state.is_some(),
-        pages: Pages::new(request, &request.path("/keys"), found.next.as_deref()),
-        may: May {
-            create: may(request, Action::CreateKey),
-            update: may(request, Action::UpdateKey),
-            delete: may(request, Action::DeleteKey),
+        pages: PageLinks::new(request, &request.workspace_path("/keys"), found.next_id.as_deref()),
+        may: KeyAccess {
+            create: is_allowed(request, Action::CreateKey),
+            update: is_allowed(request, Action::UpdateKey),
+            delete: is_allowed(request, Action::DeleteKey),
         },
         is_unknown,
     })
 }
 
-pub async fn list(request: WorkspaceRequest) -> Answer {
-    page(&listed(&request, false).await?)
+pub async fn list(request: WorkspaceRequest) -> PageResult {
+    render_page(&build_page(&request, false).await?)
 }
 
 /// Looks up a full key. The key arrives in a POST form and must not leak: neither into the URL of the next page nor
 /// into this page.
-pub async fn find(request: WorkspaceRequest) -> Answer {
-    let key = request.visit.form.text("key").trim();
-    match whoami(&request.visit.app, &request.caller, key).await {
-        Ok(found) => redirect_to(&path(&request, &found.view.stored().key.id, "")),
-        Err(Error::NotFound(_)) => refused_page(&listed(&request, true).await?),
+pub async fn find_by_key(request: WorkspaceRequest) -> PageResult {
+    let key = request.page_request.form.text("key").trim();
+    match whoami(&request.page_request.app, &request.caller, key).await {
+        Ok(found) => redirect_to(&key_path(&request, &found.resolved.stored().key.id, "")),
+        Err(Error::NotFound(_)) => render_invalid_page(&build_page(&request, true).await?),
         Err(error) => Err(error.into()),
     }
 }

@@ -13,14 +13,14 @@ use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
 use foundation::clock::Timestamp;
-use foundation::error::{Error, FieldError, Result, Subject};
+use foundation::error::{Error, FieldError, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
 use serde_json::json;
 
-use super::format::{TimeLabel, curl};
+use super::format::{TimeLabel, curl_command};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
-use super::{Answer, page};
+use super::{PageResult, render_page};
 use crate::domain::apis;
 use crate::domain::keys::details::KeyStatus;
 use crate::domain::page::Paging;
@@ -30,21 +30,21 @@ pub fn routes() -> Router {
     let of_key = |rest: &str| format!("/dashboard/{{workspace}}/keys/{{key}}{rest}");
     Router::new()
         .route("/dashboard/{workspace}/keys", get(list::list).post(create::create))
-        .route("/dashboard/{workspace}/keys/new", get(create::new))
-        .route("/dashboard/{workspace}/keys/find", post(list::find))
-        .route("/dashboard/{workspace}/keys/why", get(explain::page_of))
-        .route("/dashboard/{workspace}/keys/bulk", post(bulk::ask))
+        .route("/dashboard/{workspace}/keys/new", get(create::show_form))
+        .route("/dashboard/{workspace}/keys/find", post(list::find_by_key))
+        .route("/dashboard/{workspace}/keys/why", get(explain::show))
+        .route("/dashboard/{workspace}/keys/bulk", post(bulk::confirm))
         .route("/dashboard/{workspace}/keys/bulk/do", post(bulk::run))
         .route(&of_key(""), get(show::show))
-        .route(&of_key("/edit"), get(edit::ask).post(edit::save))
-        .route(&of_key("/credits"), post(edit::credits))
+        .route(&of_key("/edit"), get(edit::show_form).post(edit::save))
+        .route(&of_key("/credits"), post(edit::update_credits))
         .route(&of_key("/enabled"), post(actions::set_enabled))
-        .route(&of_key("/reroll"), get(actions::ask_reroll).post(actions::reroll))
-        .route(&of_key("/delete"), get(actions::ask_delete).post(actions::delete))
+        .route(&of_key("/reroll"), get(actions::show_rotate_form).post(actions::rotate))
+        .route(&of_key("/delete"), get(actions::confirm_delete).post(actions::delete))
 }
 
 /// What the user may do with keys.
-struct May {
+struct KeyAccess {
     /// Also required to rotate a key.
     create: bool,
     update: bool,
@@ -52,45 +52,45 @@ struct May {
 }
 
 /// The maximum number of APIs in a select. The page of an API links to the form for any other.
-const APIS: usize = 100;
+const APIS_MAX: usize = 100;
 
 /// A key that has just been issued.
 #[derive(Template)]
 #[template(path = "keys/created.html")]
-struct Made {
-    shell: Layout,
+struct KeyCreatedPage {
+    layout: Layout,
     workspace: String,
     id: KeyId,
     name: String,
     secret: String,
     example: String,
     /// When the replaced key expires.
-    old_ends: Option<TimeLabel>,
+    old_expires: Option<TimeLabel>,
 }
 
 /// Renders the page of a new key. The secret is shown only once.
-async fn made(
+async fn show_created(
     request: &WorkspaceRequest,
     issued: &IssuedReply,
     name: &str,
     old_ends: Option<Timestamp>,
-) -> Answer {
-    let now = request.visit.app.clock.now();
+) -> PageResult {
+    let now = request.page_request.app.clock.now();
     let secret = issued.key.expose().to_owned();
     let body = json!({ "key": secret }).to_string();
-    page(&Made {
-        shell: Layout::of(request, Section::Keys, "Your new key").await?,
+    render_page(&KeyCreatedPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Your new key").await?,
         workspace: request.membership.workspace_id.to_string(),
         id: issued.key_id.clone(),
         name: name.to_owned(),
-        example: curl(&request.visit.base_url, "keys.verifyKey", &body),
+        example: curl_command(&request.page_request.base_url, "keys.verifyKey", &body),
         secret,
-        old_ends: old_ends.map(|at| TimeLabel::new(at, now)),
+        old_expires: old_ends.map(|at| TimeLabel::new(at, now)),
     })
 }
 
 /// Returns the label of a key status.
-fn spoken(state: KeyStatus) -> &'static str {
+fn status_label(state: KeyStatus) -> &'static str {
     match state {
         KeyStatus::Active => "Active",
         KeyStatus::Disabled => "Disabled",
@@ -100,22 +100,22 @@ fn spoken(state: KeyStatus) -> &'static str {
 }
 
 /// An option of a select.
-pub struct Choice {
+pub struct SelectOption {
     pub value: String,
     pub label: String,
-    pub is_chosen: bool,
+    pub is_selected: bool,
 }
 
 /// Returns the APIs to choose from, including the chosen one even if it is beyond the maximum.
-pub async fn choices(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<Choice>> {
-    let (app, caller) = (&request.visit.app, &request.caller);
-    let paging = Paging { limit: APIS, ..Paging::default() };
-    let mut apis = apis::page(app, caller, &paging).await?.items;
+pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<SelectOption>> {
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    let paging = Paging { limit: APIS_MAX, ..Paging::default() };
+    let mut apis = apis::list_for_caller(app, caller, &paging).await?.items;
     if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
         apis.insert(0, apis::get(app, caller, &ApiId::from(chosen)).await?);
     }
-    let choice = |api: foundation::model::Api| Choice {
-        is_chosen: api.id.as_str() == chosen,
+    let choice = |api: foundation::model::Api| SelectOption {
+        is_selected: api.id.as_str() == chosen,
         value: api.id.to_string(),
         label: api.name,
     };
@@ -123,13 +123,13 @@ pub async fn choices(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<Cho
 }
 
 /// Converts "not found" of a role or permission into an error of the form field that names it.
-fn misnamed(error: Error) -> Error {
-    let is_role = |subject: &Subject| matches!(subject, Subject::Role(_));
+fn field_error_from_not_found(error: Error) -> Error {
+    let is_role = |subject: &ResourceRef| matches!(subject, ResourceRef::Role(_));
     let is_named =
-        |subject: &Subject| is_role(subject) || matches!(subject, Subject::Permission(_));
+        |subject: &ResourceRef| is_role(subject) || matches!(subject, ResourceRef::Permission(_));
     match error {
         Error::NotFound(subjects) if subjects.iter().all(is_named) => {
-            let fault = |subject: &Subject| FieldError {
+            let fault = |subject: &ResourceRef| FieldError {
                 location: if is_role(subject) { "roles" } else { "permissions" }.to_owned(),
                 message: format!("{subject} does not exist; create it first"),
                 fix: None,
@@ -141,6 +141,6 @@ fn misnamed(error: Error) -> Error {
 }
 
 /// Returns the path of a key's page.
-fn path(request: &WorkspaceRequest, id: &impl std::fmt::Display, rest: &str) -> String {
-    request.path(&format!("/keys/{id}{rest}"))
+fn key_path(request: &WorkspaceRequest, id: &impl std::fmt::Display, rest: &str) -> String {
+    request.workspace_path(&format!("/keys/{id}{rest}"))
 }

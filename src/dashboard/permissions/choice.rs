@@ -8,27 +8,27 @@ use crate::domain::page::Paging;
 use crate::domain::rbac;
 
 /// The number of permissions offered in addition to the selected ones.
-const OFFERED: usize = 100;
+const OPTIONS_MAX: usize = 100;
 
 /// The selection, as submitted.
-pub struct Choice {
-    pub offers: Vec<Offer>,
+pub struct PermissionChoice {
+    pub options: Vec<PermissionOption>,
     /// Whether more permissions exist than are offered.
     pub has_more: bool,
     /// The text of the field for other slugs.
-    pub more: String,
+    pub other_slugs: String,
 }
 
-pub struct Offer {
+pub struct PermissionOption {
     pub slug: String,
     pub is_checked: bool,
 }
 
 /// Returns the slugs of a form without duplicates.
-pub fn chosen(form: &Form) -> Vec<String> {
+pub fn selected_slugs(form: &Form) -> Vec<String> {
     let written = form.text("more").split([' ', ',', '\t', '\r', '\n']);
     let mut slugs: Vec<String> = Vec::new();
-    for slug in form.all("permission").chain(written).filter(|slug| !slug.is_empty()) {
+    for slug in form.values("permission").chain(written).filter(|slug| !slug.is_empty()) {
         if !slugs.iter().any(|known| known == slug) {
             slugs.push(slug.to_owned());
         }
@@ -36,30 +36,35 @@ pub fn chosen(form: &Form) -> Vec<String> {
     slugs
 }
 
-impl Choice {
+impl PermissionChoice {
     /// Creates the selection with these slugs checked.
-    pub async fn of<'a>(
+    pub async fn load<'a>(
         request: &WorkspaceRequest,
         checked: impl Iterator<Item = &'a str>,
         more: &str,
     ) -> Result<Self> {
-        let offer = |slug: &str| Offer { slug: slug.to_owned(), is_checked: true };
+        let offer = |slug: &str| PermissionOption { slug: slug.to_owned(), is_checked: true };
         let mut offers: Vec<_> = checked.map(offer).collect();
-        let paging = Paging { limit: OFFERED, ..Paging::default() };
-        let found = rbac::list_permissions(&request.visit.app, &request.caller, &paging).await?;
+        let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+        let found =
+            rbac::list_permissions(&request.page_request.app, &request.caller, &paging).await?;
         for permission in found.items {
             if !offers.iter().any(|offer| offer.slug == permission.slug) {
-                offers.push(Offer { slug: permission.slug, is_checked: false });
+                offers.push(PermissionOption { slug: permission.slug, is_checked: false });
             }
         }
         offers.sort_by(|a, b| a.slug.cmp(&b.slug));
-        Ok(Self { offers, has_more: found.next.is_some(), more: more.to_owned() })
+        Ok(Self {
+            options: offers,
+            has_more: found.next_id.is_some(),
+            other_slugs: more.to_owned(),
+        })
     }
 
     /// Creates the selection from the submitted form.
-    pub async fn again(request: &WorkspaceRequest) -> Result<Self> {
-        let form = &request.visit.form;
-        Self::of(request, form.all("permission"), form.text("more")).await
+    pub async fn from_form(request: &WorkspaceRequest) -> Result<Self> {
+        let form = &request.page_request.form;
+        Self::load(request, form.values("permission"), form.text("more")).await
     }
 }
 
@@ -68,9 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chosen_merges_checked_and_written_slugs() {
+    fn selected_slugs_merges_checked_and_written_slugs() {
         let form = Form::parse(b"permission=a.b&permission=c&more=c%0D%0Ad%2C+e%0D%0A%0D%0Aa.b");
 
-        assert_eq!(chosen(&form), ["a.b", "c", "d", "e"]);
+        assert_eq!(selected_slugs(&form), ["a.b", "c", "d", "e"]);
     }
 }

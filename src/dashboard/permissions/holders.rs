@@ -7,11 +7,11 @@ use foundation::error::Error;
 use foundation::id::RoleId;
 use foundation::model::Permission;
 
-use super::super::key_row::KeyRow;
+use super::super::key_row::KeySummaryRow;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::pagination::{Pages, paging};
-use super::super::{Answer, page};
+use super::super::pagination::{PageLinks, paging_from_query};
+use super::super::{PageResult, render_page};
 use crate::domain::rbac;
 
 pub fn routes() -> Router {
@@ -19,53 +19,55 @@ pub fn routes() -> Router {
 }
 
 /// Returns the path of the page that lists the holders of a permission.
-pub fn path(request: &WorkspaceRequest, slug: &str) -> String {
+pub fn holders_path(request: &WorkspaceRequest, slug: &str) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("slug", slug);
-    request.path(&format!("/which-keys?{}", query.finish()))
+    request.workspace_path(&format!("/which-keys?{}", query.finish()))
 }
 
 #[derive(Template)]
 #[template(path = "permissions/holders.html")]
-struct List<'a> {
-    shell: Layout,
+struct HolderListPage<'a> {
+    layout: Layout,
     workspace: String,
     slug: &'a str,
     /// The permission; `None` if no permission has this slug.
     permission: Option<Permission>,
-    rows: Vec<Row>,
-    pages: Pages,
+    rows: Vec<HolderRow>,
+    pages: PageLinks,
 }
 
-struct Row {
-    key: KeyRow,
+struct HolderRow {
+    key: KeySummaryRow,
     is_direct: bool,
     roles: Vec<(RoleId, String)>,
 }
 
-async fn list(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let slug = request.visit.query.text("slug").trim();
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let slug = request.page_request.query.text("slug").trim();
     let (permission, rows, next) = match slug {
         "" => (None, Vec::new(), None),
-        slug => match rbac::list_holders(app, &request.caller, slug, &paging(&request)).await {
-            Ok((permission, found)) => (Some(permission), found.items, found.next),
+        slug => match rbac::list_holders(app, &request.caller, slug, &paging_from_query(&request))
+            .await
+        {
+            Ok((permission, found)) => (Some(permission), found.items, found.next_id),
             Err(Error::NotFound(_)) => (None, Vec::new(), None),
             Err(error) => return Err(error.into()),
         },
     };
     let now = app.clock.now();
-    let row = |holder: rbac::PermissionHolder| Row {
-        key: KeyRow::new(holder.key, now),
+    let row = |holder: rbac::PermissionHolder| HolderRow {
+        key: KeySummaryRow::new(holder.key, now),
         is_direct: holder.is_direct,
         roles: holder.roles,
     };
-    page(&List {
-        shell: Layout::of(&request, Section::Permissions, "Keys by permission").await?,
+    render_page(&HolderListPage {
+        layout: Layout::for_workspace(&request, Section::Permissions, "Keys by permission").await?,
         workspace: request.membership.workspace_id.to_string(),
         slug,
         permission,
         rows: rows.into_iter().map(row).collect(),
-        pages: Pages::new(&request, &request.path("/which-keys"), next.as_deref()),
+        pages: PageLinks::new(&request, &request.workspace_path("/which-keys"), next.as_deref()),
     })
 }

@@ -10,66 +10,71 @@ use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, redirect_to, refused_page};
-use super::roles::found;
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::roles::load;
 use crate::domain::permission::Action;
 use crate::domain::rbac::{self, RoleChange};
 
 pub fn routes() -> Router {
-    Router::new().route("/dashboard/{workspace}/roles/{role}/settings", get(ask).post(set))
+    Router::new().route("/dashboard/{workspace}/roles/{role}/settings", get(show_form).post(save))
 }
 
 #[derive(Template)]
 #[template(path = "permissions/role_settings.html")]
-struct Settings {
-    shell: Layout,
+struct RoleSettingsPage {
+    layout: Layout,
     path: String,
     title: String,
     name: String,
     description: String,
     /// The original values, so that concurrent changes of untouched fields are kept.
-    was: (String, String),
-    faults: FormErrors,
+    original: (String, String),
+    errors: FormErrors,
 }
 
-async fn shown(
+async fn build_form(
     request: &WorkspaceRequest,
     role: Role,
     filled: Option<(String, String)>,
     was: Option<(String, String)>,
-    faults: FormErrors,
-) -> Result<Settings, Failure> {
+    errors: FormErrors,
+) -> Result<RoleSettingsPage, Failure> {
     let stored = (role.name.clone(), role.description.unwrap_or_default());
     let (name, description) = filled.unwrap_or_else(|| stored.clone());
-    Ok(Settings {
-        shell: Layout::of(request, Section::Permissions, "Role settings").await?,
-        path: request.path(&format!("/roles/{}", role.id)),
+    Ok(RoleSettingsPage {
+        layout: Layout::for_workspace(request, Section::Permissions, "Role settings").await?,
+        path: request.workspace_path(&format!("/roles/{}", role.id)),
         title: role.name,
         name,
         description,
-        was: was.unwrap_or(stored),
-        faults,
+        original: was.unwrap_or(stored),
+        errors,
     })
 }
 
-async fn ask(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn show_form(
+    request: WorkspaceRequest,
+    Path((_, named)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require(Action::UpdateRole)?;
-    let role = found(&request, &named).await?;
-    page(&shown(&request, role, None, None, FormErrors::default()).await?)
+    let role = load(&request, &named).await?;
+    render_page(&build_form(&request, role, None, None, FormErrors::default()).await?)
 }
 
-async fn set(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    let form = &request.visit.form;
+async fn save(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
+    let form = &request.page_request.form;
     let text = |name: &str| form.text(name).trim().to_owned();
     let (filled, was) =
         ((text("name"), text("description")), (text("was-name"), text("was-description")));
-    let role = found(&request, &named).await?;
+    let role = load(&request, &named).await?;
     let changed = |now: &String, was: &String| (now != was).then(|| now.clone());
     let change =
         RoleChange { name: changed(&filled.0, &was.0), description: changed(&filled.1, &was.1) };
-    let set = rbac::change_role(&request.visit.app, &request.caller, &role.id, change).await;
+    let set = rbac::update_role(&request.page_request.app, &request.caller, &role.id, change).await;
     match split_form_errors(set)? {
-        Ok(_) => redirect_to(&request.path(&format!("/roles/{}?notice=role", role.id))),
-        Err(faults) => refused_page(&shown(&request, role, Some(filled), Some(was), faults).await?),
+        Ok(_) => redirect_to(&request.workspace_path(&format!("/roles/{}?notice=role", role.id))),
+        Err(errors) => {
+            render_invalid_page(&build_form(&request, role, Some(filled), Some(was), errors).await?)
+        }
     }
 }

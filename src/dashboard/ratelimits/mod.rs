@@ -4,7 +4,7 @@ mod outage_policy;
 mod overrides;
 mod simulator;
 
-pub use overrides::rate;
+pub use overrides::format_rate;
 
 use askama::Template;
 use axum::Router;
@@ -15,23 +15,26 @@ use foundation::error::Error;
 use foundation::id::NamespaceId;
 use foundation::model::{Namespace, OutagePolicy};
 
-use super::confirm::Confirm;
+use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{TimeLabel, count};
-use super::layout::{Layout, Section, may};
+use super::format::{TimeLabel, format_count};
+use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
-use super::pagination::{Pages, paging};
-use super::{Answer, page, redirect_to, refused_page};
+use super::pagination::{PageLinks, paging_from_query};
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::{namespaces, overrides as domain_overrides};
 
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/ratelimits", get(list).post(create))
-        .route("/dashboard/{workspace}/ratelimits/new", get(new))
+        .route("/dashboard/{workspace}/ratelimits/new", get(show_form))
         .route("/dashboard/{workspace}/ratelimits/{namespace}", get(show))
-        .route("/dashboard/{workspace}/ratelimits/{namespace}/delete", get(ask_delete).post(delete))
+        .route(
+            "/dashboard/{workspace}/ratelimits/{namespace}/delete",
+            get(confirm_delete).post(delete),
+        )
         .merge(outage_policy::routes())
         .merge(overrides::routes())
         .merge(simulator::routes())
@@ -39,58 +42,58 @@ pub fn routes() -> Router {
 
 #[derive(Template)]
 #[template(path = "ratelimits/list.html")]
-struct List<'a> {
-    shell: Layout,
+struct NamespaceListPage<'a> {
+    layout: Layout,
     workspace: String,
     path: String,
-    rows: Vec<Row>,
+    rows: Vec<NamespaceTableRow>,
     search: &'a str,
-    pages: Pages,
+    pages: PageLinks,
     may_create: bool,
 }
 
 #[derive(Template)]
 #[template(path = "ratelimits/new.html")]
-struct New<'a> {
-    shell: Layout,
+struct NewNamespacePage<'a> {
+    layout: Layout,
     workspace: String,
     name: &'a str,
-    faults: FormErrors,
+    errors: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "ratelimits/show.html")]
-struct Show<'a> {
-    shell: Layout,
+struct NamespacePage<'a> {
+    layout: Layout,
     workspace: String,
     path: String,
-    namespace: Row,
+    namespace: NamespaceTableRow,
     overrides: String,
-    rows: Vec<overrides::Row>,
+    rows: Vec<overrides::OverrideTableRow>,
     search: &'a str,
-    pages: Pages,
+    pages: PageLinks,
     may_set: bool,
     may_delete: bool,
     /// The path of the page for the outage policy; `None` if the user may not change it.
-    outage: Option<String>,
+    outage_policy_path: Option<String>,
     may_delete_namespace: bool,
 }
 
 /// A namespace as displayed.
-struct Row {
+struct NamespaceTableRow {
     id: NamespaceId,
     name: String,
     created: TimeLabel,
-    on_outage: &'static str,
+    outage_policy: &'static str,
 }
 
-impl Row {
+impl NamespaceTableRow {
     fn new(namespace: Namespace, now: Timestamp) -> Self {
         Self {
             id: namespace.id,
             name: namespace.name,
             created: TimeLabel::new(namespace.created_at, now),
-            on_outage: match namespace.on_outage {
+            outage_policy: match namespace.outage_policy {
                 OutagePolicy::Local => "Each replica enforces its share",
                 OutagePolicy::Open => "All checks are allowed",
                 OutagePolicy::Closed => "All checks are rejected",
@@ -99,110 +102,125 @@ impl Row {
     }
 }
 
-async fn list(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let path = request.path("/ratelimits");
-    let found = namespaces::page(app, &request.caller, &paging(&request)).await?;
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let path = request.workspace_path("/ratelimits");
+    let found =
+        namespaces::list_for_caller(app, &request.caller, &paging_from_query(&request)).await?;
     let now = app.clock.now();
-    page(&List {
-        shell: Layout::of(&request, Section::Ratelimits, "Rate limits").await?,
+    render_page(&NamespaceListPage {
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Rate limits").await?,
         workspace: request.membership.workspace_id.to_string(),
-        pages: Pages::new(&request, &path, found.next.as_deref()),
+        pages: PageLinks::new(&request, &path, found.next_id.as_deref()),
         path,
-        rows: found.items.into_iter().map(|namespace| Row::new(namespace, now)).collect(),
-        search: request.visit.query.text("q"),
-        may_create: may(&request, Action::CreateNamespace),
+        rows: found
+            .items
+            .into_iter()
+            .map(|namespace| NamespaceTableRow::new(namespace, now))
+            .collect(),
+        search: request.page_request.query.text("q"),
+        may_create: is_allowed(&request, Action::CreateNamespace),
     })
 }
 
-async fn filled_in(request: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
-    Ok(New {
-        shell: Layout::of(request, Section::Ratelimits, "New namespace").await?,
+async fn build_form(
+    request: &WorkspaceRequest,
+    errors: FormErrors,
+) -> Result<NewNamespacePage<'_>, Failure> {
+    Ok(NewNamespacePage {
+        layout: Layout::for_workspace(request, Section::Ratelimits, "New namespace").await?,
         workspace: request.membership.workspace_id.to_string(),
-        name: request.visit.form.text("name"),
-        faults,
+        name: request.page_request.form.text("name"),
+        errors,
     })
 }
 
-async fn new(request: WorkspaceRequest) -> Answer {
+async fn show_form(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::CreateNamespace)?;
-    page(&filled_in(&request, FormErrors::default()).await?)
+    render_page(&build_form(&request, FormErrors::default()).await?)
 }
 
-async fn create(request: WorkspaceRequest) -> Answer {
-    let name = request.visit.form.text("name").trim();
-    match split_form_errors(namespaces::create(&request.visit.app, &request.caller, name).await)? {
+async fn create(request: WorkspaceRequest) -> PageResult {
+    let name = request.page_request.form.text("name").trim();
+    match split_form_errors(
+        namespaces::create(&request.page_request.app, &request.caller, name).await,
+    )? {
         Ok(namespace) => {
             let path = format!("/ratelimits/{}?notice=namespace-created", namespace.id);
-            redirect_to(&request.path(&path))
+            redirect_to(&request.workspace_path(&path))
         }
-        Err(faults) => refused_page(&filled_in(&request, faults).await?),
+        Err(errors) => render_invalid_page(&build_form(&request, errors).await?),
     }
 }
 
 /// Loads a namespace by its id.
-async fn found(request: &WorkspaceRequest, id: &str) -> Result<Namespace, Error> {
-    namespaces::get(&request.visit.app, &request.caller, id).await
+async fn load(request: &WorkspaceRequest, id: &str) -> Result<Namespace, Error> {
+    namespaces::get(&request.page_request.app, &request.caller, id).await
 }
 
 /// Returns the path of a namespace's page.
-fn path(request: &WorkspaceRequest, id: &NamespaceId) -> String {
-    request.path(&format!("/ratelimits/{id}"))
+fn namespace_path(request: &WorkspaceRequest, id: &NamespaceId) -> String {
+    request.workspace_path(&format!("/ratelimits/{id}"))
 }
 
-async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let app = &request.visit.app;
-    let namespace = found(&request, &id).await?;
-    let path = path(&request, &namespace.id);
-    let listed = domain_overrides::list(app, &request.caller, &id, &paging(&request)).await?;
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let app = &request.page_request.app;
+    let namespace = load(&request, &id).await?;
+    let path = namespace_path(&request, &namespace.id);
+    let listed =
+        domain_overrides::list(app, &request.caller, &id, &paging_from_query(&request)).await?;
     let number = domain_overrides::count(app, &request.caller, &id).await?;
     let now = app.clock.now();
-    let row = |stored| overrides::Row::new(stored, &path, now);
-    page(&Show {
-        shell: Layout::of(&request, Section::Ratelimits, "Namespace").await?,
+    let row = |stored| overrides::OverrideTableRow::new(stored, &path, now);
+    render_page(&NamespacePage {
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Namespace").await?,
         workspace: request.membership.workspace_id.to_string(),
-        overrides: count(number, i64::MAX),
-        pages: Pages::new(&request, &path, listed.next.as_deref()),
+        overrides: format_count(number, i64::MAX),
+        pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),
         rows: listed.items.into_iter().map(row).collect(),
-        search: request.visit.query.text("q"),
-        may_set: request.caller.may_on(Action::SetOverride, &namespace.id),
-        may_delete: request.caller.may_on(Action::DeleteOverride, &namespace.id),
-        outage: request
+        search: request.page_request.query.text("q"),
+        may_set: request.caller.is_allowed_on(Action::SetOverride, &namespace.id),
+        may_delete: request.caller.is_allowed_on(Action::DeleteOverride, &namespace.id),
+        outage_policy_path: request
             .caller
-            .may_on(Action::UpdateNamespace, &namespace.id)
+            .is_allowed_on(Action::UpdateNamespace, &namespace.id)
             .then(|| format!("{path}/outage")),
-        may_delete_namespace: request.caller.may_on(Action::DeleteNamespace, &namespace.id),
-        namespace: Row::new(namespace, now),
+        may_delete_namespace: request.caller.is_allowed_on(Action::DeleteNamespace, &namespace.id),
+        namespace: NamespaceTableRow::new(namespace, now),
         path,
     })
 }
 
-async fn ask_delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn confirm_delete(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require_on(Action::DeleteNamespace, &id)?;
-    let namespace = found(&request, &id).await?;
-    let number = domain_overrides::count(&request.visit.app, &request.caller, &id).await?;
-    let path = path(&request, &namespace.id);
-    page(&Confirm {
-        shell: Layout::of(&request, Section::Ratelimits, "Delete namespace").await?,
+    let namespace = load(&request, &id).await?;
+    let number = domain_overrides::count(&request.page_request.app, &request.caller, &id).await?;
+    let path = namespace_path(&request, &namespace.id);
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete namespace").await?,
         question: format!("Delete {}?", namespace.name),
-        told: vec![
+        consequences: vec![
             "All further checks in it fail with an error.".into(),
             format!(
                 "{}. Its name stays reserved and cannot be used again. You can undo the deletion in the audit log.",
                 match number {
                     1 => "Its override is deleted too".to_owned(),
-                    number => format!("Its {} overrides are deleted too", count(number, i64::MAX)),
+                    number =>
+                        format!("Its {} overrides are deleted too", format_count(number, i64::MAX)),
                 },
             ),
         ],
-        act: format!("{path}/delete"),
+        action_url: format!("{path}/delete"),
         fields: Vec::new(),
         button: "Delete",
-        back: path,
+        back_url: path,
     })
 }
 
-async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    namespaces::delete_by(&request.visit.app, &request.caller, &NamespaceId::from(id)).await?;
-    redirect_to(&request.path("/ratelimits?notice=namespace-deleted"))
+async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    namespaces::delete(&request.page_request.app, &request.caller, &NamespaceId::from(id)).await?;
+    redirect_to(&request.workspace_path("/ratelimits?notice=namespace-deleted"))
 }

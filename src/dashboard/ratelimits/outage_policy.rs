@@ -10,55 +10,61 @@ use foundation::model::OutagePolicy;
 use super::super::form::FormErrors;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, redirect_to, refused_page};
-use super::{found, path};
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{load, namespace_path};
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::namespaces;
 
 pub fn routes() -> Router {
-    Router::new().route("/dashboard/{workspace}/ratelimits/{namespace}/outage", get(ask).post(set))
+    Router::new()
+        .route("/dashboard/{workspace}/ratelimits/{namespace}/outage", get(show_form).post(save))
 }
 
 #[derive(Template)]
 #[template(path = "ratelimits/outage.html")]
-struct Outage {
-    shell: Layout,
+struct OutagePolicyPage {
+    layout: Layout,
     path: String,
     name: String,
-    chosen: &'static str,
-    faults: FormErrors,
+    selected: &'static str,
+    errors: FormErrors,
 }
 
-async fn ask(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&filled_in(&request, &id, FormErrors::default()).await?)
+async fn show_form(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    render_page(&build_form(&request, &id, FormErrors::default()).await?)
 }
 
-async fn filled_in(
+async fn build_form(
     request: &WorkspaceRequest,
     id: &str,
-    faults: FormErrors,
-) -> Result<Outage, super::super::Failure> {
+    errors: FormErrors,
+) -> Result<OutagePolicyPage, super::super::Failure> {
     request.caller.require_on(Action::UpdateNamespace, &id)?;
-    let namespace = found(request, id).await?;
-    Ok(Outage {
-        shell: Layout::of(request, Section::Ratelimits, "If the rate limiter is unavailable")
-            .await?,
-        path: path(request, &namespace.id),
+    let namespace = load(request, id).await?;
+    Ok(OutagePolicyPage {
+        layout: Layout::for_workspace(
+            request,
+            Section::Ratelimits,
+            "If the rate limiter is unavailable",
+        )
+        .await?,
+        path: namespace_path(request, &namespace.id),
         name: namespace.name,
-        chosen: namespace.on_outage.as_str(),
-        faults,
+        selected: namespace.outage_policy.as_str(),
+        errors,
     })
 }
 
-async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let on_outage: OutagePolicy = match request.visit.form.text("outage").parse() {
+async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let on_outage: OutagePolicy = match request.page_request.form.text("outage").parse() {
         Ok(on_outage) => on_outage,
         Err(fault) => {
-            let faults = FormErrors::one("outage", format!("Outage policy {fault}."));
-            return refused_page(&filled_in(&request, &id, faults).await?);
+            let errors = FormErrors::single("outage", format!("Outage policy {fault}."));
+            return render_invalid_page(&build_form(&request, &id, errors).await?);
         }
     };
     let id = NamespaceId::from(id);
-    namespaces::update_outage_policy(&request.visit.app, &request.caller, &id, on_outage).await?;
-    redirect_to(&format!("{}?notice=namespace-updated", path(&request, &id)))
+    namespaces::update_outage_policy(&request.page_request.app, &request.caller, &id, on_outage)
+        .await?;
+    redirect_to(&format!("{}?notice=namespace-updated", namespace_path(&request, &id)))
 }

@@ -10,15 +10,15 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::super::confirm::Confirm;
+use super::super::confirm::ConfirmPage;
 use super::super::duration_field::{self, DurationField};
 use super::super::failure::Failure;
 use super::super::form::{Form, FormErrors, split_form_errors};
-use super::super::format::{TimeLabel, count};
+use super::super::format::{TimeLabel, format_count};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, redirect_to, refused_page};
-use super::{found, path};
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{load, namespace_path};
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::overrides;
 use crate::rpc::v2;
@@ -28,78 +28,80 @@ use crate::rpc::v2::ratelimit::set_override::SetOverride;
 pub fn routes() -> Router {
     let path = "/dashboard/{workspace}/ratelimits/{namespace}/override";
     Router::new()
-        .route(path, get(edit).post(set))
-        .route(&format!("{path}/delete"), get(ask_delete).post(delete))
+        .route(path, get(show_form).post(save))
+        .route(&format!("{path}/delete"), get(confirm_delete).post(delete))
 }
 
 /// An override in one table row.
-pub struct Row {
+pub struct OverrideTableRow {
     pub identifier: String,
     pub is_pattern: bool,
-    pub is_over: bool,
+    pub is_expired: bool,
     pub rate: String,
-    pub ends: Option<TimeLabel>,
+    pub expires: Option<TimeLabel>,
     /// The path of its edit form.
-    pub change: String,
+    pub edit_path: String,
     /// The path of its delete page.
-    pub delete: String,
+    pub delete_path: String,
 }
 
-impl Row {
+impl OverrideTableRow {
     pub fn new(known: Override, path: &str, now: Timestamp) -> Self {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("identifier", &known.identifier)
             .finish();
         Self {
             is_pattern: known.identifier.contains('*'),
-            is_over: !known.is_live(now),
-            rate: rate(known.limit, known.duration_ms),
-            ends: known.expires_at.map(|at| TimeLabel::new(at, now)),
-            change: format!("{path}/override?{query}"),
-            delete: format!("{path}/override/delete?{query}"),
+            is_expired: !known.is_active(now),
+            rate: format_rate(known.limit, known.duration_ms),
+            expires: known.expires_at.map(|at| TimeLabel::new(at, now)),
+            edit_path: format!("{path}/override?{query}"),
+            delete_path: format!("{path}/override/delete?{query}"),
             identifier: known.identifier,
         }
     }
 }
 
 /// Formats a limit: `10 per minute`.
-pub fn rate(limit: i64, duration_ms: i64) -> String {
-    let window = duration_field::words(duration_ms);
+pub fn format_rate(limit: i64, duration_ms: i64) -> String {
+    let window = duration_field::format_duration(duration_ms);
     match limit {
         0 => "Blocked".to_owned(),
-        limit => format!("{} per {}", count(limit, i64::MAX), window.trim_start_matches("1 ")),
+        limit => {
+            format!("{} per {}", format_count(limit, i64::MAX), window.trim_start_matches("1 "))
+        }
     }
 }
 
 #[derive(Template)]
 #[template(path = "ratelimits/override.html")]
-struct Edit {
-    shell: Layout,
+struct OverrideFormPage {
+    layout: Layout,
     namespace: String,
     path: String,
     is_new: bool,
     identifier: String,
     limit: String,
-    span: DurationField,
-    ends: String,
-    faults: FormErrors,
+    window: DurationField,
+    expires: String,
+    errors: FormErrors,
 }
 
 /// The default limit of a new override.
-const LIMIT: i64 = 100;
+const DEFAULT_LIMIT: i64 = 100;
 /// The default window of a new override.
-const DURATION_MS: i64 = 60_000;
+const DEFAULT_DURATION_MS: i64 = 60_000;
 const SECOND_MS: i64 = 1_000;
 
 /// Formats a time to the second, in UTC, for a form field.
-fn shown(at: Timestamp) -> String {
+fn format_second(at: Timestamp) -> String {
     let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
     stamp.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
 /// Parses the expiry in a form, in Unix milliseconds. Text that is not a time is returned unchanged: the operation
 /// rejects it. `None`: no expiry. An unchanged time keeps its milliseconds, which the form does not show.
-fn expires(form: &Form, known: Option<&Override>) -> Option<Value> {
+fn parse_expiry(form: &Form, known: Option<&Override>) -> Option<Value> {
     let text = form.text("expires").trim();
     if text.is_empty() {
         return None;
@@ -112,96 +114,110 @@ fn expires(form: &Form, known: Option<&Override>) -> Option<Value> {
     Some(before.map_or(parsed, |at| at.0).into())
 }
 
-async fn frame(
+async fn build_form(
     request: &WorkspaceRequest,
     namespace: Namespace,
     known: Option<Override>,
-) -> Result<Edit, Failure> {
+) -> Result<OverrideFormPage, Failure> {
     let is_new = known.is_none();
     let title = if is_new { "New override" } else { "Edit override" };
-    let (limit, duration_ms) =
-        known.as_ref().map_or((LIMIT, DURATION_MS), |known| (known.limit, known.duration_ms));
-    Ok(Edit {
-        shell: Layout::of(request, Section::Ratelimits, title).await?,
-        path: path(request, &namespace.id),
+    let (limit, duration_ms) = known
+        .as_ref()
+        .map_or((DEFAULT_LIMIT, DEFAULT_DURATION_MS), |known| (known.limit, known.duration_ms));
+    Ok(OverrideFormPage {
+        layout: Layout::for_workspace(request, Section::Ratelimits, title).await?,
+        path: namespace_path(request, &namespace.id),
         namespace: namespace.name,
         is_new,
         limit: limit.to_string(),
-        span: DurationField::of_ms(duration_ms),
-        ends: known.as_ref().and_then(|known| known.expires_at).map(shown).unwrap_or_default(),
+        window: DurationField::from_ms(duration_ms),
+        expires: known
+            .as_ref()
+            .and_then(|known| known.expires_at)
+            .map(format_second)
+            .unwrap_or_default(),
         identifier: known.map(|known| known.identifier).unwrap_or_default(),
-        faults: FormErrors::default(),
+        errors: FormErrors::default(),
     })
 }
 
-async fn edit(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn show_form(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::SetOverride, &id)?;
-    let namespace = found(&request, &id).await?;
-    let known = match request.visit.query.text("identifier") {
+    let namespace = load(&request, &id).await?;
+    let known = match request.page_request.query.text("identifier") {
         "" => None,
-        identifier => {
-            Some(overrides::get_exact(&request.visit.app, &request.caller, &id, identifier).await?)
-        }
+        identifier => Some(
+            overrides::get_exact(&request.page_request.app, &request.caller, &id, identifier)
+                .await?,
+        ),
     };
-    page(&frame(&request, namespace, known).await?)
+    render_page(&build_form(&request, namespace, known).await?)
 }
 
-async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::SetOverride, &id)?;
-    let (app, form) = (&request.visit.app, &request.visit.form);
-    let namespace = found(&request, &id).await?;
+    let (app, form) = (&request.page_request.app, &request.page_request.form);
+    let namespace = load(&request, &id).await?;
     let identifier = form.text("identifier");
     let known = match form.text("known") {
         "" => None,
         _ => Some(overrides::get_exact(app, &request.caller, &id, identifier).await?),
     };
-    let span = DurationField::filled_in(form, "duration", 0);
+    let span = DurationField::from_form(form, "duration", 0);
     let mut body = json!({
         "namespace": id,
         "identifier": identifier,
-        "limit": duration_field::number(form.text("limit")),
-        "duration": span.ms(),
+        "limit": duration_field::parse_number(form.text("limit")),
+        "duration": span.to_ms(),
     });
-    if let Some(expires) = expires(form, known.as_ref()) {
+    if let Some(expires) = parse_expiry(form, known.as_ref()) {
         body["expires"] = expires;
     }
     match split_form_errors(v2::call::<SetOverride>(app, &request.caller, &body).await)? {
-        Ok(_) => redirect_to(&format!("{}?notice=override-updated", path(&request, &namespace.id))),
-        Err(faults) => refused_page(&Edit {
+        Ok(_) => redirect_to(&format!(
+            "{}?notice=override-updated",
+            namespace_path(&request, &namespace.id)
+        )),
+        Err(errors) => render_invalid_page(&OverrideFormPage {
             identifier: identifier.to_owned(),
             limit: form.text("limit").to_owned(),
-            span,
-            ends: form.text("expires").to_owned(),
-            faults,
-            ..frame(&request, namespace, known).await?
+            window: span,
+            expires: form.text("expires").to_owned(),
+            errors,
+            ..build_form(&request, namespace, known).await?
         }),
     }
 }
 
-async fn ask_delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn confirm_delete(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require_on(Action::DeleteOverride, &id)?;
-    let namespace = found(&request, &id).await?;
-    let identifier = request.visit.query.text("identifier");
-    let known = overrides::get_exact(&request.visit.app, &request.caller, &id, identifier).await?;
-    let path = path(&request, &namespace.id);
-    page(&Confirm {
-        shell: Layout::of(&request, Section::Ratelimits, "Delete override").await?,
+    let namespace = load(&request, &id).await?;
+    let identifier = request.page_request.query.text("identifier");
+    let known =
+        overrides::get_exact(&request.page_request.app, &request.caller, &id, identifier).await?;
+    let path = namespace_path(&request, &namespace.id);
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete override").await?,
         question: format!("Delete the override for {}?", known.identifier),
-        told: vec![format!(
+        consequences: vec![format!(
             "Its limit is {}. After deletion, another matching override applies, or the limit in the request.",
-            rate(known.limit, known.duration_ms),
+            format_rate(known.limit, known.duration_ms),
         )],
-        act: format!("{path}/override/delete"),
+        action_url: format!("{path}/override/delete"),
         fields: vec![("identifier", known.identifier)],
         button: "Delete",
-        back: path,
+        back_url: path,
     })
 }
 
-async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::DeleteOverride, &id)?;
-    let body = json!({ "namespace": id, "identifier": request.visit.form.text("identifier") });
-    v2::call::<DeleteOverride>(&request.visit.app, &request.caller, &body).await?;
-    let namespace = found(&request, &id).await?;
-    redirect_to(&format!("{}?notice=override-deleted", path(&request, &namespace.id)))
+    let body =
+        json!({ "namespace": id, "identifier": request.page_request.form.text("identifier") });
+    v2::call::<DeleteOverride>(&request.page_request.app, &request.caller, &body).await?;
+    let namespace = load(&request, &id).await?;
+    redirect_to(&format!("{}?notice=override-deleted", namespace_path(&request, &namespace.id)))
 }

@@ -11,12 +11,12 @@ use serde_json::json;
 use super::super::duration_field::{self, DurationField};
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
-use super::super::format::{TimeLabel, count};
+use super::super::format::{TimeLabel, format_count};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
-use super::super::{Answer, page, refused_page};
-use super::overrides::rate;
-use super::{found, path};
+use super::super::{PageResult, render_invalid_page, render_page};
+use super::overrides::format_rate;
+use super::{load, namespace_path};
 use crate::domain::ratelimits::{self, CandidateOverride, SimulationResult};
 use crate::rpc::v2;
 use crate::rpc::v2::ratelimit::limit::Limit;
@@ -27,127 +27,137 @@ pub fn routes() -> Router {
 
 #[derive(Template)]
 #[template(path = "ratelimits/simulator.html")]
-struct Simulator {
-    shell: Layout,
+struct SimulatorPage {
+    layout: Layout,
     namespace: String,
     path: String,
     identifier: String,
     limit: String,
-    span: DurationField,
+    window: DurationField,
     cost: String,
-    faults: FormErrors,
+    errors: FormErrors,
     /// The result; `None` before the form is submitted.
-    outcome: Option<Outcome>,
+    outcome: Option<SimulationView>,
 }
 
-struct Outcome {
-    passes: bool,
+struct SimulationView {
+    is_admitted: bool,
     rate: String,
-    why: String,
-    left: String,
-    ends: TimeLabel,
-    degraded: bool,
-    tried: Vec<Row>,
+    reason: String,
+    remaining: String,
+    resets: TimeLabel,
+    is_degraded: bool,
+    candidates: Vec<CandidateRow>,
     has_more: bool,
 }
 
 /// An override that matches.
-struct Row {
+struct CandidateRow {
     identifier: String,
     rate: String,
-    how: String,
-    fate: &'static str,
-    wins: bool,
+    match_kind: String,
+    result: &'static str,
+    is_applied: bool,
 }
 
-impl Outcome {
+impl SimulationView {
     fn new(simulated: SimulationResult, identifier: &str, now: Timestamp) -> Self {
-        let winner = simulated.tried.iter().find(|tried| tried.wins);
+        let winner = simulated.candidates.iter().find(|tried| tried.is_applied);
         let why = match winner {
             None => "No active override matches. The limit in the request applies.".into(),
-            Some(CandidateOverride { known, .. }) if known.identifier == identifier => {
+            Some(CandidateOverride { stored: known, .. }) if known.identifier == identifier => {
                 "An override exists for exactly this identifier.".to_owned()
             }
-            Some(CandidateOverride { known, .. }) => {
+            Some(CandidateOverride { stored: known, .. }) => {
                 format!("The override for {} matches first.", known.identifier)
             }
         };
         let row = |tried: CandidateOverride| {
-            let fate = match (tried.wins, tried.is_live) {
+            let fate = match (tried.is_applied, tried.is_live) {
                 (true, _) => "Applied",
                 (false, false) => "Skipped (expired)",
                 (false, true) => "Not evaluated",
             };
-            let known = tried.known;
+            let known = tried.stored;
             let how = match known.identifier == identifier {
                 true => "Exact match".to_owned(),
-                false => literal(&known.identifier),
+                false => describe_pattern(&known.identifier),
             };
-            let rate = rate(known.limit, known.duration_ms);
-            Row { rate, how, fate, wins: tried.wins, identifier: known.identifier }
+            let rate = format_rate(known.limit, known.duration_ms);
+            CandidateRow {
+                rate,
+                match_kind: how,
+                result: fate,
+                is_applied: tried.is_applied,
+                identifier: known.identifier,
+            }
         };
         Self {
-            passes: simulated.passes,
-            rate: rate(simulated.limit, simulated.duration_ms),
-            why,
-            left: count(simulated.standing.remaining, i64::MAX),
-            ends: TimeLabel::new(simulated.standing.reset, now),
-            degraded: simulated.degraded,
-            tried: simulated.tried.into_iter().map(row).collect(),
+            is_admitted: simulated.is_admitted,
+            rate: format_rate(simulated.limit, simulated.duration_ms),
+            reason: why,
+            remaining: format_count(simulated.window_status.remaining, i64::MAX),
+            resets: TimeLabel::new(simulated.window_status.reset_at, now),
+            is_degraded: simulated.is_degraded,
+            candidates: simulated.candidates.into_iter().map(row).collect(),
             has_more: simulated.has_more,
         }
     }
 }
 
 /// Describes a pattern match.
-fn literal(pattern: &str) -> String {
+fn describe_pattern(pattern: &str) -> String {
     let literal = pattern.chars().filter(|c| *c != '*').count();
     format!("Wildcard match, {literal} literal characters")
 }
 
-async fn frame(request: &WorkspaceRequest, namespace: Namespace) -> Result<Simulator, Failure> {
-    let query = &request.visit.query;
+async fn build_form(
+    request: &WorkspaceRequest,
+    namespace: Namespace,
+) -> Result<SimulatorPage, Failure> {
+    let query = &request.page_request.query;
     let or = |field: &str, default: &str| match query.text(field) {
         "" => default.to_owned(),
         text => text.to_owned(),
     };
-    Ok(Simulator {
-        shell: Layout::of(request, Section::Ratelimits, "Simulator").await?,
-        path: path(request, &namespace.id),
+    Ok(SimulatorPage {
+        layout: Layout::for_workspace(request, Section::Ratelimits, "Simulator").await?,
+        path: namespace_path(request, &namespace.id),
         namespace: namespace.name,
         identifier: query.text("identifier").to_owned(),
         limit: or("limit", "10"),
-        span: match query.text("duration") {
-            "" => DurationField::of_ms(60_000),
-            _ => DurationField::filled_in(query, "duration", 0),
+        window: match query.text("duration") {
+            "" => DurationField::from_ms(60_000),
+            _ => DurationField::from_form(query, "duration", 0),
         },
         cost: or("cost", "1"),
-        faults: FormErrors::default(),
+        errors: FormErrors::default(),
         outcome: None,
     })
 }
 
-async fn simulate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (app, query) = (&request.visit.app, &request.visit.query);
-    let namespace = found(&request, &id).await?;
-    let mut shown = frame(&request, namespace).await?;
+async fn simulate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let (app, query) = (&request.page_request.app, &request.page_request.query);
+    let namespace = load(&request, &id).await?;
+    let mut shown = build_form(&request, namespace).await?;
     // Without any input, there is nothing to validate.
-    if query.all("identifier").next().is_none() {
-        return page(&shown);
+    if query.values("identifier").next().is_none() {
+        return render_page(&shown);
     }
     let body = json!({
         "namespace": id,
         "identifier": shown.identifier,
-        "limit": duration_field::number(&shown.limit),
-        "duration": shown.span.ms(),
-        "cost": duration_field::number(&shown.cost),
+        "limit": duration_field::parse_number(&shown.limit),
+        "duration": shown.window.to_ms(),
+        "cost": duration_field::parse_number(&shown.cost),
     });
-    match split_form_errors(v2::read::<Limit>(&body))? {
+    match split_form_errors(v2::parse_request::<Limit>(&body))? {
         Ok(check) => {
             let simulated = ratelimits::simulate(app, &request.caller, &check.into()).await?;
-            shown.outcome = Some(Outcome::new(simulated, &shown.identifier, app.clock.now()));
-            page(&shown)
+            shown.outcome =
+                Some(SimulationView::new(simulated, &shown.identifier, app.clock.now()));
+            render_page(&shown)
         }
-        Err(faults) => refused_page(&Simulator { faults, ..shown }),
+        Err(errors) => render_invalid_page(&SimulatorPage { errors, ..shown }),
     }
 }

@@ -9,15 +9,15 @@ use axum::routing::get;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
-use picker::Picker;
+use picker::RootKeyPicker;
 
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{TimeLabel, curl, humanize};
-use super::layout::{Layout, Section, may};
+use super::format::{TimeLabel, curl_command, humanize};
+use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
-use super::pagination::Pages;
-use super::{Answer, page, redirect_to, refused_page};
+use super::pagination::PageLinks;
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::page::Paging;
 use crate::domain::permission::{self, Action};
 use crate::domain::root_keys::{self, NewRootKey, Stored};
@@ -25,18 +25,18 @@ use crate::domain::root_keys::{self, NewRootKey, Stored};
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/root-keys", get(list).post(create))
-        .route("/dashboard/{workspace}/root-keys/new", get(new))
+        .route("/dashboard/{workspace}/root-keys/new", get(show_form))
         .route("/dashboard/{workspace}/root-keys/{key}", get(show))
-        .route("/dashboard/{workspace}/root-keys/{key}/rotate", get(ask_rotate).post(rotate))
-        .route("/dashboard/{workspace}/root-keys/{key}/revoke", get(ask_revoke).post(revoke))
+        .route("/dashboard/{workspace}/root-keys/{key}/rotate", get(show_rotate_form).post(rotate))
+        .route("/dashboard/{workspace}/root-keys/{key}/revoke", get(confirm_revoke).post(revoke))
 }
 
 /// The number of root keys per page.
-const PAGE: usize = 25;
+const PAGE_ROWS: usize = 25;
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 /// The options for how long the replaced root key stays valid.
-const GRACES: [(i64, &str); 5] = [
+const GRACE_OPTIONS: [(i64, &str); 5] = [
     (0, "Immediately"),
     (15 * MINUTE_MS, "After 15 minutes"),
     (HOUR_MS, "After 1 hour"),
@@ -46,87 +46,87 @@ const GRACES: [(i64, &str); 5] = [
 
 #[derive(Template)]
 #[template(path = "root_keys/list.html")]
-struct List<'a> {
-    shell: Layout,
+struct RootKeyListPage<'a> {
+    layout: Layout,
     workspace: String,
-    rows: Vec<Row>,
+    rows: Vec<RootKeyTableRow>,
     search: &'a str,
     shows_all: bool,
-    pages: Pages,
+    pages: PageLinks,
     may_create: bool,
 }
 
 #[derive(Template)]
 #[template(path = "root_keys/show.html")]
-struct Show {
-    shell: Layout,
+struct RootKeyPage {
+    layout: Layout,
     workspace: String,
-    key: Row,
-    groups: Vec<Granted>,
+    key: RootKeyTableRow,
+    groups: Vec<GrantGroup>,
     may_revoke: bool,
     may_rotate: bool,
 }
 
 #[derive(Template)]
 #[template(path = "root_keys/new.html")]
-struct New {
-    shell: Layout,
+struct NewRootKeyPage {
+    layout: Layout,
     workspace: String,
-    picker: Picker,
-    faults: FormErrors,
+    picker: RootKeyPicker,
+    errors: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "root_keys/created.html")]
-struct Made {
-    shell: Layout,
+struct RootKeyCreatedPage {
+    layout: Layout,
     workspace: String,
     id: KeyId,
     name: String,
     secret: String,
     example: String,
     /// When the replaced root key expires.
-    old_ends: Option<TimeLabel>,
+    old_expires: Option<TimeLabel>,
 }
 
 #[derive(Template)]
 #[template(path = "root_keys/revoke.html")]
-struct AskRevoke {
-    shell: Layout,
+struct RevokeRootKeyPage {
+    layout: Layout,
     workspace: String,
-    key: Row,
+    key: RootKeyTableRow,
 }
 
 #[derive(Template)]
 #[template(path = "root_keys/rotate.html")]
-struct AskRotate {
-    shell: Layout,
+struct RotateRootKeyPage {
+    layout: Layout,
     workspace: String,
-    key: Row,
+    key: RootKeyTableRow,
     graces: [(i64, &'static str); 5],
 }
 
 /// A root key as displayed.
-struct Row {
+struct RootKeyTableRow {
     id: KeyId,
     name: String,
     start: String,
     permissions: usize,
-    state: State,
+    state: RootKeyStatus,
     created: TimeLabel,
-    used: Option<TimeLabel>,
+    last_used: Option<TimeLabel>,
     expires: Option<TimeLabel>,
 }
 
 /// The status of a root key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RootKeyStatus {
     Active,
     Expired,
     Revoked,
 }
 
-impl State {
+impl RootKeyStatus {
     fn as_str(self) -> &'static str {
         match self {
             Self::Active => "Active",
@@ -137,19 +137,19 @@ impl State {
 }
 
 /// The permissions on one resource, or on all resources of a type.
-struct Granted {
+struct GrantGroup {
     title: String,
     actions: Vec<String>,
 }
 
-impl Row {
+impl RootKeyTableRow {
     fn new(stored: Stored, now: Timestamp) -> Self {
         let key = stored.key;
         let is_expired = key.expires_at.is_some_and(|expires| expires < now);
         let state = match (key.revoked_at, is_expired) {
-            (Some(_), _) => State::Revoked,
-            (None, true) => State::Expired,
-            (None, false) => State::Active,
+            (Some(_), _) => RootKeyStatus::Revoked,
+            (None, true) => RootKeyStatus::Expired,
+            (None, false) => RootKeyStatus::Active,
         };
         Self {
             id: key.id,
@@ -158,166 +158,177 @@ impl Row {
             permissions: key.permissions.len(),
             state,
             created: TimeLabel::new(key.created_at, now),
-            used: stored.last_used_at.map(|at| TimeLabel::new(at, now)),
+            last_used: stored.last_used_at.map(|at| TimeLabel::new(at, now)),
             expires: key.expires_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 
     fn is_active(&self) -> bool {
-        self.state == State::Active
+        self.state == RootKeyStatus::Active
     }
 }
 
-async fn list(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let query = &request.visit.query;
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let query = &request.page_request.query;
     let shows_all = query.text("show") == "all";
     let paging = Paging {
-        from: query.text("from").to_owned(),
-        limit: PAGE,
+        start_id: query.text("from").to_owned(),
+        limit: PAGE_ROWS,
         search: query.text("q").to_owned(),
     };
-    let found = root_keys::page(app, &request.caller, !shows_all, &paging).await?;
+    let found = root_keys::list_for_caller(app, &request.caller, !shows_all, &paging).await?;
     let now = app.clock.now();
-    page(&List {
-        shell: Layout::of(&request, Section::RootKeys, "Root keys").await?,
+    render_page(&RootKeyListPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Root keys").await?,
         workspace: request.membership.workspace_id.to_string(),
-        rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
+        rows: found.items.into_iter().map(|stored| RootKeyTableRow::new(stored, now)).collect(),
         search: query.text("q"),
         shows_all,
-        pages: Pages::new(&request, &request.path("/root-keys"), found.next.as_deref()),
-        may_create: may(&request, Action::CreateRootKey),
+        pages: PageLinks::new(
+            &request,
+            &request.workspace_path("/root-keys"),
+            found.next_id.as_deref(),
+        ),
+        may_create: is_allowed(&request, Action::CreateRootKey),
     })
 }
 
-async fn found(request: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
-    root_keys::get(&request.visit.app, &request.caller, &KeyId::from(id)).await
+async fn load(request: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
+    root_keys::get(&request.page_request.app, &request.caller, &KeyId::from(id)).await
 }
 
-async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let stored = found(&request, id).await?;
-    let groups = granted(&stored.key.permissions);
-    let key = Row::new(stored, request.visit.app.clock.now());
-    page(&Show {
-        shell: Layout::of(&request, Section::RootKeys, "Root key").await?,
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let stored = load(&request, id).await?;
+    let groups = group_permissions(&stored.key.permissions);
+    let key = RootKeyTableRow::new(stored, request.page_request.app.clock.now());
+    render_page(&RootKeyPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Root key").await?,
         workspace: request.membership.workspace_id.to_string(),
         groups,
-        may_revoke: key.state != State::Revoked && may(&request, Action::RevokeRootKey),
+        may_revoke: key.state != RootKeyStatus::Revoked
+            && is_allowed(&request, Action::RevokeRootKey),
         may_rotate: key.is_active()
-            && may(&request, Action::RevokeRootKey)
-            && may(&request, Action::CreateRootKey),
+            && is_allowed(&request, Action::RevokeRootKey)
+            && is_allowed(&request, Action::CreateRootKey),
         key,
     })
 }
 
 /// Groups permissions by the resource on which they are granted, in the order of the table of actions.
-fn granted(tuples: &[String]) -> Vec<Granted> {
-    let mut groups: Vec<Granted> = Vec::new();
+fn group_permissions(tuples: &[String]) -> Vec<GrantGroup> {
+    let mut groups: Vec<GrantGroup> = Vec::new();
     for tuple in tuples {
-        let Ok((action, id)) = permission::parse(tuple) else { continue };
+        let Ok((action, id)) = permission::parse_tuple(tuple) else { continue };
         let title = match id {
-            "*" => format!("All {}", picker::plural(action.resource())),
+            "*" => format!("All {}", picker::plural_label(action.resource())),
             id => format!("Only {id}"),
         };
         let label = humanize(action.action());
         match groups.iter_mut().find(|group| group.title == title) {
             Some(group) => group.actions.push(label),
-            None => groups.push(Granted { title, actions: vec![label] }),
+            None => groups.push(GrantGroup { title, actions: vec![label] }),
         }
     }
     groups
 }
 
-async fn picking(
+async fn build_form(
     request: &WorkspaceRequest,
-    picker: Picker,
-    faults: FormErrors,
-) -> Result<New, Failure> {
-    Ok(New {
-        shell: Layout::of(request, Section::RootKeys, "New root key").await?,
+    picker: RootKeyPicker,
+    errors: FormErrors,
+) -> Result<NewRootKeyPage, Failure> {
+    Ok(NewRootKeyPage {
+        layout: Layout::for_workspace(request, Section::RootKeys, "New root key").await?,
         workspace: request.membership.workspace_id.to_string(),
         picker,
-        faults,
+        errors,
     })
 }
 
-async fn new(request: WorkspaceRequest) -> Answer {
+async fn show_form(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::CreateRootKey)?;
-    let picker = Picker::of(&request, &request.visit.query).await?;
-    page(&picking(&request, picker, FormErrors::default()).await?)
+    let picker = RootKeyPicker::load(&request, &request.page_request.query).await?;
+    render_page(&build_form(&request, picker, FormErrors::default()).await?)
 }
 
-async fn create(request: WorkspaceRequest) -> Answer {
-    let app = &request.visit.app;
-    let form = &request.visit.form;
+async fn create(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let form = &request.page_request.form;
     let name = form.text("name").trim();
     let new = NewRootKey {
         name: (!name.is_empty()).then(|| name.to_owned()),
-        permissions: picker::chosen(form),
-        expires_at: picker::lasts_ms(form).map(|ms| app.clock.now().plus_ms(ms)),
+        permissions: picker::selected_tuples(form),
+        expires_at: picker::lifetime_ms(form).map(|ms| app.clock.now().plus_ms(ms)),
     };
-    match split_form_errors(root_keys::issue(app, &request.caller, new).await)? {
-        Ok((key, secret)) => page(&Made {
-            shell: Layout::of(&request, Section::RootKeys, "Your new root key").await?,
+    match split_form_errors(root_keys::create(app, &request.caller, new).await)? {
+        Ok((key, secret)) => render_page(&RootKeyCreatedPage {
+            layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
             workspace: request.membership.workspace_id.to_string(),
             id: key.id,
             name: key.name.unwrap_or_default(),
             secret: secret.expose().to_owned(),
-            example: example(&request),
-            old_ends: None,
+            example: verify_example(&request),
+            old_expires: None,
         }),
-        Err(faults) => {
-            let picker = Picker::of(&request, form).await?;
-            refused_page(&picking(&request, picker, faults).await?)
+        Err(errors) => {
+            let picker = RootKeyPicker::load(&request, form).await?;
+            render_invalid_page(&build_form(&request, picker, errors).await?)
         }
     }
 }
 
-fn example(request: &WorkspaceRequest) -> String {
-    curl(&request.visit.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
+fn verify_example(request: &WorkspaceRequest) -> String {
+    curl_command(&request.page_request.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
 }
 
-async fn ask_revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn confirm_revoke(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require(Action::RevokeRootKey)?;
-    let key = Row::new(found(&request, id).await?, request.visit.app.clock.now());
-    page(&AskRevoke {
-        shell: Layout::of(&request, Section::RootKeys, "Revoke root key").await?,
+    let key = RootKeyTableRow::new(load(&request, id).await?, request.page_request.app.clock.now());
+    render_page(&RevokeRootKeyPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Revoke root key").await?,
         workspace: request.membership.workspace_id.to_string(),
         key,
     })
 }
 
-async fn revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    root_keys::end(&request.visit.app, &request.caller, &KeyId::from(id)).await?;
-    redirect_to(&request.path("/root-keys?notice=revoked"))
+async fn revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    root_keys::revoke(&request.page_request.app, &request.caller, &KeyId::from(id)).await?;
+    redirect_to(&request.workspace_path("/root-keys?notice=revoked"))
 }
 
-async fn ask_rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn show_rotate_form(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
     request.caller.require(Action::CreateRootKey)?;
     request.caller.require(Action::RevokeRootKey)?;
-    let key = Row::new(found(&request, id).await?, request.visit.app.clock.now());
-    page(&AskRotate {
-        shell: Layout::of(&request, Section::RootKeys, "Rotate root key").await?,
+    let key = RootKeyTableRow::new(load(&request, id).await?, request.page_request.app.clock.now());
+    render_page(&RotateRootKeyPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Rotate root key").await?,
         workspace: request.membership.workspace_id.to_string(),
         key,
-        graces: GRACES,
+        graces: GRACE_OPTIONS,
     })
 }
 
-async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let app = &request.visit.app;
-    let grace = request.visit.form.text("grace").parse().ok();
-    let grace = grace.filter(|ms| GRACES.iter().any(|(known, _)| known == ms));
+async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let app = &request.page_request.app;
+    let grace = request.page_request.form.text("grace").parse().ok();
+    let grace = grace.filter(|ms| GRACE_OPTIONS.iter().any(|(known, _)| known == ms));
     let grace =
         grace.ok_or_else(|| Error::invalid("grace", "select when the old root key expires"))?;
     let rotated = root_keys::rotate(app, &request.caller, &KeyId::from(id), grace).await?;
-    page(&Made {
-        shell: Layout::of(&request, Section::RootKeys, "Your new root key").await?,
+    render_page(&RootKeyCreatedPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
         workspace: request.membership.workspace_id.to_string(),
         id: rotated.key.id,
         name: rotated.key.name.unwrap_or_default(),
         secret: rotated.secret.expose().to_owned(),
-        example: example(&request),
-        old_ends: Some(TimeLabel::new(rotated.old_ends, app.clock.now())),
+        example: verify_example(&request),
+        old_expires: Some(TimeLabel::new(rotated.old_expires_at, app.clock.now())),
     })
 }

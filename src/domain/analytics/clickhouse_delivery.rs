@@ -17,13 +17,13 @@ const BATCHES_MAX: usize = 10;
 /// How long a replica holds its claim on batches: longer than it can take to send them.
 const CLAIM_TTL_MS: i64 = 90_000;
 /// The delay before batches that ClickHouse rejected are sent again.
-const REFUSED_MS: i64 = 60_000;
+const REJECTED_RETRY_MS: i64 = 60_000;
 /// How long a replica holds its claim on a day.
-const DAY_HELD_MS: i64 = 1_800_000;
+const DAY_CLAIM_TTL_MS: i64 = 1_800_000;
 /// The delay after its end before a day is rolled up. Events that arrive later cause another rollup of the day.
-const DAY_OVER_MS: i64 = 3_600_000;
+const DAY_ROLLUP_DELAY_MS: i64 = 3_600_000;
 /// The minimum time that void deliveries are remembered. After it, no rows of them are still on the way.
-const VOID_MS: i64 = DAY_MS;
+const VOID_RETENTION_MS: i64 = DAY_MS;
 const DAY_MS: i64 = 86_400_000;
 
 /// Stores what this replica knows about ClickHouse.
@@ -31,32 +31,32 @@ const DAY_MS: i64 = 86_400_000;
 pub struct DeliveryState {
     has_tables: AtomicBool,
     /// Whether ClickHouse rejected the last delivery.
-    was_refused: AtomicBool,
+    was_rejected: AtomicBool,
 }
 
 /// Delivers pending batches if ClickHouse is configured. Batches that fail are delivered later.
 pub async fn deliver(app: &App) -> Result<()> {
-    let Some(clickhouse) = app.events.clickhouse() else { return Ok(()) };
+    let Some(clickhouse) = app.event_store.clickhouse() else { return Ok(()) };
     let outcome = deliver_all(app, clickhouse).await;
-    let undelivered = app.events.read_local().await?.undelivered().await?;
+    let undelivered = app.event_store.read_local().await?.count_undelivered().await?;
     let age_ms = if undelivered.events == 0 { 0 } else { app.clock.now().0 - undelivered.since.0 };
     let metrics = &app.metrics.events;
-    metrics.undelivered.set(undelivered.events);
+    metrics.undelivered_events.set(undelivered.events);
     metrics.undelivered_seconds.set(age_ms.max(0) / 1_000);
     outcome
 }
 
 async fn deliver_all(app: &App, clickhouse: &ClickHouse) -> Result<()> {
-    let DeliveryState { has_tables, was_refused } = &app.delivery_state;
+    let DeliveryState { has_tables, was_rejected: was_refused } = &app.delivery_state;
     if !has_tables.load(Ordering::Relaxed) {
-        clickhouse.make_tables().await?;
+        clickhouse.create_tables().await?;
         has_tables.store(true, Ordering::Relaxed);
     }
-    while app.events.read_local().await?.undelivered().await?.events > 0 {
+    while app.event_store.read_local().await?.count_undelivered().await?.events > 0 {
         // Batches that were rejected together are sent one by one, so that one bad batch does not block the others.
         let batches_max = if was_refused.load(Ordering::Relaxed) { 1 } else { BATCHES_MAX };
         let now = app.clock.now();
-        let mut tx = app.events.begin().await?;
+        let mut tx = app.event_store.begin().await?;
         let delivery = tx.begin_delivery(now).await?;
         let batches =
             tx.claim_batches(delivery, now, now.plus_ms(CLAIM_TTL_MS), batches_max).await?;
@@ -65,8 +65,8 @@ async fn deliver_all(app: &App, clickhouse: &ClickHouse) -> Result<()> {
             return Ok(());
         }
         tx.commit().await?;
-        let sent = send(clickhouse, delivery, &batches).await;
-        was_refused.store(matches!(sent, Err(ClickHouseError::Refused(..))), Ordering::Relaxed);
+        let sent = send_batches(clickhouse, delivery, &batches).await;
+        was_refused.store(matches!(sent, Err(ClickHouseError::Rejected(..))), Ordering::Relaxed);
         finish_delivery(app, delivery, batches.len(), sent).await?;
     }
     Ok(())
@@ -78,7 +78,7 @@ async fn finish_delivery(
     batches: usize,
     sent: std::result::Result<(), ClickHouseError>,
 ) -> Result<()> {
-    let mut tx = app.events.begin().await?;
+    let mut tx = app.event_store.begin().await?;
     let Err(failed) = sent else {
         if tx.confirm_delivery(delivery, batches).await? {
             return tx.commit().await;
@@ -90,14 +90,15 @@ async fn finish_delivery(
         return Ok(());
     };
     let now = app.clock.now();
-    let retry_at = if failed.is_outage() { now } else { now.plus_ms(REFUSED_MS) };
-    tx.release_batches(delivery, retry_at, matches!(failed, ClickHouseError::Away(_))).await?;
+    let retry_at = if failed.is_outage() { now } else { now.plus_ms(REJECTED_RETRY_MS) };
+    tx.release_batches(delivery, retry_at, matches!(failed, ClickHouseError::Unreachable(_)))
+        .await?;
     tx.commit().await?;
     Err(failed.into())
 }
 
 /// Sends batches. Reports ClickHouse as unreachable only if no rows of the delivery have reached it.
-async fn send(
+async fn send_batches(
     clickhouse: &ClickHouse,
     delivery: i64,
     batches: &[ClaimedBatch],
@@ -108,10 +109,12 @@ async fn send(
             EventKind::Verifications => batch.verifications.lines(),
             EventKind::Ratelimits => batch.ratelimits.lines(),
         });
-        let lines = named(lines, delivery);
+        let lines = add_delivery_id(lines, delivery);
         if !lines.is_empty() {
-            clickhouse.insert(kind.table(), lines).await.map_err(|failed| match failed {
-                ClickHouseError::Away(cause) if has_sent => ClickHouseError::Broken(cause),
+            clickhouse.insert(kind.table_name(), lines).await.map_err(|failed| match failed {
+                ClickHouseError::Unreachable(cause) if has_sent => {
+                    ClickHouseError::ConnectionLost(cause)
+                }
                 failed => failed,
             })?;
             has_sent = true;
@@ -121,7 +124,7 @@ async fn send(
 }
 
 /// Adds the id of the delivery to each JSON object.
-fn named<'a>(lines: impl Iterator<Item = &'a str>, delivery: i64) -> String {
+fn add_delivery_id<'a>(lines: impl Iterator<Item = &'a str>, delivery: i64) -> String {
     let begin = format!("{{\"delivery\":{delivery},");
     let mut lines_with_id = String::new();
     for line in lines {
@@ -134,68 +137,73 @@ fn named<'a>(lines: impl Iterator<Item = &'a str>, delivery: i64) -> String {
 
 /// Rolls up the days that are over, drops data past its retention, and cleans up after deliveries that were
 /// interrupted.
-pub async fn keep(app: &App) -> Result<()> {
-    let Some(clickhouse) = app.events.clickhouse() else { return Ok(()) };
+pub async fn maintain(app: &App) -> Result<()> {
+    let Some(clickhouse) = app.event_store.clickhouse() else { return Ok(()) };
     if !app.delivery_state.has_tables.load(Ordering::Relaxed) {
         return Ok(());
     }
-    while let Some(day) = take_day(app).await? {
+    while let Some(day) = claim_day(app).await? {
         for kind in EventKind::ALL {
-            clickhouse.sum_up_day(kind, &day).await?;
+            clickhouse.roll_up_day(kind, &day).await?;
         }
-        let mut tx = app.events.begin().await?;
+        let mut tx = app.event_store.begin().await?;
         tx.complete_day(&day, app.clock.now()).await?;
         tx.commit().await?;
     }
-    drop_old(app, clickhouse).await?;
-    clean_up(app, clickhouse).await
+    drop_expired(app, clickhouse).await?;
+    delete_void_deliveries(app, clickhouse).await
 }
 
-async fn take_day(app: &App) -> Result<Option<DayRollup>> {
+async fn claim_day(app: &App) -> Result<Option<DayRollup>> {
     let now = app.clock.now();
-    let days = EventKind::ALL.map(|kind| app.settings.kept.of(kind).raw).into_iter().min();
-    let retained_since = kept_since(now, days.unwrap_or(0));
-    let (over_before, claimed_until) = (now.plus_ms(-DAY_OVER_MS), now.plus_ms(DAY_HELD_MS));
-    let mut tx = app.events.begin().await?;
+    let days =
+        EventKind::ALL.map(|kind| app.settings.retention.for_kind(kind).raw_days).into_iter().min();
+    let retained_since = first_retained_day(now, days.unwrap_or(0));
+    let (over_before, claimed_until) =
+        (now.plus_ms(-DAY_ROLLUP_DELAY_MS), now.plus_ms(DAY_CLAIM_TTL_MS));
+    let mut tx = app.event_store.begin().await?;
     let day = tx.claim_day(now, over_before, retained_since, claimed_until).await?;
     tx.commit().await?;
     Ok(day)
 }
 
 /// Returns the first day that is retained completely.
-fn kept_since(now: Timestamp, days: u32) -> Timestamp {
-    RollupUnit::Day.next(now.plus_ms(-i64::from(days) * DAY_MS))
+fn first_retained_day(now: Timestamp, days: u32) -> Timestamp {
+    RollupUnit::Day.start_of_next(now.plus_ms(-i64::from(days) * DAY_MS))
 }
 
-async fn drop_old(app: &App, clickhouse: &ClickHouse) -> Result<()> {
+async fn drop_expired(app: &App, clickhouse: &ClickHouse) -> Result<()> {
     let now = app.clock.now();
-    let rolled_up_until = app.events.read_local().await?.delivered().await?.summed_until;
+    let rolled_up_until =
+        app.event_store.read_local().await?.delivery_snapshot().await?.rolled_up_until_ms;
     let mut oldest = now;
     for kind in EventKind::ALL {
-        let retention = app.settings.kept.of(kind);
+        let retention = app.settings.retention.for_kind(kind);
         // Events that are not rolled up yet are not dropped.
         let events =
-            now.plus_ms(-i64::from(retention.raw) * DAY_MS).min(Timestamp(rolled_up_until));
-        clickhouse.drop_events(kind, events).await?;
-        let hours = now
-            .plus_ms(-i64::from(retention.hour.max(retention.day).max(retention.month)) * DAY_MS);
-        clickhouse.drop_hours(kind, hours).await?;
+            now.plus_ms(-i64::from(retention.raw_days) * DAY_MS).min(Timestamp(rolled_up_until));
+        clickhouse.drop_event_partitions(kind, events).await?;
+        let hours = now.plus_ms(
+            -i64::from(retention.hour_days.max(retention.day_days).max(retention.month_days))
+                * DAY_MS,
+        );
+        clickhouse.drop_hour_partitions(kind, hours).await?;
         oldest = oldest.min(hours);
     }
-    let mut tx = app.events.begin().await?;
-    tx.forget_days(oldest).await?;
+    let mut tx = app.event_store.begin().await?;
+    tx.delete_days(oldest).await?;
     tx.commit().await
 }
 
-async fn clean_up(app: &App, clickhouse: &ClickHouse) -> Result<()> {
-    let before = app.clock.now().plus_ms(-VOID_MS);
-    let mut void = app.events.read_local().await?.void_before(before).await?;
+async fn delete_void_deliveries(app: &App, clickhouse: &ClickHouse) -> Result<()> {
+    let before = app.clock.now().plus_ms(-VOID_RETENTION_MS);
+    let mut void = app.event_store.read_local().await?.list_void_deliveries(before).await?;
     if void.is_empty() {
         return Ok(());
     }
     let remaining = clickhouse.delete_deliveries(&void).await?;
     void.retain(|id| !remaining.contains(id));
-    let mut tx = app.events.begin().await?;
-    tx.forget_deliveries(&void).await?;
+    let mut tx = app.event_store.begin().await?;
+    tx.delete_deliveries(&void).await?;
     tx.commit().await
 }

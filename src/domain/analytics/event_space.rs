@@ -10,30 +10,30 @@ use crate::app::App;
 
 /// The free space of a disk that has too little of it for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shortage {
+pub struct DiskShortage {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
 }
 
 /// Returns the disk shortage that makes an embedded server drop events now, or `None`. Keys and credits are still
 /// written: the reserve is for them.
-pub fn shortage(settings: &Settings) -> Option<Shortage> {
-    let (free_bytes, reserve_bytes) = (free_bytes(settings)?, settings.events_reserve_bytes);
-    (free_bytes < reserve_bytes).then_some(Shortage { free_bytes, reserve_bytes })
+pub fn find_shortage(settings: &Settings) -> Option<DiskShortage> {
+    let (free_bytes, reserve_bytes) = (read_free_bytes(settings)?, settings.events_reserve_bytes);
+    (free_bytes < reserve_bytes).then_some(DiskShortage { free_bytes, reserve_bytes })
 }
 
 /// Returns the free space on the disk of an embedded server, if the operating system reports it.
-pub fn free_bytes(settings: &Settings) -> Option<u64> {
-    let Deployment::Embedded { data_dir } = &settings.engines else { return None };
+pub fn read_free_bytes(settings: &Settings) -> Option<u64> {
+    let Deployment::Embedded { data_dir } = &settings.deployment else { return None };
     disk::free_bytes(data_dir)
 }
 
 /// Deletes the oldest raw events beyond their size limit, unless events are in ClickHouse.
-pub async fn trim(app: &App) -> Result<()> {
+pub async fn trim_raw_events(app: &App) -> Result<()> {
     let Some(max_bytes) = app.settings.events_max_bytes else { return Ok(()) };
-    if app.events.clickhouse().is_some() {
+    if app.event_store.clickhouse().is_some() {
         return Ok(());
     }
-    writer::sum_up(app).await?;
-    app.events.trim(max_bytes, app.clock.now()).await
+    writer::roll_up(app).await?;
+    app.event_store.trim_raw_events(max_bytes, app.clock.now()).await
 }

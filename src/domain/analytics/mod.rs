@@ -33,16 +33,16 @@ use crate::app::App;
 /// An analytics event of one request.
 #[derive(Debug)]
 pub enum Event {
-    Verification(Verification),
-    Ratelimit(Ratelimit),
+    Verification(VerificationRecord),
+    Ratelimit(LimitCheckRecord),
 }
 
 /// The result of one verification.
 #[derive(Debug)]
-pub struct Verification {
-    pub request: RequestId,
-    pub at: Timestamp,
-    pub view: Arc<Cached<ResolvedKey>>,
+pub struct VerificationRecord {
+    pub request_id: RequestId,
+    pub occurred_at: Timestamp,
+    pub resolved_key: Arc<Cached<ResolvedKey>>,
     pub outcome: VerificationCode,
     pub tags: Vec<String>,
     pub spent_credits: i64,
@@ -53,9 +53,9 @@ pub struct Verification {
 
 /// The result of one check of the standalone limiter.
 #[derive(Debug)]
-pub struct Ratelimit {
-    pub request: RequestId,
-    pub at: Timestamp,
+pub struct LimitCheckRecord {
+    pub request_id: RequestId,
+    pub occurred_at: Timestamp,
     pub namespace: Arc<Cached<StoredNamespace>>,
     pub identifier: String,
     pub passed: bool,
@@ -71,81 +71,86 @@ pub struct Ratelimit {
 pub struct EventBuffer {
     sender: Sender<Event>,
     /// The bytes of caller-supplied text in the buffered events, and their limit.
-    bytes: AtomicUsize,
+    buffered_bytes: AtomicUsize,
     bytes_max: usize,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingEvents>,
 }
 
 /// The events to be written, and the state of earlier writes.
-struct Waiting {
+struct PendingEvents {
     receiver: Receiver<Event>,
     /// The events of the batch that is being written, or whose write failed.
-    events: Vec<Event>,
+    batch_events: Vec<Event>,
     /// The number of that batch.
-    number: u64,
-    gatherer: BatchBuilder,
-    unsummed: PendingRollups,
+    batch_number: u64,
+    batch_builder: BatchBuilder,
+    pending_rollups: PendingRollups,
     /// Whether events are dropped because the disk has too little free space.
-    is_short: bool,
+    is_disk_short: bool,
 }
 
 impl EventBuffer {
     /// Creates a buffer for at most `events_max` events with at most `bytes_max` bytes in them.
     pub fn new(events_max: usize, bytes_max: usize) -> Self {
         let (sender, receiver) = mpsc::channel(events_max);
-        let pending = Waiting {
+        let pending = PendingEvents {
             receiver,
-            events: Vec::new(),
-            number: 1,
-            gatherer: BatchBuilder::default(),
-            unsummed: PendingRollups::default(),
-            is_short: false,
+            batch_events: Vec::new(),
+            batch_number: 1,
+            batch_builder: BatchBuilder::default(),
+            pending_rollups: PendingRollups::default(),
+            is_disk_short: false,
         };
-        Self { sender, bytes: AtomicUsize::new(0), bytes_max, waiting: Mutex::new(pending) }
+        Self {
+            sender,
+            buffered_bytes: AtomicUsize::new(0),
+            bytes_max,
+            pending: Mutex::new(pending),
+        }
     }
 
     /// Returns how many events are queued, without those of the batch that is being written.
-    pub fn waiting_now(&self) -> usize {
+    pub fn count_queued(&self) -> usize {
         self.sender.max_capacity() - self.sender.capacity()
     }
 
     /// Adds an event, unless the buffer has reached a limit. Returns whether it was added.
-    fn add(&self, event: Event) -> bool {
-        let bytes = event.bytes();
-        let buffered_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    fn try_push(&self, event: Event) -> bool {
+        let bytes = event.approximate_bytes();
+        let buffered_before = self.buffered_bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_added = buffered_before.saturating_add(bytes) <= self.bytes_max
             && self.sender.try_send(event).is_ok();
         if !is_added {
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.buffered_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         is_added
     }
 
     /// Subtracts the bytes of events that have left the buffer.
-    fn wrote(&self, events: &[Event]) {
-        let bytes = events.iter().map(Event::bytes).sum();
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    fn release_bytes(&self, events: &[Event]) {
+        let bytes = events.iter().map(Event::approximate_bytes).sum();
+        self.buffered_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    async fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().await
+    async fn lock_pending(&self) -> MutexGuard<'_, PendingEvents> {
+        self.pending.lock().await
     }
 }
 
 /// Records an event, unless the buffer is full.
 pub fn record(app: &App, event: Event) {
-    let counts = event.counts(app);
-    if !app.event_buffer.add(event) {
-        counts.dropped.inc();
+    let counts = event.event_counts(app);
+    if !app.event_buffer.try_push(event) {
+        counts.dropped_counter.inc();
     }
 }
 
 /// The approximate size of an event without caller-supplied text: the struct and the headers of its strings.
-const EVENT_BYTES: usize = 256;
+const EVENT_OVERHEAD_BYTES: usize = 256;
 
 impl Event {
     /// Returns the approximate memory use of the event.
-    fn bytes(&self) -> usize {
+    fn approximate_bytes(&self) -> usize {
         let caller_bytes = match self {
             Self::Verification(event) => {
                 let tags = event.tags.iter().map(|tag| size_of::<String>() + tag.len());
@@ -153,11 +158,11 @@ impl Event {
             }
             Self::Ratelimit(event) => event.identifier.len(),
         };
-        EVENT_BYTES + caller_bytes
+        EVENT_OVERHEAD_BYTES + caller_bytes
     }
 
     /// Returns the counters for events of this kind.
-    fn counts<'a>(&self, app: &'a App) -> &'a EventCounts {
+    fn event_counts<'a>(&self, app: &'a App) -> &'a EventCounts {
         match self {
             Self::Verification(_) => &app.metrics.events.verifications,
             Self::Ratelimit(_) => &app.metrics.events.ratelimits,

@@ -5,8 +5,8 @@ use foundation::error::{Error, Result};
 use serde::Serialize;
 use store::outbox::OutboxBatch;
 
-use super::batch_builder::{kept, place, tags};
-use super::{Event, Ratelimit, Verification};
+use super::batch_builder::{namespace_ids, replace_nul, sorted_tags};
+use super::{Event, LimitCheckRecord, VerificationRecord};
 
 #[derive(Serialize)]
 struct VerificationLine<'a> {
@@ -42,18 +42,20 @@ struct RatelimitLine<'a> {
 }
 
 /// Encodes events, of which there must be at least one.
-pub fn of(name: String, region: &str, events: &[Event]) -> Result<OutboxBatch> {
+pub fn encode_batch(name: String, region: &str, events: &[Event]) -> Result<OutboxBatch> {
     let times = || {
         events.iter().map(|event| match event {
-            Event::Verification(event) => event.at,
-            Event::Ratelimit(event) => event.at,
+            Event::Verification(event) => event.occurred_at,
+            Event::Ratelimit(event) => event.occurred_at,
         })
     };
     let (mut verifications, mut ratelimits) = (String::new(), String::new());
     for event in events {
         match event {
-            Event::Verification(event) => add(&mut verifications, &verification(event, region))?,
-            Event::Ratelimit(event) => add(&mut ratelimits, &ratelimit(event))?,
+            Event::Verification(event) => {
+                push_line(&mut verifications, &to_verification_line(event, region))?;
+            }
+            Event::Ratelimit(event) => push_line(&mut ratelimits, &to_ratelimit_line(event))?,
         }
     }
     Ok(OutboxBatch {
@@ -67,42 +69,45 @@ pub fn of(name: String, region: &str, events: &[Event]) -> Result<OutboxBatch> {
     })
 }
 
-fn add(lines: &mut String, line: &impl Serialize) -> Result<()> {
+fn push_line(lines: &mut String, line: &impl Serialize) -> Result<()> {
     let line = serde_json::to_string(line).map_err(|e| Error::Internal(e.to_string()))?;
     lines.push_str(&line);
     lines.push('\n');
     Ok(())
 }
 
-fn verification<'a>(event: &'a Verification, region: &'a str) -> VerificationLine<'a> {
-    let resolved_key = &event.view.value;
+fn to_verification_line<'a>(
+    event: &'a VerificationRecord,
+    region: &'a str,
+) -> VerificationLine<'a> {
+    let resolved_key = &event.resolved_key.value;
     let (key, identity) = (&resolved_key.stored().key, resolved_key.identity());
     VerificationLine {
-        time: event.at,
+        time: event.occurred_at,
         workspace_id: key.workspace_id.as_str(),
         api_id: key.api_id.as_str(),
         key_id: key.id.as_str(),
         identity_id: identity.map_or("", |identity| identity.id.as_str()),
         external_id: identity.map_or("", |identity| identity.external_id.as_str()),
         outcome: event.outcome.as_str(),
-        tags: tags(event),
-        request_id: event.request.as_str(),
+        tags: sorted_tags(event),
+        request_id: event.request_id.as_str(),
         spent_credits: event.spent_credits,
         latency_us: event.latency_us,
         region,
-        reason: kept(event.reason.as_deref().unwrap_or_default()),
+        reason: replace_nul(event.reason.as_deref().unwrap_or_default()),
     }
 }
 
-fn ratelimit(event: &Ratelimit) -> RatelimitLine<'_> {
-    let (workspace_id, namespace_id) = place(event);
+fn to_ratelimit_line(event: &LimitCheckRecord) -> RatelimitLine<'_> {
+    let (workspace_id, namespace_id) = namespace_ids(event);
     RatelimitLine {
-        time: event.at,
+        time: event.occurred_at,
         workspace_id,
         namespace_id,
-        identifier: kept(&event.identifier),
+        identifier: replace_nul(&event.identifier),
         passed: event.passed.into(),
-        request_id: event.request.as_str(),
+        request_id: event.request_id.as_str(),
         latency_us: event.latency_us,
         override_id: event.override_id.as_ref().map_or("", |id| id.as_str()),
         max: event.limit,

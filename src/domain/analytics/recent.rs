@@ -11,18 +11,18 @@ use super::super::permission::Action;
 use crate::app::App;
 
 /// The maximum number of verifications of a key that are returned.
-pub const RECENT_MAX: usize = 25;
+pub const RECENT_VERIFICATIONS_MAX: usize = 25;
 /// The maximum number of limit checks in one request.
 const CHECKS_MAX: i64 = 50;
 /// The maximum distance between the time in a request id and the time of its events. A request takes at most ten
 /// seconds, and clocks are adjusted now and then.
-const ASTRAY_MS: i64 = 30_000;
+const EVENT_TIME_TOLERANCE_MS: i64 = 30_000;
 
 /// A verification that found a key.
 #[derive(Debug)]
-pub struct Verification {
-    pub at: Timestamp,
-    pub request: String,
+pub struct RecentVerification {
+    pub occurred_at: Timestamp,
+    pub request_id: String,
     pub key_id: KeyId,
     pub external_id: Option<String>,
     /// The outcome as callers see it.
@@ -36,8 +36,8 @@ pub struct Verification {
 
 /// A check of the standalone limiter.
 #[derive(Debug)]
-pub struct Check {
-    pub at: Timestamp,
+pub struct RecentCheck {
+    pub occurred_at: Timestamp,
     pub namespace_id: String,
     pub identifier: String,
     pub passed: bool,
@@ -51,42 +51,42 @@ pub struct Check {
 
 /// The events of a request.
 #[derive(Debug)]
-pub enum Request {
-    Verification(Box<Verification>),
+pub enum RequestEvents {
+    Verification(Box<RecentVerification>),
     /// At least one check.
-    Checks(Vec<Check>),
+    Checks(Vec<RecentCheck>),
 }
 
-fn some(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-impl From<VerificationRow> for Verification {
+impl From<VerificationRow> for RecentVerification {
     fn from(row: VerificationRow) -> Self {
         Self {
-            at: row.time,
-            request: row.request_id,
+            occurred_at: row.time,
+            request_id: row.request_id,
             key_id: KeyId::from(row.key_id),
-            external_id: some(row.external_id),
+            external_id: non_empty(row.external_id),
             outcome: row.outcome,
             tags: serde_json::from_str(&row.tags).unwrap_or_default(),
             spent_credits: row.spent_credits,
             latency_us: row.latency_us,
             region: row.region,
-            reason: some(row.reason),
+            reason: non_empty(row.reason),
         }
     }
 }
 
-impl From<CheckRow> for Check {
+impl From<CheckRow> for RecentCheck {
     fn from(row: CheckRow) -> Self {
         Self {
-            at: row.time,
+            occurred_at: row.time,
             namespace_id: row.namespace_id,
             identifier: row.identifier,
             passed: row.passed,
             latency_us: row.latency_us,
-            override_id: some(row.override_id),
+            override_id: non_empty(row.override_id),
             limit: row.max,
             remaining: row.remaining,
             reset_at: row.reset_at,
@@ -96,27 +96,32 @@ impl From<CheckRow> for Check {
 }
 
 /// Returns the latest verifications of a key, newest first.
-pub async fn of_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<Verification>> {
+pub async fn list_by_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<RecentVerification>> {
     caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
-    let mut reader = app.events.read().await?;
-    let rows = reader.latest_of_key(caller.workspace(), &key.id, RECENT_MAX).await?;
-    Ok(rows.into_iter().map(Verification::from).collect())
+    let mut reader = app.event_store.read().await?;
+    let rows =
+        reader.list_latest_by_key(caller.workspace_id(), &key.id, RECENT_VERIFICATIONS_MAX).await?;
+    Ok(rows.into_iter().map(RecentVerification::from).collect())
 }
 
 /// Finds the events of a request. Returns `None` if no verification with this request id found a key of the workspace
 /// and no check used its limiter, if the events are not written yet, or if their retention is over.
-pub async fn of_request(app: &App, caller: &Caller, request: &str) -> Result<Option<Request>> {
+pub async fn find_by_request(
+    app: &App,
+    caller: &Caller,
+    request: &str,
+) -> Result<Option<RequestEvents>> {
     caller.require(Action::ReadApiAnalytics)?;
     caller.require(Action::ReadRatelimitAnalytics)?;
-    let Some(at) = RequestId::time(request) else { return Ok(None) };
-    let within = at.plus_ms(-ASTRAY_MS)..at.plus_ms(ASTRAY_MS);
-    let workspace = caller.workspace();
-    let mut reader = app.events.read().await?;
-    let found = reader.verification_of_request(workspace, request, within.clone()).await?;
+    let Some(at) = RequestId::parse_time(request) else { return Ok(None) };
+    let within = at.plus_ms(-EVENT_TIME_TOLERANCE_MS)..at.plus_ms(EVENT_TIME_TOLERANCE_MS);
+    let workspace = caller.workspace_id();
+    let mut reader = app.event_store.read().await?;
+    let found = reader.find_verification_by_request(workspace, request, within.clone()).await?;
     if let Some(row) = found {
-        return Ok(Some(Request::Verification(Box::new(row.into()))));
+        return Ok(Some(RequestEvents::Verification(Box::new(row.into()))));
     }
-    let rows = reader.checks_of_request(workspace, request, within, CHECKS_MAX).await?;
-    let checks: Vec<_> = rows.into_iter().map(Check::from).collect();
-    Ok((!checks.is_empty()).then_some(Request::Checks(checks)))
+    let rows = reader.list_checks_by_request(workspace, request, within, CHECKS_MAX).await?;
+    let checks: Vec<_> = rows.into_iter().map(RecentCheck::from).collect();
+    Ok((!checks.is_empty()).then_some(RequestEvents::Checks(checks)))
 }

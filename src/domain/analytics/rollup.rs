@@ -9,24 +9,24 @@ use std::collections::HashMap;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::{EventKind, RollupUnit};
-use store::events::{Aggregate, Batch, BatchId, EventTx, SeriesId, SeriesRollup};
+use store::events::{Aggregate, BatchId, EventBatch, EventTx, SeriesId, SeriesRollup};
 
 use crate::app::App;
 
 /// The age at which a batch is overdue: the replica that wrote it no longer rolls it up, or finds it rolled up.
-const LATE_MS: i64 = 60_000;
+const OVERDUE_MS: i64 = 60_000;
 /// The maximum number of overdue batches that are read back at once.
-const LATE_MAX: usize = 10;
+const OVERDUE_BATCHES_MAX: usize = 10;
 
 /// Aggregates of series by minute.
-type Minutes = HashMap<(SeriesId, Timestamp), Aggregate>;
+type MinuteAggregates = HashMap<(SeriesId, Timestamp), Aggregate>;
 
 /// The aggregates of batches that are written and not rolled up.
 #[derive(Default)]
 pub struct PendingRollups {
     batches: Vec<BatchId>,
-    verifications: Minutes,
-    ratelimits: Minutes,
+    verifications: MinuteAggregates,
+    ratelimits: MinuteAggregates,
 }
 
 impl PendingRollups {
@@ -36,33 +36,33 @@ impl PendingRollups {
     }
 
     /// Adds a batch that has been written.
-    pub fn add(&mut self, id: BatchId, batch: &Batch) {
+    pub fn add(&mut self, id: BatchId, batch: &EventBatch) {
         self.batches.push(id);
         for event in &batch.verifications {
             let (amount, latency_us) = (event.spent_credits, event.latency_us);
-            add(&mut self.verifications, event.series, event.time, amount, latency_us);
+            add_event(&mut self.verifications, event.series, event.time, amount, latency_us);
         }
         for event in &batch.ratelimits {
             let (amount, latency_us) = (event.tokens, event.latency_us);
-            add(&mut self.ratelimits, event.series, event.time, amount, latency_us);
+            add_event(&mut self.ratelimits, event.series, event.time, amount, latency_us);
         }
     }
 
     /// Adds the aggregates to the rollups in the database, unless another replica has rolled up any of the batches.
     /// That replica also rolls up the others.
-    pub async fn sum_up(self, app: &App) -> Result<()> {
+    pub async fn roll_up(self, app: &App) -> Result<()> {
         if self.batches.is_empty() {
             return Ok(());
         }
-        let mut tx = app.events.begin().await?;
+        let mut tx = app.event_store.begin().await?;
         let pending = tx.lock_pending_batches(&self.batches).await?;
         if pending.len() == self.batches.len() {
-            self.write(&mut tx).await?;
+            self.add_to_database(&mut tx).await?;
         }
         tx.commit().await
     }
 
-    async fn write(self, tx: &mut EventTx) -> Result<()> {
+    async fn add_to_database(self, tx: &mut EventTx) -> Result<()> {
         let of_kinds = [
             (EventKind::Verifications, self.verifications),
             (EventKind::Ratelimits, self.ratelimits),
@@ -71,32 +71,38 @@ impl PendingRollups {
             // Sorted, so that transactions that add to the same rollups wait for each other instead of deadlocking.
             let mut rollups: Vec<_> = minutes
                 .into_iter()
-                .map(|((series, time), sum)| SeriesRollup { series, time, sum })
+                .map(|((series, time), sum)| SeriesRollup { series, time, aggregate: sum })
                 .collect();
             rollups.sort_unstable_by_key(|sum| (sum.series, sum.time));
             for unit in RollupUnit::ALL {
-                widen(&mut rollups, unit);
-                tx.add_sums(kind, unit, &rollups).await?;
+                merge_to_unit(&mut rollups, unit);
+                tx.add_rollups(kind, unit, &rollups).await?;
             }
         }
         tx.mark_rolled_up(&self.batches).await
     }
 }
 
-fn add(minutes: &mut Minutes, series: SeriesId, time: Timestamp, amount: i64, latency_us: i64) {
-    let minute = RollupUnit::Minute.beginning(time);
-    minutes.entry((series, minute)).or_default().add(amount, latency_us);
+fn add_event(
+    minutes: &mut MinuteAggregates,
+    series: SeriesId,
+    time: Timestamp,
+    amount: i64,
+    latency_us: i64,
+) {
+    let minute = RollupUnit::Minute.start_of(time);
+    minutes.entry((series, minute)).or_default().add_event(amount, latency_us);
 }
 
 /// Merges rollups of a smaller unit into those of a larger one. They stay in order.
-fn widen(rollups: &mut Vec<SeriesRollup>, unit: RollupUnit) {
+fn merge_to_unit(rollups: &mut Vec<SeriesRollup>, unit: RollupUnit) {
     for rollup in rollups.iter_mut() {
-        rollup.time = unit.beginning(rollup.time);
+        rollup.time = unit.start_of(rollup.time);
     }
     rollups.dedup_by(|later, earlier| {
         let is_same = (later.series, later.time) == (earlier.series, earlier.time);
         if is_same {
-            earlier.sum.join(&later.sum);
+            earlier.aggregate.merge(&later.aggregate);
         }
         is_same
     });
@@ -105,22 +111,24 @@ fn widen(rollups: &mut Vec<SeriesRollup>, unit: RollupUnit) {
 /// Rolls up the overdue batches.
 pub async fn roll_up_overdue(app: &App) -> Result<()> {
     loop {
-        let mut tx = app.events.begin().await?;
-        let overdue = tx.lock_overdue_batches(app.clock.now().plus_ms(-LATE_MS), LATE_MAX).await?;
+        let mut tx = app.event_store.begin().await?;
+        let overdue = tx
+            .lock_overdue_batches(app.clock.now().plus_ms(-OVERDUE_MS), OVERDUE_BATCHES_MAX)
+            .await?;
         let count = overdue.len();
         let mut rollups = PendingRollups::default();
-        for event in tx.events_of(EventKind::Verifications, &overdue).await? {
+        for event in tx.list_event_amounts(EventKind::Verifications, &overdue).await? {
             let into = &mut rollups.verifications;
-            add(into, event.series, event.time, event.amount, event.latency_us);
+            add_event(into, event.series, event.time, event.amount, event.latency_us);
         }
-        for event in tx.events_of(EventKind::Ratelimits, &overdue).await? {
+        for event in tx.list_event_amounts(EventKind::Ratelimits, &overdue).await? {
             let into = &mut rollups.ratelimits;
-            add(into, event.series, event.time, event.amount, event.latency_us);
+            add_event(into, event.series, event.time, event.amount, event.latency_us);
         }
         rollups.batches = overdue;
-        rollups.write(&mut tx).await?;
+        rollups.add_to_database(&mut tx).await?;
         tx.commit().await?;
-        if count < LATE_MAX {
+        if count < OVERDUE_BATCHES_MAX {
             return Ok(());
         }
     }
@@ -135,14 +143,21 @@ mod tests {
         let sum = |series: u8, time: i64| SeriesRollup {
             series: SeriesId([series; 16]),
             time: Timestamp(time),
-            sum: Aggregate { count: 1, amount: 2, latency_us: 3, latencies: [1, 0, 0, 0, 0, 0] },
+            aggregate: Aggregate {
+                count: 1,
+                amount: 2,
+                latency_us: 3,
+                latencies: [1, 0, 0, 0, 0, 0],
+            },
         };
         let mut rollups = vec![sum(1, 0), sum(1, 60_000), sum(1, 3_600_000), sum(2, 60_000)];
 
-        widen(&mut rollups, RollupUnit::Hour);
+        merge_to_unit(&mut rollups, RollupUnit::Hour);
 
-        let merged: Vec<_> =
-            rollups.iter().map(|s| (s.series.0[0], s.time.0, s.sum.count, s.sum.amount)).collect();
+        let merged: Vec<_> = rollups
+            .iter()
+            .map(|s| (s.series.0[0], s.time.0, s.aggregate.count, s.aggregate.amount))
+            .collect();
         assert_eq!(merged, [(1, 0, 2, 4), (1, 3_600_000, 1, 2), (2, 0, 1, 2)]);
     }
 }

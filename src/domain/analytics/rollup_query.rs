@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
 
 use super::super::caller::Caller;
@@ -13,12 +13,12 @@ use crate::app::App;
 use crate::domain::apis;
 pub use foundation::model::RollupUnit;
 pub use store::events::RollupGrouping;
-use store::events::{Counts, RollupFilter};
+use store::events::{OutcomeCounts, RollupFilter};
 
 /// The maximum number of groups in a result.
 pub const GROUPS_MAX: usize = 100_000;
 /// The maximum number of keys of an owner in a query.
-const KEYS_MAX: i64 = 10_000;
+const OWNER_KEYS_MAX: i64 = 10_000;
 
 /// Selects verifications, and how they are grouped.
 #[derive(Debug, Default)]
@@ -26,27 +26,27 @@ pub struct RollupQuery {
     /// Includes only the identity with this external id.
     pub external_id: Option<String>,
     /// Includes only these keys. Empty: all keys.
-    pub keys: Vec<KeyId>,
+    pub key_ids: Vec<KeyId>,
     /// Includes only verifications with all of these tags.
     pub tags: Vec<String>,
-    pub from: Timestamp,
-    pub to: Timestamp,
+    pub from_time: Timestamp,
+    pub to_time: Timestamp,
     /// The unit of time to group by. `None`: no grouping by time.
     pub unit: Option<RollupUnit>,
     /// The unit of the rollups that are added up without grouping by time. The finest unit matches
     /// `from_time` and `to_time` most exactly.
     pub grain: RollupUnit,
-    pub by: RollupGrouping,
+    pub grouping: RollupGrouping,
     /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::tags`].
-    pub each_tag: bool,
-    pub order: Option<Order>,
-    pub descending: bool,
+    pub is_per_tag: bool,
+    pub order: Option<RollupOrder>,
+    pub is_descending: bool,
     pub limit: Option<usize>,
 }
 
 /// The value that groups are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum RollupOrder {
     Time,
     Valid,
     /// Always 0: these verifications belong to no key.
@@ -63,7 +63,7 @@ pub enum Order {
 
 /// The counts of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct RollupGroup {
     /// The start of its hour, day or month.
     pub time: Timestamp,
     /// Empty if there is no key, or if the query does not group by key.
@@ -71,34 +71,35 @@ pub struct Group {
     pub identity_id: String,
     pub external_id: String,
     pub tags: Vec<String>,
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
 }
 
 /// Returns the rollups of verifications of an API.
-pub async fn of_api(
+pub async fn list_by_api(
     app: &App,
     caller: &Caller,
     api: &ApiId,
     query: RollupQuery,
-) -> Result<Vec<Group>> {
+) -> Result<Vec<RollupGroup>> {
     apis::get(app, caller, api).await?;
     if let Some(external_id) = &query.external_id {
         // The events of a deleted identity are not available by its external id.
-        let identity = app.store.read().await?.identity_of(caller.workspace(), external_id).await?;
+        let identity =
+            app.store.read().await?.find_identity_id(caller.workspace_id(), external_id).await?;
         if identity.is_none() {
-            return Err(Error::not_found(Subject::Identity(external_id.clone())));
+            return Err(Error::not_found(ResourceRef::Identity(external_id.clone())));
         }
     }
-    answer(app, caller, std::slice::from_ref(api), query).await
+    load_groups(app, caller, std::slice::from_ref(api), query).await
 }
 
 /// Returns the rollups of verifications of a workspace, or of one of its APIs.
-pub async fn of_workspace(
+pub async fn list_by_workspace(
     app: &App,
     caller: &Caller,
     api: Option<&ApiId>,
     query: RollupQuery,
-) -> Result<Vec<Group>> {
+) -> Result<Vec<RollupGroup>> {
     match api {
         Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
         None => caller.require(Action::ReadApiAnalytics)?,
@@ -106,11 +107,11 @@ pub async fn of_workspace(
     let apis = match api {
         Some(api) => vec![api.clone()],
         None => {
-            let apis = app.store.read().await?.apis(caller.workspace()).await?;
+            let apis = app.store.read().await?.list_all_apis(caller.workspace_id()).await?;
             apis.into_iter().map(|api| api.id).collect()
         }
     };
-    answer(app, caller, &apis, query).await
+    load_groups(app, caller, &apis, query).await
 }
 
 /// The keys that a query includes.
@@ -129,69 +130,76 @@ pub async fn list_by_keys(
     scope: RollupScope,
     from: Timestamp,
     to: Timestamp,
-) -> Result<Vec<Group>> {
-    let keys = find(app, caller, scope).await?;
+) -> Result<Vec<RollupGroup>> {
+    let keys = list_keys(app, caller, scope).await?;
     let apis: BTreeSet<&ApiId> = keys.iter().map(|(_, api)| api).collect();
     for api in &apis {
         caller.require_on(Action::ReadKey, *api)?;
     }
     let apis: Vec<ApiId> = apis.into_iter().cloned().collect();
     let keys = keys.into_iter().map(|(key, _)| key).collect();
-    let query =
-        RollupQuery { keys, from, to, unit: Some(RollupUnit::Day), ..RollupQuery::default() };
-    let mut groups = answer(app, caller, &apis, query).await?;
-    groups.retain(|group| group.counts != Counts::default());
+    let query = RollupQuery {
+        key_ids: keys,
+        from_time: from,
+        to_time: to,
+        unit: Some(RollupUnit::Day),
+        ..RollupQuery::default()
+    };
+    let mut groups = load_groups(app, caller, &apis, query).await?;
+    groups.retain(|group| group.counts != OutcomeCounts::default());
     Ok(groups)
 }
 
 /// Returns the keys, each with its API.
-async fn find(app: &App, caller: &Caller, scope: RollupScope) -> Result<Vec<(KeyId, ApiId)>> {
+async fn list_keys(app: &App, caller: &Caller, scope: RollupScope) -> Result<Vec<(KeyId, ApiId)>> {
     let mut reader = app.store.read().await?;
     match scope {
         RollupScope::Key(id) => {
-            let found = reader.key(caller.workspace(), &id).await?;
-            let found = found.ok_or_else(|| Error::not_found(Subject::Key(id)))?;
+            let found = reader.find_key(caller.workspace_id(), &id).await?;
+            let found = found.ok_or_else(|| Error::not_found(ResourceRef::Key(id)))?;
             Ok(vec![(found.key.id, found.key.api_id)])
         }
         RollupScope::Owner(owner) => {
-            let found = reader.keys_owned(caller.workspace(), &owner, KEYS_MAX + 1).await?;
+            let found = reader
+                .list_keys_by_owner(caller.workspace_id(), &owner, OWNER_KEYS_MAX + 1)
+                .await?;
             match i64::try_from(found.len()) {
-                Ok(0) => Err(Error::not_found(Subject::Identity(owner))),
-                Ok(1..=KEYS_MAX) => Ok(found),
+                Ok(0) => Err(Error::not_found(ResourceRef::Identity(owner))),
+                Ok(1..=OWNER_KEYS_MAX) => Ok(found),
                 _ => Err(Error::invalid(
                     "ownerId",
-                    format!("ownerId: has more than {KEYS_MAX} keys; query by key or by API"),
+                    format!("ownerId: has more than {OWNER_KEYS_MAX} keys; query by key or by API"),
                 )),
             }
         }
     }
 }
 
-async fn answer(
+async fn load_groups(
     app: &App,
     caller: &Caller,
     apis: &[ApiId],
     query: RollupQuery,
-) -> Result<Vec<Group>> {
+) -> Result<Vec<RollupGroup>> {
     let unit = query.unit.unwrap_or(query.grain);
     let from = match unit {
-        RollupUnit::Minute | RollupUnit::Hour => query.from,
-        RollupUnit::Day | RollupUnit::Month => unit.beginning(query.from),
+        RollupUnit::Minute | RollupUnit::Hour => query.from_time,
+        RollupUnit::Day | RollupUnit::Month => unit.start_of(query.from_time),
     };
     let filter = RollupFilter {
-        workspace: caller.workspace(),
-        apis,
+        workspace: caller.workspace_id(),
+        api_ids: apis,
         external_id: query.external_id.as_deref(),
-        keys: &query.keys,
+        key_ids: &query.key_ids,
         tags: &query.tags,
-        from,
-        to: query.to,
+        from_time: from,
+        to_time: query.to_time,
         unit,
-        by_time: query.unit.is_some(),
-        by: query.by,
-        max: GROUPS_MAX + 1,
+        is_by_time: query.unit.is_some(),
+        grouping: query.grouping,
+        rows_max: GROUPS_MAX + 1,
     };
-    let rows = app.events.read().await?.verification_sums(&filter).await?;
+    let rows = app.event_store.read().await?.list_verification_rollups(&filter).await?;
     if rows.len() > GROUPS_MAX {
         return Err(Error::invalid(
             "groupBy",
@@ -200,9 +208,9 @@ async fn answer(
             ),
         ));
     }
-    let mut groups: Vec<Group> = rows
+    let mut groups: Vec<RollupGroup> = rows
         .into_iter()
-        .map(|row| Group {
+        .map(|row| RollupGroup {
             time: row.time,
             key_id: row.key_id,
             identity_id: row.identity_id,
@@ -211,56 +219,61 @@ async fn answer(
             counts: row.counts,
         })
         .collect();
-    if query.each_tag {
-        groups = by_each_tag(groups);
+    if query.is_per_tag {
+        groups = split_by_tag(groups);
     }
-    fill(&mut groups, &query);
-    sort(&mut groups, &query);
+    add_empty_groups(&mut groups, &query);
+    sort_groups(&mut groups, &query);
     groups.truncate(query.limit.unwrap_or(usize::MAX));
     Ok(groups)
 }
 
 /// Returns one group per tag. Verifications without tags are in no group.
-fn by_each_tag(groups: Vec<Group>) -> Vec<Group> {
-    let mut by_tag: BTreeMap<(Timestamp, String, String, String), Group> = BTreeMap::new();
+fn split_by_tag(groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
+    let mut by_tag: BTreeMap<(Timestamp, String, String, String), RollupGroup> = BTreeMap::new();
     for group in groups {
         for tag in &group.tags {
             let group_key =
                 (group.time, tag.clone(), group.key_id.clone(), group.identity_id.clone());
-            let empty =
-                || Group { tags: vec![tag.clone()], counts: Counts::default(), ..group.clone() };
-            by_tag.entry(group_key).or_insert_with(empty).counts.join(&group.counts);
+            let empty = || RollupGroup {
+                tags: vec![tag.clone()],
+                counts: OutcomeCounts::default(),
+                ..group.clone()
+            };
+            by_tag.entry(group_key).or_insert_with(empty).counts.merge(&group.counts);
         }
     }
     by_tag.into_values().collect()
 }
 
 /// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping.
-fn fill(groups: &mut Vec<Group>, query: &RollupQuery) {
-    let empty_group = |time| Group {
+fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
+    let empty_group = |time| RollupGroup {
         time,
         key_id: String::new(),
         identity_id: String::new(),
         external_id: String::new(),
         tags: Vec::new(),
-        counts: Counts::default(),
+        counts: OutcomeCounts::default(),
     };
     let Some(unit) = query.unit else {
-        if groups.is_empty() && query.by == RollupGrouping::default() {
+        if groups.is_empty() && query.grouping == RollupGrouping::default() {
             groups.push(empty_group(Timestamp(0)));
         }
         return;
     };
     let present: HashSet<Timestamp> = groups.iter().map(|group| group.time).collect();
-    let end = unit.beginning(query.to);
-    let slices = std::iter::successors(Some(unit.beginning(query.from)), |at| Some(unit.next(*at)));
+    let end = unit.start_of(query.to_time);
+    let slices = std::iter::successors(Some(unit.start_of(query.from_time)), |at| {
+        Some(unit.start_of_next(*at))
+    });
     let empty = slices.take_while(|at| *at < end).filter(|at| !present.contains(at));
     let room = GROUPS_MAX.saturating_sub(present.len());
     groups.extend(empty.take(room).map(empty_group));
 }
 
-fn sort(groups: &mut [Group], query: &RollupQuery) {
-    let by_name = |a: &Group, b: &Group| {
+fn sort_groups(groups: &mut [RollupGroup], query: &RollupQuery) {
+    let by_name = |a: &RollupGroup, b: &RollupGroup| {
         (a.time, &a.key_id, &a.identity_id, &a.tags).cmp(&(
             b.time,
             &b.key_id,
@@ -268,27 +281,27 @@ fn sort(groups: &mut [Group], query: &RollupQuery) {
             &b.tags,
         ))
     };
-    let order = query.order.unwrap_or(Order::Time);
+    let order = query.order.unwrap_or(RollupOrder::Time);
     groups.sort_by(|a, b| {
         let by_order = match order {
-            Order::Time => a.time.cmp(&b.time),
-            _ => count(order, &a.counts).cmp(&count(order, &b.counts)),
+            RollupOrder::Time => a.time.cmp(&b.time),
+            _ => count_by_order(order, &a.counts).cmp(&count_by_order(order, &b.counts)),
         };
-        let by_order = if query.descending { by_order.reverse() } else { by_order };
+        let by_order = if query.is_descending { by_order.reverse() } else { by_order };
         if by_order == Ordering::Equal { by_name(a, b) } else { by_order }
     });
 }
 
-fn count(order: Order, counts: &Counts) -> i64 {
+fn count_by_order(order: RollupOrder, counts: &OutcomeCounts) -> i64 {
     match order {
-        Order::Time | Order::NotFound | Order::Unauthorized => 0,
-        Order::Valid => counts.valid,
-        Order::Forbidden => counts.forbidden,
-        Order::UsageExceeded => counts.usage_exceeded,
-        Order::RateLimited => counts.rate_limited,
-        Order::Disabled => counts.disabled,
-        Order::InsufficientPermissions => counts.insufficient_permissions,
-        Order::Expired => counts.expired,
-        Order::Total => counts.total,
+        RollupOrder::Time | RollupOrder::NotFound | RollupOrder::Unauthorized => 0,
+        RollupOrder::Valid => counts.valid,
+        RollupOrder::Forbidden => counts.forbidden,
+        RollupOrder::UsageExceeded => counts.usage_exceeded,
+        RollupOrder::RateLimited => counts.rate_limited,
+        RollupOrder::Disabled => counts.disabled,
+        RollupOrder::InsufficientPermissions => counts.insufficient_permissions,
+        RollupOrder::Expired => counts.expired,
+        RollupOrder::Total => counts.total,
     }
 }

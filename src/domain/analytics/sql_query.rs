@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use analytics_sql::{ANSWER_MAX_BYTES, Family, LISTS_MAX_BYTES, QueryContext, RowScope};
+use analytics_sql::{Family, LISTS_MAX_BYTES, QueryContext, RESULT_MAX_BYTES, RowScope};
 use foundation::clock::{Stopwatch, Timestamp};
-use foundation::error::{Error, QueryFault, Result};
+use foundation::error::{Error, QueryErrorKind, Result};
 use foundation::id::WorkspaceId;
 use serde_json::value::RawValue;
 use store::analytics_query::QueryLimits;
@@ -18,11 +18,11 @@ use crate::app::App;
 /// The maximum number of rows in a result.
 const ROWS_MAX: u64 = 10_000;
 /// The maximum time of a query, including the wait for a connection.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The limits of one query. The disk reserve is a setting.
-pub const BOUNDS: QueryLimits = QueryLimits {
-    time: Duration::from_secs(10),
-    answer_max_bytes: ANSWER_MAX_BYTES,
+pub const QUERY_LIMITS: QueryLimits = QueryLimits {
+    timeout: Duration::from_secs(10),
+    result_max_bytes: RESULT_MAX_BYTES,
     memory_max_bytes: 512 * 1024 * 1024,
     disk_reserve_bytes: 0,
     list_items_max: 10_000,
@@ -31,75 +31,84 @@ pub const BOUNDS: QueryLimits = QueryLimits {
 };
 
 /// Queries verifications of every API, or of those that the root key may read.
-pub async fn verifications(app: &App, caller: &Caller, text: &str) -> Result<Vec<Box<RawValue>>> {
-    let only = only(caller, Action::ReadApiAnalytics)?;
-    ask(app, caller, Family::Verifications, only, text).await
+pub async fn query_verifications(
+    app: &App,
+    caller: &Caller,
+    text: &str,
+) -> Result<Vec<Box<RawValue>>> {
+    let only = list_allowed_ids(caller, Action::ReadApiAnalytics)?;
+    translate_and_run(app, caller, Family::Verifications, only, text).await
 }
 
 /// Queries checks of the standalone limiter in every namespace, or in those that the root key may read.
-pub async fn ratelimits(app: &App, caller: &Caller, text: &str) -> Result<Vec<Box<RawValue>>> {
-    let only = only(caller, Action::ReadRatelimitAnalytics)?;
-    ask(app, caller, Family::Ratelimits, only, text).await
+pub async fn query_ratelimits(
+    app: &App,
+    caller: &Caller,
+    text: &str,
+) -> Result<Vec<Box<RawValue>>> {
+    let only = list_allowed_ids(caller, Action::ReadRatelimitAnalytics)?;
+    translate_and_run(app, caller, Family::Ratelimits, only, text).await
 }
 
 /// Returns the ids that the caller may query. `None`: all.
-fn only(caller: &Caller, action: Action) -> Result<Option<Vec<String>>> {
-    if caller.may(action) {
+fn list_allowed_ids(caller: &Caller, action: Action) -> Result<Option<Vec<String>>> {
+    if caller.is_allowed(action) {
         return Ok(None);
     }
-    let instances = caller.instances(action);
+    let instances = caller.allowed_ids(action);
     match instances.is_empty() {
-        true => Err(Error::Forbidden(action.everywhere())),
+        true => Err(Error::Forbidden(action.to_wildcard_tuple())),
         false => Ok(Some(instances)),
     }
 }
 
-async fn ask(
+async fn translate_and_run(
     app: &App,
     caller: &Caller,
     family: Family,
     only: Option<Vec<String>>,
     text: &str,
 ) -> Result<Vec<Box<RawValue>>> {
-    let (workspace, now) = (caller.workspace(), app.clock.now());
+    let (workspace, now) = (caller.workspace_id(), app.clock.now());
     let context = QueryContext {
         family,
-        visible: RowScope { workspace_id: workspace.as_str().to_owned(), only },
-        now: now.0,
+        row_scope: RowScope { workspace_id: workspace.as_str().to_owned(), resource_ids: only },
+        now_ms: now.0,
         retention: match family {
-            Family::Verifications => app.settings.kept.verifications,
-            Family::Ratelimits => app.settings.kept.ratelimits,
+            Family::Verifications => app.settings.retention.verifications,
+            Family::Ratelimits => app.settings.retention.ratelimits,
         },
         rows_max: ROWS_MAX,
-        inner_rows_max: None,
-        delivered: app.events.delivered().await?,
+        nested_rows_max: None,
+        delivery_snapshot: app.event_store.delivery_snapshot().await?,
     };
     let hour = app.query_quotas.admit(workspace, now)?;
-    let (text, engine) = (text.to_owned(), app.events.engine());
+    let (text, engine) = (text.to_owned(), app.event_store.sql_dialect());
     // Runs beside the requests, because translation may take long.
     let translating =
-        tokio::task::spawn_blocking(move || analytics_sql::translate(&text, engine, &context));
+        tokio::task::spawn_blocking(move || analytics_sql::compile(&text, engine, &context));
     let compiled = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
-    let running = Running { hour: &hour, since: Stopwatch::new() };
-    let limits = QueryLimits { disk_reserve_bytes: app.settings.events_reserve_bytes, ..BOUNDS };
-    let rows = app.events.run_query(&compiled.query, &limits).await;
+    let running = RunningQuery { usage: &hour, stopwatch: Stopwatch::new() };
+    let limits =
+        QueryLimits { disk_reserve_bytes: app.settings.events_reserve_bytes, ..QUERY_LIMITS };
+    let rows = app.event_store.run_query(&compiled.query, &limits).await;
     drop(running);
-    rows?.iter().map(|row| analytics_sql::object(&compiled.columns, row)).collect()
+    rows?.iter().map(|row| analytics_sql::row_to_object(&compiled.columns, row)).collect()
 }
 
 /// Limits how much a workspace may query in this process within an hour.
 #[derive(Debug)]
 pub struct QueryQuotas {
-    questions_max: u64,
-    time_max: Duration,
-    hours: moka::sync::Cache<(WorkspaceId, i64), Arc<HourlyUsage>>,
+    queries_max: u64,
+    run_time_max: Duration,
+    usage_by_hour: moka::sync::Cache<(WorkspaceId, i64), Arc<HourlyUsage>>,
 }
 
 /// The queries of a workspace within one hour.
 #[derive(Debug, Default)]
 pub struct HourlyUsage {
-    questions: AtomicU64,
-    ran_ms: AtomicU64,
+    query_count: AtomicU64,
+    run_time_ms: AtomicU64,
 }
 
 const HOUR_MS: i64 = 3_600_000;
@@ -118,22 +127,22 @@ impl QueryQuotas {
             .max_capacity(WORKSPACES_MAX)
             .time_to_live(Duration::from_hours(2))
             .build();
-        Self { questions_max, time_max, hours }
+        Self { queries_max: questions_max, run_time_max: time_max, usage_by_hour: hours }
     }
 
     /// Counts a query, unless the workspace has used up its quota.
     pub fn admit(&self, workspace: &WorkspaceId, now: Timestamp) -> Result<Arc<HourlyUsage>> {
         let hour = (workspace.clone(), now.0.div_euclid(HOUR_MS));
-        let hour = self.hours.get_with(hour, Arc::default);
-        let refused = |what: String| Err(Error::AnalyticsQuery(QueryFault::Quota, what));
-        if Duration::from_millis(hour.ran_ms.load(Ordering::Relaxed)) >= self.time_max {
-            let seconds = self.time_max.as_secs();
+        let hour = self.usage_by_hour.get_with(hour, Arc::default);
+        let refused = |what: String| Err(Error::AnalyticsQuery(QueryErrorKind::Quota, what));
+        if Duration::from_millis(hour.run_time_ms.load(Ordering::Relaxed)) >= self.run_time_max {
+            let seconds = self.run_time_max.as_secs();
             return refused(format!(
                 "the queries of this hour have used the maximum of {seconds} seconds"
             ));
         }
-        if hour.questions.fetch_add(1, Ordering::Relaxed) >= self.questions_max {
-            let queries_max = self.questions_max;
+        if hour.query_count.fetch_add(1, Ordering::Relaxed) >= self.queries_max {
+            let queries_max = self.queries_max;
             return refused(format!(
                 "the maximum of {queries_max} queries in this hour is reached"
             ));
@@ -144,21 +153,21 @@ impl QueryQuotas {
 
 impl HourlyUsage {
     /// Adds the run time of a query.
-    pub fn ran(&self, time: Duration) {
+    pub fn record_run_time(&self, time: Duration) {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.ran_ms.fetch_add(ms, Ordering::Relaxed);
+        self.run_time_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
 /// A running query. Its time counts even if the caller stops waiting for it.
-struct Running<'a> {
-    hour: &'a HourlyUsage,
-    since: Stopwatch,
+struct RunningQuery<'a> {
+    usage: &'a HourlyUsage,
+    stopwatch: Stopwatch,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningQuery<'_> {
     fn drop(&mut self) {
-        self.hour.ran(self.since.elapsed());
+        self.usage.record_run_time(self.stopwatch.elapsed());
     }
 }
 
@@ -187,9 +196,9 @@ mod tests {
         let (workspace, noon) = (WorkspaceId::from("ws_1"), Timestamp(1_773_144_000_000));
 
         let hour = quotas.admit(&workspace, noon).expect("the first query");
-        hour.ran(Duration::from_millis(9_999));
+        hour.record_run_time(Duration::from_millis(9_999));
         assert!(quotas.admit(&workspace, noon).is_ok());
-        hour.ran(Duration::from_millis(1));
+        hour.record_run_time(Duration::from_millis(1));
 
         assert!(quotas.admit(&workspace, noon).is_err());
         assert!(quotas.admit(&workspace, noon.plus_ms(HOUR_MS)).is_ok());

@@ -16,11 +16,11 @@ use crate::app::App;
 pub struct TrafficFilter<'a> {
     pub kind: EventKind,
     /// Includes only this API or this namespace.
-    pub only: Option<&'a str>,
+    pub resource_id: Option<&'a str>,
     pub unit: RollupUnit,
     /// The start, rounded down to the start of its unit.
-    pub from: Timestamp,
-    pub until: Timestamp,
+    pub from_time: Timestamp,
+    pub until_time: Timestamp,
 }
 
 /// The number and the latencies of requests.
@@ -28,39 +28,42 @@ pub struct TrafficFilter<'a> {
 pub struct Traffic {
     /// The number of requests by outcome. For limit checks, `true` and `false` say whether they passed.
     pub outcomes: BTreeMap<String, i64>,
-    pub latencies: Latencies,
+    pub latencies: LatencyStats,
 }
 
 impl Traffic {
-    pub fn count(&self) -> i64 {
+    pub fn total_count(&self) -> i64 {
         self.outcomes.values().sum()
     }
 
-    pub fn join(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome.clone()).or_default() += count;
         }
-        self.latencies.join(&other.latencies);
+        self.latencies.merge(&other.latencies);
     }
 
-    fn add(&mut self, row: TotalRow) {
-        let latencies =
-            Latencies { count: row.count, sum_us: row.latency_us, buckets: row.latencies.into() };
-        self.latencies.join(&latencies);
+    fn add_row(&mut self, row: TotalRow) {
+        let latencies = LatencyStats {
+            count: row.count,
+            sum_us: row.latency_us,
+            buckets: row.latencies.into(),
+        };
+        self.latencies.merge(&latencies);
         *self.outcomes.entry(row.outcome).or_default() += row.count;
     }
 }
 
 /// The latencies of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Latencies {
+pub struct LatencyStats {
     count: i64,
     sum_us: i64,
     buckets: [i64; 6],
 }
 
-impl Latencies {
-    fn join(&mut self, other: &Self) {
+impl LatencyStats {
+    fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
         for (count, added) in self.buckets.iter_mut().zip(other.buckets) {
@@ -89,39 +92,39 @@ impl Latencies {
 }
 
 /// Returns the traffic by unit of time, including units without requests.
-pub async fn by_time(
+pub async fn list_by_time(
     app: &App,
     caller: &Caller,
     filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(Timestamp, Traffic)>> {
     let mut found: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
-    let begin = filter.unit.beginning(filter.from);
-    let slices = std::iter::successors(Some(begin), |at| Some(filter.unit.next(*at)));
-    for at in slices.take_while(|at| *at < filter.until) {
+    let begin = filter.unit.start_of(filter.from_time);
+    let slices = std::iter::successors(Some(begin), |at| Some(filter.unit.start_of_next(*at)));
+    for at in slices.take_while(|at| *at < filter.until_time) {
         found.insert(at, Traffic::default());
     }
-    for row in rows(app, caller, filter, false).await? {
-        found.entry(row.time).or_default().add(row);
+    for row in load_rows(app, caller, filter, false).await? {
+        found.entry(row.time).or_default().add_row(row);
     }
     Ok(found.into_iter().collect())
 }
 
 /// Returns the traffic by id of the API or namespace, the one with the most requests first.
-pub async fn by_id(
+pub async fn list_by_id(
     app: &App,
     caller: &Caller,
     filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(String, Traffic)>> {
     let mut found: BTreeMap<String, Traffic> = BTreeMap::new();
-    for row in rows(app, caller, filter, true).await? {
-        found.entry(row.id.clone()).or_default().add(row);
+    for row in load_rows(app, caller, filter, true).await? {
+        found.entry(row.id.clone()).or_default().add_row(row);
     }
     let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.count()));
+    found.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.total_count()));
     Ok(found)
 }
 
-async fn rows(
+async fn load_rows(
     app: &App,
     caller: &Caller,
     filter: &TrafficFilter<'_>,
@@ -131,20 +134,20 @@ async fn rows(
         EventKind::Verifications => Action::ReadApiAnalytics,
         EventKind::Ratelimits => Action::ReadRatelimitAnalytics,
     };
-    match filter.only {
+    match filter.resource_id {
         Some(id) => caller.require_on(action, &id)?,
         None => caller.require(action)?,
     }
     let totals_filter = TotalsFilter {
-        workspace: caller.workspace(),
+        workspace: caller.workspace_id(),
         kind: filter.kind,
-        only: filter.only,
+        resource_id: filter.resource_id,
         unit: filter.unit,
-        from: filter.unit.beginning(filter.from),
-        until: filter.until,
-        by_id,
+        from_time: filter.unit.start_of(filter.from_time),
+        until_time: filter.until_time,
+        is_by_id: by_id,
     };
-    app.events.read().await?.totals(&totals_filter).await
+    app.event_store.read().await?.list_totals(&totals_filter).await
 }
 
 #[cfg(test)]
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn percentile_is_end_of_bucket_when_bucket_is_known() {
         let percentiles = |buckets: [i64; 6], count| {
-            let latencies = Latencies { count, sum_us: 0, buckets };
+            let latencies = LatencyStats { count, sum_us: 0, buckets };
             [50, 99, 100].map(|percent| latencies.percentile_us(percent))
         };
 

@@ -7,12 +7,12 @@ mod snapshot;
 use std::collections::HashMap;
 
 pub use restore::restore;
-pub use settings::{ApiChange, PREFIX_MAX, is_prefix};
+pub use settings::{ApiChange, PREFIX_MAX, is_valid_prefix};
 use snapshot::ApiSnapshot;
 pub use snapshot::change_from_snapshot;
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{ApiId, WorkspaceId};
 use foundation::model::{Api, ApiSettings};
 use store::{Tx, freshness};
@@ -28,7 +28,7 @@ use crate::app::App;
 pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
     caller.require(Action::CreateApi)?;
     let now = app.clock.now();
-    let workspace_id = caller.workspace().clone();
+    let workspace_id = caller.workspace_id().clone();
     let settings = ApiSettings::default();
     let api = Api {
         id: ApiId::random(),
@@ -41,7 +41,7 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
 
     let mut tx = app.store.begin().await?;
     tx.insert_api(&api).await?;
-    let change = FieldChanges::created(&ApiSnapshot::of(&api))?;
+    let change = FieldChanges::created(&ApiSnapshot::from_api(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, "api.create", change, now).await?;
     app.commit(tx).await?;
 
@@ -51,7 +51,7 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
 /// Returns an API that exists and is not deleted.
 pub async fn get(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require_on(Action::ReadApi, id)?;
-    require_not_deleted(app.store.read().await?.api(caller.workspace(), id).await?, id)
+    require_not_deleted(app.store.read().await?.find_api(caller.workspace_id(), id).await?, id)
 }
 
 /// Deletes an API. Its keys stop verifying at once but stay in the database.
@@ -60,21 +60,21 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let api = require_not_deleted(tx.lock_api(caller.workspace(), id).await?, id)?;
-    if api.settings.delete_protection {
-        return Err(Error::Refused(Refusal::Protected(id.clone())));
+    let api = require_not_deleted(tx.lock_api(caller.workspace_id(), id).await?, id)?;
+    if api.settings.is_delete_protected {
+        return Err(Error::PreconditionFailed(Refusal::DeleteProtected(id.clone())));
     }
-    if !tx.delete_api(caller.workspace(), id, now).await? {
-        return Err(Error::not_found(Subject::Api(id.clone())));
+    if !tx.delete_api(caller.workspace_id(), id, now).await? {
+        return Err(Error::not_found(ResourceRef::Api(id.clone())));
     }
-    let change = FieldChanges::deleted(&ApiSnapshot::of(&api))?;
+    let change = FieldChanges::deleted(&ApiSnapshot::from_api(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, "api.delete", change, now).await?;
-    tx.changed(freshness::CacheTag::Api(id.clone()));
+    tx.record_change(freshness::CacheTag::Api(id.clone()));
     app.commit(tx).await
 }
 
 /// The maximum number of keys that one transaction deletes.
-const KEYS_AT_ONCE: i64 = 1000;
+const DELETE_BATCH_SIZE: i64 = 1000;
 
 /// Deletes all keys of an API, which stop verifying, and returns their number. Keys are deleted in batches of 1,000,
 /// each in one transaction with its audit entries: after an interruption the remaining keys still exist, and the call
@@ -90,10 +90,10 @@ pub async fn delete_keys(
     loop {
         let now = app.clock.now();
         let mut tx = app.store.begin().await?;
-        require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
+        require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
         let keys = match deletion {
-            Deletion::Soft => tx.delete_keys(id, now, KEYS_AT_ONCE).await?,
-            Deletion::Permanent => tx.purge_keys(id, KEYS_AT_ONCE).await?,
+            Deletion::Soft => tx.delete_keys(id, now, DELETE_BATCH_SIZE).await?,
+            Deletion::Permanent => tx.purge_keys(id, DELETE_BATCH_SIZE).await?,
         };
         if keys.is_empty() {
             return Ok(deleted);
@@ -106,30 +106,30 @@ pub async fn delete_keys(
             );
         }
         entries.write(&mut tx).await?;
-        tx.changed(freshness::CacheTag::Api(id.clone()));
+        tx.record_change(freshness::CacheTag::Api(id.clone()));
         app.commit(tx).await?;
         deleted += keys.len();
     }
 }
 
 /// Lists a page of the workspace's APIs, sorted by id.
-pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Api>> {
+pub async fn list_for_caller(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Api>> {
     caller.require(Action::ReadApi)?;
     let mut reader = app.store.read().await?;
-    let rows = reader.apis_page(caller.workspace(), &paging.listing()).await?;
+    let rows = reader.list_apis(caller.workspace_id(), &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Lists the APIs of a workspace, sorted by id.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Api>> {
-    app.store.read().await?.apis(workspace).await
+    app.store.read().await?.list_all_apis(workspace).await
 }
 
 /// An API and the number of its keys, counted up to a bound.
 pub type ApiWithKeyCount = (Api, i64);
 
 /// Adds to each API the number of its keys, counted up to `max` plus one.
-pub async fn counted(
+pub async fn add_key_counts(
     app: &App,
     caller: &Caller,
     apis: Vec<Api>,
@@ -138,7 +138,8 @@ pub async fn counted(
     caller.require(Action::ReadApi)?;
     let ids: Vec<_> = apis.iter().map(|api| api.id.clone()).collect();
     let mut reader = app.store.read().await?;
-    let counts = reader.key_counts(caller.workspace(), &ids, max.saturating_add(1)).await?;
+    let counts =
+        reader.count_keys_by_api(caller.workspace_id(), &ids, max.saturating_add(1)).await?;
     let counts: HashMap<_, _> = counts.into_iter().collect();
     let with_count = |api: Api| {
         let keys = counts.get(&api.id).copied().unwrap_or(0);
@@ -149,23 +150,24 @@ pub async fn counted(
 
 /// Applies `change` to the settings of an API for an operator and returns the changed API. No permission is checked:
 /// an operator has access to the server itself.
-pub async fn update(
+pub async fn update_as_operator(
     app: &App,
     workspace: &WorkspaceId,
     id: &ApiId,
     change: impl FnOnce(&mut ApiSettings),
 ) -> Result<Api> {
-    set(app, Actor::Command("cli"), workspace, id, |api| change(&mut api.settings)).await
+    apply_change(app, Actor::Command("cli"), workspace, id, |api| change(&mut api.settings)).await
 }
 
 /// Changes the settings or the name of an API for a caller. Otherwise like [`update`].
-pub async fn change(app: &App, caller: &Caller, id: &ApiId, change: ApiChange) -> Result<Api> {
+pub async fn update(app: &App, caller: &Caller, id: &ApiId, change: ApiChange) -> Result<Api> {
     caller.require_on(Action::UpdateApi, id)?;
-    let change = change.checked()?;
-    set(app, Actor::Caller(caller), caller.workspace(), id, |api| change.apply(api)).await
+    let change = change.validate()?;
+    apply_change(app, Actor::Caller(caller), caller.workspace_id(), id, |api| change.apply(api))
+        .await
 }
 
-async fn set(
+async fn apply_change(
     app: &App,
     actor: Actor<'_>,
     workspace: &WorkspaceId,
@@ -175,12 +177,12 @@ async fn set(
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut api = require_not_deleted(tx.lock_api(workspace, id).await?, id)?;
-    let before = ApiSnapshot::of(&api);
+    let before = ApiSnapshot::from_api(&api);
     change(&mut api);
-    tx.set_api(&api).await?;
-    let change = FieldChanges::updated(&before, &ApiSnapshot::of(&api))?;
+    tx.update_api(&api).await?;
+    let change = FieldChanges::updated(&before, &ApiSnapshot::from_api(&api))?;
     record(&mut tx, actor, &api, "api.update", change, now).await?;
-    tx.changed(freshness::CacheTag::Api(id.clone()));
+    tx.record_change(freshness::CacheTag::Api(id.clone()));
     app.commit(tx).await?;
     Ok(api)
 }
@@ -189,7 +191,7 @@ async fn set(
 pub fn require_not_deleted(found: Option<Api>, id: &ApiId) -> Result<Api> {
     found
         .filter(|api| api.deleted_at.is_none())
-        .ok_or_else(|| Error::not_found(Subject::Api(id.clone())))
+        .ok_or_else(|| Error::not_found(ResourceRef::Api(id.clone())))
 }
 
 async fn record(
@@ -200,6 +202,6 @@ async fn record(
     change: FieldChanges,
     now: Timestamp,
 ) -> Result<()> {
-    let target = Target::new("api", api.id.as_str()).named(Some(&api.name));
+    let target = Target::new("api", api.id.as_str()).with_name(Some(&api.name));
     audit::record_change(tx, actor, &api.workspace_id, now, event, &[target], change).await
 }

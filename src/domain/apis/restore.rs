@@ -1,6 +1,6 @@
 //! Restoring a deleted API.
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::ApiId;
 use foundation::model::Api;
 use store::freshness;
@@ -16,14 +16,14 @@ pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require(Action::CreateApi)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    if !tx.restore_api(caller.workspace(), id).await? {
-        return Err(Error::not_found(Subject::Api(id.clone())));
+    if !tx.restore_api(caller.workspace_id(), id).await? {
+        return Err(Error::not_found(ResourceRef::Api(id.clone())));
     }
-    let api = require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
+    let api = require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
     record(&mut tx, Actor::Caller(caller), &api, "api.restore", FieldChanges::default(), now)
         .await?;
     // Replicas may have cached that keys of this API do not exist.
-    tx.changed(freshness::CacheTag::All);
+    tx.record_change(freshness::CacheTag::All);
     app.commit(tx).await?;
     Ok(api)
 }

@@ -35,25 +35,25 @@ pub struct ValidatedApiChange {
 }
 
 /// Reports whether a text is a valid key prefix: at most [`PREFIX_MAX`] letters, digits and `_`.
-pub fn is_prefix(text: &str) -> bool {
+pub fn is_valid_prefix(text: &str) -> bool {
     text.len() <= PREFIX_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 impl ApiChange {
     /// Validates the change. The error lists all invalid fields.
-    pub fn checked(self) -> Result<ValidatedApiChange> {
+    pub fn validate(self) -> Result<ValidatedApiChange> {
         let mut errors = Vec::new();
         let mut reject = |location: &str, message: String| {
             errors.push(FieldError { location: location.to_owned(), message, fix: None });
         };
         let is_name = |name: &String| NAME_LENGTHS.contains(&name.chars().count());
-        if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
-            reject("name", names::fault("name"));
+        if self.name.as_deref().is_some_and(|name| names::validate("name", name).is_err()) {
+            reject("name", names::error_message("name"));
         } else if !self.name.as_ref().is_none_or(is_name) {
             let (from, to) = (NAME_LENGTHS.start(), NAME_LENGTHS.end());
             reject("name", format!("name must have {from} to {to} characters"));
         }
-        if !self.default_prefix.as_deref().is_none_or(is_prefix) {
+        if !self.default_prefix.as_deref().is_none_or(is_valid_prefix) {
             let message =
                 format!("prefix must have at most {PREFIX_MAX} letters, digits and underscores");
             reject("prefix", message);
@@ -93,10 +93,10 @@ impl ValidatedApiChange {
         default_byte_length
             .map(|length| u8::try_from(length).unwrap_or(u8::MAX))
             .apply(&mut settings.default_byte_length);
-        settings.recoverable_keys =
-            self.change.recoverable_keys.unwrap_or(settings.recoverable_keys);
-        settings.delete_protection =
-            self.change.delete_protection.unwrap_or(settings.delete_protection);
+        settings.allows_recoverable_keys =
+            self.change.recoverable_keys.unwrap_or(settings.allows_recoverable_keys);
+        settings.is_delete_protected =
+            self.change.delete_protection.unwrap_or(settings.is_delete_protected);
         self.networks.apply(&mut settings.allowed_networks);
         if let Some(name) = name {
             api.name = name;
@@ -108,8 +108,8 @@ impl ValidatedApiChange {
 mod tests {
     use super::*;
 
-    fn faults(change: ApiChange) -> Vec<String> {
-        match change.checked() {
+    fn invalid_fields(change: ApiChange) -> Vec<String> {
+        match change.validate() {
             Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.location).collect(),
             _ => Vec::new(),
         }
@@ -128,16 +128,16 @@ mod tests {
         for valid in
             [name(3), name(256), prefix(""), prefix(&"a".repeat(16)), bytes(16), bytes(255)]
         {
-            assert_eq!(faults(valid), Vec::<String>::new());
+            assert_eq!(invalid_fields(valid), Vec::<String>::new());
         }
-        assert_eq!([faults(name(2)), faults(name(257))], [["name"], ["name"]]);
+        assert_eq!([invalid_fields(name(2)), invalid_fields(name(257))], [["name"], ["name"]]);
         assert_eq!(
-            [faults(prefix(&"a".repeat(17))), faults(prefix("a-b"))],
+            [invalid_fields(prefix(&"a".repeat(17))), invalid_fields(prefix("a-b"))],
             [["prefix"], ["prefix"]]
         );
-        assert_eq!([faults(bytes(15)), faults(bytes(256))], [["bytes"], ["bytes"]]);
-        assert_eq!(faults(from("10.0.0.0/8, ::1")), Vec::<String>::new());
-        assert_eq!(faults(from("here")), ["networks"]);
-        assert_eq!(faults(from(&["10.0.0.1"; 101].join(","))), ["networks"]);
+        assert_eq!([invalid_fields(bytes(15)), invalid_fields(bytes(256))], [["bytes"], ["bytes"]]);
+        assert_eq!(invalid_fields(from("10.0.0.0/8, ::1")), Vec::<String>::new());
+        assert_eq!(invalid_fields(from("here")), ["networks"]);
+        assert_eq!(invalid_fields(from(&["10.0.0.1"; 101].join(","))), ["networks"]);
     }
 }

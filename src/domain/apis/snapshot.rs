@@ -4,7 +4,7 @@ use foundation::error::Result;
 use foundation::model::{Api, Networks};
 use serde::Serialize;
 
-use super::super::audit::{Fields, read};
+use super::super::audit::{SnapshotFields, parse_field};
 use super::super::keys::Patch;
 use super::ApiChange;
 
@@ -21,40 +21,41 @@ pub struct ApiSnapshot {
 }
 
 impl ApiSnapshot {
-    pub fn of(api: &Api) -> Self {
+    pub fn from_api(api: &Api) -> Self {
         let settings = &api.settings;
         Self {
             name: api.name.clone(),
             default_prefix: settings.default_prefix.clone(),
             default_byte_length: settings.default_byte_length,
-            recoverable_keys: settings.recoverable_keys,
-            delete_protection: settings.delete_protection,
+            recoverable_keys: settings.allows_recoverable_keys,
+            delete_protection: settings.is_delete_protected,
             allowed_networks: settings
                 .allowed_networks
                 .as_ref()
-                .map(Networks::texts)
+                .map(Networks::to_strings)
                 .unwrap_or_default(),
         }
     }
 }
 
 /// Returns the change that restores these fields.
-pub fn change_from_snapshot(fields: &Fields) -> Result<ApiChange> {
+pub fn change_from_snapshot(fields: &SnapshotFields) -> Result<ApiChange> {
     let mut change = ApiChange::default();
     for (name, value) in fields {
         match name.as_str() {
-            "name" => change.name = Some(read(value)?),
+            "name" => change.name = Some(parse_field(value)?),
             "defaultPrefix" => {
-                change.default_prefix = Some(read::<Option<String>>(value)?.unwrap_or_default());
+                change.default_prefix =
+                    Some(parse_field::<Option<String>>(value)?.unwrap_or_default());
             }
             "defaultByteLength" => {
-                let length = read::<Option<i64>>(value)?;
+                let length = parse_field::<Option<i64>>(value)?;
                 change.default_byte_length = length.map_or(Patch::Clear, Patch::Set);
             }
-            "recoverableKeys" => change.recoverable_keys = Some(read(value)?),
-            "deleteProtection" => change.delete_protection = Some(read(value)?),
+            "recoverableKeys" => change.recoverable_keys = Some(parse_field(value)?),
+            "deleteProtection" => change.delete_protection = Some(parse_field(value)?),
             "allowedNetworks" => {
-                change.allowed_networks = Some(read::<Vec<String>>(value)?.join(","));
+                change.allowed_networks = Some(parse_field::<Vec<String>>(value)?.join(","));
             }
             _ => {}
         }

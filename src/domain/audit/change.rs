@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 /// The fields of a snapshot by name, each with its JSON text unchanged.
-pub type Fields = IndexMap<String, Box<RawValue>>;
+pub type SnapshotFields = IndexMap<String, Box<RawValue>>;
 
 /// The JSON of a resource before and after a change. For an update it holds only the fields that differ.
 #[derive(Debug, Default)]
@@ -21,23 +21,27 @@ pub struct FieldChanges {
 impl FieldChanges {
     /// Returns the change of a resource that was created.
     pub fn created(snapshot: &impl Serialize) -> Result<Self> {
-        Ok(Self { before: None, after: Some(text(snapshot)?) })
+        Ok(Self { before: None, after: Some(encode_snapshot(snapshot)?) })
     }
 
     /// Returns the change of a resource that was deleted.
     pub fn deleted(snapshot: &impl Serialize) -> Result<Self> {
-        Ok(Self { before: Some(text(snapshot)?), after: None })
+        Ok(Self { before: Some(encode_snapshot(snapshot)?), after: None })
     }
 
     /// Returns the change of a resource that replaced another, if there was one. Both snapshots are complete.
     pub fn replaced(before: Option<&impl Serialize>, after: &impl Serialize) -> Result<Self> {
-        Ok(Self { before: before.map(text).transpose()?, after: Some(text(after)?) })
+        Ok(Self {
+            before: before.map(encode_snapshot).transpose()?,
+            after: Some(encode_snapshot(after)?),
+        })
     }
 
     /// Returns the change of a resource that was updated, with only the fields that differ.
     pub fn updated(before: &impl Serialize, after: &impl Serialize) -> Result<Self> {
-        let (mut before, mut after) = (fields(&text(before)?)?, fields(&text(after)?)?);
-        let is_same = |name: &String, these: &Fields, those: &Fields| {
+        let (mut before, mut after) =
+            (parse_fields(&encode_snapshot(before)?)?, parse_fields(&encode_snapshot(after)?)?);
+        let is_same = |name: &String, these: &SnapshotFields, those: &SnapshotFields| {
             these.get(name).map(|value| value.get()) == those.get(name).map(|value| value.get())
         };
         let same: Vec<_> =
@@ -46,30 +50,30 @@ impl FieldChanges {
             before.shift_remove(&name);
             after.shift_remove(&name);
         }
-        Ok(Self { before: Some(text(&before)?), after: Some(text(&after)?) })
+        Ok(Self { before: Some(encode_snapshot(&before)?), after: Some(encode_snapshot(&after)?) })
     }
 }
 
 /// Parses a snapshot of an entry.
 pub fn parse_snapshot<T: DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|e| no_state(&e))
+    serde_json::from_str(text).map_err(|e| snapshot_error(&e))
 }
 
 /// Parses a snapshot of an entry into its fields.
-pub fn fields(text: &str) -> Result<Fields> {
+pub fn parse_fields(text: &str) -> Result<SnapshotFields> {
     parse_snapshot(text)
 }
 
 /// Parses the value of one field of a snapshot.
-pub fn read<T: DeserializeOwned>(value: &RawValue) -> Result<T> {
+pub fn parse_field<T: DeserializeOwned>(value: &RawValue) -> Result<T> {
     parse_snapshot(value.get())
 }
 
-fn text(snapshot: &impl Serialize) -> Result<String> {
-    serde_json::to_string(snapshot).map_err(|e| no_state(&e))
+fn encode_snapshot(snapshot: &impl Serialize) -> Result<String> {
+    serde_json::to_string(snapshot).map_err(|e| snapshot_error(&e))
 }
 
-fn no_state(cause: &serde_json::Error) -> Error {
+fn snapshot_error(cause: &serde_json::Error) -> Error {
     Error::Internal(format!("failed to encode or decode an audit snapshot: {cause}"))
 }
 
@@ -77,14 +81,14 @@ fn no_state(cause: &serde_json::Error) -> Error {
 mod tests {
     use super::*;
 
-    fn raw(text: &str) -> Fields {
-        fields(text).expect("an object")
+    fn fields_from_json(text: &str) -> SnapshotFields {
+        parse_fields(text).expect("an object")
     }
 
     #[test]
     fn updated_returns_only_fields_that_differ_with_their_json_unchanged() {
-        let before = raw(r#"{"name":"a","meta":{"n":1.50},"enabled":true,"gone":1}"#);
-        let after = raw(r#"{"name":"a","meta":{"n":1.5},"enabled":true,"new":null}"#);
+        let before = fields_from_json(r#"{"name":"a","meta":{"n":1.50},"enabled":true,"gone":1}"#);
+        let after = fields_from_json(r#"{"name":"a","meta":{"n":1.5},"enabled":true,"new":null}"#);
 
         let change = FieldChanges::updated(&before, &after).expect("a change");
 
@@ -94,7 +98,7 @@ mod tests {
 
     #[test]
     fn created_has_no_before_and_deleted_has_no_after() {
-        let snapshot = raw(r#"{"name":"a"}"#);
+        let snapshot = fields_from_json(r#"{"name":"a"}"#);
 
         let created = FieldChanges::created(&snapshot).expect("a change");
         let deleted = FieldChanges::deleted(&snapshot).expect("a change");

@@ -2,11 +2,11 @@
 
 mod change;
 
-pub use change::{FieldChanges, Fields, fields, parse_snapshot, read};
+pub use change::{FieldChanges, SnapshotFields, parse_field, parse_fields, parse_snapshot};
 pub use store::{AuditFilter, StoredEntry};
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{AuditId, CorrelationId, WorkspaceId};
 use foundation::model::User;
 use serde::Serialize;
@@ -18,14 +18,14 @@ use super::permission::Action;
 use crate::app::App;
 
 /// The actor name of a root key without a name.
-const ROOT_KEY: &str = "root key";
+const UNNAMED_ROOT_KEY: &str = "root key";
 
 /// The actor of an audit entry.
 #[derive(Debug, Clone, Copy)]
 pub enum Actor<'a> {
     Caller(&'a Caller),
     /// A user, in any workspace.
-    Person(&'a User, &'a ClientInfo),
+    User(&'a User, &'a ClientInfo),
     /// An operator with a shell on the server, by the name of the command.
     Command(&'static str),
 }
@@ -47,7 +47,7 @@ impl<'a> Target<'a> {
         Self { kind, id, name: None, meta: None }
     }
 
-    pub fn named(self, name: Option<&'a str>) -> Self {
+    pub fn with_name(self, name: Option<&'a str>) -> Self {
         Self { name, ..self }
     }
 
@@ -62,18 +62,18 @@ impl<'a> Target<'a> {
 pub struct AuditBatch<'a> {
     actor: Actor<'a>,
     workspace: &'a WorkspaceId,
-    at: Timestamp,
+    recorded_at: Timestamp,
     entries: Vec<AuditEntry>,
 }
 
 impl<'a> AuditBatch<'a> {
     pub fn new(actor: Actor<'a>, workspace: &'a WorkspaceId, at: Timestamp) -> Self {
-        Self { actor, workspace, at, entries: Vec::new() }
+        Self { actor, workspace, recorded_at: at, entries: Vec::new() }
     }
 
     /// Creates an empty batch for a caller in its own workspace.
     pub fn for_caller(caller: &'a Caller, at: Timestamp) -> Self {
-        Self::new(Actor::Caller(caller), caller.workspace(), at)
+        Self::new(Actor::Caller(caller), caller.workspace_id(), at)
     }
 
     /// Adds an entry. `event` is an audit event name of the public service, such as `key.create`.
@@ -105,7 +105,7 @@ impl<'a> AuditBatch<'a> {
     pub async fn write(mut self, tx: &mut Tx) -> Result<()> {
         let Some(first) = self.entries.first_mut() else { return Ok(()) };
         if let Actor::Caller(caller) = self.actor {
-            first.undoes.clone_from(&caller.undoes);
+            first.undoes.clone_from(&caller.undone_entry_id);
         }
         // The log is sorted by time and id: with sorted ids, entries of one moment stay in the order of insertion.
         let mut ids: Vec<_> = self.entries.iter().map(|entry| entry.id.clone()).collect();
@@ -114,20 +114,20 @@ impl<'a> AuditBatch<'a> {
             entry.id = id;
         }
         let (actor_type, actor_id, actor_name, origin) = match self.actor {
-            Actor::Caller(caller) => match &caller.authority.value.who {
+            Actor::Caller(caller) => match &caller.principal.value.kind {
                 PrincipalKind::RootKey(key) => {
-                    let name = key.name.as_deref().unwrap_or(ROOT_KEY);
-                    ("rootkey", key.id.as_str(), name, Some(&caller.origin))
+                    let name = key.name.as_deref().unwrap_or(UNNAMED_ROOT_KEY);
+                    ("rootkey", key.id.as_str(), name, Some(&caller.client))
                 }
-                PrincipalKind::Person(user) => of_person(user, &caller.origin),
+                PrincipalKind::User(user) => user_columns(user, &caller.client),
             },
-            Actor::Person(user, origin) => of_person(user, origin),
+            Actor::User(user, origin) => user_columns(user, origin),
             Actor::Command(name) => ("system", name, name, None),
         };
         let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
         let context = AuditContext {
             workspace_id: self.workspace,
-            at: self.at,
+            at: self.recorded_at,
             correlation_id: &CorrelationId::random(),
             actor_type,
             actor_id,
@@ -135,9 +135,9 @@ impl<'a> AuditBatch<'a> {
             remote_address: address.as_deref(),
             user_agent: origin.and_then(|origin| origin.user_agent.as_deref()),
         };
-        tx.insert_audit(&context, &self.entries).await.map_err(|e| {
-            match e.violates("audit_undoes_unique") {
-                true => Error::Refused(Refusal::UndoneAlready),
+        tx.insert_audit_entries(&context, &self.entries).await.map_err(|e| {
+            match e.is_unique_violation_of("audit_undoes_unique") {
+                true => Error::PreconditionFailed(Refusal::AlreadyUndone),
                 false => e,
             }
         })
@@ -145,7 +145,7 @@ impl<'a> AuditBatch<'a> {
 }
 
 /// Returns the type, id, name and client of a user, for the columns of an entry.
-fn of_person<'a>(
+fn user_columns<'a>(
     user: &'a User,
     origin: &'a ClientInfo,
 ) -> (&'static str, &'a str, &'a str, Option<&'a ClientInfo>) {
@@ -158,7 +158,7 @@ pub async fn list(
     workspace: &WorkspaceId,
     filter: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
-    app.store.read().await?.audit_entries(workspace, filter).await
+    app.store.read().await?.list_audit_entries(workspace, filter).await
 }
 
 /// Lists audit entries of the caller's workspace, the latest first.
@@ -168,7 +168,7 @@ pub async fn list_for_caller(
     filter: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
     caller.require(Action::ReadAudit)?;
-    list(app, caller.workspace(), filter).await
+    list(app, caller.workspace_id(), filter).await
 }
 
 /// Returns an entry and its whole audit group, which includes the entry.
@@ -179,11 +179,11 @@ pub async fn get_with_group(
 ) -> Result<(StoredEntry, Vec<StoredEntry>)> {
     caller.require(Action::ReadAudit)?;
     let mut reader = app.store.read().await?;
-    let entry = reader.audit_entry(caller.workspace(), id).await?;
-    let entry = entry.ok_or_else(|| Error::not_found(Subject::AuditEntry(id.clone())))?;
+    let entry = reader.find_audit_entry(caller.workspace_id(), id).await?;
+    let entry = entry.ok_or_else(|| Error::not_found(ResourceRef::AuditEntry(id.clone())))?;
     let group = match &entry.correlation_id {
         Some(correlation) => {
-            reader.list_audit_group(caller.workspace(), entry.at, correlation).await?
+            reader.list_audit_group(caller.workspace_id(), entry.at, correlation).await?
         }
         None => Vec::new(),
     };

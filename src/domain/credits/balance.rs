@@ -12,11 +12,11 @@ use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
 
 use super::super::keys::ResolvedKey;
 use super::super::refill;
-use super::{consume, is_over, leases};
+use super::{consume, is_balance_unknown, leases};
 use crate::app::App;
 
 /// Returns what is left of a key's credits, account and lease together, without spending. `None`: unlimited.
-pub async fn balance(app: &App, resolved: &ResolvedKey) -> Result<Option<i64>> {
+pub async fn get_balance(app: &App, resolved: &ResolvedKey) -> Result<Option<i64>> {
     match resolved.stored().key.credits {
         None => Ok(None),
         Some(_) => Ok(consume(app, resolved, Vec::new(), 0).await?.credits),
@@ -25,49 +25,50 @@ pub async fn balance(app: &App, resolved: &ResolvedKey) -> Result<Option<i64>> {
 
 /// Returns what is left as far as it is known: the balance in the key's row if neither Redis nor the database
 /// responds.
-pub async fn known_balance(app: &App, resolved: &ResolvedKey) -> Option<i64> {
+pub async fn get_known_balance(app: &App, resolved: &ResolvedKey) -> Option<i64> {
     let row = || resolved.stored().key.credits.map(|credits| credits.balance);
-    balance(app, resolved).await.unwrap_or_else(|_| row())
+    get_balance(app, resolved).await.unwrap_or_else(|_| row())
 }
 
 /// Returns what each of these keys has left, without spending; unlimited keys are left out. Takes one database call,
 /// however many keys there are.
-pub async fn balances(app: &App, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
+pub async fn list_balances(app: &App, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
-    let accounts = app.store.read_balances().await?.accounts(keys).await?;
-    let balances = accounts.into_iter().map(|(key, account)| left(app, key, account).boxed());
+    let accounts = app.store.read_balances().await?.list_accounts(keys).await?;
+    let balances =
+        accounts.into_iter().map(|(key, account)| compute_remaining(app, key, account).boxed());
     Ok(try_join_all(balances).await?.into_iter().collect())
 }
 
-async fn left(app: &App, key: KeyId, account: CreditAccount) -> Result<(KeyId, i64)> {
+async fn compute_remaining(app: &App, key: KeyId, account: CreditAccount) -> Result<(KeyId, i64)> {
     let left = match &app.redis {
         None => {
             refill::apply_refill(account.credits, leases::refill_time(app, account.database_time))
                 .balance
         }
-        Some(redis) => held(app, redis, &key, account).await?,
+        Some(redis) => sum_account_and_leases(app, redis, &key, account).await?,
     };
     Ok((key, left))
 }
 
 /// Returns what is left according to the account. `None`: unlimited, or deleted.
 pub async fn load_balance(app: &App, redis: &RedisCounters, key: &KeyId) -> Result<Option<i64>> {
-    match app.store.read().await?.account(key).await? {
+    match app.store.read().await?.find_account(key).await? {
         None => Ok(None),
-        Some(account) => held(app, redis, key, account).await.map(Some),
+        Some(account) => sum_account_and_leases(app, redis, key, account).await.map(Some),
     }
 }
 
 /// Returns what an account holds, including its leases in use.
-async fn held(
+async fn sum_account_and_leases(
     app: &App,
     redis: &RedisCounters,
     key: &KeyId,
     account: CreditAccount,
 ) -> Result<i64> {
-    let CreditAccount { credits, purses: leases, database_time: now } = account;
+    let CreditAccount { credits, leases, database_time: now } = account;
     let refilled = refill::apply_refill(credits, leases::refill_time(app, now));
     let mut total = refilled.balance;
     if refilled != credits {
@@ -76,13 +77,13 @@ async fn held(
     }
     for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
         let name = app.keyspace.lease(key.as_str(), lease.epoch);
-        let peek = LeaseSpend { purse: name, cost: 0, fill: None };
+        let peek = LeaseSpend { lease: name, cost: 0, top_up: None };
         let peek = ConsumeRequest { windows: Vec::new(), spend: Some(peek) };
         match redis.consume(&peek, app.clock.fixed_time()).await.map_err(Error::from) {
-            Ok(ConsumeReply { purse: Some(status), .. }) if !is_over(&status) => {
+            Ok(ConsumeReply { lease: Some(status), .. }) if !is_balance_unknown(&status) => {
                 total = total.saturating_add(status.units);
             }
-            Err(cause) if !cause.is_counters_outage() => return Err(cause),
+            Err(cause) if !cause.is_redis_outage() => return Err(cause),
             Ok(_) | Err(_) => {}
         }
     }

@@ -11,12 +11,12 @@ use super::super::admission::LimitDecision;
 use super::balance::load_balance;
 use super::closing::{CloseScope, close_account_leases};
 use super::leases::{self, refill_if_due};
-use super::{ConsumeDecision, LOCK_WAIT, without_account};
+use super::{ConsumeDecision, LOCK_WAIT, consume_without_account};
 use crate::app::App;
 
 /// Consumes `cost` credits from the account and all `windows`, or nothing. `closes_lease`: closes the lease too,
 /// because the credits in it cannot be reached otherwise.
-pub async fn take(
+pub async fn consume(
     app: &App,
     redis: &RedisCounters,
     key: &KeyId,
@@ -27,7 +27,7 @@ pub async fn take(
     let mut tx = app.store.begin_within(LOCK_WAIT).await?;
     let Some(mut account) = tx.lock_account(key).await? else {
         drop(tx);
-        return Box::pin(without_account(app, key, windows.to_vec())).await;
+        return Box::pin(consume_without_account(app, key, windows.to_vec())).await;
     };
     let now = leases::refill_time(app, account.database_time);
     refill_if_due(&mut tx, key, &mut account, now).await?;
@@ -41,7 +41,7 @@ pub async fn take(
     };
     let none = GroupChange::None;
     let mut reply =
-        ConsumeReply { is_admitted: true, windows: Vec::new(), purse: None, group: none };
+        ConsumeReply { is_admitted: true, windows: Vec::new(), lease: None, group_change: none };
     if !checked.is_empty() {
         reply = redis
             .consume(&ConsumeRequest { windows: checked, spend: None }, app.clock.fixed_time())
@@ -54,8 +54,8 @@ pub async fn take(
     tx.update_balance(key, &account.credits).await?;
     tx.commit().await?;
     if reply.is_admitted && cost > 0 {
-        app.debits.note_debited([key.clone()]);
+        app.debits.record_debited([key.clone()]);
     }
     let left = Box::pin(load_balance(app, redis, key)).await?;
-    Ok(ConsumeDecision::of(LimitDecision::of(&reply, windows), left))
+    Ok(ConsumeDecision::from_limit_decision(LimitDecision::from_reply(&reply, windows), left))
 }

@@ -22,9 +22,9 @@ use super::leases::{self, refill_if_due};
 use crate::app::App;
 
 /// The number of leases that a background task closes concurrently.
-const SETTLED_AT_ONCE: usize = 4;
+const CLOSES_CONCURRENT_MAX: usize = 4;
 /// The number of leases that one script call examines.
-const LOOKED_AT_ONCE: usize = 100;
+const EXAMINED_LEASES_MAX: usize = 100;
 
 /// Selects the leases to close.
 #[derive(Debug, Clone, Copy)]
@@ -33,46 +33,46 @@ pub enum CloseScope {
     Idle(Duration),
     All,
     /// All leases; those for which Redis cannot be reached are withheld, so that every replica reports them.
-    OrWithhold,
+    AllOrWithhold,
 }
 
 /// The result of closing leases.
 #[derive(Debug, Default)]
-pub struct Closing {
+pub struct CloseSummary {
     /// The unspent credits of the closed leases.
-    returned: i64,
+    returned_credits: i64,
     /// Whether a lease was withheld that had been in use.
-    withholds: bool,
+    has_withheld: bool,
     /// Whether a close could not be confirmed.
-    leaves_open: bool,
+    has_unconfirmed: bool,
 }
 
-impl Closing {
+impl CloseSummary {
     /// Adds the result to the account.
-    pub fn apply(&self, account: &mut CreditAccount) {
+    pub fn add_to(&self, account: &mut CreditAccount) {
         let credits = &mut account.credits;
-        credits.balance = credits.balance.saturating_add(self.returned);
-        credits.last_lease_number += i64::from(self.withholds);
+        credits.balance = credits.balance.saturating_add(self.returned_credits);
+        credits.last_lease_number += i64::from(self.has_withheld);
     }
 }
 
 /// Closes a lease, unless it is known to be closed.
-pub async fn close_one(
+pub async fn close_lease(
     app: &App,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     lease: &mut Lease,
     (now, scope): (Timestamp, CloseScope),
-) -> Result<Closing> {
-    let mut closing = Closing::default();
+) -> Result<CloseSummary> {
+    let mut closing = CloseSummary::default();
     if lease.closed {
         return Ok(closing);
     }
     let was_withheld = lease.withheld_at.is_some();
     let idle = match scope {
         CloseScope::Idle(idle) if !was_withheld => idle,
-        CloseScope::Idle(_) | CloseScope::All | CloseScope::OrWithhold => Duration::ZERO,
+        CloseScope::Idle(_) | CloseScope::All | CloseScope::AllOrWithhold => Duration::ZERO,
     };
     let name = app.keyspace.lease(key.as_str(), lease.epoch);
     let closed = redis.close_lease(&name, lease.life, idle, app.clock.fixed_time()).await?;
@@ -80,10 +80,10 @@ pub async fn close_one(
         CloseResult::InUse => lease.topped_up_at = now,
         CloseResult::WrongGeneration => {}
         CloseResult::NotFound => lease.closed = true,
-        CloseResult::Closed { spent } => {
+        CloseResult::Closed { spent_units: spent } => {
             // A forfeited lease returns nothing: it grants no more than was spent.
-            closing.returned = (lease.granted - spent).max(0);
-            let returned = u64::try_from(closing.returned).unwrap_or(0);
+            closing.returned_credits = (lease.granted - spent).max(0);
+            let returned = u64::try_from(closing.returned_credits).unwrap_or(0);
             app.metrics.credits_returned.inc_by(returned);
             (lease.granted, lease.closed) = (lease.spent, true);
         }
@@ -91,16 +91,16 @@ pub async fn close_one(
     if closed != CloseResult::InUse {
         lease.withheld_at.get_or_insert(now);
         let is_settled = matches!(closed, CloseResult::Closed { .. });
-        closing.withholds = !was_withheld && !is_settled;
+        closing.has_withheld = !was_withheld && !is_settled;
     }
-    closing.leaves_open = !lease.closed;
-    keep(tx, key, lease).await?;
+    closing.has_unconfirmed = !lease.closed;
+    write_lease(tx, key, lease).await?;
     Ok(closing)
 }
 
 /// Writes a lease, or deletes it if it is closed and no credit of it is missing.
-pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
-    match lease.closed && lease.unspent() == 0 {
+pub async fn write_lease(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
+    match lease.closed && lease.unspent_units() == 0 {
         true => tx.delete_lease(key, lease.epoch).await,
         false => tx.upsert_lease(key, lease).await,
     }
@@ -113,22 +113,26 @@ async fn close_all(
     key: &KeyId,
     leases: &mut [Lease],
     (now, scope): (Timestamp, CloseScope),
-) -> Result<Closing> {
-    let mut all = Closing::default();
+) -> Result<CloseSummary> {
+    let mut all = CloseSummary::default();
     let Some(redis) = &app.redis else { return Ok(all) };
     for at in 0..leases.len() {
-        match close_one(app, redis, tx, key, &mut leases[at], (now, scope)).await {
-            Err(cause) if cause.is_counters_outage() => {
-                if matches!(scope, CloseScope::OrWithhold) {
-                    all.withholds |= withhold(tx, key, &mut leases[at..], now).await?;
+        match close_lease(app, redis, tx, key, &mut leases[at], (now, scope)).await {
+            Err(cause) if cause.is_redis_outage() => {
+                if matches!(scope, CloseScope::AllOrWithhold) {
+                    all.has_withheld |= withhold(tx, key, &mut leases[at..], now).await?;
                 }
-                return Ok(Closing { leaves_open: true, ..all });
+                return Ok(CloseSummary { has_unconfirmed: true, ..all });
             }
             one => {
-                let Closing { returned, withholds, leaves_open } = one?;
-                all.returned = all.returned.saturating_add(returned);
-                all.withholds |= withholds;
-                all.leaves_open |= leaves_open;
+                let CloseSummary {
+                    returned_credits: returned,
+                    has_withheld: withholds,
+                    has_unconfirmed: leaves_open,
+                } = one?;
+                all.returned_credits = all.returned_credits.saturating_add(returned);
+                all.has_withheld |= withholds;
+                all.has_unconfirmed |= leaves_open;
             }
         }
     }
@@ -161,14 +165,14 @@ pub async fn close_account_leases(
     let now = leases::refill_time(app, account.database_time);
     refill_if_due(tx, key, account, now).await?;
     let at = (account.database_time, scope);
-    let closing = close_all(app, tx, key, &mut account.purses, at).await?;
-    closing.apply(account);
-    Ok(!closing.leaves_open)
+    let closing = close_all(app, tx, key, &mut account.leases, at).await?;
+    closing.add_to(account);
+    Ok(!closing.has_unconfirmed)
 }
 
 /// Closes the leases of a key that is about to be changed, metered or not. Returns whether all are closed; see
 /// [`close_account_leases`].
-pub async fn settle_for_change(
+pub async fn close_for_change(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
@@ -178,12 +182,12 @@ pub async fn settle_for_change(
         _ if Safeguard::CloseLease.is_disabled() => Ok(true),
         Some(account) => close_account_leases(app, tx, key, account, CloseScope::All).await,
         None => {
-            let mut leases = tx.leases(key).await?;
+            let mut leases = tx.list_leases(key).await?;
             if leases.is_empty() {
                 return Ok(true);
             }
-            let at = (tx.now().await?, CloseScope::All);
-            Ok(!close_all(app, tx, key, &mut leases, at).await?.leaves_open)
+            let at = (tx.load_database_time().await?, CloseScope::All);
+            Ok(!close_all(app, tx, key, &mut leases, at).await?.has_unconfirmed)
         }
     }
 }
@@ -193,9 +197,11 @@ pub async fn settle_for_change(
 /// change failed, a lease may have been closed in Redis only; it is closed in the account soon.
 pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) -> Result<T> {
     match &outcome {
-        Err(Error::LeaseNotClosed) => drop(settle(app, key, CloseScope::OrWithhold).await?),
+        Err(Error::LeaseNotClosed) => {
+            close_key_leases(app, key, CloseScope::AllOrWithhold).await?;
+        }
         Err(cause) if cause.is_outage() && app.redis.is_some() => {
-            app.debits.note_debited([key.clone()]);
+            app.debits.record_debited([key.clone()]);
         }
         _ => {}
     }
@@ -204,17 +210,17 @@ pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) ->
 
 /// Closes the leases of one key. Returns whether none is left that a replica can learn of: each is closed or
 /// withheld.
-async fn settle(app: &App, key: &KeyId, scope: CloseScope) -> Result<bool> {
+async fn close_key_leases(app: &App, key: &KeyId, scope: CloseScope) -> Result<bool> {
     let mut tx = app.store.begin().await?;
-    let is_over = match tx.lock_account_of_any(key).await? {
+    let is_over = match tx.lock_account_with_deleted(key).await? {
         Some(mut account) => {
             close_account_leases(app, &mut tx, key, &mut account, scope).await?;
             tx.update_balance(key, &account.credits).await?;
-            account.purses.iter().all(Lease::is_ended)
+            account.leases.iter().all(Lease::is_ended)
         }
         // The key is unlimited or permanently deleted, so the leases have no owner.
         None => {
-            settle_for_change(app, &mut tx, key, None).await?;
+            close_for_change(app, &mut tx, key, None).await?;
             tx.forfeit_leases(key).await?;
             true
         }
@@ -229,20 +235,20 @@ pub async fn close_outdated(app: &App) -> Result<()> {
     if app.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
         return Ok(());
     }
-    let closing = stream::iter(app.debits.debited()).map(|(key, number)| async move {
-        if settle(app, &key, CloseScope::All).await? {
-            app.debits.forget_debited(&key, number);
+    let closing = stream::iter(app.debits.list_debited()).map(|(key, number)| async move {
+        if close_key_leases(app, &key, CloseScope::All).await? {
+            app.debits.remove_debited(&key, number);
         }
         Ok(())
     });
-    let closed: Vec<Result<()>> = closing.buffer_unordered(SETTLED_AT_ONCE).collect().await;
+    let closed: Vec<Result<()>> = closing.buffer_unordered(CLOSES_CONCURRENT_MAX).collect().await;
     closed.into_iter().collect()
 }
 
 /// Closes leases that have not been spent from for a while, whichever replica opened them.
-pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
+pub async fn close_idle_leases(app: &App, idle: Duration) -> Result<()> {
     let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-    settle_all(app, idle_ms, None, CloseScope::Idle(idle)).await
+    close_listed_leases(app, idle_ms, None, CloseScope::Idle(idle)).await
 }
 
 /// Returns the idle leases among these. The others are skipped until they may be idle again: many are examined at
@@ -254,7 +260,7 @@ async fn filter_idle(
 ) -> Result<Vec<(KeyId, i64)>> {
     let Some(redis) = &app.redis else { return Ok(leases) };
     let (mut idle_leases, mut busy) = (Vec::new(), Vec::new());
-    for chunk in leases.chunks(LOOKED_AT_ONCE) {
+    for chunk in leases.chunks(EXAMINED_LEASES_MAX) {
         let name =
             |(key, lease_number): &(KeyId, i64)| app.keyspace.lease(key.as_str(), *lease_number);
         let names: Vec<_> = chunk.iter().map(name).collect();
@@ -277,10 +283,10 @@ async fn filter_idle(
 
 /// Closes the leases that this replica topped up last, because it is about to stop.
 pub async fn close_own_leases(app: &App) -> Result<()> {
-    settle_all(app, i64::MAX / 2, Some(&app.replica_id), CloseScope::All).await
+    close_listed_leases(app, i64::MAX / 2, Some(&app.replica_id), CloseScope::All).await
 }
 
-async fn settle_all(
+async fn close_listed_leases(
     app: &App,
     idle_ms: i64,
     replica: Option<&str>,
@@ -296,11 +302,11 @@ async fn settle_all(
         before.clone_from(&leases);
         let leases = match scope {
             CloseScope::Idle(idle) => filter_idle(app, leases, idle).await?,
-            CloseScope::All | CloseScope::OrWithhold => leases,
+            CloseScope::All | CloseScope::AllOrWithhold => leases,
         };
         let mut results = stream::iter(leases)
-            .map(|(key, _)| async move { settle(app, &key, scope).await.map(drop) })
-            .buffer_unordered(SETTLED_AT_ONCE);
+            .map(|(key, _)| async move { close_key_leases(app, &key, scope).await.map(drop) })
+            .buffer_unordered(CLOSES_CONCURRENT_MAX);
         while let Some(result) = results.next().await {
             result?;
         }

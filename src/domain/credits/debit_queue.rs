@@ -14,12 +14,12 @@ use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
 use limiter::Window;
-use limiter::redis::Unsettled;
+use limiter::redis::UnresolvedRequest;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinError, JoinSet};
 
-use super::journal::Balances;
+use super::journal::BalanceCache;
 use super::{ConsumeDecision, direct_debit};
 use crate::app::App;
 
@@ -30,54 +30,60 @@ const INBOX_MAX: usize = 4_096;
 /// The maximum number of accounts that are remembered because their leases report stale balances.
 const OUTDATED_MAX: usize = 100_000;
 /// For how long a replica rejects the debits of a key, without a database call, after it found the account locked.
-const PAUSE_WHEN_LOCKED: Duration = Duration::from_millis(250);
+const LOCKED_QUEUE_PAUSE: Duration = Duration::from_millis(250);
 /// From this number of queues on, queues that have paused long enough are removed.
 const QUEUES_SWEEP_MIN: usize = 1_024;
 
 /// A direct debit, and the channel for its answer: the decision, or `None` if the key is not metered any more.
-pub struct Debit {
+pub struct DebitRequest {
     pub key: KeyId,
     pub windows: Vec<Window>,
     pub cost: i64,
     /// What Redis may still apply to the windows.
-    pub unsettled: Option<Unsettled>,
-    pub answer: oneshot::Sender<Result<Option<ConsumeDecision>>>,
+    pub unsettled: Option<UnresolvedRequest>,
+    pub reply_sender: oneshot::Sender<Result<Option<ConsumeDecision>>>,
 }
 
 /// Accepts direct debits and passes them to their queues.
-pub struct Debits {
-    inbox: mpsc::Sender<Debit>,
+pub struct DirectDebits {
+    inbox: mpsc::Sender<DebitRequest>,
     /// Removed by [`run`].
-    received: Mutex<Option<mpsc::Receiver<Debit>>>,
+    inbox_receiver: Mutex<Option<mpsc::Receiver<DebitRequest>>>,
     /// Limits the connections of a replica that debits use at the same time, so that they never use all of them.
     pub connections: Semaphore,
     /// The balances that an embedded server has cached.
-    pub balances: tokio::sync::Mutex<Balances>,
+    pub balances: tokio::sync::Mutex<BalanceCache>,
     /// The accounts that a replica has debited while they may have a lease, each with the number of its last debit.
-    outdated: Mutex<HashMap<KeyId, u64>>,
+    outdated_accounts: Mutex<HashMap<KeyId, u64>>,
 }
 
-impl Debits {
+impl DirectDebits {
     pub fn new(settings: &Settings) -> Self {
         let (inbox, received) = mpsc::channel(INBOX_MAX);
-        let connections = match settings.engines {
+        let connections = match settings.deployment {
             Deployment::Embedded { .. } => 1,
             Deployment::Replica { .. } => (settings.database_connections_max / 2).max(1),
         };
         let connections = Semaphore::new(usize::try_from(connections).unwrap_or(1));
         let balances = tokio::sync::Mutex::default();
         let outdated = Mutex::default();
-        Self { inbox, received: Mutex::new(Some(received)), connections, balances, outdated }
+        Self {
+            inbox,
+            inbox_receiver: Mutex::new(Some(received)),
+            connections,
+            balances,
+            outdated_accounts: outdated,
+        }
     }
 
-    fn outdated(&self) -> MutexGuard<'_, HashMap<KeyId, u64>> {
-        self.outdated.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outdated_accounts(&self) -> MutexGuard<'_, HashMap<KeyId, u64>> {
+        self.outdated_accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records accounts whose balances have changed without their leases: the balances that the leases report are
     /// stale. Accounts beyond [`OUTDATED_MAX`] stay stale until their next top-up.
-    pub fn note_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
-        let mut outdated = self.outdated();
+    pub fn record_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
+        let mut outdated = self.outdated_accounts();
         for key in keys {
             let is_full = outdated.len() >= OUTDATED_MAX;
             if let Some(number) = outdated.get_mut(&key) {
@@ -89,51 +95,55 @@ impl Debits {
     }
 
     /// Returns the accounts that were debited, with the numbers of their last debits.
-    pub fn debited(&self) -> Vec<(KeyId, u64)> {
-        self.outdated().iter().map(|(key, number)| (key.clone(), *number)).collect()
+    pub fn list_debited(&self) -> Vec<(KeyId, u64)> {
+        self.outdated_accounts().iter().map(|(key, number)| (key.clone(), *number)).collect()
     }
 
     /// Removes an account, unless it was debited again.
-    pub fn forget_debited(&self, key: &KeyId, number: u64) {
-        let mut outdated = self.outdated();
+    pub fn remove_debited(&self, key: &KeyId, number: u64) {
+        let mut outdated = self.outdated_accounts();
         if outdated.get(key) == Some(&number) {
             outdated.remove(key);
         }
     }
 
     /// Sends a debit to its queue. Fails if the inbox is full or the server is stopping.
-    pub fn submit(&self, debit: Debit) -> Result<()> {
+    pub fn submit(&self, debit: DebitRequest) -> Result<()> {
         self.inbox.try_send(debit).map_err(|failed| match failed {
-            TrySendError::Full(_) => Error::Busy("credits"),
+            TrySendError::Full(_) => Error::Overloaded("credits"),
             TrySendError::Closed(_) => Error::StoreNotReady,
         })
     }
 }
 
 /// Identifies a queue. An embedded server has only `None`.
-type QueueId = Option<KeyId>;
+type DebitQueueId = Option<KeyId>;
 
-enum Queue {
+enum DebitQueue {
     /// A batch is in progress, and these debits wait for its end.
-    Waiting(Vec<Debit>),
+    InProgress(Vec<DebitRequest>),
     /// The last batch found the account locked.
-    Pausing(Stopwatch),
+    Paused(Stopwatch),
 }
 
-struct Queues {
+struct DebitQueues {
     app: Arc<App>,
-    queues: HashMap<QueueId, Queue>,
+    queues: HashMap<DebitQueueId, DebitQueue>,
     /// Batches in progress. Each returns whether it found an account locked.
     batches: JoinSet<bool>,
-    served: HashMap<task::Id, QueueId>,
+    queue_by_task: HashMap<task::Id, DebitQueueId>,
 }
 
 /// Serves the queues until it is dropped.
 pub async fn run(app: Arc<App>) {
-    let received = app.debits.received.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let received = app.debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut received) = received else { return };
-    let mut queues =
-        Queues { app, queues: HashMap::new(), batches: JoinSet::new(), served: HashMap::new() };
+    let mut queues = DebitQueues {
+        app,
+        queues: HashMap::new(),
+        batches: JoinSet::new(),
+        queue_by_task: HashMap::new(),
+    };
     let mut debits = Vec::new();
     loop {
         tokio::select! {
@@ -143,60 +153,63 @@ pub async fn run(app: Arc<App>) {
                 if count == 0 {
                     return;
                 }
-                debits.drain(..).for_each(|debit| queues.add(debit));
+                debits.drain(..).for_each(|debit| queues.enqueue(debit));
             }
-            Some(ended) = queues.batches.join_next_with_id() => queues.end(ended),
+            Some(ended) = queues.batches.join_next_with_id() => queues.finish_batch(ended),
         }
     }
 }
 
-impl Queues {
-    fn add(&mut self, debit: Debit) {
+impl DebitQueues {
+    fn enqueue(&mut self, debit: DebitRequest) {
         let has_own = self.app.redis.is_some() && !Safeguard::DebitQueue.is_disabled();
         let id = has_own.then(|| debit.key.clone());
         match self.queues.get_mut(&id) {
-            Some(Queue::Waiting(waiting)) if waiting.len() < DEBIT_QUEUE_MAX => waiting.push(debit),
-            Some(Queue::Waiting(_)) => refuse([debit], || Error::Busy("credits")),
-            Some(Queue::Pausing(since)) if since.elapsed() < PAUSE_WHEN_LOCKED => {
-                refuse([debit], || Error::DebitTimeout);
+            Some(DebitQueue::InProgress(waiting)) if waiting.len() < DEBIT_QUEUE_MAX => {
+                waiting.push(debit);
             }
-            Some(Queue::Pausing(_)) | None => self.serve(id, vec![debit]),
+            Some(DebitQueue::InProgress(_)) => reject([debit], || Error::Overloaded("credits")),
+            Some(DebitQueue::Paused(since)) if since.elapsed() < LOCKED_QUEUE_PAUSE => {
+                reject([debit], || Error::DebitTimeout);
+            }
+            Some(DebitQueue::Paused(_)) | None => self.start_batch(id, vec![debit]),
         }
     }
 
-    fn serve(&mut self, id: QueueId, batch: Vec<Debit>) {
+    fn start_batch(&mut self, id: DebitQueueId, batch: Vec<DebitRequest>) {
         let app = self.app.clone();
         // A task per batch: queues do not wait for each other.
-        let task = self.batches.spawn(async move { direct_debit::serve(&app, batch).await });
-        self.served.insert(task.id(), id.clone());
-        self.queues.insert(id, Queue::Waiting(Vec::new()));
+        let task =
+            self.batches.spawn(async move { direct_debit::decide_and_reply(&app, batch).await });
+        self.queue_by_task.insert(task.id(), id.clone());
+        self.queues.insert(id, DebitQueue::InProgress(Vec::new()));
     }
 
-    fn end(&mut self, ended: std::result::Result<(task::Id, bool), JoinError>) {
+    fn finish_batch(&mut self, ended: std::result::Result<(task::Id, bool), JoinError>) {
         let (task, is_locked) = ended.unwrap_or_else(|failed| (failed.id(), false));
-        let Some(id) = self.served.remove(&task) else { return };
-        let Some(Queue::Waiting(waiting)) = self.queues.remove(&id) else { return };
+        let Some(id) = self.queue_by_task.remove(&task) else { return };
+        let Some(DebitQueue::InProgress(waiting)) = self.queues.remove(&id) else { return };
         if is_locked && id.is_some() {
-            refuse(waiting, || Error::DebitTimeout);
-            self.pause(id);
+            reject(waiting, || Error::DebitTimeout);
+            self.pause_queue(id);
         } else if !waiting.is_empty() {
-            self.serve(id, waiting);
+            self.start_batch(id, waiting);
         }
     }
 
-    fn pause(&mut self, id: QueueId) {
+    fn pause_queue(&mut self, id: DebitQueueId) {
         if self.queues.len() >= QUEUES_SWEEP_MIN {
             self.queues.retain(|_, queue| match queue {
-                Queue::Waiting(_) => true,
-                Queue::Pausing(since) => since.elapsed() < PAUSE_WHEN_LOCKED,
+                DebitQueue::InProgress(_) => true,
+                DebitQueue::Paused(since) => since.elapsed() < LOCKED_QUEUE_PAUSE,
             });
         }
-        self.queues.insert(id, Queue::Pausing(Stopwatch::new()));
+        self.queues.insert(id, DebitQueue::Paused(Stopwatch::new()));
     }
 }
 
-fn refuse(debits: impl IntoIterator<Item = Debit>, cause: impl Fn() -> Error) {
+fn reject(debits: impl IntoIterator<Item = DebitRequest>, cause: impl Fn() -> Error) {
     for debit in debits {
-        let _ = debit.answer.send(Err(cause()));
+        let _ = debit.reply_sender.send(Err(cause()));
     }
 }

@@ -18,41 +18,41 @@ use foundation::error::{Error, Result};
 use foundation::id::KeyId;
 use foundation::model::Credits;
 use limiter::Window;
-use limiter::redis::{Unsettled, within_budget};
-use store::{Tx, bounded};
+use limiter::redis::{UnresolvedRequest, within_budget};
+use store::{Tx, with_timeout};
 use tokio::sync::oneshot;
 
 use super::super::admission::{self, ConsumeMode, LimitDecision};
 use super::super::refill;
-use super::debit_queue::Debit;
-use super::{ConsumeDecision, journal, leases, without_account};
+use super::debit_queue::DebitRequest;
+use super::{ConsumeDecision, consume_without_account, journal, leases};
 use crate::app::App;
 
 /// How long a batch may take. A statement never ends on a connection that was lost without notice.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The milliseconds within which a replica answers while Redis is unreachable, including the wait for Redis.
-const ANSWER_MS: u64 = 50;
+const ANSWER_TIMEOUT_MS: u64 = 50;
 /// The minimum time for a debit when the configured wait for Redis is longer.
 const DEBIT_MIN_MS: u64 = 10;
 
 /// Consumes `cost` credits from the account and all `windows`, or nothing. If Redis is unreachable, `since` is when
 /// the request started to consume credits, and `unsettled` is what Redis may still apply to the windows.
-pub async fn take(
+pub async fn consume(
     app: &App,
     key: &KeyId,
     windows: &[Window],
     cost: i64,
     since: Option<&Stopwatch>,
-    unsettled: Option<Unsettled>,
+    unsettled: Option<UnresolvedRequest>,
 ) -> Result<ConsumeDecision> {
     let (answer, reply) = oneshot::channel();
     let (debited_key, debited_windows) = (key.clone(), windows.to_vec());
-    app.debits.submit(Debit {
+    app.debits.submit(DebitRequest {
         key: debited_key,
         windows: debited_windows,
         cost,
         unsettled,
-        answer,
+        reply_sender: answer,
     })?;
     let reply = match since {
         None => reply.await,
@@ -60,36 +60,36 @@ pub async fn take(
             // The wait counts at most as long as Redis may take: the excess is a lack of processor time of this
             // process.
             let waited = since.elapsed().min(Duration::from_millis(app.settings.redis_timeout_ms));
-            let left = answer_within(app).saturating_sub(waited);
+            let left = answer_timeout(app).saturating_sub(waited);
             within_budget(left, reply).await.ok_or(Error::DebitTimeout)?
         }
     };
     match reply.map_err(|_| Error::StoreNotReady)?? {
         Some(outcome) => Ok(outcome),
-        None => Box::pin(without_account(app, key, windows.to_vec())).await,
+        None => Box::pin(consume_without_account(app, key, windows.to_vec())).await,
     }
 }
 
-fn answer_within(app: &App) -> Duration {
-    Duration::from_millis(ANSWER_MS.max(app.settings.redis_timeout_ms + DEBIT_MIN_MS))
+fn answer_timeout(app: &App) -> Duration {
+    Duration::from_millis(ANSWER_TIMEOUT_MS.max(app.settings.redis_timeout_ms + DEBIT_MIN_MS))
 }
 
 /// Decides debits, commits them together and answers them. Returns whether that failed because another transaction
 /// holds the lock of an account.
-pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
+pub async fn decide_and_reply(app: &App, mut debits: Vec<DebitRequest>) -> bool {
     // A caller that has disconnected spends nothing.
-    debits.retain(|debit| !debit.answer.is_closed());
+    debits.retain(|debit| !debit.reply_sender.is_closed());
     if debits.is_empty() {
         return false;
     }
     let decided = match app.redis {
         None => journal::decide(app, &mut debits).await,
-        Some(_) => decide_in_turn(app, &mut debits).await,
+        Some(_) => decide_on_connection(app, &mut debits).await,
     };
     match decided {
         Ok(outcomes) => {
             for (debit, outcome) in debits.into_iter().zip(outcomes) {
-                let _ = debit.answer.send(Ok(outcome));
+                let _ = debit.reply_sender.send(Ok(outcome));
             }
             false
         }
@@ -97,7 +97,7 @@ pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
             let is_locked = cause.is_lock_timeout();
             let cause = Arc::new(cause);
             for debit in debits {
-                let _ = debit.answer.send(Err(Error::Shared(cause.clone())));
+                let _ = debit.reply_sender.send(Err(Error::Shared(cause.clone())));
             }
             is_locked
         }
@@ -105,24 +105,27 @@ pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
 }
 
 /// Calls [`decide`] on one of the connections reserved for debits.
-async fn decide_in_turn(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
+async fn decide_on_connection(
+    app: &App,
+    debits: &mut [DebitRequest],
+) -> Result<Vec<Option<ConsumeDecision>>> {
     let _connection = app.debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
-    bounded(BATCH_TIMEOUT, decide(app, debits)).await
+    with_timeout(BATCH_TIMEOUT, decide(app, debits)).await
 }
 
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
-async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
+async fn decide(app: &App, debits: &mut [DebitRequest]) -> Result<Vec<Option<ConsumeDecision>>> {
     let mut keys: Vec<_> = debits.iter().map(|debit| debit.key.clone()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let mut tx = app.store.begin_within(answer_within(app)).await?;
-    let mut accounts = lock(app, &mut tx, &keys).await?;
+    let mut tx = app.store.begin_within(answer_timeout(app)).await?;
+    let mut accounts = lock_accounts(app, &mut tx, &keys).await?;
     let outcomes = debits.iter_mut().map(|debit| {
         let account = accounts.get_mut(&debit.key)?;
         // Acquiring the lock may have taken longer than the caller waits.
-        (!debit.answer.is_closed()).then(|| {
+        (!debit.reply_sender.is_closed()).then(|| {
             let before = account.credits.balance;
-            let outcome = debit_one(app, debit, &mut account.credits.balance);
+            let outcome = decide_debit(app, debit, &mut account.credits.balance);
             account.is_changed |= account.credits.balance != before;
             outcome
         })
@@ -131,10 +134,10 @@ async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDec
     let changed = accounts.into_iter().filter(|(_, account)| account.is_changed);
     let changed: Vec<_> = changed.map(|(key, account)| (key, account.credits)).collect();
     if !changed.is_empty() {
-        tx.write_credits(&changed).await?;
+        tx.update_balances(&changed).await?;
     }
     tx.commit().await?;
-    app.debits.note_debited(changed.into_iter().map(|(key, _)| key));
+    app.debits.record_debited(changed.into_iter().map(|(key, _)| key));
     Ok(outcomes)
 }
 
@@ -145,7 +148,11 @@ struct LockedAccount {
 }
 
 /// Locks the accounts of keys, and applies the refills that are due.
-async fn lock(app: &App, tx: &mut Tx, keys: &[KeyId]) -> Result<HashMap<KeyId, LockedAccount>> {
+async fn lock_accounts(
+    app: &App,
+    tx: &mut Tx,
+    keys: &[KeyId],
+) -> Result<HashMap<KeyId, LockedAccount>> {
     let mut accounts = HashMap::new();
     for (key, credits, now) in tx.lock_credits(keys).await? {
         let now = leases::refill_time(app, now);
@@ -163,32 +170,32 @@ async fn lock(app: &App, tx: &mut Tx, keys: &[KeyId]) -> Result<HashMap<KeyId, L
 }
 
 /// Decides one debit of a locked account.
-pub fn debit_one(app: &App, debit: &mut Debit, balance: &mut i64) -> ConsumeDecision {
+pub fn decide_debit(app: &App, debit: &mut DebitRequest, balance: &mut i64) -> ConsumeDecision {
     let unsettled = debit.unsettled.take();
     if *balance < debit.cost {
         let decision = LimitDecision {
-            taken: false,
-            ..judge(app, &debit.windows, ConsumeMode::Look, unsettled)
+            reply: false,
+            ..decide_windows(app, &debit.windows, ConsumeMode::Peek, unsettled)
         };
-        return ConsumeDecision::of(decision, Some(*balance));
+        return ConsumeDecision::from_limit_decision(decision, Some(*balance));
     }
-    let decision = judge(app, &debit.windows, ConsumeMode::Take, unsettled);
-    if decision.taken {
+    let decision = decide_windows(app, &debit.windows, ConsumeMode::Consume, unsettled);
+    if decision.reply {
         *balance -= debit.cost;
     }
-    ConsumeDecision::of(decision, Some(*balance))
+    ConsumeDecision::from_limit_decision(decision, Some(*balance))
 }
 
-fn judge(
+fn decide_windows(
     app: &App,
     windows: &[Window],
     mode: ConsumeMode,
-    unsettled: Option<Unsettled>,
+    unsettled: Option<UnresolvedRequest>,
 ) -> LimitDecision {
     match app.redis {
         None => admission::consume_locally(app, windows, mode),
         Some(_) => {
-            let on_outage = app.settings.keys_on_outage;
+            let on_outage = app.settings.keys_outage_policy;
             admission::apply_outage_policy(app, windows, on_outage, mode, unsettled)
         }
     }

@@ -12,7 +12,7 @@ use foundation::id::KeyId;
 use foundation::model::Credits;
 use store::Tx;
 
-use super::debit_queue::Debit;
+use super::debit_queue::DebitRequest;
 use super::{ConsumeDecision, direct_debit, leases};
 use crate::app::App;
 use crate::domain::refill;
@@ -26,31 +26,34 @@ const ACCOUNTS_MAX: usize = 100_000;
 
 /// The balances of accounts, with all debits of the journal subtracted.
 #[derive(Default)]
-pub struct Balances {
-    accounts: HashMap<KeyId, Balance>,
+pub struct BalanceCache {
+    accounts: HashMap<KeyId, CachedBalance>,
     /// The number of the next transaction, if nothing else is written before it.
-    next: Option<u64>,
+    next_transaction: Option<u64>,
     /// The number of journal entries, and of keys in the journal.
-    entries: usize,
-    keys: usize,
+    entry_count: usize,
+    key_count: usize,
     /// How often the journal was folded.
-    folds: u64,
+    fold_count: u64,
 }
 
-struct Balance {
+struct CachedBalance {
     credits: Credits,
     /// The number of the fold that includes its last debit.
-    waits_for: u64,
+    included_in_fold: u64,
 }
 
-impl From<Credits> for Balance {
+impl From<Credits> for CachedBalance {
     fn from(credits: Credits) -> Self {
-        Self { credits, waits_for: 0 }
+        Self { credits, included_in_fold: 0 }
     }
 }
 
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
-pub async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
+pub async fn decide(
+    app: &App,
+    debits: &mut [DebitRequest],
+) -> Result<Vec<Option<ConsumeDecision>>> {
     let mut remembered = app.debits.balances.lock().await;
     // If a transaction fails, the cache stays empty.
     let mut balances = std::mem::take(&mut *remembered);
@@ -59,69 +62,69 @@ pub async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Consum
     Ok(outcomes)
 }
 
-impl Balances {
+impl BalanceCache {
     async fn decide(
         &mut self,
         app: &App,
-        debits: &mut [Debit],
+        debits: &mut [DebitRequest],
     ) -> Result<Vec<Option<ConsumeDecision>>> {
         let mut tx = app.store.store()?.begin_debits().await?;
-        let number = tx.number();
-        if self.next != number && debits.iter().all(|debit| debit.cost == 0) {
+        let number = tx.transaction_number();
+        if self.next_transaction != number && debits.iter().all(|debit| debit.cost == 0) {
             return peek(app, tx, debits).await;
         }
-        if self.next != number || self.accounts.len() > ACCOUNTS_MAX {
+        if self.next_transaction != number || self.accounts.len() > ACCOUNTS_MAX {
             self.fold(&mut tx).await?;
             self.accounts.clear();
-        } else if self.entries >= ENTRIES_MAX || self.keys >= KEYS_MAX {
+        } else if self.entry_count >= ENTRIES_MAX || self.key_count >= KEYS_MAX {
             self.fold(&mut tx).await?;
         }
         self.load(app, &mut tx, debits).await?;
         let mut spent: HashMap<&KeyId, i64> = HashMap::new();
         let outcomes = debits.iter_mut().map(|debit| {
             let account = self.accounts.get_mut(&debit.key)?;
-            if debit.answer.is_closed() {
+            if debit.reply_sender.is_closed() {
                 return None;
             }
             let balance = &mut account.credits.balance;
             let before = *balance;
-            let outcome = direct_debit::debit_one(app, debit, balance);
+            let outcome = direct_debit::decide_debit(app, debit, balance);
             if *balance < before {
                 *spent.entry(&debit.key).or_default() += before - *balance;
-                self.keys += usize::from(account.waits_for <= self.folds);
-                account.waits_for = self.folds + 1;
+                self.key_count += usize::from(account.included_in_fold <= self.fold_count);
+                account.included_in_fold = self.fold_count + 1;
             }
             Some(outcome)
         });
         let outcomes: Vec<_> = outcomes.collect();
         if !spent.is_empty() {
-            self.entries += spent.len();
+            self.entry_count += spent.len();
             tx.append_debits(&spent).await?;
         }
         tx.commit().await?;
-        self.next = number.map(|number| number + 1);
+        self.next_transaction = number.map(|number| number + 1);
         Ok(outcomes)
     }
 
     async fn fold(&mut self, tx: &mut Tx) -> Result<()> {
         tx.fold_debits().await?;
-        (self.entries, self.keys) = (0, 0);
-        self.folds += 1;
+        (self.entry_count, self.key_count) = (0, 0);
+        self.fold_count += 1;
         Ok(())
     }
 
     /// Loads the accounts that are not cached, and applies the refills that are due.
-    async fn load(&mut self, app: &App, tx: &mut Tx, debits: &[Debit]) -> Result<()> {
+    async fn load(&mut self, app: &App, tx: &mut Tx, debits: &[DebitRequest]) -> Result<()> {
         let unknown = debits.iter().map(|debit| &debit.key);
-        let unknown = keys(unknown.filter(|key| !self.accounts.contains_key(key)));
+        let unknown = sorted_keys(unknown.filter(|key| !self.accounts.contains_key(key)));
         if !unknown.is_empty() {
             let accounts = tx.lock_credits(&unknown).await?;
             let accounts = accounts.into_iter().map(|(key, credits, _)| (key, credits.into()));
             self.accounts.extend(accounts);
         }
         let now = app.clock.now();
-        for Debit { key, .. } in debits {
-            let Some(Balance { credits, .. }) = self.accounts.get(key) else { continue };
+        for DebitRequest { key, .. } in debits {
+            let Some(CachedBalance { credits, .. }) = self.accounts.get(key) else { continue };
             if refill::apply_refill(*credits, now) == *credits {
                 continue;
             }
@@ -136,9 +139,13 @@ impl Balances {
 }
 
 /// Decides debits that spend nothing, without a write: balances can be read even if the disk is full.
-async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
-    let keys = keys(debits.iter().map(|debit| &debit.key));
-    let spent = tx.debits_of(&keys).await?;
+async fn peek(
+    app: &App,
+    mut tx: Tx,
+    debits: &mut [DebitRequest],
+) -> Result<Vec<Option<ConsumeDecision>>> {
+    let keys = sorted_keys(debits.iter().map(|debit| &debit.key));
+    let spent = tx.load_debits(&keys).await?;
     let now = app.clock.now();
     let balance = |(key, credits, _): (KeyId, Credits, Timestamp)| {
         let spent = spent.get(&key).copied().unwrap_or(0);
@@ -149,7 +156,7 @@ async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<
         tx.lock_credits(&keys).await?.into_iter().map(balance).collect();
     let outcomes = debits.iter_mut().map(|debit| {
         let balance = balances.get_mut(&debit.key)?;
-        Some(direct_debit::debit_one(app, debit, balance))
+        Some(direct_debit::decide_debit(app, debit, balance))
     });
     let outcomes = outcomes.collect();
     // Changes by earlier statements of the same group commit are reported only after they are durable.
@@ -158,7 +165,7 @@ async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<
 }
 
 /// Returns the keys sorted, without duplicates.
-fn keys<'a>(keys: impl Iterator<Item = &'a KeyId>) -> Vec<KeyId> {
+fn sorted_keys<'a>(keys: impl Iterator<Item = &'a KeyId>) -> Vec<KeyId> {
     let mut keys: Vec<_> = keys.cloned().collect();
     keys.sort_unstable();
     keys.dedup();

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
-use store::Unreported;
+use store::UnreportedLease;
 
 /// The number of reported leases that are marked before the marks are dropped, together with everything learned
 /// earlier.
@@ -17,25 +17,25 @@ const MARKS_MAX: usize = 100_000;
 /// Stores the spend that this process has observed per lease.
 pub struct LeaseSpendTracker {
     shards: Vec<Mutex<HashMap<KeyId, Vec<ObservedSpend>>>>,
-    reported: RwLock<Reported>,
+    reported: RwLock<ReportedLeases>,
     /// The latest time at which a lease was withheld that this process has reported.
-    latest: AtomicI64,
+    last_withheld_at_ms: AtomicI64,
     /// The position of the sweep over all withheld leases.
-    swept: Mutex<Option<Unreported>>,
+    sweep_position: Mutex<Option<UnreportedLease>>,
 }
 
 /// Leases whose results are not trusted any more.
 #[derive(Default)]
-struct Reported {
+struct ReportedLeases {
     marks: HashSet<(KeyId, i64)>,
     /// Incremented when marks are dropped. Leases learned under an earlier value are not trusted either.
-    generation: u64,
+    mark_generation: u64,
 }
 
 /// A lease number, and the mark generation in which this process learned of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Learned {
-    pub epoch: i64,
+pub struct LeaseRef {
+    pub lease_number: i64,
     pub generation: u64,
 }
 
@@ -53,8 +53,8 @@ impl Default for LeaseSpendTracker {
         Self {
             shards,
             reported: RwLock::default(),
-            latest: AtomicI64::new(0),
-            swept: Mutex::default(),
+            last_withheld_at_ms: AtomicI64::new(0),
+            sweep_position: Mutex::default(),
         }
     }
 }
@@ -65,15 +65,15 @@ impl LeaseSpendTracker {
         self.shards[(hash % 64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reported(&self) -> RwLockReadGuard<'_, Reported> {
+    fn reported(&self) -> RwLockReadGuard<'_, ReportedLeases> {
         self.reported.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mark(&self) -> RwLockWriteGuard<'_, Reported> {
+    fn reported_mut(&self) -> RwLockWriteGuard<'_, ReportedLeases> {
         self.reported.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, key: &KeyId, lease_number: i64, spent: i64) {
+    fn update_spend(&self, key: &KeyId, lease_number: i64, spent: i64) {
         let mut shard = self.shard(key);
         if !shard.contains_key(key) {
             shard.insert(key.clone(), Vec::with_capacity(1));
@@ -87,34 +87,35 @@ impl LeaseSpendTracker {
     }
 
     /// Returns the mark generation. Read it before reading a lease from the database.
-    pub fn generation(&self) -> u64 {
-        self.reported().generation
+    pub fn mark_generation(&self) -> u64 {
+        self.reported().mark_generation
     }
 
     /// Records the total spend of a lease as a script has reported it. Returns whether the result can be trusted; it
     /// cannot once this process has reported the lease.
-    pub fn record_spend(&self, key: &KeyId, lease: Learned, spent: i64) -> bool {
+    pub fn record_spend(&self, key: &KeyId, lease: LeaseRef, spent: i64) -> bool {
         // Locked until the spend is recorded, so that a later report includes it.
         let reported = self.reported();
-        if lease.generation < reported.generation
-            || (!reported.marks.is_empty() && reported.marks.contains(&(key.clone(), lease.epoch)))
+        if lease.generation < reported.mark_generation
+            || (!reported.marks.is_empty()
+                && reported.marks.contains(&(key.clone(), lease.lease_number)))
         {
             return false;
         }
-        self.note(key, lease.epoch, spent);
+        self.update_spend(key, lease.lease_number, spent);
         true
     }
 
     /// Returns the spend of these leases for the last time: results from them are not trusted from now on, whatever
     /// happens to the leases. Leases whose credits have been returned may still exist in a Redis that some replica
     /// reaches.
-    pub fn freeze(&self, leases: &[Unreported]) -> Vec<(KeyId, i64, i64)> {
-        let mut reported = self.mark();
+    pub fn freeze(&self, leases: &[UnreportedLease]) -> Vec<(KeyId, i64, i64)> {
+        let mut reported = self.reported_mut();
         if !Safeguard::Reported.is_disabled() {
             reported.marks.extend(leases.iter().map(|lease| (lease.key_id.clone(), lease.epoch)));
         }
         drop(reported);
-        let spent = |lease: &Unreported| {
+        let spent = |lease: &UnreportedLease| {
             let shard = self.shard(&lease.key_id);
             let known = shard.get(&lease.key_id).into_iter().flatten();
             let spent = known.filter(|known| known.epoch == lease.epoch).map(|known| known.spent);
@@ -130,35 +131,35 @@ impl LeaseSpendTracker {
     /// Drops all marks, and with them the trust in all leases that have been learned so far. They must be learned
     /// again, which is impossible for a withheld lease.
     pub fn drop_marks(&self) {
-        let mut reported = self.mark();
-        reported.generation += 1;
+        let mut reported = self.reported_mut();
+        reported.mark_generation += 1;
         reported.marks = HashSet::new();
     }
 
-    pub fn latest(&self) -> i64 {
-        self.latest.load(Ordering::Relaxed)
+    pub fn last_withheld_at_ms(&self) -> i64 {
+        self.last_withheld_at_ms.load(Ordering::Relaxed)
     }
 
-    pub fn reported_until(&self, withheld_at: i64) {
-        self.latest.fetch_max(withheld_at, Ordering::Relaxed);
+    pub fn record_reported_until(&self, withheld_at: i64) {
+        self.last_withheld_at_ms.fetch_max(withheld_at, Ordering::Relaxed);
     }
 
-    pub fn swept(&self) -> Option<Unreported> {
-        self.swept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn sweep_position(&self) -> Option<UnreportedLease> {
+        self.sweep_position.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn sweep_on(&self, from: Option<Unreported>) {
-        *self.swept.lock().unwrap_or_else(PoisonError::into_inner) = from;
+    pub fn set_sweep_position(&self, from: Option<UnreportedLease>) {
+        *self.sweep_position.lock().unwrap_or_else(PoisonError::into_inner) = from;
     }
 
     /// Returns the spend of all leases, by key and lease number, for the last time.
-    pub fn end(&self) -> Vec<(KeyId, i64, i64)> {
-        self.mark().generation = u64::MAX;
-        self.all()
+    pub fn freeze_all(&self) -> Vec<(KeyId, i64, i64)> {
+        self.reported_mut().mark_generation = u64::MAX;
+        self.list_spends()
     }
 
     /// Returns the spend of all leases, by key and lease number.
-    pub fn all(&self) -> Vec<(KeyId, i64, i64)> {
+    pub fn list_spends(&self) -> Vec<(KeyId, i64, i64)> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +171,7 @@ impl LeaseSpendTracker {
     }
 
     /// Removes the spend of leases that their accounts do not have any more. Marks are kept.
-    pub fn forget(&self, leases: &[(KeyId, i64)], existing: &HashSet<(KeyId, i64)>) {
+    pub fn remove_closed(&self, leases: &[(KeyId, i64)], existing: &HashSet<(KeyId, i64)>) {
         let is_gone = |lease: &(KeyId, i64)| !existing.contains(lease);
         for lease in leases.iter().filter(|lease| is_gone(lease)) {
             let mut shard = self.shard(&lease.0);
@@ -190,47 +191,48 @@ mod tests {
 
     use super::*;
 
-    fn lease(lease_number: i64) -> Learned {
-        Learned { epoch: lease_number, generation: 0 }
+    fn lease_ref(lease_number: i64) -> LeaseRef {
+        LeaseRef { lease_number, generation: 0 }
     }
 
-    fn gone(key: &KeyId, lease_number: i64) -> Unreported {
-        Unreported { since: Timestamp(0), key_id: key.clone(), epoch: lease_number }
+    fn unreported(key: &KeyId, lease_number: i64) -> UnreportedLease {
+        UnreportedLease { since: Timestamp(0), key_id: key.clone(), epoch: lease_number }
     }
 
     #[test]
     fn record_spend_returns_false_when_lease_was_reported() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
-        assert!(spent.record_spend(&key, lease(1), 7));
-        assert!(spent.record_spend(&key, lease(1), 5), "a late answer");
-        assert!(spent.record_spend(&key, lease(2), 1));
+        assert!(spent.record_spend(&key, lease_ref(1), 7));
+        assert!(spent.record_spend(&key, lease_ref(1), 5), "a late answer");
+        assert!(spent.record_spend(&key, lease_ref(2), 1));
 
-        let reported = spent.freeze(&[gone(&key, 1), gone(&key, 3)]);
+        let reported = spent.freeze(&[unreported(&key, 1), unreported(&key, 3)]);
 
         assert_eq!(reported, [(key.clone(), 1, 7), (key.clone(), 3, 0)]);
-        assert!(!spent.record_spend(&key, lease(1), 8));
-        assert!(!spent.record_spend(&key, lease(3), 8));
-        assert!(spent.record_spend(&key, lease(2), 2));
+        assert!(!spent.record_spend(&key, lease_ref(1), 8));
+        assert!(!spent.record_spend(&key, lease_ref(3), 8));
+        assert!(spent.record_spend(&key, lease_ref(2), 2));
     }
 
     #[test]
     fn record_spend_returns_false_when_reported_lease_was_deleted() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
         let id = |lease_number| (key.clone(), lease_number);
-        spent.record_spend(&key, lease(1), 7);
-        spent.record_spend(&key, lease(2), 7);
-        spent.freeze(&[gone(&key, 1)]);
+        spent.record_spend(&key, lease_ref(1), 7);
+        spent.record_spend(&key, lease_ref(2), 7);
+        spent.freeze(&[unreported(&key, 1)]);
 
-        spent.forget(&[id(1), id(2)], &HashSet::from([id(2)]));
+        spent.remove_closed(&[id(1), id(2)], &HashSet::from([id(2)]));
 
-        assert_eq!(spent.all(), [(key.clone(), 2, 7)]);
-        assert!(!spent.record_spend(&key, lease(1), 8));
+        assert_eq!(spent.list_spends(), [(key.clone(), 2, 7)]);
+        assert!(!spent.record_spend(&key, lease_ref(1), 8));
     }
 
     #[test]
     fn record_spend_returns_false_when_lease_was_learned_before_marks_were_dropped() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
-        let many: Vec<_> = (0..=100_000).map(|lease_number| gone(&key, lease_number)).collect();
+        let many: Vec<_> =
+            (0..=100_000).map(|lease_number| unreported(&key, lease_number)).collect();
 
         spent.freeze(&many[..100_000]);
         assert!(!spent.has_too_many_marks());
@@ -239,10 +241,10 @@ mod tests {
         spent.drop_marks();
 
         assert!(!spent.has_too_many_marks());
-        assert!(!spent.record_spend(&key, lease(1), 1), "reported");
-        assert!(!spent.record_spend(&key, lease(200_000), 1), "learned before the drop");
+        assert!(!spent.record_spend(&key, lease_ref(1), 1), "reported");
+        assert!(!spent.record_spend(&key, lease_ref(200_000), 1), "learned before the drop");
         assert!(
-            spent.record_spend(&key, Learned { epoch: 200_000, generation: 1 }, 1),
+            spent.record_spend(&key, LeaseRef { lease_number: 200_000, generation: 1 }, 1),
             "learned after the drop"
         );
     }
@@ -250,12 +252,12 @@ mod tests {
     #[test]
     fn record_spend_returns_false_when_tracker_has_ended() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
-        spent.record_spend(&key, lease(1), 7);
+        spent.record_spend(&key, lease_ref(1), 7);
 
-        assert_eq!(spent.end(), [(key.clone(), 1, 7)]);
+        assert_eq!(spent.freeze_all(), [(key.clone(), 1, 7)]);
         assert!(!spent.record_spend(
             &key,
-            Learned { epoch: 1, generation: spent.generation() - 1 },
+            LeaseRef { lease_number: 1, generation: spent.mark_generation() - 1 },
             8
         ));
     }

@@ -16,34 +16,34 @@ use limiter::redis::RedisCounters;
 use store::Tx;
 
 use super::super::refill;
-use super::closing::{CloseScope, close_one, keep};
+use super::closing::{CloseScope, close_lease, write_lease};
 use super::{LOCK_WAIT, SCRIPT_BALANCE_MAX};
 use crate::app::App;
 
 /// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
 const TOP_UP_COVERS_MS: i64 = 1_500;
 /// The minimum top-up, in multiples of the request's cost: many rarely used keys together cause few database calls.
-const BLOCK_TAKES: i64 = 100;
+const TOP_UP_COSTS_MIN: i64 = 100;
 /// The divisor for the maximum leased share of a key's remaining credits: a tenth, or one cost if that is more.
-const LEASED_PART: i64 = 10;
+const LEASED_DIVISOR: i64 = 10;
 /// The maximum total that one lease is granted before a new one is opened: scripts count in doubles.
-const PURSE_MAX: i64 = 1 << 52;
+const LEASE_GRANTED_MAX: i64 = 1 << 52;
 
 /// How a replica found a lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseObservation {
-    pub epoch: i64,
+    pub lease_number: i64,
     /// The Redis generation that answered.
-    pub life: i64,
+    pub redis_generation: i64,
     pub units: i64,
     pub spent: i64,
-    pub finding: LeaseProblem,
+    pub problem: LeaseProblem,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum LeaseProblem {
     /// The lease holds too little, a refill is due, or there is no lease.
-    Short,
+    Insufficient,
     /// The lease has been closed, and a top-up was not added.
     Closed { block: i64 },
     /// A top-up was not added: the Redis generation has changed, or the lease was not found. `is_lost`: it has been
@@ -60,7 +60,7 @@ pub enum TopUpResult {
     Lease(i64, TopUp),
     /// The bound on leased credits is reached, in part by top-ups of the lease in use that are in flight and may soon
     /// be spent.
-    Full(i64, TopUp),
+    TopUpsInFlight(i64, TopUp),
     /// The bound on leased credits is reached, mostly by withheld credits.
     Withheld,
 }
@@ -83,21 +83,21 @@ pub async fn top_up(
     let Some(mut account) = tx.lock_account(key).await? else { return Ok(TopUpResult::Unmetered) };
     let now = refill_time(app, account.database_time);
     refill_if_due(&mut tx, key, &mut account, now).await?;
-    take_back(app, redis, &mut tx, key, &mut account, observed).await?;
-    close_withheld(app, redis, &mut tx, key, &mut account, observed.life).await?;
+    return_top_up(app, redis, &mut tx, key, &mut account, observed).await?;
+    close_withheld(app, redis, &mut tx, key, &mut account, observed.redis_generation).await?;
     let (at, creates_lease) = open_lease(app, redis, &mut tx, key, &mut account, observed).await?;
-    let demand = estimate_demand(&account.purses[at], observed, account.database_time);
-    let lease = &mut account.purses[at];
-    if lease.epoch == observed.epoch {
+    let demand = estimate_demand(&account.leases[at], observed, account.database_time);
+    let lease = &mut account.leases[at];
+    if lease.epoch == observed.lease_number {
         lease.spent = lease.spent.max(observed.spent);
     }
-    let (need, in_flight) = match lease.epoch == observed.epoch {
-        true => ((cost - observed.units).max(0), (lease.unspent() - observed.units).max(0)),
-        false => (cost, lease.unspent()),
+    let (need, in_flight) = match lease.epoch == observed.lease_number {
+        true => ((cost - observed.units).max(0), (lease.unspent_units() - observed.units).max(0)),
+        false => (cost, lease.unspent_units()),
     };
-    let leased = account.leased();
+    let leased = account.leased_units();
     let amount = top_up_amount(account.credits.balance, leased, need, cost, demand);
-    let lease = &mut account.purses[at];
+    let lease = &mut account.leases[at];
     let Some(amount) = amount else {
         // Credits that returned to the account are kept.
         if !creates_lease {
@@ -109,10 +109,16 @@ pub async fn top_up(
         let may_change = leased - in_flight + need <= leased_max(left, cost);
         return Ok(match may_change && !creates_lease {
             true => {
-                let Lease { epoch: lease_number, granted, .. } = account.purses[at];
-                TopUpResult::Full(
+                let Lease { epoch: lease_number, granted, .. } = account.leases[at];
+                TopUpResult::TopUpsInFlight(
                     lease_number,
-                    fill(account.credits, (granted, 0), observed.life, creates_lease, now),
+                    build_top_up(
+                        account.credits,
+                        (granted, 0),
+                        observed.redis_generation,
+                        creates_lease,
+                        now,
+                    ),
                 )
             }
             false => TopUpResult::Withheld,
@@ -127,16 +133,22 @@ pub async fn top_up(
     let lease_number = lease.epoch;
     commit(tx).await?;
     if amount > 0 {
-        app.metrics.credits_withdrawals.inc();
+        app.metrics.lease_top_ups.inc();
     }
     Ok(TopUpResult::Lease(
         lease_number,
-        fill(account.credits, (granted_before, amount), observed.life, creates_lease, now),
+        build_top_up(
+            account.credits,
+            (granted_before, amount),
+            observed.redis_generation,
+            creates_lease,
+            now,
+        ),
     ))
 }
 
 /// Builds the top-up that a lease receives, with the state of its account.
-fn fill(
+fn build_top_up(
     credits: Credits,
     (granted_before, amount): (i64, i64),
     redis_generation: i64,
@@ -147,11 +159,11 @@ fn fill(
         .refill
         .map_or(Timestamp(SCRIPT_BALANCE_MAX), |refill| refill::next_refill_at(&refill, now));
     TopUp {
-        life: redis_generation,
+        redis_generation,
         creates_lease,
         granted_before,
-        block: amount,
-        bank: credits.balance.min(SCRIPT_BALANCE_MAX),
+        top_up: amount,
+        account_balance: credits.balance.min(SCRIPT_BALANCE_MAX),
         refill_at,
     }
 }
@@ -160,14 +172,14 @@ fn fill(
 /// that it learns of there.
 async fn begin_registered(app: &App) -> Result<Tx> {
     let mut tx = app.store.begin_within(LOCK_WAIT).await?;
-    if tx.hold_registration(&app.replica_id).await? {
+    if tx.lock_registration(&app.replica_id).await? {
         return Ok(tx);
     }
     drop(tx);
     app.register_replica(app.store.store()?).await?;
     let mut tx = app.store.begin_within(LOCK_WAIT).await?;
     // Without leases, the account itself can be debited.
-    if tx.hold_registration(&app.replica_id).await? { Ok(tx) } else { Err(Error::CountersAway) }
+    if tx.lock_registration(&app.replica_id).await? { Ok(tx) } else { Err(Error::RedisBreakerOpen) }
 }
 
 async fn commit(tx: Tx) -> Result<()> {
@@ -194,8 +206,8 @@ pub async fn refill_if_due(
         return Ok(());
     }
     tx.forfeit_leases(key).await?;
-    account.purses.retain(|lease| !lease.closed);
-    for lease in &mut account.purses {
+    account.leases.retain(|lease| !lease.closed);
+    for lease in &mut account.leases {
         lease.granted = lease.spent;
         lease.withheld_at.get_or_insert(account.database_time);
     }
@@ -213,7 +225,7 @@ pub async fn refill_if_due(
 }
 
 /// Returns a top-up that was not added to a lease, and closes the lease if it has ended.
-async fn take_back(
+async fn return_top_up(
     app: &App,
     redis: &RedisCounters,
     tx: &mut Tx,
@@ -221,24 +233,25 @@ async fn take_back(
     account: &mut CreditAccount,
     observed: LeaseObservation,
 ) -> Result<()> {
-    let Some(at) = account.purses.iter().position(|lease| lease.epoch == observed.epoch) else {
+    let Some(at) = account.leases.iter().position(|lease| lease.epoch == observed.lease_number)
+    else {
         return Ok(());
     };
-    let (amount, is_over) = match observed.finding {
-        LeaseProblem::Short => (0, false),
+    let (amount, is_over) = match observed.problem {
+        LeaseProblem::Insufficient => (0, false),
         LeaseProblem::Closed { block: amount } => (amount, true),
         LeaseProblem::TopUpRejected { block: amount, is_lost } => (amount, is_lost),
     };
-    let lease = &mut account.purses[at];
+    let lease = &mut account.leases[at];
     // A lease that was forfeited meanwhile grants nothing: its top-ups are void.
-    let amount = if lease.unspent() < amount { 0 } else { amount };
+    let amount = if lease.unspent_units() < amount { 0 } else { amount };
     lease.granted -= amount;
     account.credits.balance = account.credits.balance.saturating_add(amount);
     if lease.withheld_at.is_none() && is_over {
         let at = (account.database_time, CloseScope::All);
-        close_one(app, redis, tx, key, lease, at).await?.apply(account);
+        close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
     } else if lease.withheld_at.is_some() && amount > 0 {
-        keep(tx, key, lease).await?;
+        write_lease(tx, key, lease).await?;
     }
     Ok(())
 }
@@ -254,8 +267,8 @@ async fn close_withheld(
     redis_generation: i64,
 ) -> Result<()> {
     let now = account.database_time;
-    for at in 0..account.purses.len() {
-        let lease = &mut account.purses[at];
+    for at in 0..account.leases.len() {
+        let lease = &mut account.leases[at];
         if lease.life != redis_generation && lease.withheld_at.is_none() {
             lease.withheld_at = Some(now);
             tx.upsert_lease(key, lease).await?;
@@ -263,7 +276,7 @@ async fn close_withheld(
             account.credits.last_lease_number += 1;
         } else if lease.life == redis_generation && lease.withheld_at.is_some() {
             let at = (now, CloseScope::All);
-            close_one(app, redis, tx, key, lease, at).await?.apply(account);
+            close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
         }
     }
     Ok(())
@@ -278,19 +291,20 @@ async fn open_lease(
     account: &mut CreditAccount,
     observed: LeaseObservation,
 ) -> Result<(usize, bool)> {
-    let open = |lease: &Lease| lease.life == observed.life && lease.withheld_at.is_none();
-    if let Some(at) = account.purses.iter().rposition(open) {
-        let lease = &mut account.purses[at];
-        if lease.granted < PURSE_MAX {
+    let open =
+        |lease: &Lease| lease.life == observed.redis_generation && lease.withheld_at.is_none();
+    if let Some(at) = account.leases.iter().rposition(open) {
+        let lease = &mut account.leases[at];
+        if lease.granted < LEASE_GRANTED_MAX {
             return Ok((at, false));
         }
         let at = (account.database_time, CloseScope::All);
-        close_one(app, redis, tx, key, lease, at).await?.apply(account);
+        close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
     }
     account.credits.last_lease_number += 1;
-    account.purses.push(Lease {
+    account.leases.push(Lease {
         epoch: account.credits.last_lease_number,
-        life: observed.life,
+        life: observed.redis_generation,
         granted: 0,
         spent: 0,
         opened_at: account.database_time,
@@ -299,12 +313,12 @@ async fn open_lease(
         withheld_at: None,
         closed: false,
     });
-    Ok((account.purses.len() - 1, true))
+    Ok((account.leases.len() - 1, true))
 }
 
 /// Estimates the spend from a lease in [`TOP_UP_COVERS_MS`], based on the spend since the last top-up.
 fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) -> i64 {
-    if lease.epoch != observed.epoch {
+    if lease.epoch != observed.lease_number {
         return 0;
     }
     let spent = i128::from((observed.spent - lease.spent).max(0));
@@ -315,7 +329,7 @@ fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) ->
 /// Returns how much of a key's remaining credits, including all leased credits that are not known to be spent, may be
 /// leased: a tenth, or one cost.
 fn leased_max(left: i64, cost: i64) -> i64 {
-    (left / LEASED_PART).max(cost)
+    (left / LEASED_DIVISOR).max(cost)
 }
 
 /// Returns the amount of a top-up: 0 if the balance is too small, `None` if the bound on leased credits is reached.
@@ -327,7 +341,7 @@ fn top_up_amount(balance: i64, leased: i64, need: i64, cost: i64, demand: i64) -
         true => leased_max(balance, cost),
         false => leased_max(balance.saturating_add(leased), cost) - leased,
     };
-    let ahead = demand.max(cost.saturating_mul(BLOCK_TAKES)).min(room).min(PURSE_MAX);
+    let ahead = demand.max(cost.saturating_mul(TOP_UP_COSTS_MIN)).min(room).min(LEASE_GRANTED_MAX);
     (room >= need).then(|| ahead.max(need).min(balance))
 }
 
@@ -358,7 +372,7 @@ mod tests {
             (i64::MAX, 0, 1, 1, i64::MAX, Some(i64::MAX / 10)),
         ] {
             let actual = top_up_amount(balance, leased, need, cost, demand);
-            let expected = expected.map(|amount: i64| amount.min(PURSE_MAX));
+            let expected = expected.map(|amount: i64| amount.min(LEASE_GRANTED_MAX));
             assert_eq!(actual, expected, "{balance} {leased} {need} {cost} {demand}");
         }
     }

@@ -24,42 +24,42 @@ use foundation::id::KeyId;
 use foundation::model::Credits;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use limiter::redis::{RedisCounters, Unsettled};
+use limiter::redis::{RedisCounters, UnresolvedRequest};
 use limiter::{
     ConsumeReply, ConsumeRequest, GroupChange, LeaseSpend, LeaseState, LeaseStatus, TopUp, Window,
     WindowStatus,
 };
-use store::bounded;
+use store::with_timeout;
 
 use self::balance::load_balance;
-use self::lease_spend::Learned;
+use self::lease_spend::LeaseRef;
 use self::leases::{LeaseObservation, LeaseProblem, TopUpResult};
 use super::admission::{self, LimitDecision};
 use super::keys::ResolvedKey;
 use crate::app::App;
 
-pub use self::balance::{balance, balances, known_balance};
+pub use self::balance::{get_balance, get_known_balance, list_balances};
 pub use self::closing::{
-    close_outdated, close_own_leases, settle_for_change, settle_idle, withhold_unclosed,
+    close_for_change, close_idle_leases, close_outdated, close_own_leases, withhold_unclosed,
 };
-pub use self::debit_queue::{DEBIT_QUEUE_MAX, Debits, run as serve_debits};
+pub use self::debit_queue::{DEBIT_QUEUE_MAX, DirectDebits, run as serve_debits};
 pub use self::lease_spend::LeaseSpendTracker;
 pub use self::leases::refill_time;
-pub use self::top_up_locks::Turns;
+pub use self::top_up_locks::TopUpLocks;
 pub use self::withheld::{
-    account_for_all, count_out, forget_settled, release, report_and_deregister, report_lost_leases,
-    sum_withheld, withheld,
+    deregister_silent_replicas, list_withheld, prune_closed_leases, release_withheld,
+    report_and_deregister, report_and_sweep_all, report_lost_leases, sum_withheld,
 };
 
 /// Balances from this value on are loaded from the account: a script counts in doubles and cannot report them
 /// exactly.
 const SCRIPT_BALANCE_MAX: i64 = (1 << 53) - 1;
 /// The maximum number of top-ups for one request while other replicas drain the lease first.
-const ATTEMPTS: u8 = 8;
+const TOP_UP_ATTEMPTS_MAX: u8 = 8;
 /// How often a request waits, and for how long each time, for a lease that another replica has opened but Redis does
 /// not have yet, or for top-ups of other replicas that are in flight. Afterwards they count as lost.
-const PATIENCE: u8 = 4;
-const PAUSE: Duration = Duration::from_millis(3);
+const IN_FLIGHT_RETRIES_MAX: u8 = 4;
+const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(3);
 /// How long a top-up waits for a database connection, and for the account.
 const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a top-up waits for a locked account while it holds a connection; then the first and the longest pause
@@ -68,34 +68,34 @@ const LOCK_WAIT: Duration = Duration::from_millis(20);
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(20);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(160);
 /// How long after the last top-up a lease's report that the account is exhausted is trusted.
-const EXCEEDED_FOR_MS: i64 = 1_000;
+const EXHAUSTED_TTL_MS: i64 = 1_000;
 
 /// The result of consuming windows and credits together.
 #[derive(Debug)]
 pub struct ConsumeDecision {
-    pub taken: bool,
-    pub windows: Vec<WindowStatus>,
+    pub is_admitted: bool,
+    pub window_statuses: Vec<WindowStatus>,
     /// The remaining credits of account and lease together. `None` for an unlimited key.
     pub credits: Option<i64>,
     /// Whether it was decided without Redis.
-    pub degraded: bool,
+    pub is_degraded: bool,
     /// How the group of the windows has changed.
-    pub group: GroupChange,
+    pub group_change: GroupChange,
     /// Whether the key has been deleted. Then nothing was consumed.
-    pub is_gone: bool,
+    pub is_key_deleted: bool,
 }
 
 impl ConsumeDecision {
-    fn of(decision: LimitDecision, credits: Option<i64>) -> Self {
-        let LimitDecision { taken: is_admitted, standings: statuses, degraded: is_degraded, group } =
+    fn from_limit_decision(decision: LimitDecision, credits: Option<i64>) -> Self {
+        let LimitDecision { reply: is_admitted, statuses, is_degraded, group_change: group } =
             decision;
         Self {
-            taken: is_admitted,
-            windows: statuses,
+            is_admitted,
+            window_statuses: statuses,
             credits,
-            degraded: is_degraded,
-            group,
-            is_gone: false,
+            is_degraded,
+            group_change: group,
+            is_key_deleted: false,
         }
     }
 }
@@ -109,42 +109,49 @@ pub async fn consume(
     cost: i64,
 ) -> Result<ConsumeDecision> {
     match resolved.stored().key.credits {
-        None => unmetered(app, windows).await,
+        None => consume_unmetered(app, windows).await,
         // Boxed, so that the future of a key without credits stays small.
-        Some(credits) => Box::pin(metered(app, resolved, credits, windows, cost)).await,
+        Some(credits) => Box::pin(consume_metered(app, resolved, credits, windows, cost)).await,
     }
 }
 
 /// Consumes all `windows`, or nothing, for a key that turns out to have no account: the caller's copy of the key is
 /// stale.
-async fn without_account(app: &App, key: &KeyId, windows: Vec<Window>) -> Result<ConsumeDecision> {
+async fn consume_without_account(
+    app: &App,
+    key: &KeyId,
+    windows: Vec<Window>,
+) -> Result<ConsumeDecision> {
     if app.store.read().await?.has_key(key).await? {
-        return unmetered(app, windows).await;
+        return consume_unmetered(app, windows).await;
     }
     let decision = LimitDecision {
-        taken: false,
-        standings: Vec::new(),
-        degraded: false,
-        group: GroupChange::None,
+        reply: false,
+        statuses: Vec::new(),
+        is_degraded: false,
+        group_change: GroupChange::None,
     };
-    Ok(ConsumeDecision { is_gone: true, ..ConsumeDecision::of(decision, None) })
+    Ok(ConsumeDecision {
+        is_key_deleted: true,
+        ..ConsumeDecision::from_limit_decision(decision, None)
+    })
 }
 
-async fn unmetered(app: &App, windows: Vec<Window>) -> Result<ConsumeDecision> {
+async fn consume_unmetered(app: &App, windows: Vec<Window>) -> Result<ConsumeDecision> {
     if windows.is_empty() {
         let decision = LimitDecision {
-            taken: true,
-            standings: Vec::new(),
-            degraded: false,
-            group: GroupChange::None,
+            reply: true,
+            statuses: Vec::new(),
+            is_degraded: false,
+            group_change: GroupChange::None,
         };
-        return Ok(ConsumeDecision::of(decision, None));
+        return Ok(ConsumeDecision::from_limit_decision(decision, None));
     }
-    let decision = admission::consume_exact(app, windows, app.settings.keys_on_outage).await?;
-    Ok(ConsumeDecision::of(decision, None))
+    let decision = admission::consume_exact(app, windows, app.settings.keys_outage_policy).await?;
+    Ok(ConsumeDecision::from_limit_decision(decision, None))
 }
 
-async fn metered(
+async fn consume_metered(
     app: &App,
     resolved: &ResolvedKey,
     credits: Credits,
@@ -157,17 +164,17 @@ async fn metered(
         // A replica that is not registered yet may use Redis soon: only an open circuit breaker is an outage.
         let since =
             app.redis.as_ref().is_some_and(RedisCounters::is_breaker_open).then_some(&since);
-        return Box::pin(direct_debit::take(app, key, &windows, cost, since, None)).await;
+        return Box::pin(direct_debit::consume(app, key, &windows, cost, since, None)).await;
     };
     let unsettled = None;
     let mut request =
-        MeteredConsume { app, redis, view: resolved, key, cost, windows, credits, unsettled };
+        MeteredConsume { app, redis, resolved, key, cost, windows, credits, unsettled };
     match request.run().await {
-        Err(cause) if cause.is_counters_outage() => {
+        Err(cause) if cause.is_redis_outage() => {
             // The balance that the lease reports after the outage is stale.
-            resolved.purse.mark_balance_stale();
+            resolved.lease_hint.mark_balance_stale();
             let (windows, unsettled) = (&request.windows, request.unsettled);
-            Box::pin(direct_debit::take(app, key, windows, cost, Some(&since), unsettled)).await
+            Box::pin(direct_debit::consume(app, key, windows, cost, Some(&since), unsettled)).await
         }
         outcome => outcome,
     }
@@ -176,174 +183,178 @@ async fn metered(
 /// The result of one attempt to consume.
 struct Attempt {
     taken: ConsumeReply,
-    purse: LeaseStatus,
+    lease_status: LeaseStatus,
     /// The part of the top-up that was not added to the lease.
-    not_put: i64,
+    not_added: i64,
 }
 
 /// A consume request for a metered key, which may need top-ups.
 struct MeteredConsume<'a> {
     app: &'a App,
     redis: &'a RedisCounters,
-    view: &'a ResolvedKey,
+    resolved: &'a ResolvedKey,
     key: &'a KeyId,
     cost: i64,
     windows: Vec<Window>,
     /// The account as the key's row has it.
     credits: Credits,
     /// What Redis may still apply after it has not replied in time.
-    unsettled: Option<Unsettled>,
+    unsettled: Option<UnresolvedRequest>,
 }
 
 impl MeteredConsume<'_> {
     async fn run(&mut self) -> Result<ConsumeDecision> {
-        let lease = self.lease();
-        let first = self.attempt(lease, None).await?;
-        match self.finding(&first) {
-            None => self.outcome(&first).await,
+        let lease = self.last_known_lease();
+        let first = self.try_consume(lease, None).await?;
+        match self.find_problem(&first) {
+            None => self.build_decision(&first).await,
             // Boxed: this path is rare, and its future is large.
-            Some(problem) => self.run_in_turn(lease, first, problem).boxed().await,
+            Some(problem) => self.run_locked(lease, first, problem).boxed().await,
         }
     }
 
     /// Tops up under the lock of the key. Without it, each of many concurrent requests at an empty lease would debit
     /// a top-up.
-    async fn run_in_turn(
+    async fn run_locked(
         &mut self,
-        lease: Learned,
+        lease: LeaseRef,
         last: Attempt,
         problem: LeaseProblem,
     ) -> Result<ConsumeDecision> {
         let app = self.app;
-        let mut lock = app.turns.of(self.key);
+        let mut lock = app.turns.for_key(self.key);
         let has_waited = lock.wait().await?;
-        let running = self.run_with_bank(has_waited, lease, last, problem);
+        let running = self.run_with_top_ups(has_waited, lease, last, problem);
         running.await.map_err(|cause| lock.fail(cause))
     }
 
     /// Tops up until the lease holds enough or the account is exhausted.
-    async fn run_with_bank(
+    async fn run_with_top_ups(
         &mut self,
         has_waited: bool,
-        mut lease: Learned,
+        mut lease: LeaseRef,
         mut last: Attempt,
         mut problem: LeaseProblem,
     ) -> Result<ConsumeDecision> {
         if has_waited {
             // The previous owner of the lock may have topped up the lease.
-            lease = self.lease();
-            last = self.attempt(lease, None).await?;
-            match self.finding(&last) {
+            lease = self.last_known_lease();
+            last = self.try_consume(lease, None).await?;
+            match self.find_problem(&last) {
                 Some(found) => problem = found,
-                None => return self.outcome(&last).await,
+                None => return self.build_decision(&last).await,
             }
         }
-        for attempt in 0..ATTEMPTS {
-            let status = last.purse;
-            let LeaseStatus { life: redis_generation, units, spent, .. } = status;
+        for attempt in 0..TOP_UP_ATTEMPTS_MAX {
+            let status = last.lease_status;
+            let LeaseStatus { redis_generation, units, spent_units: spent, .. } = status;
             let observed = LeaseObservation {
-                epoch: lease.epoch,
-                life: redis_generation,
+                lease_number: lease.lease_number,
+                redis_generation,
                 units,
                 spent,
-                finding: problem,
+                problem,
             };
-            let mark_generation = self.app.lease_spend.generation();
+            let mark_generation = self.app.lease_spend.mark_generation();
             let Self { app, redis, key, cost, .. } = *self;
             let top_up = || leases::top_up(app, redis, key, observed, cost).boxed();
-            let top_up = match while_locked(self.app, top_up).await? {
+            let top_up = match retry_while_locked(self.app, top_up).await? {
                 TopUpResult::Unmetered => {
                     let windows = std::mem::take(&mut self.windows);
-                    return without_account(self.app, self.key, windows).await;
+                    return consume_without_account(self.app, self.key, windows).await;
                 }
-                TopUpResult::Withheld => return self.debit(false).await,
-                TopUpResult::Full(..) if attempt >= PATIENCE => return self.debit(true).await,
-                TopUpResult::Full(lease_number, top_up) => {
-                    lease = Learned { epoch: lease_number, generation: mark_generation };
-                    tokio::time::sleep(PAUSE).await;
+                TopUpResult::Withheld => return self.debit_account(false).await,
+                TopUpResult::TopUpsInFlight(..) if attempt >= IN_FLIGHT_RETRIES_MAX => {
+                    return self.debit_account(true).await;
+                }
+                TopUpResult::TopUpsInFlight(lease_number, top_up) => {
+                    lease = LeaseRef { lease_number, generation: mark_generation };
+                    tokio::time::sleep(IN_FLIGHT_PAUSE).await;
                     top_up
                 }
                 TopUpResult::Lease(lease_number, top_up) => {
-                    lease = Learned { epoch: lease_number, generation: mark_generation };
+                    lease = LeaseRef { lease_number, generation: mark_generation };
                     top_up
                 }
             };
-            self.view.purse.record_top_up(lease.epoch, mark_generation);
-            last = self.attempt(lease, Some(top_up)).await?;
-            match self.finding(&last) {
+            self.resolved.lease_hint.record_top_up(lease.lease_number, mark_generation);
+            last = self.try_consume(lease, Some(top_up)).await?;
+            match self.find_problem(&last) {
                 Some(found) => problem = found,
-                None => return self.outcome(&last).await,
+                None => return self.build_decision(&last).await,
             }
             if let LeaseProblem::TopUpRejected { is_lost, .. } = &mut problem
-                && last.purse.state == LeaseState::NotFound
+                && last.lease_status.state == LeaseState::NotFound
             {
                 // Another replica may have opened the lease just now, and its top-up is in flight.
-                *is_lost = attempt >= PATIENCE;
-                tokio::time::sleep(PAUSE).await;
+                *is_lost = attempt >= IN_FLIGHT_RETRIES_MAX;
+                tokio::time::sleep(IN_FLIGHT_PAUSE).await;
             }
         }
-        self.debit(true).await
+        self.debit_account(true).await
     }
 
     /// Debits the account itself.
-    async fn debit(&self, closes_lease: bool) -> Result<ConsumeDecision> {
+    async fn debit_account(&self, closes_lease: bool) -> Result<ConsumeDecision> {
         // Boxed: this path is rare, and its future is large.
         let Self { app, redis, key, cost, windows, .. } = self;
-        let debit = || capped_debit::take(app, redis, key, windows, *cost, closes_lease).boxed();
-        while_locked(app, debit).await
+        let debit = || capped_debit::consume(app, redis, key, windows, *cost, closes_lease).boxed();
+        retry_while_locked(app, debit).await
     }
 
     /// Returns the lease that the account reported last. Before the first report, that is the last lease number in
     /// the key's row, which is the lease in use unless the balance has been moved since.
-    fn lease(&self) -> Learned {
-        match self.view.purse.learned() {
-            (0, mark_generation) => {
-                Learned { epoch: self.credits.last_lease_number, generation: mark_generation }
-            }
+    fn last_known_lease(&self) -> LeaseRef {
+        match self.resolved.lease_hint.last_lease() {
+            (0, mark_generation) => LeaseRef {
+                lease_number: self.credits.last_lease_number,
+                generation: mark_generation,
+            },
             (lease_number, mark_generation) => {
-                Learned { epoch: lease_number, generation: mark_generation }
+                LeaseRef { lease_number, generation: mark_generation }
             }
         }
     }
 
-    async fn attempt(&mut self, lease: Learned, top_up: Option<TopUp>) -> Result<Attempt> {
-        let lease_number = lease.epoch;
+    async fn try_consume(&mut self, lease: LeaseRef, top_up: Option<TopUp>) -> Result<Attempt> {
+        let lease_number = lease.lease_number;
         let lease_key = self.app.keyspace.lease(self.key.as_str(), lease_number);
-        let spend = LeaseSpend { purse: lease_key, cost: self.cost, fill: top_up };
+        let spend = LeaseSpend { lease: lease_key, cost: self.cost, top_up };
         let request =
             ConsumeRequest { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
         let reply = self.redis.consume(&request, self.app.clock.fixed_time()).await;
         self.windows = request.windows;
         let reply = reply.map_err(|missed| {
-            self.unsettled = missed.unsettled;
+            self.unsettled = missed.unresolved;
             missed.cause
         })?;
         let mut status =
-            reply.purse.ok_or_else(|| Error::Internal("no lease in the reply".into()))?;
+            reply.lease.ok_or_else(|| Error::Internal("no lease in the reply".into()))?;
         let not_added = match status.state {
             LeaseState::Closed | LeaseState::WrongGeneration | LeaseState::NotFound => {
-                top_up.map_or(0, |top_up| top_up.block)
+                top_up.map_or(0, |top_up| top_up.top_up)
             }
             LeaseState::Sufficient | LeaseState::Insufficient | LeaseState::AccountExhausted => 0,
         };
-        if status.bank.is_some()
-            && !self.app.lease_spend.record_spend(self.key, lease, status.spent)
+        if status.account_balance.is_some()
+            && !self.app.lease_spend.record_spend(self.key, lease, status.spent_units)
         {
             // The lease has been reported as lost, so this result does not count. A top-up that was added is lost
             // with it, because other replicas may still spend it.
             status.state = LeaseState::Closed;
         }
-        Ok(Attempt { taken: reply, purse: status, not_put: not_added })
+        Ok(Attempt { taken: reply, lease_status: status, not_added })
     }
 
     /// Returns the problem to solve at the account, if the request failed for a lack of something that the account
     /// can provide.
-    fn finding(
+    fn find_problem(
         &self,
-        Attempt { taken: reply, purse: status, not_put: not_added }: &Attempt,
+        Attempt { taken: reply, lease_status: status, not_added }: &Attempt,
     ) -> Option<LeaseProblem> {
         let top_up = *not_added;
-        let is_admitted = reply.windows.iter().zip(&self.windows).all(|(count, w)| count.passed(w));
+        let is_admitted =
+            reply.windows.iter().zip(&self.windows).all(|(count, w)| count.is_within_limit(w));
         match status.state {
             // A top-up that was not added returns to the account, whatever else the result is.
             LeaseState::WrongGeneration | LeaseState::NotFound => {
@@ -352,11 +363,13 @@ impl MeteredConsume<'_> {
             LeaseState::Closed if top_up > 0 => Some(LeaseProblem::Closed { block: top_up }),
             _ if !is_admitted || self.cost == 0 => None,
             LeaseState::Sufficient => None,
-            LeaseState::Insufficient => Some(LeaseProblem::Short),
+            LeaseState::Insufficient => Some(LeaseProblem::Insufficient),
             LeaseState::Closed => Some(LeaseProblem::Closed { block: top_up }),
-            LeaseState::AccountExhausted => {
-                self.view.purse.is_stale(EXCEEDED_FOR_MS).then_some(LeaseProblem::Short)
-            }
+            LeaseState::AccountExhausted => self
+                .resolved
+                .lease_hint
+                .is_top_up_older_than(EXHAUSTED_TTL_MS)
+                .then_some(LeaseProblem::Insufficient),
         }
     }
 
@@ -364,16 +377,18 @@ impl MeteredConsume<'_> {
         if !self.app.freshness.is_database_reachable() {
             return Err(Error::StoreNotReady);
         }
-        bounded(ACCOUNT_TIMEOUT, Box::pin(load_balance(self.app, self.redis, self.key))).await
+        with_timeout(ACCOUNT_TIMEOUT, Box::pin(load_balance(self.app, self.redis, self.key))).await
     }
 
-    async fn outcome(
+    async fn build_decision(
         &self,
-        Attempt { taken: reply, purse: status, .. }: &Attempt,
+        Attempt { taken: reply, lease_status: status, .. }: &Attempt,
     ) -> Result<ConsumeDecision> {
-        let known = status.bank.filter(|balance| *balance < SCRIPT_BALANCE_MAX && !is_over(status));
+        let known = status
+            .account_balance
+            .filter(|balance| *balance < SCRIPT_BALANCE_MAX && !is_balance_unknown(status));
         let left = known.map(|balance| status.units.saturating_add(balance));
-        let credits = match left.filter(|_| !self.view.purse.is_balance_stale()) {
+        let credits = match left.filter(|_| !self.resolved.lease_hint.is_balance_stale()) {
             Some(left) => Some(left),
             None => match self.load_balance().await {
                 // The credits are spent: the decision does not depend on how exactly the remaining balance is known.
@@ -381,13 +396,16 @@ impl MeteredConsume<'_> {
                 credits => credits?,
             },
         };
-        Ok(ConsumeDecision::of(LimitDecision::of(reply, &self.windows), credits))
+        Ok(ConsumeDecision::from_limit_decision(
+            LimitDecision::from_reply(reply, &self.windows),
+            credits,
+        ))
     }
 }
 
 /// Runs a transaction on one of the connections reserved for debits, and retries it while its account is locked, for
 /// at most [`ACCOUNT_TIMEOUT`].
-async fn while_locked<'a, T>(
+async fn retry_while_locked<'a, T>(
     app: &App,
     transaction: impl Fn() -> BoxFuture<'a, Result<T>> + Send,
 ) -> Result<T> {
@@ -395,7 +413,7 @@ async fn while_locked<'a, T>(
     loop {
         let connection = app.debits.connections.acquire();
         let connection = async { connection.await.map_err(|_| Error::StoreNotReady) };
-        let connection = bounded(ACCOUNT_TIMEOUT, connection).await?;
+        let connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
         match transaction().await {
             Err(cause) if cause.is_lock_timeout() && began.elapsed() < ACCOUNT_TIMEOUT => {
                 drop(connection);
@@ -408,6 +426,6 @@ async fn while_locked<'a, T>(
 }
 
 /// Returns whether the balance in a lease status has no meaning any more.
-fn is_over(status: &LeaseStatus) -> bool {
+fn is_balance_unknown(status: &LeaseStatus) -> bool {
     !matches!(status.state, LeaseState::Sufficient | LeaseState::AccountExhausted)
 }

@@ -15,36 +15,36 @@ use super::debit_queue::DEBIT_QUEUE_MAX;
 
 /// One lock for each key that a request tops up or waits for. A key whose row is locked delays no other key.
 #[derive(Default)]
-pub struct Turns(SyncMutex<HashMap<KeyId, Arc<Queue>>>);
+pub struct TopUpLocks(SyncMutex<HashMap<KeyId, Arc<LockQueue>>>);
 
 /// The requests that own or wait for the lock of one key.
 #[derive(Default)]
-struct Queue {
+struct LockQueue {
     lock: Arc<Mutex<()>>,
-    waiting: AtomicUsize,
+    waiting_count: AtomicUsize,
     /// The number of failures, and the last error.
     failures: SyncMutex<(u64, Option<Arc<Error>>)>,
 }
 
-impl Queue {
+impl LockQueue {
     fn failures(&self) -> SyncMutexGuard<'_, (u64, Option<Arc<Error>>)> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A place in the queue of a key, released on drop.
-pub struct Turn<'a> {
-    turns: &'a Turns,
+pub struct TopUpLock<'a> {
+    locks: &'a TopUpLocks,
     key: &'a KeyId,
-    queue: Arc<Queue>,
-    held: Option<OwnedMutexGuard<()>>,
+    queue: Arc<LockQueue>,
+    guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Turns {
-    pub fn of<'a>(&'a self, key: &'a KeyId) -> Turn<'a> {
+impl TopUpLocks {
+    pub fn for_key<'a>(&'a self, key: &'a KeyId) -> TopUpLock<'a> {
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queues.entry(key.clone()).or_default().clone();
-        Turn { turns: self, key, queue, held: None }
+        TopUpLock { locks: self, key, queue, guard: None }
     }
 
     #[cfg(test)]
@@ -53,17 +53,17 @@ impl Turns {
     }
 }
 
-impl Turn<'_> {
+impl TopUpLock<'_> {
     /// Waits for the lock, which is held until `self` is dropped. Returns whether another request held it. Fails at
     /// once if [`DEBIT_QUEUE_MAX`] requests are waiting, and if a request that held the lock meanwhile has failed.
     pub async fn wait(&mut self) -> Result<bool> {
         if let Ok(held) = self.queue.lock.clone().try_lock_owned() {
-            self.held = Some(held);
+            self.guard = Some(held);
             return Ok(false);
         }
-        let _slot = Place::take(&self.queue)?;
+        let _slot = WaitSlot::acquire(&self.queue)?;
         let failures = self.queue.failures().0;
-        self.held = Some(self.queue.lock.clone().lock_owned().await);
+        self.guard = Some(self.queue.lock.clone().lock_owned().await);
         match &*self.queue.failures() {
             (count, Some(cause)) if *count != failures => Err(Error::Shared(cause.clone())),
             _ => Ok(true),
@@ -80,28 +80,28 @@ impl Turn<'_> {
 }
 
 /// Counts a waiting request until it is dropped.
-struct Place<'a>(&'a Queue);
+struct WaitSlot<'a>(&'a LockQueue);
 
-impl<'a> Place<'a> {
-    fn take(queue: &'a Queue) -> Result<Self> {
+impl<'a> WaitSlot<'a> {
+    fn acquire(queue: &'a LockQueue) -> Result<Self> {
         let slot = Self(queue);
-        match queue.waiting.fetch_add(1, Ordering::Relaxed) < DEBIT_QUEUE_MAX {
+        match queue.waiting_count.fetch_add(1, Ordering::Relaxed) < DEBIT_QUEUE_MAX {
             true => Ok(slot),
-            false => Err(Error::Busy("credits")),
+            false => Err(Error::Overloaded("credits")),
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitSlot<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for TopUpLock<'_> {
     fn drop(&mut self) {
-        let mut queues = self.turns.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.held = None;
+        let mut queues = self.locks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.guard = None;
         // One reference is the map's, one is this one: no other request holds the lock or waits for it.
         if Arc::strong_count(&self.queue) == 2 {
             queues.remove(self.key);
@@ -119,15 +119,16 @@ mod tests {
 
     #[tokio::test]
     async fn wait_blocks_when_another_request_holds_the_lock_of_the_key() {
-        let (locks, key, other) = (Turns::default(), KeyId::from("key_a"), KeyId::from("key_b"));
-        let mut first = locks.of(&key);
+        let (locks, key, other) =
+            (TopUpLocks::default(), KeyId::from("key_a"), KeyId::from("key_b"));
+        let mut first = locks.for_key(&key);
         assert!(first.wait().await.is_ok_and(|waited| !waited));
-        let (mut second, mut third) = (locks.of(&key), locks.of(&key));
+        let (mut second, mut third) = (locks.for_key(&key), locks.for_key(&key));
         {
             let (mut waiting, mut leaving) = (second.wait().boxed(), third.wait().boxed());
             assert!(poll!(&mut waiting).is_pending());
             assert!(poll!(&mut leaving).is_pending());
-            assert!(locks.of(&other).wait().await.is_ok_and(|waited| !waited));
+            assert!(locks.for_key(&other).wait().await.is_ok_and(|waited| !waited));
 
             drop(first);
 
@@ -142,31 +143,31 @@ mod tests {
 
     #[tokio::test]
     async fn fail_affects_only_requests_that_wait_when_it_is_called() {
-        let (locks, key) = (Turns::default(), KeyId::from("key_a"));
-        let mut first = locks.of(&key);
+        let (locks, key) = (TopUpLocks::default(), KeyId::from("key_a"));
+        let mut first = locks.for_key(&key);
         assert!(first.wait().await.is_ok_and(|waited| !waited));
-        let (mut second, mut third) = (locks.of(&key), locks.of(&key));
+        let (mut second, mut third) = (locks.for_key(&key), locks.for_key(&key));
         let mut waiting = second.wait().boxed();
         assert!(poll!(&mut waiting).is_pending());
 
-        assert!(first.fail(Error::CountersAway).is_counters_outage());
+        assert!(first.fail(Error::RedisBreakerOpen).is_redis_outage());
         let mut late = third.wait().boxed();
         assert!(poll!(&mut late).is_pending());
         drop(first);
 
-        assert!(waiting.await.is_err_and(|cause| cause.is_counters_outage()));
+        assert!(waiting.await.is_err_and(|cause| cause.is_redis_outage()));
         drop(second);
         assert!(late.await.is_ok_and(|waited| waited));
     }
 
     #[tokio::test]
     async fn wait_fails_at_once_when_the_queue_is_full() {
-        let (locks, key) = (Turns::default(), KeyId::from("key_a"));
-        let mut first = locks.of(&key);
+        let (locks, key) = (TopUpLocks::default(), KeyId::from("key_a"));
+        let mut first = locks.for_key(&key);
         assert!(first.wait().await.is_ok_and(|waited| !waited));
         let mut waiting: Vec<_> = (0..DEBIT_QUEUE_MAX)
             .map(|_| {
-                let mut lock = locks.of(&key);
+                let mut lock = locks.for_key(&key);
                 async move { lock.wait().await.map(|_| lock) }.boxed()
             })
             .collect();
@@ -174,11 +175,11 @@ mod tests {
             assert!(poll!(lock).is_pending());
         }
 
-        let mut refused = locks.of(&key);
-        assert!(matches!(refused.wait().await, Err(Error::Busy(_))));
+        let mut refused = locks.for_key(&key);
+        assert!(matches!(refused.wait().await, Err(Error::Overloaded(_))));
 
         drop(waiting.pop());
-        let mut admitted = locks.of(&key);
+        let mut admitted = locks.for_key(&key);
         assert!(poll!(admitted.wait().boxed()).is_pending());
     }
 }

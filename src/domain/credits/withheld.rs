@@ -19,7 +19,7 @@ use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::WithheldCredits;
-use store::{Tx, Unreported, freshness};
+use store::{Tx, UnreportedLease, freshness};
 
 use super::super::audit::{Actor, AuditBatch, Target};
 use crate::app::App;
@@ -28,39 +28,39 @@ use crate::app::App;
 const BATCH_MAX: i64 = 1_000;
 /// After how many milliseconds of silence a replica is deregistered. If that was wrong, the replica must register
 /// again; no credit is lost.
-const SILENT_MS: i64 = 30_000;
+const SILENCE_MAX_MS: i64 = 30_000;
 /// The number of pages of [`BATCH_MAX`] leases withheld earlier that one sweep examines.
-const SWEPT_AT_ONCE: usize = 10;
+const SWEEP_PAGES_MAX: usize = 10;
 /// A lease may become visible as withheld after others although its time is earlier by up to this many milliseconds.
-const LATE_MS: i64 = 10_000;
+const VISIBILITY_DELAY_MAX_MS: i64 = 10_000;
 
 /// Reports recently withheld leases, and returns the credits of those that every replica has reported.
 pub async fn report_lost_leases(app: &App) -> Result<()> {
-    let from = app.lease_spend.latest().saturating_sub(LATE_MS).max(0);
-    report(app, from).await
+    let from = app.lease_spend.last_withheld_at_ms().saturating_sub(VISIBILITY_DELAY_MAX_MS).max(0);
+    report_since(app, from).await
 }
 
 /// Calls [`report_lost_leases`] for all withheld leases. Some no longer wait for a report, because the replica has
 /// deregistered or was deregistered. Each call examines a part of them, in order.
-pub async fn account_for_all(app: &App) -> Result<()> {
-    report(app, 0).await?;
-    for _ in 0..SWEPT_AT_ONCE {
-        let after = app.lease_spend.swept();
+pub async fn report_and_sweep_all(app: &App) -> Result<()> {
+    report_since(app, 0).await?;
+    for _ in 0..SWEEP_PAGES_MAX {
+        let after = app.lease_spend.sweep_position();
         let page =
             app.store.read().await?.list_unreported_leases("", after.as_ref(), BATCH_MAX).await?;
-        app.lease_spend.sweep_on(page.last().cloned());
+        app.lease_spend.set_sweep_position(page.last().cloned());
         if page.is_empty() {
             break;
         }
-        give_back(app, page.into_iter().map(|lease| lease.key_id), true, None).await?;
+        return_withheld(app, page.into_iter().map(|lease| lease.key_id), true, None).await?;
     }
     Ok(())
 }
 
 /// Reports what this replica has spent from every lease withheld since then. The last replica to report returns the
 /// credits.
-async fn report(app: &App, since: i64) -> Result<()> {
-    let mut after = Unreported { since: Timestamp(since), key_id: KeyId::from(""), epoch: 0 };
+async fn report_since(app: &App, since: i64) -> Result<()> {
+    let mut after = UnreportedLease { since: Timestamp(since), key_id: KeyId::from(""), epoch: 0 };
     loop {
         let mut reader = app.store.read().await?;
         let unreported =
@@ -71,9 +71,9 @@ async fn report(app: &App, since: i64) -> Result<()> {
         let mut tx = app.store.begin().await?;
         tx.report_final_spends(&app.replica_id, &spent).await?;
         tx.commit().await?;
-        app.lease_spend.reported_until(last.since.0);
+        app.lease_spend.record_reported_until(last.since.0);
         after = last;
-        give_back(app, unreported.into_iter().map(|lease| lease.key_id), true, None).await?;
+        return_withheld(app, unreported.into_iter().map(|lease| lease.key_id), true, None).await?;
     }
     if app.lease_spend.has_too_many_marks() {
         // First, so that everything read from now on is read after the marks were made.
@@ -85,27 +85,27 @@ async fn report(app: &App, since: i64) -> Result<()> {
 
 /// Deregisters replicas that have been silent for long: leases opened from then on do not wait for their reports. A
 /// replica that was only paused registers again before it learns of such a lease.
-pub async fn count_out(app: &App) -> Result<()> {
+pub async fn deregister_silent_replicas(app: &App) -> Result<()> {
     let mut tx = app.store.begin().await?;
     tx.count_out_replicas().await?;
     tx.commit().await?;
     let mut tx = app.store.begin().await?;
-    tx.silence_replicas(SILENT_MS).await?;
+    tx.end_silent_registrations(SILENCE_MAX_MS).await?;
     tx.commit().await.map(drop)
 }
 
 /// Removes what this process knows of leases that have been closed.
-pub async fn forget_settled(app: &App) -> Result<()> {
+pub async fn prune_closed_leases(app: &App) -> Result<()> {
     let all: Vec<_> = app
         .lease_spend
-        .all()
+        .list_spends()
         .into_iter()
         .map(|(key, lease_number, _)| (key, lease_number))
         .collect();
     for chunk in all.chunks(1_000) {
         let keys: Vec<_> = chunk.iter().map(|(key, _)| key.clone()).collect();
-        let existing = app.store.read().await?.purses_of(&keys).await?;
-        app.lease_spend.forget(chunk, &existing.into_iter().collect());
+        let existing = app.store.read().await?.list_leases_of_keys(&keys).await?;
+        app.lease_spend.remove_closed(chunk, &existing.into_iter().collect());
     }
     Ok(())
 }
@@ -113,33 +113,33 @@ pub async fn forget_settled(app: &App) -> Result<()> {
 /// Reports all spend of this replica before it deregisters, so that no lease waits for it. Results from leases are
 /// not trusted from then on.
 pub async fn report_and_deregister(app: &App) -> Result<()> {
-    let mut all = app.lease_spend.end();
+    let mut all = app.lease_spend.freeze_all();
     // In a fixed order, so that two replicas that deregister at the same time do not deadlock.
     all.sort_unstable();
     let mut tx = app.store.begin().await?;
     for chunk in all.chunks(1_000) {
         tx.report_spends(chunk).await?;
     }
-    tx.drop_replica(&app.replica_id).await?;
+    tx.delete_replica(&app.replica_id).await?;
     tx.commit().await.map(drop)
 }
 
 /// Lists withheld credits, which keys cannot spend because their leases are lost.
-pub async fn withheld(app: &App, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
-    app.store.read().await?.withheld(key).await
+pub async fn list_withheld(app: &App, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
+    app.store.read().await?.list_withheld(key).await
 }
 
 /// Returns the sum of withheld credits.
 pub async fn sum_withheld(app: &App) -> Result<i64> {
-    app.store.read().await?.units_withheld().await
+    app.store.read().await?.sum_withheld().await
 }
 
 /// Returns withheld credits to their accounts, of one key or of all, proven unspent or not. Returns the number of
 /// credits. The operator who requests it asserts that the lost leases will not reappear.
-pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {
+pub async fn release_withheld(app: &App, key: Option<&KeyId>) -> Result<i64> {
     let actor = Some(Actor::Command("cli"));
     if let Some(key) = key {
-        return give_back(app, std::iter::once(key.clone()), false, actor).await;
+        return return_withheld(app, std::iter::once(key.clone()), false, actor).await;
     }
     let mut released: i64 = 0;
     loop {
@@ -148,13 +148,13 @@ pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {
             return Ok(released);
         }
         let keys = page.into_iter().map(|lease| lease.key_id);
-        released = released.saturating_add(give_back(app, keys, false, actor).await?);
+        released = released.saturating_add(return_withheld(app, keys, false, actor).await?);
     }
 }
 
 /// Returns the withheld credits of these keys, in one transaction whose number of statements does not depend on the
 /// number of leases. Returns the number of credits.
-async fn give_back(
+async fn return_withheld(
     app: &App,
     keys: impl Iterator<Item = KeyId>,
     only_proven: bool,
@@ -163,7 +163,7 @@ async fn give_back(
     let only_proven = only_proven && !Safeguard::EveryReport.is_disabled();
     let mut keys: Vec<_> = keys.collect();
     if only_proven {
-        let proven = app.store.read().await?.withheld_of(&keys, true).await?;
+        let proven = app.store.read().await?.list_withheld_of_keys(&keys, true).await?;
         keys = proven.into_iter().map(|lease| lease.key_id).collect();
     }
     if keys.is_empty() {
@@ -178,7 +178,7 @@ async fn give_back(
         _ => tx.lock_accounts(&keys).await?,
     }
     // After the lock, so that writes of its previous holder are seen.
-    let entries = tx.withheld_of(&keys, only_proven).await?;
+    let entries = tx.list_withheld_of_keys(&keys, only_proven).await?;
     if entries.is_empty() {
         return Ok(0);
     }
@@ -189,30 +189,30 @@ async fn give_back(
     }
     let units: Vec<_> = units.into_iter().map(|(key, units)| (key.clone(), units)).collect();
     let leases: Vec<_> = entries.iter().map(|e| (e.key_id.clone(), e.epoch)).collect();
-    let leased = tx.return_units(&units).await?;
-    tx.drop_withheld(&leases).await?;
+    let leased = tx.return_credits(&units).await?;
+    tx.delete_withheld(&leases).await?;
     match actor {
         // Committed without an announcement: no replica needs it before it reads the account again, and no request
         // waits for the locked accounts meanwhile.
         None => drop(tx.commit().await?),
         Some(actor) => {
-            write_down(app, &mut tx, actor, &entries).await?;
+            record_audit(app, &mut tx, actor, &entries).await?;
             for (key, _) in &units {
-                tx.changed(freshness::CacheTag::Key(key.clone()));
+                tx.record_change(freshness::CacheTag::Key(key.clone()));
             }
             app.commit(tx).await?;
         }
     }
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
     // The balances that their leases report are too low.
-    app.debits.note_debited(leased);
+    app.debits.record_debited(leased);
     app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
     tracing::info!(units = returned, "returned {returned} withheld credits");
     Ok(returned)
 }
 
 /// Records what an operator has returned: one audit entry for each lease.
-async fn write_down(
+async fn record_audit(
     app: &App,
     tx: &mut Tx,
     actor: Actor<'_>,

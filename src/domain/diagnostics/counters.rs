@@ -6,30 +6,30 @@ use foundation::clock::Clock;
 use foundation::config::Settings;
 use foundation::error::Error;
 use limiter::redis::CLUSTER_SCHEME;
-use limiter::redis::inspect::{RedisNode, nodes};
+use limiter::redis::inspect::{RedisNode, inspect_nodes};
 
-use super::{Finding, clocks, millis, size};
+use super::{Finding, clocks, format_millis, format_size};
 
 /// The oldest major version that Keyward is tested with.
-const OLDEST: u32 = 7;
+const VERSION_MIN: u32 = 7;
 /// The shares of `maxmemory` in use from which a finding is a warning and a problem, in percent.
-const WARNING_PERCENT: u64 = 80;
-const PROBLEM_PERCENT: u64 = 95;
+const MEMORY_WARNING_PERCENT: u64 = 80;
+const MEMORY_PROBLEM_PERCENT: u64 = 95;
 
 /// Checks every node that the URL names.
-pub async fn look(settings: &Settings, url: &str, clock: &Clock) -> Vec<Finding> {
+pub async fn check_redis(settings: &Settings, url: &str, clock: &Clock) -> Vec<Finding> {
     let is_cluster = url.starts_with(CLUSTER_SCHEME);
     let mut findings = Vec::new();
-    for (address, node) in nodes(url, clock).await {
+    for (address, node) in inspect_nodes(url, clock).await {
         match node {
-            Err(e) => findings.push(away(&address, &e)),
+            Err(e) => findings.push(unreachable_finding(&address, &e)),
             Ok(node) => findings.extend([
-                server(&address, &node, is_cluster, settings.redis_timeout_ms),
-                memory(&address, &node),
-                persistence(&address, &node),
+                check_server(&address, &node, is_cluster, settings.redis_timeout_ms),
+                check_memory(&address, &node),
+                check_persistence(&address, &node),
                 Finding {
                     check: "redis-clock",
-                    ..clocks::compared(&format!("Redis at {address}"), node.ahead_ms)
+                    ..clocks::compare_clock(&format!("Redis at {address}"), node.clock_ahead_ms)
                 },
             ]),
         }
@@ -37,18 +37,18 @@ pub async fn look(settings: &Settings, url: &str, clock: &Clock) -> Vec<Finding>
     findings
 }
 
-fn away(address: &str, e: &Error) -> Finding {
+fn unreachable_finding(address: &str, e: &Error) -> Finding {
     Finding::problem(
         "redis",
-        format!("Redis at {address} is unreachable: {}", e.cause()),
+        format!("Redis at {address} is unreachable: {}", e.innermost_message()),
         "check that Redis runs, that this machine can connect to it, and KEYWARD_REDIS_URL; until then the outage \
         policy applies to limits (KEYWARD_KEYS_ON_OUTAGE for those of keys)",
     )
 }
 
-fn server(address: &str, node: &RedisNode, is_cluster: bool, timeout_ms: u64) -> Finding {
+fn check_server(address: &str, node: &RedisNode, is_cluster: bool, timeout_ms: u64) -> Finding {
     let kind = if node.is_clustered { ", of a cluster" } else { "" };
-    let round_trip = millis(node.round_trip);
+    let round_trip = format_millis(node.round_trip);
     let found = format!("Redis {} at {address}{kind}, round trip {round_trip}", node.version);
     let timeout = Duration::from_millis(timeout_ms);
     let major: u32 = node.version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -81,21 +81,21 @@ fn server(address: &str, node: &RedisNode, is_cluster: bool, timeout_ms: u64) ->
         let todo = format!("KEYWARD_REDIS_TIMEOUT_MS is {timeout_ms}: many calls may time out");
         return Finding::warning("redis", found, todo);
     }
-    if major < OLDEST {
-        let todo = format!("use Redis {OLDEST} or later: older versions are not tested");
+    if major < VERSION_MIN {
+        let todo = format!("use Redis {VERSION_MIN} or later: older versions are not tested");
         return Finding::warning("redis", found, todo);
     }
     Finding::ok("redis", found)
 }
 
-fn memory(address: &str, node: &RedisNode) -> Finding {
+fn check_memory(address: &str, node: &RedisNode) -> Finding {
     let RedisNode { maxmemory_policy, memory_bytes, memory_max_bytes, .. } = node;
     let bound = match memory_max_bytes {
         0 => "no maxmemory".to_owned(),
-        max => format!("of {}", size(*max)),
+        max => format!("of {}", format_size(*max)),
     };
     let found =
-        format!("{} in use, {bound}, {maxmemory_policy}, at {address}", size(*memory_bytes));
+        format!("{} in use, {bound}, {maxmemory_policy}, at {address}", format_size(*memory_bytes));
     if maxmemory_policy != "noeviction" {
         let todo =
             "set maxmemory-policy noeviction: a limit starts from zero when its counter is evicted";
@@ -104,19 +104,21 @@ fn memory(address: &str, node: &RedisNode) -> Finding {
     let percent = memory_bytes.saturating_mul(100).checked_div(*memory_max_bytes).unwrap_or(0);
     let todo = "raise maxmemory: when Redis is full, it rejects writes, as if it were unreachable";
     match percent {
-        ..WARNING_PERCENT => Finding::ok("redis-memory", found),
-        WARNING_PERCENT..PROBLEM_PERCENT => Finding::warning("redis-memory", found, todo),
-        PROBLEM_PERCENT.. => Finding::problem("redis-memory", found, todo),
+        ..MEMORY_WARNING_PERCENT => Finding::ok("redis-memory", found),
+        MEMORY_WARNING_PERCENT..MEMORY_PROBLEM_PERCENT => {
+            Finding::warning("redis-memory", found, todo)
+        }
+        MEMORY_PROBLEM_PERCENT.. => Finding::problem("redis-memory", found, todo),
     }
 }
 
-fn persistence(address: &str, node: &RedisNode) -> Finding {
-    let snapshots = match node.saves {
+fn check_persistence(address: &str, node: &RedisNode) -> Finding {
+    let snapshots = match node.has_snapshots {
         Some(true) => "RDB snapshots enabled",
         Some(false) => "RDB snapshots disabled",
         None => "RDB snapshots unknown",
     };
-    if node.appends {
+    if node.has_append_only_file {
         let found = format!("append-only file enabled, {snapshots}, at {address}");
         return Finding::ok("redis-persistence", found);
     }
@@ -132,37 +134,38 @@ mod tests {
     use super::super::Severity;
     use super::*;
 
-    fn node() -> RedisNode {
+    fn redis_node() -> RedisNode {
         RedisNode {
             version: "7.0.15".into(),
             maxmemory_policy: "noeviction".into(),
             memory_bytes: 0,
             memory_max_bytes: 100,
-            appends: true,
-            saves: None,
+            has_append_only_file: true,
+            has_snapshots: None,
             is_replica: false,
             is_clustered: false,
             cluster_state: None,
             round_trip: Duration::ZERO,
-            ahead_ms: 0,
+            clock_ahead_ms: 0,
         }
     }
 
     #[test]
     fn redis_memory_is_a_warning_from_80_percent_and_a_problem_from_95() {
-        let states = [79, 80, 94, 95]
-            .map(|memory_bytes| memory("x", &RedisNode { memory_bytes, ..node() }).state);
+        let states = [79, 80, 94, 95].map(|memory_bytes| {
+            check_memory("x", &RedisNode { memory_bytes, ..redis_node() }).state
+        });
 
         assert_eq!(states, [Severity::Ok, Severity::Warning, Severity::Warning, Severity::Problem]);
-        let unbounded = RedisNode { memory_bytes: u64::MAX, memory_max_bytes: 0, ..node() };
-        assert_eq!(memory("x", &unbounded).state, Severity::Ok);
+        let unbounded = RedisNode { memory_bytes: u64::MAX, memory_max_bytes: 0, ..redis_node() };
+        assert_eq!(check_memory("x", &unbounded).state, Severity::Ok);
     }
 
     #[test]
     fn redis_round_trip_is_reported_when_near_or_above_timeout() {
         let states = [14, 15, 29, 30].map(|ms| {
-            let far = RedisNode { round_trip: Duration::from_millis(ms), ..node() };
-            server("x", &far, false, 30).state
+            let far = RedisNode { round_trip: Duration::from_millis(ms), ..redis_node() };
+            check_server("x", &far, false, 30).state
         });
 
         assert_eq!(states, [Severity::Ok, Severity::Warning, Severity::Warning, Severity::Problem]);
@@ -170,12 +173,13 @@ mod tests {
 
     #[test]
     fn redis_is_reported_when_old_or_replica_or_cluster_is_broken() {
-        let old = RedisNode { version: "6.2.14".into(), ..node() };
-        let follower = RedisNode { is_replica: true, ..node() };
-        let broken = RedisNode { is_clustered: true, cluster_state: Some("fail".into()), ..node() };
+        let old = RedisNode { version: "6.2.14".into(), ..redis_node() };
+        let follower = RedisNode { is_replica: true, ..redis_node() };
+        let broken =
+            RedisNode { is_clustered: true, cluster_state: Some("fail".into()), ..redis_node() };
 
-        assert_eq!(server("x", &old, false, 30).state, Severity::Warning);
-        assert_eq!(server("x", &follower, false, 30).state, Severity::Problem);
-        assert_eq!(server("x", &broken, true, 30).state, Severity::Problem);
+        assert_eq!(check_server("x", &old, false, 30).state, Severity::Warning);
+        assert_eq!(check_server("x", &follower, false, 30).state, Severity::Problem);
+        assert_eq!(check_server("x", &broken, true, 30).state, Severity::Problem);
     }
 }

@@ -7,9 +7,9 @@ use super::Finding;
 
 /// Compares the file descriptors that a server with these settings needs with the hard limit of this process. A server
 /// raises its soft limit to the hard limit when it starts.
-pub fn look(settings: &Settings) -> Finding {
-    match descriptors::limits() {
-        Ok((_, hard_limit)) => compare(settings, hard_limit),
+pub fn check_open_files(settings: &Settings) -> Finding {
+    match descriptors::get_limits() {
+        Ok((_, hard_limit)) => compare_limits(settings, hard_limit),
         Err(e) => Finding::warning(
             "open-files",
             format!("failed to read the limit on open files: {e}"),
@@ -18,11 +18,11 @@ pub fn look(settings: &Settings) -> Finding {
     }
 }
 
-fn compare(settings: &Settings, hard_limit: u64) -> Finding {
+fn compare_limits(settings: &Settings, hard_limit: u64) -> Finding {
     let configured = settings.security.connections_max;
     let max = descriptors::connections_max(settings, hard_limit);
     if max < configured {
-        let needed = descriptors::needed(settings);
+        let needed = descriptors::needed_descriptors(settings);
         return Finding::warning(
             "open-files",
             format!(

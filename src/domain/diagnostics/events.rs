@@ -8,28 +8,31 @@ use store::EventStore;
 use store::clickhouse::ClickHouse;
 use store::raw_events::RawEvents;
 
-use super::{Finding, ago, count, size};
+use super::{Finding, format_age, format_count, format_size};
 use crate::domain::analytics::event_space;
 
 /// The age after which a batch should have been rolled up.
-const LATE_MS: i64 = 10 * 60_000;
+const ROLLUP_DELAY_MAX_MS: i64 = 10 * 60_000;
 
 const DAY_MS: i64 = 86_400_000;
 
 /// The age after which an event should have been delivered to ClickHouse.
-const UNDELIVERED_MS: i64 = 5 * 60_000;
+const DELIVERY_DELAY_MAX_MS: i64 = 5 * 60_000;
 
 /// Reports the age of the last events, their size, and batches whose rollup is overdue.
-pub async fn state(events: &EventStore, now: Timestamp) -> Result<Finding> {
-    let state = events.state(now.plus_ms(-LATE_MS)).await?;
-    let size = size(u64::try_from(state.size_bytes).unwrap_or(0));
+pub async fn check_events(events: &EventStore, now: Timestamp) -> Result<Finding> {
+    let state = events.load_state(now.plus_ms(-ROLLUP_DELAY_MAX_MS)).await?;
+    let size = format_size(u64::try_from(state.size_bytes).unwrap_or(0));
     let found = match state.last_written_at {
         None => format!("none were written within the last day; total size {size}"),
-        Some(at) => format!("the last were written {} ago; total size {size}", ago(now.0 - at.0)),
+        Some(at) => {
+            format!("the last were written {} ago; total size {size}", format_age(now.0 - at.0))
+        }
     };
     if state.late > 0 {
         let late = usize::try_from(state.late).unwrap_or(usize::MAX);
-        let found = format!("{found}; {} not rolled up", count(late, "batch is", "batches are"));
+        let found =
+            format!("{found}; {} not rolled up", format_count(late, "batch is", "batches are"));
         let todo = "search the logs of the servers for \"failed to roll up events\"";
         return Ok(Finding::warning("events", found, todo));
     }
@@ -37,28 +40,28 @@ pub async fn state(events: &EventStore, now: Timestamp) -> Result<Finding> {
 }
 
 /// Checks that ClickHouse responds, and reports the events that are not delivered yet.
-pub async fn clickhouse(
+pub async fn check_clickhouse(
     events: &EventStore,
     clickhouse: &ClickHouse,
     now: Timestamp,
 ) -> Result<Finding> {
-    let undelivered = events.read_local().await?.undelivered().await?;
+    let undelivered = events.read_local().await?.count_undelivered().await?;
     let age_ms = now.0 - undelivered.since.0;
     let pending = match usize::try_from(undelivered.events).unwrap_or(usize::MAX) {
         0 => None,
-        events => Some(count(events, "event is pending", "events are pending")),
+        events => Some(format_count(events, "event is pending", "events are pending")),
     };
     let backlog = match &pending {
         None => "no events are pending".to_owned(),
-        Some(events) => format!("{events}, the oldest for {}", ago(age_ms)),
+        Some(events) => format!("{events}, the oldest for {}", format_age(age_ms)),
     };
-    Ok(match clickhouse.version().await {
+    Ok(match clickhouse.fetch_version().await {
         Err(e) => {
             let todo = "check KEYWARD_CLICKHOUSE_URL; see \"Events are not delivered to ClickHouse\" in \
                 docs/troubleshoot.md";
             Finding::problem("clickhouse", format!("{e}; {backlog}"), todo)
         }
-        Ok(version) if pending.is_some() && age_ms > UNDELIVERED_MS => {
+        Ok(version) if pending.is_some() && age_ms > DELIVERY_DELAY_MAX_MS => {
             let todo = "search the logs of the servers for \"failed to deliver events\"";
             Finding::warning("clickhouse", format!("version {version} responds; {backlog}"), todo)
         }
@@ -68,19 +71,27 @@ pub async fn clickhouse(
 
 /// Reports since when single events are stored, and their size. A full event store that deletes events before their
 /// retention ends is a warning.
-pub async fn raw(events: &EventStore, settings: &Settings, now: Timestamp) -> Result<Finding> {
+pub async fn check_single_events(
+    events: &EventStore,
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<Finding> {
     let check = "single-events";
-    let RawEvents { since, size_bytes } = events.raw_events().await?;
-    let used = size(size_bytes);
+    let RawEvents { oldest_at: since, size_bytes } = events.measure_raw_events().await?;
+    let used = format_size(size_bytes);
     let used = match settings.events_max_bytes {
         None => format!("about {used} in use, no limit"),
-        Some(max) => format!("about {used} of at most {} in use", size(max)),
+        Some(max) => format!("about {used} of at most {} in use", format_size(max)),
     };
     let Some(since) = since else {
         return Ok(Finding::ok(check, format!("none are stored; {used}")));
     };
-    let found = format!("stored since {}; {used}", shown(since));
-    let days = EventKind::ALL.map(|kind| settings.kept.of(kind).raw).into_iter().max().unwrap_or(0);
+    let found = format!("stored since {}; {used}", format_time(since));
+    let days = EventKind::ALL
+        .map(|kind| settings.retention.for_kind(kind).raw_days)
+        .into_iter()
+        .max()
+        .unwrap_or(0);
     let is_kept = now.0 - since.0 >= i64::from(days) * DAY_MS;
     let is_full = settings.events_max_bytes.is_some_and(|max| size_bytes >= max / 10 * 9);
     if is_full && !is_kept {
@@ -93,12 +104,14 @@ pub async fn raw(events: &EventStore, settings: &Settings, now: Timestamp) -> Re
 }
 
 /// Checks that the disk of an embedded server has space for events.
-pub fn disk(settings: &Settings) -> Option<Finding> {
-    let (check, free) = ("events-disk", event_space::free_bytes(settings)?);
-    let reserve = size(settings.events_reserve_bytes);
-    let found =
-        format!("the disk has {} free; events are written until {reserve} are left", size(free));
-    Some(match event_space::shortage(settings) {
+pub fn check_disk(settings: &Settings) -> Option<Finding> {
+    let (check, free) = ("events-disk", event_space::read_free_bytes(settings)?);
+    let reserve = format_size(settings.events_reserve_bytes);
+    let found = format!(
+        "the disk has {} free; events are written until {reserve} are left",
+        format_size(free)
+    );
+    Some(match event_space::find_shortage(settings) {
         None => Finding::ok(check, found),
         Some(_) => {
             let todo = format!(
@@ -109,16 +122,16 @@ pub fn disk(settings: &Settings) -> Option<Finding> {
     })
 }
 
-fn shown(at: Timestamp) -> String {
+fn format_time(at: Timestamp) -> String {
     let time = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// Checks that analytics queries run as a Postgres role that can only read events. `is_set`: whether a role is
 /// configured.
-pub async fn analytics_role(events: &EventStore, is_set: bool) -> Result<Finding> {
+pub async fn check_analytics_role(events: &EventStore, is_set: bool) -> Result<Finding> {
     let check = "analytics-role";
-    let Some(role) = events.analytics_role().await? else {
+    let Some(role) = events.find_analytics_role().await? else {
         return Ok(Finding::ok(check, "analytics queries do not run in Postgres"));
     };
     let (name, todo) = (&role.name, "see \"A role for analytics queries\" in docs/analytics.md");
@@ -149,9 +162,15 @@ pub async fn analytics_role(events: &EventStore, is_set: bool) -> Result<Finding
 }
 
 /// Reports the retention of events and rollups.
-pub fn retention(settings: &RetentionSettings) -> Finding {
+pub fn report_retention(settings: &RetentionSettings) -> Finding {
     let days = |retention: &Retention| {
-        let Retention { raw, minute, hour, day, month } = retention;
+        let Retention {
+            raw_days: raw,
+            minute_days: minute,
+            hour_days: hour,
+            day_days: day,
+            month_days: month,
+        } = retention;
         format!("{raw} days, rollups {minute}, {hour}, {day}, {month}")
     };
     let (verifications, ratelimits) = (days(&settings.verifications), days(&settings.ratelimits));

@@ -6,10 +6,10 @@
 mod clocks;
 mod contents;
 mod counters;
+mod data_directory;
 mod database;
 mod descriptors;
 mod events;
-mod files;
 
 use std::path::Path;
 use std::time::Duration;
@@ -70,57 +70,60 @@ impl Finding {
 }
 
 /// The timeout of a check that calls a dependency.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of an integrity check, for which SQLite reads the whole file.
-const READING_TIMEOUT: Duration = Duration::from_mins(5);
+const INTEGRITY_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Runs all checks of a server with the given settings. `masters` are the master keys that the server would load.
 pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let clock = Clock::System;
-    let store = match &settings.engines {
+    let store = match &settings.deployment {
         Deployment::Embedded { data_dir } => {
-            findings.extend(files::look(data_dir));
-            embedded(data_dir, &mut findings).await
+            findings.extend(data_directory::check_data_directory(data_dir));
+            open_sqlite(data_dir, &mut findings).await
         }
         Deployment::Replica { database_url, redis_url } => {
-            let store = replica(database_url, &clock, &mut findings).await;
-            findings.extend(counters::look(settings, redis_url, &clock).await);
+            let store = open_postgres(database_url, &clock, &mut findings).await;
+            findings.extend(counters::check_redis(settings, redis_url, &clock).await);
             store
         }
     };
     if let Some(store) = &store {
-        within_schema(settings, store, masters, &clock, &mut findings).await;
+        check_contents(settings, store, masters, &clock, &mut findings).await;
         store.close().await;
     }
-    findings.push(descriptors::look(settings));
-    findings.extend(events::disk(settings));
-    findings.push(events::retention(&settings.kept));
+    findings.push(descriptors::check_open_files(settings));
+    findings.extend(events::check_disk(settings));
+    findings.push(events::report_retention(&settings.retention));
     findings
 }
 
 /// Runs the checks of the database content. Those that need the current schema are skipped if it differs.
-async fn within_schema(
+async fn check_contents(
     settings: &Settings,
     store: &Store,
     masters: Option<&MasterKeys>,
     clock: &Clock,
     findings: &mut Vec<Finding>,
 ) {
-    let schema = run_check("schema", database::schema(store.schema())).await;
+    let schema = run_check("schema", database::check_schema(store.load_schema())).await;
     let is_current = schema.state == Severity::Ok;
     findings.push(schema);
     if is_current {
-        if let Deployment::Replica { .. } = &settings.engines {
-            findings.push(run_check("connections", database::connections(settings, store)).await);
-            findings.push(run_check("replicas", contents::replicas(store)).await);
-            findings.push(run_check("credits", contents::credits(store, clock.now())).await);
+        if let Deployment::Replica { .. } = &settings.deployment {
+            findings
+                .push(run_check("connections", database::check_connections(settings, store)).await);
+            findings.push(run_check("replicas", contents::check_replicas(store)).await);
+            findings.push(
+                run_check("credits", contents::check_withheld_credits(store, clock.now())).await,
+            );
         }
-        findings.push(run_check("master-key", contents::master_key(store, masters)).await);
-        findings.push(run_check("root-keys", contents::root_keys(store)).await);
-        findings.push(run_check("people", contents::people(store)).await);
+        findings.push(run_check("master-key", contents::check_master_key(store, masters)).await);
+        findings.push(run_check("root-keys", contents::check_root_keys(store)).await);
+        findings.push(run_check("people", contents::check_owners(store)).await);
     }
-    match &settings.engines {
+    match &settings.deployment {
         Deployment::Embedded { data_dir } => {
             let file = data_dir.join(EVENTS_FILE);
             if !file.exists() {
@@ -129,21 +132,21 @@ async fn within_schema(
                 return;
             }
             let events = EventStore::open_read_only(&file);
-            let integrity = database::integrity(events.check_integrity());
-            findings.push(look_long("events-integrity", integrity).await);
-            examine_events(events, settings, clock, findings).await;
+            let integrity = database::check_integrity(events.check_integrity());
+            findings.push(run_integrity_check("events-integrity", integrity).await);
+            check_event_store(events, settings, clock, findings).await;
         }
         Deployment::Replica { database_url, .. } => {
             let analytics_url = settings.analytics_url.as_deref();
             match EventStore::connect(database_url, analytics_url) {
-                Ok(events) => examine_events(events, settings, clock, findings).await,
-                Err(e) => findings.push(failed("events-schema", &e)),
+                Ok(events) => check_event_store(events, settings, clock, findings).await,
+                Err(e) => findings.push(check_failure("events-schema", &e)),
             }
         }
     }
 }
 
-async fn examine_events(
+async fn check_event_store(
     events: EventStore,
     settings: &Settings,
     clock: &Clock,
@@ -151,31 +154,32 @@ async fn examine_events(
 ) {
     let events = match events.with_clickhouse(settings.clickhouse_url.as_ref()) {
         Ok(events) => events,
-        Err(e) => return findings.push(failed("clickhouse", &e)),
+        Err(e) => return findings.push(check_failure("clickhouse", &e)),
     };
-    let schema = run_check("events-schema", database::schema(events.schema())).await;
+    let schema = run_check("events-schema", database::check_schema(events.load_schema())).await;
     let is_current = schema.state == Severity::Ok;
     findings.push(schema);
     if is_current {
-        findings.push(run_check("events", events::state(&events, clock.now())).await);
+        findings.push(run_check("events", events::check_events(&events, clock.now())).await);
         if events.clickhouse().is_none() {
-            let raw = events::raw(&events, settings, clock.now());
+            let raw = events::check_single_events(&events, settings, clock.now());
             findings.push(run_check("single-events", raw).await);
         }
-        if let (None, Deployment::Replica { .. }) = (events.clickhouse(), &settings.engines) {
+        if let (None, Deployment::Replica { .. }) = (events.clickhouse(), &settings.deployment) {
             let is_set = settings.analytics_url.is_some();
-            findings
-                .push(run_check("analytics-role", events::analytics_role(&events, is_set)).await);
+            findings.push(
+                run_check("analytics-role", events::check_analytics_role(&events, is_set)).await,
+            );
         }
         if let Some(clickhouse) = events.clickhouse() {
-            let check = events::clickhouse(&events, clickhouse, clock.now());
+            let check = events::check_clickhouse(&events, clickhouse, clock.now());
             findings.push(run_check("clickhouse", check).await);
         }
     }
     events.close().await;
 }
 
-async fn embedded(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store> {
+async fn open_sqlite(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store> {
     let file = data_dir.join(DATABASE_FILE);
     if !file.exists() {
         let found = format!("{} does not exist yet: the first start creates it", file.display());
@@ -186,12 +190,17 @@ async fn embedded(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store>
         Ok(store) => {
             let found = format!("SQLite, {}", file.display());
             findings.push(Finding::ok("database", found));
-            findings
-                .push(look_long("integrity", database::integrity(store.check_integrity())).await);
+            findings.push(
+                run_integrity_check(
+                    "integrity",
+                    database::check_integrity(store.check_integrity()),
+                )
+                .await,
+            );
             Some(store)
         }
         Err(e) => {
-            let found = format!("failed to open {}: {}", file.display(), e.cause());
+            let found = format!("failed to open {}: {}", file.display(), e.innermost_message());
             let todo = "make the file readable, or restore the backup";
             findings.push(Finding::problem("database", found, todo));
             None
@@ -199,15 +208,17 @@ async fn embedded(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store>
     }
 }
 
-async fn replica(url: &str, clock: &Clock, findings: &mut Vec<Finding>) -> Option<Store> {
+async fn open_postgres(url: &str, clock: &Clock, findings: &mut Vec<Finding>) -> Option<Store> {
     match Store::connect_read_only(url).await {
         Ok(store) => {
-            findings.push(run_check("database", database::postgres(&store)).await);
-            findings.push(run_check("database-clock", clocks::postgres(&store, clock)).await);
+            findings.push(run_check("database", database::check_postgres(&store)).await);
+            findings.push(
+                run_check("database-clock", clocks::check_postgres_clock(&store, clock)).await,
+            );
             Some(store)
         }
         Err(e) => {
-            let found = format!("Postgres is unreachable: {}", e.cause());
+            let found = format!("Postgres is unreachable: {}", e.innermost_message());
             let todo = "check that Postgres runs, that this machine can connect to it, and KEYWARD_DATABASE_URL";
             findings.push(Finding::problem("database", found, todo));
             None
@@ -217,15 +228,18 @@ async fn replica(url: &str, clock: &Clock, findings: &mut Vec<Finding>) -> Optio
 
 /// Runs a check with the usual timeout. An error or a timeout becomes a problem.
 async fn run_check(check: &'static str, work: impl Future<Output = Result<Finding>>) -> Finding {
-    named(check, look_within(TIMEOUT, work).await)
+    with_check_name(check, run_with_timeout(CHECK_TIMEOUT, work).await)
 }
 
 /// Runs a check that reads a whole file. Otherwise like [`run_check`].
-async fn look_long(check: &'static str, work: impl Future<Output = Result<Finding>>) -> Finding {
-    named(check, look_within(READING_TIMEOUT, work).await)
+async fn run_integrity_check(
+    check: &'static str,
+    work: impl Future<Output = Result<Finding>>,
+) -> Finding {
+    with_check_name(check, run_with_timeout(INTEGRITY_TIMEOUT, work).await)
 }
 
-async fn look_within(
+async fn run_with_timeout(
     limit: Duration,
     work: impl Future<Output = Result<Finding>>,
 ) -> Result<Finding> {
@@ -233,30 +247,30 @@ async fn look_within(
 }
 
 /// Gives a finding the name of the check. An error becomes a problem.
-fn named(check: &'static str, result: Result<Finding>) -> Finding {
+fn with_check_name(check: &'static str, result: Result<Finding>) -> Finding {
     match result {
         Ok(finding) => Finding { check, ..finding },
-        Err(e) => failed(check, &e),
+        Err(e) => check_failure(check, &e),
     }
 }
 
-fn failed(check: &'static str, e: &Error) -> Finding {
-    let found = format!("the check failed: {}", e.cause());
+fn check_failure(check: &'static str, e: &Error) -> Finding {
+    let found = format!("the check failed: {}", e.innermost_message());
     Finding::problem(check, found, "see the log of the database for this time")
 }
 
 /// Formats a number with its noun, such as `2 owners`.
-fn count(number: usize, one: &str, more: &str) -> String {
+fn format_count(number: usize, one: &str, more: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {more}") }
 }
 
 /// Formats a duration in milliseconds, such as `0.4 ms`.
-fn millis(duration: Duration) -> String {
+fn format_millis(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }
 
 /// Formats an age in milliseconds in the unit that fits, such as `3 min`.
-fn ago(ms: i64) -> String {
+fn format_age(ms: i64) -> String {
     let seconds = ms.max(0) / 1_000;
     match seconds {
         ..120 => format!("{seconds} s"),
@@ -267,7 +281,7 @@ fn ago(ms: i64) -> String {
 }
 
 /// Formats a size in bytes in the unit that fits, such as `1.5 GB`.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     match bytes {
         ..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
         1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
@@ -283,10 +297,10 @@ mod tests {
 
     #[test]
     fn ages_and_sizes_are_formatted_in_the_unit_that_fits() {
-        assert_eq!([119_999, 120_000].map(ago), ["119 s", "2 min"]);
-        assert_eq!([7_199_999, 7_200_000].map(ago), ["119 min", "2 h"]);
-        assert_eq!([172_799_999, 172_800_000].map(ago), ["47 h", "2 days"]);
-        assert_eq!([999_999, 1_000_000].map(size), ["1000 kB", "1 MB"]);
-        assert_eq!([999_999_999, 1_500_000_000].map(size), ["999 MB", "1.5 GB"]);
+        assert_eq!([119_999, 120_000].map(format_age), ["119 s", "2 min"]);
+        assert_eq!([7_199_999, 7_200_000].map(format_age), ["119 min", "2 h"]);
+        assert_eq!([172_799_999, 172_800_000].map(format_age), ["47 h", "2 days"]);
+        assert_eq!([999_999, 1_000_000].map(format_size), ["1000 kB", "1 MB"]);
+        assert_eq!([999_999_999, 1_500_000_000].map(format_size), ["999 MB", "1.5 GB"]);
     }
 }

@@ -6,7 +6,7 @@ mod snapshot;
 pub use restore::restore;
 pub use snapshot::change_from_snapshot;
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Meta, Ratelimit};
 use snapshot::IdentitySnapshot;
@@ -14,7 +14,7 @@ use store::{LimitOwner, Tx, freshness};
 
 use super::audit::{AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
-use super::keys::{NewRatelimit, ratelimits};
+use super::keys::{NewRatelimit, to_ratelimits};
 use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
@@ -28,17 +28,17 @@ pub enum IdentityRef {
     Id(String),
     ExternalId(String),
     /// An id or, if no identity has this id, an external id.
-    Either(String),
+    IdOrExternalId(String),
 }
 
 impl IdentityRef {
     /// Returns the id and the external id to search for. The empty string matches nothing: no identity has an empty id
     /// or external id.
-    fn names(&self) -> (&str, &str) {
+    fn to_id_and_external_id(&self) -> (&str, &str) {
         match self {
             Self::Id(id) => (id, ""),
             Self::ExternalId(id) => ("", id),
-            Self::Either(text) => (text, text),
+            Self::IdOrExternalId(text) => (text, text),
         }
     }
 }
@@ -63,25 +63,25 @@ pub struct IdentityChange {
 /// Creates an identity.
 pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<IdentityId> {
     caller.require(Action::CreateIdentity)?;
-    new.meta.as_ref().map_or(Ok(()), is_kept)?;
+    new.meta.as_ref().map_or(Ok(()), validate_meta)?;
     let now = app.clock.now();
     let identity = Identity {
         id: IdentityId::random(),
         external_id: new.external_id,
         meta: new.meta,
-        ratelimits: ratelimits(new.ratelimits),
+        ratelimits: to_ratelimits(new.ratelimits),
     };
 
     let mut tx = app.store.begin().await?;
-    let inserted = tx.insert_identity(caller.workspace(), &identity, now).await;
-    inserted.map_err(|e| match e.violates("identities_external_id_unique") {
-        true => Error::Taken(Subject::Identity(identity.external_id.clone())),
+    let inserted = tx.insert_identity(caller.workspace_id(), &identity, now).await;
+    inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
+        true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
         false => e,
     })?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let change = FieldChanges::created(&IdentitySnapshot::of(&identity))?;
+    let change = FieldChanges::created(&IdentitySnapshot::from_identity(&identity))?;
     entries.add_change("identity.create", &[target(&identity)], change);
-    set_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
+    replace_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
 
@@ -90,16 +90,16 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
 
 /// Returns an identity. The caller needs permission to read it.
 pub async fn get(app: &App, caller: &Caller, reference: &IdentityRef) -> Result<Identity> {
-    let (id, external_id) = reference.names();
+    let (id, external_id) = reference.to_id_and_external_id();
     let mut reader = app.store.read().await?;
-    let found = reader.identity_named(caller.workspace(), id, external_id).await?;
-    let identity = found.ok_or_else(|| not_found(reference))?;
+    let found = reader.find_identity(caller.workspace_id(), id, external_id).await?;
+    let identity = found.ok_or_else(|| not_found_error(reference))?;
     caller.require_on(Action::ReadIdentity, &identity.id)?;
     Ok(identity)
 }
 
 /// The environment of all identities, for the API version that has environments (v1).
-pub const ENVIRONMENT: &str = "default";
+pub const DEFAULT_ENVIRONMENT: &str = "default";
 
 /// Lists a page of the identities that the root key may read, sorted by id. With `environment`, a root key that may
 /// read the whole environment may read all of them.
@@ -110,26 +110,26 @@ pub async fn list(
     paging: &Paging,
 ) -> Result<Page<Identity>> {
     let may_all = environment.map_or_else(
-        || caller.may(Action::ReadIdentity),
-        |environment| caller.may_on(Action::ReadIdentity, &environment),
+        || caller.is_allowed(Action::ReadIdentity),
+        |environment| caller.is_allowed_on(Action::ReadIdentity, &environment),
     );
     let readable = match may_all {
         true => None,
-        false => Some(caller.instances(Action::ReadIdentity)),
+        false => Some(caller.allowed_ids(Action::ReadIdentity)),
     };
     if readable.as_ref().is_some_and(Vec::is_empty) {
         caller.require(Action::ReadIdentity)?;
     }
-    let listing = paging.listing();
+    let listing = paging.to_page_query();
     let mut reader = app.store.read().await?;
-    let rows = reader.identities(caller.workspace(), readable.as_deref(), &listing).await?;
+    let rows = reader.list_identities(caller.workspace_id(), readable.as_deref(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Returns the number of identities of an environment. The root key must be allowed to read all of them.
 pub async fn count(app: &App, caller: &Caller, environment: &str) -> Result<i64> {
     caller.require_on(Action::ReadIdentity, &environment)?;
-    app.store.read().await?.count_identities(caller.workspace()).await
+    app.store.read().await?.count_identities(caller.workspace_id()).await
 }
 
 /// Applies a change to an identity in one transaction and returns the changed identity.
@@ -141,25 +141,28 @@ pub async fn update(
 ) -> Result<Identity> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let mut identity = existing(&mut tx, caller, reference, Action::UpdateIdentity).await?;
+    let mut identity = get_for_update(&mut tx, caller, reference, Action::UpdateIdentity).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let entry =
         entries.add_change("identity.update", &[target(&identity)], FieldChanges::default());
-    let before = IdentitySnapshot::of(&identity);
+    let before = IdentitySnapshot::from_identity(&identity);
     if let Some(meta) = change.meta {
-        is_kept(&meta)?;
+        validate_meta(&meta)?;
         tx.set_identity_meta(&identity.id, &meta).await?;
         identity.meta = Some(meta);
     }
     if let Some(limits) = change.ratelimits {
-        let after = merge_limits(&identity.ratelimits, ratelimits(limits));
+        let after = merge_limits(&identity.ratelimits, to_ratelimits(limits));
         let before = std::mem::take(&mut identity.ratelimits);
-        set_limits(&mut tx, caller, &mut entries, &identity, &before, &after).await?;
+        replace_limits(&mut tx, caller, &mut entries, &identity, &before, &after).await?;
         identity.ratelimits = after;
     }
-    entries.set_change(entry, FieldChanges::updated(&before, &IdentitySnapshot::of(&identity))?);
+    entries.set_change(
+        entry,
+        FieldChanges::updated(&before, &IdentitySnapshot::from_identity(&identity))?,
+    );
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Identity(identity.id.clone()));
+    tx.record_change(freshness::CacheTag::Identity(identity.id.clone()));
     app.commit(tx).await?;
 
     Ok(identity)
@@ -168,45 +171,45 @@ pub async fn update(
 /// Deletes an identity and its limits. Its keys continue to work without an identity.
 pub async fn delete(app: &App, caller: &Caller, reference: &IdentityRef) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    let (id, external_id) = reference.names();
-    if let Some(found) = tx.identity_named(caller.workspace(), id, external_id).await? {
+    let (id, external_id) = reference.to_id_and_external_id();
+    if let Some(found) = tx.find_identity(caller.workspace_id(), id, external_id).await? {
         // Keys are locked before the identity: changes of a key lock in the same order.
         tx.unlink_identity(&found.id).await?;
     }
-    let identity = existing(&mut tx, caller, reference, Action::DeleteIdentity).await?;
+    let identity = get_for_update(&mut tx, caller, reference, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
     let mut entries = AuditBatch::for_caller(caller, app.clock.now());
-    let change = FieldChanges::deleted(&IdentitySnapshot::of(&identity))?;
+    let change = FieldChanges::deleted(&IdentitySnapshot::from_identity(&identity))?;
     entries.add_change("identity.delete", &[target(&identity)], change);
     for limit in &identity.ratelimits {
         entries.add("ratelimit.delete", &[target(&identity), limit_target(limit)]);
     }
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Identity(identity.id));
+    tx.record_change(freshness::CacheTag::Identity(identity.id));
     app.commit(tx).await
 }
 
 /// Returns the identity, locked until the transaction ends, if the root key may perform the action on it. A root key
 /// that may do so only on some identities cannot learn which others exist.
-async fn existing(
+async fn get_for_update(
     tx: &mut Tx,
     caller: &Caller,
     reference: &IdentityRef,
     action: Action,
 ) -> Result<Identity> {
-    let may_all = caller.may(action);
-    if !may_all && caller.instances(action).is_empty() {
+    let may_all = caller.is_allowed(action);
+    if !may_all && caller.allowed_ids(action).is_empty() {
         caller.require(action)?;
     }
-    let (id, external_id) = reference.names();
-    match tx.lock_identity(caller.workspace(), id, external_id).await? {
-        Some(identity) if may_all || caller.may_on(action, &identity.id) => Ok(identity),
-        None if may_all => Err(not_found(reference)),
-        Some(_) | None => Err(Error::Forbidden(action.everywhere())),
+    let (id, external_id) = reference.to_id_and_external_id();
+    match tx.lock_identity(caller.workspace_id(), id, external_id).await? {
+        Some(identity) if may_all || caller.is_allowed_on(action, &identity.id) => Ok(identity),
+        None if may_all => Err(not_found_error(reference)),
+        Some(_) | None => Err(Error::Forbidden(action.to_wildcard_tuple())),
     }
 }
 
-fn is_kept(meta: &Meta) -> Result<()> {
+fn validate_meta(meta: &Meta) -> Result<()> {
     let bytes = meta.as_str().len();
     match bytes <= META_MAX_BYTES {
         true => Ok(()),
@@ -217,11 +220,11 @@ fn is_kept(meta: &Meta) -> Result<()> {
     }
 }
 
-fn not_found(reference: &IdentityRef) -> Error {
+fn not_found_error(reference: &IdentityRef) -> Error {
     Error::not_found(match reference {
-        IdentityRef::Id(id) => Subject::IdentityId(id.clone()),
-        IdentityRef::ExternalId(text) | IdentityRef::Either(text) => {
-            Subject::Identity(text.clone())
+        IdentityRef::Id(id) => ResourceRef::IdentityId(id.clone()),
+        IdentityRef::ExternalId(text) | IdentityRef::IdOrExternalId(text) => {
+            ResourceRef::Identity(text.clone())
         }
     })
 }
@@ -238,7 +241,7 @@ fn merge_limits(before: &[Ratelimit], mut after: Vec<Ratelimit>) -> Vec<Ratelimi
 }
 
 /// Replaces the limits of an identity with `after` and records the differences.
-async fn set_limits(
+async fn replace_limits(
     tx: &mut Tx,
     caller: &Caller,
     entries: &mut AuditBatch<'_>,
@@ -249,7 +252,7 @@ async fn set_limits(
     if before.is_empty() && after.is_empty() {
         return Ok(());
     }
-    tx.set_ratelimits(caller.workspace(), LimitOwner::Identity(&identity.id), after).await?;
+    tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Identity(&identity.id), after).await?;
     for limit in after {
         let event = match before.iter().find(|old| old.id == limit.id) {
             None => "ratelimit.create",
@@ -265,9 +268,9 @@ async fn set_limits(
 }
 
 fn target(identity: &Identity) -> Target<'_> {
-    Target::new("identity", identity.id.as_str()).named(Some(&identity.external_id))
+    Target::new("identity", identity.id.as_str()).with_name(Some(&identity.external_id))
 }
 
 fn limit_target(limit: &Ratelimit) -> Target<'_> {
-    Target::new("ratelimit", limit.id.as_str()).named(Some(&limit.name))
+    Target::new("ratelimit", limit.id.as_str()).with_name(Some(&limit.name))
 }

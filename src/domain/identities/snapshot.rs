@@ -5,12 +5,12 @@ use foundation::model::{Identity, Meta};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::audit::{Fields, read};
-use super::super::keys::{NewRatelimit, limits_of};
+use super::super::audit::{SnapshotFields, parse_field};
+use super::super::keys::{NewRatelimit, limits_snapshot};
 use super::IdentityChange;
 
 /// The metadata to which an identity without metadata is restored: metadata can be changed but not removed.
-const NO_META: &str = "{}";
+const EMPTY_META: &str = "{}";
 
 /// The fields of an identity, as the audit log stores them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,25 +22,25 @@ pub struct IdentitySnapshot {
 }
 
 impl IdentitySnapshot {
-    pub fn of(identity: &Identity) -> Self {
+    pub fn from_identity(identity: &Identity) -> Self {
         Self {
             external_id: identity.external_id.clone(),
             meta: identity.meta.clone().map(|Meta(meta)| meta),
-            ratelimits: limits_of(&identity.ratelimits),
+            ratelimits: limits_snapshot(&identity.ratelimits),
         }
     }
 }
 
 /// Returns the change that restores these fields.
-pub fn change_from_snapshot(fields: &Fields) -> Result<IdentityChange> {
+pub fn change_from_snapshot(fields: &SnapshotFields) -> Result<IdentityChange> {
     let mut change = IdentityChange::default();
     for (name, value) in fields {
         match name.as_str() {
             "meta" => {
-                let meta = read::<Option<Box<RawValue>>>(value)?.map(Meta);
-                change.meta = meta.or_else(|| Meta::stored(NO_META.to_owned()));
+                let meta = parse_field::<Option<Box<RawValue>>>(value)?.map(Meta);
+                change.meta = meta.or_else(|| Meta::from_stored(EMPTY_META.to_owned()));
             }
-            "ratelimits" => change.ratelimits = Some(read(value)?),
+            "ratelimits" => change.ratelimits = Some(parse_field(value)?),
             _ => {}
         }
     }

@@ -3,39 +3,39 @@
 use foundation::model::Refill;
 use serde_json::{Map, Value, json};
 
-use super::snapshot::RefillState;
+use super::snapshot::RefillSnapshot;
 use super::{CreditsChange, CreditsUpdate, NewCredits, Patch};
 
 /// Returns the metadata of an audit entry, or `None` if it is empty.
-fn meta(credits: &Map<String, Value>) -> Option<Value> {
+fn wrap_credits(credits: &Map<String, Value>) -> Option<Value> {
     (!credits.is_empty()).then(|| json!({ "credits": credits }))
 }
 
-fn refill(refill: &Refill) -> Value {
-    json!(RefillState::from(*refill))
+fn refill_json(refill: &Refill) -> Value {
+    json!(RefillSnapshot::from(*refill))
 }
 
 /// Returns the metadata of a key that is being created.
-pub fn of_new(new: Option<&NewCredits>) -> Option<Value> {
+pub fn for_new_key(new: Option<&NewCredits>) -> Option<Value> {
     let new = new?;
     let mut meta_fields = Map::from_iter([("set".to_owned(), json!(new.balance))]);
-    meta_fields.extend(new.refill.as_ref().map(|known| ("refill".to_owned(), refill(known))));
-    meta(&meta_fields)
+    meta_fields.extend(new.refill.as_ref().map(|known| ("refill".to_owned(), refill_json(known))));
+    wrap_credits(&meta_fields)
 }
 
 /// Returns the metadata of a credits update.
-pub fn of_update(update: CreditsUpdate) -> Option<Value> {
+pub fn for_credits_update(update: CreditsUpdate) -> Option<Value> {
     let (name, value) = match update {
         CreditsUpdate::Set(balance) => ("set", json!(balance)),
         CreditsUpdate::Unlimited(_) => ("unlimited", json!(true)),
         CreditsUpdate::Increment(value) => ("increment", json!(value)),
         CreditsUpdate::Decrement(value) => ("decrement", json!(value)),
     };
-    meta(&Map::from_iter([(name.to_owned(), value)]))
+    wrap_credits(&Map::from_iter([(name.to_owned(), value)]))
 }
 
 /// Returns the metadata of a key update. `None` if it does not change the credits.
-pub fn of_change(change: &Patch<CreditsChange>) -> Option<Value> {
+pub fn for_key_update(change: &Patch<CreditsChange>) -> Option<Value> {
     let unlimited = || Some(("unlimited".to_owned(), json!(true)));
     let (remaining, back) = match change {
         Patch::Keep => (None, None),
@@ -49,11 +49,11 @@ pub fn of_change(change: &Patch<CreditsChange>) -> Option<Value> {
             match &change.refill {
                 Patch::Keep => None,
                 Patch::Clear => Some(("refill".to_owned(), Value::Null)),
-                Patch::Set(known) => Some(("refill".to_owned(), refill(known))),
+                Patch::Set(known) => Some(("refill".to_owned(), refill_json(known))),
             },
         ),
     };
-    meta(&remaining.into_iter().chain(back).collect())
+    wrap_credits(&remaining.into_iter().chain(back).collect())
 }
 
 #[cfg(test)]
@@ -67,21 +67,25 @@ mod tests {
         let monthly = Refill { interval: RefillInterval::Monthly { day: 5 }, amount: 9 };
         let refill_json = json!({ "interval": "monthly", "amount": 9, "day": 5 });
         let change = |remaining, refill| {
-            of_change(&Patch::Set(CreditsChange { remaining, refill, ..CreditsChange::default() }))
+            for_key_update(&Patch::Set(CreditsChange {
+                remaining,
+                refill,
+                ..CreditsChange::default()
+            }))
         };
 
-        let new = of_new(Some(&NewCredits { balance: 3, refill: Some(monthly) }));
+        let new = for_new_key(Some(&NewCredits { balance: 3, refill: Some(monthly) }));
         assert_eq!(new, Some(json!({ "credits": { "set": 3, "refill": refill_json } })));
-        assert_eq!(of_new(None), None);
-        let added = of_update(CreditsUpdate::Increment(2));
+        assert_eq!(for_new_key(None), None);
+        let added = for_credits_update(CreditsUpdate::Increment(2));
         assert_eq!(added, Some(json!({ "credits": { "increment": 2 } })));
-        assert_eq!(of_change(&Patch::Keep), None);
+        assert_eq!(for_key_update(&Patch::Keep), None);
         assert_eq!(change(Patch::Keep, Patch::Keep), None);
         let set = change(Patch::Set(1), Patch::Clear);
         assert_eq!(set, Some(json!({ "credits": { "set": 1, "refill": null } })));
         let unlimited = Some(json!({ "credits": { "unlimited": true } }));
         assert_eq!(
-            [of_change(&Patch::Clear), change(Patch::Clear, Patch::Keep)],
+            [for_key_update(&Patch::Clear), change(Patch::Clear, Patch::Keep)],
             [unlimited.clone(), unlimited]
         );
     }

@@ -1,7 +1,7 @@
 //! Creating a key.
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
 use foundation::model::{Api, Credits, Key, Meta, Refill};
 use foundation::secret::Plaintext;
@@ -15,14 +15,14 @@ use super::super::idempotency::{StoredReply, run_idempotent, store_reply};
 use super::super::permission::Action;
 use super::super::rbac::{self, Selector};
 use super::super::{apis, credits, refill, vault};
-use super::assignment_access::require_to_give;
+use super::assignment_access::require_assignable;
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
-use super::{audit_meta, ratelimits, set_permissions, set_roles, target};
+use super::{audit_meta, audit_target, set_permissions, set_roles, to_ratelimits};
 use crate::app::App;
 
 /// The number of random bytes of a key if neither the request nor the API sets one.
-const BYTE_LENGTH: u8 = 16;
+const BYTE_LENGTH_DEFAULT: u8 = 16;
 
 /// A request to create a key.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct NewKey {
     /// Absent: the API's default. Empty: no prefix.
     pub prefix: Option<String>,
     /// The number of leading characters shown of a key without a prefix.
-    pub bare_start: usize,
+    pub unprefixed_start_length: usize,
     pub name: Option<String>,
     /// Absent: the API's default, or 16.
     pub byte_length: Option<u8>,
@@ -46,7 +46,7 @@ pub struct NewKey {
     pub credits: Option<NewCredits>,
     pub ratelimits: Vec<NewRatelimit>,
     pub enabled: bool,
-    pub recoverable: bool,
+    pub is_recoverable: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct NewCredits {
 
 impl NewCredits {
     /// Returns the initial state of the credit account. The first refill is that of the next period.
-    pub fn open(self, now: Timestamp) -> Credits {
+    pub fn to_credits(self, now: Timestamp) -> Credits {
         let refilled = self.refill.map_or(0, |refill| refill::period(&refill, now));
         Credits {
             balance: self.balance,
@@ -81,10 +81,10 @@ pub struct NewRatelimit {
 }
 
 /// Fails unless the API stores sealed copies of its keys.
-pub fn may_be_recovered(api: &Api) -> Result<()> {
-    match api.settings.recoverable_keys {
+pub fn require_recoverable(api: &Api) -> Result<()> {
+    match api.settings.allows_recoverable_keys {
         true => Ok(()),
-        false => Err(Error::Refused(Refusal::NotRecoverable(api.id.clone()))),
+        false => Err(Error::PreconditionFailed(Refusal::RecoverableKeysDisabled(api.id.clone()))),
     }
 }
 
@@ -96,11 +96,11 @@ pub struct IssuedKey {
 }
 
 impl StoredReply for IssuedKey {
-    fn write(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!([self.id, self.plaintext])
     }
 
-    fn read(stored: &Value) -> Option<Self> {
+    fn from_json(stored: &Value) -> Option<Self> {
         let [id, plaintext] = stored.as_array()?.as_slice() else { return None };
         let plaintext = Plaintext::from(plaintext.as_str()?.to_owned());
         Some(Self { id: KeyId::from(id.as_str()?), plaintext })
@@ -109,59 +109,65 @@ impl StoredReply for IssuedKey {
 
 /// Creates a key. Without the permission, the API is reported as not found.
 pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
-    run_idempotent(app, caller, || issue(app, caller, new.clone())).await
+    run_idempotent(app, caller, || create_once(app, caller, new.clone())).await
 }
 
-fn no_such_api(id: &ApiId) -> Error {
-    Error::not_found(Subject::Api(id.clone()))
+fn api_not_found(id: &ApiId) -> Error {
+    Error::not_found(ResourceRef::Api(id.clone()))
 }
 
 /// Returns the API of a new key, after checking that it accepts the key.
-async fn api_of(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result<Api> {
+async fn load_api(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result<Api> {
     if app.settings.security.strict_grants {
-        require_to_give(caller, !new.permissions.is_empty(), !new.roles.is_empty())?;
+        require_assignable(caller, !new.permissions.is_empty(), !new.roles.is_empty())?;
     }
-    let api =
-        apis::require_not_deleted(tx.api(caller.workspace(), &new.api_id).await?, &new.api_id)?;
-    if new.recoverable {
+    let api = apis::require_not_deleted(
+        tx.find_api(caller.workspace_id(), &new.api_id).await?,
+        &new.api_id,
+    )?;
+    if new.is_recoverable {
         vault::require_master_keys(app)?;
-        if !caller.may_on(Action::EncryptKey, &new.api_id) {
-            return Err(no_such_api(&new.api_id));
+        if !caller.is_allowed_on(Action::EncryptKey, &new.api_id) {
+            return Err(api_not_found(&new.api_id));
         }
-        may_be_recovered(&api)?;
+        require_recoverable(&api)?;
     }
     Ok(api)
 }
 
-async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
-    if !caller.may_on(Action::CreateKey, &new.api_id) {
-        return Err(no_such_api(&new.api_id));
+async fn create_once(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
+    if !caller.is_allowed_on(Action::CreateKey, &new.api_id) {
+        return Err(api_not_found(&new.api_id));
     }
     let now = app.clock.now();
-
-    let mut tx = app.store.begin().await?;
-    let api = api_of(app, &mut tx, caller, &new).await?;
+    let (mut tx, mut entries) = (app.store.begin().await?, AuditBatch::for_caller(caller, now));
+    let api = load_api(app, &mut tx, caller, &new).await?;
     // An empty prefix means none.
     let prefix = new.prefix.or(api.settings.default_prefix).filter(|prefix| !prefix.is_empty());
-    let byte_length = new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH);
-    let secret = Plaintext::random(prefix.as_deref(), byte_length);
+    let byte_length =
+        new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH_DEFAULT);
+    let secret = Plaintext::generate(prefix.as_deref(), byte_length);
     let hash = secret.hash();
-    let mut entries = AuditBatch::for_caller(caller, now);
-    let (names, selectors) = (new.roles, new.permissions);
-    let references =
-        rbac::existing_roles_and_picked(&mut tx, caller, names, selectors, &mut entries, now);
-    let (roles, permissions) = references.await?;
+    let (roles, permissions) = rbac::resolve_existing_roles_and_permissions(
+        &mut tx,
+        caller,
+        new.roles,
+        new.permissions,
+        &mut entries,
+        now,
+    )
+    .await?;
     let identity_id = match &new.external_id {
-        Some(id) => Some(tx.ensure_identity(caller.workspace(), id, now).await?),
+        Some(id) => Some(tx.ensure_identity(caller.workspace_id(), id, now).await?),
         None => None,
     };
-    let database_now = credits::refill_time(app, tx.now().await?);
+    let database_now = credits::refill_time(app, tx.load_database_time().await?);
     let key = Key {
         id: KeyId::random(),
-        workspace_id: caller.workspace().clone(),
+        workspace_id: caller.workspace_id().clone(),
         api_id: new.api_id,
-        hash: hash.base64(),
-        start: start(&secret, prefix.as_deref(), new.bare_start),
+        hash: hash.to_base64(),
+        start: displayed_start(&secret, prefix.as_deref(), new.unprefixed_start_length),
         prefix,
         byte_length,
         name: new.name,
@@ -169,23 +175,23 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         identity_id,
         owner_id: new.external_id,
         environment: new.environment,
-        enabled: new.enabled,
+        is_enabled: new.enabled,
         expires_at: new.expires_at,
-        credits: new.credits.map(|credits| credits.open(database_now)),
+        credits: new.credits.map(|credits| credits.to_credits(database_now)),
         created_at: now,
         updated_at: None,
     };
     tx.insert_key(&key).await?;
-    if new.recoverable {
-        vault::seal(app, &mut tx, caller.workspace(), &[(&key.id, &secret)], now).await?;
+    if new.is_recoverable {
+        vault::seal(app, &mut tx, caller.workspace_id(), &[(&key.id, &secret)], now).await?;
     }
-    let limits = ratelimits(new.ratelimits);
+    let limits = to_ratelimits(new.ratelimits);
     if !limits.is_empty() {
-        tx.set_ratelimits(caller.workspace(), LimitOwner::Key(&key.id), &limits).await?;
+        tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Key(&key.id), &limits).await?;
     }
-    let metering = Metering::at(key.credits, None, database_now);
-    let state = KeySnapshot::of(&key, &limits).with_credits(metering);
-    let targets = [target(&key).with_meta(audit_meta::of_new(new.credits.as_ref()))];
+    let metering = Metering::from_account(key.credits, None, database_now);
+    let state = KeySnapshot::from_key(&key, &limits).with_credits(metering);
+    let targets = [audit_target(&key).with_meta(audit_meta::for_new_key(new.credits.as_ref()))];
     entries.add_change("key.create", &targets, FieldChanges::created(&state)?);
     if !permissions.is_empty() {
         set_permissions(&mut tx, &mut entries, &key, &[], &permissions).await?;
@@ -194,7 +200,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         set_roles(&mut tx, &mut entries, &key, &[], &roles).await?;
     }
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
+    tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: key.id, plaintext: secret };
     store_reply(&mut tx, caller, &issued).await?;
     app.commit(tx).await?;
@@ -202,9 +208,9 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     Ok(issued)
 }
 
-fn start(secret: &Plaintext, prefix: Option<&str>, bare: usize) -> String {
+fn displayed_start(secret: &Plaintext, prefix: Option<&str>, bare: usize) -> String {
     match prefix {
         Some(_) => secret.start(prefix),
-        None => secret.leading(bare),
+        None => secret.leading_chars(bare),
     }
 }

@@ -12,7 +12,7 @@ use super::super::credits;
 use super::super::permission::Action;
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
-use super::{require_existing, target};
+use super::{audit_target, lock_existing};
 use crate::app::App;
 
 /// What a deletion removes.
@@ -36,26 +36,26 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let stored = require_existing(&mut tx, caller, id).await?;
+    let stored = lock_existing(&mut tx, caller, id).await?;
     let key = stored.key;
     caller.require_on(Action::DeleteKey, &key.api_id)?;
-    let metering = close_account(app, &mut tx, id, stored.refill).await?;
+    let metering = close_credit_account(app, &mut tx, id, stored.refill).await?;
     match deletion {
         Deletion::Soft => tx.delete_key(id, now).await?,
         Deletion::Permanent => tx.purge_key(id).await?,
     }
-    let snapshot = KeySnapshot::of(&key, &stored.ratelimits).with_credits(metering);
+    let snapshot = KeySnapshot::from_key(&key, &stored.ratelimits).with_credits(metering);
     let mut entries = AuditBatch::for_caller(caller, now);
-    let targets = [target(&key).with_meta(deletion.audit_meta())];
+    let targets = [audit_target(&key).with_meta(deletion.audit_meta())];
     entries.add_change("key.delete", &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(id.clone()));
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await
 }
 
 /// Closes the credit account and returns what the key has left if it is restored. Leased credits return to the
 /// account if Redis is reachable; otherwise they are forfeited.
-async fn close_account(
+async fn close_credit_account(
     app: &App,
     tx: &mut Tx,
     id: &KeyId,
@@ -64,11 +64,11 @@ async fn close_account(
     let Some(mut account) = tx.lock_account(id).await? else {
         return Ok(Metering::Unlimited(idle_refill));
     };
-    credits::settle_for_change(app, tx, id, Some(&mut account)).await?;
+    credits::close_for_change(app, tx, id, Some(&mut account)).await?;
     tx.forfeit_leases(id).await?;
     // A new lease number, so that no replica uses a lease that was left open.
     account.credits.last_lease_number += 1;
     tx.update_balance(id, &account.credits).await?;
     let now = credits::refill_time(app, account.database_time);
-    Ok(Metering::at(Some(account.credits), idle_refill, now))
+    Ok(Metering::from_account(Some(account.credits), idle_refill, now))
 }

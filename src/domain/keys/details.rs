@@ -20,12 +20,12 @@ use super::resolved::ResolvedLimit;
 use crate::app::App;
 
 /// The maximum number of keys that a search scans for one page; the next page continues after them.
-pub const LOOKED_THROUGH: i64 = 20_000;
+pub const SEARCH_ROWS_MAX: i64 = 20_000;
 /// The maximum number of audit entries returned for a key, and of entries scanned for them.
 const ENTRIES_MAX: i64 = 25;
-const ENTRIES_LOOKED_THROUGH: i64 = 100_000;
+const ENTRIES_SCANNED_MAX: i64 = 100_000;
 /// The prefix of key ids.
-const ID: &str = "key_";
+const KEY_ID_PREFIX: &str = "key_";
 
 /// Whether a key verifies, by its own state alone; in the order of the verification checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl KeyStatus {
     pub const ALL: [Self; 4] = [Self::Active, Self::Disabled, Self::Expired, Self::Exhausted];
 
     /// Returns the status of a key with `left` credits; `None` means unlimited.
-    pub fn of(key: &Key, left: Option<i64>, now: Timestamp) -> Self {
-        if !key.enabled {
+    pub fn from_key(key: &Key, left: Option<i64>, now: Timestamp) -> Self {
+        if !key.is_enabled {
             return Self::Disabled;
         }
         if key.expires_at.is_some_and(|expires| now > expires) {
@@ -60,7 +60,7 @@ impl KeyStatus {
         }
     }
 
-    pub fn named(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
@@ -70,13 +70,13 @@ impl KeyStatus {
 pub struct KeyListItem {
     pub stored: StoredKey,
     pub api_name: String,
-    pub state: KeyStatus,
+    pub status: KeyStatus,
 }
 
 /// Lists a page of the keys of a workspace, or of one of its APIs, latest first. A page may have fewer items than its
 /// limit and still have a successor: when the search has scanned its maximum, and when the status of a key differs
 /// from what the database filter assumed.
-pub async fn page(
+pub async fn list_page(
     app: &App,
     caller: &Caller,
     api: Option<&ApiId>,
@@ -93,20 +93,20 @@ pub async fn page(
     let now = app.clock.now();
     let search = paging.search.trim();
     let filter = KeyListFilter {
-        api: api.cloned(),
+        api_id: api.cloned(),
         search: search.to_owned(),
-        id_prefix: search.starts_with(ID).then(|| search.to_owned()),
+        id_prefix: search.starts_with(KEY_ID_PREFIX).then(|| search.to_owned()),
         state: status.map_or("", KeyStatus::as_str),
-        from: beginning(&paging.from),
-        until: None,
-        limit: paging.look_ahead(),
+        start: parse_cursor(&paging.start_id),
+        end: None,
+        rows_max: paging.limit_with_lookahead(),
         now,
-        periods: refill::periods(now),
+        refill_periods: refill::periods(now),
     };
     let mut reader = app.store.read_balances().await?;
     let mut stored = Vec::new();
     if filter.id_prefix.is_some() {
-        stored = reader.keys_page(caller.workspace(), &filter).await?;
+        stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
     }
     let mut resume_at = None;
     if stored.is_empty() {
@@ -114,10 +114,11 @@ pub async fn page(
         let scans = !search.is_empty() || status.is_some();
         let mut filter = KeyListFilter { id_prefix: None, ..filter };
         if scans {
-            filter.until = reader.key_behind(caller.workspace(), &filter, LOOKED_THROUGH).await?;
+            filter.end =
+                reader.find_key_cursor(caller.workspace_id(), &filter, SEARCH_ROWS_MAX).await?;
         }
-        stored = reader.keys_page(caller.workspace(), &filter).await?;
-        resume_at = filter.until;
+        stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
+        resume_at = filter.end;
     }
     let next = stored.get(paging.limit).map(|row| (row.key.created_at, row.key.id.clone()));
     let next = next.or(resume_at).map(|(at, id)| format!("{}.{id}", at.0));
@@ -125,13 +126,13 @@ pub async fn page(
     let mut ids: Vec<_> = stored.iter().map(|row| row.key.api_id.clone()).collect();
     ids.sort();
     ids.dedup();
-    let names = reader.api_names(caller.workspace(), &ids).await?;
+    let names = reader.load_api_names(caller.workspace_id(), &ids).await?;
     drop(reader);
     let metered = stored.iter().filter(|row| row.key.credits.is_some());
     let metered: Vec<_> = metered.map(|row| row.key.id.clone()).collect();
-    let left = credits::balances(app, &metered).await?;
+    let left = credits::list_balances(app, &metered).await?;
     let row = |stored: StoredKey| KeyListItem {
-        state: KeyStatus::of(&stored.key, left.get(&stored.key.id).copied(), now),
+        status: KeyStatus::from_key(&stored.key, left.get(&stored.key.id).copied(), now),
         api_name: names
             .iter()
             .find(|(id, _)| *id == stored.key.api_id)
@@ -139,12 +140,12 @@ pub async fn page(
         stored,
     };
     let mut items: Vec<_> = stored.into_iter().map(row).collect();
-    items.retain(|row| status.is_none_or(|status| row.state == status));
-    Ok(Page { items, next })
+    items.retain(|row| status.is_none_or(|status| row.status == status));
+    Ok(Page { items, next_id: next })
 }
 
 /// Parses a cursor. An invalid cursor starts at the beginning.
-fn beginning(cursor: &str) -> Option<KeyCursor> {
+fn parse_cursor(cursor: &str) -> Option<KeyCursor> {
     let (at, id) = cursor.split_once('.')?;
     Some((Timestamp(at.parse().ok()?), KeyId::from(id)))
 }
@@ -159,69 +160,70 @@ pub struct LimitUsage {
     /// Whether all keys of the identity share it.
     pub is_shared: bool,
     /// Absent: the usage is unknown at the moment.
-    pub seen: Option<WindowUsage>,
+    pub usage: Option<WindowUsage>,
 }
 
 /// A key and the entities that belong to it.
 #[derive(Debug)]
 pub struct KeyDetails {
-    pub found: FoundKey,
-    pub state: KeyStatus,
+    pub found_key: FoundKey,
+    pub status: KeyStatus,
     pub api: Api,
     pub roles: Vec<Role>,
     pub is_recoverable: bool,
-    pub gauges: Vec<LimitUsage>,
+    pub limit_usages: Vec<LimitUsage>,
     /// The credit account in the database. Absent: credits are unlimited.
     pub account: Option<CreditAccount>,
     /// When the credits are refilled next.
-    pub refills_at: Option<Timestamp>,
+    pub next_refill_at: Option<Timestamp>,
 }
 
 /// Returns the details of a key without its secret. Does not consume its limits.
 pub async fn get_details(app: &App, caller: &Caller, id: &KeyId) -> Result<KeyDetails> {
     let found_key = get::get(app, caller, id, DecryptMode::None).await?;
-    let stored = found_key.view.stored();
-    let workspace = caller.workspace();
+    let stored = found_key.resolved.stored();
+    let workspace = caller.workspace_id();
     let mut reader = app.store.read_balances().await?;
-    let api = reader.api(workspace, &stored.key.api_id).await?;
+    let api = reader.find_api(workspace, &stored.key.api_id).await?;
     let api = apis::require_not_deleted(api, &stored.key.api_id)?;
     let roles = match stored.role_ids.as_slice() {
         [] => Vec::new(),
-        ids => reader.roles(workspace, ids).await?,
+        ids => reader.list_roles_by_ids(workspace, ids).await?,
     };
-    let is_recoverable = !reader.sealed_keys(workspace, std::slice::from_ref(id)).await?.is_empty();
-    let account = reader.account(id).await?;
+    let is_recoverable =
+        !reader.list_sealed_keys(workspace, std::slice::from_ref(id)).await?.is_empty();
+    let account = reader.find_account(id).await?;
     drop(reader);
-    let limit_usages = gauges(app, &found_key).await?;
+    let limit_usages = load_limit_usages(app, &found_key).await?;
     let now = app.clock.now();
     let left = found_key.credits.map(|(left, _)| left);
     let refill = found_key.credits.and_then(|(_, refill)| refill);
     Ok(KeyDetails {
-        state: KeyStatus::of(&stored.key, left, now),
-        refills_at: refill.map(|refill| refill::next_refill_at(&refill, now)),
-        found: found_key,
+        status: KeyStatus::from_key(&stored.key, left, now),
+        next_refill_at: refill.map(|refill| refill::next_refill_at(&refill, now)),
+        found_key,
         api,
         roles,
         is_recoverable,
-        gauges: limit_usages,
+        limit_usages,
         account,
     })
 }
 
-async fn gauges(app: &App, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
-    let limits = &found_key.view.limits;
+async fn load_limit_usages(app: &App, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
+    let limits = &found_key.resolved.limits;
     let window = |limit: &Arc<ResolvedLimit>| {
         Window::new(limit.counter.clone(), limit.limit, limit.duration_ms, 0)
     };
     let usage = admission::peek(app, limits.iter().map(window).collect()).await?;
-    let own = &found_key.view.stored().ratelimits;
+    let own = &found_key.resolved.stored().ratelimits;
     let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
         name: limit.name.clone(),
         limit: limit.limit,
         duration_ms: limit.duration_ms,
         auto_apply: limit.auto_apply,
         is_shared: own.iter().all(|known| known.name != limit.name),
-        seen: usage.as_ref().and_then(|usage| usage.get(at)).copied(),
+        usage: usage.as_ref().and_then(|usage| usage.get(at)).copied(),
     };
     Ok(limits.iter().enumerate().map(limit_usage).collect())
 }
@@ -231,7 +233,7 @@ async fn gauges(app: &App, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
 pub struct KeyActivity {
     pub at: Timestamp,
     pub event: String,
-    pub who: String,
+    pub actor: String,
     /// The change of its credits, if the entry records it.
     pub credits: Option<Value>,
 }
@@ -242,16 +244,17 @@ pub async fn list_activity(
     caller: &Caller,
     details: &KeyDetails,
 ) -> Result<Vec<KeyActivity>> {
-    let key = &details.found.view.stored().key;
+    let key = &details.found_key.resolved.stored().key;
     caller.require_on(Action::ReadKey, &key.api_id)?;
     let mut reader = app.store.read().await?;
     let since = key.created_at;
-    let through = ENTRIES_LOOKED_THROUGH;
-    let entries = reader.key_entries(caller.workspace(), &key.id, since, through, ENTRIES_MAX);
+    let through = ENTRIES_SCANNED_MAX;
+    let entries =
+        reader.list_key_audit_entries(caller.workspace_id(), &key.id, since, through, ENTRIES_MAX);
     let entries = entries.await?;
     let activity = |entry: StoredEntry| KeyActivity {
         at: entry.at,
-        who: entry.actor_name.unwrap_or(entry.actor_id),
+        actor: entry.actor_name.unwrap_or(entry.actor_id),
         event: entry.event,
         credits: credits_meta(&entry.targets, &key.id),
     };
@@ -270,9 +273,9 @@ mod tests {
 
     #[test]
     fn parse_cursor_returns_none_when_cursor_is_invalid() {
-        assert_eq!(beginning("12.key_1"), Some((Timestamp(12), KeyId::from("key_1"))));
+        assert_eq!(parse_cursor("12.key_1"), Some((Timestamp(12), KeyId::from("key_1"))));
         for wrong in ["", "key_1", "x.key_1", ".key_1"] {
-            assert_eq!(beginning(wrong), None, "{wrong}");
+            assert_eq!(parse_cursor(wrong), None, "{wrong}");
         }
     }
 

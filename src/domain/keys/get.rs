@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::KeyId;
 use foundation::model::{Api, Refill};
 use foundation::secret::{KeyHash, Plaintext};
@@ -16,15 +16,15 @@ use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits, refill, vault};
-use super::create::may_be_recovered;
+use super::audit_target;
+use super::create::require_recoverable;
 use super::resolved::{self, ResolvedKey};
-use super::target;
 use crate::app::App;
 
 /// A key and the entities that belong to it.
 #[derive(Debug)]
 pub struct FoundKey {
-    pub view: ResolvedKey,
+    pub resolved: ResolvedKey,
     /// The remaining credits, account and lease together, and the refill. Absent: unlimited.
     pub credits: Option<(i64, Option<Refill>)>,
     /// When its credits were last refilled, if that is known.
@@ -46,16 +46,17 @@ pub enum DecryptMode {
 /// Returns a key by id, even if it is disabled or expired.
 pub async fn get(app: &App, caller: &Caller, id: &KeyId, mode: DecryptMode) -> Result<FoundKey> {
     let read_version = app.freshness.read_version();
-    let stored = app.store.read().await?.key(caller.workspace(), id).await?;
-    let stored = stored.ok_or_else(|| Error::not_found(Subject::Key(id.clone())))?;
+    let stored = app.store.read().await?.find_key(caller.workspace_id(), id).await?;
+    let stored = stored.ok_or_else(|| Error::not_found(ResourceRef::Key(id.clone())))?;
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
-    let mut plaintexts = decrypted(app, caller, std::slice::from_ref(&stored), mode).await?;
-    let found_key = found(app, Cached::new(stored, read_version, [])).boxed().await?;
+    let mut plaintexts =
+        decrypt_plaintexts(app, caller, std::slice::from_ref(&stored), mode).await?;
+    let found_key = load_found_key(app, Cached::new(stored, read_version, [])).boxed().await?;
     Ok(FoundKey { plaintext: plaintexts.remove(id), ..found_key })
 }
 
 /// Returns the plaintexts of an API's recoverable keys among these. An audit entry is committed first.
-pub async fn decrypted(
+pub async fn decrypt_plaintexts(
     app: &App,
     caller: &Caller,
     stored: &[StoredKey],
@@ -67,15 +68,15 @@ pub async fn decrypted(
     }
     let api_id = &first.key.api_id;
     let mut tx = app.store.begin().await?;
-    let api = apis::require_not_deleted(tx.api(caller.workspace(), api_id).await?, api_id)?;
-    if !may_decrypt(app, caller, &api, mode)? {
+    let api = apis::require_not_deleted(tx.find_api(caller.workspace_id(), api_id).await?, api_id)?;
+    if !is_decryptable(app, caller, &api, mode)? {
         return Ok(HashMap::new());
     }
     let ids: Vec<_> = stored.iter().map(|stored| stored.key.id.clone()).collect();
-    let plaintexts = vault::unseal(app, &mut *tx, caller.workspace(), &ids).await?;
+    let plaintexts = vault::unseal(app, &mut *tx, caller.workspace_id(), &ids).await?;
     let mut entries = AuditBatch::for_caller(caller, app.clock.now());
     for stored in stored.iter().filter(|stored| plaintexts.contains_key(&stored.key.id)) {
-        entries.add("key.decrypt", &[target(&stored.key)]);
+        entries.add("key.decrypt", &[audit_target(&stored.key)]);
     }
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
@@ -83,9 +84,9 @@ pub async fn decrypted(
 }
 
 /// Returns whether plaintexts can exist. Fails unless the root key may decrypt those of the API.
-pub fn may_decrypt(app: &App, caller: &Caller, api: &Api, mode: DecryptMode) -> Result<bool> {
+pub fn is_decryptable(app: &App, caller: &Caller, api: &Api, mode: DecryptMode) -> Result<bool> {
     let has_master_keys = vault::require_master_keys(app).map(drop);
-    let is_recoverable = may_be_recovered(api);
+    let is_recoverable = require_recoverable(api);
     match mode {
         DecryptMode::None => Ok(false),
         DecryptMode::Required => {
@@ -103,24 +104,25 @@ pub fn may_decrypt(app: &App, caller: &Caller, api: &Api, mode: DecryptMode) -> 
 /// Returns the key with this plaintext. Without the permission to read it, the key is reported as not found.
 pub async fn whoami(app: &App, caller: &Caller, key: &str) -> Result<FoundKey> {
     let read_version = app.freshness.read_version();
-    let stored = app.store.read().await?.key_by_hash(&KeyHash::of(key).base64()).await?;
+    let stored =
+        app.store.read().await?.find_key_by_hash(&KeyHash::compute(key).to_base64()).await?;
     let stored = stored
-        .filter(|stored| stored.key.workspace_id == *caller.workspace())
-        .filter(|stored| caller.may_on(Action::ReadKey, &stored.key.api_id))
-        .ok_or_else(|| Error::not_found(Subject::Secret))?;
-    found(app, Cached::new(stored, read_version, [])).boxed().await
+        .filter(|stored| stored.key.workspace_id == *caller.workspace_id())
+        .filter(|stored| caller.is_allowed_on(Action::ReadKey, &stored.key.api_id))
+        .ok_or_else(|| Error::not_found(ResourceRef::GivenKey))?;
+    load_found_key(app, Cached::new(stored, read_version, [])).boxed().await
 }
 
-async fn found(app: &App, row: Cached<StoredKey>) -> Result<FoundKey> {
+async fn load_found_key(app: &App, row: Cached<StoredKey>) -> Result<FoundKey> {
     let (resolved, _) = resolved::resolve(app, Arc::new(row)).await?;
     let key = &resolved.stored().key;
-    let left = credits::balance(app, &resolved).await?;
+    let left = credits::get_balance(app, &resolved).await?;
     let refill = key.credits.and_then(|credits| credits.refill);
     let refilled_at = refill::last_refill_at(key, app.clock.now());
     Ok(FoundKey {
         credits: left.map(|left| (left, refill)),
         refilled_at,
-        view: resolved,
+        resolved,
         plaintext: None,
     })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
 use foundation::model::Key;
 use foundation::secret::Plaintext;
@@ -37,7 +37,7 @@ pub struct KeyImport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DuplicatePolicy {
     /// No key is imported.
-    Refused,
+    Reject,
     /// The other keys are imported.
     Skip,
 }
@@ -61,17 +61,18 @@ pub async fn import(
     require_grants(app, caller, keys.iter().map(|import| &import.key))?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let recoverable = recoverable(&mut tx, caller, apis).await?;
-    let database_now = credits::refill_time(app, tx.now().await?);
+    let recoverable = list_recoverable_apis(&mut tx, caller, apis).await?;
+    let database_now = credits::refill_time(app, tx.load_database_time().await?);
     let count = keys.len();
     let (mut new_keys, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
     for import in keys {
         let KeyImport { api_id, plaintext, start, owner_id, environment, key } = import;
         let blank = Key {
             id: KeyId::random(),
-            workspace_id: caller.workspace().clone(),
+            workspace_id: caller.workspace_id().clone(),
             hash: key.hash.clone(),
-            start: start.unwrap_or_else(|| plaintext.as_ref().map_or_else(String::new, shown)),
+            start: start
+                .unwrap_or_else(|| plaintext.as_ref().map_or_else(String::new, default_start)),
             prefix: None,
             byte_length: 16,
             name: None,
@@ -79,9 +80,9 @@ pub async fn import(
             identity_id: None,
             owner_id,
             environment,
-            enabled: key.enabled,
+            is_enabled: key.enabled,
             expires_at: key.expires_at,
-            credits: key.credits.map(|credits| credits.open(database_now)),
+            credits: key.credits.map(|credits| credits.to_credits(database_now)),
             created_at: now,
             updated_at: None,
             api_id,
@@ -94,14 +95,14 @@ pub async fn import(
     }
     let mut entries = AuditBatch::for_caller(caller, now);
     let references =
-        ResolvedReferences::existing(&mut tx, caller, &imported, &mut entries, now).await?;
+        ResolvedReferences::require_existing(&mut tx, caller, &imported, &mut entries, now).await?;
     let mut hashes = HashSet::new();
     let keys =
         new_keys.into_iter().zip(imported).map(|(key, from)| references.attach_to(key, from));
     let incoming: Vec<_> = keys.filter(|key| hashes.insert(key.key.hash.clone())).collect();
-    let inserted = tx.insert_keys(caller.workspace(), None, &incoming).await?;
-    if inserted.len() < count && duplicates == DuplicatePolicy::Refused {
-        return Err(Error::Taken(Subject::Secret));
+    let inserted = tx.insert_keys(caller.workspace_id(), None, &incoming).await?;
+    if inserted.len() < count && duplicates == DuplicatePolicy::Reject {
+        return Err(Error::AlreadyExists(ResourceRef::GivenKey));
     }
     let inserted: HashSet<KeyId> = inserted.into_iter().collect();
     for incoming in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
@@ -109,10 +110,10 @@ pub async fn import(
     }
     if !inserted.is_empty() {
         // One change row, however many keys.
-        tx.changed(freshness::CacheTag::NewKeys);
+        tx.record_change(freshness::CacheTag::NewKeys);
     }
     let sealed: Vec<_> = secrets.iter().filter(|(id, _)| inserted.contains(*id)).collect();
-    vault::seal(app, &mut tx, caller.workspace(), &sealed, now).await?;
+    vault::seal(app, &mut tx, caller.workspace_id(), &sealed, now).await?;
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
     let ids = incoming.into_iter().map(|incoming| incoming.key.id);
@@ -120,17 +121,21 @@ pub async fn import(
 }
 
 /// Returns the APIs among these that store sealed copies. Each must exist.
-async fn recoverable(tx: &mut Tx, caller: &Caller, ids: BTreeSet<&ApiId>) -> Result<Vec<ApiId>> {
+async fn list_recoverable_apis(
+    tx: &mut Tx,
+    caller: &Caller,
+    ids: BTreeSet<&ApiId>,
+) -> Result<Vec<ApiId>> {
     let mut recoverable = Vec::new();
     for id in ids {
-        let api = apis::require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
-        if api.settings.recoverable_keys {
+        let api = apis::require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
+        if api.settings.allows_recoverable_keys {
             recoverable.push(api.id);
         }
     }
     Ok(recoverable)
 }
 
-fn shown(secret: &Plaintext) -> String {
-    secret.leading(START_LENGTH)
+fn default_start(secret: &Plaintext) -> String {
+    secret.leading_chars(START_LENGTH)
 }

@@ -1,6 +1,6 @@
 //! Listing the keys of an API.
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::ApiId;
 use store::KeyOwnerFilter;
 
@@ -10,7 +10,7 @@ use super::super::credits;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::super::refill;
-use super::get::{DecryptMode, decrypted, may_decrypt};
+use super::get::{DecryptMode, decrypt_plaintexts, is_decryptable};
 use super::resolved;
 use super::{FoundKey, ResolvedKey};
 use crate::app::App;
@@ -23,8 +23,8 @@ const CACHED_COUNT_MIN: i64 = 10_000;
 pub struct KeyFilter {
     pub api_id: ApiId,
     /// Only keys of this owner.
-    pub of: Option<KeyOwner>,
-    pub plaintexts: DecryptMode,
+    pub owner: Option<KeyOwner>,
+    pub decrypt_mode: DecryptMode,
     pub paging: Paging,
 }
 
@@ -40,38 +40,38 @@ pub enum KeyOwner {
 /// Lists the keys of an API by id, including disabled and expired ones. Without the permission to read them, the API
 /// is reported as not found. The number of statements does not depend on the number of keys.
 pub async fn list(app: &App, caller: &Caller, filter: KeyFilter) -> Result<Page<FoundKey>> {
-    let KeyFilter { api_id, of: owner, plaintexts: mode, paging } = filter;
-    let may_read =
-        caller.may_on(Action::ReadKey, &api_id) && caller.may_on(Action::ReadApi, &api_id);
+    let KeyFilter { api_id, owner, decrypt_mode: mode, paging } = filter;
+    let may_read = caller.is_allowed_on(Action::ReadKey, &api_id)
+        && caller.is_allowed_on(Action::ReadApi, &api_id);
     if !may_read {
-        return Err(Error::not_found(Subject::Api(api_id)));
+        return Err(Error::not_found(ResourceRef::Api(api_id)));
     }
-    let workspace = caller.workspace();
+    let workspace = caller.workspace_id();
     let read_version = app.freshness.read_version();
     let mut reader = app.store.read().await?;
-    let api = apis::require_not_deleted(reader.api(workspace, &api_id).await?, &api_id)?;
-    may_decrypt(app, caller, &api, mode)?;
+    let api = apis::require_not_deleted(reader.find_api(workspace, &api_id).await?, &api_id)?;
+    is_decryptable(app, caller, &api, mode)?;
     let owner_filter = match owner {
-        None => KeyOwnerFilter::Anybody,
-        Some(KeyOwner::OwnerId(owner_id)) => KeyOwnerFilter::Owner(owner_id),
+        None => KeyOwnerFilter::Any,
+        Some(KeyOwner::OwnerId(owner_id)) => KeyOwnerFilter::OwnerId(owner_id),
         Some(KeyOwner::ExternalId(external_id)) => {
-            match reader.identity_of(workspace, &external_id).await? {
-                None => return Ok(Page { items: Vec::new(), next: None }),
+            match reader.find_identity_id(workspace, &external_id).await? {
+                None => return Ok(Page { items: Vec::new(), next_id: None }),
                 Some(identity) => KeyOwnerFilter::Identity(identity),
             }
         }
     };
-    let listing = paging.listing();
-    let rows = reader.keys_of(workspace, &api_id, &owner_filter, &listing).await?;
+    let listing = paging.to_page_query();
+    let rows = reader.list_api_keys(workspace, &api_id, &owner_filter, &listing).await?;
     let page = Page::new(rows, &paging, |row| &row.key.id);
     drop(reader);
-    let mut plaintexts = decrypted(app, caller, &page.items, mode).await?;
-    let resolved_keys = resolved::assemble_all(app, page.items, read_version).await?;
-    let mut items = found(app, resolved_keys).await?;
+    let mut plaintexts = decrypt_plaintexts(app, caller, &page.items, mode).await?;
+    let resolved_keys = resolved::resolve_all(app, page.items, read_version).await?;
+    let mut items = load_found_keys(app, resolved_keys).await?;
     for item in &mut items {
-        item.plaintext = plaintexts.remove(&item.view.stored().key.id);
+        item.plaintext = plaintexts.remove(&item.resolved.stored().key.id);
     }
-    Ok(Page { items, next: page.next })
+    Ok(Page { items, next_id: page.next_id })
 }
 
 /// Returns the number of an API's keys of all owners, without deleted ones. From [`CACHED_COUNT_MIN`] on, the number
@@ -84,33 +84,34 @@ pub async fn count(
 ) -> Result<i64> {
     caller.require_on(Action::ReadKey, api_id)?;
     if let Some(KeyOwner::ExternalId(external_id)) = owner {
-        let identity = app.store.read().await?.identity_of(caller.workspace(), external_id).await?;
+        let identity =
+            app.store.read().await?.find_identity_id(caller.workspace_id(), external_id).await?;
         if identity.is_none() {
             return Ok(0);
         }
     }
-    let name = (caller.workspace().clone(), api_id.clone());
+    let name = (caller.workspace_id().clone(), api_id.clone());
     if let Some(count) = app.caches.key_counts.get(&name) {
         return Ok(count);
     }
-    let counted = app.store.read().await?.count_keys(caller.workspace(), api_id).await?;
+    let counted = app.store.read().await?.count_keys(caller.workspace_id(), api_id).await?;
     if counted >= CACHED_COUNT_MIN {
         app.caches.key_counts.insert(name, counted);
     }
     Ok(counted)
 }
 
-async fn found(app: &App, resolved_keys: Vec<ResolvedKey>) -> Result<Vec<FoundKey>> {
+async fn load_found_keys(app: &App, resolved_keys: Vec<ResolvedKey>) -> Result<Vec<FoundKey>> {
     let metered = resolved_keys.iter().filter(|resolved| resolved.is_metered);
     let metered: Vec<_> = metered.map(|resolved| resolved.stored().key.id.clone()).collect();
-    let left = credits::balances(app, &metered).await?;
+    let left = credits::list_balances(app, &metered).await?;
     let now = app.clock.now();
     let found = resolved_keys.into_iter().map(|resolved| {
         let key = &resolved.stored().key;
         let refill = key.credits.and_then(|credits| credits.refill);
         let credits = left.get(&key.id).map(|left| (*left, refill));
         let refilled_at = refill::last_refill_at(key, now);
-        FoundKey { credits, refilled_at, view: resolved, plaintext: None }
+        FoundKey { credits, refilled_at, resolved, plaintext: None }
     });
     Ok(found.collect())
 }

@@ -13,9 +13,9 @@ use super::NewCredits;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum IdleRefill {
     #[default]
-    Dropped,
+    Drop,
     /// It is stored, and applies again when the key is metered again.
-    Kept,
+    Keep,
 }
 
 /// The credits of a key and its refill.
@@ -28,7 +28,11 @@ pub enum Metering {
 
 impl Metering {
     /// Returns the state at `now`: refilled if a period has started since.
-    pub fn at(account: Option<Credits>, idle_refill: Option<Refill>, now: Timestamp) -> Self {
+    pub fn from_account(
+        account: Option<Credits>,
+        idle_refill: Option<Refill>,
+        now: Timestamp,
+    ) -> Self {
         match account {
             Some(credits) => Self::Metered(refill::apply_refill(credits, now)),
             None => Self::Unlimited(idle_refill),
@@ -50,25 +54,25 @@ impl Metering {
     }
 
     /// Returns the state with unlimited credits.
-    pub fn lifted(self, idle: IdleRefill) -> Self {
+    pub fn to_unlimited(self, idle: IdleRefill) -> Self {
         match idle {
-            IdleRefill::Dropped => Self::Unlimited(None),
-            IdleRefill::Kept => Self::Unlimited(self.refill()),
+            IdleRefill::Drop => Self::Unlimited(None),
+            IdleRefill::Keep => Self::Unlimited(self.refill()),
         }
     }
 
     /// Returns the state with this balance and the same refill.
-    pub fn set(self, balance: i64, now: Timestamp) -> Self {
+    pub fn with_balance(self, balance: i64, now: Timestamp) -> Self {
         Self::Metered(match self {
             Self::Metered(credits) => Credits { balance, ..credits },
-            Self::Unlimited(refill) => NewCredits { balance, refill }.open(now),
+            Self::Unlimited(refill) => NewCredits { balance, refill }.to_credits(now),
         })
     }
 
     pub async fn write(self, tx: &mut Tx, key: &KeyId) -> Result<()> {
         tx.set_credits(key, self.credits().as_ref()).await?;
         match self {
-            Self::Unlimited(Some(refill)) => tx.keep_refill(key, &refill).await,
+            Self::Unlimited(Some(refill)) => tx.set_refill(key, &refill).await,
             Self::Unlimited(None) | Self::Metered(_) => Ok(()),
         }
     }

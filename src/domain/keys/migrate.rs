@@ -3,18 +3,18 @@
 
 use std::collections::HashSet;
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId, MigrationId};
 use foundation::model::{Algorithm, Key};
-use foundation::secret::{KeyHash, Plaintext, prefixed_parts};
+use foundation::secret::{KeyHash, Plaintext, split_prefixed_key};
 use store::freshness;
 
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits};
+use super::audit_target;
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
-use super::target;
 use crate::app::App;
 
 /// The result of a migration request.
@@ -30,9 +30,9 @@ pub struct MigrationResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportRejection {
     /// A key in some workspace already has it.
-    Known,
+    AlreadyExists,
     /// It occurs earlier in the request.
-    Twice,
+    Duplicate,
 }
 
 /// Imports keys of a migration whose hashes are new, all at once. A caller that may create keys in the API may also
@@ -48,18 +48,19 @@ pub async fn migrate(
     require_grants(app, caller, keys.iter())?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    apis::require_not_deleted(tx.api(caller.workspace(), api_id).await?, api_id)?;
-    let found = tx.migration(caller.workspace(), migration).await?;
-    let found = found.ok_or_else(|| Error::not_found(Subject::Migration(migration.clone())))?;
+    apis::require_not_deleted(tx.find_api(caller.workspace_id(), api_id).await?, api_id)?;
+    let found = tx.find_migration(caller.workspace_id(), migration).await?;
+    let found = found.ok_or_else(|| Error::not_found(ResourceRef::Migration(migration.clone())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let is_strict = app.settings.security.strict_grants;
     let references =
-        ResolvedReferences::ensure(&mut tx, caller, &keys, is_strict, &mut entries, now).await?;
-    let database_now = credits::refill_time(app, tx.now().await?);
+        ResolvedReferences::find_or_create(&mut tx, caller, &keys, is_strict, &mut entries, now)
+            .await?;
+    let database_now = credits::refill_time(app, tx.load_database_time().await?);
     let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
     let mut outcomes: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
     for key in keys {
-        let hash = as_kept(&key.hash, found.algorithm);
+        let hash = to_stored_hash(&key.hash, found.algorithm);
         if !hashes.insert(hash.clone()) {
             outcomes.push((key.hash, None));
             continue;
@@ -68,7 +69,7 @@ pub async fn migrate(
         outcomes.push((key.hash.clone(), Some(id.clone())));
         let new_key = Key {
             id,
-            workspace_id: caller.workspace().clone(),
+            workspace_id: caller.workspace_id().clone(),
             api_id: api_id.clone(),
             hash,
             start: String::new(),
@@ -79,23 +80,23 @@ pub async fn migrate(
             identity_id: None,
             owner_id: None,
             environment: None,
-            enabled: key.enabled,
+            is_enabled: key.enabled,
             expires_at: key.expires_at,
-            credits: key.credits.map(|credits| credits.open(database_now)),
+            credits: key.credits.map(|credits| credits.to_credits(database_now)),
             created_at: now,
             updated_at: None,
         };
         incoming.push(references.attach_to(new_key, key));
     }
-    let inserted = tx.insert_keys(caller.workspace(), Some(migration), &incoming).await?;
+    let inserted = tx.insert_keys(caller.workspace_id(), Some(migration), &incoming).await?;
     let inserted: HashSet<KeyId> = inserted.into_iter().collect();
-    tx.count_migrated(migration, i64::try_from(inserted.len()).unwrap_or(i64::MAX)).await?;
+    tx.add_imported_count(migration, i64::try_from(inserted.len()).unwrap_or(i64::MAX)).await?;
     for incoming in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
         references.record(&mut entries, incoming);
     }
     if !inserted.is_empty() {
         // One change row, however many keys.
-        tx.changed(freshness::CacheTag::NewKeys);
+        tx.record_change(freshness::CacheTag::NewKeys);
     }
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
@@ -104,8 +105,8 @@ pub async fn migrate(
     for (hash, id) in outcomes {
         match id {
             Some(id) if inserted.contains(&id) => result.migrated.push((hash, id)),
-            Some(_) => result.failed.push((hash, ImportRejection::Known)),
-            None => result.failed.push((hash, ImportRejection::Twice)),
+            Some(_) => result.failed.push((hash, ImportRejection::AlreadyExists)),
+            None => result.failed.push((hash, ImportRejection::Duplicate)),
         }
     }
     Ok(result)
@@ -113,19 +114,24 @@ pub async fn migrate(
 
 /// Converts a hash from hex or base64 into its stored form: base64 for hashes of whole keys, as for regular keys, and
 /// hex otherwise.
-fn as_kept(hash: &str, algorithm: Algorithm) -> String {
+fn to_stored_hash(hash: &str, algorithm: Algorithm) -> String {
     match (KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)), algorithm) {
-        (Some(hash), Algorithm::Sha256) => hash.base64(),
-        (Some(hash), Algorithm::PrefixedApiKey) => hash.hex(),
+        (Some(hash), Algorithm::Sha256) => hash.to_base64(),
+        (Some(hash), Algorithm::PrefixedApiKey) => hash.to_hex(),
         (None, Algorithm::Sha256 | Algorithm::PrefixedApiKey) => hash.to_owned(),
     }
 }
 
 /// Turns a pending key of a migration into a regular key, now that it is being verified, if the root key may verify
 /// it. Returns whether the key may exist now.
-pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> Result<bool> {
+pub async fn adopt_pending_key(
+    app: &App,
+    caller: &Caller,
+    id: &MigrationId,
+    key: &str,
+) -> Result<bool> {
     let mut reader = app.store.read().await?;
-    let migration = reader.migration(caller.workspace(), id).await?;
+    let migration = reader.find_migration(caller.workspace_id(), id).await?;
     match migration.map(|migration| migration.algorithm) {
         // The hash is that of the whole key, so the key would have been found.
         None | Some(Algorithm::Sha256) => return Ok(false),
@@ -135,45 +141,45 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
         // No stored key contains one.
         return Ok(false);
     }
-    let (prefix, _, long) = prefixed_parts(key).ok_or_else(too_few_parts)?;
-    let pending = reader.waiting_key(id, &KeyHash::of(long).hex()).await?;
+    let (prefix, _, long) = split_prefixed_key(key).ok_or_else(malformed_key)?;
+    let pending = reader.find_waiting_key(id, &KeyHash::compute(long).to_hex()).await?;
     drop(reader);
-    let hash = KeyHash::of(key);
+    let hash = KeyHash::compute(key);
     let key_id = match pending {
-        Some((key_id, api)) if caller.may_on(Action::VerifyKey, &api) => key_id,
+        Some((key_id, api)) if caller.is_allowed_on(Action::VerifyKey, &api) => key_id,
         Some(_) => return Ok(false),
-        None => return was_adopted(app, &hash).await,
+        None => return has_adopted(app, &hash).await,
     };
     let start = Plaintext::from(key.to_owned()).start(Some(prefix));
     let mut tx = app.store.begin().await?;
-    let is_adopted = match tx.adopt_key(&key_id, &hash.base64(), &start, prefix).await {
-        Err(e) if e.violates("keys_hash_unique") => false,
+    let is_adopted = match tx.adopt_key(&key_id, &hash.to_base64(), &start, prefix).await {
+        Err(e) if e.is_unique_violation_of("keys_hash_unique") => false,
         outcome => outcome?,
     };
     if !is_adopted {
         drop(tx);
-        return was_adopted(app, &hash).await;
+        return has_adopted(app, &hash).await;
     }
-    let Some(stored) = tx.key(caller.workspace(), &key_id).await? else { return Ok(false) };
+    let Some(stored) = tx.find_key(caller.workspace_id(), &key_id).await? else { return Ok(false) };
     let mut entries = AuditBatch::for_caller(caller, app.clock.now());
-    entries.add("key.migrate", &[target(&stored.key)]);
+    entries.add("key.migrate", &[audit_target(&stored.key)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(key_id));
-    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
+    tx.record_change(freshness::CacheTag::Key(key_id));
+    tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     app.commit(tx).await?;
     Ok(true)
 }
 
 /// Returns whether another request has just adopted the key, which the caches of this replica may not reflect yet.
-async fn was_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
-    let exists = app.store.read().await?.key_by_hash(&hash.base64()).await?.is_some();
+async fn has_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
+    let exists = app.store.read().await?.find_key_by_hash(&hash.to_base64()).await?.is_some();
     if exists {
         app.freshness.record_invalidation(&freshness::CacheTag::NewKey(hash.fingerprint()));
     }
     Ok(exists)
 }
 
-fn too_few_parts() -> Error {
+fn malformed_key() -> Error {
     Error::MalformedKey
 }
 
@@ -183,12 +189,12 @@ mod tests {
 
     #[test]
     fn stored_hash_is_the_same_when_written_in_hex_or_base64() {
-        let (own, hex) = (KeyHash::of("abc").base64(), KeyHash::of("abc").hex());
+        let (own, hex) = (KeyHash::compute("abc").to_base64(), KeyHash::compute("abc").to_hex());
 
-        assert_eq!(as_kept(&hex, Algorithm::Sha256), own);
-        assert_eq!(as_kept(&hex.to_uppercase(), Algorithm::Sha256), own);
-        assert_eq!(as_kept(&own, Algorithm::Sha256), own);
-        assert_eq!(as_kept(&hex.to_uppercase(), Algorithm::PrefixedApiKey), hex);
-        assert_eq!(as_kept(&own, Algorithm::PrefixedApiKey), hex);
+        assert_eq!(to_stored_hash(&hex, Algorithm::Sha256), own);
+        assert_eq!(to_stored_hash(&hex.to_uppercase(), Algorithm::Sha256), own);
+        assert_eq!(to_stored_hash(&own, Algorithm::Sha256), own);
+        assert_eq!(to_stored_hash(&hex.to_uppercase(), Algorithm::PrefixedApiKey), hex);
+        assert_eq!(to_stored_hash(&own, Algorithm::PrefixedApiKey), hex);
     }
 }

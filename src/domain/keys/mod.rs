@@ -31,14 +31,14 @@ pub use get::{DecryptMode, FoundKey, get, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};
 pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
 pub use list::{KeyFilter as WantedKeys, KeyOwner, count, list};
-pub use list_by_identity::{count_of_identity, of_identity};
+pub use list_by_identity::{count_by_identity, list_by_identity};
 pub use metering::IdleRefill;
 pub use migrate::{ImportRejection, MigrationResult, migrate};
 pub use references::ImportedKeyFields;
 pub use reroll::reroll;
 pub use resolved::{ResolvedKey, ResolvedLimit};
 pub use restore::restore;
-pub use snapshot::{change_from_snapshot, limits_of};
+pub use snapshot::{change_from_snapshot, limits_snapshot};
 pub use update::{AssignmentPolicy, CreditsChange, KeyChange, RatelimitsChange, update};
 pub use update_credits::{CreditsUpdate, UpdatedAtPolicy, update_credits};
 pub use verify::{
@@ -46,7 +46,7 @@ pub use verify::{
     verify, verify_unauthenticated,
 };
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, RatelimitId};
 use foundation::model::{Key, Permission, Ratelimit, Role};
 use store::{StoredKey, Tx};
@@ -85,14 +85,14 @@ impl<T> Patch<T> {
 
 /// Returns a key of the caller's workspace, whatever the caller may do with it, and locks it until the transaction
 /// ends.
-async fn require_existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey> {
-    tx.lock_key(caller.workspace(), id)
+async fn lock_existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey> {
+    tx.lock_key(caller.workspace_id(), id)
         .await?
-        .ok_or_else(|| Error::not_found(Subject::Key(id.clone())))
+        .ok_or_else(|| Error::not_found(ResourceRef::Key(id.clone())))
 }
 
 /// Converts limits for storage. If names repeat, the last limit counts.
-pub fn ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
+pub fn to_ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
     let mut limits: Vec<Ratelimit> = Vec::with_capacity(new.len());
     for limit in new {
         limits.retain(|known| known.name != limit.name);
@@ -102,14 +102,14 @@ pub fn ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
             limit: limit.limit,
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
-            is_async: limit.is_async,
+            is_approximate: limit.is_async,
         });
     }
     limits
 }
 
-fn target(key: &Key) -> Target<'_> {
-    Target::new("key", key.id.as_str()).named(key.name.as_deref())
+fn audit_target(key: &Key) -> Target<'_> {
+    Target::new("key", key.id.as_str()).with_name(key.name.as_deref())
 }
 
 /// Sets the direct permissions of a key to `after`, and records the changes in the audit log.
@@ -121,11 +121,11 @@ async fn set_permissions(
     after: &[Permission],
 ) -> Result<()> {
     for permission in rbac::difference(after, before, |permission| &permission.id) {
-        let targets = [target(key), rbac::permission_target(permission)];
+        let targets = [audit_target(key), rbac::permission_target(permission)];
         entries.add("authorization.connect_permission_and_key", &targets);
     }
     for permission in rbac::difference(before, after, |permission| &permission.id) {
-        let targets = [target(key), rbac::permission_target(permission)];
+        let targets = [audit_target(key), rbac::permission_target(permission)];
         entries.add("authorization.disconnect_permission_and_key", &targets);
     }
     let ids: Vec<_> = after.iter().map(|permission| permission.id.clone()).collect();
@@ -141,10 +141,13 @@ async fn set_roles(
     after: &[Role],
 ) -> Result<()> {
     for role in rbac::difference(after, before, |role| &role.id) {
-        entries.add("authorization.connect_role_and_key", &[target(key), rbac::role_target(role)]);
+        entries.add(
+            "authorization.connect_role_and_key",
+            &[audit_target(key), rbac::role_target(role)],
+        );
     }
     for role in rbac::difference(before, after, |role| &role.id) {
-        let targets = [target(key), rbac::role_target(role)];
+        let targets = [audit_target(key), rbac::role_target(role)];
         entries.add("authorization.disconnect_role_and_key", &targets);
     }
     let ids: Vec<_> = after.iter().map(|role| role.id.clone()).collect();

@@ -16,7 +16,7 @@ use crate::app::App;
 const MINUTE_MS: i64 = 60_000;
 
 /// Finds a key by hash. Fails if the client has sent too many unknown keys.
-pub async fn find(
+pub async fn find_limited(
     app: &App,
     origin: &ClientInfo,
     hash: KeyHash,
@@ -24,11 +24,11 @@ pub async fn find(
     if let Some(cached) = app.caches.resolved_keys.peek(&hash).await {
         return Ok(cached);
     }
-    let Some(window) = window(app, origin).map(|window| [window]) else {
+    let Some(window) = client_window(app, origin).map(|window| [window]) else {
         return resolved::find_by_hash(app, hash).await;
     };
     let reply = app.local_counters.peek_at(&window, app.clock.now());
-    if reply.windows.iter().zip(&window).any(|(count, window)| !count.passed(window)) {
+    if reply.windows.iter().zip(&window).any(|(count, window)| !count.is_within_limit(window)) {
         return Err(Error::TooManyRequests(
             "too many keys that do not exist were sent from this address; retry later",
         ));
@@ -41,7 +41,7 @@ pub async fn find(
 }
 
 /// Returns the window that counts a client. `None` if there is no limit or the client's address is unknown.
-fn window(app: &App, origin: &ClientInfo) -> Option<Window> {
+fn client_window(app: &App, origin: &ClientInfo) -> Option<Window> {
     let limit = i64::try_from(app.settings.security.unknown_keys_per_minute).ok();
     let limit = limit.filter(|limit| *limit > 0)?;
     let network = origin.network()?;

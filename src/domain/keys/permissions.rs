@@ -10,7 +10,7 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
-use super::{require_existing, set_permissions};
+use super::{lock_existing, set_permissions};
 use crate::app::App;
 
 /// The maximum number of direct permissions of a key.
@@ -26,7 +26,7 @@ pub async fn add(
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Permission>> {
     let required = RequiredActions::new(access, &[Action::AddPermissionToKey]);
-    change(app, caller, id, selectors, required, |before, selected| {
+    change_permissions(app, caller, id, selectors, required, |before, selected| {
         let new = difference(selected, before, |permission| &permission.id);
         before.iter().chain(new).cloned().collect()
     })
@@ -42,7 +42,7 @@ pub async fn remove(
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Permission>> {
     let required = RequiredActions::new(access, &[Action::RemovePermissionFromKey]);
-    change(app, caller, id, selectors, required, |before, selected| {
+    change_permissions(app, caller, id, selectors, required, |before, selected| {
         difference(before, selected, |permission| &permission.id).into_iter().cloned().collect()
     })
     .await
@@ -58,12 +58,12 @@ pub async fn set(
 ) -> Result<AssignmentResult<Permission>> {
     let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
     let both = [add, remove];
-    let required = RequiredActions::to_set(access, &both, add, remove);
-    change(app, caller, id, selectors, required, |_, selected| selected.to_vec()).await
+    let required = RequiredActions::for_replacement(access, &both, add, remove);
+    change_permissions(app, caller, id, selectors, required, |_, selected| selected.to_vec()).await
 }
 
 /// Changes the direct permissions of a key. Checks that the key exists before it checks the caller's permissions.
-async fn change(
+async fn change_permissions(
     app: &App,
     caller: &Caller,
     id: &KeyId,
@@ -73,19 +73,19 @@ async fn change(
 ) -> Result<AssignmentResult<Permission>> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = require_existing(&mut tx, caller, id).await?;
-    required.check(caller, &stored.key)?;
+    let stored = lock_existing(&mut tx, caller, id).await?;
+    required.require_actions(caller, &stored.key)?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let selected = rbac::picked_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
+    let selected = rbac::resolve_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
     let before = &stored.permissions;
     let after = after(before, &selected);
     if after.len() > PERMISSIONS_MAX {
-        return Err(Error::Refused(Refusal::TooManyPermissions(PERMISSIONS_MAX)));
+        return Err(Error::PreconditionFailed(Refusal::TooManyPermissions(PERMISSIONS_MAX)));
     }
-    required.check_links(caller, before, &after, |permission| &permission.id)?;
+    required.require_assignment_actions(caller, before, &after, |permission| &permission.id)?;
     set_permissions(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(id.clone()));
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await?;
-    Ok(AssignmentResult { picked: selected, after })
+    Ok(AssignmentResult { selected, after })
 }

@@ -4,12 +4,12 @@ use super::super::caller::Caller;
 use super::verify::{EvaluatedLimit, VerificationCode, VerifyRequest, VerifyResult};
 
 /// Returns the reason of a rejection, for the event that records it.
-pub fn of_refusal(
+pub fn refusal_reason(
     verified: &VerifyResult,
     request: &VerifyRequest,
     caller: &Caller,
 ) -> Option<Box<str>> {
-    let resolved = &verified.view.as_ref()?.value;
+    let resolved = &verified.resolved.as_ref()?.value;
     let reason = match verified.code {
         VerificationCode::Valid | VerificationCode::NotFound => return None,
         VerificationCode::Disabled => "the key is disabled".to_owned(),
@@ -18,7 +18,7 @@ pub fn of_refusal(
             Some(api) if *api != resolved.stored().key.api_id => {
                 format!("the key was presented for another API, {}", api.as_str())
             }
-            Some(_) | None => match request.address.or(caller.origin.address) {
+            Some(_) | None => match request.address.or(caller.client.address) {
                 Some(address) => format!("the key may not be used from {address}"),
                 None => {
                     "the key is restricted to certain networks, and the client address is unknown"
@@ -32,7 +32,7 @@ pub fn of_refusal(
         },
         VerificationCode::RateLimited => {
             let exceeded =
-                verified.ratelimits.iter().filter(|evaluated| evaluated.standing.exceeded);
+                verified.ratelimits.iter().filter(|evaluated| evaluated.status.is_exceeded);
             let limits = exceeded.map(|EvaluatedLimit { limit, .. }| {
                 format!("{} ({} per {} ms)", limit.name, limit.limit, limit.duration_ms)
             });
@@ -43,13 +43,13 @@ pub fn of_refusal(
             format!("{} credits remaining, {cost} required", verified.credits.unwrap_or(0))
         }
     };
-    Some(shortened(reason).into())
+    Some(truncate(reason).into())
 }
 
 /// The maximum length of a recorded reason.
 const REASON_MAX_BYTES: usize = 1024;
 
-fn shortened(mut reason: String) -> String {
+fn truncate(mut reason: String) -> String {
     const CUT: &str = "…";
     if reason.len() > REASON_MAX_BYTES {
         reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES - CUT.len()));
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn reason_is_cut_at_a_character_when_it_is_too_long() {
-        assert_eq!(shortened("é".repeat(512)), "é".repeat(512));
+        assert_eq!(truncate("é".repeat(512)), "é".repeat(512));
 
-        let cut = shortened("é".repeat(513));
+        let cut = truncate("é".repeat(513));
 
         assert!(cut.len() <= REASON_MAX_BYTES && cut.ends_with("é…"), "{} bytes", cut.len());
     }

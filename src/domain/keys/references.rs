@@ -6,13 +6,13 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result};
 use foundation::id::{IdentityId, PermissionId, RoleId};
 use foundation::model::{Key, Meta, Permission, Role};
-use store::{IncomingKey, Tx};
+use store::{KeyToInsert, Tx};
 
 use super::super::audit::{AuditBatch, Target};
 use super::super::caller::Caller;
 use super::super::rbac::{self, MissingPolicy, Selector};
-use super::assignment_access::require_to_give;
-use super::{NewCredits, NewRatelimit, ratelimits, target};
+use super::assignment_access::require_assignable;
+use super::{NewCredits, NewRatelimit, audit_target, to_ratelimits};
 use crate::app::App;
 
 /// The fields of an imported key.
@@ -43,7 +43,7 @@ pub fn require_grants<'a>(
         return Ok(());
     }
     let permissions = keys.clone().any(|key| !key.permissions.is_empty());
-    require_to_give(caller, permissions, keys.any(|key| !key.roles.is_empty()))
+    require_assignable(caller, permissions, keys.any(|key| !key.roles.is_empty()))
 }
 
 /// The entities that keys refer to, by name.
@@ -56,7 +56,7 @@ pub struct ResolvedReferences {
 
 impl ResolvedReferences {
     /// Resolves references and creates missing entities; with strict grants, only if the root key may create them.
-    pub async fn ensure(
+    pub async fn find_or_create(
         tx: &mut Tx,
         caller: &Caller,
         keys: &[ImportedKeyFields],
@@ -64,35 +64,42 @@ impl ResolvedReferences {
         entries: &mut AuditBatch<'_>,
         now: Timestamp,
     ) -> Result<Self> {
-        let identities = identities(tx, caller, keys, now).await?;
-        let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
+        let identities = ensure_identities(tx, caller, keys, now).await?;
+        let (names, slugs) =
+            (collect_names(keys, |key| &key.roles), collect_names(keys, |key| &key.permissions));
         if is_strict {
-            let selectors = Selector::named(slugs, MissingPolicy::Made);
-            let permissions = rbac::picked_permissions(tx, caller, selectors, entries, now).await?;
-            let selectors = Selector::named(names, MissingPolicy::Made);
+            let selectors = Selector::from_names(slugs, MissingPolicy::Create);
+            let permissions =
+                rbac::resolve_permissions(tx, caller, selectors, entries, now).await?;
+            let selectors = Selector::from_names(names, MissingPolicy::Create);
             let roles = rbac::resolve_roles(tx, caller, selectors, entries, now).await?;
             return Ok(Self::new(identities, permissions, roles));
         }
-        let permissions = rbac::make_permissions(tx, caller, slugs, entries, now).await?;
+        let permissions = rbac::create_missing_permissions(tx, caller, slugs, entries, now).await?;
         let roles = rbac::create_missing_roles(tx, caller, names, entries, now).await?;
         Ok(Self::new(identities, permissions, roles))
     }
 
     /// Resolves references. Missing identities are created; permissions and roles must exist.
-    pub async fn existing(
+    pub async fn require_existing(
         tx: &mut Tx,
         caller: &Caller,
         keys: &[ImportedKeyFields],
         entries: &mut AuditBatch<'_>,
         now: Timestamp,
     ) -> Result<Self> {
-        let identities = identities(tx, caller, keys, now).await?;
-        let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
-        let selectors = Selector::named(slugs, MissingPolicy::Refused);
-        let references =
-            rbac::existing_roles_and_picked(tx, caller, names, selectors, entries, now).await;
+        let identities = ensure_identities(tx, caller, keys, now).await?;
+        let (names, slugs) =
+            (collect_names(keys, |key| &key.roles), collect_names(keys, |key| &key.permissions));
+        let selectors = Selector::from_names(slugs, MissingPolicy::Reject);
+        let references = rbac::resolve_existing_roles_and_permissions(
+            tx, caller, names, selectors, entries, now,
+        )
+        .await;
         let (roles, permissions) = references.map_err(|e| match e {
-            Error::NotFound(missing) => Error::Refused(Refusal::Missing(missing)),
+            Error::NotFound(missing) => {
+                Error::PreconditionFailed(Refusal::MissingReferences(missing))
+            }
             other => other,
         })?;
         Ok(Self::new(identities, permissions, roles))
@@ -112,7 +119,7 @@ impl ResolvedReferences {
     }
 
     /// Returns the key with its references.
-    pub fn attach_to(&self, key: Key, from: ImportedKeyFields) -> IncomingKey {
+    pub fn attach_to(&self, key: Key, from: ImportedKeyFields) -> KeyToInsert {
         let mut permission_ids: Vec<PermissionId> = from
             .permissions
             .iter()
@@ -127,33 +134,33 @@ impl ResolvedReferences {
         let identity_id = from.external_id.as_ref().and_then(|id| self.identities.get(id).cloned());
         let owner_id = from.external_id.or(key.owner_id);
         let key = Key { name: from.name, meta: from.meta, identity_id, owner_id, ..key };
-        IncomingKey { key, ratelimits: ratelimits(from.ratelimits), permission_ids, role_ids }
+        KeyToInsert { key, ratelimits: to_ratelimits(from.ratelimits), permission_ids, role_ids }
     }
 
     /// Records the creation of the key and its assignments.
-    pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &IncomingKey) {
-        entries.add("key.create", &[target(&incoming.key)]);
+    pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &KeyToInsert) {
+        entries.add("key.create", &[audit_target(&incoming.key)]);
         for id in &incoming.permission_ids {
             let slug = self.slugs.get(id).map(String::as_str);
-            let permission = Target::new("permission", id.as_str()).named(slug);
-            let targets = [target(&incoming.key), permission];
+            let permission = Target::new("permission", id.as_str()).with_name(slug);
+            let targets = [audit_target(&incoming.key), permission];
             entries.add("authorization.connect_permission_and_key", &targets);
         }
         for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
-            let targets = [target(&incoming.key), rbac::role_target(role)];
+            let targets = [audit_target(&incoming.key), rbac::role_target(role)];
             entries.add("authorization.connect_role_and_key", &targets);
         }
     }
 }
 
-fn all(
+fn collect_names(
     keys: &[ImportedKeyFields],
     names: impl Fn(&ImportedKeyFields) -> &Vec<String>,
 ) -> Vec<String> {
     keys.iter().flat_map(|key| names(key).clone()).collect()
 }
 
-async fn identities(
+async fn ensure_identities(
     tx: &mut Tx,
     caller: &Caller,
     keys: &[ImportedKeyFields],
@@ -164,7 +171,7 @@ async fn identities(
         true => Ok(Vec::new()),
         false => {
             let users: Vec<_> = users.into_iter().collect();
-            tx.ensure_identities(caller.workspace(), &users, now).await
+            tx.ensure_identities(caller.workspace_id(), &users, now).await
         }
     }
 }

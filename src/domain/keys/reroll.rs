@@ -12,9 +12,9 @@ use super::super::caller::Caller;
 use super::super::idempotency::{run_idempotent, store_reply};
 use super::super::permission::Action;
 use super::super::{apis, credits, refill, vault};
-use super::assignment_access::require_to_give;
-use super::create::may_be_recovered;
-use super::{IssuedKey, require_existing, target};
+use super::assignment_access::require_assignable;
+use super::create::require_recoverable;
+use super::{IssuedKey, audit_target, lock_existing};
 use crate::app::App;
 
 const MINUTE_MS: i64 = 60_000;
@@ -23,64 +23,64 @@ const MINUTE_MS: i64 = 60_000;
 /// at once with 0, and never later than before. The new key has the same prefix, length, identity, limits,
 /// permissions and roles, and the remaining credits, but no usage of limits.
 pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
-    let issued = run_idempotent(app, caller, || issue(app, caller, id, grace_ms)).await;
+    let issued = run_idempotent(app, caller, || reroll_once(app, caller, id, grace_ms)).await;
     credits::withhold_unclosed(app, id, issued).await
 }
 
-async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
+async fn reroll_once(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = require_existing(&mut tx, caller, id).await?;
+    let stored = lock_existing(&mut tx, caller, id).await?;
     let mut old = stored.key;
     caller.require_on(Action::CreateKey, &old.api_id)?;
     if app.settings.security.strict_grants {
-        require_to_give(caller, !stored.permissions.is_empty(), !stored.role_ids.is_empty())?;
+        require_assignable(caller, !stored.permissions.is_empty(), !stored.role_ids.is_empty())?;
     }
     let is_recoverable =
-        !tx.sealed_keys(caller.workspace(), std::slice::from_ref(id)).await?.is_empty();
+        !tx.list_sealed_keys(caller.workspace_id(), std::slice::from_ref(id)).await?.is_empty();
     if is_recoverable {
         vault::require_master_keys(app)?;
         caller.require_on(Action::EncryptKey, &old.api_id)?;
-        may_be_recovered(&apis::require_not_deleted(
-            tx.api(caller.workspace(), &old.api_id).await?,
+        require_recoverable(&apis::require_not_deleted(
+            tx.find_api(caller.workspace_id(), &old.api_id).await?,
             &old.api_id,
         )?)?;
     }
-    let secret = Plaintext::random(old.prefix.as_deref(), old.byte_length);
+    let secret = Plaintext::generate(old.prefix.as_deref(), old.byte_length);
     let hash = secret.hash();
     let new = Key {
         id: KeyId::random(),
-        hash: hash.base64(),
+        hash: hash.to_base64(),
         start: secret.start(old.prefix.as_deref()),
-        credits: left(app, &mut tx, id, grace_ms == 0).await?,
+        credits: detach_remaining_credits(app, &mut tx, id, grace_ms == 0).await?,
         created_at: now,
         updated_at: None,
         ..old.clone()
     };
     tx.insert_key(&new).await?;
     if let (None, Some(refill)) = (&new.credits, &stored.refill) {
-        tx.keep_refill(&new.id, refill).await?;
+        tx.set_refill(&new.id, refill).await?;
     }
     if is_recoverable {
-        vault::seal(app, &mut tx, caller.workspace(), &[(&new.id, &secret)], now).await?;
+        vault::seal(app, &mut tx, caller.workspace_id(), &[(&new.id, &secret)], now).await?;
     }
     let with_new_id = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
     let limits: Vec<_> = stored.ratelimits.into_iter().map(with_new_id).collect();
     if !limits.is_empty() {
-        tx.set_ratelimits(caller.workspace(), LimitOwner::Key(&new.id), &limits).await?;
+        tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Key(&new.id), &limits).await?;
     }
     let permissions: Vec<_> = stored.permissions.into_iter().map(|p| p.id).collect();
     tx.set_key_permissions(&new.id, &permissions).await?;
     tx.set_key_roles(&new.id, &stored.role_ids).await?;
-    let expires_at = end(now, grace_ms);
+    let expires_at = grace_end(now, grace_ms);
     old.expires_at = Some(old.expires_at.map_or(expires_at, |expires| expires.min(expires_at)));
     old.updated_at = None;
     tx.update_key(&old).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("key.reroll", &[target(&old), target(&new)]);
+    entries.add("key.reroll", &[audit_target(&old), audit_target(&new)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(id.clone()));
-    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
+    tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: new.id, plaintext: secret };
     store_reply(&mut tx, caller, &issued).await?;
     app.commit(tx).await?;
@@ -89,7 +89,7 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
 }
 
 /// Returns the expiration time of the old key.
-fn end(now: Timestamp, grace_ms: i64) -> Timestamp {
+fn grace_end(now: Timestamp, grace_ms: i64) -> Timestamp {
     if grace_ms == 0 {
         // A key is still valid in the millisecond in which it expires.
         return now.plus_ms(-1);
@@ -101,14 +101,19 @@ fn end(now: Timestamp, grace_ms: i64) -> Timestamp {
 /// Returns the remaining credits, including those in leases, because another key cannot spend from them. `ends_now`: no
 /// credits stay on the old key, which other replicas may consider valid for a moment, or for longer if a clock is
 /// wrong.
-async fn left(app: &App, tx: &mut Tx, id: &KeyId, ends_now: bool) -> Result<Option<Credits>> {
+async fn detach_remaining_credits(
+    app: &App,
+    tx: &mut Tx,
+    id: &KeyId,
+    ends_now: bool,
+) -> Result<Option<Credits>> {
     let mut account = tx.lock_account(id).await?;
-    if !credits::settle_for_change(app, tx, id, account.as_mut()).await? {
+    if !credits::close_for_change(app, tx, id, account.as_mut()).await? {
         // Credits that another replica may be spending now would be granted twice.
         return Err(Error::LeaseNotClosed);
     }
     let Some(account) = account else { return Ok(None) };
-    if account.purses.iter().any(|lease| lease.unspent() > 0) {
+    if account.leases.iter().any(|lease| lease.unspent_units() > 0) {
         // Credits of a lost lease return to the key that leased them, after every replica has reported the lease.
         return Err(Error::LeaseNotClosed);
     }
@@ -132,10 +137,10 @@ mod tests {
     fn grace_period_ends_at_a_full_minute_when_it_is_not_zero() {
         let now = Timestamp(10 * MINUTE_MS + 1);
 
-        assert_eq!(end(now, 0), Timestamp(10 * MINUTE_MS));
-        assert_eq!(end(now, 1), Timestamp(11 * MINUTE_MS));
-        assert_eq!(end(now, MINUTE_MS - 1), Timestamp(11 * MINUTE_MS));
-        assert_eq!(end(now, MINUTE_MS), Timestamp(12 * MINUTE_MS));
-        assert_eq!(end(Timestamp(i64::MAX), 1), Timestamp(i64::MAX));
+        assert_eq!(grace_end(now, 0), Timestamp(10 * MINUTE_MS));
+        assert_eq!(grace_end(now, 1), Timestamp(11 * MINUTE_MS));
+        assert_eq!(grace_end(now, MINUTE_MS - 1), Timestamp(11 * MINUTE_MS));
+        assert_eq!(grace_end(now, MINUTE_MS), Timestamp(12 * MINUTE_MS));
+        assert_eq!(grace_end(Timestamp(i64::MAX), 1), Timestamp(i64::MAX));
     }
 }

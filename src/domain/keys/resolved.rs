@@ -42,33 +42,33 @@ pub struct ResolvedKey {
     /// Whether it has limited credits.
     pub is_metered: bool,
     /// What this process knows of its lease.
-    pub purse: LeaseHint,
+    pub lease_hint: LeaseHint,
     /// The part of a version 2 reply that describes the key, as the first verification serialized it.
-    pub told: OnceLock<Box<str>>,
+    pub cached_json: OnceLock<Box<str>>,
     /// Whether it has been used since the last flush of uses.
-    pub used: UseFlag,
+    pub use_flag: UseFlag,
     /// The number of the last principal that was allowed to verify the key; 0 if none was.
-    seen_by: AtomicU64,
+    last_allowed_principal: AtomicU64,
 }
 
 /// Stores what this process knows of a key's lease beyond the key's row.
 #[derive(Debug)]
 pub struct LeaseHint {
-    watch: Stopwatch,
-    epoch: AtomicI64,
-    generation: AtomicU64,
-    visited_ms: AtomicI64,
-    distrusted: AtomicBool,
+    stopwatch: Stopwatch,
+    lease_number: AtomicI64,
+    mark_generation: AtomicU64,
+    topped_up_ms: AtomicI64,
+    is_balance_stale: AtomicBool,
 }
 
 impl Default for LeaseHint {
     fn default() -> Self {
         Self {
-            watch: Stopwatch::new(),
-            epoch: AtomicI64::new(0),
-            generation: AtomicU64::new(0),
-            visited_ms: AtomicI64::new(i64::MIN / 2),
-            distrusted: AtomicBool::new(false),
+            stopwatch: Stopwatch::new(),
+            lease_number: AtomicI64::new(0),
+            mark_generation: AtomicU64::new(0),
+            topped_up_ms: AtomicI64::new(i64::MIN / 2),
+            is_balance_stale: AtomicBool::new(false),
         }
     }
 }
@@ -76,38 +76,38 @@ impl Default for LeaseHint {
 impl LeaseHint {
     /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
     /// generation in which that was learned or an earlier one; see [`super::super::credits::LeaseSpendTracker`].
-    pub fn learned(&self) -> (i64, u64) {
-        let mark_generation = self.generation.load(Ordering::Acquire);
-        (self.epoch.load(Ordering::Acquire), mark_generation)
+    pub fn last_lease(&self) -> (i64, u64) {
+        let mark_generation = self.mark_generation.load(Ordering::Acquire);
+        (self.lease_number.load(Ordering::Acquire), mark_generation)
     }
 
     /// Records that the key's row was read in this mark generation or a later one.
-    fn read_in(&self, mark_generation: u64) {
-        self.generation.fetch_max(mark_generation, Ordering::Release);
+    fn record_read(&self, mark_generation: u64) {
+        self.mark_generation.fetch_max(mark_generation, Ordering::Release);
     }
 
     /// Records the lease number that the account has just reported; `mark_generation` was read before the account.
     pub fn record_top_up(&self, lease_number: i64, mark_generation: u64) {
-        self.epoch.fetch_max(lease_number, Ordering::Release);
-        self.generation.fetch_max(mark_generation, Ordering::Release);
-        self.visited_ms.store(self.watch.elapsed_ms(), Ordering::Relaxed);
-        self.distrusted.store(false, Ordering::Relaxed);
+        self.lease_number.fetch_max(lease_number, Ordering::Release);
+        self.mark_generation.fetch_max(mark_generation, Ordering::Release);
+        self.topped_up_ms.store(self.stopwatch.elapsed_ms(), Ordering::Relaxed);
+        self.is_balance_stale.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether the last top-up was more than `ms` ago.
-    pub fn is_stale(&self, ms: i64) -> bool {
-        self.watch.elapsed_ms() - self.visited_ms.load(Ordering::Relaxed) > ms
+    pub fn is_top_up_older_than(&self, ms: i64) -> bool {
+        self.stopwatch.elapsed_ms() - self.topped_up_ms.load(Ordering::Relaxed) > ms
     }
 
     /// Records that the account has granted credits that the lease does not know of.
     pub fn mark_balance_stale(&self) {
-        self.visited_ms.store(i64::MIN / 2, Ordering::Relaxed);
-        self.distrusted.store(true, Ordering::Relaxed);
+        self.topped_up_ms.store(i64::MIN / 2, Ordering::Relaxed);
+        self.is_balance_stale.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the account balance that the lease reports may be stale.
     pub fn is_balance_stale(&self) -> bool {
-        self.distrusted.load(Ordering::Relaxed)
+        self.is_balance_stale.load(Ordering::Relaxed)
     }
 }
 
@@ -123,7 +123,7 @@ pub struct ResolvedLimit {
     /// The name of its counter.
     pub counter: Arc<str>,
     /// The part of a version 2 reply that describes the limit, as the first verification serialized it.
-    pub told: OnceLock<Box<str>>,
+    pub cached_json: OnceLock<Box<str>>,
 }
 
 impl ResolvedLimit {
@@ -136,7 +136,7 @@ impl ResolvedLimit {
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
             counter: app.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
-            told: OnceLock::new(),
+            cached_json: OnceLock::new(),
         })
     }
 }
@@ -152,10 +152,10 @@ impl ResolvedKey {
         roles.sort();
         permissions.sort();
         permissions.dedup();
-        let (enabled, expires_at) = (row.value.key.enabled, row.value.key.expires_at);
+        let (enabled, expires_at) = (row.value.key.is_enabled, row.value.key.expires_at);
         let mut resolved = Self {
             is_metered: row.value.key.credits.is_some(),
-            purse: LeaseHint::default(),
+            lease_hint: LeaseHint::default(),
             row,
             identity,
             roles,
@@ -163,9 +163,9 @@ impl ResolvedKey {
             limits: Vec::new(),
             enabled,
             expires_at,
-            told: OnceLock::new(),
-            used: UseFlag::default(),
-            seen_by: AtomicU64::new(0),
+            cached_json: OnceLock::new(),
+            use_flag: UseFlag::default(),
+            last_allowed_principal: AtomicU64::new(0),
         };
         let (stored, owner) = (resolved.stored(), resolved.stored().key.id.as_str());
         let own = stored.ratelimits.iter().map(|limit| ResolvedLimit::new(app, limit, owner));
@@ -189,24 +189,24 @@ impl ResolvedKey {
     /// Returns whether the principal may verify the key.
     pub fn is_visible_to(&self, principal: &Principal) -> bool {
         // Both are immutable, so a result stays correct.
-        if self.seen_by.load(Ordering::Relaxed) == principal.number() {
+        if self.last_allowed_principal.load(Ordering::Relaxed) == principal.instance_id() {
             return true;
         }
         let key = &self.stored().key;
         let is_visible = key.workspace_id == principal.workspace_id
-            && principal.grants.allow_on(Action::VerifyKey, &key.api_id);
+            && principal.grants.is_allowed_on(Action::VerifyKey, &key.api_id);
         if is_visible {
-            self.seen_by.store(principal.number(), Ordering::Relaxed);
+            self.last_allowed_principal.store(principal.instance_id(), Ordering::Relaxed);
         }
         is_visible
     }
 
-    pub fn limit(&self, name: &str) -> Option<&Arc<ResolvedLimit>> {
+    pub fn find_limit(&self, name: &str) -> Option<&Arc<ResolvedLimit>> {
         self.limits.iter().find(|limit| limit.name == name)
     }
 
     /// Returns whether the key has the permission, directly or through a role.
-    pub fn has(&self, slug: &str) -> bool {
+    pub fn has_permission(&self, slug: &str) -> bool {
         self.permissions.binary_search_by(|known| known.as_str().cmp(slug)).is_ok()
     }
 
@@ -223,28 +223,28 @@ pub async fn find_by_hash(app: &App, hash: KeyHash) -> Result<Option<Arc<Cached<
     app.caches
         .resolved_keys
         .get(&hash, |read_version| async move {
-            let mark_generation = app.lease_spend.generation();
-            let Some(row) = key(app, &hash).await? else { return Ok(None) };
+            let mark_generation = app.lease_spend.mark_generation();
+            let Some(row) = load_key(app, &hash).await? else { return Ok(None) };
             let (resolved, tags) = resolve(app, row).await?;
-            resolved.purse.read_in(mark_generation);
+            resolved.lease_hint.record_read(mark_generation);
             Ok(Some(Cached::new(resolved, read_version, tags)))
         })
         .await
 }
 
-async fn key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
+async fn load_key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
     app.caches
         .keys
         .get(hash, |read_version| async move {
             let found = async {
-                app.store.read().await?.key_to_spend(&hash.base64(), &app.replica_id).await
+                app.store.read().await?.find_key_to_spend(&hash.to_base64(), &app.replica_id).await
             };
             let found = match found.await {
                 Err(_) if Safeguard::Absent.is_disabled() => None,
                 found => found?,
             };
             Ok(found.map(|stored| {
-                let tags = key_subjects(&stored);
+                let tags = key_tags(&stored);
                 Cached::new(stored, read_version, tags)
             }))
         })
@@ -257,20 +257,20 @@ pub async fn resolve(
     row: Arc<Cached<StoredKey>>,
 ) -> Result<(ResolvedKey, Vec<CacheTag>)> {
     let stored = &row.value;
-    let mut tags = key_subjects(stored);
+    let mut tags = key_tags(stored);
     let identity = match &stored.key.identity_id {
         None => None,
         Some(id) => {
             tags.push(CacheTag::Identity(id.clone()));
-            identity(app, stored, id).await?
+            load_identity(app, stored, id).await?
         }
     };
     let mut roles = Vec::with_capacity(stored.role_ids.len());
     let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.clone()).collect();
     for id in &stored.role_ids {
         tags.push(CacheTag::Role(id.clone()));
-        let Some(role) = role(app, stored, id).await? else { continue };
-        tags.extend(role_subjects(&role.value));
+        let Some(role) = load_role(app, stored, id).await? else { continue };
+        tags.extend(role_tags(&role.value));
         roles.push(role.value.name.clone());
         permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
     }
@@ -278,7 +278,7 @@ pub async fn resolve(
 }
 
 /// Resolves keys that have just been read, in their order. Each kind of related row is read in one statement.
-pub async fn assemble_all(
+pub async fn resolve_all(
     app: &App,
     stored: Vec<StoredKey>,
     read_version: ReadVersion,
@@ -291,7 +291,7 @@ pub async fn assemble_all(
     ids.dedup();
     let mut identities = HashMap::new();
     if !ids.is_empty() {
-        for identity in reader.identities_of(&workspace, &ids).await? {
+        for identity in reader.list_identities_by_ids(&workspace, &ids).await? {
             identities
                 .insert(identity.id.clone(), Arc::new(Cached::new(identity, read_version, [])));
         }
@@ -301,7 +301,13 @@ pub async fn assemble_all(
     ids.dedup();
     let mut roles = HashMap::new();
     if !ids.is_empty() {
-        roles.extend(reader.roles(&workspace, &ids).await?.into_iter().map(|r| (r.id.clone(), r)));
+        roles.extend(
+            reader
+                .list_roles_by_ids(&workspace, &ids)
+                .await?
+                .into_iter()
+                .map(|r| (r.id.clone(), r)),
+        );
     }
     let resolve = |stored: StoredKey| {
         let of_key: Vec<_> = stored.role_ids.iter().filter_map(|id| roles.get(id)).collect();
@@ -320,7 +326,7 @@ pub async fn assemble_all(
     Ok(stored.into_iter().map(resolve).collect())
 }
 
-async fn identity(
+async fn load_identity(
     app: &App,
     stored: &StoredKey,
     id: &IdentityId,
@@ -330,34 +336,43 @@ async fn identity(
         .identities
         .get(id, |read_version| async move {
             let ids = std::slice::from_ref(id);
-            let found = app.store.read().await?.identities_of(workspace, ids).await?;
+            let found = app.store.read().await?.list_identities_by_ids(workspace, ids).await?;
             let tags = [CacheTag::Identity(id.clone())];
             Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
         })
         .await
 }
 
-async fn role(app: &App, stored: &StoredKey, id: &RoleId) -> Result<Option<Arc<Cached<Role>>>> {
+async fn load_role(
+    app: &App,
+    stored: &StoredKey,
+    id: &RoleId,
+) -> Result<Option<Arc<Cached<Role>>>> {
     let workspace = &stored.key.workspace_id;
     app.caches
         .roles
         .get(id, |read_version| async move {
-            let found = app.store.read().await?.roles(workspace, std::slice::from_ref(id)).await?;
+            let found = app
+                .store
+                .read()
+                .await?
+                .list_roles_by_ids(workspace, std::slice::from_ref(id))
+                .await?;
             Ok(found.into_iter().next().map(|role| {
-                let tags = role_subjects(&role);
+                let tags = role_tags(&role);
                 Cached::new(role, read_version, tags)
             }))
         })
         .await
 }
 
-fn key_subjects(stored: &StoredKey) -> Vec<CacheTag> {
+fn key_tags(stored: &StoredKey) -> Vec<CacheTag> {
     let own = [CacheTag::Key(stored.key.id.clone()), CacheTag::Api(stored.key.api_id.clone())];
     let permissions = stored.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
     own.into_iter().chain(permissions).collect()
 }
 
-fn role_subjects(role: &Role) -> Vec<CacheTag> {
+fn role_tags(role: &Role) -> Vec<CacheTag> {
     let permissions = role.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
     std::iter::once(CacheTag::Role(role.id.clone())).chain(permissions).collect()
 }

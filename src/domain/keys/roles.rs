@@ -10,7 +10,7 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
-use super::{require_existing, set_roles};
+use super::{lock_existing, set_roles};
 use crate::app::App;
 
 /// The maximum number of roles of a key.
@@ -25,7 +25,7 @@ pub async fn add(
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Role>> {
     let required = RequiredActions::new(access, &[Action::AddRoleToKey]);
-    change(app, caller, id, selectors, required, |before, selected| {
+    change_roles(app, caller, id, selectors, required, |before, selected| {
         let new = difference(selected, before, |role| &role.id);
         before.iter().chain(new).cloned().collect()
     })
@@ -42,10 +42,12 @@ pub async fn remove(
 ) -> Result<AssignmentResult<Role>> {
     // A caller that may update the key needs no further permission to remove its roles.
     let required = match access {
-        AssignmentAccess::KeyToo => RequiredActions::new(access, &[]),
-        AssignmentAccess::LinksOnly => RequiredActions::new(access, &[Action::RemoveRoleFromKey]),
+        AssignmentAccess::KeyAndAssignments => RequiredActions::new(access, &[]),
+        AssignmentAccess::AssignmentsOnly => {
+            RequiredActions::new(access, &[Action::RemoveRoleFromKey])
+        }
     };
-    change(app, caller, id, selectors, required, |before, selected| {
+    change_roles(app, caller, id, selectors, required, |before, selected| {
         difference(before, selected, |role| &role.id).into_iter().cloned().collect()
     })
     .await
@@ -60,12 +62,12 @@ pub async fn set(
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Role>> {
     let (add, remove) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
-    let required = RequiredActions::to_set(access, &[], add, remove);
-    change(app, caller, id, selectors, required, |_, selected| selected.to_vec()).await
+    let required = RequiredActions::for_replacement(access, &[], add, remove);
+    change_roles(app, caller, id, selectors, required, |_, selected| selected.to_vec()).await
 }
 
 /// Changes the roles of a key. Checks that the key exists before it checks the caller's permissions.
-async fn change(
+async fn change_roles(
     app: &App,
     caller: &Caller,
     id: &KeyId,
@@ -75,24 +77,25 @@ async fn change(
 ) -> Result<AssignmentResult<Role>> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = require_existing(&mut tx, caller, id).await?;
-    required.check(caller, &stored.key)?;
+    let stored = lock_existing(&mut tx, caller, id).await?;
+    required.require_actions(caller, &stored.key)?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let selected = rbac::resolve_roles(&mut tx, caller, selectors, &mut entries, now).await?;
-    let before = &tx.roles(caller.workspace(), &stored.role_ids).await?;
+    let before = &tx.list_roles_by_ids(caller.workspace_id(), &stored.role_ids).await?;
     let after = after(before, &selected);
     if after.len() > ROLES_MAX {
-        return Err(Error::Refused(Refusal::TooManyRoles(ROLES_MAX)));
+        return Err(Error::PreconditionFailed(Refusal::TooManyRoles(ROLES_MAX)));
     }
-    required.check_links(caller, before, &after, |role| &role.id)?;
+    required.require_assignment_actions(caller, before, &after, |role| &role.id)?;
     if app.settings.security.strict_grants {
         let (add, remove) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
-        let strict = RequiredActions::to_set(AssignmentAccess::LinksOnly, &[], add, remove);
-        strict.check_links(caller, before, &after, |role| &role.id)?;
+        let strict =
+            RequiredActions::for_replacement(AssignmentAccess::AssignmentsOnly, &[], add, remove);
+        strict.require_assignment_actions(caller, before, &after, |role| &role.id)?;
     }
     set_roles(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(id.clone()));
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await?;
-    Ok(AssignmentResult { picked: selected, after })
+    Ok(AssignmentResult { selected, after })
 }

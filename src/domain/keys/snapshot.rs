@@ -6,7 +6,7 @@ use foundation::model::{Key, Meta, Ratelimit, Refill, RefillInterval};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::audit::{Fields, read};
+use super::super::audit::{SnapshotFields, parse_field};
 use super::metering::{IdleRefill, Metering};
 use super::{CreditsChange, KeyChange, NewRatelimit, Patch, RatelimitsChange};
 
@@ -20,21 +20,21 @@ pub struct KeySnapshot {
     enabled: bool,
     ratelimits: Vec<NewRatelimit>,
     #[serde(flatten)]
-    credits: Option<CreditsState>,
+    credits: Option<CreditsSnapshot>,
 }
 
 /// Credits and their refill. Omitted if a change does not affect them, because they change with every use.
 #[derive(Debug, Clone, Serialize)]
-pub struct CreditsState {
+pub struct CreditsSnapshot {
     /// Absent: unlimited.
     credits: Option<i64>,
-    refill: Option<RefillState>,
+    refill: Option<RefillSnapshot>,
 }
 
 /// The refill, in the form of the API.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct RefillState {
-    interval: Interval,
+pub struct RefillSnapshot {
+    interval: RefillSnapshotInterval,
     amount: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     day: Option<u8>,
@@ -42,32 +42,34 @@ pub struct RefillState {
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Interval {
+enum RefillSnapshotInterval {
     Daily,
     Monthly,
 }
 
-impl From<Refill> for RefillState {
+impl From<Refill> for RefillSnapshot {
     fn from(refill: Refill) -> Self {
         let (interval, day) = match refill.interval {
-            RefillInterval::Daily => (Interval::Daily, None),
-            RefillInterval::Monthly { day } => (Interval::Monthly, Some(day)),
+            RefillInterval::Daily => (RefillSnapshotInterval::Daily, None),
+            RefillInterval::Monthly { day } => (RefillSnapshotInterval::Monthly, Some(day)),
         };
         Self { interval, amount: refill.amount, day }
     }
 }
 
-impl From<RefillState> for Refill {
-    fn from(state: RefillState) -> Self {
+impl From<RefillSnapshot> for Refill {
+    fn from(state: RefillSnapshot) -> Self {
         let interval = match state.interval {
-            Interval::Daily => RefillInterval::Daily,
-            Interval::Monthly => RefillInterval::Monthly { day: state.day.unwrap_or(1) },
+            RefillSnapshotInterval::Daily => RefillInterval::Daily,
+            RefillSnapshotInterval::Monthly => {
+                RefillInterval::Monthly { day: state.day.unwrap_or(1) }
+            }
         };
         Self { interval, amount: state.amount }
     }
 }
 
-impl From<Metering> for CreditsState {
+impl From<Metering> for CreditsSnapshot {
     fn from(metering: Metering) -> Self {
         let credits = metering.credits().map(|credits| credits.balance);
         Self { credits, refill: metering.refill().map(Into::into) }
@@ -76,14 +78,14 @@ impl From<Metering> for CreditsState {
 
 impl KeySnapshot {
     /// Creates a snapshot without credits.
-    pub fn of(key: &Key, limits: &[Ratelimit]) -> Self {
+    pub fn from_key(key: &Key, limits: &[Ratelimit]) -> Self {
         Self {
             name: key.name.clone(),
             external_id: key.owner_id.clone(),
             meta: key.meta.clone(),
             expires: key.expires_at,
-            enabled: key.enabled,
-            ratelimits: limits_of(limits),
+            enabled: key.is_enabled,
+            ratelimits: limits_snapshot(limits),
             credits: None,
         }
     }
@@ -94,13 +96,13 @@ impl KeySnapshot {
 }
 
 /// Returns limits in the form of the audit log, sorted by name.
-pub fn limits_of(limits: &[Ratelimit]) -> Vec<NewRatelimit> {
+pub fn limits_snapshot(limits: &[Ratelimit]) -> Vec<NewRatelimit> {
     let limit = |limit: &Ratelimit| NewRatelimit {
         name: limit.name.clone(),
         limit: limit.limit,
         duration_ms: limit.duration_ms,
         auto_apply: limit.auto_apply,
-        is_async: limit.is_async,
+        is_async: limit.is_approximate,
     };
     let mut limits: Vec<_> = limits.iter().map(limit).collect();
     limits.sort_by(|a, b| a.name.cmp(&b.name));
@@ -108,20 +110,20 @@ pub fn limits_of(limits: &[Ratelimit]) -> Vec<NewRatelimit> {
 }
 
 /// Returns the change that restores these fields. Fields that cannot be changed are ignored.
-pub fn change_from_snapshot(fields: &Fields) -> Result<KeyChange> {
+pub fn change_from_snapshot(fields: &SnapshotFields) -> Result<KeyChange> {
     let mut change = KeyChange::default();
-    let unchanged = || CreditsChange { idle: IdleRefill::Kept, ..CreditsChange::default() };
+    let unchanged = || CreditsChange { idle_refill: IdleRefill::Keep, ..CreditsChange::default() };
     let mut credits = unchanged();
     for (name, value) in fields {
         match name.as_str() {
-            "name" => change.name = patch(value)?,
-            "externalId" => change.external_id = patch(value)?,
-            "meta" => change.meta = patch::<Box<RawValue>>(value)?.map(Meta),
-            "expires" => change.expires_at = patch(value)?.map(Timestamp),
-            "enabled" => change.enabled = Some(read(value)?),
-            "ratelimits" => change.ratelimits = RatelimitsChange::All(read(value)?),
-            "credits" => credits.remaining = patch(value)?,
-            "refill" => credits.refill = patch::<RefillState>(value)?.map(Into::into),
+            "name" => change.name = parse_patch(value)?,
+            "externalId" => change.external_id = parse_patch(value)?,
+            "meta" => change.meta = parse_patch::<Box<RawValue>>(value)?.map(Meta),
+            "expires" => change.expires_at = parse_patch(value)?.map(Timestamp),
+            "enabled" => change.enabled = Some(parse_field(value)?),
+            "ratelimits" => change.ratelimits = RatelimitsChange::All(parse_field(value)?),
+            "credits" => credits.remaining = parse_patch(value)?,
+            "refill" => credits.refill = parse_patch::<RefillSnapshot>(value)?.map(Into::into),
             _ => {}
         }
     }
@@ -131,14 +133,14 @@ pub fn change_from_snapshot(fields: &Fields) -> Result<KeyChange> {
     Ok(change)
 }
 
-fn patch<T: serde::de::DeserializeOwned>(value: &RawValue) -> Result<Patch<T>> {
-    Ok(read::<Option<T>>(value)?.map_or(Patch::Clear, Patch::Set))
+fn parse_patch<T: serde::de::DeserializeOwned>(value: &RawValue) -> Result<Patch<T>> {
+    Ok(parse_field::<Option<T>>(value)?.map_or(Patch::Clear, Patch::Set))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::audit::fields;
+    use crate::domain::audit::parse_fields;
 
     #[test]
     fn change_from_snapshot_restores_every_recorded_field() {
@@ -146,7 +148,8 @@ mod tests {
             "ratelimits":[{"name":"a","limit":1,"duration":2,"autoApply":true,"async":false}],
             "credits":null,"refill":{"interval":"monthly","amount":9,"day":31}}"#;
 
-        let change = change_from_snapshot(&fields(recorded).expect("an object")).expect("a change");
+        let change =
+            change_from_snapshot(&parse_fields(recorded).expect("an object")).expect("a change");
 
         assert_eq!(change.name, Patch::Clear);
         assert_eq!(change.external_id, Patch::Keep);
@@ -156,7 +159,7 @@ mod tests {
         let credits = CreditsChange {
             remaining: Patch::Clear,
             refill: Patch::Set(refill),
-            idle: IdleRefill::Kept,
+            idle_refill: IdleRefill::Keep,
         };
         assert_eq!(change.credits, Patch::Set(credits));
         let RatelimitsChange::All(limits) = change.ratelimits else { panic!("all limits") };
@@ -165,7 +168,7 @@ mod tests {
 
     #[test]
     fn change_from_snapshot_keeps_credits_when_none_were_recorded() {
-        let change = change_from_snapshot(&fields(r#"{"enabled":true}"#).expect("an object"))
+        let change = change_from_snapshot(&parse_fields(r#"{"enabled":true}"#).expect("an object"))
             .expect("a change");
 
         assert_eq!((change.enabled, change.credits), (Some(true), Patch::Keep));

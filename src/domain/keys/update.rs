@@ -15,8 +15,8 @@ use super::assignment_access::{AssignmentAccess, RequiredActions};
 use super::metering::{IdleRefill, Metering};
 use super::snapshot::KeySnapshot;
 use super::{
-    NewCredits, NewRatelimit, Patch, audit_meta, ratelimits, require_existing, set_permissions,
-    set_roles, target,
+    NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, set_permissions,
+    set_roles, to_ratelimits,
 };
 use crate::app::App;
 
@@ -33,7 +33,7 @@ pub struct KeyChange {
     pub roles: Option<Vec<Selector>>,
     pub permissions: Option<Vec<Selector>>,
     /// The permissions required to change `roles` and `permissions`, besides the one to update the key.
-    pub links: AssignmentPolicy,
+    pub assignment_policy: AssignmentPolicy,
 }
 
 /// The change of the limits of a key.
@@ -52,9 +52,9 @@ pub enum RatelimitsChange {
 pub enum AssignmentPolicy {
     /// None: a caller that may update the key may change them.
     #[default]
-    OfKey,
+    KeyUpdate,
     /// Those to add and to remove, as far as something is added or removed.
-    Own,
+    AssignmentActions,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,69 +62,78 @@ pub struct CreditsChange {
     pub remaining: Patch<i64>,
     pub refill: Patch<Refill>,
     /// What happens to the refill if the key becomes unlimited. A refill that is dropped cannot be set.
-    pub idle: IdleRefill,
+    pub idle_refill: IdleRefill,
 }
 
 impl AssignmentPolicy {
-    fn needed(self, add: Action, remove: Action) -> RequiredActions<'static> {
+    fn required_actions(self, add: Action, remove: Action) -> RequiredActions<'static> {
         match self {
-            Self::OfKey => RequiredActions::new(AssignmentAccess::KeyToo, &[]),
-            Self::Own => RequiredActions::to_set(AssignmentAccess::LinksOnly, &[], add, remove),
+            Self::KeyUpdate => RequiredActions::new(AssignmentAccess::KeyAndAssignments, &[]),
+            Self::AssignmentActions => RequiredActions::for_replacement(
+                AssignmentAccess::AssignmentsOnly,
+                &[],
+                add,
+                remove,
+            ),
         }
     }
 }
 
 /// Updates a key, completely or not at all.
 pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
-    let applied = apply(app, caller, id, change).await;
+    let applied = update_once(app, caller, id, change).await;
     credits::withhold_unclosed(app, id, applied).await
 }
 
-async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
+async fn update_once(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let before = require_existing(&mut tx, caller, id).await?;
-    let snapshot_before = KeySnapshot::of(&before.key, &before.ratelimits);
+    let before = lock_existing(&mut tx, caller, id).await?;
+    let snapshot_before = KeySnapshot::from_key(&before.key, &before.ratelimits);
     let mut key = before.key;
     let assignment_policy = match app.settings.security.strict_grants {
-        true => AssignmentPolicy::Own,
-        false => change.links,
+        true => AssignmentPolicy::AssignmentActions,
+        false => change.assignment_policy,
     };
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     change.name.apply(&mut key.name);
     change.meta.apply(&mut key.meta);
     change.expires_at.apply(&mut key.expires_at);
-    key.enabled = change.enabled.unwrap_or(key.enabled);
+    key.is_enabled = change.enabled.unwrap_or(key.is_enabled);
     key.updated_at = Some(now);
     match change.external_id {
         Patch::Keep => {}
         Patch::Clear => (key.identity_id, key.owner_id) = (None, None),
         Patch::Set(external_id) => {
-            let id = tx.ensure_identity(caller.workspace(), &external_id, now).await?;
+            let id = tx.ensure_identity(caller.workspace_id(), &external_id, now).await?;
             (key.identity_id, key.owner_id) = (Some(id), Some(external_id));
         }
     }
     tx.update_key(&key).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let targets = [target(&key).with_meta(audit_meta::of_change(&change.credits))];
+    let targets = [audit_target(&key).with_meta(audit_meta::for_key_update(&change.credits))];
     let entry = entries.add_change("key.update", &targets, FieldChanges::default());
     let limits = limits_after(change.ratelimits, &before.ratelimits);
     if let Some(limits) = &limits {
-        tx.set_ratelimits(caller.workspace(), LimitOwner::Key(id), limits).await?;
+        tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Key(id), limits).await?;
     }
-    let snapshot = KeySnapshot::of(&key, limits.as_deref().unwrap_or(&before.ratelimits));
+    let snapshot = KeySnapshot::from_key(&key, limits.as_deref().unwrap_or(&before.ratelimits));
     if let Some(selectors) = change.permissions {
-        let after = rbac::picked_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
+        let after =
+            rbac::resolve_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
         let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
-        let required = assignment_policy.needed(add, remove);
-        required.check_links(caller, &before.permissions, &after, |permission| &permission.id)?;
+        let required = assignment_policy.required_actions(add, remove);
+        required.require_assignment_actions(caller, &before.permissions, &after, |permission| {
+            &permission.id
+        })?;
         set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
     }
     if let Some(selectors) = change.roles {
-        let known = tx.roles(caller.workspace(), &before.role_ids).await?;
+        let known = tx.list_roles_by_ids(caller.workspace_id(), &before.role_ids).await?;
         let after = rbac::resolve_roles(&mut tx, caller, selectors, &mut entries, now).await?;
-        let required = assignment_policy.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
-        required.check_links(caller, &known, &after, |role| &role.id)?;
+        let required =
+            assignment_policy.required_actions(Action::AddRoleToKey, Action::RemoveRoleFromKey);
+        required.require_assignment_actions(caller, &known, &after, |role| &role.id)?;
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
     // Last of all steps that may fail, because closing a lease cannot be undone.
@@ -138,7 +147,7 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
     };
     entries.set_change(entry, change?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(id.clone()));
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await
 }
 
@@ -146,7 +155,7 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
 fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ratelimit>> {
     match change {
         RatelimitsChange::Keep => None,
-        RatelimitsChange::All(limits) => Some(ratelimits(limits)),
+        RatelimitsChange::All(limits) => Some(to_ratelimits(limits)),
         RatelimitsChange::One { name, limit } => {
             let known = before.iter().find(|known| known.name == name);
             // An existing limit keeps its `auto_apply`.
@@ -157,7 +166,7 @@ fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ra
             });
             let mut limits = before.to_vec();
             limits.retain(|known| known.name != name);
-            limits.extend(ratelimits(updated.into_iter().collect()));
+            limits.extend(to_ratelimits(updated.into_iter().collect()));
             Some(limits)
         }
     }
@@ -180,14 +189,14 @@ async fn change_credits(
         }
     };
     let mut account = tx.lock_account(key).await?;
-    let is_closed = credits::settle_for_change(app, tx, key, account.as_mut()).await?;
+    let is_closed = credits::close_for_change(app, tx, key, account.as_mut()).await?;
     let now = match &account {
         Some(account) => account.database_time,
-        None => tx.now().await?,
+        None => tx.load_database_time().await?,
     };
     let now = credits::refill_time(app, now);
-    let before = Metering::at(account.map(|account| account.credits), idle_refill, now);
-    let after = changed(before, change, now)?;
+    let before = Metering::from_account(account.map(|account| account.credits), idle_refill, now);
+    let after = apply_credits_change(before, change, now)?;
     if sets {
         if !is_closed && after.credits().is_some() {
             // A replica may be spending from a lease whose close is unconfirmed, and that spend cannot be undone.
@@ -199,17 +208,21 @@ async fn change_credits(
     Ok(Some((before, after)))
 }
 
-fn changed(before: Metering, change: CreditsChange, now: Timestamp) -> Result<Metering> {
+fn apply_credits_change(
+    before: Metering,
+    change: CreditsChange,
+    now: Timestamp,
+) -> Result<Metering> {
     let mut refill = before.refill();
     change.refill.apply(&mut refill);
-    let balance = match (change.remaining, before, change.idle) {
+    let balance = match (change.remaining, before, change.idle_refill) {
         (Patch::Set(remaining), _, _) => remaining,
         (Patch::Keep, Metering::Metered(credits), _) => credits.balance,
-        (Patch::Keep | Patch::Clear, _, IdleRefill::Kept) => {
+        (Patch::Keep | Patch::Clear, _, IdleRefill::Keep) => {
             return Ok(Metering::Unlimited(refill));
         }
-        (Patch::Clear, _, IdleRefill::Dropped) => return Ok(Metering::Unlimited(None)),
-        (Patch::Keep, Metering::Unlimited(_), IdleRefill::Dropped) => {
+        (Patch::Clear, _, IdleRefill::Drop) => return Ok(Metering::Unlimited(None)),
+        (Patch::Keep, Metering::Unlimited(_), IdleRefill::Drop) => {
             return match refill {
                 None => Ok(Metering::Unlimited(None)),
                 Some(_) => Err(Error::invalid(
@@ -219,7 +232,7 @@ fn changed(before: Metering, change: CreditsChange, now: Timestamp) -> Result<Me
             };
         }
     };
-    let opened = NewCredits { balance, refill }.open(now);
+    let opened = NewCredits { balance, refill }.to_credits(now);
     // An unchanged refill keeps its period, whether it has been applied or is due.
     let unchanged = before.credits().filter(|credits| credits.refill == refill);
     let refilled = unchanged.map_or(opened.refilled_period, |unchanged| unchanged.refilled_period);

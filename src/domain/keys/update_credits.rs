@@ -13,8 +13,8 @@ use super::super::credits;
 use super::super::idempotency::{StoredReply, run_idempotent, store_reply};
 use super::super::permission::Action;
 use super::metering::{IdleRefill, Metering};
-use super::snapshot::CreditsState;
-use super::{audit_meta, require_existing, target};
+use super::snapshot::CreditsSnapshot;
+use super::{audit_meta, audit_target, lock_existing};
 use crate::app::App;
 
 /// The change of the credits of a key.
@@ -30,7 +30,7 @@ pub enum CreditsUpdate {
 /// Whether the update changes the reported time of the key's last update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdatedAtPolicy {
-    Kept,
+    Keep,
     Set,
 }
 
@@ -38,11 +38,11 @@ pub enum UpdatedAtPolicy {
 pub type RemainingCredits = Option<(i64, Option<Refill>)>;
 
 impl StoredReply for RemainingCredits {
-    fn write(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!(self)
     }
 
-    fn read(stored: &Value) -> Option<Self> {
+    fn from_json(stored: &Value) -> Option<Self> {
         serde_json::from_value(stored.clone()).ok()
     }
 }
@@ -56,11 +56,12 @@ pub async fn update_credits(
     updated_at_policy: UpdatedAtPolicy,
 ) -> Result<RemainingCredits> {
     let applied =
-        run_idempotent(app, caller, || apply(app, caller, id, update, updated_at_policy)).await;
+        run_idempotent(app, caller, || update_once(app, caller, id, update, updated_at_policy))
+            .await;
     credits::withhold_unclosed(app, id, applied).await
 }
 
-async fn apply(
+async fn update_once(
     app: &App,
     caller: &Caller,
     id: &KeyId,
@@ -69,22 +70,22 @@ async fn apply(
 ) -> Result<RemainingCredits> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let StoredKey { mut key, refill, .. } = require_existing(&mut tx, caller, id).await?;
+    let StoredKey { mut key, refill, .. } = lock_existing(&mut tx, caller, id).await?;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     if updated_at_policy == UpdatedAtPolicy::Set {
         key.updated_at = Some(now);
         tx.update_key(&key).await?;
     }
     let mut account = tx.lock_account(id).await?;
-    let is_closed = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
+    let is_closed = credits::close_for_change(app, &mut tx, id, account.as_mut()).await?;
     let database_now = match &account {
         Some(account) => account.database_time,
-        None => tx.now().await?,
+        None => tx.load_database_time().await?,
     };
     let account = account.map(|account| account.credits);
     let database_now = credits::refill_time(app, database_now);
-    let before = Metering::at(account, refill, database_now);
-    let after = changed(before, update, database_now)?;
+    let before = Metering::from_account(account, refill, database_now);
+    let after = apply_credits_update(before, update, database_now)?;
     match update {
         // A replica may be spending from a lease whose close is unconfirmed, and that spend cannot be undone.
         CreditsUpdate::Set(_) if !is_closed => return Err(Error::LeaseNotClosed),
@@ -99,21 +100,26 @@ async fn apply(
     }
     after.write(&mut tx, id).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let change = FieldChanges::updated(&CreditsState::from(before), &CreditsState::from(after))?;
+    let change =
+        FieldChanges::updated(&CreditsSnapshot::from(before), &CreditsSnapshot::from(after))?;
     entries.add_change(
         "key.update",
-        &[target(&key).with_meta(audit_meta::of_update(update))],
+        &[audit_target(&key).with_meta(audit_meta::for_credits_update(update))],
         change,
     );
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Key(id.clone()));
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
     let remaining = after.credits().map(|credits| (credits.balance, credits.refill));
     store_reply(&mut tx, caller, &remaining).await?;
     app.commit(tx).await?;
     Ok(remaining)
 }
 
-fn changed(before: Metering, update: CreditsUpdate, now: Timestamp) -> Result<Metering> {
+fn apply_credits_update(
+    before: Metering,
+    update: CreditsUpdate,
+    now: Timestamp,
+) -> Result<Metering> {
     let metered = |operation: &str| {
         before.credits().ok_or_else(|| {
             Error::invalid(
@@ -125,8 +131,8 @@ fn changed(before: Metering, update: CreditsUpdate, now: Timestamp) -> Result<Me
         })
     };
     Ok(match update {
-        CreditsUpdate::Set(balance) => before.set(balance, now),
-        CreditsUpdate::Unlimited(idle) => before.lifted(idle),
+        CreditsUpdate::Set(balance) => before.with_balance(balance, now),
+        CreditsUpdate::Unlimited(idle) => before.to_unlimited(idle),
         CreditsUpdate::Increment(value) => {
             let credits = metered("increment")?;
             let balance = credits.balance.checked_add(value).ok_or_else(|| {

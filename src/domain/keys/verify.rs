@@ -111,20 +111,20 @@ impl VerificationCode {
 pub struct VerifyResult {
     pub code: VerificationCode,
     /// Absent for [`VerificationCode::NotFound`], which reveals nothing.
-    pub view: Option<Arc<Cached<ResolvedKey>>>,
+    pub resolved: Option<Arc<Cached<ResolvedKey>>>,
     /// The remaining credits, account and lease together. `None` for an unlimited key.
     pub credits: Option<i64>,
     /// The limits that were evaluated.
     pub ratelimits: Vec<EvaluatedLimit>,
     /// Whether it was decided without Redis.
-    pub degraded: bool,
+    pub is_degraded: bool,
 }
 
 /// A limit that was evaluated, and its status.
 #[derive(Debug)]
 pub struct EvaluatedLimit {
     pub limit: Arc<ResolvedLimit>,
-    pub standing: WindowStatus,
+    pub status: WindowStatus,
 }
 
 /// A limit that remains to be checked.
@@ -155,8 +155,12 @@ pub async fn verify_unauthenticated(
     if app.settings.security.open_verification == OpenVerification::Off {
         return Err(Error::OperationDisabled(OPEN_VERIFICATION));
     }
-    let found =
-        open_verification::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
+    let found = open_verification::find_limited(
+        app,
+        &caller.client,
+        KeyHash::compute(request.key.expose()),
+    )
+    .await?;
     let verified = match found {
         Some(resolved) if !resolved.value.stored().workspace_enabled => {
             Err(Error::WorkspaceDisabled)
@@ -165,9 +169,14 @@ pub async fn verify_unauthenticated(
     };
     let verified =
         verified.map_err(|error| match (error, &app.settings.security.open_verification) {
-            (Error::Refused(Refusal::UnknownRatelimit { name, .. }), OpenVerification::Minimal) => {
-                Error::Refused(Refusal::UnknownRatelimit { name, key: None, identity: None })
-            }
+            (
+                Error::PreconditionFailed(Refusal::UnknownRatelimit { name, .. }),
+                OpenVerification::Minimal,
+            ) => Error::PreconditionFailed(Refusal::UnknownRatelimit {
+                name,
+                key: None,
+                identity: None,
+            }),
             (error, _) => error,
         })?;
     verified.code.counter(&app.metrics.verifications).inc();
@@ -180,14 +189,15 @@ async fn find_and_verify(
     request: VerifyRequest,
     watch: Stopwatch,
 ) -> Result<VerifyResult> {
-    let hash = KeyHash::of(request.key.expose());
+    let hash = KeyHash::compute(request.key.expose());
     let mut found = resolved::find_by_hash(app, hash).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
-        && Box::pin(migrate::adopt(app, caller, migration, request.key.expose())).await?
+        && Box::pin(migrate::adopt_pending_key(app, caller, migration, request.key.expose()))
+            .await?
     {
         found = resolved::find_by_hash(app, hash).await?;
     }
-    let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.authority.value));
+    let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.principal.value));
     evaluate_and_record(app, caller, visible, request, watch).await
 }
 
@@ -202,17 +212,17 @@ async fn evaluate_and_record(
     let took = watch.elapsed();
     app.metrics.verification_durations.observe(took);
     traces::outcome(verified.code.as_str());
-    if let Some(resolved) = &verified.view {
+    if let Some(resolved) = &verified.resolved {
         if verified.code == VerificationCode::Valid {
             last_used::record_use(app, resolved);
         }
-        let event = analytics::Verification {
-            request: caller.request,
-            at: app.clock.now(),
-            view: resolved.clone(),
+        let event = analytics::VerificationRecord {
+            request_id: caller.request_id,
+            occurred_at: app.clock.now(),
+            resolved_key: resolved.clone(),
             outcome: verified.code,
-            spent_credits: verified.spent(&request),
-            reason: reason::of_refusal(&verified, &request, caller),
+            spent_credits: verified.spent_credits(&request),
+            reason: reason::refusal_reason(&verified, &request, caller),
             tags: request.tags,
             latency_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
         };
@@ -222,8 +232,8 @@ async fn evaluate_and_record(
 }
 
 impl VerifyResult {
-    fn spent(&self, request: &VerifyRequest) -> i64 {
-        let is_metered = self.view.as_ref().is_some_and(|resolved| resolved.value.is_metered);
+    fn spent_credits(&self, request: &VerifyRequest) -> i64 {
+        let is_metered = self.resolved.as_ref().is_some_and(|resolved| resolved.value.is_metered);
         if self.code == VerificationCode::Valid && is_metered {
             request.cost.unwrap_or(1)
         } else {
@@ -242,14 +252,14 @@ async fn evaluate(
         let code = VerificationCode::NotFound;
         return Ok(VerifyResult { code, ..VerifyResult::default() });
     };
-    let address = request.address.or(caller.origin.address);
+    let address = request.address.or(caller.client.address);
     let limits = match check_preconditions(app, &resolved.value, request, address)? {
         Ok(limits) => limits,
         Err(code) => {
-            let credits = Box::pin(credits::known_balance(app, &resolved.value)).await;
+            let credits = Box::pin(credits::get_known_balance(app, &resolved.value)).await;
             return Ok(VerifyResult {
                 code,
-                view: Some(resolved),
+                resolved: Some(resolved),
                 credits,
                 ..VerifyResult::default()
             });
@@ -257,31 +267,31 @@ async fn evaluate(
     };
     if limits.is_empty() && !resolved.value.is_metered {
         let code = VerificationCode::Valid;
-        return Ok(VerifyResult { code, view: Some(resolved), ..VerifyResult::default() });
+        return Ok(VerifyResult { code, resolved: Some(resolved), ..VerifyResult::default() });
     }
     let windows = limits.iter().map(PlannedCheck::window).collect();
     let cost = request.cost.unwrap_or(1);
     let decision = credits::consume(app, &resolved.value, windows, cost).await?;
-    if decision.is_gone {
+    if decision.is_key_deleted {
         return Ok(VerifyResult { code: VerificationCode::NotFound, ..VerifyResult::default() });
     }
-    match decision.group {
+    match decision.group_change {
         GroupChange::None => {}
-        GroupChange::Grown => note_growth(app, &limits),
-        GroupChange::Full => return Err(too_many_counters(app, &limits)),
+        GroupChange::Grown => record_growth(app, &limits),
+        GroupChange::Full => return Err(too_many_counters_error(app, &limits)),
     }
-    let code = match decision.taken {
+    let code = match decision.is_admitted {
         true => VerificationCode::Valid,
-        false if decision.windows.iter().any(|status| status.exceeded) => {
+        false if decision.window_statuses.iter().any(|status| status.is_exceeded) => {
             VerificationCode::RateLimited
         }
         false => VerificationCode::UsageExceeded,
     };
     let limits = limits.into_iter().map(|planned| planned.limit);
-    let evaluated = |(limit, status)| EvaluatedLimit { limit, standing: status };
-    let ratelimits = limits.zip(decision.windows.iter().copied()).map(evaluated).collect();
-    let ConsumeDecision { credits, degraded: is_degraded, .. } = decision;
-    Ok(VerifyResult { code, credits, ratelimits, view: Some(resolved), degraded: is_degraded })
+    let evaluated = |(limit, status)| EvaluatedLimit { limit, status };
+    let ratelimits = limits.zip(decision.window_statuses.iter().copied()).map(evaluated).collect();
+    let ConsumeDecision { credits, is_degraded, .. } = decision;
+    Ok(VerifyResult { code, credits, ratelimits, resolved: Some(resolved), is_degraded })
 }
 
 /// Runs the checks that need neither Redis nor the database, in order. The first that fails decides.
@@ -293,8 +303,8 @@ fn check_preconditions(
 ) -> Result<std::result::Result<Vec<PlannedCheck>, VerificationCode>> {
     // An invalid query is an error, whatever the other checks return.
     let required = request.permissions.as_ref();
-    let allowed =
-        required.map_or(Ok(true), |required| required.holds(|slug| resolved.has(slug)))?;
+    let allowed = required
+        .map_or(Ok(true), |required| required.is_satisfied(|slug| resolved.has_permission(slug)))?;
     if !resolved.enabled {
         return Ok(Err(VerificationCode::Disabled));
     }
@@ -305,7 +315,7 @@ fn check_preconditions(
         return Ok(Err(VerificationCode::Expired));
     }
     if let Some(networks) = &resolved.stored().allowed_networks
-        && !address.is_some_and(|address| networks.contain(address))
+        && !address.is_some_and(|address| networks.contains(address))
     {
         return Ok(Err(VerificationCode::Forbidden));
     }
@@ -332,16 +342,16 @@ fn select_limits(
             LimitSource::AdHoc { limit, duration_ms } => {
                 group =
                     Some(group_of_key.get_or_insert_with(|| counter_group(app, resolved)).clone());
-                ad_hoc(app, resolved, &requested.name, limit, duration_ms)
+                ad_hoc_limit(app, resolved, &requested.name, limit, duration_ms)
             }
-            LimitSource::IfStored => match resolved.limit(&requested.name) {
+            LimitSource::IfStored => match resolved.find_limit(&requested.name) {
                 Some(limit) => limit.clone(),
                 None => continue,
             },
             LimitSource::Stored => resolved
-                .limit(&requested.name)
+                .find_limit(&requested.name)
                 .cloned()
-                .ok_or_else(|| unknown(resolved, &requested.name))?,
+                .ok_or_else(|| unknown_limit_error(resolved, &requested.name))?,
         };
         planned.retain(|known| known.limit.name != requested.name);
         planned.push(PlannedCheck { limit, cost: requested.cost, group });
@@ -350,14 +360,14 @@ fn select_limits(
     Ok(planned)
 }
 
-fn unknown(resolved: &ResolvedKey, name: &str) -> Error {
+fn unknown_limit_error(resolved: &ResolvedKey, name: &str) -> Error {
     let (name, key) = (name.to_owned(), Some(resolved.stored().key.id.clone()));
     let identity = resolved.identity().map(|identity| identity.id.clone());
-    Error::Refused(Refusal::UnknownRatelimit { name, key, identity })
+    Error::PreconditionFailed(Refusal::UnknownRatelimit { name, key, identity })
 }
 
 /// Returns a limit that is given with the request and counted per key.
-fn ad_hoc(
+fn ad_hoc_limit(
     app: &App,
     resolved: &ResolvedKey,
     name: &str,
@@ -365,7 +375,8 @@ fn ad_hoc(
     duration_ms: i64,
 ) -> Arc<ResolvedLimit> {
     let (id, name) = (RatelimitId::from(""), name.to_owned());
-    let limit = Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_async: false };
+    let limit =
+        Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_approximate: false };
     ResolvedLimit::new(app, &limit, resolved.stored().key.id.as_str())
 }
 
@@ -380,12 +391,12 @@ fn counter_group(app: &App, resolved: &ResolvedKey) -> Arc<CounterGroup> {
     })
 }
 
-fn note_growth(app: &App, limits: &[PlannedCheck]) {
+fn record_growth(app: &App, limits: &[PlannedCheck]) {
     let windows: Vec<_> = limits.iter().map(PlannedCheck::window).collect();
-    app.group_totals.note_growth(&windows, app.clock.now());
+    app.group_totals.record_growth(&windows, app.clock.now());
 }
 
-fn too_many_counters(app: &App, limits: &[PlannedCheck]) -> Error {
+fn too_many_counters_error(app: &App, limits: &[PlannedCheck]) -> Error {
     let live_max = limits.iter().find_map(|limit| limit.group.as_ref()).map(|group| group.live_max);
     let (owner, max) = match live_max {
         Some(0) => ("workspace", app.settings.security.ad_hoc_counters_max),
@@ -405,7 +416,7 @@ impl PlannedCheck {
         let ResolvedLimit { counter, limit, duration_ms, .. } = &*self.limit;
         let window = Window::new(counter.clone(), *limit, *duration_ms, self.cost);
         match &self.group {
-            Some(group) => window.in_group(group.clone()),
+            Some(group) => window.with_group(group.clone()),
             None => window,
         }
     }

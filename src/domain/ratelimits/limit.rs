@@ -14,7 +14,7 @@ use store::cache::Cached;
 use super::super::admission::{self, LimitDecision};
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
-use super::namespaces::{self, NamespaceName};
+use super::namespaces::{self, NamespaceRef};
 use crate::app::App;
 
 /// A rate-limit check.
@@ -29,7 +29,7 @@ pub struct LimitCheck {
     /// The cost to consume; 0 only peeks.
     pub cost: i64,
     /// Whether an approximate answer from process memory is preferred to an exact one.
-    pub is_quick: bool,
+    pub is_approximate: bool,
 }
 
 /// The result of a check.
@@ -37,7 +37,7 @@ pub struct LimitCheck {
 pub struct LimitResult {
     /// The limit that was applied.
     pub limit: i64,
-    pub standing: WindowStatus,
+    pub window_status: WindowStatus,
     /// The override that set the limit.
     pub override_id: Option<OverrideId>,
 }
@@ -45,7 +45,7 @@ pub struct LimitResult {
 /// A check with its limit and window resolved, ready to be counted.
 pub(super) struct PreparedCheck {
     pub(super) window: Window,
-    on_outage: OutagePolicy,
+    outage_policy: OutagePolicy,
     pub(super) limit: i64,
     pub(super) duration_ms: i64,
     override_id: Option<OverrideId>,
@@ -55,37 +55,38 @@ pub(super) struct PreparedCheck {
 /// has the permission.
 ///
 /// The second value is whether the result was decided without Redis.
-pub async fn limit(
+pub async fn check_limit(
     app: &App,
     caller: &Caller,
     mut check: LimitCheck,
 ) -> Result<(LimitResult, bool)> {
     let watch = Stopwatch::new();
-    let name = NamespaceName::new(caller, std::mem::take(&mut check.namespace));
+    let name = NamespaceRef::new(caller, std::mem::take(&mut check.namespace));
     let namespace = match namespaces::find(app, &name).await? {
-        Some(namespace) => namespaces::usable(caller, namespace)?,
+        Some(namespace) => namespaces::require_usable(caller, namespace)?,
         // Boxed to keep the future of a check in an existing namespace small.
         None => Box::pin(namespaces::create_on_first_use(app, caller, &name)).await?,
     };
     let prepared = PreparedCheck::new(app, &namespace.value, &check);
-    let LimitDecision { standings, degraded, .. } = match check.is_quick {
-        true => {
-            let window = prepared.window.clone();
-            record_decision_metric(
-                app,
-                admission::consume_approximate(app, window, prepared.on_outage).await?,
-            )
-        }
-        false => take(app, std::slice::from_ref(&prepared)).await?,
-    };
+    let LimitDecision { statuses: standings, is_degraded: degraded, .. } =
+        match check.is_approximate {
+            true => {
+                let window = prepared.window.clone();
+                record_decision_metric(
+                    app,
+                    admission::consume_approximate(app, window, prepared.outage_policy).await?,
+                )
+            }
+            false => consume_checks(app, std::slice::from_ref(&prepared)).await?,
+        };
     let status = standings.into_iter().next();
     let status = status.ok_or_else(|| Error::Internal("the window has no status".into()))?;
     let result = prepared.into_result(status);
     let elapsed = watch.elapsed();
     app.metrics.ratelimit_durations.observe(elapsed);
-    if !caller.is_unrecorded {
+    if !caller.skips_analytics {
         let LimitCheck { identifier, cost, .. } = check;
-        record(app, caller, namespace, identifier, cost, &result, micros(elapsed));
+        record(app, caller, namespace, identifier, cost, &result, to_micros(elapsed));
     }
     Ok((result, degraded))
 }
@@ -93,24 +94,25 @@ pub async fn limit(
 /// Checks several limits and consumes the costs of all of them, or of none. The costs of checks of the same counter add
 /// up. The results are in the order of the checks. Namespaces that do not exist are created in one transaction, if the
 /// caller may use all of them.
-pub async fn limit_all(
+pub async fn check_limits(
     app: &App,
     caller: &Caller,
     checks: &[LimitCheck],
 ) -> Result<(Vec<LimitResult>, bool)> {
     let watch = Stopwatch::new();
-    let name = |check: &LimitCheck| NamespaceName::new(caller, check.namespace.clone());
+    let name = |check: &LimitCheck| NamespaceRef::new(caller, check.namespace.clone());
     let names: Vec<_> = checks.iter().map(name).collect();
     let namespaces = namespaces::find_or_create(app, caller, &names).await?;
     let found = namespaces.iter().map(|found| &found.value);
     let prepare = |(namespace, check)| PreparedCheck::new(app, namespace, check);
     let prepared: Vec<_> = found.zip(checks).map(prepare).collect();
-    let LimitDecision { standings, degraded, .. } = take(app, &prepared).await?;
+    let LimitDecision { statuses: standings, is_degraded: degraded, .. } =
+        consume_checks(app, &prepared).await?;
     let to_result = |(check, status): (PreparedCheck, _)| check.into_result(status);
     let results: Vec<_> = prepared.into_iter().zip(standings).map(to_result).collect();
     let elapsed = watch.elapsed();
     app.metrics.ratelimit_durations.observe(elapsed);
-    let each_us = micros(elapsed) / i64::try_from(checks.len().max(1)).unwrap_or(1);
+    let each_us = to_micros(elapsed) / i64::try_from(checks.len().max(1)).unwrap_or(1);
     for ((namespace, check), result) in namespaces.into_iter().zip(checks).zip(&results) {
         let identifier = check.identifier.clone();
         record(app, caller, namespace, identifier, check.cost, result, each_us);
@@ -118,7 +120,7 @@ pub async fn limit_all(
     Ok((results, degraded))
 }
 
-fn micros(duration: Duration) -> i64 {
+fn to_micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -131,18 +133,18 @@ fn record(
     result: &LimitResult,
     latency_us: i64,
 ) {
-    let LimitResult { limit, standing, override_id } = result;
-    let event = analytics::Ratelimit {
-        request: caller.request,
-        at: app.clock.now(),
+    let LimitResult { limit, window_status: standing, override_id } = result;
+    let event = analytics::LimitCheckRecord {
+        request_id: caller.request_id,
+        occurred_at: app.clock.now(),
         namespace,
         identifier,
-        passed: !standing.exceeded,
+        passed: !standing.is_exceeded,
         latency_us,
         override_id: override_id.clone(),
         limit: *limit,
         remaining: standing.remaining,
-        reset_at: standing.reset,
+        reset_at: standing.reset_at,
         tokens,
     };
     analytics::record(app, Event::Ratelimit(event));
@@ -150,16 +152,16 @@ fn record(
 
 /// Consumes the windows exactly. While Redis is unreachable, the strictest outage policy among the namespaces applies
 /// to all of them.
-async fn take(app: &App, checks: &[PreparedCheck]) -> Result<LimitDecision> {
+async fn consume_checks(app: &App, checks: &[PreparedCheck]) -> Result<LimitDecision> {
     let windows = checks.iter().map(|check| check.window.clone()).collect();
-    let on_outage = checks.iter().map(|check| check.on_outage).max().unwrap_or_default();
+    let on_outage = checks.iter().map(|check| check.outage_policy).max().unwrap_or_default();
     Ok(record_decision_metric(app, admission::consume_exact(app, windows, on_outage).await?))
 }
 
 /// Increments the metric of a decision and returns the decision.
 fn record_decision_metric(app: &App, decision: LimitDecision) -> LimitDecision {
     let checks = &app.metrics.ratelimit_checks;
-    if decision.taken {
+    if decision.reply {
         checks.passed.inc()
     } else {
         checks.refused.inc()
@@ -178,12 +180,12 @@ impl PreparedCheck {
             duration_ms,
         );
         let window = Window::new(counter, limit, duration_ms, check.cost);
-        let on_outage = stored.namespace.on_outage;
+        let on_outage = stored.namespace.outage_policy;
         let override_id = active.map(|found| found.id.clone());
-        Self { window, on_outage, limit, duration_ms, override_id }
+        Self { window, outage_policy: on_outage, limit, duration_ms, override_id }
     }
 
     fn into_result(self, status: WindowStatus) -> LimitResult {
-        LimitResult { limit: self.limit, standing: status, override_id: self.override_id }
+        LimitResult { limit: self.limit, window_status: status, override_id: self.override_id }
     }
 }

@@ -7,16 +7,16 @@ pub mod overrides;
 mod simulate;
 mod snapshot;
 
-pub use limit::{LimitCheck, LimitResult, limit, limit_all};
+pub use limit::{LimitCheck, LimitResult, check_limit, check_limits};
 pub use limiter::WindowStatus;
-pub use namespaces::NamespaceName;
+pub use namespaces::NamespaceRef;
 pub use simulate::{CandidateOverride, SimulationResult, simulate};
-pub use snapshot::OverrideState;
+pub use snapshot::OverrideSnapshot;
 
 use foundation::model::Namespace;
 
 use super::audit::Target;
 
-fn target(namespace: &Namespace) -> Target<'_> {
-    Target::new("ratelimitNamespace", namespace.id.as_str()).named(Some(&namespace.name))
+fn namespace_target(namespace: &Namespace) -> Target<'_> {
+    Target::new("ratelimitNamespace", namespace.id.as_str()).with_name(Some(&namespace.name))
 }

@@ -2,18 +2,18 @@
 //! identifiers that match a pattern.
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::OverrideId;
-use foundation::model::{Override, STARS_MAX};
+use foundation::model::{Override, WILDCARDS_MAX};
 use store::{Tx, freshness};
 
 use super::super::audit::{self, Actor, FieldChanges, Target};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::namespaces::{self, NamespaceName, live};
-use super::snapshot::OverrideState;
-use super::target;
+use super::namespace_target;
+use super::namespaces::{self, NamespaceRef, require_not_deleted};
+use super::snapshot::OverrideSnapshot;
 use crate::app::App;
 
 /// The maximum number of overrides of a namespace.
@@ -34,10 +34,10 @@ pub struct NewOverride {
 
 /// Creates an override, or replaces the one of the same identifier, which keeps its id.
 pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<OverrideId> {
-    if new.identifier.matches('*').count() > STARS_MAX {
+    if new.identifier.matches('*').count() > WILDCARDS_MAX {
         return Err(Error::invalid(
             "/properties/identifier",
-            format!("identifier must have at most {STARS_MAX} `*`"),
+            format!("identifier must have at most {WILDCARDS_MAX} `*`"),
         ));
     }
     let now = app.clock.now();
@@ -48,26 +48,27 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
         limit: new.limit,
         duration_ms: new.duration_ms,
         expires_at: new.expires_at,
-        is_async: new.is_async,
+        is_approximate: new.is_async,
         created_at: now,
         updated_at: None,
     };
 
     let mut tx = app.store.begin().await?;
-    let namespace = live(tx.lock_namespace(caller.workspace(), &named).await?, &named)?;
+    let namespace =
+        require_not_deleted(tx.lock_namespace(caller.workspace_id(), &named).await?, &named)?;
     caller.require_on(Action::SetOverride, &namespace.id)?;
-    let before = tx.override_for(caller.workspace(), &namespace.id, &new.identifier).await?;
-    let id = tx.set_override(&namespace.id, &new).await?;
+    let before = tx.find_override(caller.workspace_id(), &namespace.id, &new.identifier).await?;
+    let id = tx.upsert_override(&namespace.id, &new).await?;
     if id == new.id && tx.count_overrides(&namespace.id).await? > OVERRIDES_MAX {
-        return Err(Error::Refused(Refusal::TooManyOverrides(OVERRIDES_MAX)));
+        return Err(Error::PreconditionFailed(Refusal::TooManyOverrides(OVERRIDES_MAX)));
     }
-    let before = before.as_ref().map(OverrideState::of);
-    let change = FieldChanges::replaced(before.as_ref(), &OverrideState::of(&new))?;
+    let before = before.as_ref().map(OverrideSnapshot::from_override);
+    let change = FieldChanges::replaced(before.as_ref(), &OverrideSnapshot::from_override(&new))?;
     let override_target =
-        Target::new("ratelimitOverride", id.as_str()).named(Some(&new.identifier));
-    let targets = [target(&namespace), override_target];
+        Target::new("ratelimitOverride", id.as_str()).with_name(Some(&new.identifier));
+    let targets = [namespace_target(&namespace), override_target];
     record(&mut tx, caller, "ratelimit.set_override", &targets, change, now).await?;
-    tx.changed(freshness::CacheTag::Namespace(namespace.id));
+    tx.record_change(freshness::CacheTag::Namespace(namespace.id));
     app.commit(tx).await?;
 
     Ok(id)
@@ -76,20 +77,20 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
 /// Returns the override that applies to a check of this identifier now. A caller without the permission gets the same
 /// error as for a missing override.
 pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) -> Result<Override> {
-    let none = || Error::not_found(Subject::Override(identifier.to_owned()));
-    let name = NamespaceName::new(caller, named.clone());
+    let none = || Error::not_found(ResourceRef::Override(identifier.to_owned()));
+    let name = NamespaceRef::new(caller, named.clone());
     let found = namespaces::find(app, &name).await?;
     let namespace = found.as_ref().map(|found| &found.value.namespace);
     let may_read = match namespace {
-        Some(namespace) => caller.may_on(Action::ReadOverride, &namespace.id),
-        None => caller.may(Action::ReadOverride),
+        Some(namespace) => caller.is_allowed_on(Action::ReadOverride, &namespace.id),
+        None => caller.is_allowed(Action::ReadOverride),
     };
     if !may_read {
         return Err(none());
     }
     let found = found
         .filter(|found| found.value.namespace.deleted_at.is_none())
-        .ok_or_else(|| Error::not_found(Subject::Namespace(named)))?;
+        .ok_or_else(|| Error::not_found(ResourceRef::Namespace(named)))?;
     found.value.overrides.find_active(identifier, app.clock.now()).cloned().ok_or_else(none)
 }
 
@@ -100,18 +101,19 @@ pub async fn get_exact(
     named: &str,
     identifier: &str,
 ) -> Result<Override> {
-    let workspace = caller.workspace();
+    let workspace = caller.workspace_id();
     let mut reader = app.store.read().await?;
-    let namespace = live(reader.bare_namespace(workspace, named).await?, named)?;
+    let namespace = require_not_deleted(reader.find_namespace(workspace, named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
-    let found = reader.override_for(workspace, &namespace.id, identifier).await?;
-    found.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))
+    let found = reader.find_override(workspace, &namespace.id, identifier).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::Override(identifier.to_owned())))
 }
 
 /// Returns the number of overrides of a namespace.
 pub async fn count(app: &App, caller: &Caller, named: &str) -> Result<i64> {
     let mut reader = app.store.read().await?;
-    let namespace = live(reader.bare_namespace(caller.workspace(), named).await?, named)?;
+    let namespace =
+        require_not_deleted(reader.find_namespace(caller.workspace_id(), named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
     reader.count_overrides(&namespace.id).await
 }
@@ -123,11 +125,11 @@ pub async fn list(
     named: &str,
     paging: &Paging,
 ) -> Result<Page<Override>> {
-    let workspace = caller.workspace();
+    let workspace = caller.workspace_id();
     let mut reader = app.store.read().await?;
-    let namespace = live(reader.bare_namespace(workspace, named).await?, named)?;
+    let namespace = require_not_deleted(reader.find_namespace(workspace, named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
-    let rows = reader.overrides(workspace, &namespace.id, &paging.listing()).await?;
+    let rows = reader.list_overrides(workspace, &namespace.id, &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
@@ -136,18 +138,19 @@ pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let namespace = live(tx.lock_namespace(caller.workspace(), named).await?, named)?;
+    let namespace =
+        require_not_deleted(tx.lock_namespace(caller.workspace_id(), named).await?, named)?;
     caller.require_on(Action::DeleteOverride, &namespace.id)?;
-    let stored = tx.override_for(caller.workspace(), &namespace.id, identifier).await?;
+    let stored = tx.find_override(caller.workspace_id(), &namespace.id, identifier).await?;
     let stored =
-        stored.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
+        stored.ok_or_else(|| Error::not_found(ResourceRef::Override(identifier.to_owned())))?;
     tx.delete_override(&namespace.id, identifier).await?;
-    let change = FieldChanges::deleted(&OverrideState::of(&stored))?;
+    let change = FieldChanges::deleted(&OverrideSnapshot::from_override(&stored))?;
     let override_target =
-        Target::new("ratelimitOverride", stored.id.as_str()).named(Some(identifier));
-    let targets = [target(&namespace), override_target];
+        Target::new("ratelimitOverride", stored.id.as_str()).with_name(Some(identifier));
+    let targets = [namespace_target(&namespace), override_target];
     record(&mut tx, caller, "ratelimit.delete_override", &targets, change, now).await?;
-    tx.changed(freshness::CacheTag::Namespace(namespace.id));
+    tx.record_change(freshness::CacheTag::Namespace(namespace.id));
     app.commit(tx).await
 }
 
@@ -160,5 +163,5 @@ async fn record(
     now: Timestamp,
 ) -> Result<()> {
     let actor = Actor::Caller(caller);
-    audit::record_change(tx, actor, caller.workspace(), now, event, targets, change).await
+    audit::record_change(tx, actor, caller.workspace_id(), now, event, targets, change).await
 }

@@ -15,15 +15,15 @@ pub struct NamespaceSnapshot<'a> {
 }
 
 impl<'a> NamespaceSnapshot<'a> {
-    pub fn of(namespace: &'a Namespace) -> Self {
-        Self { name: &namespace.name, on_outage: namespace.on_outage.as_str() }
+    pub fn from_namespace(namespace: &'a Namespace) -> Self {
+        Self { name: &namespace.name, on_outage: namespace.outage_policy.as_str() }
     }
 }
 
 /// The fields of an override, as the audit log stores them. Entries always contain all fields, because setting an
 /// override replaces the previous one.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct OverrideState {
+pub struct OverrideSnapshot {
     identifier: String,
     limit: i64,
     /// In milliseconds.
@@ -33,14 +33,14 @@ pub struct OverrideState {
     is_async: bool,
 }
 
-impl OverrideState {
-    pub fn of(stored: &Override) -> Self {
+impl OverrideSnapshot {
+    pub fn from_override(stored: &Override) -> Self {
         Self {
             identifier: stored.identifier.clone(),
             limit: stored.limit,
             duration: stored.duration_ms,
             expires: stored.expires_at.map(|at| at.0),
-            is_async: stored.is_async,
+            is_async: stored.is_approximate,
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, PermissionId, RoleId};
 use foundation::model::{Key, Permission, PermissionAssignment, Role};
 
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::super::users::SIZE_MAX;
+use super::super::users::COUNT_MAX;
 use crate::app::App;
 
 /// A key that has a permission.
@@ -35,16 +35,17 @@ pub struct HolderCounts {
 }
 
 /// Lists a page of the roles that have a permission, sorted by id.
-pub async fn roles_holding(
+pub async fn list_roles_with_permission(
     app: &App,
     caller: &Caller,
     permission: &PermissionId,
     paging: &Paging,
 ) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
-    let listing = paging.listing();
+    let listing = paging.to_page_query();
     let mut reader = app.store.read().await?;
-    let rows = reader.roles_holding(caller.workspace(), permission, &listing).await?;
+    let rows =
+        reader.list_roles_with_permission(caller.workspace_id(), permission, &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
@@ -56,14 +57,15 @@ pub async fn count_holders(
 ) -> Result<HolderCounts> {
     caller.require(Action::ReadPermission)?;
     let mut reader = app.store.read().await?;
-    let (roles, keys) = reader.count_holding(caller.workspace(), permission, SIZE_MAX + 1).await?;
+    let (roles, keys) =
+        reader.count_permission_holders(caller.workspace_id(), permission, COUNT_MAX + 1).await?;
     Ok(HolderCounts { roles, keys })
 }
 
 /// Counts the keys that have a role, up to [`SIZE_MAX`] plus one.
-pub async fn keys_with(app: &App, caller: &Caller, role: &RoleId) -> Result<i64> {
+pub async fn count_keys_with_role(app: &App, caller: &Caller, role: &RoleId) -> Result<i64> {
     caller.require(Action::ReadRole)?;
-    app.store.read().await?.count_keys_with(caller.workspace(), role, SIZE_MAX + 1).await
+    app.store.read().await?.count_role_holders(caller.workspace_id(), role, COUNT_MAX + 1).await
 }
 
 /// Lists a page of the keys that have the permission with this slug, sorted by id, with the assignments of each.
@@ -78,20 +80,21 @@ pub async fn list_holders(
     for action in [Action::ReadPermission, Action::ReadRole, Action::ReadKey] {
         caller.require(action)?;
     }
-    let workspace = caller.workspace();
+    let workspace = caller.workspace_id();
     let mut reader = app.store.read().await?;
     let slugs = [slug.to_owned()];
-    let found = reader.permissions_with(workspace, &slugs).await?.into_iter().next();
-    let permission = found.ok_or_else(|| Error::not_found(Subject::Permission(slug.to_owned())))?;
-    let (mut items, mut next) = (Vec::new(), Some(paging.from.clone()));
+    let found = reader.list_permissions_by_slugs(workspace, &slugs).await?.into_iter().next();
+    let permission =
+        found.ok_or_else(|| Error::not_found(ResourceRef::Permission(slug.to_owned())))?;
+    let (mut items, mut next) = (Vec::new(), Some(paging.start_id.clone()));
     for _ in 0..ROUNDS_MAX {
         let Some(from) = next.take_if(|_| items.len() < paging.limit) else { break };
-        let limit = paging.look_ahead();
-        let assignments = reader.holdings(workspace, &permission.id, &from, limit).await?;
-        let mut by_key = merged(assignments);
+        let limit = paging.limit_with_lookahead();
+        let assignments = reader.list_assignments(workspace, &permission.id, &from, limit).await?;
+        let mut by_key = group_by_key(assignments);
         let mut ids: Vec<_> = by_key.keys().take(paging.limit + 1).cloned().collect();
         next = if ids.len() > paging.limit { ids.pop().map(|id| id.to_string()) } else { None };
-        for stored in reader.keys_among(workspace, &ids).await? {
+        for stored in reader.list_keys_by_ids(workspace, &ids).await? {
             let (is_direct, roles) = by_key.remove(&stored.key.id).unwrap_or_default();
             items.push(PermissionHolder { key: stored.key, is_direct, roles });
         }
@@ -100,16 +103,16 @@ pub async fn list_holders(
         next = Some(extra.key.id.to_string());
         items.truncate(paging.limit);
     }
-    Ok((permission, Page { items, next }))
+    Ok((permission, Page { items, next_id: next }))
 }
 
 /// How a key has a permission: whether directly, and through which roles.
-type How = (bool, Vec<(RoleId, String)>);
+type KeyAssignments = (bool, Vec<(RoleId, String)>);
 
 /// Groups assignments by key. Each assignment lists its first keys, so the first keys of the result are complete: they
 /// have all their assignments.
-fn merged(assignments: Vec<PermissionAssignment>) -> BTreeMap<KeyId, How> {
-    let mut by_key: BTreeMap<KeyId, How> = BTreeMap::new();
+fn group_by_key(assignments: Vec<PermissionAssignment>) -> BTreeMap<KeyId, KeyAssignments> {
+    let mut by_key: BTreeMap<KeyId, KeyAssignments> = BTreeMap::new();
     for assignment in assignments {
         for key in assignment.key_ids {
             let (is_direct, roles) = by_key.entry(key).or_default();

@@ -7,24 +7,25 @@ mod roles;
 mod snapshot;
 
 pub use holders::{
-    HolderCounts, PermissionHolder, count_holders, keys_with, list_holders, roles_holding,
+    HolderCounts, PermissionHolder, count_holders, count_keys_with_role, list_holders,
+    list_roles_with_permission,
 };
 pub use permissions::{
     NewPermission, create_permission, delete_permission, get_permission, list_permissions,
 };
 pub use restore::{restore_permission, restore_role};
 pub use roles::{
-    NewRole, RoleChange, change_role, create_role, delete_role, get_role, list_roles,
-    set_role_permissions,
+    NewRole, RoleChange, create_role, delete_role, get_role, list_roles, set_role_permissions,
+    update_role,
 };
 
 use std::collections::HashSet;
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{PermissionId, RoleId};
 use foundation::model::{Permission, Role};
-use snapshot::{PermissionState, RoleState};
+use snapshot::{PermissionSnapshot, RoleSnapshot};
 use store::Tx;
 
 use super::audit::{AuditBatch, FieldChanges, Target};
@@ -35,13 +36,13 @@ use super::permission::Action;
 /// A reference to a permission or role in a request, and what to do if it does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector {
-    pub by: PickBy,
-    pub missing: MissingPolicy,
+    pub value: SelectorValue,
+    pub missing_policy: MissingPolicy,
 }
 
 /// How a [`Selector`] refers to a permission or role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PickBy {
+pub enum SelectorValue {
     Id(String),
     /// The slug of a permission or the name of a role.
     Name(String),
@@ -53,11 +54,11 @@ pub enum PickBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingPolicy {
     /// The request is rejected with an error that lists all missing ones.
-    Refused,
+    Reject,
     /// It is created if the root key has the permission. One that is selected by id cannot be created and is rejected.
-    Made,
+    Create,
     /// It is ignored.
-    Ignored,
+    Ignore,
 }
 
 /// An id or a name of an existing permission or role.
@@ -67,7 +68,7 @@ enum SelectorKey<'a> {
     Name(&'a str),
 }
 
-impl PickBy {
+impl SelectorValue {
     fn is_among(&self, existing: &HashSet<SelectorKey<'_>>) -> bool {
         match self {
             Self::Id(id) => existing.contains(&SelectorKey::Id(id)),
@@ -82,13 +83,19 @@ impl PickBy {
 
 impl Selector {
     /// Creates selectors of slugs or names.
-    pub fn named(names: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
-        names.into_iter().map(|name| Self { by: PickBy::Name(name), missing }).collect()
+    pub fn from_names(names: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
+        names
+            .into_iter()
+            .map(|name| Self { value: SelectorValue::Name(name), missing_policy: missing })
+            .collect()
     }
 
     /// Creates selectors of permissions by ids or slugs.
-    pub fn permissions(texts: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
-        texts.into_iter().map(|text| Self { by: PickBy::IdOrSlug(text), missing }).collect()
+    pub fn from_ids_or_slugs(texts: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
+        texts
+            .into_iter()
+            .map(|text| Self { value: SelectorValue::IdOrSlug(text), missing_policy: missing })
+            .collect()
     }
 }
 
@@ -102,13 +109,13 @@ struct Selection {
 impl Selection {
     fn new(mut selectors: Vec<Selector>) -> Self {
         selectors.sort();
-        selectors.dedup_by(|b, a| a.by == b.by);
+        selectors.dedup_by(|b, a| a.value == b.value);
         let (mut ids, mut names) = (Vec::new(), Vec::new());
         for selector in &selectors {
-            match &selector.by {
-                PickBy::Id(id) => ids.push(id.clone()),
-                PickBy::Name(name) => names.push(name.clone()),
-                PickBy::IdOrSlug(text) => {
+            match &selector.value {
+                SelectorValue::Id(id) => ids.push(id.clone()),
+                SelectorValue::Name(name) => names.push(name.clone()),
+                SelectorValue::IdOrSlug(text) => {
                     ids.push(text.clone());
                     names.push(text.clone());
                 }
@@ -118,31 +125,40 @@ impl Selection {
     }
 
     /// Returns the names to create, or an error that lists those whose absence is rejected.
-    fn to_make(
+    fn names_to_create(
         &self,
         existing: &HashSet<SelectorKey<'_>>,
-        subject: impl Fn(String) -> Subject,
+        subject: impl Fn(String) -> ResourceRef,
     ) -> Result<Vec<String>> {
         let (mut rejected, mut created) = (Vec::new(), Vec::new());
-        for selector in self.selectors.iter().filter(|selector| !selector.by.is_among(existing)) {
-            match (&selector.by, selector.missing) {
-                (_, MissingPolicy::Ignored) => {}
-                (PickBy::Name(name) | PickBy::IdOrSlug(name), MissingPolicy::Made) => {
+        for selector in self.selectors.iter().filter(|selector| !selector.value.is_among(existing))
+        {
+            match (&selector.value, selector.missing_policy) {
+                (_, MissingPolicy::Ignore) => {}
+                (
+                    SelectorValue::Name(name) | SelectorValue::IdOrSlug(name),
+                    MissingPolicy::Create,
+                ) => {
                     created.push(name.clone());
                 }
-                (PickBy::Id(text) | PickBy::Name(text) | PickBy::IdOrSlug(text), _) => {
+                (
+                    SelectorValue::Id(text)
+                    | SelectorValue::Name(text)
+                    | SelectorValue::IdOrSlug(text),
+                    _,
+                ) => {
                     rejected.push(subject(text.clone()));
                 }
             }
         }
-        all_found(rejected).map(|()| created)
+        require_none_missing(rejected).map(|()| created)
     }
 }
 
 /// Returns the selected permissions, sorted by slug and without duplicates, and locks them against deletion until the
 /// transaction ends. Missing ones are created according to their policy. If one is rejected or the root key may not
 /// create it, nothing is created.
-pub async fn picked_permissions(
+pub async fn resolve_permissions(
     tx: &mut Tx,
     caller: &Caller,
     selectors: Vec<Selector>,
@@ -152,18 +168,18 @@ pub async fn picked_permissions(
     let mut selection = Selection::new(selectors);
     let mut permissions = match selection.ids.is_empty() {
         true => Vec::new(),
-        false => tx.hold_permissions_of(caller.workspace(), &selection.ids).await?,
+        false => tx.lock_permissions_by_ids(caller.workspace_id(), &selection.ids).await?,
     };
     // A text that is the id of a permission does not also select another permission with that slug.
     selection.names.retain(|name| permissions.iter().all(|found| found.id.as_str() != name));
-    permissions.extend(held_permissions(tx, caller, &selection.names).await?);
+    permissions.extend(lock_permissions(tx, caller, &selection.names).await?);
     let names = permissions
         .iter()
         .flat_map(|p| [SelectorKey::Id(p.id.as_str()), SelectorKey::Name(&p.slug)]);
-    let to_make = selection.to_make(&names.collect(), Subject::Permission)?;
+    let to_make = selection.names_to_create(&names.collect(), ResourceRef::Permission)?;
     if !to_make.is_empty() {
         caller.require(Action::CreatePermission)?;
-        permissions.extend(make_permissions(tx, caller, to_make, entries, now).await?);
+        permissions.extend(create_missing_permissions(tx, caller, to_make, entries, now).await?);
     }
     permissions.sort_by(|a, b| a.slug.cmp(&b.slug));
     permissions.dedup_by(|a, b| a.id == b.id);
@@ -181,14 +197,14 @@ pub async fn resolve_roles(
     let selection = Selection::new(selectors);
     let mut roles = match selection.names.is_empty() {
         true => Vec::new(),
-        false => tx.lock_roles(caller.workspace(), &selection.names).await?,
+        false => tx.lock_roles(caller.workspace_id(), &selection.names).await?,
     };
     if !selection.ids.is_empty() {
-        roles.extend(tx.hold_roles_of(caller.workspace(), &selection.ids).await?);
+        roles.extend(tx.lock_roles_by_ids(caller.workspace_id(), &selection.ids).await?);
     }
     let names =
         roles.iter().flat_map(|r| [SelectorKey::Id(r.id.as_str()), SelectorKey::Name(&r.name)]);
-    let to_make = selection.to_make(&names.collect(), Subject::Role)?;
+    let to_make = selection.names_to_create(&names.collect(), ResourceRef::Role)?;
     if !to_make.is_empty() {
         caller.require(Action::CreateRole)?;
         roles.extend(create_missing_roles(tx, caller, to_make, entries, now).await?);
@@ -208,27 +224,33 @@ pub async fn ensure_permissions(
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    picked_permissions(tx, caller, Selector::permissions(slugs, MissingPolicy::Made), entries, now)
-        .await
+    resolve_permissions(
+        tx,
+        caller,
+        Selector::from_ids_or_slugs(slugs, MissingPolicy::Create),
+        entries,
+        now,
+    )
+    .await
 }
 
 /// Returns the permissions with these slugs and creates missing ones without checking the root key. Otherwise like
 /// [`ensure_permissions`].
-pub async fn make_permissions(
+pub async fn create_missing_permissions(
     tx: &mut Tx,
     caller: &Caller,
     slugs: Vec<String>,
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    let slugs = without_doubles(slugs);
-    let permissions = held_permissions(tx, caller, &slugs).await?;
-    let missing = permissions_missing(&slugs, &permissions);
+    let slugs = sort_and_dedup(slugs);
+    let permissions = lock_permissions(tx, caller, &slugs).await?;
+    let missing = missing_permissions(&slugs, &permissions);
     if missing.is_empty() {
         return Ok(permissions);
     }
     for slug in &missing {
-        names::check("permissions", slug)?;
+        names::validate("permissions", slug)?;
     }
     let new = missing.into_iter().map(|slug| Permission {
         id: PermissionId::random(),
@@ -238,7 +260,7 @@ pub async fn make_permissions(
     });
     insert_permissions(tx, caller, &new.collect::<Vec<_>>(), entries, now).await?;
     // Read them again: if two transactions create the same one at the same time, the second finds that of the first.
-    held_permissions(tx, caller, &slugs).await
+    lock_permissions(tx, caller, &slugs).await
 }
 
 /// Returns the roles with these names and locks them against deletion until the transaction ends. Missing ones are
@@ -253,34 +275,34 @@ pub async fn create_missing_roles(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let names = without_doubles(names);
-    let roles = tx.lock_roles(caller.workspace(), &names).await?;
-    let missing = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
+    let names = sort_and_dedup(names);
+    let roles = tx.lock_roles(caller.workspace_id(), &names).await?;
+    let missing = missing_names(&names, roles.iter().map(|role| role.name.as_str()));
     let missing: Vec<_> = missing.into_iter().map(|name| (RoleId::random(), name)).collect();
     if missing.is_empty() {
         return Ok(roles);
     }
     for (_, name) in &missing {
-        names::check("roles", name)?;
+        names::validate("roles", name)?;
     }
-    let created = tx.insert_roles(caller.workspace(), &missing, now).await?;
+    let created = tx.insert_roles(caller.workspace_id(), &missing, now).await?;
     let created: HashSet<String> = created.into_iter().collect();
     for (id, name) in missing.iter().filter(|(_, name)| created.contains(name)) {
-        let target = Target::new("role", id.as_str()).named(Some(name));
+        let target = Target::new("role", id.as_str()).with_name(Some(name));
         entries.add_change(
             "role.create",
             &[target],
-            FieldChanges::created(&RoleState::bare(name))?,
+            FieldChanges::created(&RoleSnapshot::from_name(name))?,
         );
     }
     // Read them again: if two transactions create the same one at the same time, the second finds that of the first.
-    tx.lock_roles(caller.workspace(), &names).await
+    tx.lock_roles(caller.workspace_id(), &names).await
 }
 
 /// Returns the roles with these names and the selected permissions, sorted and without duplicates, and locks them
 /// against deletion until the transaction ends. Each role must exist; the error lists all missing roles and
 /// permissions.
-pub async fn existing_roles_and_picked(
+pub async fn resolve_existing_roles_and_permissions(
     tx: &mut Tx,
     caller: &Caller,
     names: Vec<String>,
@@ -288,14 +310,14 @@ pub async fn existing_roles_and_picked(
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<(Vec<Role>, Vec<Permission>)> {
-    let names = without_doubles(names);
+    let names = sort_and_dedup(names);
     let roles = match names.is_empty() {
         true => Vec::new(),
-        false => tx.lock_roles(caller.workspace(), &names).await?,
+        false => tx.lock_roles(caller.workspace_id(), &names).await?,
     };
-    let missing = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
-    let mut missing: Vec<_> = missing.into_iter().map(Subject::Role).collect();
-    let permissions = match picked_permissions(tx, caller, selectors, entries, now).await {
+    let missing = missing_names(&names, roles.iter().map(|role| role.name.as_str()));
+    let mut missing: Vec<_> = missing.into_iter().map(ResourceRef::Role).collect();
+    let permissions = match resolve_permissions(tx, caller, selectors, entries, now).await {
         Err(Error::NotFound(permissions)) => {
             missing.extend(permissions);
             Vec::new()
@@ -304,20 +326,20 @@ pub async fn existing_roles_and_picked(
         Err(_) if !missing.is_empty() => Vec::new(),
         result => result?,
     };
-    all_found(missing).map(|()| (roles, permissions))
+    require_none_missing(missing).map(|()| (roles, permissions))
 }
 
-fn all_found(missing: Vec<Subject>) -> Result<()> {
+fn require_none_missing(missing: Vec<ResourceRef>) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { Err(Error::NotFound(missing)) }
 }
 
-fn without_doubles(mut names: Vec<String>) -> Vec<String> {
+fn sort_and_dedup(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names.dedup();
     names
 }
 
-async fn held_permissions(
+async fn lock_permissions(
     tx: &mut Tx,
     caller: &Caller,
     slugs: &[String],
@@ -325,15 +347,15 @@ async fn held_permissions(
     if slugs.is_empty() {
         return Ok(Vec::new());
     }
-    tx.lock_permissions(caller.workspace(), slugs).await
+    tx.lock_permissions(caller.workspace_id(), slugs).await
 }
 
-fn permissions_missing(slugs: &[String], existing: &[Permission]) -> Vec<String> {
-    beyond_names(slugs, existing.iter().map(|permission| permission.slug.as_str()))
+fn missing_permissions(slugs: &[String], existing: &[Permission]) -> Vec<String> {
+    missing_names(slugs, existing.iter().map(|permission| permission.slug.as_str()))
 }
 
 /// Returns those of `names` that do not exist.
-fn beyond_names<'a>(names: &[String], existing: impl Iterator<Item = &'a str>) -> Vec<String> {
+fn missing_names<'a>(names: &[String], existing: impl Iterator<Item = &'a str>) -> Vec<String> {
     let existing: HashSet<_> = existing.collect();
     names.iter().filter(|name| !existing.contains(name.as_str())).cloned().collect()
 }
@@ -348,14 +370,14 @@ async fn insert_permissions(
     now: Timestamp,
 ) -> Result<bool> {
     let slugs: Vec<_> = permissions.iter().map(|permission| permission.slug.clone()).collect();
-    let by_id = tx.hold_permissions_of(caller.workspace(), &slugs).await?;
+    let by_id = tx.lock_permissions_by_ids(caller.workspace_id(), &slugs).await?;
     if let Some(existing) = by_id.first() {
-        return Err(Error::Taken(Subject::Permission(existing.id.to_string())));
+        return Err(Error::AlreadyExists(ResourceRef::Permission(existing.id.to_string())));
     }
-    let created = tx.insert_permissions(caller.workspace(), permissions, now).await?;
+    let created = tx.insert_permissions(caller.workspace_id(), permissions, now).await?;
     let created: HashSet<String> = created.into_iter().collect();
     for permission in permissions.iter().filter(|permission| created.contains(&permission.slug)) {
-        let change = FieldChanges::created(&PermissionState::of(permission))?;
+        let change = FieldChanges::created(&PermissionSnapshot::from_permission(permission))?;
         entries.add_change("permission.create", &[permission_target(permission)], change);
     }
     Ok(created.len() == permissions.len())
@@ -373,10 +395,10 @@ pub fn difference<'a, T, I: PartialEq>(
 
 /// Returns a permission as an audit target.
 pub fn permission_target(permission: &Permission) -> Target<'_> {
-    Target::new("permission", permission.id.as_str()).named(Some(&permission.slug))
+    Target::new("permission", permission.id.as_str()).with_name(Some(&permission.slug))
 }
 
 /// Returns a role as an audit target.
 pub fn role_target(role: &Role) -> Target<'_> {
-    Target::new("role", role.id.as_str()).named(Some(&role.name))
+    Target::new("role", role.id.as_str()).with_name(Some(&role.name))
 }

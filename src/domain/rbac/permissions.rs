@@ -1,6 +1,6 @@
 //! Creating, reading and deleting permissions.
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::PermissionId;
 use foundation::model::Permission;
 use store::freshness;
@@ -9,7 +9,7 @@ use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::snapshot::PermissionState;
+use super::snapshot::PermissionSnapshot;
 use super::{insert_permissions, permission_target};
 use crate::app::App;
 
@@ -40,7 +40,7 @@ pub async fn create_permission(
     let mut entries = AuditBatch::for_caller(caller, now);
     let new = std::slice::from_ref(&permission);
     if !insert_permissions(&mut tx, caller, new, &mut entries, now).await? {
-        return Err(Error::Taken(Subject::Permission(permission.slug)));
+        return Err(Error::AlreadyExists(ResourceRef::Permission(permission.slug)));
     }
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
@@ -51,8 +51,8 @@ pub async fn create_permission(
 /// Returns the permission with this id or, if there is none, with this slug.
 pub async fn get_permission(app: &App, caller: &Caller, named: &str) -> Result<Permission> {
     caller.require(Action::ReadPermission)?;
-    let found = app.store.read().await?.permission(caller.workspace(), named).await?;
-    found.ok_or_else(|| Error::not_found(Subject::Permission(named.to_owned())))
+    let found = app.store.read().await?.find_permission(caller.workspace_id(), named).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::Permission(named.to_owned())))
 }
 
 /// Lists a page of permissions, sorted by id.
@@ -62,8 +62,8 @@ pub async fn list_permissions(
     paging: &Paging,
 ) -> Result<Page<Permission>> {
     caller.require(Action::ReadPermission)?;
-    let listing = paging.listing();
-    let rows = app.store.read().await?.permissions(caller.workspace(), &listing).await?;
+    let listing = paging.to_page_query();
+    let rows = app.store.read().await?.list_permissions(caller.workspace_id(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
@@ -73,19 +73,21 @@ pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Resul
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let not_found = || Error::not_found(Subject::Permission(named.to_owned()));
-    let permission = tx.permission(caller.workspace(), named).await?.ok_or_else(not_found)?;
-    let (keys, roles) = tx.permission_holders(&permission.id).await?;
-    if !tx.delete_permission(caller.workspace(), &permission.id).await? {
+    let not_found = || Error::not_found(ResourceRef::Permission(named.to_owned()));
+    let permission =
+        tx.find_permission(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    let (keys, roles) = tx.list_permission_holders(&permission.id).await?;
+    if !tx.delete_permission(caller.workspace_id(), &permission.id).await? {
         return Err(not_found());
     }
     let keys = keys.iter().map(ToString::to_string).collect();
     let roles = roles.iter().map(ToString::to_string).collect();
-    let snapshot = PermissionState { keys, roles, ..PermissionState::of(&permission) };
+    let snapshot =
+        PermissionSnapshot { keys, roles, ..PermissionSnapshot::from_permission(&permission) };
     let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [permission_target(&permission)];
     entries.add_change("permission.delete", &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Permission(permission.id));
+    tx.record_change(freshness::CacheTag::Permission(permission.id));
     app.commit(tx).await
 }

@@ -1,6 +1,6 @@
 //! Restoring deleted permissions and roles with their ids and their assignments.
 
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, PermissionId, RoleId};
 use foundation::model::{Permission, Role};
 use store::{Tx, freshness};
@@ -8,7 +8,7 @@ use store::{Tx, freshness};
 use super::super::audit::{self, AuditBatch};
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::snapshot::{PermissionState, RoleState};
+use super::snapshot::{PermissionSnapshot, RoleSnapshot};
 use super::{permission_target, role_target};
 use crate::app::App;
 
@@ -21,7 +21,7 @@ pub async fn restore_permission(
     snapshot: &str,
 ) -> Result<()> {
     caller.require(Action::CreatePermission)?;
-    let snapshot: PermissionState = audit::parse_snapshot(snapshot)?;
+    let snapshot: PermissionSnapshot = audit::parse_snapshot(snapshot)?;
     let now = app.clock.now();
     let permission = Permission {
         id: id.clone(),
@@ -31,19 +31,19 @@ pub async fn restore_permission(
     };
     let new = std::slice::from_ref(&permission);
     let mut tx = app.store.begin().await?;
-    if tx.insert_permissions(caller.workspace(), new, now).await?.is_empty() {
-        return Err(Error::Taken(Subject::Permission(permission.slug)));
+    if tx.insert_permissions(caller.workspace_id(), new, now).await?.is_empty() {
+        return Err(Error::AlreadyExists(ResourceRef::Permission(permission.slug)));
     }
     let keys: Vec<_> = snapshot.keys.into_iter().map(KeyId::from).collect();
     let roles: Vec<_> = snapshot.roles.into_iter().map(RoleId::from).collect();
-    tx.give_permission(caller.workspace(), id, &keys, &roles).await?;
+    tx.assign_permission(caller.workspace_id(), id, &keys, &roles).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("permission.restore", &[permission_target(&permission)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Permission(permission.id));
-    changed(&mut tx, keys);
+    tx.record_change(freshness::CacheTag::Permission(permission.id));
+    invalidate_keys(&mut tx, keys);
     for role in roles {
-        tx.changed(freshness::CacheTag::Role(role));
+        tx.record_change(freshness::CacheTag::Role(role));
     }
     app.commit(tx).await
 }
@@ -52,12 +52,12 @@ pub async fn restore_permission(
 /// to its former keys. Its name must be free.
 pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, snapshot: &str) -> Result<()> {
     caller.require(Action::CreateRole)?;
-    let snapshot: RoleState = audit::parse_snapshot(snapshot)?;
+    let snapshot: RoleSnapshot = audit::parse_snapshot(snapshot)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let permissions = match snapshot.permissions.is_empty() {
         true => Vec::new(),
-        false => tx.lock_permissions(caller.workspace(), &snapshot.permissions).await?,
+        false => tx.lock_permissions(caller.workspace_id(), &snapshot.permissions).await?,
     };
     let role = Role {
         id: id.clone(),
@@ -65,23 +65,23 @@ pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, snapshot: &st
         description: snapshot.description,
         permissions,
     };
-    let inserted = tx.insert_role(caller.workspace(), &role, now).await;
-    inserted.map_err(|e| match e.violates("roles_name_unique") {
-        true => Error::Taken(Subject::Role(role.name.clone())),
+    let inserted = tx.insert_role(caller.workspace_id(), &role, now).await;
+    inserted.map_err(|e| match e.is_unique_violation_of("roles_name_unique") {
+        true => Error::AlreadyExists(ResourceRef::Role(role.name.clone())),
         false => e,
     })?;
     let keys: Vec<_> = snapshot.keys.into_iter().map(KeyId::from).collect();
-    tx.give_role(caller.workspace(), id, &keys).await?;
+    tx.assign_role(caller.workspace_id(), id, &keys).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("role.restore", &[role_target(&role)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Role(role.id));
-    changed(&mut tx, keys);
+    tx.record_change(freshness::CacheTag::Role(role.id));
+    invalidate_keys(&mut tx, keys);
     app.commit(tx).await
 }
 
-fn changed(tx: &mut Tx, keys: Vec<KeyId>) {
+fn invalidate_keys(tx: &mut Tx, keys: Vec<KeyId>) {
     for key in keys {
-        tx.changed(freshness::CacheTag::Key(key));
+        tx.record_change(freshness::CacheTag::Key(key));
     }
 }

@@ -1,16 +1,16 @@
 //! Roles: named sets of permissions.
 
-use foundation::error::{Error, FieldError, Result, Subject};
+use foundation::error::{Error, FieldError, ResourceRef, Result};
 use foundation::id::RoleId;
 use foundation::model::{Permission, Role};
 use store::freshness;
 
-use super::super::audit::{AuditBatch, FieldChanges, Fields, read};
+use super::super::audit::{AuditBatch, FieldChanges, SnapshotFields, parse_field};
 use super::super::caller::Caller;
 use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::snapshot::RoleState;
+use super::snapshot::RoleSnapshot;
 use super::{difference, ensure_permissions, permission_target, role_target};
 use crate::app::App;
 
@@ -37,8 +37,10 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
         ensure_permissions(&mut tx, caller, new.permissions, &mut entries, now).await?;
     let role =
         Role { id: RoleId::random(), name: new.name, description: new.description, permissions };
-    tx.insert_role(caller.workspace(), &role, now).await.map_err(|e| taken(e, &role))?;
-    let change = FieldChanges::created(&RoleState::of(&role))?;
+    tx.insert_role(caller.workspace_id(), &role, now)
+        .await
+        .map_err(|e| map_name_conflict(e, &role))?;
+    let change = FieldChanges::created(&RoleSnapshot::from_role(&role))?;
     entries.add_change("role.create", &[role_target(&role)], change);
     for permission in &role.permissions {
         let targets = [role_target(&role), permission_target(permission)];
@@ -53,15 +55,15 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
 /// Returns the role with this id or, if there is none, with this name.
 pub async fn get_role(app: &App, caller: &Caller, named: &str) -> Result<Role> {
     caller.require(Action::ReadRole)?;
-    let found = app.store.read().await?.role(caller.workspace(), named).await?;
-    found.ok_or_else(|| Error::not_found(Subject::Role(named.to_owned())))
+    let found = app.store.read().await?.find_role(caller.workspace_id(), named).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::Role(named.to_owned())))
 }
 
 /// Lists a page of roles with their permissions, sorted by id.
 pub async fn list_roles(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
-    let listing = paging.listing();
-    let rows = app.store.read().await?.roles_page(caller.workspace(), &listing).await?;
+    let listing = paging.to_page_query();
+    let rows = app.store.read().await?.list_roles(caller.workspace_id(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
@@ -71,18 +73,18 @@ pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> 
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let not_found = || Error::not_found(Subject::Role(named.to_owned()));
-    let role = tx.role(caller.workspace(), named).await?.ok_or_else(not_found)?;
-    let keys = tx.role_holders(&role.id).await?;
-    if !tx.delete_role(caller.workspace(), &role.id).await? {
+    let not_found = || Error::not_found(ResourceRef::Role(named.to_owned()));
+    let role = tx.find_role(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    let keys = tx.list_role_holders(&role.id).await?;
+    if !tx.delete_role(caller.workspace_id(), &role.id).await? {
         return Err(not_found());
     }
     let keys = keys.iter().map(ToString::to_string).collect();
-    let change = FieldChanges::deleted(&RoleState { keys, ..RoleState::of(&role) })?;
+    let change = FieldChanges::deleted(&RoleSnapshot { keys, ..RoleSnapshot::from_role(&role) })?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add_change("role.delete", &[role_target(&role)], change);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Role(role.id));
+    tx.record_change(freshness::CacheTag::Role(role.id));
     app.commit(tx).await
 }
 
@@ -97,16 +99,17 @@ pub struct RoleChange {
 
 impl RoleChange {
     /// Returns the change that restores a role to the snapshot of an audit entry.
-    pub fn change_from_snapshot(fields: &Fields) -> Result<Self> {
-        let description = fields.get("description").map(|value| read::<Option<String>>(value));
+    pub fn change_from_snapshot(fields: &SnapshotFields) -> Result<Self> {
+        let description =
+            fields.get("description").map(|value| parse_field::<Option<String>>(value));
         Ok(Self {
-            name: fields.get("name").map(|value| read(value)).transpose()?,
+            name: fields.get("name").map(|value| parse_field(value)).transpose()?,
             description: description.transpose()?.map(Option::unwrap_or_default),
         })
     }
 
     /// Validates the change. The error lists all invalid fields.
-    fn check(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         let bounds = [("name", &self.name, 1..=128), ("description", &self.description, 0..=512)];
         let errors = bounds.into_iter().filter_map(|(field, text, lengths)| {
             let length = text.as_ref()?.chars().count();
@@ -116,8 +119,8 @@ impl RoleChange {
             (!lengths.contains(&length)).then_some(error)
         });
         let mut errors: Vec<_> = errors.collect();
-        if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
-            let message = names::fault("name");
+        if self.name.as_deref().is_some_and(|name| names::validate("name", name).is_err()) {
+            let message = names::error_message("name");
             errors.push(FieldError { location: "name".to_owned(), message, fix: None });
         }
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(errors)) }
@@ -125,19 +128,19 @@ impl RoleChange {
 }
 
 /// Changes the name and the description of a role. The change applies to all its keys at once.
-pub async fn change_role(
+pub async fn update_role(
     app: &App,
     caller: &Caller,
     id: &RoleId,
     change: RoleChange,
 ) -> Result<Role> {
     caller.require(Action::UpdateRole)?;
-    change.check()?;
+    change.validate()?;
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let role = tx.lock_role(caller.workspace(), id).await?;
-    let role = role.ok_or_else(|| Error::not_found(Subject::Role(id.to_string())))?;
+    let role = tx.lock_role(caller.workspace_id(), id).await?;
+    let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut updated = role.clone();
     if let Some(name) = change.name {
         updated.name = name;
@@ -148,21 +151,22 @@ pub async fn change_role(
     if (&updated.name, &updated.description) == (&role.name, &role.description) {
         return Ok(role);
     }
-    tx.update_role(&updated).await.map_err(|e| taken(e, &updated))?;
-    let changes = FieldChanges::updated(&RoleState::of(&role), &RoleState::of(&updated))?;
+    tx.update_role(&updated).await.map_err(|e| map_name_conflict(e, &updated))?;
+    let changes =
+        FieldChanges::updated(&RoleSnapshot::from_role(&role), &RoleSnapshot::from_role(&updated))?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add_change("role.update", &[role_target(&updated)], changes);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Role(role.id));
+    tx.record_change(freshness::CacheTag::Role(role.id));
     app.commit(tx).await?;
 
     Ok(updated)
 }
 
 /// Maps a violation of the unique name to [`Error::Taken`].
-fn taken(e: Error, role: &Role) -> Error {
-    match e.violates("roles_name_unique") {
-        true => Error::Taken(Subject::Role(role.name.clone())),
+fn map_name_conflict(e: Error, role: &Role) -> Error {
+    match e.is_unique_violation_of("roles_name_unique") {
+        true => Error::AlreadyExists(ResourceRef::Role(role.name.clone())),
         false => e,
     }
 }
@@ -180,8 +184,8 @@ pub async fn set_role_permissions(
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let role = tx.lock_role(caller.workspace(), id).await?;
-    let role = role.ok_or_else(|| Error::not_found(Subject::Role(id.to_string())))?;
+    let role = tx.lock_role(caller.workspace_id(), id).await?;
+    let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
     for permission in difference(&permissions, &role.permissions, |permission| &permission.id) {
@@ -194,7 +198,7 @@ pub async fn set_role_permissions(
     }
     tx.set_role_permissions(id, &permissions).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::CacheTag::Role(id.clone()));
+    tx.record_change(freshness::CacheTag::Role(id.clone()));
     app.commit(tx).await?;
 
     Ok(permissions)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The fields of a permission, as the audit log stores them.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct PermissionState {
+pub struct PermissionSnapshot {
     pub slug: String,
     pub name: String,
     pub description: Option<String>,
@@ -19,7 +19,7 @@ pub struct PermissionState {
 
 /// The fields of a role, as the audit log stores them.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct RoleState {
+pub struct RoleSnapshot {
     pub name: String,
     pub description: Option<String>,
     /// The slugs of its permissions.
@@ -29,25 +29,25 @@ pub struct RoleState {
     pub keys: Vec<String>,
 }
 
-impl PermissionState {
-    pub fn of(permission: &Permission) -> Self {
+impl PermissionSnapshot {
+    pub fn from_permission(permission: &Permission) -> Self {
         let Permission { slug, name, description, .. } = permission.clone();
         Self { slug, name, description, keys: Vec::new(), roles: Vec::new() }
     }
 }
 
-impl RoleState {
-    pub fn of(role: &Role) -> Self {
+impl RoleSnapshot {
+    pub fn from_role(role: &Role) -> Self {
         let permissions = role.permissions.iter().map(|permission| permission.slug.clone());
         Self {
             description: role.description.clone(),
             permissions: permissions.collect(),
-            ..Self::bare(&role.name)
+            ..Self::from_name(&role.name)
         }
     }
 
     /// Returns the snapshot of a role that has only a name.
-    pub fn bare(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         let (permissions, keys) = (Vec::new(), Vec::new());
         Self { name: name.to_owned(), description: None, permissions, keys }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
 use foundation::model::RootKey;
 use foundation::secret::{KeyHash, Plaintext};
@@ -15,7 +15,7 @@ use super::super::caller::Caller;
 use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::{self, Action};
-use super::{add, random, target};
+use super::{generate_secret, insert_root_key, root_key_target};
 use crate::app::App;
 
 /// The maximum length of the name of a root key, in characters.
@@ -38,19 +38,19 @@ pub struct RotationResult {
     pub key: RootKey,
     pub secret: Plaintext,
     /// When the old root key expires.
-    pub old_ends: Timestamp,
+    pub old_expires_at: Timestamp,
 }
 
 /// Creates a root key. Its permissions must be a subset of those of the caller, and the resources that they name must
 /// exist.
-pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootKey, Plaintext)> {
+pub async fn create(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootKey, Plaintext)> {
     caller.require(Action::CreateRootKey)?;
     let name = new.name.as_deref().unwrap_or_default();
     if name.chars().count() > NAME_MAX {
         let message = format!("name must have at most {NAME_MAX} characters");
         return Err(Error::invalid("name", message));
     }
-    names::check("name", name)?;
+    names::validate("name", name)?;
     if new.permissions.is_empty() || new.permissions.len() > PERMISSIONS_MAX {
         let message = format!("select 1 to {PERMISSIONS_MAX} permissions");
         return Err(Error::invalid("permission", message));
@@ -60,39 +60,39 @@ pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootK
         return Err(Error::invalid("expires", "expires must be in the future"));
     }
     for tuple in &new.permissions {
-        caller.require_tuple(tuple)?;
+        caller.require_permission(tuple)?;
     }
-    let secret = random();
+    let secret = generate_secret();
     let mut tx = app.store.begin().await?;
-    names_what_is_there(&mut tx, caller, &new.permissions).await?;
-    let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
-    let change = FieldChanges::created(&state(&key))?;
-    record(&mut tx, caller, now, "rootKey.create", &[target(&key)], change).await?;
+    require_existing_resources(&mut tx, caller, &new.permissions).await?;
+    let key = insert_root_key(&mut tx, app, caller.workspace_id(), new, &secret).await?;
+    let change = FieldChanges::created(&root_key_snapshot(&key))?;
+    record(&mut tx, caller, now, "rootKey.create", &[root_key_target(&key)], change).await?;
     app.commit(tx).await?;
     Ok((key, secret))
 }
 
 /// Returns an error if a permission names an API or a namespace that does not exist in the workspace, or is deleted.
-async fn names_what_is_there(tx: &mut Tx, caller: &Caller, tuples: &[String]) -> Result<()> {
+async fn require_existing_resources(tx: &mut Tx, caller: &Caller, tuples: &[String]) -> Result<()> {
     let reference = |tuple: &'_ String| {
-        let (action, id) = permission::parse(tuple).ok()?;
+        let (action, id) = permission::parse_tuple(tuple).ok()?;
         (id != "*").then(|| (action.resource(), id.to_owned()))
     };
     let references: BTreeSet<_> = tuples.iter().filter_map(reference).collect();
-    let workspace = caller.workspace();
+    let workspace = caller.workspace_id();
     for (resource, id) in references {
         let missing = match resource {
             "api" => {
                 let id = ApiId::from(id);
-                let found = tx.api(workspace, &id).await?;
-                found.is_none_or(|api| api.deleted_at.is_some()).then_some(Subject::Api(id))
+                let found = tx.find_api(workspace, &id).await?;
+                found.is_none_or(|api| api.deleted_at.is_some()).then_some(ResourceRef::Api(id))
             }
             "ratelimit" => {
-                let found = tx.bare_namespace(workspace, &id).await?;
+                let found = tx.find_namespace(workspace, &id).await?;
                 let found = found.filter(|namespace| namespace.id.as_str() == id);
                 found
                     .is_none_or(|namespace| namespace.deleted_at.is_some())
-                    .then_some(Subject::Namespace(id))
+                    .then_some(ResourceRef::Namespace(id))
             }
             _ => None,
         };
@@ -104,7 +104,7 @@ async fn names_what_is_there(tx: &mut Tx, caller: &Caller, tuples: &[String]) ->
 }
 
 /// Lists a page of the root keys of the workspace, the latest first: only valid ones, or all.
-pub async fn page(
+pub async fn list_for_caller(
     app: &App,
     caller: &Caller,
     only_live: bool,
@@ -113,19 +113,20 @@ pub async fn page(
     caller.require(Action::ReadRootKey)?;
     let live_at = only_live.then(|| app.clock.now());
     let mut reader = app.store.read().await?;
-    let rows = reader.root_keys_page(caller.workspace(), live_at, &paging.listing()).await?;
+    let rows =
+        reader.list_root_keys(caller.workspace_id(), live_at, &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.key.id))
 }
 
 /// Returns a root key of the workspace, even if it is revoked.
 pub async fn get(app: &App, caller: &Caller, id: &KeyId) -> Result<StoredRootKey> {
     caller.require(Action::ReadRootKey)?;
-    let found = app.store.read().await?.root_key(caller.workspace(), id).await?;
-    found.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))
+    let found = app.store.read().await?.find_root_key(caller.workspace_id(), id).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))
 }
 
 /// Revokes a root key for a caller. Does nothing if it has already been revoked.
-pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
+pub async fn revoke(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::RevokeRootKey)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
@@ -138,11 +139,11 @@ pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
         caller,
         now,
         "rootKey.revoke",
-        &[target(&key)],
-        FieldChanges::deleted(&state(&key))?,
+        &[root_key_target(&key)],
+        FieldChanges::deleted(&root_key_snapshot(&key))?,
     )
     .await?;
-    tx.changed(freshness::CacheTag::RootKey(id.clone()));
+    tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     app.commit(tx).await
 }
 
@@ -153,21 +154,28 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let key = get_for_update(&mut tx, caller, id).await?;
     for tuple in &key.permissions {
-        caller.require_tuple(tuple)?;
+        caller.require_permission(tuple)?;
     }
-    let restored = tx.restore_root_key(caller.workspace(), id).await?;
-    let hash = restored.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))?;
-    record(&mut tx, caller, now, "rootKey.restore", &[target(&key)], FieldChanges::default())
-        .await?;
-    tx.changed(freshness::CacheTag::RootKey(id.clone()));
+    let restored = tx.restore_root_key(caller.workspace_id(), id).await?;
+    let hash = restored.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?;
+    record(
+        &mut tx,
+        caller,
+        now,
+        "rootKey.restore",
+        &[root_key_target(&key)],
+        FieldChanges::default(),
+    )
+    .await?;
+    tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     if let Some(hash) = KeyHash::from_base64(&hash) {
-        tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
+        tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     }
     app.commit(tx).await
 }
 
 /// Returns the audit snapshot of a root key.
-fn state(key: &RootKey) -> Value {
+fn root_key_snapshot(key: &RootKey) -> Value {
     json!({ "name": key.name, "permissions": key.permissions, "expires": key.expires_at })
 }
 
@@ -182,35 +190,35 @@ pub async fn rotate(
     caller.require(Action::CreateRootKey)?;
     caller.require(Action::RevokeRootKey)?;
     let now = app.clock.now();
-    let secret = random();
+    let secret = generate_secret();
     let mut tx = app.store.begin().await?;
     let old = get_for_update(&mut tx, caller, id).await?;
     if old.revoked_at.is_some() || old.expires_at.is_some_and(|expires| expires < now) {
-        return Err(Error::not_found(Subject::RootKey(id.clone())));
+        return Err(Error::not_found(ResourceRef::RootKey(id.clone())));
     }
     for tuple in &old.permissions {
-        caller.require_tuple(tuple)?;
+        caller.require_permission(tuple)?;
     }
     let new = NewRootKey {
         name: old.name.clone(),
         permissions: old.permissions.clone(),
         expires_at: old.expires_at,
     };
-    let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
+    let key = insert_root_key(&mut tx, app, caller.workspace_id(), new, &secret).await?;
     // A key is still valid in the millisecond in which it expires.
     let grace_end = now.plus_ms(grace_ms - 1);
     let old_ends = old.expires_at.map_or(grace_end, |expires| expires.min(grace_end));
     tx.set_root_key_expiry(id, old_ends).await?;
-    let targets = [target(&old), target(&key)];
+    let targets = [root_key_target(&old), root_key_target(&key)];
     record(&mut tx, caller, now, "rootKey.reroll", &targets, FieldChanges::default()).await?;
-    tx.changed(freshness::CacheTag::RootKey(id.clone()));
+    tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     app.commit(tx).await?;
-    Ok(RotationResult { key, secret, old_ends })
+    Ok(RotationResult { key, secret, old_expires_at: old_ends })
 }
 
 async fn get_for_update(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<RootKey> {
-    let found = tx.lock_root_key(caller.workspace(), id).await?;
-    found.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))
+    let found = tx.lock_root_key(caller.workspace_id(), id).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))
 }
 
 async fn record(

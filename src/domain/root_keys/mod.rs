@@ -2,13 +2,15 @@
 
 mod issue;
 
-pub use issue::{NAME_MAX, NewRootKey, RotationResult, end, get, issue, page, restore, rotate};
+pub use issue::{
+    NAME_MAX, NewRootKey, RotationResult, create, get, list_for_caller, restore, revoke, rotate,
+};
 pub use store::StoredRootKey as Stored;
 
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject, Unknown};
+use foundation::error::{AuthenticationError, Error, ResourceRef, Result};
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::RootKey;
 use foundation::secret::{KeyHash, Plaintext};
@@ -24,36 +26,36 @@ use super::permission::{self, Action, Grants};
 use crate::app::App;
 
 /// The prefix of root keys that Keyward generates.
-const PREFIX: &str = "keyward";
+const ROOT_KEY_PREFIX: &str = "keyward";
 /// The number of random bytes of a root key.
-const BYTE_LENGTH: u8 = 24;
+const SECRET_BYTES: u8 = 24;
 
 /// Returns the principal of a bearer token, or an error if the root key does not exist, is revoked or expired, or its
 /// workspace is disabled.
 pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Principal>>> {
-    let found = find(app, &KeyHash::of(bearer)).await?;
-    let principal = found.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
+    let found = find_by_hash(app, &KeyHash::compute(bearer)).await?;
+    let principal = found.ok_or(Error::Unauthenticated(AuthenticationError::NotFound))?;
     let key = principal.value.root_key();
-    let key = key.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
+    let key = key.ok_or(Error::Unauthenticated(AuthenticationError::NotFound))?;
     if key.revoked_at.is_some() {
-        return Err(Error::Unauthenticated(Unknown::Revoked));
+        return Err(Error::Unauthenticated(AuthenticationError::Revoked));
     }
     if key.expires_at.is_some_and(|expires| expires < app.clock.now()) {
-        return Err(Error::Unauthenticated(Unknown::Expired));
+        return Err(Error::Unauthenticated(AuthenticationError::Expired));
     }
-    if !key.workspace_enabled {
+    if !key.is_workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
-    last_used::used_root_key(app, &principal);
+    last_used::record_root_key_use(app, &principal);
     Ok(principal)
 }
 
 /// Returns the anonymous principal: it has no root key, no workspace and no permissions.
-pub fn nobody(freshness: &Freshness) -> Arc<Cached<Principal>> {
+pub fn anonymous_principal(freshness: &Freshness) -> Arc<Cached<Principal>> {
     let key = RootKey {
         id: KeyId::from(""),
         workspace_id: WorkspaceId::from(""),
-        workspace_enabled: true,
+        is_workspace_enabled: true,
         start: String::new(),
         name: None,
         permissions: Vec::new(),
@@ -62,83 +64,83 @@ pub fn nobody(freshness: &Freshness) -> Arc<Cached<Principal>> {
         revoked_at: None,
     };
     Arc::new(Cached::new(
-        Principal::of_root_key(key, Grants::default()),
+        Principal::from_root_key(key, Grants::default()),
         freshness.read_version(),
         [],
     ))
 }
 
-async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Principal>>>> {
+async fn find_by_hash(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Principal>>>> {
     app.caches
         .root_keys
         .get(hash, |read_version| async move {
-            let found = app.store.read().await?.root_key_by_hash(&hash.base64()).await?;
+            let found = app.store.read().await?.find_root_key_by_hash(&hash.to_base64()).await?;
             Ok(found.map(|key| {
                 let grants: Grants = key.permissions.iter().map(String::as_str).collect();
                 let tag = freshness::CacheTag::RootKey(key.id.clone());
-                Cached::new(Principal::of_root_key(key, grants), read_version, [tag])
+                Cached::new(Principal::from_root_key(key, grants), read_version, [tag])
             }))
         })
         .await
 }
 
 /// Returns all permissions of root keys, each for all resources.
-pub fn every_permission() -> Vec<String> {
-    Action::ALL.iter().map(|action| action.everywhere()).collect()
+pub fn all_permissions() -> Vec<String> {
+    Action::ALL.iter().map(|action| action.to_wildcard_tuple()).collect()
 }
 
 /// Creates a root key with these permissions for an operator. No permission is checked: an operator has access to the
 /// server itself.
-pub async fn create(
+pub async fn create_as_operator(
     app: &App,
     workspace: &WorkspaceId,
     name: Option<String>,
     permissions: Vec<String>,
 ) -> Result<(KeyId, Plaintext)> {
-    names::check("name", name.as_deref().unwrap_or_default())?;
+    names::validate("name", name.as_deref().unwrap_or_default())?;
     for tuple in &permissions {
-        permission::parse(tuple).map_err(|message| Error::invalid("permission", message))?;
+        permission::parse_tuple(tuple).map_err(|message| Error::invalid("permission", message))?;
     }
-    let secret = random();
+    let secret = generate_secret();
     let new = NewRootKey { name, permissions, expires_at: None };
     let mut tx = app.store.begin().await?;
-    let id = insert(&mut tx, app, workspace, new, &secret).await?.id;
+    let id = insert_and_record(&mut tx, app, workspace, new, &secret).await?.id;
     app.commit(tx).await?;
     Ok((id, secret))
 }
 
-fn random() -> Plaintext {
-    Plaintext::random(Some(PREFIX), BYTE_LENGTH)
+fn generate_secret() -> Plaintext {
+    Plaintext::generate(Some(ROOT_KEY_PREFIX), SECRET_BYTES)
 }
 
-async fn insert(
+async fn insert_and_record(
     tx: &mut Tx,
     app: &App,
     workspace: &WorkspaceId,
     new: NewRootKey,
     secret: &Plaintext,
 ) -> Result<RootKey> {
-    let key = add(tx, app, workspace, new, secret).await?;
-    let target = target(&key);
+    let key = insert_root_key(tx, app, workspace, new, secret).await?;
+    let target = root_key_target(&key);
     let (now, event) = (key.created_at, "rootKey.create");
     audit::record(tx, Actor::Command("cli"), workspace, now, event, &[target]).await?;
     Ok(key)
 }
 
 /// Inserts a root key without an audit entry; the calling function records it.
-async fn add(
+async fn insert_root_key(
     tx: &mut Tx,
     app: &App,
     workspace: &WorkspaceId,
     new: NewRootKey,
     secret: &Plaintext,
 ) -> Result<RootKey> {
-    let has_prefix = secret.expose().starts_with(PREFIX);
+    let has_prefix = secret.expose().starts_with(ROOT_KEY_PREFIX);
     let key = RootKey {
         id: KeyId::random(),
         workspace_id: workspace.clone(),
-        workspace_enabled: true,
-        start: secret.start(has_prefix.then_some(PREFIX)),
+        is_workspace_enabled: true,
+        start: secret.start(has_prefix.then_some(ROOT_KEY_PREFIX)),
         name: new.name,
         permissions: new.permissions,
         created_at: app.clock.now(),
@@ -146,46 +148,46 @@ async fn add(
         revoked_at: None,
     };
     let hash = secret.hash();
-    tx.insert_root_key(&key, &hash.base64()).await.map_err(|e| {
+    tx.insert_root_key(&key, &hash.to_base64()).await.map_err(|e| {
         match e.is_foreign_key_violation() {
-            true => Error::not_found(Subject::Workspace(workspace.clone())),
+            true => Error::not_found(ResourceRef::Workspace(workspace.clone())),
             false => e,
         }
     })?;
-    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
+    tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     Ok(key)
 }
 
-fn target(key: &RootKey) -> Target<'_> {
-    Target::new("key", key.id.as_str()).named(key.name.as_deref())
+fn root_key_target(key: &RootKey) -> Target<'_> {
+    Target::new("key", key.id.as_str()).with_name(key.name.as_deref())
 }
 
 /// Lists the root keys of a workspace, sorted by id, including revoked ones.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
-    app.store.read().await?.root_keys(workspace).await
+    app.store.read().await?.list_all_root_keys(workspace).await
 }
 
 /// Revokes a root key of any workspace for an operator.
-pub async fn revoke(app: &App, id: &KeyId) -> Result<()> {
+pub async fn revoke_as_operator(app: &App, id: &KeyId) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let revoked = tx.revoke_root_key(id, now).await?;
-    let workspace = revoked.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))?;
+    let workspace = revoked.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?;
     let target = Target::new("key", id.as_str());
     audit::record(&mut tx, Actor::Command("cli"), &workspace, now, "rootKey.revoke", &[target])
         .await?;
-    tx.changed(freshness::CacheTag::RootKey(id.clone()));
+    tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     app.commit(tx).await
 }
 
 /// Creates a workspace.
 pub async fn create_workspace(app: &App, name: &str) -> Result<WorkspaceId> {
-    names::check("name", name)?;
+    names::validate("name", name)?;
     let id = WorkspaceId::random();
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     tx.insert_workspace(&id, name, now).await?;
-    let target = Target::new("workspace", id.as_str()).named(Some(name));
+    let target = Target::new("workspace", id.as_str()).with_name(Some(name));
     audit::record(&mut tx, Actor::Command("cli"), &id, now, "workspace.create", &[target]).await?;
     app.commit(tx).await?;
     Ok(id)
@@ -201,9 +203,9 @@ pub fn default_workspace() -> WorkspaceId {
 #[derive(Debug)]
 pub enum BootstrapResult {
     /// This is not the first start: the workspace existed.
-    Not,
+    AlreadyExists,
     /// The workspace and a root key with all permissions were created. The root key is shown only now.
-    Made(Plaintext),
+    Created(Plaintext),
     /// The workspace was created; its root key is the configured one.
     Configured,
 }
@@ -227,19 +229,19 @@ pub async fn bootstrap(
     let mut tx = store.begin().await?;
     let is_first = tx.insert_workspace(&workspace, "default", app.clock.now()).await?;
     let result = match (is_first, configured) {
-        (false, _) => BootstrapResult::Not,
+        (false, _) => BootstrapResult::AlreadyExists,
         (true, Some(_)) => BootstrapResult::Configured,
         (true, None) => {
-            let secret = random();
+            let secret = generate_secret();
             let name = Some("created at the first start".to_owned());
-            let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
-            insert(&mut tx, app, &workspace, new, &secret).await?;
-            BootstrapResult::Made(secret)
+            let new = NewRootKey { name, permissions: all_permissions(), expires_at: None };
+            insert_and_record(&mut tx, app, &workspace, new, &secret).await?;
+            BootstrapResult::Created(secret)
         }
     };
-    app.commit_in(store, tx).await?;
+    app.commit_to(store, tx).await?;
     if let Some(secret) = configured {
-        ensure(app, store, &workspace, secret).await?;
+        ensure_configured_root_key(app, store, &workspace, secret).await?;
     }
     if app.redis.is_some() {
         // Before it spends credits: from now on the other replicas wait for its reports of what it spent.
@@ -249,22 +251,22 @@ pub async fn bootstrap(
 }
 
 /// Inserts the configured root key if it does not exist.
-async fn ensure(
+async fn ensure_configured_root_key(
     app: &App,
     store: &Store,
     workspace: &WorkspaceId,
     secret: &Plaintext,
 ) -> Result<()> {
     let mut tx = store.begin().await?;
-    if tx.root_key_by_hash(&secret.hash().base64()).await?.is_some() {
+    if tx.find_root_key_by_hash(&secret.hash().to_base64()).await?.is_some() {
         return Ok(());
     }
     let name = Some("KEYWARD_ROOT_KEY".to_owned());
-    let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
-    match insert(&mut tx, app, workspace, new, secret).await {
-        Ok(_) => app.commit_in(store, tx).await,
+    let new = NewRootKey { name, permissions: all_permissions(), expires_at: None };
+    match insert_and_record(&mut tx, app, workspace, new, secret).await {
+        Ok(_) => app.commit_to(store, tx).await,
         // Another replica has inserted it first.
-        Err(e) if e.violates("root_keys_hash_unique") => Ok(()),
+        Err(e) if e.is_unique_violation_of("root_keys_hash_unique") => Ok(()),
         Err(e) => Err(e),
     }
 }

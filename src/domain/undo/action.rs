@@ -9,37 +9,37 @@ use store::StoredEntry;
 /// The operation that reverses an audit entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoAction {
-    SetKey(KeyId),
+    RevertKey(KeyId),
     /// Adds credits, or removes them if the number is negative. Credits that were used since stay used.
     AddCredits(KeyId, i64),
     DeleteKey(KeyId),
     RestoreKey(KeyId),
-    GivePermission(KeyId, PermissionId),
-    TakePermission(KeyId, PermissionId),
-    GiveRole(KeyId, RoleId),
-    TakeRole(KeyId, RoleId),
+    AddPermission(KeyId, PermissionId),
+    RemovePermission(KeyId, PermissionId),
+    AddRole(KeyId, RoleId),
+    RemoveRole(KeyId, RoleId),
     DeletePermission(PermissionId),
     RestorePermission(PermissionId),
     /// Restores the name and the description.
-    SetRole(RoleId),
+    RevertRole(RoleId),
     DeleteRole(RoleId),
     RestoreRole(RoleId),
     /// The role and the slug of the permission.
-    GiveToRole(RoleId, String),
-    TakeFromRole(RoleId, String),
-    SetIdentity(IdentityId),
+    AddPermissionToRole(RoleId, String),
+    RemovePermissionFromRole(RoleId, String),
+    RevertIdentity(IdentityId),
     DeleteIdentity(IdentityId),
     RestoreIdentity(IdentityId),
-    SetApi(ApiId),
+    RevertApi(ApiId),
     DeleteApi(ApiId),
     RestoreApi(ApiId),
-    SetNamespace(NamespaceId),
+    RevertNamespace(NamespaceId),
     DeleteNamespace(NamespaceId),
     RestoreNamespace(NamespaceId),
-    SetOverride(NamespaceId),
+    RevertOverride(NamespaceId),
     /// The namespace and the identifier.
     DeleteOverride(NamespaceId, String),
-    SetMemberRole(PersonId),
+    RevertMemberRole(PersonId),
     RemoveMember(PersonId),
     WithdrawInvitation(InvitationId),
     RevokeRootKey(KeyId),
@@ -49,88 +49,88 @@ pub enum UndoAction {
 /// The reason why an entry cannot be undone.
 pub type UndoRefusal = &'static str;
 
-const UNTOLD: UndoRefusal = "the entry does not contain the previous state";
+const NO_PREVIOUS_STATE: UndoRefusal = "the entry does not contain the previous state";
 
 /// The targets of an entry.
 struct Targets(Vec<Value>);
 
 impl Targets {
     fn id(&self, index: usize) -> Result<&str, UndoRefusal> {
-        self.0.get(index).and_then(|target| target["id"].as_str()).ok_or(UNTOLD)
+        self.0.get(index).and_then(|target| target["id"].as_str()).ok_or(NO_PREVIOUS_STATE)
     }
 
     fn name(&self, index: usize) -> Result<&str, UndoRefusal> {
-        self.0.get(index).and_then(|target| target["name"].as_str()).ok_or(UNTOLD)
+        self.0.get(index).and_then(|target| target["name"].as_str()).ok_or(NO_PREVIOUS_STATE)
     }
 }
 
 /// Returns the action that undoes an entry, or the reason why it cannot be undone.
 pub fn plan_undo(entry: &StoredEntry) -> Result<UndoAction, UndoRefusal> {
+    use UndoAction as Undo;
     let targets = Targets(serde_json::from_str(&entry.targets).unwrap_or_default());
     let id = targets.id(0)?;
-    let if_has_before =
-        |action: UndoAction| if entry.before.is_some() { Ok(action) } else { Err(UNTOLD) };
+    let if_has_before = |action: Undo| {
+        if entry.before.is_some() { Ok(action) } else { Err(NO_PREVIOUS_STATE) }
+    };
     Ok(match entry.event.as_str() {
-        "key.create" | "key.restore" | "key.migrate" => UndoAction::DeleteKey(id.into()),
-        "key.update" => match added(&targets, entry) {
-            Some(added) => UndoAction::AddCredits(id.into(), added.checked_neg().ok_or(UNTOLD)?),
-            None => if_has_before(UndoAction::SetKey(id.into()))?,
+        "key.create" | "key.restore" | "key.migrate" => Undo::DeleteKey(id.into()),
+        "key.update" => match find_added_credits(&targets, entry) {
+            Some(added) => {
+                Undo::AddCredits(id.into(), added.checked_neg().ok_or(NO_PREVIOUS_STATE)?)
+            }
+            None => if_has_before(Undo::RevertKey(id.into()))?,
         },
         "key.delete" if targets.0[0]["meta"]["permanent"] == true => {
             return Err("the key was deleted permanently");
         }
-        "key.delete" => UndoAction::RestoreKey(id.into()),
+        "key.delete" => Undo::RestoreKey(id.into()),
         "authorization.connect_permission_and_key" => {
-            UndoAction::TakePermission(id.into(), targets.id(1)?.into())
+            Undo::RemovePermission(id.into(), targets.id(1)?.into())
         }
         "authorization.disconnect_permission_and_key" => {
-            UndoAction::GivePermission(id.into(), targets.id(1)?.into())
+            Undo::AddPermission(id.into(), targets.id(1)?.into())
         }
-        "authorization.connect_role_and_key" => {
-            UndoAction::TakeRole(id.into(), targets.id(1)?.into())
-        }
-        "authorization.disconnect_role_and_key" => {
-            UndoAction::GiveRole(id.into(), targets.id(1)?.into())
-        }
-        "permission.create" | "permission.restore" => UndoAction::DeletePermission(id.into()),
-        "permission.delete" => if_has_before(UndoAction::RestorePermission(id.into()))?,
-        "role.create" | "role.restore" => UndoAction::DeleteRole(id.into()),
-        "role.update" => if_has_before(UndoAction::SetRole(id.into()))?,
-        "role.delete" => if_has_before(UndoAction::RestoreRole(id.into()))?,
+        "authorization.connect_role_and_key" => Undo::RemoveRole(id.into(), targets.id(1)?.into()),
+        "authorization.disconnect_role_and_key" => Undo::AddRole(id.into(), targets.id(1)?.into()),
+        "permission.create" | "permission.restore" => Undo::DeletePermission(id.into()),
+        "permission.delete" => if_has_before(Undo::RestorePermission(id.into()))?,
+        "role.create" | "role.restore" => Undo::DeleteRole(id.into()),
+        "role.update" => if_has_before(Undo::RevertRole(id.into()))?,
+        "role.delete" => if_has_before(Undo::RestoreRole(id.into()))?,
         "authorization.connect_role_and_permission" => {
-            UndoAction::TakeFromRole(id.into(), targets.name(1)?.to_owned())
+            Undo::RemovePermissionFromRole(id.into(), targets.name(1)?.to_owned())
         }
         "authorization.disconnect_role_and_permissions" => {
-            UndoAction::GiveToRole(id.into(), targets.name(1)?.to_owned())
+            Undo::AddPermissionToRole(id.into(), targets.name(1)?.to_owned())
         }
-        "identity.create" | "identity.restore" => UndoAction::DeleteIdentity(id.into()),
-        "identity.update" => if_has_before(UndoAction::SetIdentity(id.into()))?,
-        "identity.delete" => if_has_before(UndoAction::RestoreIdentity(id.into()))?,
+        "identity.create" | "identity.restore" => Undo::DeleteIdentity(id.into()),
+        "identity.update" => if_has_before(Undo::RevertIdentity(id.into()))?,
+        "identity.delete" => if_has_before(Undo::RestoreIdentity(id.into()))?,
         "ratelimit.create" | "ratelimit.update" | "ratelimit.delete" => {
             return Err("it is part of a change to an identity; undo that change");
         }
-        "api.create" | "api.restore" => UndoAction::DeleteApi(id.into()),
-        "api.update" => if_has_before(UndoAction::SetApi(id.into()))?,
-        "api.delete" => UndoAction::RestoreApi(id.into()),
+        "api.create" | "api.restore" => Undo::DeleteApi(id.into()),
+        "api.update" => if_has_before(Undo::RevertApi(id.into()))?,
+        "api.delete" => Undo::RestoreApi(id.into()),
         "ratelimitNamespace.create" | "ratelimitNamespace.restore" => {
-            UndoAction::DeleteNamespace(id.into())
+            Undo::DeleteNamespace(id.into())
         }
-        "ratelimitNamespace.update" => if_has_before(UndoAction::SetNamespace(id.into()))?,
-        "ratelimitNamespace.delete" => UndoAction::RestoreNamespace(id.into()),
-        "ratelimit.set_override" if entry.after.is_none() => return Err(UNTOLD),
+        "ratelimitNamespace.update" => if_has_before(Undo::RevertNamespace(id.into()))?,
+        "ratelimitNamespace.delete" => Undo::RestoreNamespace(id.into()),
+        "ratelimit.set_override" if entry.after.is_none() => return Err(NO_PREVIOUS_STATE),
         "ratelimit.set_override" if entry.before.is_none() => {
-            UndoAction::DeleteOverride(id.into(), targets.name(1)?.to_owned())
+            Undo::DeleteOverride(id.into(), targets.name(1)?.to_owned())
         }
         "ratelimit.set_override" | "ratelimit.delete_override" => {
-            if_has_before(UndoAction::SetOverride(id.into()))?
+            if_has_before(Undo::RevertOverride(id.into()))?
         }
-        "member.setRole" => if_has_before(UndoAction::SetMemberRole(id.into()))?,
-        "member.join" => UndoAction::RemoveMember(id.into()),
+        "member.setRole" => if_has_before(Undo::RevertMemberRole(id.into()))?,
+        "member.join" => Undo::RemoveMember(id.into()),
         "member.remove" => return Err("a removed member must be invited again"),
-        "member.invite" => UndoAction::WithdrawInvitation(id.into()),
+        "member.invite" => Undo::WithdrawInvitation(id.into()),
         "member.withdrawInvitation" => return Err("a withdrawn invitation cannot be restored"),
-        "rootKey.create" | "rootKey.restore" => UndoAction::RevokeRootKey(id.into()),
-        "rootKey.revoke" => UndoAction::RestoreRootKey(id.into()),
+        "rootKey.create" | "rootKey.restore" => Undo::RevokeRootKey(id.into()),
+        "rootKey.revoke" => Undo::RestoreRootKey(id.into()),
         "key.reroll" | "rootKey.reroll" => {
             return Err("the new key may be in use; delete or revoke one of the two instead");
         }
@@ -140,7 +140,7 @@ pub fn plan_undo(entry: &StoredEntry) -> Result<UndoAction, UndoRefusal> {
 
 /// Returns the number of credits that an entry added, negative if it removed credits. `None`: the entry set the credits
 /// or did not change them. An undo by a difference does not restore the other fields.
-fn added(targets: &Targets, entry: &StoredEntry) -> Option<i64> {
+fn find_added_credits(targets: &Targets, entry: &StoredEntry) -> Option<i64> {
     let meta = targets.0.first()?.pointer("/meta/credits")?;
     let is_relative = !meta["increment"].is_null() || !meta["decrement"].is_null();
     let credits = |snapshot: &Option<String>| {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(added, Ok(UndoAction::AddCredits("key_1".into(), -10)));
         // The decrement removed only the 10 credits that existed.
         assert_eq!(removed, Ok(UndoAction::AddCredits("key_1".into(), 10)));
-        assert_eq!(set, Ok(UndoAction::SetKey("key_1".into())));
+        assert_eq!(set, Ok(UndoAction::RevertKey("key_1".into())));
     }
 
     #[test]
@@ -201,8 +201,8 @@ mod tests {
         let replaced = plan_undo(&entry(event, targets, other, one));
 
         assert_eq!(created, Ok(UndoAction::DeleteOverride("rlns_1".into(), "a*".into())));
-        assert_eq!(replaced, Ok(UndoAction::SetOverride("rlns_1".into())));
-        assert_eq!(plan_undo(&entry(event, targets, None, None)), Err(UNTOLD));
+        assert_eq!(replaced, Ok(UndoAction::RevertOverride("rlns_1".into())));
+        assert_eq!(plan_undo(&entry(event, targets, None, None)), Err(NO_PREVIOUS_STATE));
     }
 
     #[test]

@@ -14,18 +14,22 @@ pub mod single_sign_on;
 use std::sync::Arc;
 
 pub use invitations::{
-    AcceptResult, accept, at_start, find_invitation, operator_link, takes_password,
+    AcceptResult, accept_invitation, create_operator_invitation, create_setup_invitation,
+    find_invitation, is_password_allowed,
 };
-pub use members::{invitations, invite, member, members, remove, set_role, withdraw};
-pub use passwords::{PASSWORD_MAX, PASSWORD_MIN, PasswordHasher};
+pub use members::{
+    get_member, invite, list_invitations, list_members, remove_member, set_member_role,
+    withdraw_invitation,
+};
+pub use passwords::{PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHasher};
 pub use sessions::{
-    AuthenticatedSession, LIFE_MS, authenticate_session, change_password, end, end_others,
-    sessions, sign_out,
+    AuthenticatedSession, SESSION_LIFETIME_MS, authenticate_session, change_password,
+    end_other_sessions, end_session, list_sessions, sign_out,
 };
 pub use sign_in::{SignedIn, require_passwords_enabled, sign_in};
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{RequestId, WorkspaceId};
 use foundation::model::{MemberRole, Membership, User};
 use store::Tx;
@@ -36,84 +40,88 @@ use super::permission::{Action, Grants};
 use crate::app::App;
 
 /// The maximum length of an e-mail address, in bytes.
-pub const EMAIL_MAX: usize = 254;
+pub const EMAIL_MAX_BYTES: usize = 254;
 /// The target type of a user in the audit log.
-const USER: &str = "user";
+const USER_TARGET_TYPE: &str = "user";
 
 /// Returns the permissions of a role. The role is the same for all interfaces and workspaces.
-pub fn grants(role: MemberRole) -> Grants {
+pub fn role_grants(role: MemberRole) -> Grants {
     let all = Action::ALL.iter().chain(Action::OF_PEOPLE).copied();
     match role {
         MemberRole::Owner => all.collect(),
         MemberRole::Admin => all.filter(|action| *action != Action::ManageMembers).collect(),
-        MemberRole::Viewer => all.filter(|action| only_reads(*action)).collect(),
+        MemberRole::Viewer => all.filter(|action| is_read_only(*action)).collect(),
     }
 }
 
-fn only_reads(action: Action) -> bool {
+fn is_read_only(action: Action) -> bool {
     action.action().starts_with("read_") || action == Action::ListOverrides
 }
 
 /// Returns the caller for a user in a workspace. A workspace of which the user is not a member is reported as not
 /// found.
-pub async fn caller(
+pub async fn load_caller(
     app: &App,
     current: &AuthenticatedSession,
     workspace: &WorkspaceId,
     origin: ClientInfo,
 ) -> Result<(Caller, Membership)> {
-    let user = &current.person;
-    let found = app.store.read().await?.membership(workspace, &user.id).await?;
-    let found = found.ok_or_else(|| Error::not_found(Subject::Workspace(workspace.clone())))?;
+    let user = &current.user;
+    let found = app.store.read().await?.find_membership(workspace, &user.id).await?;
+    let found = found.ok_or_else(|| Error::not_found(ResourceRef::Workspace(workspace.clone())))?;
     if !found.workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
-    let authority = Principal::of_person(user.clone(), workspace.clone(), grants(found.role));
+    let authority = Principal::from_user(user.clone(), workspace.clone(), role_grants(found.role));
     let authority = Arc::new(Cached::new(authority, app.freshness.read_version(), []));
     let request = RequestId::new(app.clock.now());
     let caller = Caller {
-        authority,
-        origin,
+        principal: authority,
+        client: origin,
         idempotency_key: None,
-        request,
-        is_unrecorded: false,
-        undoes: None,
+        request_id: request,
+        skips_analytics: false,
+        undone_entry_id: None,
     };
     Ok((caller, found))
 }
 
 /// Lists the memberships of a user, sorted by workspace name.
-pub async fn memberships(app: &App, user: &User) -> Result<Vec<Membership>> {
-    app.store.read().await?.memberships_of(&user.id).await
+pub async fn list_memberships(app: &App, user: &User) -> Result<Vec<Membership>> {
+    app.store.read().await?.list_memberships(&user.id).await
 }
 
 /// The numbers of resources of a workspace, each counted up to a bound.
 #[derive(Debug, Clone, Copy)]
-pub struct Sizes {
+pub struct ResourceCounts {
     pub apis: i64,
     pub keys: i64,
     pub identities: i64,
 }
 
 /// The bound up to which resources are counted for a dashboard page.
-pub const SIZE_MAX: i64 = 10_000;
+pub const COUNT_MAX: i64 = 10_000;
 
 /// Counts the resources of the workspace, each up to [`SIZE_MAX`] plus one.
-pub async fn sizes(app: &App, caller: &Caller) -> Result<Sizes> {
+pub async fn count_resources(app: &App, caller: &Caller) -> Result<ResourceCounts> {
     for action in [Action::ReadApi, Action::ReadKey, Action::ReadIdentity] {
         caller.require(action)?;
     }
-    let max = SIZE_MAX + 1;
-    let (apis, keys, identities) = app.store.read().await?.sizes(caller.workspace(), max).await?;
-    Ok(Sizes { apis, keys, identities })
+    let max = COUNT_MAX + 1;
+    let (apis, keys, identities) =
+        app.store.read().await?.count_resources(caller.workspace_id(), max).await?;
+    Ok(ResourceCounts { apis, keys, identities })
 }
 
 /// Validates an e-mail address and returns it in its stored form: trimmed and in lower case.
-fn email(text: &str) -> Result<String> {
+fn parse_email(text: &str) -> Result<String> {
     let email = text.trim().to_lowercase();
     let parts = email.split_once('@');
     let is_complete = parts.is_some_and(|(name, host)| {
-        !name.is_empty() && !host.is_empty() && !host.contains('@') && email.len() <= EMAIL_MAX
+        !name.is_empty()
+            && !host.is_empty()
+            && !host.contains('@')
+            && email.len() <= EMAIL_MAX_BYTES
     });
     if is_complete && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Ok(email);
@@ -122,24 +130,23 @@ fn email(text: &str) -> Result<String> {
 }
 
 /// Records an action that belongs to no single workspace in the audit log of every workspace of the user.
-async fn record_everywhere(
+async fn record_in_all_workspaces(
     tx: &mut Tx,
     user: &User,
     origin: &ClientInfo,
     now: Timestamp,
     event: &'static str,
 ) -> Result<()> {
-    for membership in tx.memberships_of(&user.id).await? {
-        let mut entries =
-            AuditBatch::new(Actor::Person(user, origin), &membership.workspace_id, now);
-        entries.add(event, &[target(user)]);
+    for membership in tx.list_memberships(&user.id).await? {
+        let mut entries = AuditBatch::new(Actor::User(user, origin), &membership.workspace_id, now);
+        entries.add(event, &[user_target(user)]);
         entries.write(tx).await?;
     }
     Ok(())
 }
 
-fn target(user: &User) -> Target<'_> {
-    Target::new(USER, user.id.as_str()).named(Some(&user.email))
+fn user_target(user: &User) -> Target<'_> {
+    Target::new(USER_TARGET_TYPE, user.id.as_str()).with_name(Some(&user.email))
 }
 
 #[cfg(test)]
@@ -149,23 +156,23 @@ mod tests {
     #[test]
     fn owner_may_do_all_and_admin_all_but_manage_members_and_viewer_only_read() {
         for action in Action::ALL.iter().chain(Action::OF_PEOPLE) {
-            assert!(grants(MemberRole::Owner).allow(*action));
+            assert!(role_grants(MemberRole::Owner).is_allowed(*action));
             let admin_may = *action != Action::ManageMembers;
-            assert_eq!(grants(MemberRole::Admin).allow(*action), admin_may);
+            assert_eq!(role_grants(MemberRole::Admin).is_allowed(*action), admin_may);
         }
-        let viewer = grants(MemberRole::Viewer);
-        assert!(viewer.allow(Action::ReadKey) && viewer.allow(Action::ReadRootKey));
+        let viewer = role_grants(MemberRole::Viewer);
+        assert!(viewer.is_allowed(Action::ReadKey) && viewer.is_allowed(Action::ReadRootKey));
         for action in [Action::DecryptKey, Action::VerifyKey, Action::CreateRootKey, Action::Limit]
         {
-            assert!(!viewer.allow(action));
+            assert!(!viewer.is_allowed(action));
         }
     }
 
     #[test]
     fn email_is_lower_cased_and_rejected_when_incomplete() {
-        assert_eq!(email(" Ada@Example.COM ").expect("an e-mail"), "ada@example.com");
+        assert_eq!(parse_email(" Ada@Example.COM ").expect("an e-mail"), "ada@example.com");
         for invalid in ["", "ada", "@", "ada@", "@example.com", "a@b@c", "a b@example.com"] {
-            assert!(email(invalid).is_err(), "{invalid}");
+            assert!(parse_email(invalid).is_err(), "{invalid}");
         }
     }
 }

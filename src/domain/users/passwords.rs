@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
 use foundation::error::{Error, Result};
-use foundation::secret::salt;
+use foundation::secret::generate_salt;
 use tokio::sync::Semaphore;
 
 /// The minimum and maximum lengths of a password, in characters.
-pub const PASSWORD_MIN: usize = 12;
-pub const PASSWORD_MAX: usize = 128;
+pub const PASSWORD_LENGTH_MIN: usize = 12;
+pub const PASSWORD_LENGTH_MAX: usize = 128;
 /// How long a request waits for a permit to hash before it fails with 429.
-const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A hash that no password has, with the same parameters and length as all others: a sign-in with an unknown e-mail
 /// takes as long as one with a known e-mail.
 const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdCBvZiBub2JvZHkhIQ\
@@ -37,10 +37,11 @@ impl PasswordHasher {
     pub async fn hash(&self, password: &str) -> Result<String> {
         let password = password.to_owned();
         let hash = move || {
-            let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt());
+            let hash =
+                Argon2::default().hash_password_with_salt(password.as_bytes(), &generate_salt());
             hash.map(|hash| hash.to_string())
         };
-        let hashed = self.in_turn(hash).await?;
+        let hashed = self.run_with_permit(hash).await?;
         hashed.map_err(|e| Error::Internal(format!("failed to hash a password: {e}")))
     }
 
@@ -51,14 +52,14 @@ impl PasswordHasher {
         let hash = hash.unwrap_or_else(|| DUMMY_HASH.to_owned());
         let verify =
             move || Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok();
-        Ok(self.in_turn(verify).await? && has_hash)
+        Ok(self.run_with_permit(verify).await? && has_hash)
     }
 
-    async fn in_turn<T: Send + 'static>(
+    async fn run_with_permit<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let permit = tokio::time::timeout(TURN_TIMEOUT, self.0.clone().acquire_owned()).await;
+        let permit = tokio::time::timeout(PERMIT_TIMEOUT, self.0.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             return Err(Error::TooManyRequests("too many users are signing in"));
         };
@@ -72,10 +73,12 @@ impl PasswordHasher {
 }
 
 /// Validates a new password: its length, and that it is not the e-mail address.
-pub fn check(password: &str, email: &str) -> Result<()> {
+pub fn validate_password(password: &str, email: &str) -> Result<()> {
     let length = password.chars().count();
-    if !(PASSWORD_MIN..=PASSWORD_MAX).contains(&length) {
-        let message = format!("the password must have {PASSWORD_MIN} to {PASSWORD_MAX} characters");
+    if !(PASSWORD_LENGTH_MIN..=PASSWORD_LENGTH_MAX).contains(&length) {
+        let message = format!(
+            "the password must have {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters"
+        );
         return Err(Error::invalid("password", message));
     }
     if password.to_lowercase() == email {
@@ -114,7 +117,7 @@ mod tests {
 
     #[test]
     fn password_is_rejected_when_length_is_out_of_bounds_or_equal_to_email() {
-        let check = |password: &str| check(password, "ada@example.com");
+        let check = |password: &str| validate_password(password, "ada@example.com");
 
         assert!(check(&"ü".repeat(12)).is_ok() && check(&"x".repeat(128)).is_ok());
         assert!(check(&"ü".repeat(11)).is_err() && check(&"x".repeat(129)).is_err());

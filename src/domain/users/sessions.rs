@@ -2,7 +2,7 @@
 //! in any case.
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result, Subject};
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::SessionId;
 use foundation::model::{Session, User};
 use foundation::secret::{KeyHash, Plaintext};
@@ -10,22 +10,22 @@ use store::Tx;
 
 use super::super::caller::ClientInfo;
 use super::passwords;
-use super::record_everywhere;
-use super::sign_in::{attempt, require_passwords_enabled};
+use super::record_in_all_workspaces;
+use super::sign_in::{consume_password_attempt, require_passwords_enabled};
 use crate::app::App;
 
 /// The number of random bytes of a session token.
 const TOKEN_BYTES: u8 = 32;
 /// The idle timeout and the maximum lifetime of a session.
-const IDLE_MS: i64 = 8 * 60 * 60_000;
-pub const LIFE_MS: i64 = 7 * 24 * 60 * 60_000;
+const IDLE_TIMEOUT_MS: i64 = 8 * 60 * 60_000;
+pub const SESSION_LIFETIME_MS: i64 = 7 * 24 * 60 * 60_000;
 /// The precision of the time of the last use: it is written at most once per minute.
-const SEEN_WITHIN_MS: i64 = 60_000;
+const LAST_USE_PRECISION_MS: i64 = 60_000;
 
 /// A signed-in user and the session.
 #[derive(Debug, Clone)]
 pub struct AuthenticatedSession {
-    pub person: User,
+    pub user: User,
     pub session: Session,
 }
 
@@ -36,24 +36,24 @@ pub async fn authenticate_session(
     token: &str,
     origin: &ClientInfo,
 ) -> Result<Option<AuthenticatedSession>> {
-    let hash = KeyHash::of(token).base64();
-    let Some((mut session, user)) = app.store.read().await?.session(&hash).await? else {
+    let hash = KeyHash::compute(token).to_base64();
+    let Some((mut session, user)) = app.store.read().await?.find_session(&hash).await? else {
         return Ok(None);
     };
     let now = app.clock.now();
-    let is_expired =
-        session.seen_at < now.plus_ms(-IDLE_MS) || session.created_at < now.plus_ms(-LIFE_MS);
+    let is_expired = session.seen_at < now.plus_ms(-IDLE_TIMEOUT_MS)
+        || session.created_at < now.plus_ms(-SESSION_LIFETIME_MS);
     if is_expired {
         return Ok(None);
     }
-    if session.seen_at <= now.plus_ms(-SEEN_WITHIN_MS) {
+    if session.seen_at <= now.plus_ms(-LAST_USE_PRECISION_MS) {
         session.seen_at = now;
         (session.address, session.user_agent) = client_columns(origin);
         let mut tx = app.store.begin().await?;
         tx.touch_session(&session).await?;
         tx.commit().await?;
     }
-    Ok(Some(AuthenticatedSession { person: user, session }))
+    Ok(Some(AuthenticatedSession { user, session }))
 }
 
 /// Returns the address and the user agent in the form of the session table.
@@ -63,13 +63,13 @@ fn client_columns(origin: &ClientInfo) -> (Option<String>, Option<String>) {
 }
 
 /// Inserts a session and returns its token. Only the hash of the token is stored.
-pub async fn begin(
+pub async fn insert_session(
     tx: &mut Tx,
     user: &User,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<Plaintext> {
-    let token = Plaintext::random(None, TOKEN_BYTES);
+    let token = Plaintext::generate(None, TOKEN_BYTES);
     let (address, user_agent) = client_columns(origin);
     let session = Session {
         id: SessionId::random(),
@@ -79,21 +79,27 @@ pub async fn begin(
         address,
         user_agent,
     };
-    tx.insert_session(&session, &token.hash().base64()).await?;
+    tx.insert_session(&session, &token.hash().to_base64()).await?;
     Ok(token)
 }
 
 /// Deletes expired sessions and invitations.
-pub async fn prune(tx: &mut Tx, now: Timestamp) -> Result<()> {
-    tx.prune_people(now.plus_ms(-LIFE_MS), now.plus_ms(-IDLE_MS), now).await
+pub async fn delete_expired(tx: &mut Tx, now: Timestamp) -> Result<()> {
+    tx.prune_sessions_and_invitations(
+        now.plus_ms(-SESSION_LIFETIME_MS),
+        now.plus_ms(-IDLE_TIMEOUT_MS),
+        now,
+    )
+    .await
 }
 
 /// Lists the sessions of the user, the most recently used first.
-pub async fn sessions(app: &App, current: &AuthenticatedSession) -> Result<Vec<Session>> {
+pub async fn list_sessions(app: &App, current: &AuthenticatedSession) -> Result<Vec<Session>> {
     let now = app.clock.now();
-    let mut sessions = app.store.read().await?.sessions_of(&current.person.id).await?;
+    let mut sessions = app.store.read().await?.list_sessions(&current.user.id).await?;
     sessions.retain(|session| {
-        session.seen_at >= now.plus_ms(-IDLE_MS) && session.created_at >= now.plus_ms(-LIFE_MS)
+        session.seen_at >= now.plus_ms(-IDLE_TIMEOUT_MS)
+            && session.created_at >= now.plus_ms(-SESSION_LIFETIME_MS)
     });
     Ok(sessions)
 }
@@ -104,7 +110,7 @@ pub async fn sign_out(
     current: &AuthenticatedSession,
     origin: &ClientInfo,
 ) -> Result<()> {
-    match end(app, current, &current.session.id, origin).await {
+    match end_session(app, current, &current.session.id, origin).await {
         // Another session has ended it.
         Err(Error::NotFound(_)) => Ok(()),
         result => result,
@@ -112,7 +118,7 @@ pub async fn sign_out(
 }
 
 /// Ends a session of the user. A session of another user is reported as not found.
-pub async fn end(
+pub async fn end_session(
     app: &App,
     current: &AuthenticatedSession,
     id: &SessionId,
@@ -120,23 +126,23 @@ pub async fn end(
 ) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    if !tx.end_session(&current.person.id, id).await? {
-        return Err(Error::not_found(Subject::Session(id.clone())));
+    if !tx.delete_session(&current.user.id, id).await? {
+        return Err(Error::not_found(ResourceRef::Session(id.clone())));
     }
-    record_everywhere(&mut tx, &current.person, origin, now, "user.endSession").await?;
+    record_in_all_workspaces(&mut tx, &current.user, origin, now, "user.endSession").await?;
     app.commit(tx).await
 }
 
 /// Ends all sessions of the user except the current one.
-pub async fn end_others(
+pub async fn end_other_sessions(
     app: &App,
     current: &AuthenticatedSession,
     origin: &ClientInfo,
 ) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    tx.end_other_sessions(&current.person.id, Some(&current.session.id)).await?;
-    record_everywhere(&mut tx, &current.person, origin, now, "user.endOtherSessions").await?;
+    tx.delete_other_sessions(&current.user.id, Some(&current.session.id)).await?;
+    record_in_all_workspaces(&mut tx, &current.user, origin, now, "user.endOtherSessions").await?;
     app.commit(tx).await
 }
 
@@ -149,10 +155,10 @@ pub async fn change_password(
     origin: &ClientInfo,
 ) -> Result<bool> {
     require_passwords_enabled(app)?;
-    let user = &current.person;
-    passwords::check(new, &user.email)?;
-    attempt(app, &user.email, origin).await?;
-    let found = app.store.read().await?.person(&user.id).await?;
+    let user = &current.user;
+    passwords::validate_password(new, &user.email)?;
+    consume_password_attempt(app, &user.email, origin).await?;
+    let found = app.store.read().await?.find_user(&user.id).await?;
     let hash = found.and_then(|(_, hash)| hash);
     if !app.password_hasher.verify(hash, old).await? {
         return Ok(false);
@@ -161,8 +167,8 @@ pub async fn change_password(
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     tx.set_password(&user.id, Some(&hash)).await?;
-    tx.end_other_sessions(&user.id, Some(&current.session.id)).await?;
-    record_everywhere(&mut tx, user, origin, now, "user.changePassword").await?;
+    tx.delete_other_sessions(&user.id, Some(&current.session.id)).await?;
+    record_in_all_workspaces(&mut tx, user, origin, now, "user.changePassword").await?;
     app.commit(tx).await?;
     Ok(true)
 }

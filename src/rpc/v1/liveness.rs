@@ -7,13 +7,13 @@ pub struct Liveness {}
 
 /// The status of the server and of its dependencies.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Alive {
+pub struct LivenessReply {
     status: &'static str,
-    services: Services,
+    services: ServiceStatuses,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Services {
+struct ServiceStatuses {
     metrics: &'static str,
     logger: &'static str,
     ratelimit: &'static str,
@@ -22,19 +22,20 @@ struct Services {
 
 impl Operation for Liveness {
     const NAME: &'static str = "liveness";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Nothing;
-    type Reply = Alive;
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::NoRootKey;
+    type Reply = LivenessReply;
 
     fn example() -> Value {
         json!({})
     }
 
-    async fn run(self, app: &App, _: &Caller) -> Result<Alive> {
-        let health = health::known(app);
+    async fn run(self, app: &App, _: &Caller) -> Result<LivenessReply> {
+        let health = health::last_known_health(app);
         let word = |is_reachable: bool| if is_reachable { "ok" } else { "away" };
-        let (ratelimit, usagelimit) = (word(health.counters), word(health.database));
-        let services = Services { metrics: "ok", logger: "ok", ratelimit, usagelimit };
-        Ok(Alive { status: "ok", services })
+        let (ratelimit, usagelimit) =
+            (word(health.is_redis_reachable), word(health.is_database_reachable));
+        let services = ServiceStatuses { metrics: "ok", logger: "ok", ratelimit, usagelimit };
+        Ok(LivenessReply { status: "ok", services })
     }
 }

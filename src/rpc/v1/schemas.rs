@@ -8,28 +8,31 @@ use foundation::secret::Plaintext;
 
 use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit};
 use crate::domain::page::Paging;
-use crate::domain::rbac::{MissingPolicy, PickBy, Selector};
+use crate::domain::rbac::{MissingPolicy, Selector, SelectorValue};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{Interval, Positive, non_empty_meta};
+use crate::rpc::schemas::{Interval, PositiveInt, non_empty_meta};
 
 /// The name of the rate limit that the field `ratelimit` refers to.
-pub const DEFAULT: &str = "default";
+pub const DEFAULT_LIMIT_NAME: &str = "default";
 /// An id or a name by which a request refers to a resource.
-pub type Name = Text<1, 512>;
+pub type IdOrName = Text<1, 512>;
 /// The caller's own id for a user.
 pub type OwnerId = Text<1, 256>;
 pub type PageLimit = Int<1, 100>;
-pub type Anything = Int<{ i64::MIN }, { i64::MAX }>;
+pub type AnyInt = Int<{ i64::MIN }, { i64::MAX }>;
 
 /// Converts a limit and a cursor to paging. The cursor is the last id of the previous page.
-pub fn paging(limit: Optional<PageLimit>, cursor: Optional<Text<0, 1024>>) -> Paging {
+pub fn to_paging(limit: Optional<PageLimit>, cursor: Optional<Text<0, 1024>>) -> Paging {
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok()).unwrap_or(100);
     let last = cursor.0.map_or_else(String::new, Text::into_string);
-    Paging::after(&last, limit)
+    Paging::after_id(&last, limit)
 }
 
 /// Returns the external id of the user. `external_id` takes precedence over the deprecated `owner_id`.
-pub fn user(external_id: Optional<OwnerId>, owner_id: Optional<OwnerId>) -> Option<String> {
+pub fn resolve_external_id(
+    external_id: Optional<OwnerId>,
+    owner_id: Optional<OwnerId>,
+) -> Option<String> {
     external_id.0.or(owner_id.0).map(Text::into_string)
 }
 
@@ -39,14 +42,14 @@ pub fn user(external_id: Optional<OwnerId>, owner_id: Optional<OwnerId>) -> Opti
 pub struct Refill {
     pub interval: Interval,
     /// The number of credits after each refill.
-    pub amount: Positive,
+    pub amount: PositiveInt,
     /// The day of the month for `monthly`. Default: 1.
     #[serde(default)]
     pub refill_day: Optional<Int<1, 31>>,
 }
 
 impl Refill {
-    pub fn check(self) -> Result<model::Refill> {
+    pub fn validate(self) -> Result<model::Refill> {
         let interval = match (self.interval, self.refill_day.0) {
             (Interval::Daily, None) => RefillInterval::Daily,
             (Interval::Monthly, day) => RefillInterval::Monthly {
@@ -62,11 +65,11 @@ impl Refill {
 }
 
 /// Validates the credits of a new key. `None` means unlimited.
-pub fn credits(
+pub fn validate_credits(
     remaining: Option<i64>,
     refill: Optional<Object<Refill>>,
 ) -> Result<Option<NewCredits>> {
-    let refill = refill.0.map(|Object(refill)| refill.check()).transpose()?;
+    let refill = refill.0.map(|Object(refill)| refill.validate()).transpose()?;
     match (remaining, refill) {
         (Some(balance), refill) => Ok(Some(NewCredits { balance, refill })),
         (None, None) => Ok(None),
@@ -80,7 +83,7 @@ pub fn credits(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub enum Kind {
+pub enum RatelimitType {
     Fast,
     Consistent,
 }
@@ -93,28 +96,28 @@ pub struct Ratelimit<const SHORTEST_MS: i64> {
     pub r#async: Optional<bool>,
     /// The older form of `async`.
     #[serde(default)]
-    pub r#type: Optional<Kind>,
+    pub r#type: Optional<RatelimitType>,
     /// The maximum total cost per window.
-    pub limit: Positive,
+    pub limit: PositiveInt,
     /// The window length in milliseconds.
     #[serde(default)]
     pub duration: Optional<Int<SHORTEST_MS, { i64::MAX }>>,
     /// The older form of `limit`, which takes precedence.
     #[serde(default)]
-    pub refill_rate: Optional<Positive>,
+    pub refill_rate: Optional<PositiveInt>,
     /// The older form of `duration`.
     #[serde(default)]
-    pub refill_interval: Optional<Positive>,
+    pub refill_interval: Optional<PositiveInt>,
 }
 
 impl<const SHORTEST_MS: i64> Ratelimit<SHORTEST_MS> {
-    pub fn check(self) -> Result<NewRatelimit> {
+    pub fn validate(self) -> Result<NewRatelimit> {
         let duration = self.duration.0.map(|duration| duration.0);
         let duration = duration.or(self.refill_interval.0.map(|interval| interval.0));
         let missing = || Error::invalid("ratelimit.duration", "ratelimit.duration: Required");
-        let is_fast = self.r#type.0.is_some_and(|kind| kind == Kind::Fast);
+        let is_fast = self.r#type.0.is_some_and(|kind| kind == RatelimitType::Fast);
         Ok(NewRatelimit {
-            name: DEFAULT.to_owned(),
+            name: DEFAULT_LIMIT_NAME.to_owned(),
             limit: self.limit.0,
             duration_ms: duration.ok_or_else(missing)?,
             auto_apply: true,
@@ -186,7 +189,7 @@ struct RefillReply {
 #[serde(rename_all = "camelCase")]
 struct RatelimitReply {
     r#async: bool,
-    r#type: Kind,
+    r#type: RatelimitType,
     limit: i64,
     /// The window length in milliseconds.
     duration: i64,
@@ -206,18 +209,22 @@ pub struct KeyIdentity {
 impl From<&model::Identity> for KeyIdentity {
     fn from(identity: &model::Identity) -> Self {
         let model::Identity { id, external_id, meta, ratelimits: _ } = identity;
-        Self { id: id.clone(), external_id: external_id.clone(), meta: or_empty(meta.as_ref()) }
+        Self {
+            id: id.clone(),
+            external_id: external_id.clone(),
+            meta: meta_or_empty(meta.as_ref()),
+        }
     }
 }
 
 /// Returns the meta object, or an empty object if there is none: a client rejects null.
-pub fn or_empty(meta: Option<&Meta>) -> Option<Meta> {
-    meta.cloned().or_else(|| Meta::stored("{}".to_owned()))
+pub fn meta_or_empty(meta: Option<&Meta>) -> Option<Meta> {
+    meta.cloned().or_else(|| Meta::from_stored("{}".to_owned()))
 }
 
 impl From<FoundKey> for KeyReply {
     fn from(found: FoundKey) -> Self {
-        let stored = found.view.stored();
+        let stored = found.resolved.stored();
         let key = stored.key.clone();
         let refill = stored.refill.map(|refill| {
             let (interval, refill_day) = match refill.interval {
@@ -227,10 +234,14 @@ impl From<FoundKey> for KeyReply {
             let (amount, last_refill_at) = (refill.amount, found.refilled_at);
             RefillReply { interval, amount, refill_day, last_refill_at }
         });
-        let limit = stored.ratelimits.iter().find(|limit| limit.name == DEFAULT);
+        let limit = stored.ratelimits.iter().find(|limit| limit.name == DEFAULT_LIMIT_NAME);
         let ratelimit = limit.map(|limit| RatelimitReply {
-            r#async: limit.is_async,
-            r#type: if limit.is_async { Kind::Fast } else { Kind::Consistent },
+            r#async: limit.is_approximate,
+            r#type: if limit.is_approximate {
+                RatelimitType::Fast
+            } else {
+                RatelimitType::Consistent
+            },
             limit: limit.limit,
             duration: limit.duration_ms,
             refill_rate: limit.limit,
@@ -250,10 +261,10 @@ impl From<FoundKey> for KeyReply {
             remaining: found.credits.map(|(remaining, _)| remaining),
             refill,
             ratelimit,
-            roles: found.view.roles.clone(),
-            permissions: found.view.permissions.clone(),
-            enabled: key.enabled,
-            identity: found.view.identity().map(KeyIdentity::from),
+            roles: found.resolved.roles.clone(),
+            permissions: found.resolved.permissions.clone(),
+            enabled: key.is_enabled,
+            identity: found.resolved.identity().map(KeyIdentity::from),
             plaintext: found.plaintext,
             environment: key.environment,
         }
@@ -263,15 +274,15 @@ impl From<FoundKey> for KeyReply {
 /// A reference to a permission or a role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Item {
+pub struct AssignmentItem {
     /// The id. It takes precedence over a name.
     #[serde(default)]
     pub id: Optional<Text<3, 256>>,
     #[serde(default)]
-    pub name: Optional<Name>,
+    pub name: Optional<IdOrName>,
     /// The same as `name`, for permissions.
     #[serde(default)]
-    pub slug: Optional<Name>,
+    pub slug: Optional<IdOrName>,
     /// Whether to create it if it does not exist and the root key has the permission to create it.
     #[serde(default)]
     pub create: Optional<bool>,
@@ -279,16 +290,16 @@ pub struct Item {
 
 /// Converts the items of the field `list` to selectors. `missing` applies to items that do not exist and are not to be
 /// created. If missing items are ignored, none is ever created.
-pub fn picks<const MIN: usize, const MAX: usize>(
+pub fn to_selectors<const MIN: usize, const MAX: usize>(
     list: &str,
-    items: List<Object<Item>, MIN, MAX>,
+    items: List<Object<AssignmentItem>, MIN, MAX>,
     missing: MissingPolicy,
 ) -> Result<Vec<Selector>> {
-    let to_selector = |(at, Object(item)): (usize, Object<Item>)| {
+    let to_selector = |(at, Object(item)): (usize, Object<AssignmentItem>)| {
         let name = item.name.0.or(item.slug.0);
         let by = match (item.id.0, name) {
-            (Some(id), _) => PickBy::Id(id.into_string()),
-            (None, Some(name)) => PickBy::Name(name.into_string()),
+            (Some(id), _) => SelectorValue::Id(id.into_string()),
+            (None, Some(name)) => SelectorValue::Name(name.into_string()),
             (None, None) => {
                 let field = format!("{list}.{at}");
                 let message = format!("{field}: requires an id or a name");
@@ -296,10 +307,10 @@ pub fn picks<const MIN: usize, const MAX: usize>(
             }
         };
         let missing = match missing {
-            MissingPolicy::Refused if item.create.unwrap_or(false) => MissingPolicy::Made,
+            MissingPolicy::Reject if item.create.unwrap_or(false) => MissingPolicy::Create,
             missing => missing,
         };
-        Ok(Selector { by, missing })
+        Ok(Selector { value: by, missing_policy: missing })
     };
     items.0.into_iter().enumerate().map(to_selector).collect()
 }
@@ -308,18 +319,18 @@ pub fn picks<const MIN: usize, const MAX: usize>(
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-pub struct Connected {
+pub struct AssignmentReply {
     id: String,
     name: String,
 }
 
-impl From<model::Permission> for Connected {
+impl From<model::Permission> for AssignmentReply {
     fn from(permission: model::Permission) -> Self {
         Self { id: permission.id.to_string(), name: permission.slug }
     }
 }
 
-impl From<model::Role> for Connected {
+impl From<model::Role> for AssignmentReply {
     fn from(role: model::Role) -> Self {
         Self { id: role.id.to_string(), name: role.name }
     }

@@ -9,32 +9,32 @@ use axum::http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use foundation::error::{Code, Error, FieldError, Refusal, Result, Unknown};
+use foundation::error::{AuthenticationError, Code, Error, FieldError, Refusal, Result};
 use foundation::id::RequestId;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::reply::{self, Reply, Shape};
-use super::super::{OperationEntry, Version, bare};
+use super::super::reply::{self, Reply, ReplyKind};
+use super::super::{OperationEntry, Version, to_embedded_schema};
 use crate::app::App;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("unkey-request-id");
-const LATENCY: HeaderName = HeaderName::from_static("unkey-latency");
-const VERSION: HeaderName = HeaderName::from_static("unkey-version");
+const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("unkey-request-id");
+const LATENCY_HEADER: HeaderName = HeaderName::from_static("unkey-latency");
+const VERSION_HEADER: HeaderName = HeaderName::from_static("unkey-version");
 /// The response header with the name of the rate limit that rejected a verification.
-pub const TRIGGERED: HeaderName = HeaderName::from_static("unkey-ratelimit-triggered");
+pub const TRIGGERED_LIMIT_HEADER: HeaderName = HeaderName::from_static("unkey-ratelimit-triggered");
 /// The response header that is `true` if limits were decided without the counters that all replicas share, and absent
 /// otherwise.
-const DEGRADED: HeaderName = HeaderName::from_static("keyward-degraded");
+const DEGRADED_HEADER: HeaderName = HeaderName::from_static("keyward-degraded");
 const TRUE: HeaderValue = HeaderValue::from_static("true");
-const ANYBODY: HeaderValue = HeaderValue::from_static("*");
-const METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,PUT,POST,DELETE,PATCH");
+const ANY_ORIGIN: HeaderValue = HeaderValue::from_static("*");
+const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,PUT,POST,DELETE,PATCH");
 const KEYWARD_VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
 
 /// The maximum number of characters of an invalid enum value that an error message repeats.
-const ECHO_MAX: usize = 64;
+const ECHOED_CHARS_MAX: usize = 64;
 
 /// Version 1.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ pub struct V1;
 
 impl Version for V1 {
     const PREFIX: &'static str = "/v1/";
-    const TELLS_LATENCY: bool = true;
-    const NO_JSON: Option<&'static str> = Some("Malformed JSON in request body");
+    const REPORTS_LATENCY: bool = true;
+    const INVALID_JSON_MESSAGE: Option<&'static str> = Some("Malformed JSON in request body");
 
     /// Returns whether the query string has the parameter `pretty`, with any value.
     fn is_pretty(query: Option<&str>) -> bool {
@@ -53,75 +53,83 @@ impl Version for V1 {
     }
 
     /// Returns the root key. The scheme `Bearer` may be omitted, because version 1 has always allowed this.
-    fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
+    fn parse_bearer(headers: &HeaderMap) -> Result<&[u8]> {
         let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
         let header = header.filter(|value| !value.is_empty());
-        let header = header.ok_or(Error::Unauthenticated(Unknown::Missing))?;
+        let header = header.ok_or(Error::Unauthenticated(AuthenticationError::HeaderMissing))?;
         let token = header.strip_prefix(b"Bearer ").unwrap_or(header).trim_ascii();
         match token.iter().all(u8::is_ascii_graphic) && token != b"Bearer" {
             true => Ok(token),
-            false => Err(Error::Unauthenticated(Unknown::Malformed)),
+            false => Err(Error::Unauthenticated(AuthenticationError::Malformed)),
         }
     }
 
-    fn fault(e: &ValidationError<'_>) -> FieldError {
+    fn to_field_error(e: &ValidationError<'_>) -> FieldError {
         let mut path = e.instance_path().as_str().trim_start_matches('/').replace('/', ".");
         if let ValidationErrorKind::Required { property } = e.kind() {
             let dot = if path.is_empty() { "" } else { "." };
             path = format!("{path}{dot}{}", property.as_str().unwrap_or_default());
         }
-        FieldError { location: path.clone(), message: format!("{path}: {}", wrong(e)), fix: None }
+        FieldError {
+            location: path.clone(),
+            message: format!("{path}: {}", field_error_text(e)),
+            fix: None,
+        }
     }
 
-    fn sentence(path: &str, message: &str) -> String {
+    fn format_field_error(path: &str, message: &str) -> String {
         format!("{path}: {message}")
     }
 
-    fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
-        let mut response = reply::json(StatusCode::OK, &Bare { request_id, data });
+    fn render_success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+        let mut response = reply::render_json(StatusCode::OK, &BareReply { request_id, data });
         if data.is_degraded() {
-            response.headers_mut().insert(DEGRADED, TRUE);
+            response.headers_mut().insert(DEGRADED_HEADER, TRUE);
         }
-        if let Some(name) = data.refused_by().and_then(|name| HeaderValue::from_str(name).ok()) {
-            response.headers_mut().insert(TRIGGERED, name);
+        if let Some(name) = data.rejected_by().and_then(|name| HeaderValue::from_str(name).ok()) {
+            response.headers_mut().insert(TRIGGERED_LIMIT_HEADER, name);
         }
         response
     }
 
-    fn failure(
+    fn render_error(
         docs_url: &str,
         request_id: &RequestId,
         error: &Error,
         _: HeaderValue,
     ) -> Response<Body> {
-        let (status, code) = code(error);
-        let problem = Problem {
+        let (status, code) = status_and_code(error);
+        let problem = V1Error {
             code,
             docs: format!("{docs_url}/errors/{}", error.code().name()),
-            message: message(error),
+            message: error_message(error),
             request_id: request_id.as_str(),
         };
-        reply::failure(status, error.code(), &Failure { error: problem })
+        reply::render_error(status, error.code(), &V1ErrorBody { error: problem })
     }
 
-    fn finish(response: &mut Response<Body>, request_id: &RequestId, elapsed: Option<Duration>) {
+    fn add_common_headers(
+        response: &mut Response<Body>,
+        request_id: &RequestId,
+        elapsed: Option<Duration>,
+    ) {
         let headers = response.headers_mut();
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANYBODY);
-        headers.insert(VERSION, KEYWARD_VERSION);
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN);
+        headers.insert(VERSION_HEADER, KEYWARD_VERSION);
         if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {
-            headers.insert(REQUEST_ID, id);
+            headers.insert(REQUEST_ID_HEADER, id);
         }
         let Some(elapsed) = elapsed else { return };
         let text = format!("service={:.3}ms", elapsed.as_secs_f64() * 1000.0);
         if let Ok(text) = HeaderValue::from_str(&text) {
-            headers.insert(LATENCY, text);
+            headers.insert(LATENCY_HEADER, text);
         }
     }
 
     fn success_schema(row: &OperationEntry) -> Value {
-        match row.shape {
-            Shape::Nothing => json!({ "type": "object" }),
-            Shape::Data | Shape::Page => bare((row.reply)().to_value()),
+        match row.reply_kind {
+            ReplyKind::NoData => json!({ "type": "object" }),
+            ReplyKind::Data | ReplyKind::Page => to_embedded_schema((row.reply)().to_value()),
         }
     }
 
@@ -143,44 +151,46 @@ impl Version for V1 {
 }
 
 /// Returns a 204 preflight response that allows every origin and all requested headers.
-pub fn preflight(app: &App, request_headers: &HeaderMap) -> Response<Body> {
+pub fn preflight_response(app: &App, request_headers: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS);
     if let Some(names) = request_headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
-    V1::finish(&mut response, &RequestId::new(app.clock.now()), None);
+    V1::add_common_headers(&mut response, &RequestId::new(app.clock.now()), None);
     response
 }
 
 /// A reply without an envelope.
-struct Bare<'a, T> {
+struct BareReply<'a, T> {
     request_id: &'a RequestId,
     data: &'a T,
 }
 
-impl<T: Reply> Reply for Bare<'_, T> {
+impl<T: Reply> Reply for BareReply<'_, T> {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        match T::SHAPE {
-            Shape::Nothing => {
+        match T::KIND {
+            ReplyKind::NoData => {
                 into.extend_from_slice(b"{}");
                 Ok(())
             }
-            Shape::Data | Shape::Page => self.data.write_for(self.request_id, into),
+            ReplyKind::Data | ReplyKind::Page => {
+                self.data.write_with_request_id(self.request_id, into)
+            }
         }
     }
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
-    error: Problem<'a>,
+struct V1ErrorBody<'a> {
+    error: V1Error<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Problem<'a> {
+struct V1Error<'a> {
     code: &'static str,
     docs: String,
     message: String,
@@ -188,11 +198,11 @@ struct Problem<'a> {
 }
 
 /// Returns the status and the version 1 code of an error.
-fn code(error: &Error) -> (u16, &'static str) {
+fn status_and_code(error: &Error) -> (u16, &'static str) {
     let code = error.code();
     let name = match code {
         // The request names a rate limit that does not exist, so the request is invalid.
-        _ if matches!(error, Error::Refused(Refusal::UnknownRatelimit { .. })) => {
+        _ if matches!(error, Error::PreconditionFailed(Refusal::UnknownRatelimit { .. })) => {
             return (400, "BAD_REQUEST");
         }
         // Version 1 does not distinguish deleted namespaces from missing ones.
@@ -243,8 +253,10 @@ fn code(error: &Error) -> (u16, &'static str) {
 }
 
 /// Returns the message of an error. If there are several field errors, only the first is reported.
-fn message(error: &Error) -> String {
-    if let Error::Refused(Refusal::UnknownRatelimit { name, key: Some(key), identity }) = error {
+fn error_message(error: &Error) -> String {
+    if let Error::PreconditionFailed(Refusal::UnknownRatelimit { name, key: Some(key), identity }) =
+        error
+    {
         // Version 1 clients receive the ids of the key and the identity that lack the limit.
         let identity = identity.as_ref().map(|id| format!(", nor has identity {id}"));
         return format!(
@@ -252,11 +264,14 @@ fn message(error: &Error) -> String {
             identity.unwrap_or_default()
         );
     }
-    error.faults().first().map_or_else(|| error.detail(), |field_error| field_error.message.clone())
+    error
+        .field_errors()
+        .first()
+        .map_or_else(|| error.detail(), |field_error| field_error.message.clone())
 }
 
 /// Describes a schema violation in the wording that version 1 clients expect.
-fn wrong(e: &ValidationError<'_>) -> String {
+fn field_error_text(e: &ValidationError<'_>) -> String {
     let schema = e.schema_path().as_str();
     match e.kind() {
         ValidationErrorKind::Required { .. } => "Required".to_owned(),
@@ -286,9 +301,9 @@ fn wrong(e: &ValidationError<'_>) -> String {
             let options: Vec<_> = options.map(|option| format!("'{option}'")).collect();
             let received = match e.instance().as_ref() {
                 Value::String(text) => {
-                    format!("'{}'", text.chars().take(ECHO_MAX).collect::<String>())
+                    format!("'{}'", text.chars().take(ECHOED_CHARS_MAX).collect::<String>())
                 }
-                other => received(other).to_owned(),
+                other => json_type_name(other).to_owned(),
             };
             format!("Invalid enum value. Expected {}, received {received}", options.join(" | "))
         }
@@ -300,7 +315,7 @@ fn wrong(e: &ValidationError<'_>) -> String {
                     first.map_or_else(String::new, |expected| expected.to_string())
                 }
             };
-            match (expected.as_str(), received(e.instance())) {
+            match (expected.as_str(), json_type_name(e.instance())) {
                 ("integer", "number") => "Expected integer, received float".to_owned(),
                 ("integer", received) => format!("Expected number, received {received}"),
                 (expected, received) => format!("Expected {expected}, received {received}"),
@@ -312,7 +327,7 @@ fn wrong(e: &ValidationError<'_>) -> String {
     }
 }
 
-fn received(value: &Value) -> &'static str {
+fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

@@ -11,40 +11,40 @@ use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit, ResolvedKey};
 use crate::domain::page::Paging;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{
-    DURATION_MIN_MS, Interval, PermissionReply, Positive, Unsigned, non_empty_meta,
+    DURATION_MIN_MS, Interval, PermissionReply, PositiveInt, UnsignedInt, non_empty_meta,
 };
 
 /// An expiry time in Unix milliseconds, at most the start of the year 2100.
 pub type Expires = Int<0, 4_102_444_800_000>;
 /// A namespace id or name, or an identifier in a namespace.
-pub type LimitedName = Text<1, 512>;
+pub type NamespaceOrIdentifier = Text<1, 512>;
 /// The start of a page: the `pagination.cursor` of the previous page.
 pub type Cursor = Text<0, 1024>;
 /// The text that a list is searched for.
 pub type Search = Text<0, 256>;
 pub type RoleName = Text<1, 128>;
 /// An identity id or an external id.
-pub type IdentityName = Text<1, 255>;
+pub type IdentityIdOrExternalId = Text<1, 255>;
 /// The maximum number of items per page.
 pub type PageLimit = Int<1, 100>;
 /// The maximum size of a request with identity meta, excluding the meta, in bytes.
-pub const BESIDE_META_MAX_BYTES: usize = 64 * 1024;
+pub const NON_META_MAX_BYTES: usize = 64 * 1024;
 
 /// Converts a limit and a cursor to paging.
-pub fn paging(limit: Optional<PageLimit>, default: usize, cursor: Optional<Cursor>) -> Paging {
+pub fn to_paging(limit: Optional<PageLimit>, default: usize, cursor: Optional<Cursor>) -> Paging {
     let from = cursor.0.map_or_else(String::new, Text::into_string);
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok());
-    Paging { from, limit: limit.unwrap_or(default), search: String::new() }
+    Paging { start_id: from, limit: limit.unwrap_or(default), search: String::new() }
 }
 
 /// Converts a limit, a cursor and a search text to paging. The default limit is 100.
-pub fn searched(
+pub fn to_search_paging(
     limit: Optional<PageLimit>,
     cursor: Optional<Cursor>,
     search: Optional<Search>,
 ) -> Paging {
     let search = search.0.map_or_else(String::new, Text::into_string);
-    Paging { search, ..paging(limit, 100, cursor) }
+    Paging { search, ..to_paging(limit, 100, cursor) }
 }
 
 /// A named rate limit.
@@ -54,7 +54,7 @@ pub struct Ratelimit {
     /// The name by which a verification refers to the limit.
     pub name: Text<3, 128, Printable>,
     /// The maximum total cost per window.
-    pub limit: Positive,
+    pub limit: PositiveInt,
     /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// Whether every verification checks the limit, even if it does not name it. Default: false.
@@ -79,15 +79,15 @@ impl From<Ratelimit> for NewRatelimit {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Credits {
     /// The remaining credits. Null: unlimited.
-    pub remaining: Nullable<Unsigned>,
+    pub remaining: Nullable<UnsignedInt>,
     #[serde(default)]
     pub refill: Optional<Object<Refill>>,
 }
 
 impl Credits {
     /// Validates the credits. Returns `None` if they are unlimited.
-    pub fn check(self) -> Result<Option<NewCredits>> {
-        let refill = self.refill.0.map(|Object(refill)| refill.check()).transpose()?;
+    pub fn validate(self) -> Result<Option<NewCredits>> {
+        let refill = self.refill.0.map(|Object(refill)| refill.validate()).transpose()?;
         match (self.remaining.0, refill) {
             (Some(balance), refill) => Ok(Some(NewCredits { balance: balance.0, refill })),
             (None, None) => Ok(None),
@@ -105,14 +105,14 @@ impl Credits {
 pub struct Refill {
     pub interval: Interval,
     /// The number of credits after each refill.
-    pub amount: Positive,
+    pub amount: PositiveInt,
     /// The day of the month for `monthly`; the last day if the month is shorter.
     #[serde(default)]
     pub refill_day: Optional<Int<1, 31>>,
 }
 
 impl Refill {
-    pub fn check(self) -> Result<model::Refill> {
+    pub fn validate(self) -> Result<model::Refill> {
         let at = "/properties/credits/properties/refill/properties/refillDay";
         let interval = match (self.interval, self.refill_day.0) {
             (Interval::Daily, None) => RefillInterval::Daily,
@@ -277,14 +277,14 @@ pub struct KeyReply {
 
 impl From<FoundKey> for KeyReply {
     fn from(found: FoundKey) -> Self {
-        let ResolvedKey { roles, permissions, .. } = &found.view;
-        let stored = found.view.stored();
+        let ResolvedKey { roles, permissions, .. } = &found.resolved;
+        let stored = found.resolved.stored();
         let key = stored.key.clone();
-        let identity = found.view.identity();
+        let identity = found.resolved.identity();
         Self {
             key_id: key.id,
             start: key.start,
-            enabled: key.enabled,
+            enabled: key.is_enabled,
             name: key.name,
             meta: non_empty_meta(key.meta.as_ref()),
             created_at: key.created_at,
@@ -353,7 +353,7 @@ impl From<model::Override> for OverrideReply {
 }
 
 /// The error statuses that are specific to analytics queries.
-pub const ASKING_ERRORS: [(u16, &str); 2] = [
+pub const ANALYTICS_QUERY_ERRORS: [(u16, &str); 2] = [
     (422, "The query exceeded the time or memory limit, or its result is too large."),
     (429, "The workspace exceeded its hourly query quota."),
 ];

@@ -3,16 +3,16 @@
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
-use foundation::error::{Error, FieldError, Result, Unknown};
+use foundation::error::{AuthenticationError, Error, FieldError, Result};
 use foundation::id::RequestId;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::decode::field;
-use super::super::reply::{self, Pagination, Reply, Shape};
-use super::super::{OperationEntry, Version, bare, reply_schema};
+use super::super::decode::path_from_pointer;
+use super::super::reply::{self, Pagination, Reply, ReplyKind};
+use super::super::{OperationEntry, Version, generate_reply_schema, to_embedded_schema};
 
 /// Version 2.
 #[derive(Debug)]
@@ -21,46 +21,46 @@ pub struct V2;
 impl Version for V2 {
     const PREFIX: &'static str = "/v2/";
 
-    fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
-        bearer(headers)
+    fn parse_bearer(headers: &HeaderMap) -> Result<&[u8]> {
+        parse_bearer_token(headers)
     }
 
-    fn fault(e: &ValidationError<'_>) -> FieldError {
+    fn to_field_error(e: &ValidationError<'_>) -> FieldError {
         field_error_from_schema(e)
     }
 
-    fn sentence(path: &str, message: &str) -> String {
+    fn format_field_error(path: &str, message: &str) -> String {
         format!("{path} {message}")
     }
 
-    fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
-        success(request_id, data)
+    fn render_success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+        render_success_envelope(request_id, data)
     }
 
-    fn failure(
+    fn render_error(
         docs_url: &str,
         request_id: &RequestId,
         error: &Error,
         media_type: HeaderValue,
     ) -> Response<Body> {
-        failure(docs_url, request_id, error, media_type)
+        render_error_envelope(docs_url, request_id, error, media_type)
     }
 
     fn success_schema(row: &OperationEntry) -> Value {
-        let reply = bare((row.reply)().to_value());
+        let reply = to_embedded_schema((row.reply)().to_value());
         let mut envelope = json!({
             "type": "object",
             "required": ["meta", "data"],
             "properties": { "meta": success_meta_schema(), "data": reply },
         });
-        if row.shape == Shape::Nothing {
+        if row.reply_kind == ReplyKind::NoData {
             envelope["required"] = json!(["meta"]);
             envelope["properties"] = json!({ "meta": success_meta_schema() });
         }
-        if row.shape == Shape::Page {
+        if row.reply_kind == ReplyKind::Page {
             envelope["required"] = json!(["meta", "data", "pagination"]);
             envelope["properties"]["pagination"] =
-                bare(reply_schema::<Pagination<'_>>().to_value());
+                to_embedded_schema(generate_reply_schema::<Pagination<'_>>().to_value());
         }
         envelope
     }
@@ -71,21 +71,23 @@ impl Version for V2 {
 }
 
 /// Returns the token of `Authorization: Bearer <token>`. The scheme is case-sensitive.
-fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
-    let header = headers.get(AUTHORIZATION).ok_or(Error::Unauthenticated(Unknown::Missing))?;
+fn parse_bearer_token(headers: &HeaderMap) -> Result<&[u8]> {
+    let header = headers
+        .get(AUTHORIZATION)
+        .ok_or(Error::Unauthenticated(AuthenticationError::HeaderMissing))?;
     let token = header.as_bytes().strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
     token
         .filter(|token| !token.is_empty() && token.iter().all(u8::is_ascii_graphic))
-        .ok_or(Error::Unauthenticated(Unknown::Malformed))
+        .ok_or(Error::Unauthenticated(AuthenticationError::Malformed))
 }
 
 /// A reply in its envelope.
-struct Success<'a, T> {
+struct SuccessEnvelope<'a, T> {
     request_id: &'a RequestId,
     data: &'a T,
 }
 
-impl<T: Reply> Reply for Success<'_, T> {
+impl<T: Reply> Reply for SuccessEnvelope<'_, T> {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         into.extend_from_slice(br#"{"meta":{"requestId":""#);
         into.extend_from_slice(self.request_id.as_str().as_bytes());
@@ -94,7 +96,7 @@ impl<T: Reply> Reply for Success<'_, T> {
             into.extend_from_slice(br#","degraded":true"#);
         }
         into.push(b'}');
-        if T::SHAPE != Shape::Nothing {
+        if T::KIND != ReplyKind::NoData {
             into.extend_from_slice(br#","data":"#);
             self.data.write(into)?;
         }
@@ -108,48 +110,48 @@ impl<T: Reply> Reply for Success<'_, T> {
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
-    meta: Meta<'a>,
-    error: Problem<'a>,
+struct ErrorEnvelope<'a> {
+    meta: EnvelopeMeta<'a>,
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta<'a> {
+struct EnvelopeMeta<'a> {
     request_id: &'a str,
 }
 
 #[derive(Serialize)]
-struct Problem<'a> {
+struct ErrorBody<'a> {
     title: &'static str,
     detail: String,
     status: u16,
     r#type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<Vec<Item<'a>>>,
+    errors: Option<Vec<FieldErrorBody<'a>>>,
 }
 
 #[derive(Serialize)]
-struct Item<'a> {
+struct FieldErrorBody<'a> {
     location: &'a str,
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<&'static str>,
 }
 
-impl<'a> From<&'a FieldError> for Item<'a> {
+impl<'a> From<&'a FieldError> for FieldErrorBody<'a> {
     fn from(error: &'a FieldError) -> Self {
         Self { location: &error.location, message: &error.message, fix: error.fix }
     }
 }
 
 /// Builds a 200 response with the reply in an envelope.
-pub fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
-    reply::json(StatusCode::OK, &Success { request_id, data })
+pub fn render_success_envelope<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+    reply::render_json(StatusCode::OK, &SuccessEnvelope { request_id, data })
 }
 
 /// Builds an error response with the URL of the page that explains the error.
-pub fn failure(
+pub fn render_error_envelope(
     docs_url: &str,
     request_id: &RequestId,
     error: &Error,
@@ -158,15 +160,17 @@ pub fn failure(
     let code = error.code();
     // Clients require the list with every error about the request itself, even if it is empty.
     let has_error_list = matches!(code.status(), 400 | 408 | 413);
-    let problem = Problem {
+    let problem = ErrorBody {
         title: code.title(),
         detail: error.detail(),
         status: code.status(),
         r#type: format!("{docs_url}/errors/{}", code.name()),
-        errors: has_error_list.then(|| error.faults().iter().map(Item::from).collect()),
+        errors: has_error_list
+            .then(|| error.field_errors().iter().map(FieldErrorBody::from).collect()),
     };
-    let meta = Meta { request_id: request_id.as_str() };
-    let mut response = reply::failure(code.status(), code, &Failure { meta, error: problem });
+    let meta = EnvelopeMeta { request_id: request_id.as_str() };
+    let mut response =
+        reply::render_error(code.status(), code, &ErrorEnvelope { meta, error: problem });
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response
 }
@@ -174,8 +178,8 @@ pub fn failure(
 /// Converts a schema violation to a field error. The message names the field as the caller wrote it and does not
 /// contain the value, which may be a secret.
 fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
-    let field = field(e.instance_path().as_str());
-    let location = without_places(e.schema_path().as_str());
+    let field = path_from_pointer(e.instance_path().as_str());
+    let location = without_any_of(e.schema_path().as_str());
     let within = if field.is_empty() { String::new() } else { format!(" of {field}") };
     let message = match e.kind() {
         ValidationErrorKind::Required { property } => {
@@ -191,7 +195,7 @@ fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
 }
 
 /// Removes the `anyOf` part of a schema path: the alternatives of a nullable field exist only in the schema.
-fn without_places(path: &str) -> String {
+fn without_any_of(path: &str) -> String {
     path.split("/anyOf").next().unwrap_or(path).to_owned()
 }
 

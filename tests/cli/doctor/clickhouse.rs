@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::support::clickhouse::Warehouse;
+use crate::support::clickhouse::ClickHouseDatabase;
 
 fn with_clickhouse(data: &Path, url: &str) -> Command {
     let mut command = embedded(data);
@@ -18,15 +18,16 @@ fn with_clickhouse(data: &Path, url: &str) -> Command {
 }
 
 /// Returns how many verifications have been delivered.
-fn count_delivered(warehouse: &Warehouse) -> usize {
+fn count_delivered(warehouse: &ClickHouseDatabase) -> usize {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let counting = warehouse.client.rows::<(String,)>("SELECT key_id FROM verifications", &[]);
+    let counting =
+        warehouse.client.fetch_rows::<(String,)>("SELECT key_id FROM verifications", &[]);
     runtime.block_on(counting).map_or(0, |rows| rows.len())
 }
 
 #[test]
 fn server_delivers_every_second_and_when_it_stops() {
-    let (data, warehouse) = (tempfile::tempdir().unwrap(), Warehouse::unmade());
+    let (data, warehouse) = (tempfile::tempdir().unwrap(), ClickHouseDatabase::uninitialized());
     let start = || Server::start(with_clickhouse(data.path(), warehouse.url.as_str()));
     let server = start();
     let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
@@ -51,8 +52,12 @@ fn server_delivers_every_second_and_when_it_stops() {
     server.wait();
 
     assert_eq!(count_delivered(&warehouse), 2);
-    let told = Told::by(&mut with_clickhouse(data.path(), warehouse.url.as_str()));
-    told.has_problems(&[]).has("clickhouse", "ok", &["responds", "no events are pending"]);
+    let told = DoctorReport::by(&mut with_clickhouse(data.path(), warehouse.url.as_str()));
+    told.assert_problems(&[]).assert_finding(
+        "clickhouse",
+        "ok",
+        &["responds", "no events are pending"],
+    );
 }
 
 #[test]
@@ -71,11 +76,11 @@ fn unreachable_clickhouse_is_reported_and_server_keeps_running() {
     server.signal("TERM");
     server.wait();
 
-    let told = Told::by(&mut with_clickhouse(data.path(), &url));
+    let told = DoctorReport::by(&mut with_clickhouse(data.path(), &url));
 
     assert!(said().contains("failed to deliver events to ClickHouse"), "{}", said());
     assert!(!said().contains("secret"), "{}", said());
-    told.has_problems(&["clickhouse"]).has(
+    told.assert_problems(&["clickhouse"]).assert_finding(
         "clickhouse",
         "problem",
         &["cannot be reached", "no events are pending", "KEYWARD_CLICKHOUSE_URL"],

@@ -14,33 +14,49 @@ fn set_redis_option(redis: &Redis, name: &str, value: &str) {
 #[test]
 fn doctor_reports_redis_that_evicts_does_not_persist_or_is_full() {
     let (database, redis) = (database(), Redis::start());
-    let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
+    let doctor = || DoctorReport::by(&mut replica(&database.url, &redis.url()));
 
-    doctor().has("redis-persistence", "warning", &["appendonly"]).has_problems(&[]);
+    doctor().assert_finding("redis-persistence", "warning", &["appendonly"]).assert_problems(&[]);
     set_redis_option(&redis, "maxmemory-policy", "allkeys-lru");
-    doctor().has_problems(&["redis-memory"]).has("redis-memory", "problem", &["allkeys-lru"]);
+    doctor().assert_problems(&["redis-memory"]).assert_finding(
+        "redis-memory",
+        "problem",
+        &["allkeys-lru"],
+    );
     set_redis_option(&redis, "maxmemory-policy", "noeviction");
     set_redis_option(&redis, "maxmemory", "1000000");
-    doctor().has_problems(&["redis-memory"]).has("redis-memory", "problem", &["raise maxmemory"]);
+    doctor().assert_problems(&["redis-memory"]).assert_finding(
+        "redis-memory",
+        "problem",
+        &["raise maxmemory"],
+    );
 }
 
 #[test]
 fn doctor_reports_redis_replica_and_cluster_with_wrong_url() {
     let (database, redis, master) = (database(), Redis::start(), Redis::start());
-    let doctor = |url: &str| Told::by(&mut replica(&database.url, url));
+    let doctor = |url: &str| DoctorReport::by(&mut replica(&database.url, url));
     let cluster = Cluster::start(3);
     let one = cluster.url().replace("redis-cluster://", "redis://");
 
-    doctor(&cluster.url()).has("redis", "ok", &["of a cluster"]).has_problems(&[]);
+    doctor(&cluster.url()).assert_finding("redis", "ok", &["of a cluster"]).assert_problems(&[]);
     let named = doctor(one.split(',').next().unwrap());
-    named.has_problems(&["redis"]).has("redis", "problem", &["redis-cluster://"]);
+    named.assert_problems(&["redis"]).assert_finding("redis", "problem", &["redis-cluster://"]);
     let alone = doctor(&redis.url().replace("redis://", "redis-cluster://"));
-    alone.has_problems(&["redis"]).has("redis", "problem", &["this is a single server"]);
+    alone.assert_problems(&["redis"]).assert_finding(
+        "redis",
+        "problem",
+        &["this is a single server"],
+    );
     redis::cmd("REPLICAOF")
         .arg(&["127.0.0.1", &master.port.to_string()])
         .exec(&mut redis.connect())
         .unwrap();
-    doctor(&redis.url()).has_problems(&["redis"]).has("redis", "problem", &["master"]);
+    doctor(&redis.url()).assert_problems(&["redis"]).assert_finding(
+        "redis",
+        "problem",
+        &["master"],
+    );
 }
 
 #[test]
@@ -61,7 +77,11 @@ fn doctor_reports_withheld_credits() {
     let next = Server::start(replica(&database.url, &redis.url()));
     next.v2(ROOT_KEY, "keys.verifyKey", &verify);
 
-    let told = Told::by(&mut replica(&database.url, &redis.url()));
+    let told = DoctorReport::by(&mut replica(&database.url, &redis.url()));
 
-    told.has("credits", "warning", &["are withheld, in 1 lease", "keyward credits list"]);
+    told.assert_finding(
+        "credits",
+        "warning",
+        &["are withheld, in 1 lease", "keyward credits list"],
+    );
 }

@@ -2,44 +2,44 @@
 
 use serde_json::json;
 
-use super::super::{Visitor, at, between, led_to};
+use super::super::{Browser, between, redirect_path, workspace_path};
 use super::{entries, entry, tick};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Stack};
 
 /// Undoes the latest entry of an event.
-async fn undo(visitor: &mut Visitor<'_>, event: &str) {
+async fn undo(visitor: &mut Browser<'_>, event: &str) {
     tick(visitor.kw);
     let path = entry(visitor, event).await;
     let undone = visitor.post(&format!("{path}/undo"), &[]).await;
-    assert!(led_to(&undone).ends_with("?notice=undone"), "{event}");
+    assert!(redirect_path(&undone).ends_with("?notice=undone"), "{event}");
     let page = visitor.get(&path).await.text;
     assert!(page.contains("This change was undone"), "{event}: {page}");
     tick(visitor.kw);
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_is_set_back_but_for_what_was_not_part_of_the_change(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let limits = json!([{ "name": "each", "limit": 5, "duration": 60_000, "autoApply": true }]);
         let before = json!({
             "name": "good", "externalId": "user_1", "meta": { "plan": "pro" }, "ratelimits": limits,
             "credits": { "remaining": 100, "refill": { "interval": "monthly", "amount": 100, "refillDay": 5 } },
         });
-        let key = kw.key(before).await;
+        let key = kw.create_key(before).await;
         let was = kw.get_key(&key.id).await;
         let mistake = json!({
             "name": null, "externalId": null, "meta": null, "ratelimits": [], "enabled": false, "credits": null,
         });
         kw.update_key(&key.id, mistake).await.data();
-        kw.verify(&key.key).await.is("DISABLED");
+        kw.verify(&key.key).await.assert_code("DISABLED");
         tick(&kw);
         kw.update_key(&key.id, json!({ "expires": 1_900_000_000_000_i64 })).await.data();
 
         let path = entries(&mut owner, "key.update").await.pop().expect("an entry");
         let page = owner.get(&path).await.text;
         assert!(page.contains("The target was changed again later"), "{page}");
-        led_to(&owner.post(&format!("{path}/undo"), &[]).await);
+        redirect_path(&owner.post(&format!("{path}/undo"), &[]).await);
 
         let is = kw.get_key(&key.id).await;
         for field in ["name", "meta", "identity", "credits", "enabled"] {
@@ -47,16 +47,16 @@ both! {
         }
         assert_eq!(is["ratelimits"][0]["limit"], 5);
         assert_eq!(is["expires"], 1_900_000_000_000_i64);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn what_is_undone_is_not_undone_again_but_the_undoing_is(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "a" })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "a" })).await;
         kw.update_key(&key.id, json!({ "name": "b" })).await.data();
         let path = entry(&mut owner, "key.update").await;
         tick(&kw);
-        led_to(&owner.post(&format!("{path}/undo"), &[]).await);
+        redirect_path(&owner.post(&format!("{path}/undo"), &[]).await);
         tick(&kw);
 
         let again = owner.post(&format!("{path}/undo"), &[]).await;
@@ -67,16 +67,16 @@ both! {
         let undoing = entry(&mut owner, "key.update").await;
         let page = owner.get(&undoing).await.text;
         assert!(page.contains("This entry undid") && page.contains(&path));
-        led_to(&owner.post(&format!("{undoing}/undo"), &[]).await);
+        redirect_path(&owner.post(&format!("{undoing}/undo"), &[]).await);
         assert_eq!(kw.get_key(&key.id).await["name"], "b");
     }
 
     async fn of_two_who_undo_the_same_at_once_one_does(kw) {
-        let owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await;
+        let owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 10 } })).await;
         let added = json!({ "keyId": key.id, "operation": "increment", "value": 5 });
         kw.v2("keys.updateCredits", added).await.data();
-        let visitor = || Visitor { kw: &kw, cookies: owner.cookies.clone(), csrf: owner.csrf.clone(), forwarded: None };
+        let visitor = || Browser { kw: &kw, cookies: owner.cookies.clone(), csrf: owner.csrf.clone(), forwarded: None };
         let path = entry(&mut visitor(), "key.update").await;
 
         let act = format!("{path}/undo");
@@ -89,12 +89,12 @@ both! {
     }
 
     async fn credits_that_were_added_are_taken_away_and_what_was_used_stays_used(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 10 } })).await;
         let added = json!({ "keyId": key.id, "operation": "increment", "value": 1_000 });
         kw.v2("keys.updateCredits", added).await.data();
         for _ in 0..3 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
         }
 
         undo(&mut owner, "key.update").await;
@@ -102,33 +102,33 @@ both! {
 
         let set = json!({ "keyId": key.id, "operation": "set", "value": 0 });
         kw.v2("keys.updateCredits", set).await.data();
-        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
         undo(&mut owner, "key.update").await;
         assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 7);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_deleted_key_comes_back_with_all_that_it_had(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.role("reader", ["docs.read"]).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_role("reader", ["docs.read"]).await;
         let fields = json!({ "name": "gone", "credits": { "remaining": 10 }, "roles": ["reader"], "externalId": "user_1" });
-        let key = kw.key(fields).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(fields).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         let was = kw.get_key(&key.id).await;
         kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
-        kw.verify(&key.key).await.is("NOT_FOUND");
+        kw.verify(&key.key).await.assert_code("NOT_FOUND");
 
         undo(&mut owner, "key.delete").await;
 
         assert_eq!(kw.get_key(&key.id).await, was);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         undo(&mut owner, "key.restore").await;
-        kw.verify(&key.key).await.is("NOT_FOUND");
+        kw.verify(&key.key).await.assert_code("NOT_FOUND");
     }
 
     async fn a_key_that_was_deleted_for_good_does_not_come_back(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({})).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({})).await;
         kw.v2("keys.deleteKey", json!({ "keyId": key.id, "permanent": true })).await.data();
         let path = entry(&mut owner, "key.delete").await;
 
@@ -141,70 +141,70 @@ both! {
     }
 
     async fn permissions_and_roles_come_back_to_those_who_had_them(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let role = kw.role("writer", ["docs.read", "docs.write"]).await;
-        let key = kw.key(json!({ "roles": ["writer"], "permissions": ["docs.read"] })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let role = kw.create_role("writer", ["docs.read", "docs.write"]).await;
+        let key = kw.create_key(json!({ "roles": ["writer"], "permissions": ["docs.read"] })).await;
         let asks = |slug: &'static str| kw.verify_with(&key.key, json!({ "permissions": slug }));
-        asks("docs.write").await.is("VALID");
+        asks("docs.write").await.assert_code("VALID");
 
         kw.v2("permissions.deleteRole", json!({ "role": role })).await.data();
-        asks("docs.write").await.is("INSUFFICIENT_PERMISSIONS");
+        asks("docs.write").await.assert_code("INSUFFICIENT_PERMISSIONS");
         undo(&mut owner, "role.delete").await;
-        asks("docs.write").await.is("VALID");
+        asks("docs.write").await.assert_code("VALID");
         assert_eq!(kw.v2("permissions.getRole", json!({ "role": "writer" })).await.data()["id"], *role);
 
         let called = [("name", "author"), ("description", "Writes."), ("was-name", "writer")];
-        led_to(&owner.post(&at(&format!("/roles/{role}/settings")), &called).await);
+        redirect_path(&owner.post(&workspace_path(&format!("/roles/{role}/settings")), &called).await);
         undo(&mut owner, "role.update").await;
         let back = kw.v2("permissions.getRole", json!({ "role": "writer" })).await;
         assert!(back.data()["description"].is_null(), "{}", back.text);
 
         kw.v2("permissions.deletePermission", json!({ "permission": "docs.write" })).await.data();
-        asks("docs.write").await.is("INSUFFICIENT_PERMISSIONS");
+        asks("docs.write").await.assert_code("INSUFFICIENT_PERMISSIONS");
         undo(&mut owner, "permission.delete").await;
-        asks("docs.write").await.is("VALID");
+        asks("docs.write").await.assert_code("VALID");
 
         let none: [&str; 0] = [];
         kw.v2("permissions.setRolePermissions", json!({ "roleId": role, "permissions": none })).await.data();
-        asks("docs.write").await.is("INSUFFICIENT_PERMISSIONS");
+        asks("docs.write").await.assert_code("INSUFFICIENT_PERMISSIONS");
         for path in entries(&mut owner, "authorization.disconnect_role_and_permissions").await {
-            led_to(&owner.post(&format!("{path}/undo"), &[]).await);
+            redirect_path(&owner.post(&format!("{path}/undo"), &[]).await);
         }
-        asks("docs.write").await.is("VALID");
+        asks("docs.write").await.assert_code("VALID");
 
         kw.v2("keys.setRoles", json!({ "keyId": key.id, "roles": none })).await.data();
-        asks("docs.write").await.is("INSUFFICIENT_PERMISSIONS");
+        asks("docs.write").await.assert_code("INSUFFICIENT_PERMISSIONS");
         undo(&mut owner, "authorization.disconnect_role_and_key").await;
-        asks("docs.write").await.is("VALID");
+        asks("docs.write").await.assert_code("VALID");
         undo(&mut owner, "authorization.connect_role_and_key").await;
-        asks("docs.write").await.is("INSUFFICIENT_PERMISSIONS");
+        asks("docs.write").await.assert_code("INSUFFICIENT_PERMISSIONS");
 
         kw.v2("keys.setPermissions", json!({ "keyId": key.id, "permissions": none })).await.data();
-        asks("docs.read").await.is("INSUFFICIENT_PERMISSIONS");
+        asks("docs.read").await.assert_code("INSUFFICIENT_PERMISSIONS");
         undo(&mut owner, "authorization.disconnect_permission_and_key").await;
-        asks("docs.read").await.is("VALID");
+        asks("docs.read").await.assert_code("VALID");
     }
 
     async fn a_name_that_was_taken_meanwhile_is_told(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.permission("docs.read").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_permission("docs.read").await;
         kw.v2("permissions.deletePermission", json!({ "permission": "docs.read" })).await.data();
-        kw.permission("docs.read").await;
+        kw.create_permission("docs.read").await;
         let path = entry(&mut owner, "permission.delete").await;
 
         let tried = owner.post(&format!("{path}/undo"), &[]).await;
 
         assert_eq!(tried.status, 422, "{}", tried.text);
         assert!(tried.text.contains("already exists"));
-        assert_eq!(kw.rows("permissions").await, 1);
+        assert_eq!(kw.count_rows("permissions").await, 1);
     }
 
     async fn an_identity_comes_back_and_is_set_back(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let limits = json!([{ "name": "all", "limit": 2, "duration": 60_000, "autoApply": true }]);
         let new = json!({ "externalId": "user_1", "meta": { "plan": "pro" }, "ratelimits": limits });
         kw.v2("identities.createIdentity", new).await.data();
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
         let was = kw.get_identity("user_1").await;
         let change = json!({ "identity": "user_1", "meta": { "plan": "free" }, "ratelimits": [] });
         kw.v2("identities.updateIdentity", change).await.data();
@@ -214,7 +214,7 @@ both! {
         assert_eq!((&is["meta"], &is["ratelimits"][0]["limit"]), (&was["meta"], &json!(2)));
 
         kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await.data();
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         undo(&mut owner, "identity.delete").await;
         assert_eq!(kw.get_identity("user_1").await["id"], was["id"]);
         let told = kw.verify(&key.key).await;
@@ -223,35 +223,35 @@ both! {
     }
 
     async fn an_api_comes_back_with_its_keys(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        let deleted = kw.key_in(&api, json!({})).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        let deleted = kw.create_key_in(&api, json!({})).await;
         kw.v2("keys.deleteKey", json!({ "keyId": deleted.id })).await.data();
         kw.v2("apis.deleteApi", json!({ "apiId": api })).await.data();
-        kw.verify(&key.key).await.is("NOT_FOUND");
+        kw.verify(&key.key).await.assert_code("NOT_FOUND");
         let path = entry(&mut owner, "key.delete").await;
         let tried = owner.post(&format!("{path}/undo"), &[]).await;
         assert_eq!(tried.status, 404, "{}", tried.text);
 
         undo(&mut owner, "api.delete").await;
 
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&deleted.key).await.is("NOT_FOUND");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&deleted.key).await.assert_code("NOT_FOUND");
         undo(&mut owner, "key.delete").await;
-        kw.verify(&deleted.key).await.is("VALID");
-        kw.set_api(&api, |settings| settings.default_prefix = Some("sk".into())).await;
+        kw.verify(&deleted.key).await.assert_code("VALID");
+        kw.update_api(&api, |settings| settings.default_prefix = Some("sk".into())).await;
         undo(&mut owner, "api.update").await;
-        assert!(!kw.key_in(&api, json!({})).await.key.starts_with("sk_"));
+        assert!(!kw.create_key_in(&api, json!({})).await.key.starts_with("sk_"));
     }
 
     async fn overrides_and_namespaces_come_back(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.limit("logins", "ada", json!({})).await.data();
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.check_limit("logins", "ada", json!({})).await.data();
         kw.set_override("logins", "ada", json!({ "limit": 3, "duration": 60_000 })).await;
         tick(&kw);
         kw.set_override("logins", "ada", json!({ "limit": 4, "duration": 60_000 })).await;
-        let limit = async || kw.limit("logins", "ada", json!({})).await.data()["limit"].clone();
+        let limit = async || kw.check_limit("logins", "ada", json!({})).await.data()["limit"].clone();
         assert_eq!(limit().await, 4);
 
         undo(&mut owner, "ratelimit.set_override").await;
@@ -264,41 +264,41 @@ both! {
 
         tick(&kw);
         kw.delete_namespace("logins").await;
-        kw.limit("logins", "ada", json!({})).await.error(410, "ratelimit_namespace_gone");
+        kw.check_limit("logins", "ada", json!({})).await.assert_error(410, "ratelimit_namespace_gone");
         undo(&mut owner, "ratelimitNamespace.delete").await;
         assert_eq!(limit().await, 3);
     }
 
     async fn a_root_key_is_good_again_and_a_member_has_their_role_again(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         tick(&kw);
-        let page = owner.post(&at("/root-keys"), &[("permission", "api.*.create_api")]).await.text;
+        let page = owner.post(&workspace_path("/root-keys"), &[("permission", "api.*.create_api")]).await.text;
         let secret = between(&page, "keyward_", "<").to_owned();
         let secret = format!("keyward_{secret}");
         let make = async || kw.v2_as(&secret, "apis.createApi", json!({ "name": "an API" })).await.status.as_u16();
         assert_eq!(make().await, 200);
         let path = entry(&mut owner, "rootKey.create").await;
-        led_to(&owner.post(&format!("{path}/undo"), &[]).await);
+        redirect_path(&owner.post(&format!("{path}/undo"), &[]).await);
         assert_eq!(make().await, 401);
         undo(&mut owner, "rootKey.revoke").await;
         assert_eq!(make().await, 200);
 
-        let mut admin = owner.invited("grace@example.com", "admin").await;
-        let page = owner.get(&at("/members")).await.text;
+        let mut admin = owner.invite("grace@example.com", "admin").await;
+        let page = owner.get(&workspace_path("/members")).await.text;
         let grace = page.rsplit_once("/members/user_").expect("a member").1;
         let grace = format!("user_{}", grace.split_once('/').expect("a path").0);
-        led_to(&owner.post(&at(&format!("/members/{grace}/role")), &[("role", "viewer")]).await);
-        assert_eq!(admin.get(&at("/root-keys/new")).await.status, 403);
+        redirect_path(&owner.post(&workspace_path(&format!("/members/{grace}/role")), &[("role", "viewer")]).await);
+        assert_eq!(admin.get(&workspace_path("/root-keys/new")).await.status, 403);
         undo(&mut owner, "member.setRole").await;
-        assert_eq!(admin.get(&at("/root-keys/new")).await.status, 200);
+        assert_eq!(admin.get(&workspace_path("/root-keys/new")).await.status, 200);
     }
 
     async fn who_may_not_do_it_cannot_undo_it_and_others_entries_are_not_there(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "a" })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "a" })).await;
         kw.update_key(&key.id, json!({ "name": "b" })).await.data();
         let path = entry(&mut owner, "key.update").await;
-        let mut viewer = owner.invited("eve@example.com", "viewer").await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
 
         let page = viewer.get(&path).await;
         let tried = viewer.post(&format!("{path}/undo"), &[]).await;
@@ -308,23 +308,23 @@ both! {
         assert!(!page.text.contains("/undo\""));
         assert_eq!(tried.status, 403);
         assert_eq!(kw.get_key(&key.id).await["name"], "b");
-        let theirs = kw.other_workspace().await;
+        let theirs = kw.create_other_workspace().await;
         kw.v2_as(&theirs, "apis.createApi", json!({ "name": "theirs" })).await.data();
-        let ids = kw.texts("audit", "id").await;
+        let ids = kw.list_texts("audit", "id").await;
         let mut seen = Vec::new();
         for id in &ids {
-            let status = owner.get(&at(&format!("/audit/{id}"))).await.status.as_u16();
+            let status = owner.get(&workspace_path(&format!("/audit/{id}"))).await.status.as_u16();
             seen.push(status);
         }
         assert_eq!(seen.iter().filter(|status| **status == 404).count(), theirs_of(&kw).await);
-        assert_eq!(owner.get(&at("/audit/log_none")).await.status, 404);
-        assert_eq!(owner.post(&at("/audit/log_none/undo"), &[]).await.status, 404);
+        assert_eq!(owner.get(&workspace_path("/audit/log_none")).await.status, 404);
+        assert_eq!(owner.post(&workspace_path("/audit/log_none/undo"), &[]).await.status, 404);
     }
 }
 
 /// How many entries belong to other workspaces.
 async fn theirs_of(kw: &Keyward) -> usize {
-    let workspaces = kw.texts("audit", "workspace_id").await;
+    let workspaces = kw.list_texts("audit", "workspace_id").await;
     let theirs = workspaces.iter().filter(|id| id.as_str() != "ws_default").count();
     assert!(theirs > 0);
     theirs
@@ -334,10 +334,10 @@ async fn theirs_of(kw: &Keyward) -> usize {
 async fn every_replica_knows_what_has_come_back() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-    let mut owner = Visitor::owner(&kw).await;
-    let api = kw.api().await;
-    let key = kw.key_in(&api, json!({})).await;
-    other.verify(&key.key).await.is("VALID");
+    let mut owner = Browser::sign_in_owner(&kw).await;
+    let api = kw.create_api().await;
+    let key = kw.create_key_in(&api, json!({})).await;
+    other.verify(&key.key).await.assert_code("VALID");
     kw.v2("apis.deleteApi", json!({ "apiId": api })).await.data();
     let until = async |wanted: &str| {
         for _ in 0..200 {

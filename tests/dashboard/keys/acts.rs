@@ -3,34 +3,34 @@
 use serde_json::json;
 
 use super::*;
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn a_key_is_disabled_and_enabled_again(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({})).await;
-        let path = at(&format!("/keys/{}/enabled", key.id));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({})).await;
+        let path = workspace_path(&format!("/keys/{}/enabled", key.id));
 
         let off = owner.post(&path, &[("enabled", "false")]).await;
-        kw.verify(&key.key).await.is("DISABLED");
+        kw.verify(&key.key).await.assert_code("DISABLED");
         let told = owner.get(to(&off)).await.text;
         owner.post(&path, &[("enabled", "true")]).await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
 
         assert!(told.contains("Key disabled.") && told.contains("The key is disabled"), "{told}");
     }
 
     async fn what_a_viewer_may_not_do_is_not_offered(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut viewer = owner.invited("eve@example.com", "viewer").await;
-        let key = kw.key(json!({})).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
+        let key = kw.create_key(json!({})).await;
         let offers = [
             "/keys/new", "/edit\"", "/enabled\"", "/reroll\"", "/delete\"", "name=\"act\"",
             "type=\"checkbox\"", "/apis/new", "/settings\"",
         ];
 
         for path in ["/keys".to_owned(), format!("/keys/{}", key.id), "/apis".to_owned()] {
-            let (to_owner, to_viewer) = (owner.get(&at(&path)).await, viewer.get(&at(&path)).await);
+            let (to_owner, to_viewer) = (owner.get(&workspace_path(&path)).await, viewer.get(&workspace_path(&path)).await);
             assert_eq!(to_viewer.status, 200, "{path}");
             assert!(offers.iter().any(|offer| to_owner.text.contains(offer)), "{path}");
             for offer in offers {
@@ -40,9 +40,9 @@ both! {
     }
 
     async fn a_rerolled_key_is_good_until_its_grace_is_over(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "old one", "credits": { "remaining": 9 } })).await;
-        let path = at(&format!("/keys/{}/reroll", key.id));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "old one", "credits": { "remaining": 9 } })).await;
+        let path = workspace_path(&format!("/keys/{}/reroll", key.id));
         assert!(owner.get(&path).await.text.contains("Rotate old one"));
 
         let wrong = owner.post(&path, &[("grace", "5")]).await;
@@ -51,46 +51,46 @@ both! {
 
         assert_eq!(wrong.status, 422);
         assert!(page.text.contains("in 1 hour"), "{}", page.text);
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&new).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&new).await.assert_code("VALID");
         kw.clock.advance_ms(3_600_001);
-        kw.verify(&key.key).await.is("EXPIRED");
-        kw.verify(&new).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("EXPIRED");
+        kw.verify(&new).await.assert_code("VALID");
         let at_once = owner.post(&path, &[("grace", "0")]).await;
         assert!(!secret(&at_once).is_empty());
     }
 
     async fn deleting_asks_first_and_then_nothing_accepts_the_key(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "<script>key" })).await;
-        let path = at(&format!("/keys/{}/delete", key.id));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "<script>key" })).await;
+        let path = workspace_path(&format!("/keys/{}/delete", key.id));
 
         let asked = owner.get(&path).await.text;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         let deleted = owner.post(&path, &[]).await;
 
         assert!(asked.contains("Delete &#60;script&#62;key?") && !asked.contains("<script>key"));
-        assert_eq!(to(&deleted), at("/keys?notice=key-deleted"));
-        kw.verify(&key.key).await.is("NOT_FOUND");
-        assert_eq!(owner.get(&at(&format!("/keys/{}", key.id))).await.status, 404);
+        assert_eq!(to(&deleted), workspace_path("/keys?notice=key-deleted"));
+        kw.verify(&key.key).await.assert_code("NOT_FOUND");
+        assert_eq!(owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.status, 404);
         assert_eq!(owner.post(&path, &[]).await.status, 404);
     }
 
     async fn several_keys_are_asked_about_and_then_changed_each_for_itself(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let mut keys = Vec::new();
         for name in ["<script>one", "two", "three"] {
-            keys.push(kw.key_in(&api, json!({ "name": name })).await);
+            keys.push(kw.create_key_in(&api, json!({ "name": name })).await);
         }
         let chosen = |act: &'static str| {
             let ids = keys[..2].iter().map(|key| ("key", key.id.as_str()));
             ids.chain([("act", act), ("key", "key_none"), ("key", keys[0].id.as_str())]).collect::<Vec<_>>()
         };
 
-        let asked = owner.post(&at("/keys/bulk"), &chosen("disable")).await;
-        kw.verify(&keys[0].key).await.is("VALID");
-        let done = owner.post(&at("/keys/bulk/do"), &chosen("disable")).await;
+        let asked = owner.post(&workspace_path("/keys/bulk"), &chosen("disable")).await;
+        kw.verify(&keys[0].key).await.assert_code("VALID");
+        let done = owner.post(&workspace_path("/keys/bulk/do"), &chosen("disable")).await;
 
         assert_eq!((asked.status.as_u16(), done.status.as_u16()), (200, 200));
         assert!(asked.text.contains("Disable 3 keys?") && asked.text.contains("&#60;script&#62;one"));
@@ -98,17 +98,17 @@ both! {
         assert!(done.text.contains("2 keys disabled") && done.text.contains("1 failed"), "{}", done.text);
         assert!(done.text.contains("key key_none does not exist"), "{}", done.text);
         for (key, code) in keys.iter().zip(["DISABLED", "DISABLED", "VALID"]) {
-            kw.verify(&key.key).await.is(code);
+            kw.verify(&key.key).await.assert_code(code);
         }
-        owner.post(&at("/keys/bulk/do"), &chosen("enable")).await;
-        kw.verify(&keys[0].key).await.is("VALID");
-        owner.post(&at("/keys/bulk/do"), &chosen("delete")).await;
-        kw.verify(&keys[0].key).await.is("NOT_FOUND");
-        assert!(kw.events_of(&keys[1].id).await.contains(&"key.delete".to_owned()));
+        owner.post(&workspace_path("/keys/bulk/do"), &chosen("enable")).await;
+        kw.verify(&keys[0].key).await.assert_code("VALID");
+        owner.post(&workspace_path("/keys/bulk/do"), &chosen("delete")).await;
+        kw.verify(&keys[0].key).await.assert_code("NOT_FOUND");
+        assert!(kw.list_audit_events(&keys[1].id).await.contains(&"key.delete".to_owned()));
     }
 
     async fn at_most_a_hundred_keys_go_at_once_and_at_least_one(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let ids: Vec<_> = (0..101).map(|number| format!("key_{number}")).collect();
         let chosen = |many: usize| {
             let ids = ids[..many].iter().map(|id| ("key", id.as_str()));
@@ -116,10 +116,10 @@ both! {
         };
 
         for (many, status) in [(0, 422), (1, 200), (100, 200), (101, 422)] {
-            assert_eq!(owner.post(&at("/keys/bulk"), &chosen(many)).await.status, status, "{many}");
+            assert_eq!(owner.post(&workspace_path("/keys/bulk"), &chosen(many)).await.status, status, "{many}");
         }
-        assert_eq!(owner.post(&at("/keys/bulk/do"), &chosen(0)).await.status, 303);
-        assert_eq!(owner.post(&at("/keys/bulk/do"), &chosen(101)).await.status, 422);
-        assert_eq!(owner.post(&at("/keys/bulk"), &[("act", "burn"), ("key", "key_1")]).await.status, 400);
+        assert_eq!(owner.post(&workspace_path("/keys/bulk/do"), &chosen(0)).await.status, 303);
+        assert_eq!(owner.post(&workspace_path("/keys/bulk/do"), &chosen(101)).await.status, 422);
+        assert_eq!(owner.post(&workspace_path("/keys/bulk"), &[("act", "burn"), ("key", "key_1")]).await.status, 400);
     }
 }

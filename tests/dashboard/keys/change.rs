@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 /// A form as it was shown.
@@ -12,8 +12,8 @@ struct Shown {
     meta: String,
 }
 
-async fn shown(owner: &mut Visitor<'_>, key: &str) -> Shown {
-    let page = owner.get(&at(&format!("/keys/{key}/edit"))).await;
+async fn shown(owner: &mut Browser<'_>, key: &str) -> Shown {
+    let page = owner.get(&workspace_path(&format!("/keys/{key}/edit"))).await;
     assert_eq!(page.status, 200, "{}", page.text);
     let (_, meta) = page.text.split_once("id=\"meta\"").expect("the field");
     let meta = between(meta, ">", "</textarea>").replace("&#34;", "\"");
@@ -22,7 +22,7 @@ async fn shown(owner: &mut Visitor<'_>, key: &str) -> Shown {
 
 /// Changes a key as a person would: these fields, and the others as they were shown.
 async fn changed(
-    owner: &mut Visitor<'_>,
+    owner: &mut Browser<'_>,
     key: &str,
     shown: &Shown,
     fields: &[(&str, &str)],
@@ -65,11 +65,11 @@ async fn changed(
     sent.retain(|(name, _)| fields.iter().all(|(other, _)| other != name));
     sent.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let sent: Vec<_> = sent.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    owner.post(&at(&format!("/keys/{key}/edit")), &sent).await
+    owner.post(&workspace_path(&format!("/keys/{key}/edit")), &sent).await
 }
 
 async fn a_full_key(kw: &Keyward) -> String {
-    kw.role("reader", ["docs.read"]).await;
+    kw.create_role("reader", ["docs.read"]).await;
     let fields = json!({
         "name": "full", "externalId": "user_1", "meta": { "plan": "pro", "seats": [1, 2] },
         "roles": ["reader"], "permissions": ["docs.write"], "expires": kw.clock.now().0 + 86_400_123,
@@ -79,17 +79,17 @@ async fn a_full_key(kw: &Keyward) -> String {
             { "name": "exports", "limit": 2, "duration": 3_600_000, "autoApply": false },
         ],
     });
-    kw.permission("docs.write").await;
-    kw.key(fields).await.id
+    kw.create_permission("docs.write").await;
+    kw.create_key(fields).await.id
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_is_made_with_all_that_the_form_asks_and_shown_once(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        kw.role("reader", ["docs.read"]).await;
-        kw.permission("docs.write").await;
-        assert!(owner.get(&at(&format!("/keys/new?api={api}"))).await.text.contains("New key"));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        kw.create_role("reader", ["docs.read"]).await;
+        kw.create_permission("docs.write").await;
+        assert!(owner.get(&workspace_path(&format!("/keys/new?api={api}"))).await.text.contains("New key"));
 
         let fields = [
             ("api", api.as_str()), ("name", "made here"), ("external-id", "user_9"),
@@ -100,7 +100,7 @@ both! {
             ("limit-duration", "1"), ("limit-duration-unit", "min"),
             ("roles", "reader\r\n"), ("permissions", "docs.write"), ("meta", "{\"plan\": \"pro\"}"),
         ];
-        let page = owner.post(&at("/keys"), &fields).await;
+        let page = owner.post(&workspace_path("/keys"), &fields).await;
         let (key, id) = (secret(&page), id(&page));
 
         assert!(key.starts_with("live_"));
@@ -117,26 +117,26 @@ both! {
         let limits = told["ratelimits"].as_array().expect("limits");
         assert_eq!((limits.len(), &limits[0]["duration"]), (1, &json!(60_000)));
         for expected in ["VALID", "VALID", "RATE_LIMITED"] {
-            kw.verify(&key).await.is(expected);
+            kw.verify(&key).await.assert_code(expected);
         }
-        assert!(!owner.get(&at(&format!("/keys/{id}"))).await.text.contains(&key));
+        assert!(!owner.get(&workspace_path(&format!("/keys/{id}"))).await.text.contains(&key));
     }
 
     async fn a_form_left_as_it_is_makes_a_bare_key(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
 
-        let made = owner.post(&at("/keys"), &[("api", api.as_str()), ("enabled", "on")]).await;
-        let off = owner.post(&at("/keys"), &[("api", api.as_str())]).await;
+        let made = owner.post(&workspace_path("/keys"), &[("api", api.as_str()), ("enabled", "on")]).await;
+        let off = owner.post(&workspace_path("/keys"), &[("api", api.as_str())]).await;
 
-        kw.verify(&secret(&made)).await.is("VALID");
-        kw.verify(&secret(&off)).await.is("DISABLED");
+        kw.verify(&secret(&made)).await.assert_code("VALID");
+        kw.verify(&secret(&off)).await.assert_code("DISABLED");
     }
 
     async fn what_is_wrong_is_told_at_its_field_and_what_was_filled_in_is_kept(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        let rows = kw.rows("keys").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let rows = kw.count_rows("keys").await;
 
         for (name, value) in [
             ("prefix", "a-b"), ("bytes", "15"), ("bytes", "256"), ("bytes", "many"),
@@ -144,7 +144,7 @@ both! {
             ("meta", "{"), ("roles", "nobody"), ("permissions", "no permission"),
         ] {
             let fields = [("api", api.as_str()), ("name", "<script>kept"), (name, value)];
-            let refused = owner.post(&at("/keys"), &fields).await;
+            let refused = owner.post(&workspace_path("/keys"), &fields).await;
             assert_eq!(refused.status, 422, "{name}");
             assert!(refused.text.contains("&#60;script&#62;kept"), "{name}");
             assert!(!refused.text.contains("<script>kept"), "{name}");
@@ -154,61 +154,61 @@ both! {
             ("api", api.as_str()), ("limit-name", "ab"), ("limit-limit", "0"), ("limit-duration", "1"),
             ("limit-duration-unit", "ms"), ("expires", "at"), ("expires-at", "2030-01-01T00:00"),
         ];
-        let refused = owner.post(&at("/keys"), &fields).await;
+        let refused = owner.post(&workspace_path("/keys"), &fields).await;
         assert_eq!(refused.status, 422);
         assert!(refused.text.contains("value=\"2030-01-01T00:00\""), "{}", refused.text);
         let when = [("api", api.as_str()), ("expires", "at"), ("expires-at", "soon")];
-        assert_eq!(owner.post(&at("/keys"), &when).await.status, 422);
-        assert_eq!(kw.rows("keys").await, rows);
+        assert_eq!(owner.post(&workspace_path("/keys"), &when).await.status, 422);
+        assert_eq!(kw.count_rows("keys").await, rows);
     }
 
     async fn another_limit_is_asked_for_without_making_a_key(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let fields = [
             ("api", api.as_str()), ("add", "limit"), ("name", "kept"), ("limit-name", "requests"),
             ("limit-limit", "5"), ("limit-duration", "1"), ("limit-duration-unit", "h"),
         ];
 
-        let page = owner.post(&at("/keys"), &fields).await;
+        let page = owner.post(&workspace_path("/keys"), &fields).await;
 
         assert_eq!(page.status, 200);
         assert_eq!(page.text.matches("name=\"limit-name\"").count(), 2, "{}", page.text);
         assert!(page.text.contains("value=\"kept\"") && page.text.contains("value=\"requests\""));
-        assert_eq!(kw.rows("keys").await, 0);
+        assert_eq!(kw.count_rows("keys").await, 0);
     }
 
     async fn a_recoverable_key_is_offered_where_the_api_lets(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        let path = at(&format!("/keys/new?api={api}"));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = workspace_path(&format!("/keys/new?api={api}"));
         assert!(!owner.get(&path).await.text.contains("name=\"recoverable\""));
 
-        kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
+        kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
         assert!(owner.get(&path).await.text.contains("name=\"recoverable\""));
         let fields = [("api", api.as_str()), ("recoverable", "on"), ("enabled", "on")];
-        let made = id(&owner.post(&at("/keys"), &fields).await);
+        let made = id(&owner.post(&workspace_path("/keys"), &fields).await);
 
         let told = kw.v2("keys.getKey", json!({ "keyId": made, "decrypt": true })).await;
         assert!(told.data()["plaintext"].is_string());
-        assert!(owner.get(&at(&format!("/keys/{made}"))).await.text.contains("<dd>Yes</dd>"));
+        assert!(owner.get(&workspace_path(&format!("/keys/{made}"))).await.text.contains("<dd>Yes</dd>"));
     }
 
     async fn a_form_that_nobody_has_changed_changes_nothing(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let key = a_full_key(&kw).await;
         let before = kw.get_key(&key).await;
 
         let was = shown(&mut owner, &key).await;
         let sent = changed(&mut owner, &key, &was, &[]).await;
 
-        assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-unchanged")));
+        assert_eq!(to(&sent), workspace_path(&format!("/keys/{key}?notice=key-unchanged")));
         assert_eq!(kw.get_key(&key).await, before);
-        assert!(!kw.events_of(&key).await.contains(&"key.update".to_owned()));
+        assert!(!kw.list_audit_events(&key).await.contains(&"key.update".to_owned()));
     }
 
     async fn only_what_is_changed_is_changed(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let key = a_full_key(&kw).await;
         let was = shown(&mut owner, &key).await;
         // Another person is faster.
@@ -216,7 +216,7 @@ both! {
 
         let sent = changed(&mut owner, &key, &was, &[("name", "renamed"), ("roles", "")]).await;
 
-        assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-updated")));
+        assert_eq!(to(&sent), workspace_path(&format!("/keys/{key}?notice=key-updated")));
         let told = kw.get_key(&key).await;
         assert_eq!(told["name"], "renamed");
         assert_eq!(told["identity"]["externalId"], "user_2");
@@ -227,7 +227,7 @@ both! {
     }
 
     async fn each_field_can_be_changed_and_cleared(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let key = a_full_key(&kw).await;
         let was = shown(&mut owner, &key).await;
 
@@ -238,7 +238,7 @@ both! {
         ];
         let sent = changed(&mut owner, &key, &was, &fields).await;
 
-        assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-updated")));
+        assert_eq!(to(&sent), workspace_path(&format!("/keys/{key}?notice=key-updated")));
         let told = kw.get_key(&key).await;
         for field in ["name", "identity", "expires", "meta"] {
             assert_eq!(told.get(field), None, "{field}");
@@ -251,7 +251,7 @@ both! {
     }
 
     async fn a_change_that_is_wrong_is_told_and_kept(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let key = a_full_key(&kw).await;
         let was = shown(&mut owner, &key).await;
 
@@ -268,16 +268,16 @@ both! {
     }
 
     async fn credits_are_set_added_and_taken_away_and_the_page_tells_who_did_it(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await.id;
-        let path = at(&format!("/keys/{key}/credits"));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 10 } })).await.id;
+        let path = workspace_path(&format!("/keys/{key}/credits"));
         let left = async || kw.get_key(&key).await["credits"]["remaining"].clone();
 
         for (operation, value, expected) in
             [("increment", "5", json!(15)), ("decrement", "20", json!(0)), ("set", "3", json!(3)), ("unlimited", "", Value::Null)]
         {
             let sent = owner.post(&path, &[("operation", operation), ("value", value)]).await;
-            assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-credits")));
+            assert_eq!(to(&sent), workspace_path(&format!("/keys/{key}?notice=key-credits")));
             assert_eq!(left().await, expected, "{operation}");
         }
         for (operation, value) in [("increment", "5"), ("set", "-1"), ("set", "many"), ("double", "1")] {
@@ -285,7 +285,7 @@ both! {
             assert_eq!(refused.status, 422, "{operation} {value}");
         }
 
-        let page = owner.get(&at(&format!("/keys/{key}"))).await.text;
+        let page = owner.get(&workspace_path(&format!("/keys/{key}"))).await.text;
         for told in ["Created: credits set to 10", "5 credits added", "20 credits removed", "credits set to 3", "set to unlimited", "ada@example.com"] {
             assert!(page.contains(told), "{told}: {page}");
         }

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use keyward::domain::keys::details::LOOKED_THROUGH;
+use keyward::domain::keys::details::SEARCH_ROWS_MAX;
 use keyward::domain::last_used;
 use serde_json::json;
 
 use super::*;
-use crate::both;
+use crate::on_both_stacks;
 
 /// All that is logged on this thread, kept to be looked at.
 #[derive(Clone, Default)]
@@ -30,46 +30,46 @@ fn listed(page: &str) -> usize {
     page.matches("<th scope=\"row\">").count()
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_is_found_by_its_id_its_name_its_start_and_its_external_id(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let fields = json!({ "name": "Night job", "externalId": "User_77", "prefix": "live" });
-        let key = kw.key_in(&api, fields).await;
-        kw.key_in(&api, json!({ "name": "another" })).await;
+        let key = kw.create_key_in(&api, fields).await;
+        kw.create_key_in(&api, json!({ "name": "another" })).await;
         let start = key.key[..8].to_owned();
 
         for search in [key.id.as_str(), &key.id[..12], "night", "JOB", "ser_7", "user_77", &start] {
-            let page = owner.get(&at(&format!("/keys?{}", encoded(&[("q", search)])))).await.text;
+            let page = owner.get(&workspace_path(&format!("/keys?{}", form_encode(&[("q", search)])))).await.text;
             assert!(page.contains("Night job") && listed(&page) == 1, "{search}: {page}");
         }
         for search in ["none", "key_none", &key.key[9..14], "IVE_"] {
-            let page = owner.get(&at(&format!("/keys?{}", encoded(&[("q", search)])))).await.text;
+            let page = owner.get(&workspace_path(&format!("/keys?{}", form_encode(&[("q", search)])))).await.text;
             assert!(page.contains("No results"), "{search}: {page}");
         }
     }
 
     async fn a_name_may_begin_like_an_id(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.key(json!({ "name": "key_rotation" })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_key(json!({ "name": "key_rotation" })).await;
 
-        let page = owner.get(&at("/keys?q=key_rot")).await.text;
+        let page = owner.get(&workspace_path("/keys?q=key_rot")).await.text;
 
         assert_eq!(listed(&page), 1, "{page}");
     }
 
     async fn keys_are_told_apart_by_their_state_as_a_verification_does(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
         let soon = kw.clock.now().0 + 1_000;
-        kw.key_in(&api, json!({ "name": "is good" })).await;
-        kw.key_in(&api, json!({ "name": "is off", "enabled": false, "expires": soon })).await;
-        kw.key_in(&api, json!({ "name": "is over", "expires": soon, "credits": { "remaining": 0 } })).await;
-        kw.key_in(&api, json!({ "name": "is spent", "credits": { "remaining": 0 } })).await;
+        kw.create_key_in(&api, json!({ "name": "is good" })).await;
+        kw.create_key_in(&api, json!({ "name": "is off", "enabled": false, "expires": soon })).await;
+        kw.create_key_in(&api, json!({ "name": "is over", "expires": soon, "credits": { "remaining": 0 } })).await;
+        kw.create_key_in(&api, json!({ "name": "is spent", "credits": { "remaining": 0 } })).await;
         let refilled = json!({ "remaining": 0, "refill": { "interval": "daily", "amount": 5 } });
-        kw.key_in(&api, json!({ "name": "comes back", "credits": refilled })).await;
-        let found = async |owner: &mut Visitor<'_>, state: &str| {
-            let page = owner.get(&at(&format!("/keys?state={state}"))).await.text;
+        kw.create_key_in(&api, json!({ "name": "comes back", "credits": refilled })).await;
+        let found = async |owner: &mut Browser<'_>, state: &str| {
+            let page = owner.get(&workspace_path(&format!("/keys?state={state}"))).await.text;
             let mut names = ["is good", "is off", "is over", "is spent", "comes back"].to_vec();
             names.retain(|name| page.contains(name));
             names
@@ -85,35 +85,35 @@ both! {
     }
 
     async fn credits_that_have_come_back_make_a_key_active(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let refilled = json!({ "remaining": 1, "refill": { "interval": "daily", "amount": 5 } });
-        let key = kw.key(json!({ "name": "a day job", "credits": refilled })).await;
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+        let key = kw.create_key(json!({ "name": "a day job", "credits": refilled })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
 
-        let spent = owner.get(&at("/keys?state=exhausted")).await.text;
+        let spent = owner.get(&workspace_path("/keys?state=exhausted")).await.text;
         kw.clock.advance_ms(24 * 3_600_000);
         owner.sign_in(EMAIL, PASSWORD).await;
-        let active = owner.get(&at("/keys?state=active")).await.text;
+        let active = owner.get(&workspace_path("/keys?state=active")).await.text;
 
         assert!(spent.contains("a day job") && spent.contains("Credits exhausted"), "{spent}");
         assert!(active.contains("a day job") && active.contains(">Active</span>"), "{active}");
     }
 
     async fn the_list_is_of_one_api_or_of_all_and_paged_the_latest_first(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let (one, other) = (kw.api().await, kw.api().await);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let (one, other) = (kw.create_api().await, kw.create_api().await);
         for number in 0..27 {
             // Several of one moment, so that the order is told by the ids too.
             kw.clock.advance_ms(i64::from(number % 3 == 0));
-            kw.key_in(&one, json!({ "name": format!("Number {number:02}") })).await;
+            kw.create_key_in(&one, json!({ "name": format!("Number {number:02}") })).await;
         }
-        kw.key_in(&other, json!({ "name": "elsewhere" })).await;
+        kw.create_key_in(&other, json!({ "name": "elsewhere" })).await;
 
-        let first = owner.get(&at(&format!("/keys?api={one}&q=NUMBER"))).await.text;
+        let first = owner.get(&workspace_path(&format!("/keys?api={one}&q=NUMBER"))).await.text;
         let next = between(&first, "rel=\"next\" href=\"", "\"").replace("&#38;", "&");
         let second = owner.get(&next).await.text;
-        let all = owner.get(&at("/keys")).await.text;
+        let all = owner.get(&workspace_path("/keys")).await.text;
 
         assert_eq!((listed(&first), listed(&second)), (25, 2));
         for number in 0..27 {
@@ -122,62 +122,62 @@ both! {
         }
         assert!(first.contains("Number 26") && second.contains("First page"));
         assert!(all.contains("elsewhere") && !first.contains("elsewhere"));
-        assert_eq!(owner.get(&at("/keys?from=nonsense")).await.status, 200);
+        assert_eq!(owner.get(&workspace_path("/keys?from=nonsense")).await.status, 200);
     }
 
     async fn a_search_looks_through_so_many_keys_and_the_next_page_goes_on(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let api = kw.api().await;
-        kw.key_in(&api, json!({ "name": "long ago" })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        kw.create_key_in(&api, json!({ "name": "long ago" })).await;
         let many = |from: i64, to: i64| format!("
             WITH RECURSIVE n(i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i < {to})
             INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, enabled, created_at)
             SELECT 'key_' || i, 'ws_default', '{api}', 'hash ' || i, 'none', 16, {enabled}, {now} + i FROM n",
             enabled = "1 = 1", now = kw.clock.now().0);
-        kw.change(many(1, LOOKED_THROUGH - 1)).await;
-        let (search, next) = (at("/keys?q=long+ago"), |page: &str| {
+        kw.execute_sql(many(1, SEARCH_ROWS_MAX - 1)).await;
+        let (search, next) = (workspace_path("/keys?q=long+ago"), |page: &str| {
             between(page, "rel=\"next\" href=\"", "\"").replace("&#38;", "&")
         });
         assert_eq!(listed(&owner.get(&search).await.text), 1);
 
-        kw.change(many(LOOKED_THROUGH, LOOKED_THROUGH)).await;
+        kw.execute_sql(many(SEARCH_ROWS_MAX, SEARCH_ROWS_MAX)).await;
         let first = owner.get(&search).await.text;
         let second = owner.get(&next(&first)).await.text;
 
         assert!(first.contains("No matches so far"), "{first}");
         assert_eq!(listed(&second), 1, "{second}");
-        let of_api = owner.get(&at(&format!("/keys?q=long+ago&api={api}&state=active"))).await.text;
+        let of_api = owner.get(&workspace_path(&format!("/keys?q=long+ago&api={api}&state=active"))).await.text;
         assert_eq!(listed(&owner.get(&next(&of_api)).await.text), 1);
-        assert_eq!(listed(&owner.get(&at("/keys")).await.text), 25);
+        assert_eq!(listed(&owner.get(&workspace_path("/keys")).await.text), 25);
     }
 
     async fn what_is_listed_is_shown_as_text(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let named = kw.v2("apis.createApi", json!({ "name": "<script>api" })).await;
-        kw.key_in(&named.text_of("apiId"), json!({ "name": "<script>key" })).await;
+        kw.create_key_in(&named.text_of("apiId"), json!({ "name": "<script>key" })).await;
 
-        let page = owner.get(&at("/keys?q=%3Cscript%3Ekey")).await.text;
+        let page = owner.get(&workspace_path("/keys?q=%3Cscript%3Ekey")).await.text;
 
         assert!(page.contains("&#60;script&#62;key") && page.contains("&#60;script&#62;api"));
         assert!(!page.contains("<script>key") && !page.contains("<script>api"));
     }
 
     async fn a_key_tells_when_it_was_last_used(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({})).await;
-        assert!(owner.get(&at("/keys")).await.text.contains(">Never</span>"));
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({})).await;
+        assert!(owner.get(&workspace_path("/keys")).await.text.contains(">Never</span>"));
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(120_000);
         last_used::flush(&kw.app).await.unwrap();
 
-        assert!(owner.get(&at("/keys")).await.text.contains("2 minutes ago"));
+        assert!(owner.get(&workspace_path("/keys")).await.text.contains("2 minutes ago"));
     }
 
     async fn a_pasted_key_is_found_and_goes_nowhere(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "pasted" })).await;
-        let before = kw.audit_entries().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "pasted" })).await;
+        let before = kw.count_audit_entries().await;
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -186,9 +186,9 @@ both! {
             .finish();
         let logging = tracing::subscriber::set_default(subscriber);
 
-        let found = owner.post(&at("/keys/find"), &[("key", &format!(" {} \n", key.key))]).await;
+        let found = owner.post(&workspace_path("/keys/find"), &[("key", &format!(" {} \n", key.key))]).await;
         let page = owner.get(to(&found)).await;
-        let unknown = owner.post(&at("/keys/find"), &[("key", "live_of_nobody")]).await;
+        let unknown = owner.post(&workspace_path("/keys/find"), &[("key", "live_of_nobody")]).await;
 
         // So that it is known that what is logged would be seen.
         tracing::info!("the end of what is logged");
@@ -196,33 +196,33 @@ both! {
         let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
         assert!(logged.contains("the end of what is logged"));
         assert!(!logged.contains(&key.key) && !logged.contains("live_of_nobody"), "{logged}");
-        assert_eq!(to(&found), at(&format!("/keys/{}", key.id)));
+        assert_eq!(to(&found), workspace_path(&format!("/keys/{}", key.id)));
         assert!(page.text.contains("pasted") && !page.text.contains(&key.key));
         assert_eq!(unknown.status, 422);
         assert!(unknown.text.contains("Key not found in this workspace."));
         assert!(!unknown.text.contains("live_of_nobody"), "{}", unknown.text);
-        assert_eq!(kw.audit_entries().await, before);
+        assert_eq!(kw.count_audit_entries().await, before);
     }
 
     async fn a_key_of_another_workspace_is_found_in_no_way(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let stranger = kw.other_workspace().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let stranger = kw.create_other_workspace().await;
         let made = kw.v2_as(&stranger, "apis.createApi", json!({ "name": "theirs" })).await;
         let theirs = made.text_of("apiId");
         let made = kw.v2_as(&stranger, "keys.createKey", json!({ "apiId": theirs, "name": "theirs" })).await;
         let (id, key) = (made.text_of("keyId"), made.text_of("key"));
 
-        assert_eq!(owner.post(&at("/keys/find"), &[("key", key.as_str())]).await.status, 422);
-        assert_eq!(owner.get(&at(&format!("/keys?api={theirs}"))).await.status, 404);
+        assert_eq!(owner.post(&workspace_path("/keys/find"), &[("key", key.as_str())]).await.status, 422);
+        assert_eq!(owner.get(&workspace_path(&format!("/keys?api={theirs}"))).await.status, 404);
         for rest in ["", "/edit", "/reroll", "/delete"] {
-            assert_eq!(owner.get(&at(&format!("/keys/{id}{rest}"))).await.status, 404, "{rest}");
+            assert_eq!(owner.get(&workspace_path(&format!("/keys/{id}{rest}"))).await.status, 404, "{rest}");
         }
         for rest in ["/edit", "/credits", "/enabled", "/reroll", "/delete"] {
             let fields = [("grace", "0"), ("operation", "set"), ("value", "1"), ("was", "{}")];
-            let sent = owner.post(&at(&format!("/keys/{id}{rest}")), &fields).await;
+            let sent = owner.post(&workspace_path(&format!("/keys/{id}{rest}")), &fields).await;
             assert_eq!(sent.status, 404, "{rest}");
         }
-        let search = owner.get(&at(&format!("/keys?q={id}"))).await.text;
+        let search = owner.get(&workspace_path(&format!("/keys?q={id}"))).await.text;
         assert!(search.contains("No results"));
         kw.v2_as(&stranger, "keys.getKey", json!({ "keyId": id })).await.data();
     }

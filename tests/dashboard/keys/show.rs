@@ -5,37 +5,37 @@ use serde_json::json;
 
 use super::*;
 use crate::support::{Keyward, Stack};
-use crate::{both, wherever_events_are};
+use crate::{on_both_stacks, on_every_event_store};
 
 #[tokio::test]
 async fn a_gauge_says_so_when_its_counters_are_away() {
     let kw = Keyward::start_with(Stack::Replica, |settings| {
-        if let Deployment::Replica { redis_url, .. } = &mut settings.engines {
+        if let Deployment::Replica { redis_url, .. } = &mut settings.deployment {
             *redis_url = "redis://127.0.0.1:1".into();
         }
     })
     .await;
-    let mut owner = Visitor::owner(&kw).await;
+    let mut owner = Browser::sign_in_owner(&kw).await;
     let limit = json!([{ "name": "requests", "limit": 3, "duration": 60_000, "autoApply": true }]);
-    let key = kw.key(json!({ "ratelimits": limit, "credits": { "remaining": 7 } })).await;
+    let key = kw.create_key(json!({ "ratelimits": limit, "credits": { "remaining": 7 } })).await;
 
-    let page = owner.get(&at(&format!("/keys/{}", key.id))).await.text;
+    let page = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.text;
 
     assert!(page.contains("3 in a window of 1 minute; usage unavailable"), "{page}");
     assert!(!page.contains("<meter") && page.contains("<strong>7</strong>"), "{page}");
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_tells_all_there_is_to_know_of_it_as_text(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        kw.role("<b>reader", ["docs.read", "docs.list"]).await;
-        kw.role("lister", ["docs.list"]).await;
-        let key = kw.key(json!({
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_role("<b>reader", ["docs.read", "docs.list"]).await;
+        kw.create_role("lister", ["docs.list"]).await;
+        let key = kw.create_key(json!({
             "name": "<script>key", "externalId": "user_1", "meta": { "a": "<script>meta" },
             "roles": ["<b>reader", "lister"], "permissions": ["docs.read"],
         })).await;
 
-        let page = owner.get(&at(&format!("/keys/{}", key.id))).await.text;
+        let page = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.text;
 
         assert!(page.contains("&#60;script&#62;key") && !page.contains("<script>key"), "{page}");
         assert!(page.contains("&#60;script&#62;meta") && !page.contains("<script>meta"), "{page}");
@@ -47,18 +47,18 @@ both! {
     }
 
     async fn a_gauge_tells_what_is_used_and_takes_nothing(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({
             "externalId": "user_1",
             "ratelimits": [{ "name": "requests", "limit": 3, "duration": 60_000, "autoApply": true }],
         })).await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].as_str().unwrap().to_owned();
-        kw.identity_limits(&identity, &[("shared", 10, 3_600_000, true), ("requests", 1, 1_000, true)]).await;
-        let path = at(&format!("/keys/{}", key.id));
+        kw.set_identity_limits(&identity, &[("shared", 10, 3_600_000, true), ("requests", 1, 1_000, true)]).await;
+        let path = workspace_path(&format!("/keys/{}", key.id));
         assert!(owner.get(&path).await.text.contains("0 of 3 used in a window of 1 minute"));
 
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         for _ in 0..5 {
             let page = owner.get(&path).await.text;
             assert!(page.contains("2 of 3 used in a window of 1 minute"), "{page}");
@@ -67,8 +67,8 @@ both! {
             assert_eq!(page.matches("<meter").count(), 2, "{page}");
         }
 
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
         let page = owner.get(&path).await.text;
         assert!(page.contains("3 of 3 used") && page.contains(">Exceeded<"), "{page}");
         // Of the window before counts what it still covers.
@@ -81,13 +81,13 @@ both! {
     }
 
     async fn a_key_tells_why_it_is_refused(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let soon = kw.clock.now().0 + 1_000;
-        let off = kw.key(json!({ "enabled": false })).await.id;
-        let over = kw.key(json!({ "expires": soon })).await.id;
-        let spent = kw.key(json!({ "credits": { "remaining": 0 } })).await.id;
-        let waits = kw.key(json!({ "credits": { "remaining": 0, "refill": { "interval": "daily", "amount": 5 } } })).await.id;
-        let gone = kw.key(json!({ "externalId": "user_1" })).await.id;
+        let off = kw.create_key(json!({ "enabled": false })).await.id;
+        let over = kw.create_key(json!({ "expires": soon })).await.id;
+        let spent = kw.create_key(json!({ "credits": { "remaining": 0 } })).await.id;
+        let waits = kw.create_key(json!({ "credits": { "remaining": 0, "refill": { "interval": "daily", "amount": 5 } } })).await.id;
+        let gone = kw.create_key(json!({ "externalId": "user_1" })).await.id;
         kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await.data();
         kw.clock.advance_ms(1_001);
 
@@ -98,18 +98,18 @@ both! {
             (waits, "The next refill is in 11 hours"),
             (gone, "The identity of this key was deleted"),
         ] {
-            let page = owner.get(&at(&format!("/keys/{key}"))).await.text;
+            let page = owner.get(&workspace_path(&format!("/keys/{key}"))).await.text;
             assert!(page.contains(told), "{told}: {page}");
         }
     }
 
     async fn credits_tell_what_is_left_and_when_more_come(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let refill = json!({ "interval": "monthly", "amount": 50, "refillDay": 31 });
-        let key = kw.key(json!({ "credits": { "remaining": 20, "refill": refill } })).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({ "credits": { "remaining": 20, "refill": refill } })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
-        let page = owner.get(&at(&format!("/keys/{}", key.id))).await.text;
+        let page = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.text;
 
         assert!(page.contains("<strong>19</strong>"), "{page}");
         assert!(page.contains("to 50 monthly, on day 31"), "{page}");
@@ -117,12 +117,12 @@ both! {
     }
 }
 
-wherever_events_are! {
+on_every_event_store! {
     async fn the_last_verifications_are_told_the_latest_first_and_25_at_most(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({})).await;
-        let other = kw.key(json!({})).await;
-        kw.verify(&other.key).await.is("VALID");
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({})).await;
+        let other = kw.create_key(json!({})).await;
+        kw.verify(&other.key).await.assert_code("VALID");
         let mut requests = Vec::new();
         for number in 0..27 {
             // Far apart, so that some are found only further back.
@@ -131,11 +131,11 @@ wherever_events_are! {
             requests.push(verified.body["meta"]["requestId"].as_str().unwrap().to_owned());
         }
         kw.update_key(&key.id, json!({ "enabled": false })).await.data();
-        kw.verify(&key.key).await.is("DISABLED");
+        kw.verify(&key.key).await.assert_code("DISABLED");
         kw.write_events().await;
         owner.sign_in(EMAIL, PASSWORD).await;
 
-        let page = owner.get(&at(&format!("/keys/{}", key.id))).await.text;
+        let page = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.text;
 
         assert!(page.contains("the key is disabled") && page.contains("DISABLED"), "{page}");
         assert!(page.contains("path=/a") && !page.contains("<script>,"), "{page}");
@@ -146,14 +146,14 @@ wherever_events_are! {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_whose_events_cannot_be_read_has_its_page(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({ "name": "without events" })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({ "name": "without events" })).await;
         kw.write_events().await;
         kw.change_events("DROP TABLE verifications").await;
 
-        let page = owner.get(&at(&format!("/keys/{}", key.id))).await;
+        let page = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await;
 
         assert_eq!(page.status, 200);
         assert!(page.text.contains("Failed to load verifications"), "{}", page.text);

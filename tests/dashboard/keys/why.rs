@@ -3,12 +3,14 @@
 use serde_json::json;
 
 use super::*;
+use crate::on_every_event_store;
 use crate::support::Keyward;
-use crate::wherever_events_are;
 
-async fn explained(owner: &mut Visitor<'_>, request: &str) -> String {
+async fn explained(owner: &mut Browser<'_>, request: &str) -> String {
     owner.kw.write_events().await;
-    let page = owner.get(&at(&format!("/keys/why?{}", encoded(&[("request", request)])))).await;
+    let page = owner
+        .get(&workspace_path(&format!("/keys/why?{}", form_encode(&[("request", request)]))))
+        .await;
     assert_eq!(page.status, 200, "{}", page.text);
     page.text
 }
@@ -19,16 +21,16 @@ fn request(reply: &Reply) -> String {
 
 async fn asked(kw: &Keyward, key: &str, fields: serde_json::Value, code: &str) -> String {
     let reply = kw.verify_with(key, fields).await;
-    reply.is(code);
+    reply.assert_code(code);
     request(&reply)
 }
 
-wherever_events_are! {
+on_every_event_store! {
     async fn every_outcome_is_explained_with_what_to_do(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         let limit = json!([{ "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true }]);
-        let key = kw.key(json!({ "name": "<script>mine", "ratelimits": limit })).await;
-        let spent = kw.key(json!({ "credits": { "remaining": 0 } })).await;
+        let key = kw.create_key(json!({ "name": "<script>mine", "ratelimits": limit })).await;
+        let spent = kw.create_key(json!({ "credits": { "remaining": 0 } })).await;
         let none = json!({});
 
         let tags = json!({ "tags": ["path=/v1/<b>"] });
@@ -57,9 +59,9 @@ wherever_events_are! {
     }
 
     async fn a_check_of_the_standalone_limiter_is_explained(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let passed = kw.limit("mail", "user_1", json!({ "limit": 1 })).await;
-        let refused = kw.limit("mail", "user_1", json!({ "limit": 1 })).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let passed = kw.check_limit("mail", "user_1", json!({ "limit": 1 })).await;
+        let refused = kw.check_limit("mail", "user_1", json!({ "limit": 1 })).await;
 
         let good = explained(&mut owner, &request(&passed)).await;
         let bad = explained(&mut owner, &request(&refused)).await;
@@ -69,8 +71,8 @@ wherever_events_are! {
     }
 
     async fn what_is_not_found_may_be_so_for_several_reasons(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let stranger = kw.other_workspace().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let stranger = kw.create_other_workspace().await;
         let made = kw.v2_as(&stranger, "apis.createApi", json!({ "name": "theirs" })).await;
         let theirs = json!({ "apiId": made.text_of("apiId") });
         let key = kw.v2_as(&stranger, "keys.createKey", theirs).await.text_of("key");
@@ -84,13 +86,13 @@ wherever_events_are! {
             assert!(page.contains("Request not found") && page.contains("NOT_FOUND"), "{page}");
             assert!(!page.contains("<script>x"));
         }
-        let bare = owner.get(&at("/keys/why")).await.text;
+        let bare = owner.get(&workspace_path("/keys/why")).await.text;
         assert!(!bare.contains("Request not found"));
     }
 
     async fn a_request_of_a_key_that_is_deleted_is_explained_all_the_same(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let key = kw.key(json!({})).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({})).await;
         let request = asked(&kw, &key.key, json!({}), "VALID").await;
         kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
 

@@ -50,12 +50,12 @@ fn first_aware_reply<'a>(run: &'a Run, end: &'a Call) -> Option<&'a Call> {
     if !is_end(&end.action) {
         return None;
     }
-    if end.has(200) {
+    if end.has_status(200) {
         return Some(end);
     }
     let (ended, code) = match end.action {
-        Action::Disable { key } if end.is_unsure() => (key, "DISABLED"),
-        Action::Delete { key } if end.is_unsure() => (key, "NOT_FOUND"),
+        Action::Disable { key } if end.is_uncertain() => (key, "DISABLED"),
+        Action::Delete { key } if end.is_uncertain() => (key, "NOT_FOUND"),
         _ => return None,
     };
     let shows = |call: &&Call| {
@@ -67,20 +67,22 @@ fn first_aware_reply<'a>(run: &'a Run, end: &'a Call) -> Option<&'a Call> {
 }
 
 fn is_end(action: &Action) -> bool {
-    action.ended().is_some() || matches!(action, Action::Override { .. })
+    action.revoked_key().is_some() || matches!(action, Action::Override { .. })
 }
 
 fn target_name(run: &Run, action: &Action) -> String {
     match action {
         Action::Override { counter } => format!("counter {counter}"),
-        _ => action.ended().map(|key| format!("key {}", run.keys[key].id)).unwrap_or_default(),
+        _ => {
+            action.revoked_key().map(|key| format!("key {}", run.keys[key].id)).unwrap_or_default()
+        }
     }
 }
 
 fn later_calls<'a>(run: &'a Run, end: &'a Call, aware: LoadTime) -> impl Iterator<Item = &'a Call> {
     let is_about = |action: &Action| match (action, &end.action) {
         (Action::Limit { counter, .. }, Action::Override { counter: ended }) => counter == ended,
-        (Action::Verify { key, .. }, action) => action.ended() == Some(*key),
+        (Action::Verify { key, .. }, action) => action.revoked_key() == Some(*key),
         _ => false,
     };
     run.calls.iter().filter(move |call| call.sent > aware && is_about(&call.action))

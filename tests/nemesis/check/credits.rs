@@ -99,7 +99,7 @@ fn granted(run: &Run, key: KeyIndex) -> (i64, i64) {
     let may_be_before = |call: &&Call| {
         let is_valid_later = call.is_valid() && call.received >= reroll.sent;
         let is_degraded = call.answer.as_ref().is_some_and(|answer| answer.degraded);
-        call.sent < reroll.received && (is_valid_later || call.is_unsure() || is_degraded)
+        call.sent < reroll.received && (is_valid_later || call.is_uncertain() || is_degraded)
     };
     let perhaps = run.calls.iter().filter(may_be_before).filter_map(|call| match call.action {
         Action::Verify { key, cost } if key == old => Some(cost),
@@ -128,7 +128,7 @@ fn totals(run: &Run, keys: &[KeyIndex]) -> CreditTotals {
     totals.granted_max += run.keys[keys[0]].refill.unwrap_or(0) * midnights(run);
     for call in &run.calls {
         let answer = call.answer.as_ref();
-        let (is_done, is_unsure) = (call.has(200), call.is_unsure());
+        let (is_done, is_unsure) = (call.has_status(200), call.is_uncertain());
         match call.action {
             Action::Verify { key, cost } if keys.contains(&key) => {
                 if call.is_valid() {
@@ -265,7 +265,7 @@ fn was_rerolled_without_reply(run: &Run, final_state: &KeyFinalState) -> bool {
         Action::Reroll { key, new, .. } => key == final_state.key || new == Some(final_state.key),
         _ => false,
     };
-    let answered = run.calls.iter().filter(is_of).filter(|call| call.has(200)).count();
+    let answered = run.calls.iter().filter(is_of).filter(|call| call.has_status(200)).count();
     final_state.audit.iter().filter(|event| *event == "key.reroll").count() > answered
 }
 
@@ -302,7 +302,7 @@ fn check_sets(run: &Run, key: KeyIndex, finding: &mut Finding) {
     let sets: Vec<_> = sets(run, key).collect();
     let mut held = 0;
     for (at, (set, value)) in sets.iter().enumerate() {
-        let Some(value) = value.filter(|_| set.has(200)) else { continue };
+        let Some(value) = value.filter(|_| set.has_status(200)) else { continue };
         let until = sets.get(at + 1).map(|(next, _)| next.sent);
         let within = |call: &Call| {
             call.sent > set.received && until.is_none_or(|until| call.received < until)

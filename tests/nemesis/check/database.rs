@@ -96,7 +96,7 @@ fn check_cached(run: &Run, finding: &mut Finding) {
                     }
                     Grace::Over => {
                         refused += 1;
-                        finding.require(call.has(503), || {
+                        finding.require(call.has_status(503), || {
                             format!(
                                 "a cached key outlived its grace period without Postgres: {}",
                                 describe(call)
@@ -198,7 +198,7 @@ fn check_recovery(run: &Run, finding: &mut Finding) {
             if is_disturbed || action.clone().next().is_none() {
                 continue;
             }
-            let first = action.filter(|call| call.has(200)).map(|call| call.received).min();
+            let first = action.filter(|call| call.has_status(200)).map(|call| call.received).min();
             let took = first.map(|first| first.saturating_sub(injected.ended));
             finding.require(took.is_some_and(|took| took <= RECOVERY + SLACK), || {
                 format!(

@@ -17,7 +17,7 @@ pub fn check(run: &Run) -> Finding {
 /// has a deadline of milliseconds.
 fn check_lock(run: &Run, lock: &AccountLock, finding: &mut Finding) {
     let others: Vec<_> = run.calls.iter().filter(|call| is_of_other_key(run, lock, call)).collect();
-    let refused: Vec<_> = others.iter().filter(|call| !call.has(200)).collect();
+    let refused: Vec<_> = others.iter().filter(|call| !call.has_status(200)).collect();
     let (all, slowest) = (others.len(), others.iter().map(|call| call.took()).max());
     finding.notes.push(format!(
         "of {all} verifications during an account lock {} were rejected; the slowest took {:.0?}",

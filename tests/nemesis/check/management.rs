@@ -22,7 +22,7 @@ pub fn check(run: &Run) -> Finding {
     for final_state in run.final_states.iter().filter(|final_state| !is_withdrawn(final_state.key))
     {
         let calls = changes.get(&final_state.key).map_or(&[][..], Vec::as_slice);
-        held += calls.iter().filter(|call| call.has(200)).count();
+        held += calls.iter().filter(|call| call.has_status(200)).count();
         check_effect(run, final_state, calls, &mut finding);
         check_audit(run, final_state, calls, &mut finding);
     }
@@ -52,8 +52,8 @@ fn check_effect(run: &Run, final_state: &KeyFinalState, calls: &[&Call], finding
     let deletes = calls.iter().filter(|call| matches!(call.action, Action::Delete { .. }));
     let (mut must_be_gone, mut may_be_gone) = (None, false);
     for call in deletes {
-        may_be_gone |= call.has(200) || call.is_unsure();
-        must_be_gone = must_be_gone.or(call.has(200).then_some(call));
+        may_be_gone |= call.has_status(200) || call.is_uncertain();
+        must_be_gone = must_be_gone.or(call.has_status(200).then_some(call));
     }
     if let Some(call) = must_be_gone {
         finding.require(final_state.status == 404, || {
@@ -68,7 +68,7 @@ fn check_effect(run: &Run, final_state: &KeyFinalState, calls: &[&Call], finding
         return;
     }
     for call in calls.iter().filter(|call| matches!(call.action, Action::Disable { .. })) {
-        finding.require(!call.has(200) || !final_state.enabled, || {
+        finding.require(!call.has_status(200) || !final_state.enabled, || {
             format!("key {id} is enabled at the end, disabled {}", describe(call))
         });
     }
@@ -80,10 +80,10 @@ fn check_name(id: &str, final_state: &KeyFinalState, calls: &[&Call], finding: &
     let mut names = Vec::new();
     for call in calls {
         let Action::Rename { name, .. } = &call.action else { continue };
-        if call.has(200) {
+        if call.has_status(200) {
             names.clear();
         }
-        if call.has(200) || call.is_unsure() {
+        if call.has_status(200) || call.is_uncertain() {
             names.push(name);
         }
     }
@@ -106,8 +106,8 @@ fn check_audit(run: &Run, final_state: &KeyFinalState, calls: &[&Call], finding:
                     _ => "key.update",
                 }
         };
-        let least = calls.iter().filter(of_event).filter(|call| call.has(200)).count();
-        let unsure = calls.iter().filter(of_event).filter(|call| call.is_unsure()).count();
+        let least = calls.iter().filter(of_event).filter(|call| call.has_status(200)).count();
+        let unsure = calls.iter().filter(of_event).filter(|call| call.is_uncertain()).count();
         let rows = final_state.audit.iter().filter(|row| *row == event).count();
         finding.require((least..=least + unsure).contains(&rows), || {
             format!("key {id} has {rows} audit rows {event}: {least} were acknowledged, {unsure} may have been done")

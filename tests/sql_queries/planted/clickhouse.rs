@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{CHECKED, DAY, HOUR, VERIFIED, mark, repeat};
 use crate::support::NOON;
-use crate::support::clickhouse::Warehouse;
+use crate::support::clickhouse::ClickHouseDatabase;
 
 /// The delivery of the hourly rollups; those of the events have the numbers of their batches.
 const HOURS: i64 = 3;
@@ -22,8 +22,8 @@ struct TableRows {
     hours: BTreeMap<(&'static str, String, i64), Value>,
 }
 
-pub async fn create(workspaces: &[super::Workspace]) -> Warehouse {
-    let warehouse = Warehouse::create().await;
+pub async fn create(workspaces: &[super::Workspace]) -> ClickHouseDatabase {
+    let warehouse = ClickHouseDatabase::create().await;
     let mut tables = TableRows::default();
     for &(workspace, prefix, times) in workspaces {
         for (id, of, events) in VERIFIED {

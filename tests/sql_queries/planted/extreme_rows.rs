@@ -5,7 +5,7 @@ use analytics_sql::SqlDialect;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 
-use super::{HOUR, LAST, Planted, named};
+use super::{EventFixture, HOUR, LAST, named};
 use crate::support::NOON;
 
 /// In the year 1, and the last millisecond of the year 9999.
@@ -20,7 +20,7 @@ const TEXTS: [(&str, &str); 5] = [
     ("é\u{1f511}", "1e400"),
 ];
 
-impl Planted {
+impl EventFixture {
     pub async fn with_extreme_rows(self) -> Self {
         match &self {
             Self::Postgres { pool, .. } => {

@@ -1,8 +1,8 @@
 use keyward::domain::analytics::writer;
 use serde_json::{Value, json};
 
+use crate::on_every_event_store;
 use crate::support::{Keyward, NOON, Reply};
-use crate::wherever_events_are;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -18,7 +18,7 @@ async fn get(kw: &Keyward, query: &str) -> Reply {
 async fn rows(kw: &Keyward, api: &str, query: &str) -> Vec<Value> {
     let end = NOON.0 + 400 * DAY;
     let reply = get(kw, &format!("apiId={api}&start=0&end={end}&{query}")).await;
-    reply.bare().as_array().expect("a list").clone()
+    reply.v1_body().as_array().expect("a list").clone()
 }
 
 fn sums(of: &Value) -> Value {
@@ -32,21 +32,21 @@ fn sums(of: &Value) -> Value {
     sums
 }
 
-wherever_events_are! {
+on_every_event_store! {
     async fn every_outcome_is_counted_for_itself(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let limit = json!({ "name": "default", "limit": 1, "duration": 60_000, "autoApply": true });
-        let key = kw.key_in(&api, json!({ "ratelimits": [limit] })).await;
-        let metered = kw.key_in(&api, json!({ "credits": { "remaining": 1 } })).await;
-        let disabled = kw.key_in(&api, json!({ "enabled": false })).await;
-        let expired = kw.key_in(&api, json!({ "expires": 1 })).await;
-        let other = kw.key(json!({})).await;
+        let key = kw.create_key_in(&api, json!({ "ratelimits": [limit] })).await;
+        let metered = kw.create_key_in(&api, json!({ "credits": { "remaining": 1 } })).await;
+        let disabled = kw.create_key_in(&api, json!({ "enabled": false })).await;
+        let expired = kw.create_key_in(&api, json!({ "expires": 1 })).await;
+        let other = kw.create_key(json!({})).await;
         for shown in [&key, &key, &metered, &metered, &metered, &disabled, &expired, &other] {
             kw.verify(&shown.key).await.data();
         }
         let body = json!({ "authorization": { "permissions": "a" } });
-        kw.verify_v1(&key.key, body).await.is_v1("INSUFFICIENT_PERMISSIONS");
-        kw.verify_v1(&key.key, json!({ "apiId": "api_other" })).await.is_v1("FORBIDDEN");
+        kw.verify_v1(&key.key, body).await.assert_v1_code("INSUFFICIENT_PERMISSIONS");
+        kw.verify_v1(&key.key, json!({ "apiId": "api_other" })).await.assert_v1_code("FORBIDDEN");
         kw.write_events().await;
 
         let told = rows(&kw, &api, "").await;
@@ -59,12 +59,12 @@ wherever_events_are! {
     }
 
     async fn what_is_summed_up_and_what_is_not_yet_is_told_together(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
-        writer::sum_up(&kw.app).await.unwrap();
-        kw.verify(&key.key).await.is("VALID");
+        writer::roll_up(&kw.app).await.unwrap();
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 
         for group in ["", "groupBy=hour&limit=1&orderBy=total&order=desc", "groupBy=key"] {
@@ -73,7 +73,7 @@ wherever_events_are! {
     }
 
     async fn an_api_of_which_no_key_was_used_has_one_row_of_zeros(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         kw.write_events().await;
 
         assert_eq!(rows(&kw, &api, "").await, [sums(&json!({}))]);
@@ -81,17 +81,17 @@ wherever_events_are! {
     }
 
     async fn every_slice_of_time_is_told_whether_something_happened_or_not(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
         kw.clock.advance_ms(30_000);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(2 * HOUR);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 
         let (start, end) = (NOON.0 - HOUR / 2, NOON.0 + 3 * HOUR + HOUR / 2);
         let query = format!("apiId={api}&start={start}&end={end}&groupBy=hour");
-        let told = get(&kw, &query).await.bare().clone();
+        let told = get(&kw, &query).await.v1_body().clone();
 
         let slice = |hour: i64, total: i64| {
             sums(&json!({ "time": NOON.0 + hour * HOUR, "valid": total, "total": total }))
@@ -100,15 +100,15 @@ wherever_events_are! {
     }
 
     async fn a_slice_that_holds_the_end_is_told_where_something_happened_in_it(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 
         let times = async |start: i64, end: i64, unit: &str| -> Vec<i64> {
             let query = format!("apiId={api}&start={start}&end={end}&groupBy={unit}");
             let reply = get(&kw, &query).await;
-            reply.bare().as_array().unwrap().iter().map(|row| row["time"].as_i64().unwrap()).collect()
+            reply.v1_body().as_array().unwrap().iter().map(|row| row["time"].as_i64().unwrap()).collect()
         };
 
         assert_eq!(times(NOON.0 - HOUR, NOON.0, "hour").await, [NOON.0 - HOUR, NOON.0]);
@@ -121,23 +121,23 @@ wherever_events_are! {
     }
 
     async fn thirty_hours_in_which_nothing_happened_are_thirty_rows(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         kw.write_events().await;
 
         let query = format!("apiId={api}&start={}&end={}&groupBy=hour", NOON.0 - 30 * HOUR, NOON.0);
         let told = get(&kw, &query).await;
 
-        assert_eq!(told.bare().as_array().unwrap().len(), 30);
+        assert_eq!(told.v1_body().as_array().unwrap().len(), 30);
     }
 
     async fn keys_and_identities_are_told_for_themselves(kw) {
-        let api = kw.api().await;
-        let ann = kw.key_in(&api, json!({ "externalId": "ann" })).await;
-        let second = kw.key_in(&api, json!({ "externalId": "ann" })).await;
-        let nobody = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let ann = kw.create_key_in(&api, json!({ "externalId": "ann" })).await;
+        let second = kw.create_key_in(&api, json!({ "externalId": "ann" })).await;
+        let nobody = kw.create_key_in(&api, json!({})).await;
         for (key, times) in [(&ann, 1), (&second, 2), (&nobody, 4)] {
             for _ in 0..times {
-                kw.verify(&key.key).await.is("VALID");
+                kw.verify(&key.key).await.assert_code("VALID");
             }
         }
         kw.write_events().await;
@@ -159,11 +159,11 @@ wherever_events_are! {
     }
 
     async fn tags_are_told_each_or_together(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
         for tags in [json!(["a", "b"]), json!(["b", "a", "a"]), json!(["b"]), json!([])] {
             let body = json!({ "key": key.key, "tags": tags });
-            kw.v2("keys.verifyKey", body).await.is("VALID");
+            kw.v2("keys.verifyKey", body).await.assert_code("VALID");
         }
         kw.write_events().await;
         let told = |rows: Vec<Value>, field: &str| -> Vec<(Value, Value)> {
@@ -185,12 +185,12 @@ wherever_events_are! {
     }
 
     async fn what_is_asked_for_by_key_or_user_is_of_these_alone(kw) {
-        let api = kw.api().await;
-        let ann = kw.key_in(&api, json!({ "externalId": "ann" })).await;
-        let bob = kw.key_in(&api, json!({ "externalId": "bob" })).await;
-        let eve = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let ann = kw.create_key_in(&api, json!({ "externalId": "ann" })).await;
+        let bob = kw.create_key_in(&api, json!({ "externalId": "bob" })).await;
+        let eve = kw.create_key_in(&api, json!({})).await;
         for key in [&ann, &bob, &bob, &eve, &eve, &eve] {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
         }
         kw.write_events().await;
 
@@ -201,52 +201,52 @@ wherever_events_are! {
         assert_eq!(total(&format!("keyId={}&keyId={}", eve.id, ann.id)).await, 4);
         assert_eq!(total(&format!("keyId={},{}", eve.id, ann.id)).await, 4);
         assert_eq!(total(&format!("keyId={}&externalId=bob", eve.id)).await, 0);
-        get(&kw, &format!("apiId={api}&start=0&externalId=nobody")).await.error_v1(404, "NOT_FOUND");
+        get(&kw, &format!("apiId={api}&start=0&externalId=nobody")).await.assert_v1_error(404, "NOT_FOUND");
     }
 
     async fn nothing_of_another_workspace_is_told(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
 
         let query = format!("apiId={api}&start=0");
         let reply = kw.v1_get_as(&stranger, "analytics.getVerifications", &query).await;
 
-        reply.error_v1(404, "NOT_FOUND");
+        reply.assert_v1_error(404, "NOT_FOUND");
     }
 
     async fn a_root_key_may_be_bound_to_one_api(kw) {
-        let (api, other) = (kw.api().await, kw.api().await);
-        let key = kw.key_in(&api, json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let (api, other) = (kw.create_api().await, kw.create_api().await);
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
-        let root_key = kw.root_key([&format!("api.{api}.read_api")]).await;
+        let root_key = kw.create_root_key([&format!("api.{api}.read_api")]).await;
 
         let of = async |api: &str| {
             let query = format!("apiId={api}&start=0");
             kw.v1_get_as(&root_key, "analytics.getVerifications", &query).await
         };
 
-        assert_eq!(of(&api).await.bare()[0]["total"], 1);
-        of(&other).await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        assert_eq!(of(&api).await.v1_body()[0]["total"], 1);
+        of(&other).await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
     }
 
     async fn an_end_that_is_not_after_the_start_is_refused(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         kw.write_events().await;
 
         let ask = async |query: &str| get(&kw, &format!("apiId={api}&{query}")).await;
 
-        ask("start=5&end=6").await.bare();
+        ask("start=5&end=6").await.v1_body();
         for query in ["start=5&end=5", "start=6&end=5", &format!("start={}", NOON.0)] {
-            let error = ask(query).await.error_v1(400, "BAD_REQUEST");
+            let error = ask(query).await.assert_v1_error(400, "BAD_REQUEST");
             assert_eq!(error, "start must be before end");
         }
-        let error = ask("start=1&groupBy=tag&groupBy=tags").await.error_v1(400, "BAD_REQUEST");
+        let error = ask("start=1&groupBy=tag&groupBy=tags").await.assert_v1_error(400, "BAD_REQUEST");
         assert_eq!(error, "groupBy must not contain both tag and tags");
-        ask("groupBy=hour").await.error_v1(400, "BAD_REQUEST");
-        ask("start=1&groupBy=year").await.error_v1(400, "BAD_REQUEST");
+        ask("groupBy=hour").await.assert_v1_error(400, "BAD_REQUEST");
+        ask("start=1&groupBy=year").await.assert_v1_error(400, "BAD_REQUEST");
     }
 }

@@ -2,7 +2,7 @@ use foundation::secret::KeyHash;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 async fn list(kw: &Keyward, api: &str, query: &str) -> Reply {
@@ -10,7 +10,7 @@ async fn list(kw: &Keyward, api: &str, query: &str) -> Reply {
 }
 
 fn keys(reply: &Reply) -> &[Value] {
-    reply.bare()["keys"].as_array().unwrap()
+    reply.v1_body()["keys"].as_array().unwrap()
 }
 
 fn ids(reply: &Reply) -> Vec<&str> {
@@ -21,35 +21,35 @@ fn ids(reply: &Reply) -> Vec<&str> {
 async fn make(kw: &Keyward, api: &str, mut fields: Value) -> String {
     fields["apiId"] = json!(api);
     let reply = kw.v1("keys.createKey", fields).await;
-    reply.bare()["keyId"].as_str().unwrap().to_owned()
+    reply.v1_body()["keyId"].as_str().unwrap().to_owned()
 }
 
 /// Takes in a key whose owner is a name and no identity; its id.
 async fn owned(kw: &Keyward, api: &str, owner: &str) -> String {
-    let hash = KeyHash::of(format!("{api} {owner}")).base64();
+    let hash = KeyHash::compute(format!("{api} {owner}")).to_base64();
     let hash = json!({ "value": hash, "variant": "sha256_base64" });
     let key = json!({ "apiId": api, "hash": hash, "ownerId": owner });
     let reply = kw.v1("migrations.createKeys", json!([key])).await;
-    reply.bare()["keyIds"][0].as_str().unwrap().to_owned()
+    reply.v1_body()["keyIds"][0].as_str().unwrap().to_owned()
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
 
         let reply = list(&kw, &api, "").await;
 
-        assert_eq!(*reply.bare(), json!({ "keys": [], "total": 0 }));
+        assert_eq!(*reply.v1_body(), json!({ "keys": [], "total": 0 }));
     }
 
     async fn what_a_key_does_not_have_is_left_out(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let made = kw.v1("keys.createKey", json!({ "apiId": api })).await;
 
         let reply = list(&kw, &api, "").await;
 
         let start = keys(&reply)[0]["start"].as_str().unwrap();
-        assert!(made.bare()["key"].as_str().unwrap().starts_with(start) && start.len() < 6);
+        assert!(made.v1_body()["key"].as_str().unwrap().starts_with(start) && start.len() < 6);
         assert_eq!(
             keys(&reply),
             [json!({
@@ -61,8 +61,8 @@ both! {
     }
 
     async fn all_that_a_key_has_is_told(kw) {
-        kw.role("editor", ["docs.edit", "docs.read"]).await;
-        let (api, expires) = (kw.api().await, NOON.0 + 5);
+        kw.create_role("editor", ["docs.edit", "docs.read"]).await;
+        let (api, expires) = (kw.create_api().await, NOON.0 + 5);
         let fields = json!({
             "prefix": "prod", "name": "the key", "externalId": "user_1", "meta": { "a": 1 },
             "roles": ["editor"], "permissions": ["docs.read"], "expires": expires,
@@ -97,7 +97,7 @@ both! {
     }
 
     async fn each_key_is_told_as_get_key_tells_it(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let daily = json!({ "interval": "daily", "amount": 10 });
         for fields in [
             json!({ "remaining": 7, "refill": daily }),
@@ -105,7 +105,7 @@ both! {
             json!({ "ratelimit": { "limit": 5, "duration": 60_000, "async": false } }),
         ] {
             let id = make(&kw, &api, fields).await;
-            kw.v1("keys.updateKey", json!({ "keyId": id, "name": "changed" })).await.bare();
+            kw.v1("keys.updateKey", json!({ "keyId": id, "name": "changed" })).await.v1_body();
         }
 
         let reply = list(&kw, &api, "").await;
@@ -114,21 +114,21 @@ both! {
         for key in keys(&reply) {
             assert_eq!(key["updatedAt"], NOON.0, "{key}");
             let query = format!("keyId={}", key["id"].as_str().unwrap());
-            assert_eq!(key, kw.v1_get("keys.getKey", &query).await.bare());
+            assert_eq!(key, kw.v1_get("keys.getKey", &query).await.v1_body());
         }
     }
 
     async fn a_page_begins_behind_the_last_id_that_was_told_and_the_last_has_no_cursor(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let mut all = Vec::new();
         for _ in 0..4 {
-            all.push(kw.key_in(&api, json!({})).await.id);
+            all.push(kw.create_key_in(&api, json!({})).await.id);
         }
-        kw.key(json!({})).await;
+        kw.create_key(json!({})).await;
         all.sort();
 
         let first = list(&kw, &api, "limit=2").await;
-        let cursor = first.bare()["cursor"].as_str().unwrap();
+        let cursor = first.v1_body()["cursor"].as_str().unwrap();
         let second = list(&kw, &api, &format!("limit=2&cursor={cursor}")).await;
         let whole = list(&kw, &api, "limit=4").await;
         let beyond = list(&kw, &api, "cursor=zzz").await;
@@ -137,16 +137,16 @@ both! {
         assert_eq!([ids(&first), ids(&second)].concat(), all);
         assert_eq!(second.body.get("cursor"), None);
         assert_eq!((ids(&whole).len(), whole.body.get("cursor")), (4, None));
-        assert_eq!(*beyond.bare(), json!({ "keys": [], "total": 4 }));
+        assert_eq!(*beyond.v1_body(), json!({ "keys": [], "total": 4 }));
         for page in [first, second, whole] {
-            assert_eq!(page.bare()["total"], 4);
+            assert_eq!(page.v1_body()["total"], 4);
         }
     }
 
     async fn a_user_is_found_by_external_id_and_by_owner_id(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         make(&kw, &api, json!({ "externalId": "user_2" })).await;
-        kw.key(json!({ "externalId": "user_1" })).await;
+        kw.create_key(json!({ "externalId": "user_1" })).await;
         let linked = make(&kw, &api, json!({ "externalId": "user_1" })).await;
         let older = make(&kw, &api, json!({ "ownerId": "user_1" })).await;
         let unlinked = owned(&kw, &api, "user_1").await;
@@ -164,31 +164,31 @@ both! {
         assert_eq!(ids(&owner), of_owner);
         assert_eq!(keys(&both)[0]["identity"]["externalId"], "user_2");
         assert_eq!(keys(&both).len(), 1);
-        assert_eq!((ids(&paged).len(), paged.bare()["cursor"].is_string()), (2, true));
+        assert_eq!((ids(&paged).len(), paged.v1_body()["cursor"].is_string()), (2, true));
     }
 
     async fn of_a_user_who_is_not_there_nothing_is_told_or_counted(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         make(&kw, &api, json!({ "externalId": "user_1" })).await;
-        kw.v1("identities.createIdentity", json!({ "externalId": "user_2" })).await.bare();
+        kw.v1("identities.createIdentity", json!({ "externalId": "user_2" })).await.v1_body();
 
         let nobody = list(&kw, &api, "externalId=nobody").await;
         let keyless = list(&kw, &api, "externalId=user_2").await;
         let owner = list(&kw, &api, "ownerId=nobody").await;
 
-        assert_eq!(*nobody.bare(), json!({ "keys": [], "total": 0 }));
-        assert_eq!(*keyless.bare(), json!({ "keys": [], "total": 1 }));
-        assert_eq!(*owner.bare(), json!({ "keys": [], "total": 1 }));
+        assert_eq!(*nobody.v1_body(), json!({ "keys": [], "total": 0 }));
+        assert_eq!(*keyless.v1_body(), json!({ "keys": [], "total": 1 }));
+        assert_eq!(*owner.v1_body(), json!({ "keys": [], "total": 1 }));
     }
 
     async fn the_total_is_of_the_whole_api_without_deleted_keys(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let gone = make(&kw, &api, json!({})).await;
         make(&kw, &api, json!({ "externalId": "user_1" })).await;
         make(&kw, &api, json!({ "enabled": false })).await;
-        assert_eq!(list(&kw, &api, "").await.bare()["total"], 3);
+        assert_eq!(list(&kw, &api, "").await.v1_body()["total"], 3);
 
-        kw.v1("keys.deleteKey", json!({ "keyId": gone })).await.bare();
+        kw.v1("keys.deleteKey", json!({ "keyId": gone })).await.v1_body();
 
         let reply = list(&kw, &api, "externalId=user_1").await;
         assert_eq!((keys(&reply).len(), &reply.body["total"]), (1, &json!(2)));
@@ -196,12 +196,12 @@ both! {
     }
 
     async fn a_recoverable_key_is_shown_to_who_may_decrypt_and_asks(kw) {
-        let api = kw.api().await;
-        kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
+        let api = kw.create_api().await;
+        kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
         let kept = kw.v1("keys.createKey", json!({ "apiId": api, "recoverable": true })).await;
         make(&kw, &api, json!({})).await;
         let grants = ["api.*.read_key".to_owned(), format!("api.{api}.read_api")].to_vec();
-        let reader = kw.root_key_with(grants).await;
+        let reader = kw.create_root_key_with(grants).await;
         let ask = async |decrypt: &str| {
             let query = format!("apiId={api}&decrypt={decrypt}");
             kw.v1_get_as(&reader, "apis.listKeys", &query).await
@@ -211,19 +211,19 @@ both! {
         let hidden = list(&kw, &api, "").await;
 
         for key in keys(&shown) {
-            let is_kept = key["id"] == kept.bare()["keyId"];
+            let is_kept = key["id"] == kept.v1_body()["keyId"];
             assert_eq!(key.get("plaintext"), is_kept.then(|| &kept.body["key"]));
         }
         assert!(keys(&hidden).iter().all(|key| key.get("plaintext").is_none()));
         assert_eq!(keys(&ask("false").await).len(), 2);
-        let message = ask("true").await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        let message = ask("true").await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
         assert!(message.contains("decrypt_key"), "{message}");
         let id = kept.body["keyId"].as_str().unwrap();
-        assert_eq!(kw.events_of(id).await, ["key.create", "key.decrypt"]);
+        assert_eq!(kw.list_audit_events(id).await, ["key.create", "key.decrypt"]);
     }
 
     async fn where_no_recoverable_keys_are_kept_there_is_nothing_to_show(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         make(&kw, &api, json!({})).await;
 
         let reply = list(&kw, &api, "decrypt=true").await;
@@ -232,27 +232,27 @@ both! {
     }
 
     async fn a_list_is_never_stale_whether_that_is_asked_or_not(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let id = make(&kw, &api, json!({ "name": "before" })).await;
         for (name, query) in [("one", "revalidateKeysCache=false"), ("two", ""), ("three", "revalidateKeysCache=true")] {
-            kw.v1("keys.updateKey", json!({ "keyId": id, "name": name })).await.bare();
+            kw.v1("keys.updateKey", json!({ "keyId": id, "name": name })).await.v1_body();
 
             assert_eq!(keys(&list(&kw, &api, query).await)[0]["name"], name);
         }
     }
 
     async fn reading_takes_the_api_and_its_keys_and_who_may_not_is_told_there_is_none(kw) {
-        let api = kw.api().await;
-        kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        kw.create_key_in(&api, json!({})).await;
         let (read_key, read_api) = (format!("api.{api}.read_key"), format!("api.{api}.read_api"));
         let ask = async |grants: Vec<String>| {
-            let root_key = kw.root_key_with(grants).await;
+            let root_key = kw.create_root_key_with(grants).await;
             kw.v1_get_as(&root_key, "apis.listKeys", &format!("apiId={api}")).await
         };
 
         assert_eq!(keys(&ask(vec![read_key.clone(), read_api.clone()]).await).len(), 1);
         for lacking in [vec![read_key], vec![read_api], vec!["api.api_1.read_key".to_owned()]] {
-            let message = ask(lacking).await.error_v1(404, "NOT_FOUND");
+            let message = ask(lacking).await.assert_v1_error(404, "NOT_FOUND");
             assert!(message.contains(&api), "{message}");
         }
     }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn list(kw: &Keyward, query: &str) -> Reply {
@@ -13,19 +13,19 @@ async fn create(kw: &Keyward, external_id: &str) -> String {
         "ratelimits": [{ "name": "one", "limit": 1, "duration": 60_000 }],
     });
     let reply = kw.v1("identities.createIdentity", request).await;
-    reply.bare()["identityId"].as_str().unwrap().to_owned()
+    reply.v1_body()["identityId"].as_str().unwrap().to_owned()
 }
 
 fn ids(reply: &Reply) -> Vec<String> {
     let id = |identity: &Value| identity["id"].as_str().unwrap().to_owned();
-    reply.bare()["identities"].as_array().unwrap().iter().map(id).collect()
+    reply.v1_body()["identities"].as_array().unwrap().iter().map(id).collect()
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
         let reply = list(&kw, "").await;
 
-        assert_eq!(*reply.bare(), json!({ "identities": [], "total": 0 }));
+        assert_eq!(*reply.v1_body(), json!({ "identities": [], "total": 0 }));
     }
 
     async fn an_identity_is_listed_with_its_limits_and_without_its_meta(kw) {
@@ -36,7 +36,7 @@ both! {
 
             let limits = json!([{ "name": "one", "limit": 1, "duration": 60_000 }]);
             let listed = json!({ "id": id, "externalId": "user_1", "ratelimits": limits });
-            assert_eq!(*reply.bare(), json!({ "identities": [listed], "total": 1 }));
+            assert_eq!(*reply.v1_body(), json!({ "identities": [listed], "total": 1 }));
         }
     }
 
@@ -48,7 +48,7 @@ both! {
         all.sort();
 
         let first = list(&kw, "limit=2").await;
-        let cursor = first.bare()["cursor"].as_str().unwrap();
+        let cursor = first.v1_body()["cursor"].as_str().unwrap();
         let second = list(&kw, &format!("limit=2&cursor={cursor}")).await;
         let three = list(&kw, "limit=3").await;
         let beyond = list(&kw, "cursor=zzz").await;
@@ -56,17 +56,17 @@ both! {
         assert_eq!(cursor, all[1]);
         assert_eq!([ids(&first), ids(&second)].concat(), all);
         assert_eq!(second.body.get("cursor"), None);
-        assert_eq!((ids(&three).len(), three.bare()["cursor"].is_string()), (3, true));
-        assert_eq!(*beyond.bare(), json!({ "identities": [], "total": 4 }));
+        assert_eq!((ids(&three).len(), three.v1_body()["cursor"].is_string()), (3, true));
+        assert_eq!(*beyond.v1_body(), json!({ "identities": [], "total": 4 }));
         for page in [first, second, three] {
-            assert_eq!(page.bare()["total"], 4);
+            assert_eq!(page.v1_body()["total"], 4);
         }
     }
 
     async fn a_permission_for_the_environment_of_all_lists_them_and_one_for_an_identity_does_not(kw) {
         let id = create(&kw, "user_1").await;
         let ask = async |named: &str, query: &str| {
-            let root_key = kw.root_key([&*format!("identity.{named}.read_identity")]).await;
+            let root_key = kw.create_root_key([&*format!("identity.{named}.read_identity")]).await;
             kw.v1_get_as(&root_key, "identities.listIdentities", query).await
         };
 
@@ -75,7 +75,7 @@ both! {
         }
         let itself = format!("environment={id}");
         for (named, query) in [(&*id, ""), (&id, &itself), ("another", "environment=another")] {
-            let message = ask(named, query).await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+            let message = ask(named, query).await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
             assert!(message.contains("identity.default.read_identity"), "{message}");
         }
     }
@@ -83,12 +83,12 @@ both! {
     async fn the_total_is_of_those_that_are_there_in_the_workspace(kw) {
         let gone = create(&kw, "user_1").await;
         create(&kw, "user_2").await;
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
 
-        kw.v1("identities.deleteIdentity", json!({ "identityId": gone })).await.bare();
+        kw.v1("identities.deleteIdentity", json!({ "identityId": gone })).await.v1_body();
 
-        assert_eq!(list(&kw, "").await.bare()["total"], 1);
+        assert_eq!(list(&kw, "").await.v1_body()["total"], 1);
         let elsewhere = kw.v1_get_as(&stranger, "identities.listIdentities", "").await;
-        assert_eq!(*elsewhere.bare(), json!({ "identities": [], "total": 0 }));
+        assert_eq!(*elsewhere.v1_body(), json!({ "identities": [], "total": 0 }));
     }
 }

@@ -3,33 +3,33 @@ mod links;
 
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::support::seed::Issued;
+use crate::on_both_stacks;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Reply};
 
 const MINUTE: i64 = 60_000;
 
-async fn update(kw: &Keyward, key: &Issued, mut fields: Value) -> Reply {
+async fn update(kw: &Keyward, key: &IssuedKey, mut fields: Value) -> Reply {
     fields["keyId"] = json!(key.id);
     kw.v1("keys.updateKey", fields).await
 }
 
 /// A key with something in every field that can be changed.
-async fn full_key(kw: &Keyward) -> Issued {
-    kw.permission("docs.read").await;
-    kw.role("editor", []).await;
-    let api = kw.api().await;
+async fn full_key(kw: &Keyward) -> IssuedKey {
+    kw.create_permission("docs.read").await;
+    kw.create_role("editor", []).await;
+    let api = kw.create_api().await;
     let fields = json!({
         "name": "for billing", "externalId": "user_1", "meta": { "plan": "pro" },
         "roles": ["editor"], "permissions": ["docs.read"], "expires": NOON.0 + MINUTE,
         "remaining": 7, "refill": { "interval": "daily", "amount": 9 },
         "ratelimit": { "limit": 60, "duration": 60_000 }, "environment": "staging",
     });
-    kw.key_v1(&api, fields).await
+    kw.create_key_v1(&api, fields).await
 }
 
 /// What is told of a key, but for when it was changed and refilled.
-async fn told(kw: &Keyward, key: &Issued) -> Value {
+async fn told(kw: &Keyward, key: &IssuedKey) -> Value {
     let mut told = kw.get_key_v1(&key.id).await;
     told.as_object_mut().unwrap().remove("updatedAt");
     if let Some(refill) = told["refill"].as_object_mut() {
@@ -38,7 +38,7 @@ async fn told(kw: &Keyward, key: &Issued) -> Value {
     told
 }
 
-both! {
+on_both_stacks! {
     async fn what_is_left_out_stays_and_the_reply_tells_nothing(kw) {
         let key = full_key(&kw).await;
         let before = told(&kw, &key).await;
@@ -47,21 +47,21 @@ both! {
 
         assert_eq!(reply.text, "{}");
         assert_eq!(told(&kw, &key).await, before);
-        update(&kw, &key, json!({ "name": "renamed" })).await.bare();
+        update(&kw, &key, json!({ "name": "renamed" })).await.v1_body();
         let mut expected = before;
         expected["name"] = json!("renamed");
         assert_eq!(told(&kw, &key).await, expected);
     }
 
     async fn what_is_given_is_set_for_both_versions(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let change = json!({
             "name": "renamed", "externalId": "user_2", "meta": { "plan": "free" },
             "expires": NOON.0 + 1, "remaining": 5, "enabled": false,
             "ratelimit": { "limit": 3, "duration": 2_000 },
         });
 
-        update(&kw, &key, change).await.bare();
+        update(&kw, &key, change).await.v1_body();
 
         let first = kw.get_key_v1(&key.id).await;
         let second = kw.get_key(&key.id).await;
@@ -84,7 +84,7 @@ both! {
             "refill": null, "ratelimit": null,
         });
 
-        update(&kw, &key, change).await.bare();
+        update(&kw, &key, change).await.v1_body();
 
         let after = kw.get_key_v1(&key.id).await;
         for field in [
@@ -105,7 +105,7 @@ both! {
             let mut change = json!({ "name": "renamed" });
             change[field] = Value::Null;
 
-            let message = update(&kw, &key, change).await.error_v1(400, "BAD_REQUEST");
+            let message = update(&kw, &key, change).await.assert_v1_error(400, "BAD_REQUEST");
 
             assert_eq!(message, format!("{field}: Expected {wanted}, received null"));
         }
@@ -122,47 +122,47 @@ both! {
             (json!({ "externalId": "user_3", "ownerId": null }), Some("user_3")),
             (json!({ "name": "renamed" }), Some("user_3")),
         ] {
-            update(&kw, &key, change.clone()).await.bare();
+            update(&kw, &key, change.clone()).await.v1_body();
 
             let after = kw.get_key_v1(&key.id).await;
             assert_eq!(after["ownerId"].as_str(), user, "{change}");
             assert_eq!(after["identity"]["externalId"].as_str(), user, "{change}");
             let reply = kw.verify_v1(&key.key, json!({})).await;
-            assert_eq!(reply.bare()["ownerId"].as_str(), user, "{change}");
+            assert_eq!(reply.v1_body()["ownerId"].as_str(), user, "{change}");
         }
     }
 
     async fn an_end_is_set_and_taken_and_0_is_none(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
 
-        update(&kw, &key, json!({ "expires": NOON.0 - 1 })).await.bare();
-        kw.verify_v1(&key.key, json!({})).await.is_v1("EXPIRED");
-        kw.verify(&key.key).await.is("EXPIRED");
+        update(&kw, &key, json!({ "expires": NOON.0 - 1 })).await.v1_body();
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("EXPIRED");
+        kw.verify(&key.key).await.assert_code("EXPIRED");
         for never in [json!(0), json!(null)] {
-            update(&kw, &key, json!({ "expires": NOON.0 - 1 })).await.bare();
-            update(&kw, &key, json!({ "expires": never })).await.bare();
+            update(&kw, &key, json!({ "expires": NOON.0 - 1 })).await.v1_body();
+            update(&kw, &key, json!({ "expires": never })).await.v1_body();
 
-            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+            kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
             assert_eq!(kw.get_key_v1(&key.id).await.get("expires"), None);
         }
     }
 
     async fn a_key_is_disabled_and_enabled_at_once(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
 
-        update(&kw, &key, json!({ "enabled": false })).await.bare();
-        kw.verify_v1(&key.key, json!({})).await.is_v1("DISABLED");
-        kw.verify(&key.key).await.is("DISABLED");
+        update(&kw, &key, json!({ "enabled": false })).await.v1_body();
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("DISABLED");
+        kw.verify(&key.key).await.assert_code("DISABLED");
 
-        update(&kw, &key, json!({ "enabled": true })).await.bare();
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        update(&kw, &key, json!({ "enabled": true })).await.v1_body();
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
     }
 
     async fn a_limit_is_put_changed_and_taken_and_the_others_stay(kw) {
         let limit = json!({ "name": "uploads", "limit": 5, "duration": 2_000 });
-        let key = kw.key(json!({ "ratelimits": [limit] })).await;
+        let key = kw.create_key(json!({ "ratelimits": [limit] })).await;
         let names = async || {
             let second = kw.get_key(&key.id).await;
             let limits = second["ratelimits"].as_array().cloned().unwrap_or_default();
@@ -171,15 +171,15 @@ both! {
         };
 
         let limit = json!({ "limit": 1, "duration": 60_000, "async": true });
-        update(&kw, &key, json!({ "ratelimit": limit })).await.bare();
+        update(&kw, &key, json!({ "ratelimit": limit })).await.v1_body();
         let put = (names().await, kw.get_key_v1(&key.id).await["ratelimit"].clone());
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
-        kw.verify_v1(&key.key, json!({})).await.is_v1("RATE_LIMITED");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("RATE_LIMITED");
         let limit = json!({ "limit": 2, "duration": 60_000, "async": false });
-        update(&kw, &key, json!({ "ratelimit": limit })).await.bare();
+        update(&kw, &key, json!({ "ratelimit": limit })).await.v1_body();
         let changed = (names().await, kw.get_key_v1(&key.id).await["ratelimit"].clone());
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
-        update(&kw, &key, json!({ "ratelimit": null })).await.bare();
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
+        update(&kw, &key, json!({ "ratelimit": null })).await.v1_body();
         let taken = (names().await, kw.get_key_v1(&key.id).await.get("ratelimit").cloned());
 
         assert_eq!(put.0, ["default", "uploads"]);
@@ -187,54 +187,54 @@ both! {
         assert_eq!(changed.0, ["default", "uploads"]);
         assert_eq!((&changed.1["limit"], &changed.1["type"]), (&json!(2), &json!("consistent")));
         assert_eq!(taken, (vec!["uploads".to_owned()], None));
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
     }
 
     async fn a_window_may_be_short_and_must_be_there(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         for duration in [json!({ "duration": 1 }), json!({ "refillInterval": 1 })] {
             let mut limit = duration;
             limit["limit"] = json!(5);
-            update(&kw, &key, json!({ "ratelimit": limit })).await.bare();
+            update(&kw, &key, json!({ "ratelimit": limit })).await.v1_body();
             assert_eq!(kw.get_key_v1(&key.id).await["ratelimit"]["duration"], 1);
         }
 
         let none = update(&kw, &key, json!({ "ratelimit": { "limit": 5 } })).await;
 
-        assert_eq!(none.error_v1(400, "BAD_REQUEST"), "ratelimit.duration: Required");
+        assert_eq!(none.assert_v1_error(400, "BAD_REQUEST"), "ratelimit.duration: Required");
     }
 
     async fn a_change_is_audited(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
-        update(&kw, &key, json!({ "name": "renamed" })).await.bare();
+        update(&kw, &key, json!({ "name": "renamed" })).await.v1_body();
 
-        assert_eq!(kw.events_of(&key.id).await, ["key.create", "key.update"]);
-        assert_eq!(kw.events_of("renamed").await, ["key.update"]);
+        assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.update"]);
+        assert_eq!(kw.list_audit_events("renamed").await, ["key.update"]);
     }
 
     async fn a_key_that_is_not_there_is_named(kw) {
-        let deleted = kw.key(json!({})).await;
-        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.bare();
+        let deleted = kw.create_key(json!({})).await;
+        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.v1_body();
 
         for id in [&*deleted.id, "key_nowhere"] {
             let reply = kw.v1("keys.updateKey", json!({ "keyId": id, "name": "x" })).await;
-            let message = reply.error_v1(404, "NOT_FOUND");
+            let message = reply.assert_v1_error(404, "NOT_FOUND");
             assert!(message.contains(id), "{message}");
         }
     }
 
     async fn a_root_key_for_one_api_changes_no_key_of_another(kw) {
-        let api = kw.api().await;
-        let (own, other) = (kw.key_in(&api, json!({})).await, kw.key(json!({})).await);
-        let root_key = kw.root_key([&*format!("api.{api}.update_key")]).await;
-        let change = |key: &Issued| json!({ "keyId": key.id, "name": "renamed" });
+        let api = kw.create_api().await;
+        let (own, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);
+        let root_key = kw.create_root_key([&*format!("api.{api}.update_key")]).await;
+        let change = |key: &IssuedKey| json!({ "keyId": key.id, "name": "renamed" });
 
         let changed = kw.v1_as(&root_key, "keys.updateKey", change(&own)).await;
         let refused = kw.v1_as(&root_key, "keys.updateKey", change(&other)).await;
 
-        changed.bare();
-        refused.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        changed.v1_body();
+        refused.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
         assert_eq!(kw.get_key_v1(&other.id).await.get("name"), None);
     }
 }

@@ -15,35 +15,35 @@ use keyward::request::PEER;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, Reply};
 
 const MINUTE: i64 = 60_000;
 
 /// A key that was made by version 1, in a new API, with these fields of `keys.createKey`.
-async fn issued(kw: &Keyward, fields: Value) -> Issued {
+async fn issued(kw: &Keyward, fields: Value) -> IssuedKey {
     issued_by(kw, &kw.root_key, fields).await
 }
 
 /// As [`issued`], by this root key.
-async fn issued_by(kw: &Keyward, root_key: &str, mut fields: Value) -> Issued {
+async fn issued_by(kw: &Keyward, root_key: &str, mut fields: Value) -> IssuedKey {
     let api = kw.v1_as(root_key, "apis.createApi", json!({ "name": "payments" })).await;
-    fields["apiId"] = api.bare()["apiId"].clone();
+    fields["apiId"] = api.v1_body()["apiId"].clone();
     let made = kw.v1_as(root_key, "keys.createKey", fields).await;
-    let text = |field: &str| made.bare()[field].as_str().unwrap().to_owned();
-    Issued { id: text("keyId"), key: text("key") }
+    let text = |field: &str| made.v1_body()[field].as_str().unwrap().to_owned();
+    IssuedKey { id: text("keyId"), key: text("key") }
 }
 
 /// Changes these fields of a key.
-async fn update(kw: &Keyward, key: &Issued, mut fields: Value) {
+async fn update(kw: &Keyward, key: &IssuedKey, mut fields: Value) {
     fields["keyId"] = key.id.clone().into();
-    kw.v1("keys.updateKey", fields).await.bare();
+    kw.v1("keys.updateKey", fields).await.v1_body();
 }
 
 /// The API of a key.
-async fn api_of(kw: &Keyward, key: &Issued) -> String {
+async fn api_of(kw: &Keyward, key: &IssuedKey) -> String {
     let told = kw.v1_get("keys.getKey", &format!("keyId={}", key.id)).await;
-    told.bare()["apiId"].as_str().unwrap().to_owned()
+    told.v1_body()["apiId"].as_str().unwrap().to_owned()
 }
 
 /// Verifies from an address, with an `X-Forwarded-For` header where there is one.
@@ -69,7 +69,7 @@ async fn valid_at_once(servers: &[&Keyward], key: &str, times: usize, request: V
     let verifications =
         (0..times).map(|n| servers[n % servers.len()].verify_v1(key, request.clone()));
     let replies = join_all(verifications).await;
-    replies.iter().filter(|reply| reply.bare()["valid"] == true).count()
+    replies.iter().filter(|reply| reply.v1_body()["valid"] == true).count()
 }
 
 /// Fails unless the answer is that of a key that never was.
@@ -77,7 +77,7 @@ async fn valid_at_once(servers: &[&Keyward], key: &str, times: usize, request: V
 fn assert_unknown(reply: &Reply) {
     let id = reply.headers["unkey-request-id"].to_str().unwrap();
     let nothing = json!({ "valid": false, "code": "NOT_FOUND", "requestId": id });
-    assert_eq!(*reply.bare(), nothing);
+    assert_eq!(*reply.v1_body(), nothing);
 }
 
 async fn execute(kw: &Keyward, sql: &'static str) {

@@ -1,28 +1,28 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 async fn whoami(kw: &Keyward, key: &str) -> Reply {
     kw.v1("keys.whoami", json!({ "key": key })).await
 }
 
-both! {
+on_both_stacks! {
     async fn a_bare_key_is_its_id_its_age_and_whether_it_is_enabled(kw) {
-        let key = kw.key(json!({ "meta": {} })).await;
+        let key = kw.create_key(json!({ "meta": {} })).await;
 
         let reply = whoami(&kw, &key.key).await;
 
         let told = json!({ "id": key.id, "createdAt": NOON.0, "enabled": true });
-        assert_eq!(*reply.bare(), told);
+        assert_eq!(*reply.v1_body(), told);
     }
 
     async fn a_full_key_shows_what_it_has_and_not_itself(kw) {
         let meta = json!({ "externalId": "user_1", "meta": { "plan": "pro" } });
         let identity = kw.v2("identities.createIdentity", meta).await.text_of("identityId");
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let key = kw
-            .key_v1(&api, json!({
+            .create_key_v1(&api, json!({
                 "name": "for billing", "prefix": "prod", "externalId": "user_1",
                 "meta": { "team": 7 }, "remaining": 7, "environment": "staging",
                 "expires": NOON.0 + 1, "ratelimit": { "limit": 1, "duration": 1000 },
@@ -32,7 +32,7 @@ both! {
         let reply = whoami(&kw, &key.key).await;
 
         assert_eq!(
-            *reply.bare(),
+            *reply.v1_body(),
             json!({
                 "id": key.id, "name": "for billing", "createdAt": NOON.0, "enabled": true,
                 "remaining": 7, "meta": { "team": 7 }, "environment": "staging",
@@ -44,61 +44,61 @@ both! {
     }
 
     async fn looking_spends_nothing_and_spoils_no_verification(kw) {
-        kw.permission("docs.read").await;
-        let api = kw.api().await;
+        kw.create_permission("docs.read").await;
+        let api = kw.create_api().await;
         let key = kw
-            .key_v1(&api, json!({
+            .create_key_v1(&api, json!({
                 "externalId": "user_1", "remaining": 1, "permissions": ["docs.read"],
                 "ratelimit": { "limit": 1, "duration": 60_000 },
             }))
             .await;
 
         for _ in 0..3 {
-            assert_eq!(whoami(&kw, &key.key).await.bare()["remaining"], 1);
+            assert_eq!(whoami(&kw, &key.key).await.v1_body()["remaining"], 1);
         }
 
         let reply = kw.verify_v1(&key.key, json!({})).await;
-        let verified = reply.is_v1("VALID");
+        let verified = reply.assert_v1_code("VALID");
         assert_eq!(verified["permissions"], json!(["docs.read"]));
         assert_eq!(verified["ownerId"], "user_1");
         assert_eq!(verified["ratelimit"]["limit"], 1);
-        assert_eq!(whoami(&kw, &key.key).await.bare()["remaining"], 0);
+        assert_eq!(whoami(&kw, &key.key).await.v1_body()["remaining"], 0);
     }
 
     async fn a_disabled_or_expired_key_is_told(kw) {
-        let disabled = kw.key(json!({ "enabled": false })).await;
-        let expired = kw.key(json!({ "expires": NOON.0 - 1 })).await;
+        let disabled = kw.create_key(json!({ "enabled": false })).await;
+        let expired = kw.create_key(json!({ "expires": NOON.0 - 1 })).await;
 
         for (key, enabled) in [(disabled, false), (expired, true)] {
             let reply = whoami(&kw, &key.key).await;
-            assert_eq!(reply.bare()["id"], key.id);
+            assert_eq!(reply.v1_body()["id"], key.id);
             assert_eq!(reply.body["enabled"], enabled);
         }
     }
 
     async fn a_key_that_is_none_is_not_found_and_not_repeated(kw) {
-        let deleted = kw.key(json!({})).await;
-        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.bare();
+        let deleted = kw.create_key(json!({})).await;
+        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.v1_body();
 
         for key in [&deleted.key, &kw.root_key, "prod_neverIssued"] {
             let reply = whoami(&kw, key).await;
-            reply.error_v1(404, "NOT_FOUND");
+            reply.assert_v1_error(404, "NOT_FOUND");
             assert!(!reply.text.contains(key), "{}", reply.text);
         }
     }
 
     async fn who_may_not_read_is_told_what_is_told_of_none(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        let beside = kw.root_key(["api.*.verify_key", "api.api_other.read_key"]).await;
-        let within = kw.root_key([&*format!("api.{api}.read_key")]).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        let beside = kw.create_root_key(["api.*.verify_key", "api.api_other.read_key"]).await;
+        let within = kw.create_root_key([&*format!("api.{api}.read_key")]).await;
         let request = json!({ "key": key.key });
 
         let hidden = kw.v1_as(&beside, "keys.whoami", request.clone()).await;
         let shown = kw.v1_as(&within, "keys.whoami", request).await;
         let none = whoami(&kw, "prod_neverIssued").await;
 
-        assert_eq!(hidden.error_v1(404, "NOT_FOUND"), none.error_v1(404, "NOT_FOUND"));
-        assert_eq!(shown.bare()["id"], key.id);
+        assert_eq!(hidden.assert_v1_error(404, "NOT_FOUND"), none.assert_v1_error(404, "NOT_FOUND"));
+        assert_eq!(shown.v1_body()["id"], key.id);
     }
 }

@@ -1,11 +1,11 @@
 use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 fn hash(key: &str) -> Value {
-    json!({ "value": KeyHash::of(key).base64(), "variant": "sha256_base64" })
+    json!({ "value": KeyHash::compute(key).to_base64(), "variant": "sha256_base64" })
 }
 
 /// A key of this API with these fields.
@@ -21,27 +21,27 @@ async fn import(kw: &Keyward, keys: Value) -> Reply {
 /// Takes in one key; its id.
 async fn taken(kw: &Keyward, api: &str, fields: Value) -> String {
     let reply = import(kw, json!([item(api, fields)])).await;
-    reply.bare()["keyIds"][0].as_str().unwrap().to_owned()
+    reply.v1_body()["keyIds"][0].as_str().unwrap().to_owned()
 }
 
 async fn get(kw: &Keyward, id: &str) -> Value {
-    kw.v1_get("keys.getKey", &format!("keyId={id}")).await.bare().clone()
+    kw.v1_get("keys.getKey", &format!("keyId={id}")).await.v1_body().clone()
 }
 
 /// Fails unless nothing of this is taken in, for this reason; the message.
 async fn refused(kw: &Keyward, api: &str, fields: Value, status: u16, code: &str) -> String {
-    let before = kw.rows("keys").await;
+    let before = kw.count_rows("keys").await;
     let good = item(api, json!({ "hash": hash("a good one") }));
-    let message = import(kw, json!([good, item(api, fields)])).await.error_v1(status, code);
-    assert_eq!(kw.rows("keys").await, before, "{message}");
+    let message = import(kw, json!([good, item(api, fields)])).await.assert_v1_error(status, code);
+    assert_eq!(kw.count_rows("keys").await, before, "{message}");
     message
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_verifies_with_all_that_came_with_it(kw) {
-        kw.role("editor", ["docs.edit"]).await;
-        kw.permission("docs.read").await;
-        kw.verify_v1("old_key", json!({})).await.is_v1("NOT_FOUND");
+        kw.create_role("editor", ["docs.edit"]).await;
+        kw.create_permission("docs.read").await;
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("NOT_FOUND");
         let fields = json!({
             "hash": hash("old_key"), "start": "old_k", "prefix": "old", "name": "the old one",
             "externalId": "user_1", "meta": { "a": 1 }, "roles": ["editor"],
@@ -49,12 +49,12 @@ both! {
             "remaining": 3, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31.0 },
             "environment": "test",
         });
-        let api = kw.api().await;
+        let api = kw.create_api().await;
 
         let id = taken(&kw, &api, fields).await;
 
         let verified = kw.verify_v1("old_key", json!({ "apiId": api })).await;
-        let told = verified.is_v1("VALID");
+        let told = verified.assert_v1_code("VALID");
         assert_eq!((&told["keyId"], &told["name"]), (&json!(id), &json!("the old one")));
         assert_eq!((&told["remaining"], &told["environment"]), (&json!(2), &json!("test")));
         assert_eq!((&told["ownerId"], &told["meta"]), (&json!("user_1"), &json!({ "a": 1 })));
@@ -69,7 +69,7 @@ both! {
     }
 
     async fn what_is_left_out_is_as_in_a_new_key(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
 
         let id = taken(&kw, &api, json!({ "hash": hash("old_key") })).await;
 
@@ -83,7 +83,7 @@ both! {
     }
 
     async fn ids_are_in_the_order_of_the_request_and_there_may_be_none(kw) {
-        let (one, other) = (kw.api().await, kw.api().await);
+        let (one, other) = (kw.create_api().await, kw.create_api().await);
         let names = ["c", "a", "d", "b"];
         let key = |(n, name): (usize, &&str)| {
             let api = if n % 2 == 0 { &one } else { &other };
@@ -93,30 +93,30 @@ both! {
         let reply = import(&kw, names.iter().enumerate().map(key).collect()).await;
         let empty = import(&kw, json!([])).await;
 
-        let ids = reply.bare()["keyIds"].as_array().unwrap();
+        let ids = reply.v1_body()["keyIds"].as_array().unwrap();
         assert_eq!(ids.len(), 4);
         for (n, id) in ids.iter().enumerate() {
             let told = get(&kw, id.as_str().unwrap()).await;
             assert_eq!(told["name"], names[n]);
             assert_eq!(told["apiId"], if n % 2 == 0 { &*one } else { &*other });
         }
-        assert_eq!(*empty.bare(), json!({ "keyIds": [] }));
+        assert_eq!(*empty.v1_body(), json!({ "keyIds": [] }));
     }
 
     async fn a_key_that_is_brought_itself_precedes_a_hash_and_is_kept_where_keys_are_kept(kw) {
-        let (plain, keeping) = (kw.api().await, kw.api().await);
-        kw.set_api(&keeping, |settings| settings.recoverable_keys = true).await;
+        let (plain, keeping) = (kw.create_api().await, kw.create_api().await);
+        kw.update_api(&keeping, |settings| settings.allows_recoverable_keys = true).await;
 
         let fields = json!({ "plaintext": "old_key_1", "hash": hash("another") });
         let unkept = taken(&kw, &plain, fields).await;
         let kept = taken(&kw, &keeping, json!({ "plaintext": "old_key_2", "start": "" })).await;
 
-        kw.verify_v1("old_key_1", json!({})).await.is_v1("VALID");
-        kw.verify_v1("old_key_2", json!({})).await.is_v1("VALID");
-        kw.verify_v1("another", json!({})).await.is_v1("NOT_FOUND");
+        kw.verify_v1("old_key_1", json!({})).await.assert_v1_code("VALID");
+        kw.verify_v1("old_key_2", json!({})).await.assert_v1_code("VALID");
+        kw.verify_v1("another", json!({})).await.assert_v1_code("NOT_FOUND");
         let told = async |id: &str| {
             let query = format!("keyId={id}&decrypt=true");
-            kw.v1_get("keys.getKey", &query).await.bare().clone()
+            kw.v1_get("keys.getKey", &query).await.v1_body().clone()
         };
         let (unkept, kept) = (told(&unkept).await, told(&kept).await);
         assert_eq!((&unkept["start"], unkept.get("plaintext")), (&json!("old_"), None));
@@ -124,7 +124,7 @@ both! {
     }
 
     async fn a_limit_is_checked_by_every_verification(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         for (key, limit) in [
             ("first", json!({ "limit": 1, "refillRate": 9, "refillInterval": 60_000 })),
             ("second", json!({ "limit": 1, "duration": 60_000, "type": "fast", "async": true })),
@@ -133,8 +133,8 @@ both! {
 
             let told = kw.verify_v1(key, json!({})).await;
             let standing = json!({ "limit": 1, "remaining": 0, "reset": NOON.0 + 60_000 });
-            assert_eq!(told.is_v1("VALID")["ratelimit"], standing);
-            kw.verify_v1(key, json!({})).await.is_v1("RATE_LIMITED");
+            assert_eq!(told.assert_v1_code("VALID")["ratelimit"], standing);
+            kw.verify_v1(key, json!({})).await.assert_v1_code("RATE_LIMITED");
         }
         let fields = json!({ "hash": hash("third"), "ratelimit": { "limit": 1 } });
         let message = refused(&kw, &api, fields, 400, "BAD_REQUEST").await;
@@ -142,52 +142,52 @@ both! {
     }
 
     async fn an_owner_is_a_name_and_an_external_id_an_identity_that_keys_share(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let keys = ["a", "b"].map(|key| {
             item(&api, json!({ "hash": hash(key), "externalId": "user_1" }))
         });
-        import(&kw, json!(keys)).await.bare();
+        import(&kw, json!(keys)).await.v1_body();
         taken(&kw, &api, json!({ "hash": hash("c"), "ownerId": "user_2" })).await;
 
         let identity = async |key: &str| {
             let verified = kw.verify_v1(key, json!({})).await;
-            verified.is_v1("VALID").get("identity").cloned()
+            verified.assert_v1_code("VALID").get("identity").cloned()
         };
 
         assert!(identity("a").await.is_some());
         assert_eq!(identity("a").await, identity("b").await);
         assert_eq!(identity("c").await, None);
-        assert_eq!(kw.verify_v1("c", json!({})).await.bare()["ownerId"], "user_2");
-        assert_eq!(kw.rows("identities").await, 1);
+        assert_eq!(kw.verify_v1("c", json!({})).await.v1_body()["ownerId"], "user_2");
+        assert_eq!(kw.count_rows("identities").await, 1);
     }
 
     async fn the_uses_of_a_key_come_back_at_midnight(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let daily = json!({ "interval": "daily", "amount": 5 });
         let fields = json!({ "hash": hash("old_key"), "remaining": 1, "refill": daily });
         taken(&kw, &api, fields).await;
-        kw.verify_v1("old_key", json!({})).await.is_v1("VALID");
-        kw.verify_v1("old_key", json!({})).await.is_v1("USAGE_EXCEEDED");
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("VALID");
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("USAGE_EXCEEDED");
 
         kw.clock.advance_ms(12 * 3_600_000);
 
-        assert_eq!(kw.verify_v1("old_key", json!({})).await.is_v1("VALID")["remaining"], 4);
+        assert_eq!(kw.verify_v1("old_key", json!({})).await.assert_v1_code("VALID")["remaining"], 4);
     }
 
     async fn disabled_and_expired_keys_are_taken_in_as_such(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         taken(&kw, &api, json!({ "hash": hash("a"), "enabled": false })).await;
         taken(&kw, &api, json!({ "hash": hash("b"), "expires": 1 })).await;
         taken(&kw, &api, json!({ "hash": hash("c"), "expires": 0 })).await;
 
-        kw.verify_v1("a", json!({})).await.is_v1("DISABLED");
-        kw.verify_v1("b", json!({})).await.is_v1("EXPIRED");
-        assert_eq!(kw.verify_v1("c", json!({})).await.is_v1("VALID").get("expires"), None);
+        kw.verify_v1("a", json!({})).await.assert_v1_code("DISABLED");
+        kw.verify_v1("b", json!({})).await.assert_v1_code("EXPIRED");
+        assert_eq!(kw.verify_v1("c", json!({})).await.assert_v1_code("VALID").get("expires"), None);
     }
 
     async fn one_fault_takes_in_nothing(kw) {
-        let api = kw.api().await;
-        let known = kw.key(json!({})).await;
+        let api = kw.create_api().await;
+        let known = kw.create_key(json!({})).await;
         let daily = json!({ "interval": "daily", "amount": 5, "refillDay": 3 });
         let refill = json!({ "interval": "daily", "amount": 5 });
         for (fields, status, code, named) in [
@@ -207,8 +207,8 @@ both! {
     }
 
     async fn roles_and_permissions_must_exist_and_all_that_do_not_are_named(kw) {
-        let api = kw.api().await;
-        kw.permission("docs.read").await;
+        let api = kw.create_api().await;
+        kw.create_permission("docs.read").await;
         let fields = json!({
             "hash": hash("b"), "roles": ["editor"], "permissions": ["docs.read", "docs.edit"],
             "externalId": "user_1",
@@ -218,15 +218,15 @@ both! {
 
         assert!(message.contains("editor") && message.contains("docs.edit"), "{message}");
         assert!(!message.contains("docs.read"), "{message}");
-        assert_eq!((kw.rows("permissions").await, kw.rows("identities").await), (1, 0));
+        assert_eq!((kw.count_rows("permissions").await, kw.count_rows("identities").await), (1, 0));
     }
 
     async fn keys_themselves_take_the_right_to_encrypt_too(kw) {
-        let (own, other) = (kw.api().await, kw.api().await);
+        let (own, other) = (kw.create_api().await, kw.create_api().await);
         let (create, encrypt) = (format!("api.{own}.create_key"), format!("api.{own}.encrypt_key"));
         let ask = async |grants: &[&String], keys: Value| {
             let grants = grants.iter().map(|grant| (*grant).clone()).collect();
-            let root_key = kw.root_key_with(grants).await;
+            let root_key = kw.create_root_key_with(grants).await;
             kw.v1_as(&root_key, "migrations.createKeys", keys).await
         };
         let hashed = json!([item(&own, json!({ "hash": hash("a") }))]);
@@ -241,25 +241,25 @@ both! {
             (&[&create], plain.clone(), "encrypt_key"),
             (&[&create, &encrypt], elsewhere, &*other),
         ] {
-            let message = ask(grants, keys).await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+            let message = ask(grants, keys).await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
             assert!(message.contains(lacking), "{message}");
         }
-        assert_eq!(kw.rows("keys").await, 0);
-        ask(&[&create], hashed).await.bare();
-        ask(&[&create, &encrypt], plain).await.bare();
+        assert_eq!(kw.count_rows("keys").await, 0);
+        ask(&[&create], hashed).await.v1_body();
+        ask(&[&create, &encrypt], plain).await.v1_body();
     }
 
     async fn each_key_and_what_it_was_given_is_in_the_audit_log(kw) {
-        kw.role("editor", []).await;
-        kw.permission("docs.read").await;
+        kw.create_role("editor", []).await;
+        kw.create_permission("docs.read").await;
         let fields = json!({
             "hash": hash("old_key"), "roles": ["editor"], "permissions": ["docs.read"],
         });
 
-        let id = taken(&kw, &kw.api().await, fields).await;
+        let id = taken(&kw, &kw.create_api().await, fields).await;
 
         assert_eq!(
-            kw.events_of(&id).await,
+            kw.list_audit_events(&id).await,
             [
                 "authorization.connect_permission_and_key",
                 "authorization.connect_role_and_key",

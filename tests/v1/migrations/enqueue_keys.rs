@@ -1,11 +1,11 @@
 use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 fn hash(key: &str) -> Value {
-    json!({ "value": KeyHash::of(key).base64(), "variant": "sha256_base64" })
+    json!({ "value": KeyHash::compute(key).to_base64(), "variant": "sha256_base64" })
 }
 
 async fn enqueue(kw: &Keyward, api: &str, keys: Value) -> Reply {
@@ -18,11 +18,11 @@ fn is_accepted(reply: &Reply) {
     assert_eq!((reply.status.as_u16(), &reply.body), (202, &json!({})), "{}", reply.text);
 }
 
-both! {
+on_both_stacks! {
     async fn the_keys_are_there_when_the_answer_comes(kw) {
-        kw.permission("docs.read").await;
-        let api = kw.api().await;
-        kw.verify_v1("old_key", json!({})).await.is_v1("NOT_FOUND");
+        kw.create_permission("docs.read").await;
+        let api = kw.create_api().await;
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("NOT_FOUND");
         let keys = json!([
             {
                 "hash": hash("old_key"), "name": "the old one", "ownerId": "user_1",
@@ -36,23 +36,23 @@ both! {
         is_accepted(&enqueue(&kw, &api, keys).await);
 
         let verified = kw.verify_v1("old_key", json!({ "apiId": api })).await;
-        let told = verified.is_v1("VALID");
+        let told = verified.assert_v1_code("VALID");
         assert_eq!((&told["name"], &told["ownerId"]), (&json!("the old one"), &json!("user_1")));
         assert_eq!((&told["remaining"], &told["meta"]), (&json!(1), &json!({ "a": 1 })));
         assert_eq!(told["permissions"], json!(["docs.read"]));
         assert_eq!(told["ratelimit"]["remaining"], 0);
         assert_eq!(told["environment"], "test");
-        kw.verify_v1("old_key", json!({})).await.is_v1("RATE_LIMITED");
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("RATE_LIMITED");
         let query = format!("keyId={}", told["keyId"].as_str().unwrap());
-        let refill = kw.v1_get("keys.getKey", &query).await.bare()["refill"].clone();
+        let refill = kw.v1_get("keys.getKey", &query).await.v1_body()["refill"].clone();
         assert_eq!((&refill["interval"], &refill["refillDay"]), (&json!("monthly"), &json!(1)));
         let another = kw.verify_v1("another", json!({})).await;
-        assert_eq!(another.is_v1("VALID")["identity"]["externalId"], "user_2");
+        assert_eq!(another.assert_v1_code("VALID")["identity"]["externalId"], "user_2");
     }
 
     async fn those_that_are_there_are_passed_over_as_they_are(kw) {
-        let api = kw.api().await;
-        let known = kw.key_in(&api, json!({ "name": "known" })).await;
+        let api = kw.create_api().await;
+        let known = kw.create_key_in(&api, json!({ "name": "known" })).await;
         let keys = json!([
             { "hash": hash(&known.key), "name": "changed" },
             { "hash": hash("a"), "name": "first" },
@@ -63,50 +63,50 @@ both! {
         is_accepted(&enqueue(&kw, &api, keys.clone()).await);
         is_accepted(&enqueue(&kw, &api, keys).await);
 
-        assert_eq!(kw.verify_v1(&known.key, json!({})).await.is_v1("VALID")["name"], "known");
-        assert_eq!(kw.verify_v1("a", json!({})).await.is_v1("VALID")["name"], "first");
-        kw.verify_v1("b", json!({})).await.is_v1("VALID");
-        assert_eq!(kw.rows("keys").await, 3);
+        assert_eq!(kw.verify_v1(&known.key, json!({})).await.assert_v1_code("VALID")["name"], "known");
+        assert_eq!(kw.verify_v1("a", json!({})).await.assert_v1_code("VALID")["name"], "first");
+        kw.verify_v1("b", json!({})).await.assert_v1_code("VALID");
+        assert_eq!(kw.count_rows("keys").await, 3);
     }
 
     async fn there_may_be_none(kw) {
-        is_accepted(&enqueue(&kw, &kw.api().await, json!([])).await);
+        is_accepted(&enqueue(&kw, &kw.create_api().await, json!([])).await);
     }
 
     async fn the_api_must_be_there_even_where_no_key_is(kw) {
-        let (api, gone) = (kw.api().await, kw.api().await);
-        kw.v1("apis.deleteApi", json!({ "apiId": gone })).await.bare();
-        let elsewhere = kw.root_key([&*format!("api.{gone}.create_key")]).await;
+        let (api, gone) = (kw.create_api().await, kw.create_api().await);
+        kw.v1("apis.deleteApi", json!({ "apiId": gone })).await.v1_body();
+        let elsewhere = kw.create_root_key([&*format!("api.{gone}.create_key")]).await;
         let request = json!({ "migrationId": "m", "apiId": api, "keys": [] });
 
         for absent in ["api_nowhere", &gone] {
-            let message = enqueue(&kw, absent, json!([])).await.error_v1(404, "NOT_FOUND");
+            let message = enqueue(&kw, absent, json!([])).await.assert_v1_error(404, "NOT_FOUND");
             assert!(message.contains(absent), "{message}");
         }
         let refused = kw.v1_as(&elsewhere, "migrations.enqueueKeys", request).await;
 
-        let message = refused.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        let message = refused.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
         assert!(message.contains(&format!("api.{api}.create_key")), "{message}");
     }
 
     async fn one_fault_takes_in_nothing(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let good = json!({ "hash": hash("a") });
 
         let nameless = enqueue(&kw, &api, json!([good, { "name": "neither" }])).await;
         let role = enqueue(&kw, &api, json!([good, { "hash": hash("b"), "roles": ["x"] }])).await;
         let nowhere = enqueue(&kw, "api_nowhere", json!([good])).await;
 
-        let message = nameless.error_v1(400, "BAD_REQUEST");
+        let message = nameless.assert_v1_error(400, "BAD_REQUEST");
         assert!(message.starts_with("keys.1.hash: "), "{message}");
-        role.error_v1(412, "PRECONDITION_FAILED");
-        nowhere.error_v1(404, "NOT_FOUND");
-        assert_eq!(kw.rows("keys").await, 0);
+        role.assert_v1_error(412, "PRECONDITION_FAILED");
+        nowhere.assert_v1_error(404, "NOT_FOUND");
+        assert_eq!(kw.count_rows("keys").await, 0);
     }
 
     async fn keys_themselves_take_the_right_to_encrypt_too(kw) {
-        let api = kw.api().await;
-        let root_key = kw.root_key_with(vec![format!("api.{api}.create_key")]).await;
+        let api = kw.create_api().await;
+        let root_key = kw.create_root_key_with(vec![format!("api.{api}.create_key")]).await;
         let ask = async |key: Value| {
             let request = json!({ "migrationId": "m", "apiId": api, "keys": [key] });
             kw.v1_as(&root_key, "migrations.enqueueKeys", request).await
@@ -115,16 +115,16 @@ both! {
         let refused = ask(json!({ "plaintext": "a" })).await;
         is_accepted(&ask(json!({ "hash": hash("b") })).await);
 
-        let message = refused.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        let message = refused.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
         assert!(message.contains("encrypt_key"), "{message}");
-        assert_eq!(kw.rows("keys").await, 1);
+        assert_eq!(kw.count_rows("keys").await, 1);
     }
 
     async fn each_key_is_in_the_audit_log(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         is_accepted(&enqueue(&kw, &api, json!([{ "hash": hash("a") }])).await);
 
-        let id = kw.verify_v1("a", json!({})).await.is_v1("VALID")["keyId"].clone();
-        assert_eq!(kw.events_of(id.as_str().unwrap()).await, ["key.create"]);
+        let id = kw.verify_v1("a", json!({})).await.assert_v1_code("VALID")["keyId"].clone();
+        assert_eq!(kw.list_audit_events(id.as_str().unwrap()).await, ["key.create"]);
     }
 }

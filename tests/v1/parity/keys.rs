@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 use super::{MINUTE, key_v1, read_v1, update_v1, update_v2};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
 
 async fn plant_roles(kw: &Keyward) {
-    kw.role("editor", ["b", "c"]).await;
-    kw.permission("a").await;
+    kw.create_role("editor", ["b", "c"]).await;
+    kw.create_permission("a").await;
 }
 
-both! {
+on_both_stacks! {
     async fn version_2_tells_all_of_a_key_that_version_1_made(kw) {
         plant_roles(&kw).await;
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let key = key_v1(&kw, &api, json!({
             "prefix": "prod", "name": "for billing", "externalId": "user_1",
             "meta": { "plan": "pro" }, "roles": ["editor"], "permissions": ["a"],
@@ -51,8 +51,8 @@ both! {
 
     async fn version_1_tells_all_of_a_key_that_version_2_made(kw) {
         plant_roles(&kw).await;
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({
             "prefix": "prod", "name": "for billing", "externalId": "user_1",
             "meta": { "plan": "pro" }, "roles": ["editor"], "permissions": ["a"],
             "expires": NOON.0 + 1000, "enabled": false,
@@ -91,7 +91,7 @@ both! {
 
     async fn each_setting_that_version_1_changes_is_told_by_version_2(kw) {
         plant_roles(&kw).await;
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         for (change, pointer, told) in [
             (json!({ "name": "n" }), "/name", json!("n")),
@@ -136,7 +136,7 @@ both! {
 
     async fn each_setting_that_version_2_changes_is_told_by_version_1(kw) {
         plant_roles(&kw).await;
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let key = key_v1(&kw, &api, json!({})).await;
         let limit = |name: &str| json!({ "name": name, "limit": 8, "duration": 5_000, "autoApply": true });
 
@@ -180,7 +180,7 @@ both! {
 
     async fn a_limit_of_version_1_leaves_those_of_other_names_alone(kw) {
         let uploads = json!({ "name": "uploads", "limit": 5, "duration": MINUTE });
-        let key = kw.key(json!({ "ratelimits": [uploads] })).await;
+        let key = kw.create_key(json!({ "ratelimits": [uploads] })).await;
         let names = async || {
             let read = kw.get_key(&key.id).await;
             let limits = read["ratelimits"].as_array().cloned().unwrap_or_default();
@@ -197,7 +197,7 @@ both! {
     }
 
     async fn what_version_2_cannot_say_stays_when_it_changes_a_key(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let key = key_v1(&kw, &api, json!({
             "environment": "production", "ownerId": "user_1",
             "ratelimit": { "limit": 8, "duration": MINUTE, "async": true },
@@ -214,30 +214,30 @@ both! {
             assert_eq!((&read["ratelimit"]["async"], &read["ratelimit"]["type"]), (&json!(true), &json!("fast")));
         }
         let told = kw.verify_v1(&new.text_of("key"), json!({})).await;
-        assert_eq!(told.is_v1("VALID")["environment"], "production");
+        assert_eq!(told.assert_v1_code("VALID")["environment"], "production");
     }
 
     async fn a_recoverable_key_is_shown_by_either_version(kw) {
-        let api = kw.api().await;
-        kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
+        let api = kw.create_api().await;
+        kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
         let keys = [
             key_v1(&kw, &api, json!({ "recoverable": true })).await,
-            kw.key_in(&api, json!({ "recoverable": true })).await,
+            kw.create_key_in(&api, json!({ "recoverable": true })).await,
         ];
 
         for key in keys {
             let by_v1 = kw.v1_get("keys.getKey", &format!("keyId={}&decrypt=true", key.id)).await;
             let by_v2 = kw.v2("keys.getKey", json!({ "keyId": key.id, "decrypt": true })).await;
-            assert_eq!(by_v1.bare()["plaintext"], key.key);
+            assert_eq!(by_v1.v1_body()["plaintext"], key.key);
             assert_eq!(by_v2.data()["plaintext"], key.key);
         }
     }
 
     async fn both_versions_list_the_same_keys(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         for n in 0..3 {
             key_v1(&kw, &api, json!({ "externalId": format!("user_{}", n % 2) })).await;
-            kw.key_in(&api, json!({ "externalId": format!("user_{}", n % 2) })).await;
+            kw.create_key_in(&api, json!({ "externalId": format!("user_{}", n % 2) })).await;
         }
 
         for (filter, count) in [("", 6), ("user_0", 4), ("user_1", 2), ("user_2", 0)] {
@@ -248,7 +248,7 @@ both! {
                     json!({ "apiId": api, "externalId": user }),
                 ),
             };
-            let by_v1 = kw.v1_get("apis.listKeys", &query).await.bare()["keys"].clone();
+            let by_v1 = kw.v1_get("apis.listKeys", &query).await.v1_body()["keys"].clone();
             let by_v2 = kw.v2("apis.listKeys", request).await.data().clone();
             let ids = |list: &Value, field: &str| -> Vec<Value> {
                 list.as_array().unwrap().iter().map(|key| key[field].clone()).collect()
@@ -259,33 +259,33 @@ both! {
     }
 
     async fn what_one_version_deletes_is_gone_for_the_other(kw) {
-        let api = kw.api().await;
-        let (first, second) = (kw.key_in(&api, json!({})).await, key_v1(&kw, &api, json!({})).await);
-        let third = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let (first, second) = (kw.create_key_in(&api, json!({})).await, key_v1(&kw, &api, json!({})).await);
+        let third = kw.create_key_in(&api, json!({})).await;
 
-        kw.v1("keys.deleteKey", json!({ "keyId": first.id })).await.bare();
+        kw.v1("keys.deleteKey", json!({ "keyId": first.id })).await.v1_body();
         kw.v2("keys.deleteKey", json!({ "keyId": second.id })).await.data();
 
-        kw.v2("keys.getKey", json!({ "keyId": first.id })).await.error(404, "key_not_found");
-        kw.v1_get("keys.getKey", &format!("keyId={}", second.id)).await.error_v1(404, "NOT_FOUND");
-        kw.verify(&first.key).await.is("NOT_FOUND");
-        kw.verify_v1(&second.key, json!({})).await.is_v1("NOT_FOUND");
-        kw.v1("apis.deleteApi", json!({ "apiId": api })).await.bare();
-        kw.v2("apis.getApi", json!({ "apiId": api })).await.error(404, "api_not_found");
-        kw.verify(&third.key).await.is("NOT_FOUND");
+        kw.v2("keys.getKey", json!({ "keyId": first.id })).await.assert_error(404, "key_not_found");
+        kw.v1_get("keys.getKey", &format!("keyId={}", second.id)).await.assert_v1_error(404, "NOT_FOUND");
+        kw.verify(&first.key).await.assert_code("NOT_FOUND");
+        kw.verify_v1(&second.key, json!({})).await.assert_v1_code("NOT_FOUND");
+        kw.v1("apis.deleteApi", json!({ "apiId": api })).await.v1_body();
+        kw.v2("apis.getApi", json!({ "apiId": api })).await.assert_error(404, "api_not_found");
+        kw.verify(&third.key).await.assert_code("NOT_FOUND");
     }
 
     async fn both_versions_tell_of_an_api_alike(kw) {
         let made = kw.v1("apis.createApi", json!({ "name": "payments" })).await;
-        let by_v1 = made.bare()["apiId"].as_str().unwrap().to_owned();
-        let by_v2 = kw.api().await;
+        let by_v1 = made.v1_body()["apiId"].as_str().unwrap().to_owned();
+        let by_v2 = kw.create_api().await;
 
         for (id, name) in [(by_v1, "payments"), (by_v2, "an API")] {
             let told = kw.v2("apis.getApi", json!({ "apiId": id })).await;
             assert_eq!(*told.data(), json!({ "id": id, "name": name }));
             let told = kw.v1_get("apis.getApi", &format!("apiId={id}")).await;
             let whole = json!({ "id": id, "name": name, "workspaceId": "ws_default" });
-            assert_eq!(*told.bare(), whole);
+            assert_eq!(*told.v1_body(), whole);
         }
     }
 }

@@ -3,26 +3,26 @@
 use serde_json::{Value, json};
 
 use super::{MINUTE, key_v1};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 async fn identity_v1(kw: &Keyward, external_id: &str) -> Value {
     let query = format!("externalId={external_id}");
-    kw.v1_get("identities.getIdentity", &query).await.bare().clone()
+    kw.v1_get("identities.getIdentity", &query).await.v1_body().clone()
 }
 
 async fn override_v1(kw: &Keyward, identifier: &str) -> Value {
     let query = format!("namespaceName=uploads&identifier={identifier}");
-    kw.v1_get("ratelimits.getOverride", &query).await.bare().clone()
+    kw.v1_get("ratelimits.getOverride", &query).await.v1_body().clone()
 }
 
-both! {
+on_both_stacks! {
     async fn an_identity_of_version_1_is_told_by_version_2(kw) {
         let user = json!({
             "externalId": "user_1", "meta": { "plan": "pro" },
             "ratelimits": [{ "name": "tokens", "limit": 10, "duration": MINUTE }],
         });
-        let id = kw.v1("identities.createIdentity", user).await.bare()["identityId"].clone();
+        let id = kw.v1("identities.createIdentity", user).await.v1_body()["identityId"].clone();
 
         let told = kw.get_identity("user_1").await;
 
@@ -50,11 +50,11 @@ both! {
 
     async fn a_change_of_an_identity_is_told_by_the_other_version(kw) {
         let user = json!({ "externalId": "user_1" });
-        let id = kw.v1("identities.createIdentity", user).await.bare()["identityId"].clone();
+        let id = kw.v1("identities.createIdentity", user).await.v1_body()["identityId"].clone();
         let limit = |limit: i64| json!([{ "name": "tokens", "limit": limit, "duration": MINUTE }]);
 
         let change = json!({ "identityId": id, "meta": { "a": 1 }, "ratelimits": limit(5) });
-        kw.v1("identities.updateIdentity", change).await.bare();
+        kw.v1("identities.updateIdentity", change).await.v1_body();
         let by_v2 = kw.get_identity("user_1").await;
         let change = json!({ "identity": "user_1", "meta": { "b": 2 }, "ratelimits": limit(6) });
         kw.v2("identities.updateIdentity", change).await.data();
@@ -64,44 +64,44 @@ both! {
         assert_eq!((&by_v1["meta"], &by_v1["ratelimits"]), (&json!({ "b": 2 }), &limit(6)));
         kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await.data();
         let gone = kw.v1_get("identities.getIdentity", "externalId=user_1").await;
-        gone.error_v1(404, "NOT_FOUND");
+        gone.assert_v1_error(404, "NOT_FOUND");
         let list = kw.v1_get("identities.listIdentities", "").await;
-        assert_eq!(*list.bare(), json!({ "identities": [], "total": 0 }));
+        assert_eq!(*list.v1_body(), json!({ "identities": [], "total": 0 }));
     }
 
     async fn a_key_of_either_version_finds_the_identity_of_the_other(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         kw.v2("identities.createIdentity", json!({ "externalId": "user_1" })).await.data();
-        kw.v1("identities.createIdentity", json!({ "externalId": "user_2" })).await.bare();
+        kw.v1("identities.createIdentity", json!({ "externalId": "user_2" })).await.v1_body();
 
         let first = key_v1(&kw, &api, json!({ "externalId": "user_1" })).await;
-        let second = kw.key_in(&api, json!({ "externalId": "user_2" })).await;
+        let second = kw.create_key_in(&api, json!({ "externalId": "user_2" })).await;
 
         for (key, user) in [(first, "user_1"), (second, "user_2")] {
             let linked = kw.get_key(&key.id).await["identity"]["id"].clone();
             assert_eq!(linked, identity_v1(&kw, user).await["id"]);
         }
-        assert_eq!(kw.rows("identities").await, 2);
+        assert_eq!(kw.count_rows("identities").await, 2);
     }
 
     async fn limits_of_an_identity_are_counted_together_by_both_versions(kw) {
         let limit = json!({ "name": "tokens", "limit": 10, "duration": MINUTE, "autoApply": true });
         let user = json!({ "externalId": "user_1", "ratelimits": [limit] });
         kw.v2("identities.createIdentity", user).await.data();
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let (first, second) = (
             key_v1(&kw, &api, json!({ "externalId": "user_1" })).await,
-            kw.key_in(&api, json!({ "externalId": "user_1" })).await,
+            kw.create_key_in(&api, json!({ "externalId": "user_1" })).await,
         );
 
         let by_v1 = kw.verify_v1(&first.key, json!({})).await;
         let by_v2 = kw.verify(&second.key).await;
         let rest = json!({ "ratelimits": [{ "name": "tokens", "cost": 8 }] });
-        kw.verify_v1(&second.key, rest).await.is_v1("VALID");
+        kw.verify_v1(&second.key, rest).await.assert_v1_code("VALID");
 
-        assert_eq!(by_v1.is_v1("VALID")["ratelimit"]["remaining"], 9);
+        assert_eq!(by_v1.assert_v1_code("VALID")["ratelimit"]["remaining"], 9);
         assert_eq!(by_v2.data()["ratelimits"][0]["remaining"], 8);
-        kw.verify(&first.key).await.is("RATE_LIMITED");
+        kw.verify(&first.key).await.assert_code("RATE_LIMITED");
     }
 
     async fn an_identifier_is_counted_together_by_both_versions(kw) {
@@ -114,19 +114,19 @@ both! {
         let by_v2 = kw.v2("ratelimit.limit", check(5)).await;
         let refused = kw.v1("ratelimits.limit", check(2)).await;
 
-        assert_eq!(by_v1.bare()["remaining"], 6);
+        assert_eq!(by_v1.v1_body()["remaining"], 6);
         assert_eq!(by_v2.data()["remaining"], 1);
-        assert_eq!(refused.bare()["success"], false);
+        assert_eq!(refused.v1_body()["success"], false);
         assert_eq!(refused.body["reset"], by_v2.data()["reset"]);
-        assert_eq!(kw.rows("namespaces").await, 1);
+        assert_eq!(kw.count_rows("namespaces").await, 1);
     }
 
     async fn an_override_of_either_version_applies_in_both(kw) {
-        kw.limit("uploads", "user_1", json!({})).await.data();
+        kw.check_limit("uploads", "user_1", json!({})).await.data();
         let by_v1 = json!({
             "namespaceName": "uploads", "identifier": "user_1", "limit": 3, "duration": MINUTE,
         });
-        let first = kw.v1("ratelimits.setOverride", by_v1).await.bare()["overrideId"].clone();
+        let first = kw.v1("ratelimits.setOverride", by_v1).await.v1_body()["overrideId"].clone();
         let fields = json!({ "limit": 4, "duration": 2 * MINUTE });
         let second = kw.set_override("uploads", "team_*", fields).await;
 
@@ -148,14 +148,14 @@ both! {
             let by_v1 = json!({
                 "namespace": "uploads", "identifier": identifier, "limit": 10, "duration": MINUTE,
             });
-            assert_eq!(kw.v1("ratelimits.limit", by_v1).await.bare()["limit"], limit);
-            let by_v2 = kw.limit("uploads", identifier, json!({})).await;
+            assert_eq!(kw.v1("ratelimits.limit", by_v1).await.v1_body()["limit"], limit);
+            let by_v2 = kw.check_limit("uploads", identifier, json!({})).await;
             assert_eq!(by_v2.data()["limit"], limit);
         }
     }
 
     async fn an_override_is_replaced_listed_and_deleted_by_either_version(kw) {
-        kw.limit("uploads", "user_1", json!({})).await.data();
+        kw.check_limit("uploads", "user_1", json!({})).await.data();
         let first = kw.set_override("uploads", "user_1", json!({ "limit": 3 })).await;
         let second = kw.set_override("uploads", "user_2", json!({ "limit": 4 })).await;
 
@@ -166,21 +166,21 @@ both! {
         let by_v1 = kw.v1_get("ratelimits.listOverrides", "namespaceName=uploads").await;
         let by_v2 = kw.v2("ratelimit.listOverrides", json!({ "namespace": "uploads" })).await;
         let gone = json!({ "namespaceName": "uploads", "identifier": "user_1" });
-        kw.v1("ratelimits.deleteOverride", gone).await.bare();
+        kw.v1("ratelimits.deleteOverride", gone).await.v1_body();
         let gone = json!({ "namespace": "uploads", "identifier": "user_2" });
         kw.v2("ratelimit.deleteOverride", gone).await.data();
         let none = kw.v1_get("ratelimits.listOverrides", "namespaceName=uploads").await;
 
-        assert_eq!(replaced.bare()["overrideId"], first);
+        assert_eq!(replaced.v1_body()["overrideId"], first);
         let ids = |list: &Value, field: &str| -> Vec<String> {
             let ids = list.as_array().unwrap().iter();
             ids.map(|one| one[field].as_str().unwrap().to_owned()).collect()
         };
         let mut expected = [first, second];
         expected.sort();
-        assert_eq!(ids(&by_v1.bare()["overrides"], "id"), expected);
+        assert_eq!(ids(&by_v1.v1_body()["overrides"], "id"), expected);
         assert_eq!(ids(by_v2.data(), "overrideId"), expected);
-        assert_eq!(by_v1.bare()["total"], 2);
-        assert_eq!(*none.bare(), json!({ "overrides": [], "total": 0 }));
+        assert_eq!(by_v1.v1_body()["total"], 2);
+        assert_eq!(*none.v1_body(), json!({ "overrides": [], "total": 0 }));
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{key_v1, read_v1};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 /// What both versions tell that a key has; fails where they do not agree.
@@ -16,10 +16,10 @@ async fn has(kw: &Keyward, id: &str) -> (Value, Value) {
     (by_v1["roles"].clone(), by_v1["permissions"].clone())
 }
 
-both! {
+on_both_stacks! {
     async fn a_permission_is_told_alike(kw) {
         let first = json!({ "name": "documents.read", "description": "to read" });
-        let first = kw.v1("permissions.createPermission", first).await.bare()["permissionId"].clone();
+        let first = kw.v1("permissions.createPermission", first).await.v1_body()["permissionId"].clone();
         let second = json!({ "name": "Write them", "slug": "documents.write" });
         let second = kw.v2("permissions.createPermission", second).await.text_of("permissionId");
 
@@ -30,18 +30,18 @@ both! {
             let id = told["id"].as_str().unwrap();
             let by_v1 = kw.v1_get("permissions.getPermission", &format!("permissionId={id}")).await;
             let by_v2 = kw.v2("permissions.getPermission", json!({ "permission": id })).await;
-            assert_eq!((by_v1.bare(), by_v2.data()), (&told, &told));
+            assert_eq!((by_v1.v1_body(), by_v2.data()), (&told, &told));
         }
         let by_v1 = kw.v1_get("permissions.listPermissions", "").await;
         let by_v2 = kw.v2("permissions.listPermissions", json!({})).await;
-        assert_eq!(by_v1.bare(), by_v2.data());
-        assert_eq!(by_v1.bare().as_array().unwrap().len(), 2);
+        assert_eq!(by_v1.v1_body(), by_v2.data());
+        assert_eq!(by_v1.v1_body().as_array().unwrap().len(), 2);
     }
 
     async fn a_role_is_told_alike_but_for_its_permissions(kw) {
         let first = json!({ "name": "reader", "description": "who reads" });
-        let first = kw.v1("permissions.createRole", first).await.bare()["roleId"].clone();
-        let second = kw.role("editor", ["documents.write"]).await;
+        let first = kw.v1("permissions.createRole", first).await.v1_body()["roleId"].clone();
+        let second = kw.create_role("editor", ["documents.write"]).await;
 
         for (mut told, permissions) in [
             (json!({ "id": first, "name": "reader", "description": "who reads" }), 0),
@@ -50,7 +50,7 @@ both! {
             let id = told["id"].as_str().unwrap();
             let by_v1 = kw.v1_get("permissions.getRole", &format!("roleId={id}")).await;
             let by_v2 = kw.v2("permissions.getRole", json!({ "role": id })).await;
-            assert_eq!(*by_v1.bare(), told);
+            assert_eq!(*by_v1.v1_body(), told);
             if permissions == 1 {
                 assert_eq!(by_v2.data()["permissions"][0]["slug"], "documents.write");
                 told["permissions"] = by_v2.data()["permissions"].clone();
@@ -62,18 +62,18 @@ both! {
         let ids = |list: &Value| -> Vec<Value> {
             list.as_array().unwrap().iter().map(|role| role["id"].clone()).collect()
         };
-        assert_eq!(ids(by_v1.bare()), ids(by_v2.data()));
-        assert_eq!(ids(by_v1.bare()).len(), 2);
+        assert_eq!(ids(by_v1.v1_body()), ids(by_v2.data()));
+        assert_eq!(ids(by_v1.v1_body()).len(), 2);
     }
 
     async fn what_a_key_is_given_by_one_version_can_be_taken_by_the_other(kw) {
-        let api = kw.api().await;
-        kw.role("editor", ["b"]).await;
-        kw.role("reader", ["c"]).await;
-        kw.permission("a").await;
+        let api = kw.create_api().await;
+        kw.create_role("editor", ["b"]).await;
+        kw.create_role("reader", ["c"]).await;
+        kw.create_permission("a").await;
         let key = key_v1(&kw, &api, json!({})).await;
         let v1 = async |operation: &str, list: &str, items: Value| {
-            kw.v1(operation, json!({ "keyId": key.id, list: items })).await.bare();
+            kw.v1(operation, json!({ "keyId": key.id, list: items })).await.v1_body();
             has(&kw, &key.id).await
         };
         let v2 = async |operation: &str, list: &str, items: Value| {
@@ -111,16 +111,16 @@ both! {
     }
 
     async fn what_one_version_deletes_is_taken_from_the_keys_of_the_other(kw) {
-        let api = kw.api().await;
-        let (editor, reader) = (kw.role("editor", ["b"]).await, kw.role("reader", ["c"]).await);
-        let (a, b) = (kw.permission("a").await, kw.permission("b2").await);
+        let api = kw.create_api().await;
+        let (editor, reader) = (kw.create_role("editor", ["b"]).await, kw.create_role("reader", ["c"]).await);
+        let (a, b) = (kw.create_permission("a").await, kw.create_permission("b2").await);
         let key = key_v1(&kw, &api, json!({
             "roles": ["editor", "reader"], "permissions": ["a", "b2"],
         })).await;
 
-        kw.v1("permissions.deleteRole", json!({ "roleId": editor })).await.bare();
+        kw.v1("permissions.deleteRole", json!({ "roleId": editor })).await.v1_body();
         kw.v2("permissions.deleteRole", json!({ "role": reader })).await.data();
-        kw.v1("permissions.deletePermission", json!({ "permissionId": a })).await.bare();
+        kw.v1("permissions.deletePermission", json!({ "permissionId": a })).await.v1_body();
         let rest = has(&kw, &key.id).await;
         kw.v2("permissions.deletePermission", json!({ "permission": b })).await.data();
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{MINUTE, key_v1, update_v1};
-use crate::both;
-use crate::support::seed::Issued;
+use crate::on_both_stacks;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON};
 
 /// Verifies by both versions, spending nothing: what each tells, in the words of version 2.
@@ -30,7 +30,7 @@ async fn compare(kw: &Keyward, key: &str, permission: &str, cost: i64) -> Value 
             }),
         )
         .await;
-    let (older, newer) = (by_v1.bare(), by_v2.data());
+    let (older, newer) = (by_v1.v1_body(), by_v2.data());
     for field in ["valid", "code", "keyId", "enabled", "name", "meta", "expires"] {
         assert_eq!(older.get(field), newer.get(field), "{field}: {older} {newer}");
     }
@@ -55,8 +55,8 @@ async fn compare(kw: &Keyward, key: &str, permission: &str, cost: i64) -> Value 
 }
 
 /// The same key, made by each version.
-async fn twins(kw: &Keyward) -> [Issued; 2] {
-    let api = kw.api().await;
+async fn twins(kw: &Keyward) -> [IssuedKey; 2] {
+    let api = kw.create_api().await;
     let common = json!({
         "name": "for billing", "externalId": "user_1", "meta": { "plan": "pro" },
         "roles": ["editor"], "permissions": ["a"], "expires": NOON.0 + 1000,
@@ -67,13 +67,13 @@ async fn twins(kw: &Keyward) -> [Issued; 2] {
     newer["credits"] = json!({ "remaining": 2 });
     newer["ratelimits"] =
         json!([{ "name": "default", "limit": 9, "duration": MINUTE, "autoApply": true }]);
-    [key_v1(kw, &api, older).await, kw.key_in(&api, newer).await]
+    [key_v1(kw, &api, older).await, kw.create_key_in(&api, newer).await]
 }
 
-both! {
+on_both_stacks! {
     async fn both_versions_come_to_the_same_whatever_the_key(kw) {
-        kw.role("editor", ["b"]).await;
-        kw.permission("a").await;
+        kw.create_role("editor", ["b"]).await;
+        kw.create_permission("a").await;
         for key in twins(&kw).await {
             assert_eq!(compare(&kw, &key.key, "b", 0).await, "VALID");
             assert_eq!(compare(&kw, &key.key, "z", 0).await, "INSUFFICIENT_PERMISSIONS");
@@ -83,35 +83,35 @@ both! {
             assert_eq!(compare(&kw, &key.key, "b", 0).await, "EXPIRED");
             update_v1(&kw, &key.id, json!({ "enabled": false })).await;
             assert_eq!(compare(&kw, &key.key, "b", 0).await, "DISABLED");
-            kw.v1("keys.deleteKey", json!({ "keyId": key.id })).await.bare();
+            kw.v1("keys.deleteKey", json!({ "keyId": key.id })).await.v1_body();
             assert_eq!(compare(&kw, &key.key, "b", 0).await, "NOT_FOUND");
         }
-        let plain = kw.key(json!({})).await;
+        let plain = kw.create_key(json!({})).await;
         kw.update_key(&plain.id, json!({ "permissions": ["a"] })).await.data();
         assert_eq!(compare(&kw, &plain.key, "a", 1).await, "VALID");
     }
 
     async fn both_versions_spend_from_one_balance_and_one_window(kw) {
-        kw.role("editor", ["b"]).await;
-        kw.permission("a").await;
+        kw.create_role("editor", ["b"]).await;
+        kw.create_permission("a").await;
         for key in twins(&kw).await {
             let by_v1 = kw.verify_v1(&key.key, json!({})).await;
             let by_v2 = kw.verify(&key.key).await;
 
-            by_v1.is_v1("VALID");
+            by_v1.assert_v1_code("VALID");
             assert_eq!((&by_v1.body["remaining"], &by_v1.body["ratelimit"]["remaining"]), (&json!(1), &json!(8)));
-            by_v2.is("VALID");
+            by_v2.assert_code("VALID");
             assert_eq!(by_v2.data()["credits"], 0);
             assert_eq!(by_v2.data()["ratelimits"][0]["remaining"], 7);
-            kw.verify_v1(&key.key, json!({})).await.is_v1("USAGE_EXCEEDED");
+            kw.verify_v1(&key.key, json!({})).await.assert_v1_code("USAGE_EXCEEDED");
         }
     }
 
     async fn both_versions_change_one_balance(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5 } })).await;
         let v1 = async |op: &str, value: Value| {
             let request = json!({ "keyId": key.id, "op": op, "value": value });
-            kw.v1("keys.updateRemaining", request).await.bare()["remaining"].clone()
+            kw.v1("keys.updateRemaining", request).await.v1_body()["remaining"].clone()
         };
         let v2 = async |operation: &str, value: Value| {
             let request = json!({ "keyId": key.id, "operation": operation, "value": value });
@@ -120,49 +120,49 @@ both! {
 
         assert_eq!(v1("increment", json!(5)).await, 10);
         assert_eq!(v2("decrement", json!(3)).await, 7);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         assert_eq!(v1("decrement", json!(1)).await, 5);
         assert_eq!(v2("set", json!(1)).await, 1);
-        assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1("VALID")["remaining"], 0);
+        assert_eq!(kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID")["remaining"], 0);
         assert_eq!(v1("set", Value::Null).await, Value::Null);
         assert_eq!(kw.verify(&key.key).await.data().get("credits"), None);
         assert_eq!(v2("set", json!(4)).await, 4);
-        assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1("VALID")["remaining"], 3);
+        assert_eq!(kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID")["remaining"], 3);
     }
 
     async fn a_refill_of_either_version_falls_due_in_both(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let refill = json!({ "interval": "daily", "amount": 10 });
         let keys = [
             key_v1(&kw, &api, json!({ "remaining": 1, "refill": refill })).await,
-            kw.key_in(&api, json!({ "credits": { "remaining": 1, "refill": refill } })).await,
+            kw.create_key_in(&api, json!({ "credits": { "remaining": 1, "refill": refill } })).await,
         ];
 
         kw.clock.advance_ms(24 * 60 * MINUTE);
 
         for key in keys {
-            assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1("VALID")["remaining"], 9);
+            assert_eq!(kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID")["remaining"], 9);
             assert_eq!(kw.verify(&key.key).await.data()["credits"], 8);
         }
     }
 
     async fn a_key_that_was_taken_in_by_either_version_verifies_in_both(kw) {
-        let api = kw.api().await;
-        let hash = foundation::secret::KeyHash::of("old_1").base64();
+        let api = kw.create_api().await;
+        let hash = foundation::secret::KeyHash::compute("old_1").to_base64();
         let item = json!([{
             "apiId": api, "hash": { "value": hash, "variant": "sha256_base64" },
             "name": "from elsewhere", "remaining": 5, "externalId": "user_1",
             "ratelimit": { "limit": 9, "refillRate": 9, "refillInterval": MINUTE },
         }]);
-        kw.v1("migrations.createKeys", item).await.bare();
+        kw.v1("migrations.createKeys", item).await.v1_body();
 
         let by_v1 = kw.verify_v1("old_1", json!({})).await;
         let by_v2 = kw.verify("old_1").await;
 
-        by_v1.is_v1("VALID");
+        by_v1.assert_v1_code("VALID");
         assert_eq!(by_v1.body["name"], "from elsewhere");
         assert_eq!(by_v1.body["ratelimit"]["remaining"], 8);
-        by_v2.is("VALID");
+        by_v2.assert_code("VALID");
         assert_eq!(by_v2.data()["credits"], 3);
         assert_eq!(by_v2.data()["identity"]["externalId"], "user_1");
     }

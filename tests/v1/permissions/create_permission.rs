@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn create(kw: &Keyward, fields: Value) -> Reply {
@@ -9,16 +9,16 @@ async fn create(kw: &Keyward, fields: Value) -> Reply {
 
 /// What is told of the permission that was made.
 async fn told(kw: &Keyward, made: &Reply) -> Value {
-    let query = format!("permissionId={}", made.bare()["permissionId"].as_str().unwrap());
-    kw.v1_get("permissions.getPermission", &query).await.bare().clone()
+    let query = format!("permissionId={}", made.v1_body()["permissionId"].as_str().unwrap());
+    kw.v1_get("permissions.getPermission", &query).await.v1_body().clone()
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_the_id_and_nothing_else(kw) {
         let reply = create(&kw, json!({ "name": "docs.read" })).await;
 
-        let id = reply.bare()["permissionId"].as_str().unwrap();
-        assert_eq!(*reply.bare(), json!({ "permissionId": id }));
+        let id = reply.v1_body()["permissionId"].as_str().unwrap();
+        assert_eq!(*reply.v1_body(), json!({ "permissionId": id }));
         assert!(id.starts_with("perm_") && id.len() >= 21, "{id}");
     }
 
@@ -32,15 +32,15 @@ both! {
     }
 
     async fn keys_name_it_by_its_slug(kw) {
-        let api = kw.api().await;
-        create(&kw, json!({ "name": "Reading", "slug": "docs.read" })).await.bare();
+        let api = kw.create_api().await;
+        create(&kw, json!({ "name": "Reading", "slug": "docs.read" })).await.v1_body();
 
         let key = kw.v1("keys.createKey", json!({ "apiId": api, "permissions": ["docs.read"] })).await;
 
         let asked = json!({ "authorization": { "permissions": "docs.read" } });
-        let verified = kw.verify_v1(key.bare()["key"].as_str().unwrap(), asked).await;
-        assert_eq!(verified.is_v1("VALID")["permissions"], json!(["docs.read"]));
-        assert_eq!(kw.rows("permissions").await, 1);
+        let verified = kw.verify_v1(key.v1_body()["key"].as_str().unwrap(), asked).await;
+        assert_eq!(verified.assert_v1_code("VALID")["permissions"], json!(["docs.read"]));
+        assert_eq!(kw.count_rows("permissions").await, 1);
     }
 
     async fn names_have_letters_digits_and_four_marks(kw) {
@@ -48,11 +48,11 @@ both! {
             let as_name = create(&kw, json!({ "name": name })).await;
             let as_slug = create(&kw, json!({ "name": "docs.read", "slug": name })).await;
 
-            assert!(as_name.error_v1(400, "BAD_REQUEST").starts_with("name: "), "{name}");
-            assert!(as_slug.error_v1(400, "BAD_REQUEST").starts_with("slug: "), "{name}");
+            assert!(as_name.assert_v1_error(400, "BAD_REQUEST").starts_with("name: "), "{name}");
+            assert!(as_slug.assert_v1_error(400, "BAD_REQUEST").starts_with("slug: "), "{name}");
         }
-        create(&kw, json!({ "name": "aZ09_.:-" })).await.bare();
-        assert_eq!(kw.rows("permissions").await, 1);
+        create(&kw, json!({ "name": "aZ09_.:-" })).await.v1_body();
+        assert_eq!(kw.count_rows("permissions").await, 1);
     }
 
     async fn a_description_is_empty_or_three_characters_or_more(kw) {
@@ -65,13 +65,13 @@ both! {
         let some = create("docs.3", "«ü»").await;
 
         assert_eq!(told(&kw, &empty).await.get("description"), None);
-        assert!(short.error_v1(400, "BAD_REQUEST").starts_with("description: "));
+        assert!(short.assert_v1_error(400, "BAD_REQUEST").starts_with("description: "));
         assert_eq!(told(&kw, &some).await["description"], "«ü»");
     }
 
     async fn a_slug_is_taken_once_and_the_message_names_it(kw) {
-        create(&kw, json!({ "name": "reading", "slug": "docs.read" })).await.bare();
-        let stranger = kw.other_workspace().await;
+        create(&kw, json!({ "name": "reading", "slug": "docs.read" })).await.v1_body();
+        let stranger = kw.create_other_workspace().await;
 
         let by_slug = create(&kw, json!({ "name": "other", "slug": "docs.read" })).await;
         let by_name = create(&kw, json!({ "name": "docs.read" })).await;
@@ -79,17 +79,17 @@ both! {
         let elsewhere = kw.v1_as(&stranger, "permissions.createPermission", request).await;
 
         for taken in [by_slug, by_name] {
-            let message = taken.error_v1(409, "CONFLICT");
+            let message = taken.assert_v1_error(409, "CONFLICT");
             assert!(message.contains("docs.read"), "{message}");
         }
-        elsewhere.bare();
-        assert_eq!(kw.rows("permissions").await, 2);
+        elsewhere.v1_body();
+        assert_eq!(kw.count_rows("permissions").await, 2);
     }
 
     async fn the_creation_is_in_the_audit_log(kw) {
         let reply = create(&kw, json!({ "name": "docs.read" })).await;
 
-        let id = reply.bare()["permissionId"].as_str().unwrap();
-        assert_eq!(kw.events_of(id).await, ["permission.create"]);
+        let id = reply.v1_body()["permissionId"].as_str().unwrap();
+        assert_eq!(kw.list_audit_events(id).await, ["permission.create"]);
     }
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn create(kw: &Keyward, fields: Value) -> Reply {
@@ -9,27 +9,27 @@ async fn create(kw: &Keyward, fields: Value) -> Reply {
 
 /// What is told of the role that was made.
 async fn told(kw: &Keyward, made: &Reply) -> Value {
-    let query = format!("roleId={}", made.bare()["roleId"].as_str().unwrap());
-    kw.v1_get("permissions.getRole", &query).await.bare().clone()
+    let query = format!("roleId={}", made.v1_body()["roleId"].as_str().unwrap());
+    kw.v1_get("permissions.getRole", &query).await.v1_body().clone()
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_the_id_and_nothing_else(kw) {
         let reply = create(&kw, json!({ "name": "editor" })).await;
 
-        let id = reply.bare()["roleId"].as_str().unwrap();
-        assert_eq!(*reply.bare(), json!({ "roleId": id }));
+        let id = reply.v1_body()["roleId"].as_str().unwrap();
+        assert_eq!(*reply.v1_body(), json!({ "roleId": id }));
         assert!(id.starts_with("role_") && id.len() >= 21, "{id}");
     }
 
     async fn a_key_can_be_given_it(kw) {
-        let api = kw.api().await;
-        create(&kw, json!({ "name": "editor" })).await.bare();
+        let api = kw.create_api().await;
+        create(&kw, json!({ "name": "editor" })).await.v1_body();
 
         let key = kw.v1("keys.createKey", json!({ "apiId": api, "roles": ["editor"] })).await;
 
-        let verified = kw.verify_v1(key.bare()["key"].as_str().unwrap(), json!({})).await;
-        assert_eq!(verified.is_v1("VALID")["roles"], json!(["editor"]));
+        let verified = kw.verify_v1(key.v1_body()["key"].as_str().unwrap(), json!({})).await;
+        assert_eq!(verified.assert_v1_code("VALID")["roles"], json!(["editor"]));
         assert_eq!(verified.body["permissions"], json!([]));
     }
 
@@ -47,27 +47,27 @@ both! {
         let some = create(&kw, json!({ "name": "reader", "description": "«ü»" })).await;
 
         assert_eq!(told(&kw, &empty).await.get("description"), None);
-        assert!(short.error_v1(400, "BAD_REQUEST").starts_with("description: "));
+        assert!(short.assert_v1_error(400, "BAD_REQUEST").starts_with("description: "));
         assert_eq!(told(&kw, &some).await["description"], "«ü»");
     }
 
     async fn a_name_is_taken_once_in_a_workspace(kw) {
-        create(&kw, json!({ "name": "editor" })).await.bare();
-        let stranger = kw.other_workspace().await;
+        create(&kw, json!({ "name": "editor" })).await.v1_body();
+        let stranger = kw.create_other_workspace().await;
 
         let again = create(&kw, json!({ "name": "editor", "description": "another" })).await;
         let request = json!({ "name": "editor" });
         let elsewhere = kw.v1_as(&stranger, "permissions.createRole", request).await;
 
-        let message = again.error_v1(409, "CONFLICT");
+        let message = again.assert_v1_error(409, "CONFLICT");
         assert!(message.contains("editor"), "{message}");
-        elsewhere.bare();
-        assert_eq!(kw.rows("roles").await, 2);
+        elsewhere.v1_body();
+        assert_eq!(kw.count_rows("roles").await, 2);
     }
 
     async fn the_creation_is_in_the_audit_log(kw) {
         let reply = create(&kw, json!({ "name": "editor" })).await;
 
-        assert_eq!(kw.events_of(reply.bare()["roleId"].as_str().unwrap()).await, ["role.create"]);
+        assert_eq!(kw.list_audit_events(reply.v1_body()["roleId"].as_str().unwrap()).await, ["role.create"]);
     }
 }

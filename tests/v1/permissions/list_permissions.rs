@@ -3,30 +3,30 @@ use foundation::model::Permission;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::NOON;
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
         let reply = kw.v1_get("permissions.listPermissions", "").await;
 
-        assert_eq!(*reply.bare(), json!([]));
+        assert_eq!(*reply.v1_body(), json!([]));
     }
 
     async fn each_is_told_as_get_permission_tells_it(kw) {
-        kw.permission("docs.read").await;
+        kw.create_permission("docs.read").await;
         let request = json!({ "name": "Write", "slug": "docs.write", "description": "all of it" });
-        kw.v1("permissions.createPermission", request).await.bare();
+        kw.v1("permissions.createPermission", request).await.v1_body();
 
         let reply = kw.v1_get("permissions.listPermissions", "").await;
 
-        let list = reply.bare().as_array().unwrap();
+        let list = reply.v1_body().as_array().unwrap();
         let mut slugs: Vec<_> = list.iter().map(|item| item["slug"].as_str().unwrap()).collect();
         slugs.sort_unstable();
         assert_eq!(slugs, ["docs.read", "docs.write"]);
         for item in list {
             let query = format!("permissionId={}", item["id"].as_str().unwrap());
-            assert_eq!(item, kw.v1_get("permissions.getPermission", &query).await.bare());
+            assert_eq!(item, kw.v1_get("permissions.getPermission", &query).await.v1_body());
         }
     }
 
@@ -46,7 +46,7 @@ both! {
         let reply = kw.v1_get("permissions.listPermissions", "").await;
 
         let slug = |item: &Value| item["slug"].as_str().unwrap().to_owned();
-        let mut slugs: Vec<_> = reply.bare().as_array().unwrap().iter().map(slug).collect();
+        let mut slugs: Vec<_> = reply.v1_body().as_array().unwrap().iter().map(slug).collect();
         assert_eq!(slugs.len(), 2001);
         slugs.sort();
         slugs.dedup();
@@ -54,11 +54,11 @@ both! {
     }
 
     async fn those_of_another_workspace_are_not_told(kw) {
-        kw.permission("docs.read").await;
-        let stranger = kw.other_workspace().await;
+        kw.create_permission("docs.read").await;
+        let stranger = kw.create_other_workspace().await;
 
         let reply = kw.v1_get_as(&stranger, "permissions.listPermissions", "").await;
 
-        assert_eq!(*reply.bare(), json!([]));
+        assert_eq!(*reply.v1_body(), json!([]));
     }
 }

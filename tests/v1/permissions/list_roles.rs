@@ -2,30 +2,30 @@ use foundation::id::RoleId;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::NOON;
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
         let reply = kw.v1_get("permissions.listRoles", "").await;
 
-        assert_eq!(*reply.bare(), json!([]));
+        assert_eq!(*reply.v1_body(), json!([]));
     }
 
     async fn each_is_told_as_get_role_tells_it(kw) {
-        kw.role("editor", ["docs.edit"]).await;
+        kw.create_role("editor", ["docs.edit"]).await;
         let request = json!({ "name": "reader", "description": "all of it" });
-        kw.v1("permissions.createRole", request).await.bare();
+        kw.v1("permissions.createRole", request).await.v1_body();
 
         let reply = kw.v1_get("permissions.listRoles", "").await;
 
-        let list = reply.bare().as_array().unwrap();
+        let list = reply.v1_body().as_array().unwrap();
         let mut names: Vec<_> = list.iter().map(|item| item["name"].as_str().unwrap()).collect();
         names.sort_unstable();
         assert_eq!(names, ["editor", "reader"]);
         for item in list {
             let query = format!("roleId={}", item["id"].as_str().unwrap());
-            assert_eq!(item, kw.v1_get("permissions.getRole", &query).await.bare());
+            assert_eq!(item, kw.v1_get("permissions.getRole", &query).await.v1_body());
         }
     }
 
@@ -37,7 +37,7 @@ both! {
 
         let reply = kw.v1_get("permissions.listRoles", "").await;
 
-        let list = reply.bare().as_array().unwrap();
+        let list = reply.v1_body().as_array().unwrap();
         let mut names: Vec<_> = list.iter().map(|item| item["name"].as_str().unwrap()).collect();
         names.sort_unstable();
         names.dedup();
@@ -45,11 +45,11 @@ both! {
     }
 
     async fn those_of_another_workspace_are_not_told(kw) {
-        kw.role("editor", []).await;
-        let stranger = kw.other_workspace().await;
+        kw.create_role("editor", []).await;
+        let stranger = kw.create_other_workspace().await;
 
         let reply = kw.v1_get_as(&stranger, "permissions.listRoles", "").await;
 
-        assert_eq!(*reply.bare(), json!([]));
+        assert_eq!(*reply.v1_body(), json!([]));
     }
 }

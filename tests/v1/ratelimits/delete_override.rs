@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn delete(kw: &Keyward, fields: Value) -> Reply {
@@ -8,11 +8,11 @@ async fn delete(kw: &Keyward, fields: Value) -> Reply {
 }
 
 async fn applied(kw: &Keyward) -> Value {
-    let reply = kw.limit("email.send", "user_1", json!({ "cost": 0 })).await;
+    let reply = kw.check_limit("email.send", "user_1", json!({ "cost": 0 })).await;
     reply.data()["limit"].clone()
 }
 
-both! {
+on_both_stacks! {
     async fn it_applies_no_more_at_once(kw) {
         applied(&kw).await;
         let id = kw.set_override("email.send", "user_1", json!({ "limit": 3 })).await;
@@ -21,12 +21,12 @@ both! {
 
         let reply = delete(&kw, request.clone()).await;
 
-        assert_eq!(*reply.bare(), json!({}));
+        assert_eq!(*reply.v1_body(), json!({}));
         assert_eq!(applied(&kw).await, 10);
-        let message = delete(&kw, request).await.error_v1(404, "NOT_FOUND");
+        let message = delete(&kw, request).await.assert_v1_error(404, "NOT_FOUND");
         assert!(message.contains("user_1"), "{message}");
         let events = ["ratelimit.delete_override", "ratelimit.set_override"];
-        assert_eq!(kw.events_of(&id).await, events);
+        assert_eq!(kw.list_audit_events(&id).await, events);
     }
 
     async fn a_pattern_goes_by_its_own_text_only(kw) {
@@ -37,10 +37,10 @@ both! {
         };
 
         for other in ["user_1", "*", "user_**"] {
-            ask(other).await.error_v1(404, "NOT_FOUND");
+            ask(other).await.assert_v1_error(404, "NOT_FOUND");
         }
         assert_eq!(applied(&kw).await, 3);
-        ask("user_*").await.bare();
+        ask("user_*").await.v1_body();
 
         assert_eq!(applied(&kw).await, 10);
     }
@@ -50,9 +50,9 @@ both! {
         let request = json!({ "identifier": "user_1", "namespaceName": "nowhere" });
         let missing = delete(&kw, request).await;
 
-        let message = neither.error_v1(400, "BAD_REQUEST");
+        let message = neither.assert_v1_error(400, "BAD_REQUEST");
         assert_eq!(message, "You must provide a namespaceId or a namespaceName");
-        let message = missing.error_v1(404, "NOT_FOUND");
+        let message = missing.assert_v1_error(404, "NOT_FOUND");
         assert!(message.contains("nowhere"), "{message}");
     }
 }

@@ -1,7 +1,7 @@
 use keyward::domain::root_keys::default_workspace;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn get(kw: &Keyward, query: &str) -> Reply {
@@ -10,15 +10,15 @@ async fn get(kw: &Keyward, query: &str) -> Reply {
 
 /// Two overrides in `email.send`; the id of the first and of the namespace.
 async fn planted(kw: &Keyward) -> (String, String) {
-    kw.limit("email.send", "nobody", json!({})).await.data();
+    kw.check_limit("email.send", "nobody", json!({})).await.data();
     let id = kw.set_override("email.send", "user_*", json!({ "limit": 3 })).await;
     kw.set_override("email.send", "user_*_b", json!({ "limit": 4 })).await;
     let mut reader = kw.store().read().await.unwrap();
-    let found = reader.bare_namespace(&default_workspace(), "email.send").await.unwrap();
+    let found = reader.find_namespace(&default_workspace(), "email.send").await.unwrap();
     (id, found.unwrap().id.as_str().to_owned())
 }
 
-both! {
+on_both_stacks! {
     async fn an_override_is_told_by_the_id_and_by_the_name_of_its_namespace(kw) {
         let (id, namespace) = planted(&kw).await;
         let told = json!({
@@ -33,7 +33,7 @@ both! {
         ] {
             let reply = get(&kw, &format!("{named}&identifier=user_*")).await;
 
-            assert_eq!(*reply.bare(), told, "{named}");
+            assert_eq!(*reply.v1_body(), told, "{named}");
         }
     }
 
@@ -42,7 +42,7 @@ both! {
 
         for identifier in ["user_1", "user_", "*", "USER_*", "user_*_*"] {
             let query = format!("namespaceName=email.send&identifier={identifier}");
-            let message = get(&kw, &query).await.error_v1(404, "NOT_FOUND");
+            let message = get(&kw, &query).await.assert_v1_error(404, "NOT_FOUND");
 
             assert!(message.contains(identifier), "{message}");
         }
@@ -57,13 +57,13 @@ both! {
         kw.delete_namespace("email.send").await;
         let deleted = get(&kw, "namespaceName=email.send&identifier=user_*").await;
 
-        let message = namespace.error_v1(404, "NOT_FOUND");
+        let message = namespace.assert_v1_error(404, "NOT_FOUND");
         assert!(message.contains("namespace") && message.contains("sms.send"), "{message}");
         assert_eq!(
-            none.error_v1(400, "BAD_REQUEST"),
+            none.assert_v1_error(400, "BAD_REQUEST"),
             "You must provide a namespaceId or a namespaceName"
         );
-        assert_eq!(identifier.error_v1(400, "BAD_REQUEST"), "identifier: Required");
-        deleted.error_v1(404, "NOT_FOUND");
+        assert_eq!(identifier.assert_v1_error(400, "BAD_REQUEST"), "identifier: Required");
+        deleted.assert_v1_error(404, "NOT_FOUND");
     }
 }

@@ -1,35 +1,35 @@
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::support::seed::check;
+use crate::on_both_stacks;
+use crate::support::seed::limit_request;
 use crate::support::{Keyward, NOON, Reply};
 
 const MINUTE: i64 = 60_000;
 
 /// Checks a limit of 10 in a minute, with these fields instead or besides.
 async fn limit(kw: &Keyward, fields: Value) -> Reply {
-    kw.v1("ratelimits.limit", check("email.send", "user_1", fields)).await
+    kw.v1("ratelimits.limit", limit_request("email.send", "user_1", fields)).await
 }
 
 /// Success and what is left.
 fn told(reply: &Reply) -> (bool, i64) {
-    let told = reply.bare();
+    let told = reply.v1_body();
     (told["success"].as_bool().unwrap(), told["remaining"].as_i64().unwrap())
 }
 
 async fn namespace_id(kw: &Keyward) -> String {
     let mut reader = kw.store().read().await.unwrap();
-    let found = reader.bare_namespace(&default_workspace(), "email.send").await.unwrap();
+    let found = reader.find_namespace(&default_workspace(), "email.send").await.unwrap();
     found.unwrap().id.as_str().to_owned()
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_tells_the_limit_what_is_left_and_the_end_of_the_window(kw) {
         let reply = limit(&kw, json!({})).await;
 
         assert_eq!(
-            *reply.bare(),
+            *reply.v1_body(),
             json!({ "success": true, "limit": 10, "remaining": 9, "reset": NOON.0 + MINUTE })
         );
     }
@@ -43,7 +43,7 @@ both! {
     }
 
     async fn the_window_slides(kw) {
-        limit(&kw, json!({ "cost": 10 })).await.bare();
+        limit(&kw, json!({ "cost": 10 })).await.v1_body();
 
         kw.clock.advance_ms(MINUTE + MINUTE / 2);
 
@@ -54,17 +54,17 @@ both! {
     async fn without_a_namespace_it_is_the_one_named_default(kw) {
         let bare = json!({ "identifier": "user_1", "limit": 10, "duration": MINUTE });
 
-        kw.v1("ratelimits.limit", bare.clone()).await.bare();
+        kw.v1("ratelimits.limit", bare.clone()).await.v1_body();
         let named = limit(&kw, json!({ "namespace": "default" })).await;
         let other = limit(&kw, json!({})).await;
 
         assert_eq!((told(&named), told(&other)), ((true, 8), (true, 9)));
-        assert_eq!(kw.events_of("default").await, ["ratelimitNamespace.create"]);
+        assert_eq!(kw.list_audit_events("default").await, ["ratelimitNamespace.create"]);
     }
 
     async fn both_versions_count_in_the_same_windows(kw) {
-        limit(&kw, json!({ "cost": 3 })).await.bare();
-        kw.limit("email.send", "user_1", json!({ "cost": 2 })).await.data();
+        limit(&kw, json!({ "cost": 3 })).await.v1_body();
+        kw.check_limit("email.send", "user_1", json!({ "cost": 2 })).await.data();
 
         assert_eq!(told(&limit(&kw, json!({})).await), (true, 4));
     }
@@ -82,7 +82,7 @@ both! {
             assert_eq!(told(&limit(&kw, fields).await), (true, left));
         }
         limit(&kw, json!({ "resources": [{ "type": "project" }] })).await
-            .error_v1(400, "BAD_REQUEST");
+            .assert_v1_error(400, "BAD_REQUEST");
     }
 
     async fn each_identifier_counts_for_itself_the_empty_one_too(kw) {
@@ -94,7 +94,7 @@ both! {
     }
 
     async fn an_override_of_the_very_identifier_precedes_a_pattern(kw) {
-        limit(&kw, json!({ "identifier": "nobody" })).await.bare();
+        limit(&kw, json!({ "identifier": "nobody" })).await.v1_body();
         for (identifier, limit) in [("user_*", 3), ("user_1", 2), ("user_10*", 4)] {
             kw.set_override("email.send", identifier, json!({ "limit": limit })).await;
         }
@@ -104,21 +104,21 @@ both! {
         {
             let reply = limit(&kw, json!({ "identifier": identifier })).await;
 
-            assert_eq!(reply.bare()["limit"], applied, "{identifier}");
+            assert_eq!(reply.v1_body()["limit"], applied, "{identifier}");
             assert_eq!(told(&reply), (true, applied - 1), "{identifier}");
         }
     }
 
     async fn an_override_of_nothing_blocks(kw) {
-        limit(&kw, json!({})).await.bare();
+        limit(&kw, json!({})).await.v1_body();
         let request = json!({
             "namespaceName": "email.send", "identifier": "user_1", "limit": 0, "duration": 1000,
         });
-        kw.v1("ratelimits.setOverride", request).await.bare();
+        kw.v1("ratelimits.setOverride", request).await.v1_body();
 
         let reply = limit(&kw, json!({})).await;
 
-        assert_eq!((reply.bare()["limit"].clone(), told(&reply)), (json!(0), (false, 0)));
+        assert_eq!((reply.v1_body()["limit"].clone(), told(&reply)), (json!(0), (false, 0)));
     }
 
     async fn a_namespace_is_made_by_who_may_make_it_and_may_limit_in_it(kw) {
@@ -126,37 +126,37 @@ both! {
             ("ratelimit.*.limit", "ratelimit.*.create_namespace"),
             ("ratelimit.*.create_namespace", "ratelimit.*.limit"),
         ] {
-            let root_key = kw.root_key([grant]).await;
-            let request = check("email.send", "user_1", json!({}));
+            let root_key = kw.create_root_key([grant]).await;
+            let request = limit_request("email.send", "user_1", json!({}));
 
             let reply = kw.v1_as(&root_key, "ratelimits.limit", request).await;
 
-            let message = reply.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+            let message = reply.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
             assert!(message.contains(lacking), "{message}");
         }
-        assert_eq!(kw.rows("namespaces").await, 0);
+        assert_eq!(kw.count_rows("namespaces").await, 0);
     }
 
     async fn a_permission_for_one_namespace_limits_in_no_other(kw) {
-        limit(&kw, json!({})).await.bare();
-        limit(&kw, json!({ "namespace": "sms.send" })).await.bare();
+        limit(&kw, json!({})).await.v1_body();
+        limit(&kw, json!({ "namespace": "sms.send" })).await.v1_body();
         let own = format!("ratelimit.{}.limit", namespace_id(&kw).await);
-        let root_key = kw.root_key_with(vec![own]).await;
+        let root_key = kw.create_root_key_with(vec![own]).await;
         let ask = async |namespace: &str| {
-            let request = check(namespace, "user_1", json!({}));
+            let request = limit_request(namespace, "user_1", json!({}));
             kw.v1_as(&root_key, "ratelimits.limit", request).await
         };
 
         assert_eq!(told(&ask("email.send").await), (true, 8));
-        ask("sms.send").await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        ask("sms.send").await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
         assert_eq!(told(&limit(&kw, json!({ "namespace": "sms.send" })).await), (true, 8));
     }
 
     async fn a_namespace_that_was_deleted_is_not_there(kw) {
-        limit(&kw, json!({})).await.bare();
+        limit(&kw, json!({})).await.v1_body();
         kw.delete_namespace("email.send").await;
 
-        let message = limit(&kw, json!({})).await.error_v1(404, "NOT_FOUND");
+        let message = limit(&kw, json!({})).await.assert_v1_error(404, "NOT_FOUND");
 
         assert!(message.contains("email.send"), "{message}");
     }

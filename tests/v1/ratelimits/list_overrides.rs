@@ -1,7 +1,7 @@
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn list(kw: &Keyward, query: &str) -> Reply {
@@ -10,8 +10,8 @@ async fn list(kw: &Keyward, query: &str) -> Reply {
 
 /// Overrides of four identifiers in `email.send` and of one elsewhere; the ids of the four.
 async fn planted(kw: &Keyward) -> Vec<String> {
-    kw.limit("email.send", "nobody", json!({})).await.data();
-    kw.limit("sms.send", "nobody", json!({})).await.data();
+    kw.check_limit("email.send", "nobody", json!({})).await.data();
+    kw.check_limit("sms.send", "nobody", json!({})).await.data();
     kw.set_override("sms.send", "user_1", json!({})).await;
     let mut ids = Vec::new();
     for n in 0..4 {
@@ -23,16 +23,16 @@ async fn planted(kw: &Keyward) -> Vec<String> {
 
 fn ids(reply: &Reply) -> Vec<String> {
     let id = |known: &Value| known["id"].as_str().unwrap().to_owned();
-    reply.bare()["overrides"].as_array().unwrap().iter().map(id).collect()
+    reply.v1_body()["overrides"].as_array().unwrap().iter().map(id).collect()
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
-        kw.limit("email.send", "nobody", json!({})).await.data();
+        kw.check_limit("email.send", "nobody", json!({})).await.data();
 
         let reply = list(&kw, "namespaceName=email.send").await;
 
-        assert_eq!(*reply.bare(), json!({ "overrides": [], "total": 0 }));
+        assert_eq!(*reply.v1_body(), json!({ "overrides": [], "total": 0 }));
     }
 
     async fn each_is_told_as_get_override_tells_it(kw) {
@@ -41,10 +41,10 @@ both! {
         let reply = list(&kw, "namespaceName=email.send").await;
 
         assert_eq!(ids(&reply), all);
-        for known in reply.bare()["overrides"].as_array().unwrap() {
+        for known in reply.v1_body()["overrides"].as_array().unwrap() {
             let identifier = known["identifier"].as_str().unwrap();
             let query = format!("namespaceName=email.send&identifier={identifier}");
-            assert_eq!(known, kw.v1_get("ratelimits.getOverride", &query).await.bare());
+            assert_eq!(known, kw.v1_get("ratelimits.getOverride", &query).await.v1_body());
         }
     }
 
@@ -52,7 +52,7 @@ both! {
         let all = planted(&kw).await;
 
         let first = list(&kw, "namespaceName=email.send&limit=2").await;
-        let cursor = first.bare()["cursor"].as_str().unwrap();
+        let cursor = first.v1_body()["cursor"].as_str().unwrap();
         let query = format!("namespaceName=email.send&limit=2&cursor={cursor}");
         let second = list(&kw, &query).await;
         let three = list(&kw, "namespaceName=email.send&limit=3").await;
@@ -61,10 +61,10 @@ both! {
         assert_eq!(cursor, all[1]);
         assert_eq!([ids(&first), ids(&second)].concat(), all);
         assert_eq!(second.body.get("cursor"), None);
-        assert_eq!((ids(&three).len(), three.bare()["cursor"].is_string()), (3, true));
-        assert_eq!(*beyond.bare(), json!({ "overrides": [], "total": 4 }));
+        assert_eq!((ids(&three).len(), three.v1_body()["cursor"].is_string()), (3, true));
+        assert_eq!(*beyond.v1_body(), json!({ "overrides": [], "total": 4 }));
         for page in [first, second, three] {
-            assert_eq!(page.bare()["total"], 4);
+            assert_eq!(page.v1_body()["total"], 4);
         }
     }
 
@@ -72,7 +72,7 @@ both! {
         planted(&kw).await;
         let request = json!({ "namespaceName": "email.send", "identifier": "user_2" });
 
-        kw.v1("ratelimits.deleteOverride", request).await.bare();
+        kw.v1("ratelimits.deleteOverride", request).await.v1_body();
 
         let reply = list(&kw, "namespaceName=email.send").await;
         assert_eq!((ids(&reply).len(), &reply.body["total"]), (3, &json!(3)));
@@ -81,7 +81,7 @@ both! {
     async fn the_namespace_goes_by_its_id_before_its_name_and_must_be_there(kw) {
         planted(&kw).await;
         let mut reader = kw.store().read().await.unwrap();
-        let found = reader.bare_namespace(&default_workspace(), "sms.send").await.unwrap();
+        let found = reader.find_namespace(&default_workspace(), "sms.send").await.unwrap();
         let id = found.unwrap().id;
         drop(reader);
 
@@ -89,12 +89,12 @@ both! {
         let neither = list(&kw, "namespaceId=&namespaceName=").await;
         let missing = list(&kw, "namespaceName=nowhere").await;
 
-        assert_eq!(both.bare()["total"], 1);
+        assert_eq!(both.v1_body()["total"], 1);
         assert_eq!(
-            neither.error_v1(400, "BAD_REQUEST"),
+            neither.assert_v1_error(400, "BAD_REQUEST"),
             "You must provide a namespaceId or a namespaceName"
         );
-        let message = missing.error_v1(404, "NOT_FOUND");
+        let message = missing.assert_v1_error(404, "NOT_FOUND");
         assert!(message.contains("nowhere"), "{message}");
     }
 }

@@ -1,14 +1,14 @@
 use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 /// A server on which the namespace `email.send` has been used; its id.
 async fn used(kw: &Keyward) -> String {
-    kw.limit("email.send", "nobody", json!({})).await.data();
+    kw.check_limit("email.send", "nobody", json!({})).await.data();
     let mut reader = kw.store().read().await.unwrap();
-    let found = reader.bare_namespace(&default_workspace(), "email.send").await.unwrap();
+    let found = reader.find_namespace(&default_workspace(), "email.send").await.unwrap();
     found.unwrap().id.as_str().to_owned()
 }
 
@@ -26,22 +26,22 @@ async fn set(kw: &Keyward, fields: Value) -> Reply {
 
 async fn get(kw: &Keyward) -> Value {
     let query = "namespaceName=email.send&identifier=user_1";
-    kw.v1_get("ratelimits.getOverride", query).await.bare().clone()
+    kw.v1_get("ratelimits.getOverride", query).await.v1_body().clone()
 }
 
 async fn applied(kw: &Keyward, identifier: &str) -> Value {
-    kw.limit("email.send", identifier, json!({ "cost": 0 })).await.data()["limit"].clone()
+    kw.check_limit("email.send", identifier, json!({ "cost": 0 })).await.data()["limit"].clone()
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_the_id_and_the_override_applies_at_once(kw) {
         used(&kw).await;
         assert_eq!(applied(&kw, "user_1").await, 10);
 
         let reply = set(&kw, json!({ "namespaceName": "email.send" })).await;
 
-        let id = reply.bare()["overrideId"].as_str().unwrap();
-        assert_eq!(*reply.bare(), json!({ "overrideId": id }));
+        let id = reply.v1_body()["overrideId"].as_str().unwrap();
+        assert_eq!(*reply.v1_body(), json!({ "overrideId": id }));
         assert!(id.starts_with("rlor_") && id.len() >= 21, "{id}");
         assert_eq!(applied(&kw, "user_1").await, 5);
         assert_eq!(applied(&kw, "user_10").await, 10);
@@ -50,63 +50,63 @@ both! {
     async fn what_is_set_again_keeps_its_id_and_is_replaced_as_a_whole(kw) {
         used(&kw).await;
         let first = set(&kw, json!({ "namespaceName": "email.send", "async": true })).await;
-        let id = first.bare()["overrideId"].clone();
+        let id = first.v1_body()["overrideId"].clone();
         assert_eq!(get(&kw).await["async"], true);
 
         let fields = json!({ "namespaceName": "email.send", "limit": 0, "duration": 1000 });
         let second = set(&kw, fields).await;
 
-        assert_eq!(second.bare()["overrideId"], id);
+        assert_eq!(second.v1_body()["overrideId"], id);
         let told = json!({
             "id": id, "identifier": "user_1", "limit": 0, "duration": 1000, "async": false,
         });
         assert_eq!(get(&kw).await, told);
         let event = "ratelimit.set_override";
-        assert_eq!(kw.events_of(id.as_str().unwrap()).await, [event, event]);
+        assert_eq!(kw.list_audit_events(id.as_str().unwrap()).await, [event, event]);
     }
 
     async fn the_namespace_goes_by_its_id_before_its_name(kw) {
         let id = used(&kw).await;
-        kw.limit("sms.send", "nobody", json!({})).await.data();
+        kw.check_limit("sms.send", "nobody", json!({})).await.data();
 
         let both = json!({ "namespaceId": id, "namespaceName": "sms.send" });
-        set(&kw, both).await.bare();
+        set(&kw, both).await.v1_body();
 
         assert_eq!(applied(&kw, "user_1").await, 5);
         let query = "namespaceName=sms.send&identifier=user_1";
-        kw.v1_get("ratelimits.getOverride", query).await.error_v1(404, "NOT_FOUND");
+        kw.v1_get("ratelimits.getOverride", query).await.assert_v1_error(404, "NOT_FOUND");
     }
 
     async fn without_a_namespace_it_is_refused_and_an_empty_one_is_none(kw) {
         used(&kw).await;
 
         for fields in [json!({}), json!({ "namespaceId": "", "namespaceName": "" })] {
-            let message = set(&kw, fields).await.error_v1(400, "BAD_REQUEST");
+            let message = set(&kw, fields).await.assert_v1_error(400, "BAD_REQUEST");
 
             assert_eq!(message, "You must provide a namespaceId or a namespaceName");
         }
-        set(&kw, json!({ "namespaceId": "", "namespaceName": "email.send" })).await.bare();
+        set(&kw, json!({ "namespaceId": "", "namespaceName": "email.send" })).await.v1_body();
     }
 
     async fn a_namespace_is_never_made(kw) {
         let message =
-            set(&kw, json!({ "namespaceName": "email.send" })).await.error_v1(404, "NOT_FOUND");
+            set(&kw, json!({ "namespaceName": "email.send" })).await.assert_v1_error(404, "NOT_FOUND");
 
         assert!(message.contains("email.send"), "{message}");
-        assert_eq!(kw.rows("namespaces").await, 0);
+        assert_eq!(kw.count_rows("namespaces").await, 0);
     }
 
     async fn one_that_was_deleted_can_be_set_anew(kw) {
         used(&kw).await;
         let named = json!({ "namespaceName": "email.send" });
-        set(&kw, named.clone()).await.bare();
+        set(&kw, named.clone()).await.v1_body();
         let deleted = json!({ "namespaceName": "email.send", "identifier": "user_1" });
-        kw.v1("ratelimits.deleteOverride", deleted).await.bare();
+        kw.v1("ratelimits.deleteOverride", deleted).await.v1_body();
 
-        set(&kw, named).await.bare();
+        set(&kw, named).await.v1_body();
 
         assert_eq!(applied(&kw, "user_1").await, 5);
-        assert_eq!(kw.rows("overrides").await, 1);
+        assert_eq!(kw.count_rows("overrides").await, 1);
     }
 
     async fn a_pattern_may_have_eight_stars_and_no_more(kw) {
@@ -116,8 +116,8 @@ both! {
             set(&kw, json!({ "namespaceName": "email.send", "identifier": identifier })).await
         };
 
-        let message = pattern(9).await.error_v1(400, "BAD_REQUEST");
-        pattern(8).await.bare();
+        let message = pattern(9).await.assert_v1_error(400, "BAD_REQUEST");
+        pattern(8).await.v1_body();
 
         assert!(message.starts_with("identifier") && message.contains('8'), "{message}");
         assert_eq!(applied(&kw, "aaaaaaaa").await, 5);
@@ -125,15 +125,15 @@ both! {
 
     async fn a_permission_for_one_namespace_sets_in_no_other(kw) {
         let id = used(&kw).await;
-        kw.limit("sms.send", "nobody", json!({})).await.data();
-        let root_key = kw.root_key_with(vec![format!("ratelimit.{id}.set_override")]).await;
+        kw.check_limit("sms.send", "nobody", json!({})).await.data();
+        let root_key = kw.create_root_key_with(vec![format!("ratelimit.{id}.set_override")]).await;
         let ask = async |namespace: &str| {
             let request = request(json!({ "namespaceName": namespace }));
             kw.v1_as(&root_key, "ratelimits.setOverride", request).await
         };
 
-        ask("email.send").await.bare();
-        ask("sms.send").await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
-        assert_eq!(kw.rows("overrides").await, 1);
+        ask("email.send").await.v1_body();
+        ask("sms.send").await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
+        assert_eq!(kw.count_rows("overrides").await, 1);
     }
 }

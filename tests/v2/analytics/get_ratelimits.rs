@@ -1,7 +1,7 @@
 use serde_json::json;
 
+use crate::on_every_event_store;
 use crate::support::{Keyward, NOON, Reply};
-use crate::wherever_events_are;
 
 const OPERATION: &str = "analytics.getRatelimits";
 
@@ -9,10 +9,10 @@ async fn ask(kw: &Keyward, query: &str) -> Reply {
     kw.v2(OPERATION, json!({ "query": query })).await
 }
 
-wherever_events_are! {
+on_every_event_store! {
     async fn a_check_is_told_with_all_that_is_known_of_it(kw) {
-        kw.limit("email.send", "user_1", json!({ "limit": 3, "cost": 2 })).await.data();
-        kw.limit("email.send", "user_1", json!({ "limit": 3, "cost": 2 })).await.data();
+        kw.check_limit("email.send", "user_1", json!({ "limit": 3, "cost": 2 })).await.data();
+        kw.check_limit("email.send", "user_1", json!({ "limit": 3, "cost": 2 })).await.data();
         kw.write_events().await;
         let columns = "identifier, passed, limit, remaining, tokens, override_id, time";
 
@@ -30,7 +30,7 @@ wherever_events_are! {
 
     async fn sums_tell_what_passed_and_what_did_not(kw) {
         for cost in [1, 2, 3] {
-            kw.limit("email.send", "user_1", json!({ "limit": 3, "cost": cost })).await.data();
+            kw.check_limit("email.send", "user_1", json!({ "limit": 3, "cost": cost })).await.data();
         }
         kw.write_events().await;
 
@@ -45,14 +45,14 @@ wherever_events_are! {
 
     async fn a_root_key_for_one_namespace_sees_that_one(kw) {
         for namespace in ["one", "other"] {
-            kw.limit(namespace, "user_1", json!({})).await.data();
+            kw.check_limit(namespace, "user_1", json!({})).await.data();
         }
         kw.write_events().await;
         let query = "SELECT namespace_id FROM ratelimits_v1";
         let all = ask(&kw, query).await.data().clone();
         let one = all[0]["namespace_id"].as_str().unwrap();
-        let root_key = kw.root_key_with(vec![format!("ratelimit.{one}.read_analytics")]).await;
-        let stranger = kw.other_workspace().await;
+        let root_key = kw.create_root_key_with(vec![format!("ratelimit.{one}.read_analytics")]).await;
+        let stranger = kw.create_other_workspace().await;
 
         let told = kw.v2_as(&root_key, OPERATION, json!({ "query": query })).await;
         let nothing = kw.v2_as(&stranger, OPERATION, json!({ "query": query })).await;
@@ -63,11 +63,11 @@ wherever_events_are! {
     }
 
     async fn the_permission_of_apis_is_not_that_of_limits(kw) {
-        let root_key = kw.root_key(["api.*.read_analytics"]).await;
+        let root_key = kw.create_root_key(["api.*.read_analytics"]).await;
 
         let reply = kw.v2_as(&root_key, OPERATION, json!({ "query": "SELECT" })).await;
 
-        reply.error(403, "insufficient_permissions");
+        reply.assert_error(403, "insufficient_permissions");
     }
 
     async fn verifications_are_asked_for_elsewhere(kw) {
@@ -75,7 +75,7 @@ wherever_events_are! {
 
         let reply = ask(&kw, "SELECT key_id FROM key_verifications_v1").await;
 
-        let detail = reply.error(400, "invalid_analytics_table")["detail"].to_string();
+        let detail = reply.assert_error(400, "invalid_analytics_table")["detail"].to_string();
         assert!(detail.contains("ratelimits_per_hour_v1"), "{detail}");
     }
 }

@@ -1,9 +1,9 @@
 use foundation::id::WorkspaceId;
 use serde_json::{Value, json};
 
-use crate::support::wire::Fate;
+use crate::on_every_event_store;
+use crate::support::faulty_proxy::RequestFate;
 use crate::support::{Keyward, NOON, Reply, Stack};
-use crate::wherever_events_are;
 
 const OPERATION: &str = "analytics.getVerifications";
 
@@ -17,9 +17,9 @@ async fn ask_as(kw: &Keyward, root_key: &str, query: &str) -> Value {
 
 #[tokio::test]
 async fn four_questions_are_put_to_clickhouse_at_once_and_a_fifth_waits_for_its_turn() {
-    let (kw, wire, _warehouse) = Keyward::start_on_a_wire(Stack::Embedded).await;
+    let (kw, wire, _warehouse) = Keyward::start_with_faulty_clickhouse(Stack::Embedded).await;
     let question = || ask(&kw, "SELECT count() AS n FROM key_verifications_v1");
-    wire.will([Fate::Hangs; 4]);
+    wire.set_fates([RequestFate::NeverAnswered; 4]);
     let four = async { tokio::join!(question(), question(), question(), question()) };
 
     let fifth = async {
@@ -28,17 +28,17 @@ async fn four_questions_are_put_to_clickhouse_at_once_and_a_fifth_waits_for_its_
     };
     tokio::select! {
         _ = four => panic!("they are not answered"),
-        fifth = fifth => drop(fifth.error(503, "service_unavailable")),
+        fifth = fifth => drop(fifth.assert_error(503, "service_unavailable")),
     }
 
     assert_eq!(question().await.data()[0]["n"], 0, "whoever goes away leaves room");
 }
 
-wherever_events_are! {
+on_every_event_store! {
     async fn a_verification_is_told_with_all_that_is_known_of_it(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let credits = json!({ "remaining": 5 });
-        let key = kw.key_in(&api, json!({ "externalId": "user_1", "credits": credits })).await;
+        let key = kw.create_key_in(&api, json!({ "externalId": "user_1", "credits": credits })).await;
         let asked = json!({ "credits": { "cost": 2 }, "tags": ["b", "a"] });
         let id = kw.verify_with(&key.key, asked).await.body["meta"]["requestId"].clone();
         kw.write_events().await;
@@ -61,9 +61,9 @@ wherever_events_are! {
     }
 
     async fn sums_count_what_has_not_been_summed_up(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 
         for unit in ["minute", "hour", "day", "month"] {
@@ -90,10 +90,10 @@ wherever_events_are! {
     }
 
     async fn another_workspace_sees_its_own(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
 
         for query in [
             "SELECT key_id FROM key_verifications_v1",
@@ -106,14 +106,14 @@ wherever_events_are! {
     }
 
     async fn a_root_key_for_one_api_sees_that_one(kw) {
-        let (one, other) = (kw.api().await, kw.api().await);
+        let (one, other) = (kw.create_api().await, kw.create_api().await);
         for api in [&one, &other] {
-            let key = kw.key_in(api, json!({})).await;
-            kw.verify(&key.key).await.is("VALID");
+            let key = kw.create_key_in(api, json!({})).await;
+            kw.verify(&key.key).await.assert_code("VALID");
         }
         kw.write_events().await;
-        let root_key = kw.root_key_with(vec![format!("api.{one}.read_analytics")]).await;
-        let lost = kw.root_key(["api.api_nobody.read_analytics"]).await;
+        let root_key = kw.create_root_key_with(vec![format!("api.{one}.read_analytics")]).await;
+        let lost = kw.create_root_key(["api.api_nobody.read_analytics"]).await;
         let query = "SELECT DISTINCT key_space_id FROM key_verifications_v1";
 
         assert_eq!(ask_as(&kw, &root_key, query).await, json!([{ "key_space_id": one }]));
@@ -121,11 +121,11 @@ wherever_events_are! {
     }
 
     async fn the_permission_is_asked_for_before_the_query_is_read(kw) {
-        let root_key = kw.root_key(["ratelimit.*.read_analytics", "api.*.read_api"]).await;
+        let root_key = kw.create_root_key(["ratelimit.*.read_analytics", "api.*.read_api"]).await;
 
         let reply = kw.v2_as(&root_key, OPERATION, json!({ "query": "nonsense" })).await;
 
-        reply.error(403, "insufficient_permissions");
+        reply.assert_error(403, "insufficient_permissions");
     }
 
     async fn what_is_wrong_with_a_query_is_told_by_its_name(kw) {
@@ -141,7 +141,7 @@ wherever_events_are! {
         ] {
             let reply = ask(&kw, query).await;
 
-            let error = reply.error(status, name);
+            let error = reply.assert_error(status, name);
             assert!(!error["detail"].as_str().unwrap().is_empty());
         }
     }
@@ -154,7 +154,7 @@ wherever_events_are! {
         let without = kw.v2(OPERATION, json!({ "surprise": 1 })).await;
 
         assert_eq!(*reply.data(), json!([]));
-        without.fault("/required");
+        without.assert_field_error("/required");
     }
 
     async fn a_workspace_that_has_asked_enough_waits_for_the_next_hour(kw) {
@@ -166,7 +166,7 @@ wherever_events_are! {
         let query = "SELECT key_id FROM key_verifications_v1";
 
         ask(&kw, query).await.data();
-        ask(&kw, query).await.error(429, "query_quota_exceeded");
+        ask(&kw, query).await.assert_error(429, "query_quota_exceeded");
         kw.clock.advance_ms(3_600_000);
         ask(&kw, query).await.data();
     }

@@ -3,10 +3,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{NOON, post};
 
-both! {
+on_both_stacks! {
     async fn a_new_api_is_found_under_its_id(kw) {
         let created = kw.v2("apis.createApi", json!({ "name": "payments" })).await;
 
@@ -50,19 +50,19 @@ both! {
         let under = kw.v2("apis.createApi", json!({ "name": "🦀🦀" })).await;
 
         at.data();
-        over.fault("/properties/name/maxLength");
-        under.fault("/properties/name/minLength");
+        over.assert_field_error("/properties/name/maxLength");
+        under.assert_field_error("/properties/name/minLength");
     }
 
     async fn a_permission_for_one_api_makes_no_other(kw) {
-        let root_key = kw.root_key(["api.api_1.create_api"]).await;
+        let root_key = kw.create_root_key(["api.api_1.create_api"]).await;
 
         let reply = kw.v2_as(&root_key, "apis.createApi", json!({ "name": "payments" })).await;
 
-        let error = reply.error(403, "insufficient_permissions");
+        let error = reply.assert_error(403, "insufficient_permissions");
         assert_eq!(error["title"], "Forbidden");
         assert!(error["detail"].as_str().unwrap().contains("api.*.create_api"), "{error}");
-        assert_eq!(kw.rows("apis").await, 0);
+        assert_eq!(kw.count_rows("apis").await, 0);
     }
 
     async fn a_new_api_is_in_the_audit_log_with_who_made_it(kw) {
@@ -74,7 +74,7 @@ both! {
 
         let id = kw.send(request).await.text_of("apiId");
 
-        assert_eq!(kw.events_of(&id).await, ["api.create"]);
+        assert_eq!(kw.list_audit_events(&id).await, ["api.create"]);
         let sql = "
             SELECT a.at, a.actor_type, r.name, a.user_agent, a.targets
             FROM audit a JOIN root_keys r ON r.id = a.actor_id

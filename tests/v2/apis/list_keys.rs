@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 async fn list(kw: &Keyward, api: &str, mut fields: Value) -> Reply {
@@ -16,9 +16,9 @@ fn items(reply: &Reply) -> &[Value] {
     reply.data().as_array().unwrap()
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
 
         let reply = list(&kw, &api, json!({})).await;
 
@@ -27,9 +27,9 @@ both! {
     }
 
     async fn each_key_is_told_as_get_key_tells_it(kw) {
-        kw.role("editor", ["docs.edit", "docs.read"]).await;
-        kw.role("reader", ["docs.read"]).await;
-        let api = kw.api().await;
+        kw.create_role("editor", ["docs.edit", "docs.read"]).await;
+        kw.create_role("reader", ["docs.read"]).await;
+        let api = kw.create_api().await;
         let limit = json!([{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }]);
         let daily = json!({ "interval": "daily", "amount": 10 });
         for fields in [
@@ -41,10 +41,10 @@ both! {
             json!({ "credits": { "remaining": 1_000_000 } }),
             json!({ "credits": { "remaining": 0 } }),
         ] {
-            let key = kw.key_in(&api, fields).await;
+            let key = kw.create_key_in(&api, fields).await;
             kw.verify(&key.key).await;
         }
-        kw.identity_limits(
+        kw.set_identity_limits(
             kw.get_identity("user_1").await["id"].as_str().unwrap(),
             &[("shared", 2, 60_000, true)],
         )
@@ -64,9 +64,9 @@ both! {
 
     async fn a_refill_that_is_due_is_told(kw) {
         let daily = json!({ "interval": "daily", "amount": 10 });
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({ "credits": { "remaining": 7, "refill": daily } })).await;
-        kw.verify(&key.key).await.is("VALID");
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "credits": { "remaining": 7, "refill": daily } })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         kw.clock.advance_ms(12 * 3_600_000);
 
@@ -75,26 +75,26 @@ both! {
     }
 
     async fn pages_go_by_id_and_lead_to_each_other(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let mut all = Vec::new();
         for _ in 0..5 {
-            all.push(kw.key_in(&api, json!({})).await.id);
+            all.push(kw.create_key_in(&api, json!({})).await.id);
         }
-        kw.key(json!({})).await;
+        kw.create_key(json!({})).await;
         all.sort();
 
-        let items = kw.all_pages("apis.listKeys", json!({ "apiId": api })).await;
+        let items = kw.list_all_pages("apis.listKeys", json!({ "apiId": api })).await;
 
         assert_eq!(ids(&items), all);
     }
 
     async fn an_external_id_lists_the_keys_of_its_user_in_this_api(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let mut mine = Vec::new();
         for n in 0..6 {
             let user = json!({ "externalId": format!("user_{}", n % 2) });
-            let key = kw.key_in(&api, user.clone()).await;
-            kw.key(user).await;
+            let key = kw.create_key_in(&api, user.clone()).await;
+            kw.create_key(user).await;
             if n % 2 == 1 {
                 mine.push(key.id);
             }
@@ -102,7 +102,7 @@ both! {
         mine.sort();
 
         let request = json!({ "apiId": api, "externalId": "user_1" });
-        let items = kw.all_pages("apis.listKeys", request).await;
+        let items = kw.list_all_pages("apis.listKeys", request).await;
         let nobody = list(&kw, &api, json!({ "externalId": "nobody" })).await;
 
         assert_eq!(ids(&items), mine);
@@ -111,11 +111,11 @@ both! {
     }
 
     async fn deleted_keys_are_not_told(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let (kept, soft, hard) = (
-            kw.key_in(&api, json!({})).await,
-            kw.key_in(&api, json!({})).await,
-            kw.key_in(&api, json!({})).await,
+            kw.create_key_in(&api, json!({})).await,
+            kw.create_key_in(&api, json!({})).await,
+            kw.create_key_in(&api, json!({})).await,
         );
         kw.v2("keys.deleteKey", json!({ "keyId": soft.id })).await.data();
         kw.v2("keys.deleteKey", json!({ "keyId": hard.id, "permanent": true })).await.data();
@@ -126,30 +126,30 @@ both! {
     }
 
     async fn an_api_that_is_deleted_or_never_was_is_not_found(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         kw.v2("apis.deleteApi", json!({ "apiId": api })).await.data();
 
-        list(&kw, &api, json!({})).await.error(404, "api_not_found");
-        list(&kw, "api_nowhere", json!({})).await.error(404, "api_not_found");
+        list(&kw, &api, json!({})).await.assert_error(404, "api_not_found");
+        list(&kw, "api_nowhere", json!({})).await.assert_error(404, "api_not_found");
     }
 
     async fn who_may_not_read_both_api_and_keys_is_told_that_there_is_none(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let both = vec![format!("api.{api}.read_key"), format!("api.{api}.read_api")];
-        let one = kw.root_key_with(vec![both[0].clone()]).await;
-        let both = kw.root_key_with(both).await;
+        let one = kw.create_root_key_with(vec![both[0].clone()]).await;
+        let both = kw.create_root_key_with(both).await;
         let request = json!({ "apiId": api });
 
-        kw.v2_as(&one, "apis.listKeys", request.clone()).await.error(404, "api_not_found");
+        kw.v2_as(&one, "apis.listKeys", request.clone()).await.assert_error(404, "api_not_found");
         kw.v2_as(&both, "apis.listKeys", request).await.data();
     }
 
     async fn what_a_verification_has_just_changed_is_told(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({ "credits": { "remaining": 3 } })).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "credits": { "remaining": 3 } })).await;
         assert_eq!(kw.get_key(&key.id).await["createdAt"], NOON.0);
         for left in [2, 1, 0] {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
 
             let reply = list(&kw, &api, json!({ "revalidateKeysCache": true })).await;
 

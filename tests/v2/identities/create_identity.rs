@@ -1,9 +1,9 @@
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_the_id_and_nothing_else(kw) {
         let reply = kw.v2("identities.createIdentity", json!({ "externalId": "user_1" })).await;
 
@@ -21,13 +21,13 @@ both! {
         let id = kw.v2("identities.createIdentity", request).await.text_of("identityId");
 
         let [one, other] =
-            [kw.key(json!({ "externalId": "user_1" })).await, kw.key(json!({ "externalId": "user_1" })).await];
+            [kw.create_key(json!({ "externalId": "user_1" })).await, kw.create_key(json!({ "externalId": "user_1" })).await];
 
         let reply = kw.verify(&one.key).await;
-        reply.is("VALID");
+        reply.assert_code("VALID");
         assert_eq!(reply.data()["identity"]["id"], id);
         assert_eq!(reply.data()["identity"]["meta"], json!({ "plan": "pro" }));
-        kw.verify(&other.key).await.is("RATE_LIMITED");
+        kw.verify(&other.key).await.assert_code("RATE_LIMITED");
     }
 
     async fn its_meta_may_have_a_mebibyte_and_no_more(kw) {
@@ -39,10 +39,10 @@ both! {
         let over = kw.v2("identities.createIdentity", create(meta(most + 1))).await;
         let at = kw.v2("identities.createIdentity", create(meta(most))).await;
 
-        let message = over.fault("/properties/meta");
+        let message = over.assert_field_error("/properties/meta");
         assert!(message.contains("1048577") && message.contains("1048576"), "{message}");
         at.data();
-        kw.v2("identities.updateIdentity", update(meta(most + 1))).await.fault("/properties/meta");
+        kw.v2("identities.updateIdentity", update(meta(most + 1))).await.assert_field_error("/properties/meta");
         kw.v2("identities.updateIdentity", update(meta(most))).await.data();
         let found = kw.v2("identities.getIdentity", json!({ "identity": "user_1" })).await;
         assert_eq!(found.data()["meta"], meta(most));
@@ -57,7 +57,7 @@ both! {
         let made = replies.iter().filter(|reply| reply.status == 200).count();
         assert_eq!(made, 1);
         let refused = replies.iter().find(|reply| reply.status != 200).unwrap();
-        let detail = refused.error(409, "identity_already_exists")["detail"].clone();
+        let detail = refused.assert_error(409, "identity_already_exists")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("user_1"), "{detail}");
     }
 
@@ -97,7 +97,7 @@ both! {
 
         kw.v2("identities.createIdentity", request).await.data();
 
-        let events = kw.events_of("user_1").await;
+        let events = kw.list_audit_events("user_1").await;
         assert_eq!(events, ["identity.create", "ratelimit.create", "ratelimit.create"]);
     }
 }

@@ -1,8 +1,8 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_nothing_but_its_meta(kw) {
         kw.v2("identities.createIdentity", json!({ "externalId": "user_1" })).await.data();
 
@@ -19,21 +19,21 @@ both! {
             "ratelimits": [{ "name": "one", "limit": 1, "duration": 60_000, "autoApply": true }],
         });
         let id = kw.v2("identities.createIdentity", request).await.text_of("identityId");
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
 
         kw.v2("identities.deleteIdentity", json!({ "identity": id })).await;
 
         let reply = kw.verify(&key.key).await;
-        reply.is("VALID");
+        reply.assert_code("VALID");
         assert_eq!(reply.data().get("identity"), None);
         assert_eq!(reply.data().get("ratelimits"), None);
         assert_eq!(kw.get_key(&key.id).await.get("identity"), None);
     }
 
     async fn its_external_id_is_free_at_once_and_links_no_key_again(kw) {
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
         kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await;
 
         kw.v2("identities.createIdentity", json!({ "externalId": "user_1" })).await.data();
@@ -43,7 +43,7 @@ both! {
 
     async fn it_does_not_stand_in_the_way_of_who_changes_its_keys(kw) {
         for _ in 0..5 {
-            let key = kw.key(json!({ "externalId": "user_1" })).await;
+            let key = kw.create_key(json!({ "externalId": "user_1" })).await;
             let delete = kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" }));
             let reroll = kw.v2("keys.rerollKey", json!({ "keyId": key.id, "expiration": 0 }));
             let link = kw.update_key(&key.id, json!({ "externalId": "user_1" }));
@@ -59,7 +59,7 @@ both! {
     async fn errors_are_sent_as_problems(kw) {
         let reply = kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await;
 
-        reply.error(404, "identity_not_found");
+        reply.assert_error(404, "identity_not_found");
         assert_eq!(reply.headers["content-type"], "application/problem+json");
     }
 
@@ -71,7 +71,7 @@ both! {
         kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await;
 
         assert_eq!(
-            kw.events_of("user_1").await,
+            kw.list_audit_events("user_1").await,
             ["identity.create", "identity.delete", "ratelimit.create", "ratelimit.delete"]
         );
     }

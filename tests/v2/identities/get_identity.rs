@@ -1,8 +1,8 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn an_identity_is_found_by_id_and_by_external_id(kw) {
         let request = json!({
             "externalId": "user_1", "meta": { "plan": "pro" },
@@ -35,7 +35,7 @@ both! {
     }
 
     async fn one_that_a_key_has_made_is_found_too(kw) {
-        kw.key(json!({ "externalId": "user_1" })).await;
+        kw.create_key(json!({ "externalId": "user_1" })).await;
 
         let reply = kw.v2("identities.getIdentity", json!({ "identity": "user_1" })).await;
 
@@ -45,17 +45,17 @@ both! {
     async fn one_that_does_not_exist_is_not_found(kw) {
         let reply = kw.v2("identities.getIdentity", json!({ "identity": "user_1" })).await;
 
-        reply.error(404, "identity_not_found");
+        reply.assert_error(404, "identity_not_found");
     }
 
     async fn a_grant_on_it_is_enough_and_on_another_is_not(kw) {
         let create = |id: &'static str| kw.v2("identities.createIdentity", json!({ "externalId": id }));
         let one = create("user_1").await.text_of("identityId");
         create("user_2").await.data();
-        let root_key = kw.root_key_with(vec![format!("identity.{one}.read_identity")]).await;
+        let root_key = kw.create_root_key_with(vec![format!("identity.{one}.read_identity")]).await;
         let get = async |id| kw.v2_as(&root_key, "identities.getIdentity", json!({ "identity": id })).await;
 
         get("user_1").await.data();
-        get("user_2").await.error(403, "insufficient_permissions");
+        get("user_2").await.assert_error(403, "insufficient_permissions");
     }
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn create(kw: &Keyward, external_id: &str) -> String {
@@ -15,7 +15,7 @@ fn names(reply: &Reply) -> Vec<String> {
     names
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
         let reply = kw.v2("identities.listIdentities", json!({})).await;
 
@@ -30,7 +30,7 @@ both! {
         }
         ids.sort();
 
-        let items = kw.all_pages("identities.listIdentities", json!({})).await;
+        let items = kw.list_all_pages("identities.listIdentities", json!({})).await;
 
         let told: Vec<_> = items.iter().map(|item| item["id"].as_str().unwrap()).collect();
         assert_eq!(told, ids);
@@ -39,7 +39,7 @@ both! {
     async fn a_search_looks_through_id_and_external_id_in_whatever_case(kw) {
         let id = create(&kw, "Acme.Org").await;
         create(&kw, "other").await;
-        kw.key(json!({ "externalId": "made_by_a_key" })).await;
+        kw.create_key(json!({ "externalId": "made_by_a_key" })).await;
         let found = async |search: &str| {
             names(&kw.v2("identities.listIdentities", json!({ "search": search })).await)
         };
@@ -59,7 +59,7 @@ both! {
                 mine.push(format!("identity.{id}.read_identity"));
             }
         }
-        let root_key = kw.root_key_with(mine).await;
+        let root_key = kw.create_root_key_with(mine).await;
         let list = async |request| kw.v2_as(&root_key, "identities.listIdentities", request).await;
 
         let all = list(json!({})).await;

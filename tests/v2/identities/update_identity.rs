@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn update(kw: &Keyward, mut fields: Value) -> Reply {
@@ -28,7 +28,7 @@ fn limits(reply: &Reply) -> Vec<(&str, i64)> {
         .collect()
 }
 
-both! {
+on_both_stacks! {
     async fn what_is_left_out_stays_and_is_told(kw) {
         let id = create(&kw).await;
 
@@ -41,8 +41,8 @@ both! {
 
     async fn meta_is_replaced_as_a_whole_and_an_empty_object_clears_it(kw) {
         create(&kw).await;
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let replaced = update(&kw, json!({ "meta": { "since": 2020 } })).await;
         let verified = kw.verify(&key.key).await;
@@ -55,8 +55,8 @@ both! {
 
     async fn limits_are_replaced_by_name_and_those_that_stay_keep_id_and_count(kw) {
         create(&kw).await;
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
         let before = kw.v2("identities.getIdentity", json!({ "identity": "user_1" })).await;
         let wanted = json!([
             { "name": "three", "limit": 3, "duration": 60_000 },
@@ -69,19 +69,19 @@ both! {
         assert_eq!(reply.data()["ratelimits"][0]["id"], before.data()["ratelimits"][0]["id"]);
         let told = kw.v2("identities.getIdentity", json!({ "identity": "user_1" })).await;
         assert_eq!(told.data(), reply.data());
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
     }
 
     async fn no_limits_at_all_takes_every_one(kw) {
         create(&kw).await;
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
 
         let reply = update(&kw, json!({ "ratelimits": [] })).await;
 
         assert_eq!(reply.data().get("ratelimits"), None);
         for _ in 0..3 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
         }
     }
 
@@ -94,7 +94,7 @@ both! {
 
         let reply = update(&kw, json!({ "meta": {}, "ratelimits": twice })).await;
 
-        assert!(reply.fault("/properties/ratelimits").contains("same"));
+        assert!(reply.assert_field_error("/properties/ratelimits").contains("same"));
         assert_eq!(limits(&update(&kw, json!({})).await), [("one", 1), ("two", 2)]);
     }
 
@@ -108,7 +108,7 @@ both! {
         update(&kw, json!({ "ratelimits": wanted })).await.data();
 
         assert_eq!(
-            kw.events_of(&id).await,
+            kw.list_audit_events(&id).await,
             [
                 "identity.create",
                 "identity.update",
@@ -124,16 +124,16 @@ both! {
     async fn who_may_change_some_is_not_told_which_others_there_are(kw) {
         let id = create(&kw).await;
         kw.v2("identities.createIdentity", json!({ "externalId": "user_2" })).await.data();
-        let root_key = kw.root_key_with(vec![format!("identity.{id}.update_identity")]).await;
+        let root_key = kw.create_root_key_with(vec![format!("identity.{id}.update_identity")]).await;
         let update = async |identity| {
             kw.v2_as(&root_key, "identities.updateIdentity", json!({ "identity": identity })).await
         };
 
         update("user_1").await.data();
-        update("user_2").await.error(403, "insufficient_permissions");
-        update("nobody").await.error(403, "insufficient_permissions");
+        update("user_2").await.assert_error(403, "insufficient_permissions");
+        update("nobody").await.assert_error(403, "insufficient_permissions");
         kw.v2("identities.updateIdentity", json!({ "identity": "nobody" }))
             .await
-            .error(404, "identity_not_found");
+            .assert_error(404, "identity_not_found");
     }
 }

@@ -1,15 +1,15 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 
 /// A key with something of everything that can hang on one.
-async fn laden_key(kw: &Keyward) -> Issued {
-    kw.role("editor", []).await;
-    kw.permission("documents.read").await;
-    kw.key(json!({
+async fn laden_key(kw: &Keyward) -> IssuedKey {
+    kw.create_role("editor", []).await;
+    kw.create_permission("documents.read").await;
+    kw.create_key(json!({
         "externalId": "user_1", "roles": ["editor"], "permissions": ["documents.read"],
         "ratelimits": [{ "name": "requests", "limit": 1, "duration": 1000 }],
     }))
@@ -19,17 +19,17 @@ async fn laden_key(kw: &Keyward) -> Issued {
 /// The rows of a key and of what hangs on it.
 async fn rows(kw: &Keyward) -> [i64; 4] {
     [
-        kw.rows("keys").await,
-        kw.rows("ratelimits").await,
-        kw.rows("key_roles").await,
-        kw.rows("key_permissions").await,
+        kw.count_rows("keys").await,
+        kw.count_rows("ratelimits").await,
+        kw.count_rows("key_roles").await,
+        kw.count_rows("key_permissions").await,
     ]
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_tells_nothing(kw) {
         for permanent in [false, true] {
-            let key = kw.key(json!({})).await;
+            let key = kw.create_key(json!({})).await;
             let request = json!({ "keyId": key.id, "permanent": permanent });
 
             let reply = kw.v2("keys.deleteKey", request).await;
@@ -40,8 +40,8 @@ both! {
 
     async fn a_deleted_key_stops_verifying_at_once(kw) {
         for fields in [json!({}), json!({ "permanent": true })] {
-            let key = kw.key(json!({})).await;
-            kw.verify(&key.key).await.is("VALID");
+            let key = kw.create_key(json!({})).await;
+            kw.verify(&key.key).await.assert_code("VALID");
             let mut request = fields;
             request["keyId"] = json!(key.id);
 
@@ -54,7 +54,7 @@ both! {
 
     async fn a_deleted_key_cannot_be_addressed(kw) {
         for permanent in [false, true] {
-            let key = kw.key(json!({})).await;
+            let key = kw.create_key(json!({})).await;
             let request = json!({ "keyId": key.id, "permanent": permanent });
             kw.v2("keys.deleteKey", request).await.data();
 
@@ -65,7 +65,7 @@ both! {
                 ("keys.deleteKey", json!({ "keyId": key.id, "permanent": true })),
                 ("keys.whoami", json!({ "key": key.key })),
             ] {
-                kw.v2(operation, request).await.error(404, "key_not_found");
+                kw.v2(operation, request).await.assert_error(404, "key_not_found");
             }
         }
     }
@@ -86,57 +86,57 @@ both! {
 
         assert_eq!(rows(&kw).await, [0, 0, 0, 0]);
         for table in ["identities", "roles", "permissions", "apis"] {
-            assert_eq!(kw.rows(table).await, 1, "{table}");
+            assert_eq!(kw.count_rows(table).await, 1, "{table}");
         }
     }
 
     async fn other_keys_of_the_api_stay(kw) {
-        let api = kw.api().await;
-        let (key, other) = (kw.key_in(&api, json!({})).await, kw.key_in(&api, json!({})).await);
+        let api = kw.create_api().await;
+        let (key, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key_in(&api, json!({})).await);
 
         kw.v2("keys.deleteKey", json!({ "keyId": key.id, "permanent": true })).await.data();
 
-        kw.verify(&other.key).await.is("VALID");
+        kw.verify(&other.key).await.assert_code("VALID");
     }
 
     async fn a_key_that_never_was_is_not_found(kw) {
         let reply = kw.v2("keys.deleteKey", json!({ "keyId": "key_nowhere" })).await;
 
-        reply.error(404, "key_not_found");
+        reply.assert_error(404, "key_not_found");
     }
 
     async fn who_may_not_delete_learns_that_the_key_exists(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        let root_key = kw.root_key(["api.*.update_key"]).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        let root_key = kw.create_root_key(["api.*.update_key"]).await;
 
         let real = kw.v2_as(&root_key, "keys.deleteKey", json!({ "keyId": key.id })).await;
         let none = kw.v2_as(&root_key, "keys.deleteKey", json!({ "keyId": "key_nowhere" })).await;
 
-        let detail = real.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = real.assert_error(403, "insufficient_permissions")["detail"].clone();
         let detail = detail.as_str().unwrap();
         assert!(detail.contains("api.*.delete_key"), "{detail}");
         assert!(detail.contains(&format!("api.{api}.delete_key")), "{detail}");
-        none.error(404, "key_not_found");
-        kw.verify(&key.key).await.is("VALID");
+        none.assert_error(404, "key_not_found");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_permission_for_one_api_deletes_no_key_of_another(kw) {
-        let api = kw.api().await;
-        let (own, other) = (kw.key_in(&api, json!({})).await, kw.key(json!({})).await);
-        let root_key = kw.root_key([&*format!("api.{api}.delete_key")]).await;
+        let api = kw.create_api().await;
+        let (own, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);
+        let root_key = kw.create_root_key([&*format!("api.{api}.delete_key")]).await;
 
         let refused = kw.v2_as(&root_key, "keys.deleteKey", json!({ "keyId": other.id })).await;
         let deleted = kw.v2_as(&root_key, "keys.deleteKey", json!({ "keyId": own.id })).await;
 
-        refused.error(403, "insufficient_permissions");
+        refused.assert_error(403, "insufficient_permissions");
         deleted.data();
-        kw.verify(&other.key).await.is("VALID");
+        kw.verify(&other.key).await.assert_code("VALID");
     }
 
     async fn of_many_who_delete_it_at_once_one_does(kw) {
         for permanent in [false, true] {
-            let key = kw.key(json!({})).await;
+            let key = kw.create_key(json!({})).await;
             let request: Value = json!({ "keyId": key.id, "permanent": permanent });
 
             let replies = join_all((0..8).map(|_| kw.v2("keys.deleteKey", request.clone()))).await;
@@ -145,21 +145,21 @@ both! {
                 replies.iter().partition(|reply| reply.status == 200);
             assert_eq!(deleted.len(), 1, "permanent: {permanent}");
             for reply in rest {
-                reply.error(404, "key_not_found");
+                reply.assert_error(404, "key_not_found");
             }
-            assert_eq!(kw.events_of(&key.id).await, ["key.create", "key.delete"]);
+            assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.delete"]);
         }
     }
 
     async fn the_deletion_is_in_the_audit_log(kw) {
         for permanent in [false, true] {
-            let key = kw.key(json!({ "name": "for billing" })).await;
+            let key = kw.create_key(json!({ "name": "for billing" })).await;
             let request = json!({ "keyId": key.id, "permanent": permanent });
 
             kw.v2("keys.deleteKey", request).await.data();
 
-            assert_eq!(kw.events_of(&key.id).await, ["key.create", "key.delete"]);
+            assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.delete"]);
         }
-        assert_eq!(kw.events_of("for billing").await.len(), 4);
+        assert_eq!(kw.list_audit_events("for billing").await.len(), 4);
     }
 }

@@ -6,22 +6,22 @@ use keyward::domain::root_keys::default_workspace;
 use keyward::rpc::example;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 /// A key as `prefixed-api-key` makes them, and its hash there.
 const PREFIXED: &str = "my_company_BRTRKFsL_51FwqftsmMDHHbJAMEXXHCgG";
 
 fn prefixed_hash() -> String {
-    KeyHash::of("51FwqftsmMDHHbJAMEXXHCgG").hex()
+    KeyHash::compute("51FwqftsmMDHHbJAMEXXHCgG").to_hex()
 }
 
 fn hash(key: &str) -> String {
-    KeyHash::of(key).base64()
+    KeyHash::compute(key).to_base64()
 }
 
 async fn migration(kw: &Keyward, algorithm: Algorithm) -> String {
-    let made = migrations::create(&kw.app, &default_workspace(), algorithm, None).await;
+    let made = migrations::create_as_operator(&kw.app, &default_workspace(), algorithm, None).await;
     made.unwrap().id.as_str().to_owned()
 }
 
@@ -30,9 +30,9 @@ async fn migrate(kw: &Keyward, migration: &str, api: &str, keys: Value) -> Reply
     kw.v2("keys.migrateKeys", request).await
 }
 
-both! {
+on_both_stacks! {
     async fn a_fault_within_an_item_is_told_with_its_place(kw) {
-        kw.plant_examples().await;
+        kw.create_examples().await;
         let refill = json!({ "interval": "monthly", "amount": 1 });
         let request = json!({
             "migrationId": example::MIGRATION_ID, "apiId": example::API,
@@ -42,13 +42,13 @@ both! {
         let reply = kw.v2("keys.migrateKeys", request).await;
 
         let refill = "/properties/keys/items/properties/credits/properties/refill";
-        let message = reply.fault(&format!("{refill}/properties/refillDay"));
+        let message = reply.assert_field_error(&format!("{refill}/properties/refillDay"));
         assert!(message.starts_with("keys[1].credits.refill.refillDay"), "{message}");
     }
 
     async fn a_key_whose_hash_was_taken_in_verifies_with_all_that_came_with_it(kw) {
-        kw.verify("old_key_1").await.is("NOT_FOUND");
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        kw.verify("old_key_1").await.assert_code("NOT_FOUND");
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let key = json!({
             "hash": hash("old_key_1"), "name": "old", "externalId": "user 1 ü", "meta": { "a": 1 },
             "roles": ["editor"], "permissions": ["docs.read"], "expires": NOON.0 + 1000,
@@ -64,7 +64,7 @@ both! {
         assert_eq!(reply.data()["migrated"][0]["hash"], hash("old_key_1"));
         let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
         let verified = kw.verify_with("old_key_1", json!({ "permissions": "docs.read" })).await;
-        verified.is("VALID");
+        verified.assert_code("VALID");
         assert_eq!(verified.data()["credits"], 1);
         assert_eq!(verified.data()["ratelimits"][0]["remaining"], 4);
         let told = kw.get_key(id).await;
@@ -77,7 +77,7 @@ both! {
     }
 
     async fn what_is_left_out_is_as_in_a_new_key(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let keys = json!([
             { "hash": hash("plain") },
             { "hash": hash("disabled"), "enabled": false },
@@ -86,28 +86,28 @@ both! {
 
         migrate(&kw, &migration, &api, keys).await.data();
 
-        kw.verify("plain").await.is("VALID");
-        kw.verify("disabled").await.is("DISABLED");
+        kw.verify("plain").await.assert_code("VALID");
+        kw.verify("disabled").await.assert_code("DISABLED");
         let unlimited = kw.verify("unlimited").await;
-        unlimited.is("VALID");
+        unlimited.assert_code("VALID");
         assert_eq!(unlimited.data().get("credits"), None);
     }
 
     async fn a_hash_may_be_written_in_hex(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
-        let hex = KeyHash::of("old_key").hex().to_uppercase();
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
+        let hex = KeyHash::compute("old_key").to_hex().to_uppercase();
 
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": hex }])).await;
 
         assert_eq!(reply.data()["migrated"][0]["hash"], hex);
-        kw.verify("old_key").await.is("VALID");
+        kw.verify("old_key").await.assert_code("VALID");
         let again = migrate(&kw, &migration, &api, json!([{ "hash": hash("old_key") }])).await;
         assert_eq!(again.data()["failed"], json!([hash("old_key")]));
     }
 
     async fn hashes_that_are_known_or_come_twice_fail_and_the_others_do_not(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
-        let (known, deleted) = (kw.key(json!({})).await, kw.key(json!({})).await);
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
+        let (known, deleted) = (kw.create_key(json!({})).await, kw.create_key(json!({})).await);
         kw.v2("keys.deleteKey", json!({ "keyId": deleted.id })).await.data();
         let keys = json!([
             { "hash": hash(&known.key) }, { "hash": hash("a") }, { "hash": hash(&deleted.key) },
@@ -120,15 +120,15 @@ both! {
         let failed = json!([hash(&known.key), hash(&deleted.key), hash("a")]);
         assert_eq!(reply.data()["failed"], failed);
         assert_eq!(reply.data()["migrated"].as_array().unwrap().len(), 2);
-        kw.verify("a").await.is("VALID");
-        kw.verify_with("b", json!({ "permissions": "docs.read" })).await.is("VALID");
+        kw.verify("a").await.assert_code("VALID");
+        kw.verify_with("b", json!({ "permissions": "docs.read" })).await.assert_code("VALID");
         kw.verify_with("a", json!({ "permissions": "docs.write" }))
             .await
-            .is("INSUFFICIENT_PERMISSIONS");
+            .assert_code("INSUFFICIENT_PERMISSIONS");
     }
 
     async fn the_same_keys_at_once_come_in_once(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let keys: Vec<_> = (0..20).map(|n| json!({
             "hash": hash(&format!("key {n}")), "externalId": "user_1", "roles": ["editor"],
             "permissions": ["docs.read"],
@@ -142,12 +142,12 @@ both! {
             lists.sum::<usize>()
         };
         assert_eq!((count("migrated"), count("failed")), (20, 60));
-        assert_eq!((kw.rows("keys").await, kw.rows("identities").await), (20, 1));
-        kw.verify_with("key 7", json!({ "permissions": "docs.read" })).await.is("VALID");
+        assert_eq!((kw.count_rows("keys").await, kw.count_rows("identities").await), (20, 1));
+        kw.verify_with("key 7", json!({ "permissions": "docs.read" })).await.assert_code("VALID");
     }
 
     async fn the_rules_of_credits_hold_and_one_fault_takes_in_nothing(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let refill = json!({ "interval": "monthly", "amount": 9 });
         let keys = json!([
             { "hash": hash("a") },
@@ -156,64 +156,64 @@ both! {
 
         let reply = migrate(&kw, &migration, &api, keys).await;
 
-        reply.error(400, "invalid_input");
-        assert_eq!(kw.rows("keys").await, 0);
+        reply.assert_error(400, "invalid_input");
+        assert_eq!(kw.count_rows("keys").await, 0);
     }
 
     async fn a_migration_or_an_api_that_is_not_there_is_not_found(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let keys = json!([{ "hash": hash("a") }]);
 
         let no_migration = migrate(&kw, "mig_nowhere", &api, keys.clone()).await;
         let no_api = migrate(&kw, &migration, "api_nowhere", keys).await;
 
-        no_migration.error(404, "migration_not_found");
-        no_api.error(404, "api_not_found");
+        no_migration.assert_error(404, "migration_not_found");
+        no_api.assert_error(404, "api_not_found");
     }
 
     async fn each_key_is_in_the_audit_log(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let key = json!({ "hash": hash("a"), "roles": ["editor"], "permissions": ["docs.read"] });
 
         let reply = migrate(&kw, &migration, &api, json!([key])).await;
 
         let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
         assert_eq!(
-            kw.events_of(id).await,
+            kw.list_audit_events(id).await,
             [
                 "authorization.connect_permission_and_key",
                 "authorization.connect_role_and_key",
                 "key.create",
             ]
         );
-        assert!(kw.events_of("editor").await.contains(&"role.create".to_owned()));
+        assert!(kw.list_audit_events("editor").await.contains(&"role.create".to_owned()));
     }
 
     async fn a_prefixed_key_becomes_our_own_when_it_is_first_shown(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.create_api().await);
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
         let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
-        kw.verify(PREFIXED).await.is("NOT_FOUND");
+        kw.verify(PREFIXED).await.assert_code("NOT_FOUND");
 
         let shown = kw.verify_with(PREFIXED, json!({ "migrationId": migration })).await;
 
-        shown.is("VALID");
+        shown.assert_code("VALID");
         assert_eq!(shown.data()["keyId"], id);
-        kw.verify(PREFIXED).await.is("VALID");
+        kw.verify(PREFIXED).await.assert_code("VALID");
         assert_eq!(kw.get_key(id).await["start"], "my_company_BRTR");
-        assert_eq!(kw.events_of(id).await, ["key.create", "key.migrate"]);
+        assert_eq!(kw.list_audit_events(id).await, ["key.create", "key.migrate"]);
         let rerolled = kw.v2("keys.rerollKey", json!({ "keyId": id, "expiration": 0 })).await;
         assert!(rerolled.text_of("key").starts_with("my_company_"));
     }
 
     async fn a_prefixed_key_that_many_show_at_once_is_valid_for_all(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.create_api().await);
         migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await.data();
 
         let shows = (0..8).map(|_| kw.verify_with(PREFIXED, json!({ "migrationId": migration })));
 
         for reply in join_all(shows).await {
-            reply.is("VALID");
+            reply.assert_code("VALID");
         }
     }
 
@@ -223,31 +223,31 @@ both! {
             migration(&kw, Algorithm::PrefixedApiKey).await,
             migration(&kw, Algorithm::Sha256).await,
         );
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         migrate(&kw, &waits, &api, json!([{ "hash": prefixed_hash() }])).await.data();
         let show = async |key: &str, migration: &str| {
             kw.verify_with(key, json!({ "migrationId": migration })).await
         };
 
-        show(PREFIXED, &other).await.is("NOT_FOUND");
-        show(PREFIXED, &plain).await.is("NOT_FOUND");
-        show(PREFIXED, "mig_nowhere").await.is("NOT_FOUND");
-        show("my_company_BRTRKFsL_wrong", &waits).await.is("NOT_FOUND");
+        show(PREFIXED, &other).await.assert_code("NOT_FOUND");
+        show(PREFIXED, &plain).await.assert_code("NOT_FOUND");
+        show(PREFIXED, "mig_nowhere").await.assert_code("NOT_FOUND");
+        show("my_company_BRTRKFsL_wrong", &waits).await.assert_code("NOT_FOUND");
         let too_short = show("company_51FwqftsmMDHHbJAMEXXHCgG", &waits).await;
-        let detail = too_short.error(400, "key_malformed")["detail"].to_string();
+        let detail = too_short.assert_error(400, "key_malformed")["detail"].to_string();
         assert!(detail.contains("prefix_short_long"), "{detail}");
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
         let request = json!({ "key": PREFIXED, "migrationId": waits });
-        kw.v2_as(&stranger, "keys.verifyKey", request).await.is("NOT_FOUND");
-        show(PREFIXED, &waits).await.is("VALID");
+        kw.v2_as(&stranger, "keys.verifyKey", request).await.assert_code("NOT_FOUND");
+        show(PREFIXED, &waits).await.assert_code("VALID");
     }
 
     async fn a_prefix_of_any_letters_hides_the_secret_as_any_other_does(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.create_api().await);
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
         let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
         let key = PREFIXED.replace("my_company", "schlüssel_🔑🔑🔑🔑🔑🔑🔑🔑");
-        kw.verify_with(&key, json!({ "migrationId": migration })).await.is("VALID");
+        kw.verify_with(&key, json!({ "migrationId": migration })).await.assert_code("VALID");
 
         let rerolled = kw.v2("keys.rerollKey", json!({ "keyId": id, "expiration": 0 })).await;
 
@@ -260,26 +260,26 @@ both! {
     }
 
     async fn a_prefixed_key_with_nul_in_it_was_never_issued(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.create_api().await);
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
         let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
 
         for key in [format!("\0{PREFIXED}"), PREFIXED.replace("BRTRKFsL", "\0")] {
             let shown = kw.verify_with(&key, json!({ "migrationId": migration })).await;
-            shown.is("NOT_FOUND");
+            shown.assert_code("NOT_FOUND");
         }
 
         assert_eq!(kw.get_key(id).await["start"], "");
     }
 
     async fn who_may_not_verify_adopts_nothing(kw) {
-        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.create_api().await);
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
         let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
-        let root_key = kw.root_key(["api.api_other.verify_key"]).await;
+        let root_key = kw.create_root_key(["api.api_other.verify_key"]).await;
         let request = json!({ "key": PREFIXED, "migrationId": migration });
 
-        kw.v2_as(&root_key, "keys.verifyKey", request).await.is("NOT_FOUND");
+        kw.v2_as(&root_key, "keys.verifyKey", request).await.assert_code("NOT_FOUND");
 
         assert_eq!(kw.get_key(id).await["start"], "");
     }

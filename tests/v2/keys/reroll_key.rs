@@ -1,18 +1,18 @@
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::support::seed::Issued;
+use crate::on_both_stacks;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Reply};
 
 const MINUTE: i64 = 60_000;
 
-async fn reroll(kw: &Keyward, key: &Issued, expiration: i64) -> Reply {
+async fn reroll(kw: &Keyward, key: &IssuedKey, expiration: i64) -> Reply {
     kw.v2("keys.rerollKey", json!({ "keyId": key.id, "expiration": expiration })).await
 }
 
-async fn rerolled(kw: &Keyward, key: &Issued, expiration: i64) -> Issued {
+async fn rerolled(kw: &Keyward, key: &IssuedKey, expiration: i64) -> IssuedKey {
     let reply = reroll(kw, key, expiration).await;
-    Issued { id: reply.text_of("keyId"), key: reply.text_of("key") }
+    IssuedKey { id: reply.text_of("keyId"), key: reply.text_of("key") }
 }
 
 /// What `keys.getKey` tells, but for what is a key's own.
@@ -27,12 +27,12 @@ async fn configuration(kw: &Keyward, id: &str) -> Value {
     told
 }
 
-both! {
+on_both_stacks! {
     async fn the_new_key_is_configured_as_the_old_one(kw) {
-        kw.role("editor", ["docs.edit"]).await;
-        kw.permission("docs.read").await;
+        kw.create_role("editor", ["docs.edit"]).await;
+        kw.create_permission("docs.read").await;
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "prefix": "my_app", "byteLength": 32, "name": "for billing",
                 "externalId": "user_1", "meta": { "plan": "pro" }, "roles": ["editor"],
                 "permissions": ["docs.read"], "expires": NOON.0 + 90 * MINUTE,
@@ -56,36 +56,36 @@ both! {
         assert_eq!(kw.get_key(&new.id).await["createdAt"], NOON.0);
         kw.verify_with(&new.key, json!({ "permissions": "docs.read AND docs.edit" }))
             .await
-            .is("VALID");
+            .assert_code("VALID");
     }
 
     async fn with_no_grace_the_old_key_ends_at_once(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let new = rerolled(&kw, &key, 0).await;
 
-        kw.verify(&key.key).await.is("EXPIRED");
-        kw.verify(&new.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("EXPIRED");
+        kw.verify(&new.key).await.assert_code("VALID");
     }
 
     async fn a_grace_is_rounded_up_to_a_full_minute(kw) {
         kw.clock.advance_ms(1);
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let new = rerolled(&kw, &key, 1).await;
 
         assert_eq!(kw.get_key(&key.id).await["expires"], NOON.0 + MINUTE);
         assert_eq!(kw.get_key(&new.id).await.get("expires"), None);
         kw.clock.advance_ms(MINUTE - 1);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(1);
-        kw.verify(&key.key).await.is("EXPIRED");
-        kw.verify(&new.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("EXPIRED");
+        kw.verify(&new.key).await.assert_code("VALID");
     }
 
     async fn an_earlier_end_is_never_put_off(kw) {
-        let key = kw.key(json!({ "expires": NOON.0 + 5 * MINUTE })).await;
+        let key = kw.create_key(json!({ "expires": NOON.0 + 5 * MINUTE })).await;
 
         let new = rerolled(&kw, &key, 60 * MINUTE).await;
 
@@ -95,19 +95,19 @@ both! {
 
     async fn what_is_left_of_the_credits_passes_over_and_what_was_counted_does_not(kw) {
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "credits": { "remaining": 10 },
                 "ratelimits": [{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }],
             }))
             .await;
         for _ in 0..3 {
-            kw.verify(&key.key).await.is("VALID");
+            kw.verify(&key.key).await.assert_code("VALID");
         }
 
         let new = rerolled(&kw, &key, MINUTE).await;
 
         let reply = kw.verify(&new.key).await;
-        reply.is("VALID");
+        reply.assert_code("VALID");
         assert_eq!(reply.data()["credits"], 6);
         assert_eq!(reply.data()["ratelimits"][0]["remaining"], 4);
         assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 7);
@@ -115,7 +115,7 @@ both! {
 
     async fn a_refill_that_has_happened_does_not_happen_again(kw) {
         let daily = json!({ "interval": "daily", "amount": 10 });
-        let key = kw.key(json!({ "credits": { "remaining": 3, "refill": daily } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 3, "refill": daily } })).await;
 
         let new = rerolled(&kw, &key, 0).await;
 
@@ -125,35 +125,35 @@ both! {
     }
 
     async fn the_keys_of_an_identity_go_on_sharing_its_limits(kw) {
-        let key = kw.key(json!({ "externalId": "user_1" })).await;
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].as_str().unwrap().to_owned();
-        kw.identity_limits(&identity, &[("shared", 2, 60_000, true)]).await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.set_identity_limits(&identity, &[("shared", 2, 60_000, true)]).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let new = rerolled(&kw, &key, MINUTE).await;
 
-        kw.verify(&new.key).await.is("VALID");
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify(&new.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
     }
 
     async fn a_disabled_key_gives_a_disabled_key(kw) {
-        let key = kw.key(json!({ "enabled": false })).await;
+        let key = kw.create_key(json!({ "enabled": false })).await;
 
         let new = rerolled(&kw, &key, 0).await;
 
-        kw.verify(&new.key).await.is("DISABLED");
+        kw.verify(&new.key).await.assert_code("DISABLED");
     }
 
     async fn a_deleted_key_is_not_found(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
 
-        reroll(&kw, &key, 0).await.error(404, "key_not_found");
+        reroll(&kw, &key, 0).await.assert_error(404, "key_not_found");
     }
 
     async fn nothing_is_left_to_spend_on_a_key_that_ends_at_once(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 50 } })).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({ "credits": { "remaining": 50 } })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let new = rerolled(&kw, &key, 0).await;
 
@@ -163,29 +163,29 @@ both! {
     }
 
     async fn the_right_to_create_in_the_keys_api_is_enough(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
         let request = json!({ "keyId": key.id, "expiration": 0 });
-        let creator = kw.root_key_with(vec![format!("api.{api}.create_key")]).await;
-        let updater = kw.root_key(["api.*.update_key"]).await;
+        let creator = kw.create_root_key_with(vec![format!("api.{api}.create_key")]).await;
+        let updater = kw.create_root_key(["api.*.update_key"]).await;
 
         kw.v2_as(&updater, "keys.rerollKey", request.clone())
             .await
-            .error(403, "insufficient_permissions");
+            .assert_error(403, "insufficient_permissions");
         kw.v2_as(&creator, "keys.rerollKey", request).await.data();
     }
 
     async fn one_entry_of_the_audit_log_names_both_keys(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let new = rerolled(&kw, &key, 0).await;
 
-        assert_eq!(kw.events_of(&key.id).await, ["key.create", "key.reroll"]);
-        assert_eq!(kw.events_of(&new.id).await, ["key.reroll"]);
+        assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.reroll"]);
+        assert_eq!(kw.list_audit_events(&new.id).await, ["key.reroll"]);
     }
 
     async fn fields_that_do_not_exist_are_passed_over(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let request = json!({ "keyId": key.id, "expiration": 0, "surprise": 1 });
 
         kw.v2("keys.rerollKey", request).await.data();

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn set<const N: usize>(kw: &Keyward, key: &str, slugs: [&str; N]) -> Reply {
@@ -8,12 +8,12 @@ async fn set<const N: usize>(kw: &Keyward, key: &str, slugs: [&str; N]) -> Reply
     kw.v2("keys.setPermissions", request).await
 }
 
-both! {
+on_both_stacks! {
     async fn they_replace_those_of_the_key_itself(kw) {
-        kw.role("editor", ["docs.edit"]).await;
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        kw.create_role("editor", ["docs.edit"]).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
         set(&kw, &key.id, ["docs.read", "docs.list"]).await.data();
-        kw.verify_with(&key.key, json!({ "permissions": "docs.read" })).await.is("VALID");
+        kw.verify_with(&key.key, json!({ "permissions": "docs.read" })).await.assert_code("VALID");
 
         let reply = set(&kw, &key.id, ["docs.write", "docs.list"]).await;
 
@@ -24,11 +24,11 @@ both! {
         assert_eq!(told["permissions"], json!(["docs.edit", "docs.list", "docs.write"]));
         kw.verify_with(&key.key, json!({ "permissions": "docs.read" }))
             .await
-            .is("INSUFFICIENT_PERMISSIONS");
+            .assert_code("INSUFFICIENT_PERMISSIONS");
     }
 
     async fn none_at_all_takes_every_one(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         set(&kw, &key.id, ["docs.read"]).await.data();
 
         let reply = set(&kw, &key.id, []).await;
@@ -38,7 +38,7 @@ both! {
     }
 
     async fn only_what_changes_is_recorded(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         set(&kw, &key.id, ["docs.read", "docs.list"]).await.data();
         set(&kw, &key.id, ["docs.list", "docs.write"]).await.data();
 
@@ -46,22 +46,22 @@ both! {
 
         let connect = "authorization.connect_permission_and_key";
         let disconnect = "authorization.disconnect_permission_and_key";
-        let events = kw.events_of(&key.id).await;
+        let events = kw.list_audit_events(&key.id).await;
         assert_eq!(events, [connect, connect, connect, disconnect, "key.create"]);
     }
 
     async fn a_missing_one_needs_the_right_to_make_it_else_nothing_changes(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         set(&kw, &key.id, ["docs.read"]).await.data();
         let grants = [
             "api.*.update_key", "rbac.*.add_permission_to_key", "rbac.*.remove_permission_from_key",
         ];
-        let root_key = kw.root_key(grants).await;
+        let root_key = kw.create_root_key(grants).await;
         let request = json!({ "keyId": key.id, "permissions": ["docs.new"] });
 
         let refused = kw.v2_as(&root_key, "keys.setPermissions", request).await;
 
-        refused.error(403, "insufficient_permissions");
+        refused.assert_error(403, "insufficient_permissions");
         assert_eq!(kw.get_key(&key.id).await["permissions"], json!(["docs.read"]));
     }
 }

@@ -3,7 +3,7 @@ mod credits;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::NOON;
 
 /// Name, limit, duration and autoApply of each limit that getKey tells.
@@ -12,9 +12,9 @@ fn limits(told: &Value) -> Vec<Value> {
     limits.map(|l| json!([l["name"], l["limit"], l["duration"], l["autoApply"]])).collect()
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_tells_nothing(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let reply = kw.update_key(&key.id, json!({ "name": "for billing" })).await;
 
@@ -22,10 +22,10 @@ both! {
     }
 
     async fn what_is_left_out_stays(kw) {
-        kw.permission("documents.read").await;
-        kw.role("editor", []).await;
+        kw.create_permission("documents.read").await;
+        kw.create_role("editor", []).await;
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "prefix": "prod", "name": "for billing", "externalId": "user_1",
                 "meta": { "plan": "pro" }, "roles": ["editor"], "permissions": ["documents.read"],
                 "expires": NOON.0 + 1, "enabled": false,
@@ -42,7 +42,7 @@ both! {
     }
 
     async fn a_change_is_told_with_its_time(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         kw.clock.advance_ms(1234);
 
         kw.update_key(&key.id, json!({ "name": "for billing" })).await.data();
@@ -55,7 +55,7 @@ both! {
     }
 
     async fn a_name_is_set_and_cleared(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         kw.update_key(&key.id, json!({ "name": "für Rechnungen 🧾" })).await.data();
         let set = kw.get_key(&key.id).await;
@@ -67,8 +67,8 @@ both! {
     }
 
     async fn an_external_id_is_linked_and_unlinked(kw) {
-        let other = kw.key(json!({ "externalId": "user_1" })).await;
-        let key = kw.key(json!({})).await;
+        let other = kw.create_key(json!({ "externalId": "user_1" })).await;
+        let key = kw.create_key(json!({})).await;
 
         kw.update_key(&key.id, json!({ "externalId": "user_1" })).await.data();
         let known = kw.verify(&key.key).await.data()["identity"].clone();
@@ -81,11 +81,11 @@ both! {
         assert_eq!(new["externalId"], "user_2");
         assert_ne!(new["id"], known["id"]);
         assert_eq!(none.data().get("identity"), None);
-        assert_eq!(kw.rows("identities").await, 2);
+        assert_eq!(kw.count_rows("identities").await, 2);
     }
 
     async fn meta_is_replaced_and_cleared(kw) {
-        let key = kw.key(json!({ "meta": { "plan": "pro", "seats": 3 } })).await;
+        let key = kw.create_key(json!({ "meta": { "plan": "pro", "seats": 3 } })).await;
 
         kw.update_key(&key.id, json!({ "meta": { "plan": { "name": "free" } } })).await.data();
         let replaced = kw.verify(&key.key).await.data()["meta"].clone();
@@ -97,7 +97,7 @@ both! {
     }
 
     async fn an_empty_meta_clears_it(kw) {
-        let key = kw.key(json!({ "meta": { "plan": "pro" } })).await;
+        let key = kw.create_key(json!({ "meta": { "plan": "pro" } })).await;
 
         kw.update_key(&key.id, json!({ "meta": {} })).await.data();
 
@@ -105,32 +105,32 @@ both! {
     }
 
     async fn an_expiry_is_set_and_cleared(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         kw.update_key(&key.id, json!({ "expires": NOON.0 - 1 })).await.data();
-        kw.verify(&key.key).await.is("EXPIRED");
+        kw.verify(&key.key).await.assert_code("EXPIRED");
         kw.update_key(&key.id, json!({ "expires": NOON.0 })).await.data();
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.update_key(&key.id, json!({ "expires": null })).await.data();
 
         assert_eq!(kw.get_key(&key.id).await.get("expires"), None);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_key_is_disabled_and_enabled_at_once(kw) {
-        let key = kw.key(json!({})).await;
-        kw.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
 
         kw.update_key(&key.id, json!({ "enabled": false })).await.data();
-        kw.verify(&key.key).await.is("DISABLED");
+        kw.verify(&key.key).await.assert_code("DISABLED");
         kw.update_key(&key.id, json!({ "enabled": true })).await.data();
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn limits_are_replaced_by_name(kw) {
         let key = kw
-            .key(json!({ "ratelimits": [
+            .create_key(json!({ "ratelimits": [
             { "name": "reads", "limit": 1, "duration": 1000 },
             { "name": "writes", "limit": 2, "duration": 2000 },
         ] }))
@@ -157,7 +157,7 @@ both! {
     }
 
     async fn of_two_limits_with_one_name_the_last_counts(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         kw.update_key(
             &key.id,
@@ -174,7 +174,7 @@ both! {
 
     async fn an_empty_list_removes_all_limits(kw) {
         let limit = json!({ "name": "requests", "limit": 1, "duration": 1000, "autoApply": true });
-        let key = kw.key(json!({ "ratelimits": [limit] })).await;
+        let key = kw.create_key(json!({ "ratelimits": [limit] })).await;
 
         kw.update_key(&key.id, json!({ "ratelimits": [] })).await.data();
 
@@ -183,9 +183,9 @@ both! {
     }
 
     async fn roles_are_replaced_and_removed(kw) {
-        kw.role("editor", ["documents.write"]).await;
-        kw.role("reader", ["documents.read"]).await;
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        kw.create_role("editor", ["documents.write"]).await;
+        kw.create_role("reader", ["documents.read"]).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
 
         kw.update_key(&key.id, json!({ "roles": ["reader", "reader"] })).await.data();
         let replaced = kw.get_key(&key.id).await;
@@ -198,8 +198,8 @@ both! {
     }
 
     async fn a_role_that_does_not_exist_is_named_and_nothing_changes(kw) {
-        kw.role("editor", []).await;
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        kw.create_role("editor", []).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
         let before = kw.get_key(&key.id).await;
 
         let reply = kw.update_key(&key.id, json!({
@@ -208,22 +208,22 @@ both! {
             "ratelimits": [{ "name": "requests", "limit": 1, "duration": 1000 }],
         })).await;
 
-        let detail = reply.error(404, "role_not_found")["detail"].clone();
+        let detail = reply.assert_error(404, "role_not_found")["detail"].clone();
         let detail = detail.as_str().unwrap();
         assert!(detail.contains("writer") && detail.contains("Editor"), "{detail}");
         assert_eq!(kw.get_key(&key.id).await, before);
-        assert_eq!((kw.rows("identities").await, kw.rows("permissions").await), (0, 0));
+        assert_eq!((kw.count_rows("identities").await, kw.count_rows("permissions").await), (0, 0));
         assert_eq!(
-            kw.events_of(&key.id).await,
+            kw.list_audit_events(&key.id).await,
             ["authorization.connect_role_and_key", "key.create"]
         );
     }
 
     async fn permissions_of_the_key_itself_are_replaced_and_removed(kw) {
-        kw.role("editor", ["documents.write"]).await;
-        kw.permission("documents.read").await;
-        kw.permission("documents.list").await;
-        let key = kw.key(json!({ "roles": ["editor"], "permissions": ["documents.read"] })).await;
+        kw.create_role("editor", ["documents.write"]).await;
+        kw.create_permission("documents.read").await;
+        kw.create_permission("documents.list").await;
+        let key = kw.create_key(json!({ "roles": ["editor"], "permissions": ["documents.read"] })).await;
 
         kw.update_key(&key.id, json!({ "permissions": ["documents.list", "documents.list"] }))
             .await
@@ -237,35 +237,35 @@ both! {
     }
 
     async fn a_permission_that_is_taken_away_is_gone_at_once(kw) {
-        kw.permission("documents.read").await;
-        let key = kw.key(json!({ "permissions": ["documents.read"] })).await;
+        kw.create_permission("documents.read").await;
+        let key = kw.create_key(json!({ "permissions": ["documents.read"] })).await;
         let query = json!({ "permissions": "documents.read" });
-        kw.verify_with(&key.key, query.clone()).await.is("VALID");
+        kw.verify_with(&key.key, query.clone()).await.assert_code("VALID");
 
         kw.update_key(&key.id, json!({ "permissions": [] })).await.data();
 
-        kw.verify_with(&key.key, query).await.is("INSUFFICIENT_PERMISSIONS");
+        kw.verify_with(&key.key, query).await.assert_code("INSUFFICIENT_PERMISSIONS");
     }
 
     async fn a_missing_permission_is_made_when_the_root_key_may(kw) {
-        let key = kw.key(json!({})).await;
-        let root_key = kw.root_key(["api.*.update_key", "rbac.*.create_permission"]).await;
+        let key = kw.create_key(json!({})).await;
+        let root_key = kw.create_root_key(["api.*.update_key", "rbac.*.create_permission"]).await;
         let request = json!({ "keyId": key.id, "permissions": ["documents.read"] });
 
         kw.v2_as(&root_key, "keys.updateKey", request).await.data();
 
         assert_eq!(kw.get_key(&key.id).await["permissions"], json!(["documents.read"]));
         assert_eq!(
-            kw.events_of("documents.read").await,
+            kw.list_audit_events("documents.read").await,
             ["authorization.connect_permission_and_key", "permission.create"]
         );
     }
 
     async fn a_missing_permission_is_refused_when_the_root_key_may_not_and_nothing_changes(kw) {
-        kw.permission("documents.list").await;
-        let key = kw.key(json!({ "permissions": ["documents.list"] })).await;
+        kw.create_permission("documents.list").await;
+        let key = kw.create_key(json!({ "permissions": ["documents.list"] })).await;
         let before = kw.get_key(&key.id).await;
-        let root_key = kw.root_key(["api.*.update_key"]).await;
+        let root_key = kw.create_root_key(["api.*.update_key"]).await;
         let request = json!({
             "keyId": key.id, "name": "for billing", "externalId": "user_1", "enabled": false,
             "permissions": ["documents.read"],
@@ -273,16 +273,16 @@ both! {
 
         let reply = kw.v2_as(&root_key, "keys.updateKey", request).await;
 
-        let error = reply.error(403, "insufficient_permissions");
+        let error = reply.assert_error(403, "insufficient_permissions");
         assert!(error["detail"].as_str().unwrap().contains("rbac.*.create_permission"), "{error}");
         assert_eq!(kw.get_key(&key.id).await, before);
-        assert_eq!((kw.rows("identities").await, kw.rows("permissions").await), (0, 1));
+        assert_eq!((kw.count_rows("identities").await, kw.count_rows("permissions").await), (0, 1));
     }
 
     async fn giving_what_exists_needs_no_further_permission(kw) {
-        kw.role("editor", ["documents.read"]).await;
-        let key = kw.key(json!({})).await;
-        let root_key = kw.root_key(["api.*.update_key"]).await;
+        kw.create_role("editor", ["documents.read"]).await;
+        let key = kw.create_key(json!({})).await;
+        let root_key = kw.create_root_key(["api.*.update_key"]).await;
         let request =
             json!({ "keyId": key.id, "roles": ["editor"], "permissions": ["documents.read"] });
 
@@ -292,8 +292,8 @@ both! {
     }
 
     async fn keys_that_are_given_the_same_new_permission_at_once_all_get_it(kw) {
-        let api = kw.api().await;
-        let keys = join_all((0..8).map(|_| kw.key_in(&api, json!({})))).await;
+        let api = kw.create_api().await;
+        let keys = join_all((0..8).map(|_| kw.create_key_in(&api, json!({})))).await;
 
         let change = json!({ "permissions": ["documents.read"] });
         let replies = join_all(keys.iter().map(|key| kw.update_key(&key.id, change.clone()))).await;
@@ -301,12 +301,12 @@ both! {
         for reply in replies {
             reply.data();
         }
-        assert_eq!(kw.rows("permissions").await, 1);
-        assert_eq!(kw.rows("key_permissions").await, 8);
+        assert_eq!(kw.count_rows("permissions").await, 1);
+        assert_eq!(kw.count_rows("key_permissions").await, 8);
     }
 
     async fn changes_of_different_fields_at_once_are_all_kept(kw) {
-        let key = kw.key(json!({ "name": "before", "expires": NOON.0 + 1 })).await;
+        let key = kw.create_key(json!({ "name": "before", "expires": NOON.0 + 1 })).await;
         let changes = [
             json!({ "name": "after" }),
             json!({ "externalId": "user_1" }),
@@ -328,7 +328,7 @@ both! {
     }
 
     async fn replacements_at_once_leave_one_of_them(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let change = |n: i64| {
             json!({
                 "permissions": ["shared", format!("own.{n}")],
@@ -355,50 +355,50 @@ both! {
     async fn a_key_that_never_was_is_not_found(kw) {
         let reply = kw.update_key("key_nowhere", json!({ "name": "for billing" })).await;
 
-        reply.error(404, "key_not_found");
+        reply.assert_error(404, "key_not_found");
     }
 
     async fn letter_case_matters_in_an_id(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let reply = kw.update_key(&key.id.to_lowercase(), json!({ "name": "for billing" })).await;
 
-        reply.error(404, "key_not_found");
+        reply.assert_error(404, "key_not_found");
     }
 
     async fn who_may_not_update_learns_that_the_key_exists(kw) {
-        let api = kw.api().await;
-        let key = kw.key_in(&api, json!({})).await;
-        let root_key = kw.root_key(["api.*.read_key", "api.*.create_key"]).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        let root_key = kw.create_root_key(["api.*.read_key", "api.*.create_key"]).await;
         let request = |id: &str| json!({ "keyId": id, "enabled": false });
 
         let real = kw.v2_as(&root_key, "keys.updateKey", request(&key.id)).await;
         let none = kw.v2_as(&root_key, "keys.updateKey", request("key_nowhere")).await;
 
-        let detail = real.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = real.assert_error(403, "insufficient_permissions")["detail"].clone();
         let detail = detail.as_str().unwrap();
         assert!(detail.contains("api.*.update_key"), "{detail}");
         assert!(detail.contains(&format!("api.{api}.update_key")), "{detail}");
-        none.error(404, "key_not_found");
-        kw.verify(&key.key).await.is("VALID");
+        none.assert_error(404, "key_not_found");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_permission_for_one_api_changes_no_key_of_another(kw) {
-        let api = kw.api().await;
-        let (own, other) = (kw.key_in(&api, json!({})).await, kw.key(json!({})).await);
-        let root_key = kw.root_key([&*format!("api.{api}.update_key")]).await;
+        let api = kw.create_api().await;
+        let (own, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);
+        let root_key = kw.create_root_key([&*format!("api.{api}.update_key")]).await;
         let request = |id: &str| json!({ "keyId": id, "enabled": false });
 
         let refused = kw.v2_as(&root_key, "keys.updateKey", request(&other.id)).await;
         let changed = kw.v2_as(&root_key, "keys.updateKey", request(&own.id)).await;
 
-        refused.error(403, "insufficient_permissions");
+        refused.assert_error(403, "insufficient_permissions");
         changed.data();
-        kw.verify(&other.key).await.is("VALID");
+        kw.verify(&other.key).await.assert_code("VALID");
     }
 
     async fn credits_may_carry_no_field_that_nobody_knows(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let (credits, refill) = ("/properties/credits", "/properties/credits/properties/refill");
         for (body, location) in [
             (json!({ "remaining": 1, "surprise": 1 }), credits),
@@ -406,14 +406,14 @@ both! {
         ] {
             let reply = kw.update_key(&key.id, json!({ "credits": body })).await;
 
-            let message = reply.fault(&format!("{location}/additionalProperties"));
+            let message = reply.assert_field_error(&format!("{location}/additionalProperties"));
             assert!(message.contains("surprise"), "{message}");
         }
     }
 
     async fn the_change_is_in_the_audit_log(kw) {
-        kw.role("editor", []).await;
-        let key = kw.key(json!({ "name": "before" })).await;
+        kw.create_role("editor", []).await;
+        let key = kw.create_key(json!({ "name": "before" })).await;
 
         kw.update_key(
             &key.id,
@@ -425,7 +425,7 @@ both! {
         .data();
 
         assert_eq!(
-            kw.events_of(&key.id).await,
+            kw.list_audit_events(&key.id).await,
             [
                 "authorization.connect_permission_and_key",
                 "authorization.connect_role_and_key",
@@ -434,7 +434,7 @@ both! {
             ]
         );
         assert_eq!(
-            kw.events_of("documents.read").await,
+            kw.list_audit_events("documents.read").await,
             ["authorization.connect_permission_and_key", "permission.create"]
         );
     }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply, Stack, post};
 
 /// Verifies a key at once as often as said, the servers taking turns; how often it was valid.
@@ -32,9 +32,9 @@ async fn verify_raw(kw: &Keyward, body: String) -> Reply {
     kw.send(request.body(Body::from(body)).unwrap()).await
 }
 
-both! {
+on_both_stacks! {
     async fn a_plain_key_is_valid_and_has_nothing_else_to_tell(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let reply = kw.verify(&key.key).await;
 
@@ -47,10 +47,10 @@ both! {
     }
 
     async fn a_valid_key_tells_all_that_it_carries(kw) {
-        kw.role("zoo keeper", ["b"]).await;
-        kw.role("Editor", ["a", "B"]).await;
+        kw.create_role("zoo keeper", ["b"]).await;
+        kw.create_role("Editor", ["a", "B"]).await;
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "name": "for billing", "externalId": "user_1", "meta": { "plan": "pro" },
                 "roles": ["zoo keeper", "Editor"], "permissions": ["b"], "expires": NOON.0 + 1,
                 "credits": { "remaining": 7, "refill": { "interval": "daily", "amount": 9 } },
@@ -61,7 +61,7 @@ both! {
             .await;
         let told = kw.get_key(&key.id).await;
         let identity = told["identity"]["id"].as_str().unwrap();
-        kw.identity_limits(identity, &[("tokens", 5, 60_000, false)]).await;
+        kw.set_identity_limits(identity, &[("tokens", 5, 60_000, false)]).await;
         let shared = kw.get_key(&key.id).await["identity"]["ratelimits"][0]["id"].clone();
 
         let reply = kw.verify(&key.key).await;
@@ -102,8 +102,8 @@ both! {
     }
 
     async fn the_meta_of_an_identity_is_told_unless_it_is_empty(kw) {
-        let full = kw.key(json!({ "externalId": "user_1" })).await;
-        let empty = kw.key(json!({ "externalId": "user_2" })).await;
+        let full = kw.create_key(json!({ "externalId": "user_1" })).await;
+        let empty = kw.create_key(json!({ "externalId": "user_2" })).await;
         for sql in [
             r#"UPDATE identities SET meta = '{"plan":{"seats":3.0}}' WHERE external_id = 'user_1'"#,
             "UPDATE identities SET meta = '{ }' WHERE external_id = 'user_2'",
@@ -121,9 +121,9 @@ both! {
     }
 
     async fn a_refused_key_is_told_as_a_valid_one_is(kw) {
-        kw.role("editor", ["documents.read"]).await;
+        kw.create_role("editor", ["documents.read"]).await;
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "name": "for billing", "externalId": "user_1", "meta": { "plan": "pro" },
                 "roles": ["editor"], "expires": NOON.0 + 1, "credits": { "remaining": 7 },
                 "ratelimits": [{ "name": "requests", "limit": 60, "duration": 60_000 }],
@@ -152,7 +152,7 @@ both! {
         let codes =
             ["INSUFFICIENT_PERMISSIONS", "RATE_LIMITED", "USAGE_EXCEEDED", "EXPIRED", "DISABLED"];
         for (reply, code) in refusals.iter().zip(codes) {
-            reply.is(code);
+            reply.assert_code(code);
             assert_eq!(tell(reply), valid, "{code}");
             assert_eq!(reply.data()["credits"], 6, "{code}");
             assert_eq!(reply.data()["enabled"], code != "DISABLED");
@@ -161,10 +161,10 @@ both! {
     }
 
     async fn a_key_that_is_not_there_is_told_nothing_of(kw) {
-        let api = kw.api().await;
+        let api = kw.create_api().await;
         let full = json!({ "name": "for billing", "externalId": "user_1" });
-        let (deleted, purged) = (kw.key(full.clone()).await, kw.key(full.clone()).await);
-        let orphan = kw.key_in(&api, full).await;
+        let (deleted, purged) = (kw.create_key(full.clone()).await, kw.create_key(full.clone()).await);
+        let orphan = kw.create_key_in(&api, full).await;
         kw.v2("keys.deleteKey", json!({ "keyId": deleted.id })).await.data();
         kw.v2("keys.deleteKey", json!({ "keyId": purged.id, "permanent": true })).await.data();
         kw.v2("apis.deleteApi", json!({ "apiId": api })).await.data();
@@ -176,7 +176,7 @@ both! {
     }
 
     async fn a_key_is_known_by_every_letter_of_it(kw) {
-        let key = kw.key(json!({ "prefix": "prod" })).await;
+        let key = kw.create_key(json!({ "prefix": "prod" })).await;
         let (head, tail) = key.key.split_at(key.key.len() - 1);
         let other = if tail == "z" { "y" } else { "z" };
 
@@ -194,9 +194,9 @@ both! {
     }
 
     async fn who_may_not_verify_is_told_what_a_stranger_is_told(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let grants = ["api.*.read_key", "api.*.update_key", "api.api_other.verify_key"];
-        let root_key = kw.root_key(grants).await;
+        let root_key = kw.create_root_key(grants).await;
 
         let reply = kw.v2_as(&root_key, "keys.verifyKey", json!({ "key": key.key })).await;
 
@@ -204,60 +204,60 @@ both! {
     }
 
     async fn a_permission_for_one_api_verifies_no_key_of_another(kw) {
-        let api = kw.api().await;
-        let (own, other) = (kw.key_in(&api, json!({})).await, kw.key(json!({})).await);
-        let root_key = kw.root_key([&*format!("api.{api}.verify_key")]).await;
+        let api = kw.create_api().await;
+        let (own, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);
+        let root_key = kw.create_root_key([&*format!("api.{api}.verify_key")]).await;
 
         let verified = kw.v2_as(&root_key, "keys.verifyKey", json!({ "key": own.key })).await;
         let hidden = kw.v2_as(&root_key, "keys.verifyKey", json!({ "key": other.key })).await;
 
-        verified.is("VALID");
+        verified.assert_code("VALID");
         assert_unknown(&hidden);
     }
 
     async fn to_verify_needs_no_other_permission(kw) {
-        kw.role("editor", ["documents.read"]).await;
-        let key = kw.key(json!({ "roles": ["editor"], "credits": { "remaining": 1 } })).await;
-        let root_key = kw.root_key(["api.*.verify_key"]).await;
+        kw.create_role("editor", ["documents.read"]).await;
+        let key = kw.create_key(json!({ "roles": ["editor"], "credits": { "remaining": 1 } })).await;
+        let root_key = kw.create_root_key(["api.*.verify_key"]).await;
         let request = json!({ "key": key.key, "permissions": "documents.read" });
 
         let reply = kw.v2_as(&root_key, "keys.verifyKey", request).await;
 
-        reply.is("VALID");
+        reply.assert_code("VALID");
     }
 
     async fn a_hidden_key_spends_nothing(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 1 } })).await;
-        let root_key = kw.root_key(["api.*.read_key"]).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 1 } })).await;
+        let root_key = kw.create_root_key(["api.*.read_key"]).await;
 
-        kw.v2_as(&root_key, "keys.verifyKey", json!({ "key": key.key })).await.is("NOT_FOUND");
+        kw.v2_as(&root_key, "keys.verifyKey", json!({ "key": key.key })).await.assert_code("NOT_FOUND");
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_key_expires_after_its_last_millisecond(kw) {
-        let key = kw.key(json!({ "expires": NOON.0 + 1000 })).await;
+        let key = kw.create_key(json!({ "expires": NOON.0 + 1000 })).await;
 
         kw.clock.advance_ms(1000);
         let at = kw.verify(&key.key).await;
         kw.clock.advance_ms(1);
         let after = kw.verify(&key.key).await;
 
-        at.is("VALID");
-        after.is("EXPIRED");
+        at.assert_code("VALID");
+        after.assert_code("EXPIRED");
     }
 
     async fn the_first_check_that_fails_decides(kw) {
-        kw.permission("documents.read").await;
+        kw.create_permission("documents.read").await;
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "credits": { "remaining": 1 },
                 "ratelimits": [
                     { "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true },
                 ],
             }))
             .await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         kw.update_key(&key.id, json!({ "enabled": false, "expires": NOON.0 - 1 })).await.data();
         let permissions = "documents.read";
         let unknown_limit =
@@ -268,31 +268,31 @@ both! {
         });
 
         // Each step mends what decided the one before.
-        kw.verify_with("prod_neverIssued", too_short).await.error(400, "invalid_input");
-        kw.verify_with("prod_neverIssued", broken.clone()).await.is("NOT_FOUND");
-        kw.verify_with(&key.key, broken).await.error(400, "permissions_query_syntax_error");
-        kw.verify_with(&key.key, unknown_limit.clone()).await.is("DISABLED");
+        kw.verify_with("prod_neverIssued", too_short).await.assert_error(400, "invalid_input");
+        kw.verify_with("prod_neverIssued", broken.clone()).await.assert_code("NOT_FOUND");
+        kw.verify_with(&key.key, broken).await.assert_error(400, "permissions_query_syntax_error");
+        kw.verify_with(&key.key, unknown_limit.clone()).await.assert_code("DISABLED");
         kw.update_key(&key.id, json!({ "enabled": true })).await.data();
-        kw.verify_with(&key.key, unknown_limit.clone()).await.is("EXPIRED");
+        kw.verify_with(&key.key, unknown_limit.clone()).await.assert_code("EXPIRED");
         kw.update_key(&key.id, json!({ "expires": null })).await.data();
-        kw.verify_with(&key.key, unknown_limit.clone()).await.is("INSUFFICIENT_PERMISSIONS");
+        kw.verify_with(&key.key, unknown_limit.clone()).await.assert_code("INSUFFICIENT_PERMISSIONS");
         kw.update_key(&key.id, json!({ "permissions": [permissions] })).await.data();
-        kw.verify_with(&key.key, unknown_limit).await.error(412, "precondition_failed");
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify_with(&key.key, unknown_limit).await.assert_error(412, "precondition_failed");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
         kw.clock.advance_ms(120_000);
-        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
         kw.update_key(&key.id, json!({ "credits": { "remaining": 1 } })).await.data();
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn tags_influence_nothing(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 3 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 3 } })).await;
         let plain = kw.verify(&key.key).await;
 
         for tags in [json!([]), json!(["path=/documents", "path=/documents", "\u{0}🦀 \n"])] {
             let reply = kw.verify_with(&key.key, json!({ "tags": tags })).await;
 
-            reply.is("VALID");
+            reply.assert_code("VALID");
             assert_eq!(
                 reply.data().as_object().unwrap().len(),
                 plain.data().as_object().unwrap().len()
@@ -301,26 +301,26 @@ both! {
     }
 
     async fn twenty_tags_of_512_characters_are_taken_and_no_more(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let tags =
             |count: usize, length: usize| json!({ "tags": vec!["🦀".repeat(length); count] });
 
-        kw.verify_with(&key.key, tags(20, 512)).await.is("VALID");
-        kw.verify_with(&key.key, tags(21, 1)).await.fault("/properties/tags/maxItems");
-        kw.verify_with(&key.key, tags(1, 513)).await.fault("/properties/tags/items/maxLength");
-        kw.verify_with(&key.key, tags(1, 0)).await.fault("/properties/tags/items/minLength");
+        kw.verify_with(&key.key, tags(20, 512)).await.assert_code("VALID");
+        kw.verify_with(&key.key, tags(21, 1)).await.assert_field_error("/properties/tags/maxItems");
+        kw.verify_with(&key.key, tags(1, 513)).await.assert_field_error("/properties/tags/items/maxLength");
+        kw.verify_with(&key.key, tags(1, 0)).await.assert_field_error("/properties/tags/items/minLength");
     }
 
     async fn a_migration_id_is_no_matter_to_a_key_that_is_here(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let migration = json!({ "migrationId": "migration_1" });
 
-        kw.verify_with(&key.key, migration.clone()).await.is("VALID");
+        kw.verify_with(&key.key, migration.clone()).await.assert_code("VALID");
         assert_unknown(&kw.verify_with("prod_neverIssued", migration).await);
     }
 
     async fn fields_of_version_1_are_refused(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         for (field, value) in [
             ("apiId", json!("api_12345678")),
             ("authorization", json!({ "permissions": "documents.read" })),
@@ -329,13 +329,13 @@ both! {
         ] {
             let reply = kw.verify_with(&key.key, json!({ field: value })).await;
 
-            let message = reply.fault("/additionalProperties");
+            let message = reply.assert_field_error("/additionalProperties");
             assert!(message.contains(field), "{message}");
         }
     }
 
     async fn a_number_without_fraction_is_a_whole_number(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 100 } })).await;
         let body = format!(
             r#"{{
                 "key": "{}", "credits": {{ "cost": 15.0 }},
@@ -348,13 +348,13 @@ both! {
 
         let reply = verify_raw(&kw, body).await;
 
-        reply.is("VALID");
+        reply.assert_code("VALID");
         assert_eq!(reply.data()["credits"], 85);
         assert_eq!(reply.data()["ratelimits"][0]["remaining"], 8);
     }
 
     async fn of_two_fields_with_one_name_the_last_counts(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 100 } })).await;
         let body = format!(
             r#"{{
                 "key": "prod_neverIssued", "key": "{}",
@@ -365,12 +365,12 @@ both! {
 
         let reply = verify_raw(&kw, body).await;
 
-        reply.is("VALID");
+        reply.assert_code("VALID");
         assert_eq!(reply.data()["credits"], 97);
     }
 
     async fn nested_objects_may_carry_no_field_that_nobody_knows_but_limits_may(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 9 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 9 } })).await;
         let limit =
             json!({ "name": "requests", "limit": 9, "duration": 60_000, "cost": 1, "async": true });
 
@@ -378,19 +378,19 @@ both! {
         let credits = json!({ "credits": { "cost": 1, "surprise": 1 } });
         let credits = kw.verify_with(&key.key, credits).await;
 
-        limits.is("VALID");
-        let message = credits.fault("/properties/credits/additionalProperties");
+        limits.assert_code("VALID");
+        let message = credits.assert_field_error("/properties/credits/additionalProperties");
         assert!(message.contains("surprise"), "{message}");
     }
 
     async fn verifying_leaves_no_trace_in_the_audit_log(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 1 } })).await;
-        let before = kw.rows("audit").await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 1 } })).await;
+        let before = kw.count_rows("audit").await;
 
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
 
-        assert_eq!(kw.rows("audit").await, before);
+        assert_eq!(kw.count_rows("audit").await, before);
     }
 }
 
@@ -398,8 +398,8 @@ both! {
 async fn every_replica_verifies_alike() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-    kw.role("editor", ["documents.read"]).await;
-    let key = kw.key(json!({
+    kw.create_role("editor", ["documents.read"]).await;
+    let key = kw.create_key(json!({
         "name": "for billing", "externalId": "user_1", "roles": ["editor"],
         "credits": { "remaining": 5_000 },
         "ratelimits": [{ "name": "requests", "limit": 10, "duration": 60_000, "autoApply": true }],

@@ -1,14 +1,14 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
 
-both! {
+on_both_stacks! {
     async fn the_key_shows_what_its_id_shows(kw) {
-        kw.role("editor", ["documents.read"]).await;
-        let plain = kw.key(json!({})).await;
+        kw.create_role("editor", ["documents.read"]).await;
+        let plain = kw.create_key(json!({})).await;
         let full = kw
-            .key(json!({
+            .create_key(json!({
                 "prefix": "prod", "name": "for billing", "externalId": "user_1",
                 "meta": { "plan": "pro" }, "roles": ["editor"], "expires": NOON.0 + 1,
                 "credits": { "remaining": 7, "refill": { "interval": "daily", "amount": 9 } },
@@ -27,7 +27,7 @@ both! {
 
     async fn it_spends_nothing(kw) {
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "credits": { "remaining": 1 },
                 "ratelimits": [
                     { "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true },
@@ -40,12 +40,12 @@ both! {
             assert_eq!(reply.data()["credits"]["remaining"], 1);
         }
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_disabled_or_expired_key_is_told(kw) {
-        let disabled = kw.key(json!({ "enabled": false })).await;
-        let expired = kw.key(json!({ "expires": NOON.0 - 1 })).await;
+        let disabled = kw.create_key(json!({ "enabled": false })).await;
+        let expired = kw.create_key(json!({ "expires": NOON.0 - 1 })).await;
 
         for key in [disabled, expired] {
             let reply = kw.v2("keys.whoami", json!({ "key": key.key })).await;
@@ -56,12 +56,12 @@ both! {
     async fn a_key_that_never_was_is_not_found_and_not_repeated(kw) {
         let reply = kw.v2("keys.whoami", json!({ "key": "prod_neverIssued" })).await;
 
-        reply.error(404, "key_not_found");
+        reply.assert_error(404, "key_not_found");
         assert!(!reply.text.contains("neverIssued"), "{}", reply.text);
     }
 
     async fn a_key_is_known_by_every_letter_of_it(kw) {
-        let key = kw.key(json!({ "prefix": "prod" })).await;
+        let key = kw.create_key(json!({ "prefix": "prod" })).await;
         let (head, tail) = key.key.split_at(key.key.len() - 1);
         let other = if tail == "z" { "y" } else { "z" };
 
@@ -74,37 +74,37 @@ both! {
             key.key["prod_".len()..].to_owned(),
             key.id.clone(),
         ] {
-            kw.v2("keys.whoami", json!({ "key": wrong })).await.error(404, "key_not_found");
+            kw.v2("keys.whoami", json!({ "key": wrong })).await.assert_error(404, "key_not_found");
         }
     }
 
     async fn who_may_not_read_is_told_what_a_stranger_is_told(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let grants = ["api.*.verify_key", "api.api_other.read_key"];
-        let root_key = kw.root_key(grants).await;
+        let root_key = kw.create_root_key(grants).await;
 
         let real = kw.v2_as(&root_key, "keys.whoami", json!({ "key": key.key })).await;
         let none = kw.v2("keys.whoami", json!({ "key": "prod_neverIssued" })).await;
 
-        assert_eq!(real.error(404, "key_not_found"), none.error(404, "key_not_found"));
+        assert_eq!(real.assert_error(404, "key_not_found"), none.assert_error(404, "key_not_found"));
     }
 
     async fn a_permission_for_one_api_shows_no_key_of_another(kw) {
-        let api = kw.api().await;
-        let (own, other) = (kw.key_in(&api, json!({})).await, kw.key(json!({})).await);
-        let root_key = kw.root_key([&*format!("api.{api}.read_key")]).await;
+        let api = kw.create_api().await;
+        let (own, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);
+        let root_key = kw.create_root_key([&*format!("api.{api}.read_key")]).await;
 
         let shown = kw.v2_as(&root_key, "keys.whoami", json!({ "key": own.key })).await;
         let hidden = kw.v2_as(&root_key, "keys.whoami", json!({ "key": other.key })).await;
 
         assert_eq!(shown.data()["keyId"], own.id);
-        hidden.error(404, "key_not_found");
+        hidden.assert_error(404, "key_not_found");
     }
 
     async fn a_root_key_is_no_key(kw) {
         let reply = kw.v2("keys.whoami", json!({ "key": kw.root_key })).await;
 
-        reply.error(404, "key_not_found");
+        reply.assert_error(404, "key_not_found");
     }
 }
 
@@ -112,8 +112,9 @@ both! {
 async fn every_replica_tells_the_same() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-    let key = kw.key(json!({ "externalId": "user_1", "credits": { "remaining": 5_000 } })).await;
-    kw.verify(&key.key).await.is("VALID");
+    let key =
+        kw.create_key(json!({ "externalId": "user_1", "credits": { "remaining": 5_000 } })).await;
+    kw.verify(&key.key).await.assert_code("VALID");
 
     let here = kw.v2("keys.whoami", json!({ "key": key.key })).await;
     let there = other.v2("keys.whoami", json!({ "key": key.key })).await;

@@ -2,18 +2,19 @@ use futures_util::future::join_all;
 use keyward::domain::root_keys::default_workspace;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 /// The description of a role and the slugs of its permissions.
 async fn role(kw: &Keyward, name: &str) -> (Option<String>, Vec<String>) {
     let mut reader = kw.store().read().await.unwrap();
-    let mut found = reader.roles_named(&default_workspace(), &[name.to_owned()]).await.unwrap();
+    let mut found =
+        reader.list_roles_by_names(&default_workspace(), &[name.to_owned()]).await.unwrap();
     let role = found.pop().expect("the role");
     (role.description, role.permissions.into_iter().map(|permission| permission.slug).collect())
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_the_id_and_nothing_else(kw) {
         let reply = kw.v2("permissions.createRole", json!({ "name": "editor" })).await;
 
@@ -26,7 +27,7 @@ both! {
     async fn a_role_without_permissions_gives_none(kw) {
         kw.v2("permissions.createRole", json!({ "name": "editor" })).await.data();
 
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
 
         let told = kw.get_key(&key.id).await;
         assert_eq!(told["roles"], json!(["editor"]));
@@ -34,23 +35,23 @@ both! {
     }
 
     async fn the_keys_of_a_role_have_its_permissions(kw) {
-        kw.permission("documents.read").await;
-        kw.role("editor", ["documents.read"]).await;
+        kw.create_permission("documents.read").await;
+        kw.create_role("editor", ["documents.read"]).await;
 
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
 
-        kw.verify_with(&key.key, json!({ "permissions": "documents.read" })).await.is("VALID");
+        kw.verify_with(&key.key, json!({ "permissions": "documents.read" })).await.assert_code("VALID");
     }
 
     async fn a_missing_permission_is_made_under_its_slug(kw) {
-        kw.role("editor", ["documents.write"]).await;
+        kw.create_role("editor", ["documents.write"]).await;
 
         let mut reader = kw.store().read().await.unwrap();
         let slugs = ["documents.write".to_owned()];
-        let made = reader.permissions_with(&default_workspace(), &slugs).await.unwrap();
+        let made = reader.list_permissions_by_slugs(&default_workspace(), &slugs).await.unwrap();
         assert_eq!((made.len(), made[0].name.as_str()), (1, "documents.write"));
         assert_eq!(
-            kw.events_of("documents.write").await,
+            kw.list_audit_events("documents.write").await,
             ["authorization.connect_role_and_permission", "permission.create"]
         );
     }
@@ -73,60 +74,60 @@ both! {
     }
 
     async fn a_permission_that_is_named_twice_is_given_once(kw) {
-        kw.permission("a").await;
+        kw.create_permission("a").await;
 
-        kw.role("editor", ["b", "a", "b", "a"]).await;
+        kw.create_role("editor", ["b", "a", "b", "a"]).await;
 
         assert_eq!(role(&kw, "editor").await.1, ["a", "b"]);
-        assert_eq!(kw.rows("permissions").await, 2);
+        assert_eq!(kw.count_rows("permissions").await, 2);
     }
 
     async fn slugs_that_differ_in_letter_case_are_two(kw) {
-        kw.role("editor", ["documents.read", "Documents.Read"]).await;
+        kw.create_role("editor", ["documents.read", "Documents.Read"]).await;
 
         assert_eq!(role(&kw, "editor").await.1, ["Documents.Read", "documents.read"]);
     }
 
     async fn a_name_is_taken_once(kw) {
-        let first = kw.role("editor", []).await;
+        let first = kw.create_role("editor", []).await;
 
         let reply = kw.v2("permissions.createRole", json!({ "name": "editor" })).await;
 
-        let error = reply.error(409, "role_already_exists");
+        let error = reply.assert_error(409, "role_already_exists");
         assert_eq!(error["title"], "Conflicting Resource");
         assert!(error["detail"].as_str().unwrap().contains("editor"), "{error}");
-        assert_eq!(kw.rows("roles").await, 1);
-        assert_eq!(kw.events_of(&first).await, ["role.create"]);
+        assert_eq!(kw.count_rows("roles").await, 1);
+        assert_eq!(kw.list_audit_events(&first).await, ["role.create"]);
     }
 
     async fn a_refused_role_makes_no_permission(kw) {
-        kw.role("editor", []).await;
+        kw.create_role("editor", []).await;
         let request = json!({ "name": "editor", "permissions": ["documents.read"] });
 
-        kw.v2("permissions.createRole", request).await.error(409, "role_already_exists");
+        kw.v2("permissions.createRole", request).await.assert_error(409, "role_already_exists");
 
-        assert_eq!(kw.rows("permissions").await, 0);
-        assert!(kw.events_of("documents.read").await.is_empty());
+        assert_eq!(kw.count_rows("permissions").await, 0);
+        assert!(kw.list_audit_events("documents.read").await.is_empty());
     }
 
     async fn letter_case_matters_in_a_name(kw) {
-        kw.role("editor", []).await;
-        kw.role("Editor", []).await;
+        kw.create_role("editor", []).await;
+        kw.create_role("Editor", []).await;
 
-        let key = kw.key(json!({ "roles": ["Editor"] })).await;
+        let key = kw.create_key(json!({ "roles": ["Editor"] })).await;
 
         assert_eq!(kw.get_key(&key.id).await["roles"], json!(["Editor"]));
     }
 
     async fn another_workspace_may_have_the_same_name(kw) {
-        kw.role("editor", []).await;
-        let stranger = kw.other_workspace().await;
+        kw.create_role("editor", []).await;
+        let stranger = kw.create_other_workspace().await;
 
         let request = json!({ "name": "editor" });
         let reply = kw.v2_as(&stranger, "permissions.createRole", request).await;
 
         reply.data();
-        assert_eq!(kw.rows("roles").await, 2);
+        assert_eq!(kw.count_rows("roles").await, 2);
     }
 
     async fn of_many_who_take_a_name_at_once_one_gets_it(kw) {
@@ -138,7 +139,7 @@ both! {
         let (made, rest): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| reply.status == 200);
         assert_eq!(made.len(), 1);
         for reply in rest {
-            reply.error(409, "role_already_exists");
+            reply.assert_error(409, "role_already_exists");
         }
     }
 
@@ -153,30 +154,30 @@ both! {
         for reply in replies {
             reply.data();
         }
-        assert_eq!(kw.rows("permissions").await, 1);
-        assert_eq!(kw.rows("role_permissions").await, 8);
+        assert_eq!(kw.count_rows("permissions").await, 1);
+        assert_eq!(kw.count_rows("role_permissions").await, 8);
     }
 
     async fn giving_permissions_needs_a_permission_of_its_own(kw) {
-        kw.permission("documents.read").await;
-        let root_key = kw.root_key(["rbac.*.create_role", "rbac.*.create_permission"]).await;
+        kw.create_permission("documents.read").await;
+        let root_key = kw.create_root_key(["rbac.*.create_role", "rbac.*.create_permission"]).await;
         let with = json!({ "name": "editor", "permissions": ["documents.read"] });
         let without = json!({ "name": "reader", "permissions": [] });
 
         let refused = kw.v2_as(&root_key, "permissions.createRole", with).await;
         let made = kw.v2_as(&root_key, "permissions.createRole", without).await;
 
-        let detail = refused.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = refused.assert_error(403, "insufficient_permissions")["detail"].clone();
         let detail = detail.as_str().unwrap();
         assert!(detail.contains("rbac.*.add_permission_to_role"), "{detail}");
         made.data();
-        assert_eq!(kw.rows("roles").await, 1);
+        assert_eq!(kw.count_rows("roles").await, 1);
     }
 
     async fn making_permissions_needs_a_permission_of_its_own(kw) {
-        kw.permission("documents.read").await;
+        kw.create_permission("documents.read").await;
         let grants = ["rbac.*.create_role", "rbac.*.add_permission_to_role"];
-        let root_key = kw.root_key(grants).await;
+        let root_key = kw.create_root_key(grants).await;
         let known = json!({ "name": "reader", "permissions": ["documents.read"] });
         let new = json!({ "name": "editor", "permissions": ["documents.read", "documents.write"] });
 
@@ -184,19 +185,19 @@ both! {
         let refused = kw.v2_as(&root_key, "permissions.createRole", new).await;
 
         made.data();
-        let detail = refused.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = refused.assert_error(403, "insufficient_permissions")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("rbac.*.create_permission"), "{detail}");
-        assert_eq!((kw.rows("roles").await, kw.rows("permissions").await), (1, 1));
+        assert_eq!((kw.count_rows("roles").await, kw.count_rows("permissions").await), (1, 1));
     }
 
     async fn a_permission_for_one_instance_is_not_enough(kw) {
-        let root_key = kw.root_key(["rbac.role_1.create_role"]).await;
+        let root_key = kw.create_root_key(["rbac.role_1.create_role"]).await;
         let request = json!({ "name": "editor" });
 
         let reply = kw.v2_as(&root_key, "permissions.createRole", request).await;
 
-        reply.error(403, "insufficient_permissions");
-        assert_eq!(kw.rows("roles").await, 0);
+        reply.assert_error(403, "insufficient_permissions");
+        assert_eq!(kw.count_rows("roles").await, 0);
     }
 
     async fn the_creation_is_in_the_audit_log(kw) {
@@ -205,9 +206,9 @@ both! {
         let plain = kw.v2("permissions.createRole", json!({ "name": "reader" })).await;
         let full = kw.v2("permissions.createRole", request).await;
 
-        assert_eq!(kw.events_of(&plain.text_of("roleId")).await, ["role.create"]);
+        assert_eq!(kw.list_audit_events(&plain.text_of("roleId")).await, ["role.create"]);
         assert_eq!(
-            kw.events_of(&full.text_of("roleId")).await,
+            kw.list_audit_events(&full.text_of("roleId")).await,
             [
                 "authorization.connect_role_and_permission",
                 "authorization.connect_role_and_permission",

@@ -1,22 +1,22 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn its_keys_lose_what_they_had_through_it(kw) {
-        kw.role("editor", ["docs.read"]).await;
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        kw.create_role("editor", ["docs.read"]).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
         let query = json!({ "permissions": "docs.read" });
-        kw.verify_with(&key.key, query.clone()).await.is("VALID");
+        kw.verify_with(&key.key, query.clone()).await.assert_code("VALID");
 
         kw.v2("permissions.deleteRole", json!({ "role": "editor" })).await.data();
 
-        kw.verify_with(&key.key, query.clone()).await.is("INSUFFICIENT_PERMISSIONS");
+        kw.verify_with(&key.key, query.clone()).await.assert_code("INSUFFICIENT_PERMISSIONS");
         assert_eq!(kw.get_key(&key.id).await.get("roles"), None);
     }
 
     async fn its_permissions_stay(kw) {
-        kw.role("editor", ["docs.read"]).await;
+        kw.create_role("editor", ["docs.read"]).await;
 
         kw.v2("permissions.deleteRole", json!({ "role": "editor" })).await.data();
 
@@ -24,13 +24,13 @@ both! {
     }
 
     async fn its_id_deletes_it_as_well_and_only_once(kw) {
-        let id = kw.role("editor", []).await;
+        let id = kw.create_role("editor", []).await;
 
         let first = kw.v2("permissions.deleteRole", json!({ "role": id })).await;
         let second = kw.v2("permissions.deleteRole", json!({ "role": id })).await;
 
         assert_eq!(*first.data(), json!({}));
-        second.error(404, "role_not_found");
-        assert_eq!(kw.events_of(&id).await, ["role.create", "role.delete"]);
+        second.assert_error(404, "role_not_found");
+        assert_eq!(kw.list_audit_events(&id).await, ["role.create", "role.delete"]);
     }
 }

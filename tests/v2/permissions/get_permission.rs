@@ -1,8 +1,8 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn a_permission_is_found_by_id_and_by_slug(kw) {
         let request = json!({ "name": "Read documents", "slug": "docs.read", "description": "all" });
         let id = kw.v2("permissions.createPermission", request).await.text_of("permissionId");
@@ -18,7 +18,7 @@ both! {
     }
 
     async fn a_description_that_was_not_given_is_left_out(kw) {
-        let id = kw.permission("docs.read").await;
+        let id = kw.create_permission("docs.read").await;
 
         let reply = kw.v2("permissions.getPermission", json!({ "permission": "docs.read" })).await;
 
@@ -26,22 +26,22 @@ both! {
     }
 
     async fn id_of_a_permission_is_never_the_slug_of_another_one(kw) {
-        let id = kw.permission("docs.read").await;
+        let id = kw.create_permission("docs.read").await;
         let request = json!({ "name": "another one", "slug": id });
 
         let created = kw.v2("permissions.createPermission", request).await;
 
-        created.error(409, "permission_already_exists");
+        created.assert_error(409, "permission_already_exists");
         let reply = kw.v2("permissions.getPermission", json!({ "permission": id })).await;
         assert_eq!(reply.data()["slug"], "docs.read");
     }
 
     async fn a_slug_in_other_letters_is_another_one(kw) {
-        kw.permission("docs.read").await;
+        kw.create_permission("docs.read").await;
 
         let reply = kw.v2("permissions.getPermission", json!({ "permission": "Docs.Read" })).await;
 
-        let detail = reply.error(404, "permission_not_found")["detail"].clone();
+        let detail = reply.assert_error(404, "permission_not_found")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("Docs.Read"), "{detail}");
     }
 }

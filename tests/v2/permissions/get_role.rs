@@ -1,10 +1,10 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 
-both! {
+on_both_stacks! {
     async fn a_role_is_found_by_id_and_by_name_with_its_permissions(kw) {
-        let read = kw.permission("docs.read").await;
+        let read = kw.create_permission("docs.read").await;
         let request =
             json!({ "name": "editor", "description": "all", "permissions": ["docs.read"] });
         let id = kw.v2("permissions.createRole", request).await.text_of("roleId");
@@ -21,7 +21,7 @@ both! {
     }
 
     async fn what_a_role_does_not_have_is_left_out(kw) {
-        let id = kw.role("editor", []).await;
+        let id = kw.create_role("editor", []).await;
 
         let reply = kw.v2("permissions.getRole", json!({ "role": "editor" })).await;
 
@@ -31,6 +31,6 @@ both! {
     async fn a_role_that_does_not_exist_is_not_found(kw) {
         let reply = kw.v2("permissions.getRole", json!({ "role": "editor" })).await;
 
-        reply.error(404, "role_not_found");
+        reply.assert_error(404, "role_not_found");
     }
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 async fn found(kw: &Keyward, search: &str) -> Vec<String> {
@@ -24,7 +24,7 @@ async fn planted(kw: &Keyward) -> String {
     kw.v2("permissions.getPermission", request).await.text_of("id")
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
         let reply = kw.v2("permissions.listPermissions", json!({})).await;
 
@@ -35,11 +35,11 @@ both! {
     async fn pages_go_by_id_and_lead_to_each_other(kw) {
         let mut ids = Vec::new();
         for n in 0..5 {
-            ids.push(kw.permission(&format!("docs.{n}")).await);
+            ids.push(kw.create_permission(&format!("docs.{n}")).await);
         }
         ids.sort();
 
-        let items = kw.all_pages("permissions.listPermissions", json!({})).await;
+        let items = kw.list_all_pages("permissions.listPermissions", json!({})).await;
 
         let told: Vec<_> = items.iter().map(|item| item["id"].as_str().unwrap()).collect();
         assert_eq!(told, ids);
@@ -70,7 +70,7 @@ both! {
 
     async fn those_of_another_workspace_are_not_told(kw) {
         planted(&kw).await;
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
 
         let reply = kw.v2_as(&stranger, "permissions.listPermissions", json!({})).await;
 

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 async fn found(kw: &Keyward, search: &str) -> Vec<String> {
@@ -11,7 +11,7 @@ async fn found(kw: &Keyward, search: &str) -> Vec<String> {
     names
 }
 
-both! {
+on_both_stacks! {
     async fn there_may_be_none(kw) {
         let reply = kw.v2("permissions.listRoles", json!({})).await;
 
@@ -22,11 +22,11 @@ both! {
     async fn pages_go_by_id_and_lead_to_each_other(kw) {
         let mut ids = Vec::new();
         for n in 0..5 {
-            ids.push(kw.role(&format!("role {n}"), ["docs.read"]).await);
+            ids.push(kw.create_role(&format!("role {n}"), ["docs.read"]).await);
         }
         ids.sort();
 
-        let items = kw.all_pages("permissions.listRoles", json!({})).await;
+        let items = kw.list_all_pages("permissions.listRoles", json!({})).await;
 
         let told: Vec<_> = items.iter().map(|item| item["id"].as_str().unwrap()).collect();
         assert_eq!(told, ids);
@@ -36,7 +36,7 @@ both! {
     async fn a_search_looks_through_every_text_in_whatever_case(kw) {
         let request = json!({ "name": "Chief Editor", "description": "Signs off" });
         let id = kw.v2("permissions.createRole", request).await.text_of("roleId");
-        kw.role("reader", ["docs.read"]).await;
+        kw.create_role("reader", ["docs.read"]).await;
 
         assert_eq!(found(&kw, "chief e").await, ["Chief Editor"]);
         assert_eq!(found(&kw, "SIGNS").await, ["Chief Editor"]);

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 async fn set<const N: usize>(kw: &Keyward, role: &str, slugs: [&str; N]) -> Reply {
@@ -12,23 +12,23 @@ fn slugs(reply: &Reply) -> Vec<&str> {
     reply.data().as_array().unwrap().iter().map(|item| item["slug"].as_str().unwrap()).collect()
 }
 
-both! {
+on_both_stacks! {
     async fn they_replace_those_that_the_role_had_for_all_its_keys(kw) {
-        let role = kw.role("editor", ["docs.read", "docs.list"]).await;
-        let key = kw.key(json!({ "roles": ["editor"] })).await;
+        let role = kw.create_role("editor", ["docs.read", "docs.list"]).await;
+        let key = kw.create_key(json!({ "roles": ["editor"] })).await;
         let (read, write) =
             (json!({ "permissions": "docs.read" }), json!({ "permissions": "docs.write" }));
-        kw.verify_with(&key.key, read.clone()).await.is("VALID");
+        kw.verify_with(&key.key, read.clone()).await.assert_code("VALID");
 
         let reply = set(&kw, &role, ["docs.write", "docs.list"]).await;
 
         assert_eq!(slugs(&reply), ["docs.list", "docs.write"]);
-        kw.verify_with(&key.key, read.clone()).await.is("INSUFFICIENT_PERMISSIONS");
-        kw.verify_with(&key.key, write.clone()).await.is("VALID");
+        kw.verify_with(&key.key, read.clone()).await.assert_code("INSUFFICIENT_PERMISSIONS");
+        kw.verify_with(&key.key, write.clone()).await.assert_code("VALID");
     }
 
     async fn none_at_all_takes_every_one(kw) {
-        let role = kw.role("editor", ["docs.read"]).await;
+        let role = kw.create_role("editor", ["docs.read"]).await;
 
         let reply = set(&kw, &role, []).await;
 
@@ -38,9 +38,9 @@ both! {
     }
 
     async fn only_what_changes_is_recorded_and_a_repeat_changes_nothing(kw) {
-        let role = kw.role("editor", ["docs.read", "docs.list"]).await;
+        let role = kw.create_role("editor", ["docs.read", "docs.list"]).await;
         set(&kw, &role, ["docs.write", "docs.list", "docs.write"]).await.data();
-        let before = kw.events_of(&role).await;
+        let before = kw.list_audit_events(&role).await;
 
         let again = set(&kw, &role, ["docs.write", "docs.list"]).await;
 
@@ -48,13 +48,13 @@ both! {
         let connect = "authorization.connect_role_and_permission";
         let disconnect = "authorization.disconnect_role_and_permissions";
         assert_eq!(before, [connect, connect, connect, disconnect, "role.create"]);
-        assert_eq!(kw.events_of(&role).await, before);
+        assert_eq!(kw.list_audit_events(&role).await, before);
     }
 
     async fn a_missing_one_is_made_if_the_root_key_may(kw) {
-        let role = kw.role("editor", ["docs.read"]).await;
+        let role = kw.create_role("editor", ["docs.read"]).await;
         let root_key = kw
-            .root_key([
+            .create_root_key([
                 "rbac.*.add_permission_to_role", "rbac.*.remove_permission_from_role",
             ])
             .await;
@@ -64,15 +64,15 @@ both! {
         let told = kw.v2("permissions.getRole", json!({ "role": role })).await;
         let made = kw.v2("permissions.setRolePermissions", request).await;
 
-        let detail = refused.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = refused.assert_error(403, "insufficient_permissions")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("rbac.*.create_permission"), "{detail}");
         assert_eq!(told.data()["permissions"][0]["slug"], "docs.read");
         assert_eq!(slugs(&made), ["docs.new"]);
     }
 
     async fn a_role_is_named_by_its_id_alone(kw) {
-        kw.role("editor", []).await;
+        kw.create_role("editor", []).await;
 
-        set(&kw, "editor", ["docs.read"]).await.error(404, "role_not_found");
+        set(&kw, "editor", ["docs.read"]).await.assert_error(404, "role_not_found");
     }
 }

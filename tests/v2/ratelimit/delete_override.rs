@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
 
 async fn delete(kw: &Keyward, identifier: &str) -> Reply {
@@ -8,13 +8,13 @@ async fn delete(kw: &Keyward, identifier: &str) -> Reply {
     kw.v2("ratelimit.deleteOverride", request).await
 }
 
-both! {
+on_both_stacks! {
     async fn it_stops_at_once_and_the_next_one_that_matches_applies(kw) {
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "*", json!({ "limit": 5 })).await;
         let id = kw.set_override("email.send", "user_1", json!({ "limit": 6 })).await;
         let limit =
-            async || kw.limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
+            async || kw.check_limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
         assert_eq!(limit().await, 6);
 
         assert_eq!(*delete(&kw, "user_1").await.data(), json!({}));
@@ -23,42 +23,42 @@ both! {
         assert_eq!(limit().await, 10);
 
         let events = ["ratelimit.delete_override", "ratelimit.set_override"];
-        assert_eq!(kw.events_of(&id).await, events);
+        assert_eq!(kw.list_audit_events(&id).await, events);
     }
 
     async fn only_what_was_set_exactly_so_is_deleted(kw) {
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "user_*", json!({})).await;
 
         for identifier in ["user_1", "USER_*", "user_", "*"] {
-            delete(&kw, identifier).await.error(404, "ratelimit_override_not_found");
+            delete(&kw, identifier).await.assert_error(404, "ratelimit_override_not_found");
         }
         delete(&kw, "user_*").await.data();
-        delete(&kw, "user_*").await.error(404, "ratelimit_override_not_found");
+        delete(&kw, "user_*").await.assert_error(404, "ratelimit_override_not_found");
     }
 
     async fn one_that_has_expired_can_be_deleted(kw) {
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "user_1", json!({ "expires": NOON.0 - 1 })).await;
 
         delete(&kw, "user_1").await.data();
 
-        assert_eq!(kw.rows("overrides").await, 0);
+        assert_eq!(kw.count_rows("overrides").await, 0);
     }
 
     async fn a_namespace_that_is_missing_precedes_the_permission(kw) {
-        let nobody = kw.root_key(["ratelimit.*.set_override"]).await;
+        let nobody = kw.create_root_key(["ratelimit.*.set_override"]).await;
         let request = json!({ "namespace": "email.send", "identifier": "user_1" });
 
         let missing = kw.v2_as(&nobody, "ratelimit.deleteOverride", request.clone()).await;
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "user_1", json!({})).await;
         let refused = kw.v2_as(&nobody, "ratelimit.deleteOverride", request).await;
         kw.delete_namespace("email.send").await;
 
-        missing.error(404, "ratelimit_namespace_not_found");
-        refused.error(403, "insufficient_permissions");
-        delete(&kw, "user_1").await.error(404, "ratelimit_namespace_not_found");
-        assert_eq!(kw.rows("overrides").await, 1);
+        missing.assert_error(404, "ratelimit_namespace_not_found");
+        refused.assert_error(403, "insufficient_permissions");
+        delete(&kw, "user_1").await.assert_error(404, "ratelimit_namespace_not_found");
+        assert_eq!(kw.count_rows("overrides").await, 1);
     }
 }

@@ -6,8 +6,8 @@ use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::both;
-use crate::support::seed::check;
+use crate::on_both_stacks;
+use crate::support::seed::limit_request;
 use crate::support::{Keyward, NOON, Stack, post};
 
 const MINUTE: i64 = 60_000;
@@ -16,7 +16,7 @@ const MINUTE: i64 = 60_000;
 async fn counted<const N: usize>(kw: &Keyward, checks: [Value; N]) -> Vec<Value> {
     let mut told = Vec::new();
     for fields in checks {
-        let reply = kw.limit("email.send", "user_1", fields).await;
+        let reply = kw.check_limit("email.send", "user_1", fields).await;
         told.push(json!([reply.data()["success"], reply.data()["remaining"]]));
     }
     told
@@ -34,9 +34,9 @@ async fn origins(kw: &Keyward) -> Vec<(Option<String>, Option<String>)> {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_tells_the_limit_what_is_left_and_the_end_of_the_window(kw) {
-        let reply = kw.limit("email.send", "user_1", json!({})).await;
+        let reply = kw.check_limit("email.send", "user_1", json!({})).await;
 
         assert_eq!(
             *reply.data(),
@@ -77,11 +77,11 @@ both! {
     }
 
     async fn a_window_frees_what_it_no_longer_covers(kw) {
-        kw.limit("email.send", "user_1", json!({ "cost": 10 })).await.data();
+        kw.check_limit("email.send", "user_1", json!({ "cost": 10 })).await.data();
 
         kw.clock.advance_ms(MINUTE + MINUTE / 2);
 
-        let reply = kw.limit("email.send", "user_1", json!({ "cost": 5 })).await;
+        let reply = kw.check_limit("email.send", "user_1", json!({ "cost": 5 })).await;
         assert_eq!(
             *reply.data(),
             json!({ "success": true, "limit": 10, "remaining": 0, "reset": NOON.0 + 2 * MINUTE })
@@ -101,50 +101,50 @@ both! {
         for (namespace, identifier) in
             [("a", "b"), ("a", "B"), ("A", "b"), ("a:b", "b"), ("a", "b:60000"), ("a", "é\n🦀*")]
         {
-            let reply = kw.limit(namespace, identifier, json!({ "cost": 10 })).await;
+            let reply = kw.check_limit(namespace, identifier, json!({ "cost": 10 })).await;
 
             assert_eq!(reply.data()["success"], true, "{namespace} {identifier}");
         }
     }
 
     async fn a_namespace_goes_by_its_name_and_by_its_id(kw) {
-        kw.plant_examples().await;
+        kw.create_examples().await;
         let id = keyward::rpc::example::NAMESPACE_ID;
 
-        kw.limit("email.send", "nobody", json!({ "cost": 4 })).await.data();
-        let reply = kw.limit(id, "nobody", json!({})).await;
+        kw.check_limit("email.send", "nobody", json!({ "cost": 4 })).await.data();
+        let reply = kw.check_limit(id, "nobody", json!({})).await;
 
         assert_eq!(reply.data()["remaining"], 5);
-        assert_eq!(kw.rows("namespaces").await, 1);
+        assert_eq!(kw.count_rows("namespaces").await, 1);
     }
 
     async fn where_one_namespace_is_called_like_the_id_of_another_the_id_counts(kw) {
-        kw.limit("first", "user_1", json!({ "cost": 4 })).await.data();
+        kw.check_limit("first", "user_1", json!({ "cost": 4 })).await.data();
         let id = namespace_id(&kw, "first").await;
         let sql = "UPDATE namespaces SET name = $1 WHERE name = 'second'";
-        kw.limit("second", "user_1", json!({ "cost": 1 })).await.data();
+        kw.check_limit("second", "user_1", json!({ "cost": 1 })).await.data();
         match kw.store() {
             Store::Postgres { pool, .. } => drop(sqlx::query(sql).bind(&id).execute(&pool.get()).await.unwrap()),
             Store::Sqlite { pool, .. } => drop(sqlx::query(sql).bind(&id).execute(pool).await.unwrap()),
         }
 
-        assert_eq!(kw.limit(&id, "user_1", json!({})).await.data()["remaining"], 5);
+        assert_eq!(kw.check_limit(&id, "user_1", json!({})).await.data()["remaining"], 5);
     }
 
     async fn a_namespace_is_made_once_and_audited(kw) {
         for _ in 0..3 {
-            kw.limit("email.send", "user_1", json!({})).await.data();
+            kw.check_limit("email.send", "user_1", json!({})).await.data();
         }
 
-        assert_eq!(kw.events_of("email.send").await, ["ratelimitNamespace.create"]);
-        assert_eq!(kw.rows("namespaces").await, 1);
+        assert_eq!(kw.list_audit_events("email.send").await, ["ratelimitNamespace.create"]);
+        assert_eq!(kw.count_rows("namespaces").await, 1);
     }
 
     async fn the_audit_log_tells_who_made_a_namespace(kw) {
         let request = post("ratelimit.limit")
             .header("authorization", format!("Bearer {}", kw.root_key))
             .header("user-agent", "x".repeat(600));
-        let body = check("email.send", "user_1", json!({})).to_string();
+        let body = limit_request("email.send", "user_1", json!({})).to_string();
 
         kw.send(request.body(Body::from(body)).unwrap()).await.data();
 
@@ -152,11 +152,11 @@ both! {
     }
 
     async fn many_that_make_one_namespace_at_once_share_its_counters(kw) {
-        let succeeded = Keyward::limit_at_once(&[&kw], "email.send", 20).await;
+        let succeeded = Keyward::count_concurrent_checks(&[&kw], "email.send", 20).await;
 
         assert_eq!(succeeded, 10);
-        assert_eq!(kw.rows("namespaces").await, 1);
-        assert_eq!(kw.events_of("email.send").await.len(), 1);
+        assert_eq!(kw.count_rows("namespaces").await, 1);
+        assert_eq!(kw.list_audit_events("email.send").await.len(), 1);
     }
 
     async fn a_missing_namespace_needs_two_permissions_and_the_error_names_those_that_lack(kw) {
@@ -169,82 +169,82 @@ both! {
             ),
         ] {
             let grants = grants.into_iter().map(str::to_owned).collect();
-            let root_key = kw.root_key_with(grants).await;
+            let root_key = kw.create_root_key_with(grants).await;
 
-            let request = check("email.send", "user_1", json!({}));
+            let request = limit_request("email.send", "user_1", json!({}));
             let reply = kw.v2_as(&root_key, "ratelimit.limit", request).await;
 
-            let detail = reply.error(403, "insufficient_permissions")["detail"].clone();
+            let detail = reply.assert_error(403, "insufficient_permissions")["detail"].clone();
             assert!(
                 detail.as_str().unwrap().ends_with(&format!("permission {lacking}")),
                 "{detail}"
             );
         }
-        assert_eq!(kw.rows("namespaces").await, 0);
+        assert_eq!(kw.count_rows("namespaces").await, 0);
     }
 
     async fn an_existing_namespace_needs_its_own_permission_only(kw) {
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         let id = namespace_id(&kw, "email.send").await;
-        let request = check("email.send", "user_1", json!({}));
-        let own = kw.root_key_with(vec![format!("ratelimit.{id}.limit")]).await;
-        let other = kw.root_key(["ratelimit.rlns_other.limit"]).await;
+        let request = limit_request("email.send", "user_1", json!({}));
+        let own = kw.create_root_key_with(vec![format!("ratelimit.{id}.limit")]).await;
+        let other = kw.create_root_key(["ratelimit.rlns_other.limit"]).await;
 
         let allowed = kw.v2_as(&own, "ratelimit.limit", request.clone()).await;
         let refused = kw.v2_as(&other, "ratelimit.limit", request).await;
 
         assert_eq!(allowed.data()["remaining"], 8);
-        let detail = refused.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = refused.assert_error(403, "insufficient_permissions")["detail"].clone();
         let both = format!("ratelimit.*.limit or ratelimit.{id}.limit");
         assert!(detail.as_str().unwrap().ends_with(&both), "{detail}");
     }
 
     async fn workspaces_may_use_one_name_and_count_apart(kw) {
-        let stranger = kw.other_workspace().await;
-        kw.limit("email.send", "user_1", json!({ "cost": 10 })).await.data();
+        let stranger = kw.create_other_workspace().await;
+        kw.check_limit("email.send", "user_1", json!({ "cost": 10 })).await.data();
 
-        let request = check("email.send", "user_1", json!({}));
+        let request = limit_request("email.send", "user_1", json!({}));
         let reply = kw.v2_as(&stranger, "ratelimit.limit", request).await;
 
         assert_eq!(reply.data()["remaining"], 9);
-        assert_eq!(kw.rows("namespaces").await, 2);
+        assert_eq!(kw.count_rows("namespaces").await, 2);
     }
 
     async fn a_deleted_namespace_is_gone_at_once_and_its_name_stays_taken(kw) {
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         let id = namespace_id(&kw, "email.send").await;
 
         kw.delete_namespace("email.send").await;
 
         for name in ["email.send", &id] {
-            let reply = kw.limit(name, "user_1", json!({})).await;
-            let error = reply.error(410, "ratelimit_namespace_gone");
+            let reply = kw.check_limit(name, "user_1", json!({})).await;
+            let error = reply.assert_error(410, "ratelimit_namespace_gone");
             assert_eq!(error["title"], "Resource Gone");
         }
-        assert_eq!(kw.rows("namespaces").await, 1);
+        assert_eq!(kw.count_rows("namespaces").await, 1);
     }
 
     async fn no_more_namespaces_are_made_than_a_workspace_may_have(kw) {
         let full = NAMESPACES_MAX - 1;
         many_namespaces(&kw, full).await;
 
-        let last = kw.limit("the last", "user_1", json!({})).await;
-        let over = kw.limit("one more", "user_1", json!({})).await;
+        let last = kw.check_limit("the last", "user_1", json!({})).await;
+        let over = kw.check_limit("one more", "user_1", json!({})).await;
 
         last.data();
-        let detail = over.error(412, "precondition_failed")["detail"].clone();
+        let detail = over.assert_error(412, "precondition_failed")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("1000"), "{detail}");
-        assert_eq!(kw.rows("namespaces").await, NAMESPACES_MAX);
+        assert_eq!(kw.count_rows("namespaces").await, NAMESPACES_MAX);
         kw.delete_namespace("the last").await;
-        kw.limit("one more", "user_1", json!({})).await.data();
+        kw.check_limit("one more", "user_1", json!({})).await.data();
     }
 
     async fn an_override_replaces_limit_and_duration(kw) {
-        kw.limit("email.send", "other", json!({})).await.data();
+        kw.check_limit("email.send", "other", json!({})).await.data();
         let fields = json!({ "limit": 3, "duration": 2 * MINUTE });
         let id = kw.set_override("email.send", "user_1", fields).await;
 
-        let reply = kw.limit("email.send", "user_1", json!({})).await;
+        let reply = kw.check_limit("email.send", "user_1", json!({})).await;
 
         let reset = (NOON.0 / (2 * MINUTE) + 1) * 2 * MINUTE;
         assert_eq!(
@@ -253,15 +253,15 @@ both! {
                 "success": true, "limit": 3, "remaining": 2, "reset": reset, "overrideId": id,
             })
         );
-        assert_eq!(kw.limit("email.send", "other", json!({})).await.data()["limit"], 10);
+        assert_eq!(kw.check_limit("email.send", "other", json!({})).await.data()["limit"], 10);
     }
 
     async fn an_override_of_0_always_denies(kw) {
-        kw.limit("email.send", "other", json!({})).await.data();
+        kw.check_limit("email.send", "other", json!({})).await.data();
         let id = kw.set_override("email.send", "user_1", json!({ "limit": 0 })).await;
 
         for cost in [0, 1] {
-            let reply = kw.limit("email.send", "user_1", json!({ "cost": cost })).await;
+            let reply = kw.check_limit("email.send", "user_1", json!({ "cost": cost })).await;
 
             assert_eq!(
                 *reply.data(),
@@ -274,7 +274,7 @@ both! {
     }
 
     async fn the_exact_override_precedes_patterns_and_of_these_the_longest_counts(kw) {
-        kw.limit("email.send", "somebody", json!({})).await.data();
+        kw.check_limit("email.send", "somebody", json!({})).await.data();
         for (limit, identifier) in [
             (1, "*"),
             (2, "user_*"),
@@ -301,30 +301,30 @@ both! {
             ("user_*", 2),
             ("usr_", 7),
         ] {
-            let reply = kw.limit("email.send", identifier, json!({})).await;
+            let reply = kw.check_limit("email.send", identifier, json!({})).await;
             assert_eq!(reply.data()["limit"], limit, "{identifier:?}");
         }
     }
 
     async fn of_two_patterns_as_long_the_older_one_counts(kw) {
-        kw.limit("email.send", "somebody", json!({})).await.data();
+        kw.check_limit("email.send", "somebody", json!({})).await.data();
         for (limit, identifier) in [(1, "ab*"), (2, "*cd"), (3, "a*d")] {
             kw.set_override("email.send", identifier, json!({ "limit": limit })).await;
             kw.clock.advance_ms(1);
         }
         kw.set_override("email.send", "ab*", json!({ "limit": 4 })).await;
 
-        assert_eq!(kw.limit("email.send", "abcd", json!({})).await.data()["limit"], 4);
-        assert_eq!(kw.limit("email.send", "a-cd", json!({})).await.data()["limit"], 2);
+        assert_eq!(kw.check_limit("email.send", "abcd", json!({})).await.data()["limit"], 4);
+        assert_eq!(kw.check_limit("email.send", "a-cd", json!({})).await.data()["limit"], 2);
     }
 
     async fn what_a_pattern_matches_is_counted_one_by_one(kw) {
-        kw.limit("email.send", "somebody", json!({})).await.data();
+        kw.check_limit("email.send", "somebody", json!({})).await.data();
         kw.set_override("email.send", "user_*", json!({ "limit": 1 })).await;
 
         for identifier in ["user_1", "user_2"] {
-            let first = kw.limit("email.send", identifier, json!({})).await;
-            let second = kw.limit("email.send", identifier, json!({})).await;
+            let first = kw.check_limit("email.send", identifier, json!({})).await;
+            let second = kw.check_limit("email.send", identifier, json!({})).await;
 
             assert_eq!(
                 (&first.data()["success"], &second.data()["success"]),
@@ -334,12 +334,12 @@ both! {
     }
 
     async fn an_override_ends_with_its_last_moment(kw) {
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "*", json!({ "limit": 4 })).await;
         let fields = json!({ "limit": 3, "expires": NOON.0 + 10 });
         kw.set_override("email.send", "user_1", fields).await;
         let limit =
-            async || kw.limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
+            async || kw.check_limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
 
         kw.clock.advance_ms(10);
         assert_eq!(limit().await, 3);
@@ -351,7 +351,7 @@ both! {
 /// The id of a namespace of the default workspace, by its name.
 async fn namespace_id(kw: &Keyward, name: &str) -> String {
     let workspace = keyward::domain::root_keys::default_workspace();
-    let found = kw.store().read().await.unwrap().bare_namespace(&workspace, name).await.unwrap();
+    let found = kw.store().read().await.unwrap().find_namespace(&workspace, name).await.unwrap();
     found.unwrap().id.to_string()
 }
 
@@ -364,7 +364,7 @@ async fn many_namespaces(kw: &Keyward, count: i64) {
         id: NamespaceId::random(),
         workspace_id: workspace_id.clone(),
         name: format!("namespace {n}"),
-        on_outage: OutagePolicy::Local,
+        outage_policy: OutagePolicy::Local,
         created_at: NOON,
         deleted_at: None,
     };
@@ -379,10 +379,10 @@ async fn replicas_that_make_one_namespace_at_once_share_its_counters() {
     let kw = Keyward::start(Stack::Replica).await;
     let (second, third) = (kw.replica().await, kw.replica().await);
     for name in ["a", "b", "c", "d", "e"] {
-        let succeeded = Keyward::limit_at_once(&[&kw, &second, &third], name, 30).await;
+        let succeeded = Keyward::count_concurrent_checks(&[&kw, &second, &third], name, 30).await;
 
         assert_eq!(succeeded, 10, "{name}");
-        assert_eq!(kw.events_of(name).await, ["ratelimitNamespace.create"]);
+        assert_eq!(kw.list_audit_events(name).await, ["ratelimitNamespace.create"]);
     }
 }
 
@@ -390,32 +390,33 @@ async fn replicas_that_make_one_namespace_at_once_share_its_counters() {
 async fn a_replica_that_remembers_that_a_namespace_is_missing_hears_that_it_was_made() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-    let root_key = kw.root_key(["ratelimit.*.limit"]).await;
-    let request = check("email.send", "user_1", json!({}));
+    let root_key = kw.create_root_key(["ratelimit.*.limit"]).await;
+    let request = limit_request("email.send", "user_1", json!({}));
     other
         .v2_as(&root_key, "ratelimit.limit", request.clone())
         .await
-        .error(403, "insufficient_permissions");
+        .assert_error(403, "insufficient_permissions");
 
-    let made = kw.limit("email.send", "user_1", json!({})).await;
+    let made = kw.check_limit("email.send", "user_1", json!({})).await;
     // This one may make it, and finds it made.
-    let found = other.limit("email.send", "user_1", json!({})).await;
+    let found = other.check_limit("email.send", "user_1", json!({})).await;
 
     assert_eq!(made.data()["remaining"], 9);
     assert_eq!(found.data()["remaining"], 8);
     other.v2_as(&root_key, "ratelimit.limit", request).await.data();
-    assert_eq!(kw.rows("namespaces").await, 1);
+    assert_eq!(kw.count_rows("namespaces").await, 1);
 }
 
 #[tokio::test]
 async fn a_check_asks_the_database_nothing_once_its_namespace_is_known() {
     for stack in [Stack::Embedded, Stack::Replica] {
         let kw = Keyward::start(stack).await;
-        kw.limit("email.send", "user_1", json!({})).await.data();
+        kw.check_limit("email.send", "user_1", json!({})).await.data();
 
         kw.store().close().await;
 
-        let replies = join_all((0..3).map(|_| kw.limit("email.send", "user_1", json!({})))).await;
+        let replies =
+            join_all((0..3).map(|_| kw.check_limit("email.send", "user_1", json!({})))).await;
         assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     }
 }

@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
 
 /// A namespace with this many overrides; their ids, sorted.
 async fn filled(kw: &Keyward, count: usize) -> Vec<String> {
-    kw.limit("email.send", "somebody", json!({})).await.data();
+    kw.check_limit("email.send", "somebody", json!({})).await.data();
     let mut ids = Vec::new();
     for n in 0..count {
         ids.push(kw.set_override("email.send", &format!("user_{n}"), json!({})).await);
@@ -29,7 +29,7 @@ fn ids(page: &Value) -> Vec<&str> {
     items.map(|item| item["overrideId"].as_str().unwrap()).collect()
 }
 
-both! {
+on_both_stacks! {
     async fn a_namespace_without_overrides_has_an_empty_page(kw) {
         filled(&kw, 0).await;
 
@@ -97,23 +97,23 @@ both! {
     }
 
     async fn a_namespace_that_is_missing_precedes_the_permission(kw) {
-        let nobody = kw.root_key(["ratelimit.*.list_overrides"]).await;
+        let nobody = kw.create_root_key(["ratelimit.*.list_overrides"]).await;
         let request = json!({ "namespace": "email.send" });
         let list = async |root_key: &str| {
             kw.v2_as(root_key, "ratelimit.listOverrides", request.clone()).await
         };
 
-        list(&nobody).await.error(404, "ratelimit_namespace_not_found");
+        list(&nobody).await.assert_error(404, "ratelimit_namespace_not_found");
         filled(&kw, 1).await;
-        let detail = list(&nobody).await.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = list(&nobody).await.assert_error(403, "insufficient_permissions")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("ratelimit.*.read_override"), "{detail}");
         kw.delete_namespace("email.send").await;
-        list(&kw.root_key).await.error(404, "ratelimit_namespace_not_found");
+        list(&kw.root_key).await.assert_error(404, "ratelimit_namespace_not_found");
     }
 
     async fn overrides_of_another_namespace_are_not_listed(kw) {
         let all = filled(&kw, 1).await;
-        kw.limit("other", "user_1", json!({})).await.data();
+        kw.check_limit("other", "user_1", json!({})).await.data();
         kw.set_override("other", "user_1", json!({ "expires": NOON.0 })).await;
 
         assert_eq!(ids(&page(&kw, json!({})).await), all);

@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::support::seed::check;
+use crate::on_both_stacks;
+use crate::support::seed::limit_request;
 use crate::support::{Keyward, NOON, Reply, Stack};
 
 const MINUTE: i64 = 60_000;
@@ -20,16 +20,16 @@ fn told(reply: &Reply) -> (bool, Vec<Value>) {
     (reply.data()["passed"].as_bool().unwrap(), members.collect())
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_tells_each_member_in_the_order_of_the_request(kw) {
-        kw.limit("zoo", "user_1", json!({ "cost": 0 })).await.data();
+        kw.check_limit("zoo", "user_1", json!({ "cost": 0 })).await.data();
         let id = kw.set_override("zoo", "user_*", json!({ "limit": 5 })).await;
 
         let reply = multi(
             &kw,
             json!([
-                check("zoo", "user_1", json!({ "cost": 2 })),
-                check("ant", "*", json!({ "duration": 1000 })),
+                limit_request("zoo", "user_1", json!({ "cost": 2 })),
+                limit_request("ant", "*", json!({ "duration": 1000 })),
             ]),
         )
         .await;
@@ -53,11 +53,11 @@ both! {
     }
 
     async fn a_namespace_is_told_as_it_was_sent(kw) {
-        kw.plant_examples().await;
+        kw.create_examples().await;
         let id = keyward::rpc::example::NAMESPACE_ID;
-        let by_name = check("email.send", "nobody", json!({}));
+        let by_name = limit_request("email.send", "nobody", json!({}));
 
-        let reply = multi(&kw, json!([check(id, "nobody", json!({})), by_name])).await;
+        let reply = multi(&kw, json!([limit_request(id, "nobody", json!({})), by_name])).await;
 
         let limits = &reply.data()["limits"];
         assert_eq!(
@@ -70,9 +70,9 @@ both! {
     async fn all_are_taken_or_none(kw) {
         let checks = |cost: i64| {
             json!([
-                check("a", "user_1", json!({})),
-                check("b", "user_1", json!({ "limit": 3, "cost": cost })),
-                check("c", "user_1", json!({ "limit": 1 })),
+                limit_request("a", "user_1", json!({})),
+                limit_request("b", "user_1", json!({ "limit": 3, "cost": cost })),
+                limit_request("c", "user_1", json!({ "limit": 1 })),
             ])
         };
 
@@ -95,11 +95,11 @@ both! {
     }
 
     async fn members_of_one_counter_add_up(kw) {
-        let member = |cost: i64| check("a", "user_1", json!({ "cost": cost }));
+        let member = |cost: i64| limit_request("a", "user_1", json!({ "cost": cost }));
 
         let over = multi(&kw, json!([member(6), member(5)])).await;
         let at = multi(&kw, json!([member(6), member(4)])).await;
-        let next = kw.limit("a", "user_1", json!({})).await;
+        let next = kw.check_limit("a", "user_1", json!({})).await;
 
         assert_eq!(told(&over), (false, vec![json!([true, 10]), json!([false, 0])]));
         assert_eq!(told(&at), (true, vec![json!([true, 4]), json!([true, 0])]));
@@ -107,7 +107,7 @@ both! {
     }
 
     async fn a_hundred_members_are_taken_at_once(kw) {
-        let member = |n: i64| check(&format!("namespace {n}"), "user_1", json!({ "limit": 1 }));
+        let member = |n: i64| limit_request(&format!("namespace {n}"), "user_1", json!({ "limit": 1 }));
         let checks = Value::Array((0..100).map(member).collect());
 
         let first = multi(&kw, checks.clone()).await;
@@ -115,54 +115,54 @@ both! {
 
         assert_eq!(first.data()["passed"], true);
         assert_eq!(second.data()["passed"], false);
-        assert_eq!(kw.rows("namespaces").await, 100);
+        assert_eq!(kw.count_rows("namespaces").await, 100);
     }
 
     async fn all_is_authorised_before_any_namespace_is_made(kw) {
-        kw.limit("known", "user_1", json!({})).await.data();
+        kw.check_limit("known", "user_1", json!({})).await.data();
         let create = "ratelimit.*.create_namespace";
-        let root_key = kw.root_key([create, "ratelimit.rlns_other.limit"]).await;
+        let root_key = kw.create_root_key([create, "ratelimit.rlns_other.limit"]).await;
         let checks =
-            json!([check("new", "user_1", json!({})), check("known", "user_1", json!({}))]);
+            json!([limit_request("new", "user_1", json!({})), limit_request("known", "user_1", json!({}))]);
 
         let reply = kw.v2_as(&root_key, "ratelimit.multiLimit", checks).await;
 
-        reply.error(403, "insufficient_permissions");
-        assert_eq!(kw.rows("namespaces").await, 1);
-        assert_eq!(kw.limit("known", "user_1", json!({})).await.data()["remaining"], 8);
+        reply.assert_error(403, "insufficient_permissions");
+        assert_eq!(kw.count_rows("namespaces").await, 1);
+        assert_eq!(kw.check_limit("known", "user_1", json!({})).await.data()["remaining"], 8);
     }
 
     async fn of_several_missing_namespaces_all_are_made_or_none(kw) {
         let checks = json!([
-            check("a", "user_1", json!({})),
-            check("b", "user_1", json!({})),
-            check("a", "user_2", json!({})),
+            limit_request("a", "user_1", json!({})),
+            limit_request("b", "user_1", json!({})),
+            limit_request("a", "user_2", json!({})),
         ]);
-        let may_not = kw.root_key(["ratelimit.*.limit"]).await;
+        let may_not = kw.create_root_key(["ratelimit.*.limit"]).await;
 
         let reply = kw.v2_as(&may_not, "ratelimit.multiLimit", checks.clone()).await;
-        let detail = reply.error(403, "insufficient_permissions")["detail"].clone();
+        let detail = reply.assert_error(403, "insufficient_permissions")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("ratelimit.*.create_namespace"), "{detail}");
-        assert_eq!(kw.rows("namespaces").await, 0);
+        assert_eq!(kw.count_rows("namespaces").await, 0);
 
         multi(&kw, checks).await.data();
-        assert_eq!(kw.rows("namespaces").await, 2);
-        assert_eq!(kw.events_of("a").await, ["ratelimitNamespace.create"]);
+        assert_eq!(kw.count_rows("namespaces").await, 2);
+        assert_eq!(kw.list_audit_events("a").await, ["ratelimitNamespace.create"]);
     }
 
     async fn a_deleted_namespace_ends_it_before_anything_is_made_or_counted(kw) {
         for name in ["known", "gone"] {
-            kw.limit(name, "user_1", json!({})).await.data();
+            kw.check_limit(name, "user_1", json!({})).await.data();
         }
         kw.delete_namespace("gone").await;
         let names = ["new", "known", "gone"];
-        let checks = names.map(|name| check(name, "user_1", json!({})));
+        let checks = names.map(|name| limit_request(name, "user_1", json!({})));
 
         let reply = multi(&kw, json!(checks)).await;
 
-        reply.error(410, "ratelimit_namespace_gone");
-        assert_eq!(kw.rows("namespaces").await, 2);
-        assert_eq!(kw.limit("known", "user_1", json!({})).await.data()["remaining"], 8);
+        reply.assert_error(410, "ratelimit_namespace_gone");
+        assert_eq!(kw.count_rows("namespaces").await, 2);
+        assert_eq!(kw.check_limit("known", "user_1", json!({})).await.data()["remaining"], 8);
     }
 
     async fn twenty_at_once_over_two_namespaces_admit_exactly_the_smaller_limit(kw) {
@@ -174,8 +174,8 @@ both! {
 async fn assert_exact(replicas: &[&Keyward]) {
     let one = |at: usize| {
         let mut checks = vec![
-            check("wide", "user_1", json!({ "limit": 100 })),
-            check("narrow", "user_1", json!({})),
+            limit_request("wide", "user_1", json!({ "limit": 100 })),
+            limit_request("narrow", "user_1", json!({})),
         ];
         if at.is_multiple_of(2) {
             checks.reverse();
@@ -187,7 +187,7 @@ async fn assert_exact(replicas: &[&Keyward]) {
 
     let passed = replies.iter().filter(|reply| reply.data()["passed"] == true).count();
     assert_eq!(passed, 10);
-    let wide = replicas[0].limit("wide", "user_1", json!({ "limit": 100, "cost": 0 })).await;
+    let wide = replicas[0].check_limit("wide", "user_1", json!({ "limit": 100, "cost": 0 })).await;
     assert_eq!(wide.data()["remaining"], 90);
 }
 

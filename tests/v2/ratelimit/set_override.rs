@@ -4,13 +4,13 @@ use keyward::domain::ratelimits::overrides::OVERRIDES_MAX;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::both;
-use crate::support::seed::check;
+use crate::on_both_stacks;
+use crate::support::seed::limit_request;
 use crate::support::{Keyward, NOON, Stack};
 
 /// A server on which the namespace `email.send` has been used.
 async fn used(kw: &Keyward) {
-    kw.limit("email.send", "somebody", json!({ "cost": 0 })).await.data();
+    kw.check_limit("email.send", "somebody", json!({ "cost": 0 })).await.data();
 }
 
 async fn list(kw: &Keyward) -> Value {
@@ -18,11 +18,11 @@ async fn list(kw: &Keyward) -> Value {
     kw.v2("ratelimit.listOverrides", request).await.data().clone()
 }
 
-both! {
+on_both_stacks! {
     async fn the_reply_is_the_id(kw) {
         used(&kw).await;
 
-        let request = check("email.send", "user_1", json!({}));
+        let request = limit_request("email.send", "user_1", json!({}));
         let reply = kw.v2("ratelimit.setOverride", request).await;
 
         let fields: Vec<_> = reply.data().as_object().unwrap().keys().collect();
@@ -44,17 +44,17 @@ both! {
             json!([{ "overrideId": first, "identifier": "user_1", "limit": 2, "duration": 1000 }])
         );
         assert_eq!(
-            kw.events_of(&first).await,
+            kw.list_audit_events(&first).await,
             ["ratelimit.set_override", "ratelimit.set_override"]
         );
     }
 
     async fn it_applies_at_once_to_what_is_counted_already(kw) {
-        kw.limit("email.send", "user_1", json!({ "cost": 3 })).await.data();
+        kw.check_limit("email.send", "user_1", json!({ "cost": 3 })).await.data();
 
         kw.set_override("email.send", "user_1", json!({ "limit": 4 })).await;
 
-        let told = kw.limit("email.send", "user_1", json!({})).await;
+        let told = kw.check_limit("email.send", "user_1", json!({})).await;
         assert_eq!((&told.data()["limit"], &told.data()["remaining"]), (&json!(4), &json!(0)));
     }
 
@@ -67,12 +67,12 @@ both! {
         let second = kw.set_override("email.send", "user_1", json!({ "limit": 2 })).await;
 
         assert_ne!(first, second);
-        assert_eq!(kw.limit("email.send", "user_1", json!({})).await.data()["limit"], 2);
+        assert_eq!(kw.check_limit("email.send", "user_1", json!({})).await.data()["limit"], 2);
     }
 
     async fn a_namespace_is_not_made_and_its_absence_precedes_the_permission(kw) {
-        let nobody = kw.root_key([]).await;
-        let request = check("email.send", "user_1", json!({}));
+        let nobody = kw.create_root_key([]).await;
+        let request = limit_request("email.send", "user_1", json!({}));
 
         let missing = kw.v2_as(&nobody, "ratelimit.setOverride", request.clone()).await;
         used(&kw).await;
@@ -80,34 +80,34 @@ both! {
         kw.delete_namespace("email.send").await;
         let deleted = kw.v2("ratelimit.setOverride", request).await;
 
-        let error = missing.error(404, "ratelimit_namespace_not_found");
+        let error = missing.assert_error(404, "ratelimit_namespace_not_found");
         assert!(error["detail"].as_str().unwrap().contains("email.send"), "{error}");
-        refused.error(403, "insufficient_permissions");
-        deleted.error(404, "ratelimit_namespace_not_found");
-        assert_eq!(kw.rows("overrides").await, 0);
+        refused.assert_error(403, "insufficient_permissions");
+        deleted.assert_error(404, "ratelimit_namespace_not_found");
+        assert_eq!(kw.count_rows("overrides").await, 0);
     }
 
     async fn the_permission_for_this_namespace_is_enough(kw) {
         used(&kw).await;
         let workspace = keyward::domain::root_keys::default_workspace();
         let mut reader = kw.store().read().await.unwrap();
-        let id = reader.bare_namespace(&workspace, "email.send").await.unwrap().unwrap().id;
+        let id = reader.find_namespace(&workspace, "email.send").await.unwrap().unwrap().id;
         drop(reader);
-        let own = kw.root_key_with(vec![format!("ratelimit.{id}.set_override")]).await;
+        let own = kw.create_root_key_with(vec![format!("ratelimit.{id}.set_override")]).await;
 
-        let request = check(id.as_str(), "user_1", json!({}));
+        let request = limit_request(id.as_str(), "user_1", json!({}));
         kw.v2_as(&own, "ratelimit.setOverride", request).await.data();
     }
 
     async fn a_pattern_may_have_eight_stars_and_no_more(kw) {
         used(&kw).await;
         let set = async |stars: usize| {
-            let request = check("email.send", &"a*".repeat(stars), json!({}));
+            let request = limit_request("email.send", &"a*".repeat(stars), json!({}));
             kw.v2("ratelimit.setOverride", request).await
         };
 
         set(8).await.data();
-        let message = set(9).await.fault("/properties/identifier");
+        let message = set(9).await.assert_field_error("/properties/identifier");
 
         assert!(message.contains("identifier") && message.contains('8'), "{message}");
     }
@@ -116,7 +116,7 @@ both! {
         used(&kw).await;
         many_overrides(&kw, OVERRIDES_MAX - 1).await;
         let set = async |identifier: &str| {
-            let request = check("email.send", identifier, json!({ "limit": 7 }));
+            let request = limit_request("email.send", identifier, json!({ "limit": 7 }));
             kw.v2("ratelimit.setOverride", request).await
         };
 
@@ -124,12 +124,12 @@ both! {
         let over = set("over").await;
         let again = set("last").await;
 
-        let detail = over.error(412, "precondition_failed")["detail"].clone();
+        let detail = over.assert_error(412, "precondition_failed")["detail"].clone();
         assert!(detail.as_str().unwrap().contains("10000"), "{detail}");
         again.data();
-        assert_eq!(kw.rows("overrides").await, OVERRIDES_MAX);
-        assert_eq!(kw.limit("email.send", "user 17", json!({})).await.data()["limit"], 5);
-        assert_eq!(kw.limit("email.send", "last", json!({})).await.data()["limit"], 7);
+        assert_eq!(kw.count_rows("overrides").await, OVERRIDES_MAX);
+        assert_eq!(kw.check_limit("email.send", "user 17", json!({})).await.data()["limit"], 5);
+        assert_eq!(kw.check_limit("email.send", "last", json!({})).await.data()["limit"], 7);
     }
 
     async fn the_largest_numbers_are_kept_and_counted(kw) {
@@ -137,7 +137,7 @@ both! {
         let fields = json!({ "limit": i64::MAX, "duration": i64::MAX });
         kw.set_override("email.send", "🦀".repeat(512).as_str(), fields).await;
 
-        let told = kw.limit("email.send", &"🦀".repeat(512), json!({})).await;
+        let told = kw.check_limit("email.send", &"🦀".repeat(512), json!({})).await;
 
         assert_eq!(
             (&told.data()["success"], &told.data()["limit"]),
@@ -152,7 +152,7 @@ both! {
         let ids = join_all((1..9).map(set)).await;
 
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-        assert_eq!(kw.rows("overrides").await, 1);
+        assert_eq!(kw.count_rows("overrides").await, 1);
     }
 }
 
@@ -181,7 +181,7 @@ async fn another_replica_sees_an_override_come_and_go_within_a_second() {
     used(&other).await;
     let becomes = async |limit: i64| {
         let since = Stopwatch::new();
-        while other.limit("email.send", "user_1", json!({ "cost": 0 })).await.data()["limit"]
+        while other.check_limit("email.send", "user_1", json!({ "cost": 0 })).await.data()["limit"]
             != limit
         {
             assert!(since.elapsed_ms() < 1_000, "not seen");

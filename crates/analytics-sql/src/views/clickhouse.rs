@@ -5,53 +5,59 @@
 //! inside a view have names that no column has.
 
 use super::super::fragment::Fragment;
-use super::super::tables::{Family, Grain, Table};
+use super::super::tables::{Family, Grain, PublicTable};
 use super::super::{QueryContext, times};
 
 /// Returns the `SELECT …` of a table.
-pub fn view(table: &Table, context: &QueryContext) -> Fragment {
-    let oldest = times::oldest(context.now, table.grain.days(&context.retention), table.grain);
+pub fn build_view(table: &PublicTable, context: &QueryContext) -> Fragment {
+    let oldest = times::oldest_time(
+        context.now_ms,
+        table.grain.retention_days(&context.retention),
+        table.grain,
+    );
     match (table.family, table.grain) {
-        (Family::Verifications, Grain::Event) => {
-            Fragment::fill(VERIFICATIONS, &[&since(oldest, table.family, context)])
-        }
-        (Family::Ratelimits, Grain::Event) => {
-            Fragment::fill(RATELIMITS, &[&since(oldest, table.family, context)])
-        }
+        (Family::Verifications, Grain::Event) => Fragment::from_template(
+            VERIFICATIONS_VIEW,
+            &[&row_condition(oldest, table.family, context)],
+        ),
+        (Family::Ratelimits, Grain::Event) => Fragment::from_template(
+            RATELIMITS_VIEW,
+            &[&row_condition(oldest, table.family, context)],
+        ),
         (family, grain) => {
             let series = Fragment::word(match family {
                 Family::Verifications => VERIFICATION_SERIES,
                 Family::Ratelimits => RATELIMIT_SERIES,
             });
-            let start = Fragment::word(start(grain));
-            let rows = rows(oldest, family, grain, context);
-            let rollups = Fragment::fill(SUMS, &[&start, &series, &rows]);
-            let latencies = Fragment::word(super::LATENCIES);
+            let start = Fragment::word(unit_start(grain));
+            let rows = source_rows(oldest, family, grain, context);
+            let rollups = Fragment::from_template(ROLLUPS, &[&start, &series, &rows]);
+            let latencies = Fragment::word(super::LATENCY_COLUMNS);
             let shown = match family {
-                Family::Verifications => VERIFICATION_SUMS,
-                Family::Ratelimits => RATELIMIT_SUMS,
+                Family::Verifications => VERIFICATION_ROLLUPS,
+                Family::Ratelimits => RATELIMIT_ROLLUPS,
             };
-            Fragment::fill(shown, &[&latencies, &rollups])
+            Fragment::from_template(shown, &[&latencies, &rollups])
         }
     }
 }
 
 /// Returns the condition for the visible rows of a table.
-fn since(oldest: i64, family: Family, context: &QueryContext) -> Fragment {
-    let (row_scope, deliveries) = (&context.visible, &context.delivered);
-    let mut condition = Fragment::fill(
+fn row_condition(oldest: i64, family: Family, context: &QueryContext) -> Fragment {
+    let (row_scope, deliveries) = (&context.row_scope, &context.delivery_snapshot);
+    let mut condition = Fragment::from_template(
         "workspace_id = {0} AND time >= {1} AND delivery <= {2}",
         &[
             &Fragment::text(&row_scope.workspace_id),
             &Fragment::digits(&[oldest]),
-            &Fragment::digits(&[deliveries.last]),
+            &Fragment::digits(&[deliveries.last_delivery]),
         ],
     );
-    if !deliveries.void.is_empty() {
-        let void = Fragment::digits(&deliveries.void);
-        condition.append(&Fragment::fill(" AND delivery NOT IN ({0})", &[&void]));
+    if !deliveries.void_deliveries.is_empty() {
+        let void = Fragment::digits(&deliveries.void_deliveries);
+        condition.append(&Fragment::from_template(" AND delivery NOT IN ({0})", &[&void]));
     }
-    match row_scope.only.as_deref() {
+    match row_scope.resource_ids.as_deref() {
         None => {}
         Some([]) => condition.append(&Fragment::word(" AND 0")),
         Some(only) => {
@@ -60,7 +66,7 @@ fn since(oldest: i64, family: Family, context: &QueryContext) -> Fragment {
                 Family::Verifications => " AND api_id IN ({0})",
                 Family::Ratelimits => " AND namespace_id IN ({0})",
             };
-            condition.append(&Fragment::fill(template, &[&Fragment::list(", ", &only)]));
+            condition.append(&Fragment::from_template(template, &[&Fragment::join(", ", &only)]));
         }
     }
     condition
@@ -68,19 +74,21 @@ fn since(oldest: i64, family: Family, context: &QueryContext) -> Fragment {
 
 /// Returns the rows to add up: the hours of the days that are rolled up, and each later event as an hour of one.
 /// Minutes are added up from events alone.
-fn rows(oldest: i64, family: Family, grain: Grain, context: &QueryContext) -> Fragment {
+fn source_rows(oldest: i64, family: Family, grain: Grain, context: &QueryContext) -> Fragment {
     let (hours, events) = match family {
         Family::Verifications => (VERIFICATION_HOURS, VERIFICATION_EVENTS),
         Family::Ratelimits => (RATELIMIT_HOURS, RATELIMIT_EVENTS),
     };
-    let all = |template, oldest| Fragment::fill(template, &[&since(oldest, family, context)]);
+    let all = |template, oldest| {
+        Fragment::from_template(template, &[&row_condition(oldest, family, context)])
+    };
     match grain {
         Grain::Event | Grain::Minute => all(events, oldest),
         Grain::Hour | Grain::Day | Grain::Month => {
-            let until = context.delivered.summed_until;
+            let until = context.delivery_snapshot.rolled_up_until_ms;
             let events = all(events, oldest.max(until));
             let hours = all(hours, oldest);
-            Fragment::fill(
+            Fragment::from_template(
                 "{0} AND time < {1} UNION ALL {2}",
                 &[&hours, &Fragment::digits(&[until]), &events],
             )
@@ -89,7 +97,7 @@ fn rows(oldest: i64, family: Family, grain: Grain, context: &QueryContext) -> Fr
 }
 
 /// Returns the start of the unit that contains a row.
-fn start(grain: Grain) -> &'static str {
+fn unit_start(grain: Grain) -> &'static str {
     match grain {
         Grain::Event => "moment",
         Grain::Minute => "intDiv(moment, 60000) * 60000",
@@ -101,13 +109,13 @@ fn start(grain: Grain) -> &'static str {
     }
 }
 
-const VERIFICATIONS: &str = r#"SELECT request_id AS "request_id", time AS "time",
+const VERIFICATIONS_VIEW: &str = r#"SELECT request_id AS "request_id", time AS "time",
 workspace_id AS "workspace_id", api_id AS "key_space_id", identity_id AS "identity_id",
 external_id AS "external_id", key_id AS "key_id", region AS "region", 'api' AS "source",
 '' AS "app_id", outcome AS "outcome", tags AS "tags", spent_credits AS "spent_credits",
 latency_us / 1000 AS "latency" FROM verifications WHERE {0}"#;
 
-const RATELIMITS: &str = r#"SELECT request_id AS "request_id", time AS "time",
+const RATELIMITS_VIEW: &str = r#"SELECT request_id AS "request_id", time AS "time",
 workspace_id AS "workspace_id", namespace_id AS "namespace_id", identifier AS "identifier",
 passed AS "passed", latency_us / 1000 AS "latency", override_id AS "override_id",
 max AS "limit", remaining AS "remaining", reset_at AS "reset_at", tokens AS "tokens"
@@ -117,17 +125,17 @@ const VERIFICATION_SERIES: &str =
     "workspace_id, api_id, identity_id, external_id, key_id, outcome, tags";
 const RATELIMIT_SERIES: &str = "workspace_id, namespace_id, identifier, did_pass";
 
-const VERIFICATION_SUMS: &str = r#"SELECT v.start AS "time", v.workspace_id AS "workspace_id",
+const VERIFICATION_ROLLUPS: &str = r#"SELECT v.start AS "time", v.workspace_id AS "workspace_id",
 v.api_id AS "key_space_id", v.identity_id AS "identity_id", v.external_id AS "external_id",
 v.key_id AS "key_id", v.outcome AS "outcome", 'api' AS "source", '' AS "app_id", v.tags AS "tags",
 v.count AS "count", v.spent AS "spent_credits", {0} FROM ({1}) AS v"#;
 
-const RATELIMIT_SUMS: &str = r#"SELECT v.start AS "time", v.workspace_id AS "workspace_id",
+const RATELIMIT_ROLLUPS: &str = r#"SELECT v.start AS "time", v.workspace_id AS "workspace_id",
 v.namespace_id AS "namespace_id", v.identifier AS "identifier", v.did_pass * v.count AS "passed",
 v.count AS "total", v.spent AS "total_tokens", v.did_pass * v.spent AS "passed_tokens",
 {0} FROM ({1}) AS v"#;
 
-const SUMS: &str = "SELECT {0} AS start, {1}, sum(n) AS count, sum(amount) AS spent,
+const ROLLUPS: &str = "SELECT {0} AS start, {1}, sum(n) AS count, sum(amount) AS spent,
 sum(took_us) AS latency_us, sum(le_1) AS latency_le_100us, sum(le_2) AS latency_le_500us,
 sum(le_3) AS latency_le_1ms, sum(le_4) AS latency_le_5ms, sum(le_5) AS latency_le_25ms,
 sum(le_6) AS latency_le_100ms FROM ({2}) GROUP BY start, {1}";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use url::Url;
 
-use super::values::{number, parse_retention, secret, url};
+use super::values::{load_secret, parse_number, parse_retention, validate_url_scheme};
 use crate::model::RetentionSettings;
 
 /// The settings as written on the command line or in the environment.
@@ -62,7 +62,7 @@ const RESERVE_MAX: u64 = 1 << 50;
 /// The validated settings of events.
 #[derive(Debug, Clone)]
 pub struct EventSettings {
-    pub kept: RetentionSettings,
+    pub retention: RetentionSettings,
     /// The maximum number of events that wait to be written.
     pub waiting_max: usize,
     pub waiting_bytes_max: usize,
@@ -77,18 +77,19 @@ pub struct EventSettings {
 }
 
 impl EventsConfig {
-    pub fn check(&self, has_database: bool) -> Result<EventSettings, String> {
+    pub fn validate(&self, has_database: bool) -> Result<EventSettings, String> {
         let waiting = self.events_waiting.as_deref();
-        let waiting_max = number("KEYWARD_EVENTS_WAITING", waiting, 100_000, 100, 10_000_000)?;
+        let waiting_max =
+            parse_number("KEYWARD_EVENTS_WAITING", waiting, 100_000, 100, 10_000_000)?;
         Ok(EventSettings {
             waiting_bytes_max: self.waiting_bytes_max()?,
-            kept: parse_retention(
+            retention: parse_retention(
                 self.verifications_kept.as_deref(),
                 self.ratelimits_kept.as_deref(),
             )?,
             waiting_max: usize::try_from(waiting_max).unwrap_or(usize::MAX),
             max_bytes: self.max_bytes()?,
-            reserve_bytes: number(
+            reserve_bytes: parse_number(
                 RESERVE,
                 self.events_reserve_bytes.as_deref(),
                 RESERVE_DEFAULT,
@@ -102,12 +103,13 @@ impl EventsConfig {
 
     fn waiting_bytes_max(&self) -> Result<usize, String> {
         let text = self.events_waiting_bytes.as_deref();
-        let max = number("KEYWARD_EVENTS_WAITING_BYTES", text, 1 << 26, 1 << 20, 1 << 40)?;
+        let max = parse_number("KEYWARD_EVENTS_WAITING_BYTES", text, 1 << 26, 1 << 20, 1 << 40)?;
         Ok(usize::try_from(max).unwrap_or(usize::MAX))
     }
 
     fn max_bytes(&self) -> Result<Option<u64>, String> {
-        let bytes = number(BYTES, self.events_bytes.as_deref(), BYTES_DEFAULT, 0, RESERVE_MAX)?;
+        let bytes =
+            parse_number(BYTES, self.events_bytes.as_deref(), BYTES_DEFAULT, 0, RESERVE_MAX)?;
         match bytes {
             0 => Ok(None),
             BYTES_MIN.. => Ok(Some(bytes)),
@@ -118,17 +120,19 @@ impl EventsConfig {
     fn clickhouse_url(&self) -> Result<Option<Url>, String> {
         let name = "KEYWARD_CLICKHOUSE_URL";
         let given =
-            secret(name, self.clickhouse_url.as_ref(), self.clickhouse_url_file.as_deref())?;
+            load_secret(name, self.clickhouse_url.as_ref(), self.clickhouse_url_file.as_deref())?;
         let Some(text) = given else { return Ok(None) };
-        url(name, &text, &["http://", "https://"])?;
+        validate_url_scheme(name, &text, &["http://", "https://"])?;
         Url::parse(&text).map(Some).map_err(|e| format!("{name} is not a valid URL: {e}"))
     }
 
     fn analytics_url(&self, has_database: bool) -> Result<Option<String>, String> {
         let (value, file) = (&self.database_analytics_url, &self.database_analytics_url_file);
-        let given = secret(ANALYTICS_URL, value.as_ref(), file.as_deref())?;
+        let given = load_secret(ANALYTICS_URL, value.as_ref(), file.as_deref())?;
         match &given {
-            Some(text) => url(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?,
+            Some(text) => {
+                validate_url_scheme(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?;
+            }
             None => return Ok(None),
         }
         if !has_database {

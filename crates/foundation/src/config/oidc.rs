@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use url::{Host, Url};
 
-use super::values::{secret, switch};
+use super::values::{load_secret, parse_bool};
 use crate::model::MemberRole;
 use crate::secret::Plaintext;
 
@@ -64,7 +64,7 @@ pub struct OidcSettings {
     /// Absent: only invited users become members.
     pub default_role: Option<MemberRole>,
     /// Whether sign-in with passwords is disabled.
-    pub is_only: bool,
+    pub is_password_sign_in_disabled: bool,
 }
 
 const ISSUER: &str = "KEYWARD_OIDC_ISSUER";
@@ -78,19 +78,22 @@ const DEFAULT_ROLE: &str = "KEYWARD_OIDC_DEFAULT_ROLE";
 pub const OIDC_ONLY: &str = "KEYWARD_OIDC_ONLY";
 
 /// The maximum length of an issuer, and of a client ID.
-const TEXT_MAX: usize = 255;
+const TEXT_LENGTH_MAX: usize = 255;
 /// The maximum length of the button label, in characters.
-const NAME_MAX: usize = 40;
+const NAME_LENGTH_MAX: usize = 40;
 const SCOPES_MAX: usize = 20;
 const DOMAINS_MAX: usize = 100;
 
 impl OidcConfig {
     /// Validates the settings. Returns `None` if single sign-on is not configured.
-    pub fn check(&self) -> Result<Option<OidcSettings>, String> {
-        let secret =
-            secret(CLIENT_SECRET, self.client_secret.as_ref(), self.client_secret_file.as_deref())?;
-        let Some(issuer) = &self.issuer else { return self.without_issuer(secret.is_some()) };
-        check_issuer(issuer)?;
+    pub fn validate(&self) -> Result<Option<OidcSettings>, String> {
+        let secret = load_secret(
+            CLIENT_SECRET,
+            self.client_secret.as_ref(),
+            self.client_secret_file.as_deref(),
+        )?;
+        let Some(issuer) = &self.issuer else { return self.require_issuer(secret.is_some()) };
+        validate_issuer(issuer)?;
         if self.default_role()?.is_some() && self.allowed_domains.is_none() {
             return Err(format!(
                 "{DEFAULT_ROLE} is set and {ALLOWED_DOMAINS} is not: every user of the provider would \
@@ -99,18 +102,18 @@ impl OidcConfig {
         }
         Ok(Some(OidcSettings {
             issuer: issuer.clone(),
-            client_id: graphic(CLIENT_ID, self.client_id.clone())?,
-            client_secret: Plaintext::from(graphic(CLIENT_SECRET, secret)?),
+            client_id: require_printable(CLIENT_ID, self.client_id.clone())?,
+            client_secret: Plaintext::from(require_printable(CLIENT_SECRET, secret)?),
             scopes: self.scopes()?,
             name: self.name()?,
             allowed_domains: self.allowed_domains()?,
             default_role: self.default_role()?,
-            is_only: switch(OIDC_ONLY, self.only.as_deref())?,
+            is_password_sign_in_disabled: parse_bool(OIDC_ONLY, self.only.as_deref())?,
         }))
     }
 
     /// Rejects settings that require an issuer without one.
-    fn without_issuer(&self, has_secret: bool) -> Result<Option<OidcSettings>, String> {
+    fn require_issuer(&self, has_secret: bool) -> Result<Option<OidcSettings>, String> {
         let others = [
             (CLIENT_ID, self.client_id.is_some()),
             (CLIENT_SECRET, has_secret),
@@ -118,7 +121,7 @@ impl OidcConfig {
             (NAME, self.name.is_some()),
             (ALLOWED_DOMAINS, self.allowed_domains.is_some()),
             (DEFAULT_ROLE, self.default_role.is_some()),
-            (OIDC_ONLY, switch(OIDC_ONLY, self.only.as_deref())?),
+            (OIDC_ONLY, parse_bool(OIDC_ONLY, self.only.as_deref())?),
         ];
         match others.into_iter().find(|(_, is_set)| *is_set) {
             Some((name, _)) => {
@@ -144,11 +147,11 @@ impl OidcConfig {
 
     fn name(&self) -> Result<String, String> {
         let name = self.name.as_deref().unwrap_or("single sign-on").trim();
-        let is_valid = (1..=NAME_MAX).contains(&name.chars().count());
+        let is_valid = (1..=NAME_LENGTH_MAX).contains(&name.chars().count());
         if is_valid && !name.chars().any(char::is_control) {
             return Ok(name.to_owned());
         }
-        Err(format!("{NAME} must have 1 to {NAME_MAX} characters"))
+        Err(format!("{NAME} must have 1 to {NAME_LENGTH_MAX} characters"))
     }
 
     fn allowed_domains(&self) -> Result<Vec<String>, String> {
@@ -156,7 +159,7 @@ impl OidcConfig {
         let domains: Vec<_> = text.split(',').map(|part| part.trim().to_lowercase()).collect();
         let is_wrong = |domain: &String| {
             domain.is_empty()
-                || domain.len() > TEXT_MAX
+                || domain.len() > TEXT_LENGTH_MAX
                 || domain.chars().any(|c| c.is_whitespace() || c.is_control() || "@*".contains(c))
         };
         match domains.iter().find(|domain| is_wrong(domain)) {
@@ -185,20 +188,21 @@ impl OidcConfig {
 }
 
 /// Checks a value that is sent to the provider: it must be set and printable.
-fn graphic(name: &str, value: Option<String>) -> Result<String, String> {
+fn require_printable(name: &str, value: Option<String>) -> Result<String, String> {
     let text =
         value.ok_or_else(|| format!("{ISSUER} is set and {name} is not: set both, or neither"))?;
-    match (1..=TEXT_MAX).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic()) {
+    match (1..=TEXT_LENGTH_MAX).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
+    {
         true => Ok(text),
         false => Err(format!(
-            "{name} must have 1 to {TEXT_MAX} printable ASCII characters without spaces"
+            "{name} must have 1 to {TEXT_LENGTH_MAX} printable ASCII characters without spaces"
         )),
     }
 }
 
 /// Checks the issuer. An attacker who can alter the provider's responses can sign in as any user, so it must use https
 /// or be on the same machine.
-fn check_issuer(text: &str) -> Result<(), String> {
+fn validate_issuer(text: &str) -> Result<(), String> {
     let error = |what: &str| Err(format!("{ISSUER} is {text:?}: it {what}"));
     let Ok(url) = Url::parse(text) else {
         return error("must be a URL such as https://login.example.com");
@@ -222,8 +226,11 @@ fn check_issuer(text: &str) -> Result<(), String> {
     if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
         return error("must not have a user, query or fragment");
     }
-    if text.len() > TEXT_MAX {
-        return Err(format!("{ISSUER} has {} characters; the maximum is {TEXT_MAX}", text.len()));
+    if text.len() > TEXT_LENGTH_MAX {
+        return Err(format!(
+            "{ISSUER} has {} characters; the maximum is {TEXT_LENGTH_MAX}",
+            text.len()
+        ));
     }
     Ok(())
 }
@@ -232,7 +239,7 @@ fn check_issuer(text: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn whole() -> OidcConfig {
+    fn valid_config() -> OidcConfig {
         OidcConfig {
             issuer: Some("https://login.example.com".into()),
             client_id: Some("keyward".into()),
@@ -242,22 +249,25 @@ mod tests {
     }
 
     fn error(config: &OidcConfig) -> String {
-        config.check().err().expect("an error")
+        config.validate().err().expect("an error")
     }
 
     #[test]
     fn check_uses_defaults_when_only_issuer_and_client_are_set() {
-        let oidc = whole().check().expect("valid settings").expect("single sign-on");
+        let oidc = valid_config().validate().expect("valid settings").expect("single sign-on");
 
         assert_eq!(oidc.scopes, ["email", "profile"]);
-        assert_eq!((oidc.name.as_str(), oidc.is_only), ("single sign-on", false));
+        assert_eq!(
+            (oidc.name.as_str(), oidc.is_password_sign_in_disabled),
+            ("single sign-on", false)
+        );
         assert!(oidc.default_role.is_none() && oidc.allowed_domains.is_empty());
-        assert!(OidcConfig::default().check().expect("valid settings").is_none());
+        assert!(OidcConfig::default().validate().expect("valid settings").is_none());
     }
 
     #[test]
     fn check_requires_https_unless_issuer_is_local() {
-        let with = |issuer: &str| OidcConfig { issuer: Some(issuer.into()), ..whole() };
+        let with = |issuer: &str| OidcConfig { issuer: Some(issuer.into()), ..valid_config() };
 
         for valid in [
             "https://login.example.com/realms/a",
@@ -267,7 +277,7 @@ mod tests {
             "http://[::1]:9/x",
             "http://localhost:3",
         ] {
-            assert!(with(valid).check().is_ok(), "{valid}");
+            assert!(with(valid).validate().is_ok(), "{valid}");
         }
         for insecure in [
             "http://login.example.com",
@@ -292,51 +302,58 @@ mod tests {
     #[test]
     fn check_rejects_settings_that_lack_their_counterpart() {
         for (lacking, name) in [
-            (OidcConfig { client_id: None, ..whole() }, CLIENT_ID),
-            (OidcConfig { client_secret: None, ..whole() }, CLIENT_SECRET),
-            (OidcConfig { issuer: None, ..whole() }, CLIENT_ID),
+            (OidcConfig { client_id: None, ..valid_config() }, CLIENT_ID),
+            (OidcConfig { client_secret: None, ..valid_config() }, CLIENT_SECRET),
+            (OidcConfig { issuer: None, ..valid_config() }, CLIENT_ID),
             (OidcConfig { only: Some("true".into()), ..OidcConfig::default() }, OIDC_ONLY),
         ] {
             let error = error(&lacking);
             assert!(error.contains(name) && error.contains(ISSUER), "{error}");
         }
         let off = OidcConfig { only: Some("false".into()), ..OidcConfig::default() };
-        assert!(off.check().expect("valid settings").is_none());
+        assert!(off.validate().expect("valid settings").is_none());
     }
 
     #[test]
     fn check_names_allowed_values_when_setting_is_invalid() {
         let some = |text: &str| Some(text.to_owned());
         for (config, words) in [
-            (OidcConfig { client_id: some(""), ..whole() }, "1 to 255"),
-            (OidcConfig { client_id: Some("x".repeat(256)), ..whole() }, "1 to 255"),
-            (OidcConfig { scopes: some("email"), ..whole() }, "openid"),
-            (OidcConfig { scopes: Some("openid ".repeat(21)), ..whole() }, "up to 19 others"),
-            (OidcConfig { name: some(" "), ..whole() }, "1 to 40"),
-            (OidcConfig { name: Some("x".repeat(41)), ..whole() }, "1 to 40"),
-            (OidcConfig { allowed_domains: some("a.com,"), ..whole() }, "\"\""),
-            (OidcConfig { allowed_domains: some("@a.com"), ..whole() }, "\"@a.com\""),
+            (OidcConfig { client_id: some(""), ..valid_config() }, "1 to 255"),
+            (OidcConfig { client_id: Some("x".repeat(256)), ..valid_config() }, "1 to 255"),
+            (OidcConfig { scopes: some("email"), ..valid_config() }, "openid"),
             (
-                OidcConfig { allowed_domains: Some("a.com,".repeat(100) + "b"), ..whole() },
+                OidcConfig { scopes: Some("openid ".repeat(21)), ..valid_config() },
+                "up to 19 others",
+            ),
+            (OidcConfig { name: some(" "), ..valid_config() }, "1 to 40"),
+            (OidcConfig { name: Some("x".repeat(41)), ..valid_config() }, "1 to 40"),
+            (OidcConfig { allowed_domains: some("a.com,"), ..valid_config() }, "\"\""),
+            (OidcConfig { allowed_domains: some("@a.com"), ..valid_config() }, "\"@a.com\""),
+            (
+                OidcConfig { allowed_domains: Some("a.com,".repeat(100) + "b"), ..valid_config() },
                 "the maximum is 100",
             ),
-            (OidcConfig { default_role: some("owner"), ..whole() }, "none, viewer or admin"),
-            (OidcConfig { only: some("on"), ..whole() }, "true or false"),
-            (OidcConfig { default_role: some("viewer"), ..whole() }, ALLOWED_DOMAINS),
-            (OidcConfig { default_role: some("admin"), ..whole() }, ALLOWED_DOMAINS),
+            (OidcConfig { default_role: some("owner"), ..valid_config() }, "none, viewer or admin"),
+            (OidcConfig { only: some("on"), ..valid_config() }, "true or false"),
+            (OidcConfig { default_role: some("viewer"), ..valid_config() }, ALLOWED_DOMAINS),
+            (OidcConfig { default_role: some("admin"), ..valid_config() }, ALLOWED_DOMAINS),
         ] {
             assert!(error(&config).contains(words), "{}", error(&config));
         }
         for config in [
-            OidcConfig { client_id: Some("x".repeat(255)), ..whole() },
-            OidcConfig { scopes: Some("openid ".repeat(20)), ..whole() },
-            OidcConfig { name: Some("ü".repeat(40)), ..whole() },
-            OidcConfig { allowed_domains: Some("a.com,".repeat(99) + "B.com"), ..whole() },
-            OidcConfig { default_role: some("admin"), allowed_domains: some("a.com"), ..whole() },
-            OidcConfig { default_role: some("none"), ..whole() },
-            OidcConfig { only: some("true"), ..whole() },
+            OidcConfig { client_id: Some("x".repeat(255)), ..valid_config() },
+            OidcConfig { scopes: Some("openid ".repeat(20)), ..valid_config() },
+            OidcConfig { name: Some("ü".repeat(40)), ..valid_config() },
+            OidcConfig { allowed_domains: Some("a.com,".repeat(99) + "B.com"), ..valid_config() },
+            OidcConfig {
+                default_role: some("admin"),
+                allowed_domains: some("a.com"),
+                ..valid_config()
+            },
+            OidcConfig { default_role: some("none"), ..valid_config() },
+            OidcConfig { only: some("true"), ..valid_config() },
         ] {
-            assert!(config.check().is_ok());
+            assert!(config.validate().is_ok());
         }
     }
 }

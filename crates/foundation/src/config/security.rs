@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::values::{number, on_or_off};
+use super::values::{parse_number, parse_on_off};
 
 /// The settings as written on the command line or in the environment.
 #[derive(Args, Clone, Default)]
@@ -87,25 +87,25 @@ pub struct Security {
 }
 
 impl SecurityConfig {
-    pub fn check(&self) -> Result<Security, String> {
+    pub fn validate(&self) -> Result<Security, String> {
         let unknown_keys = self.unknown_keys_per_minute.as_deref();
         let connections = self.connections_max.as_deref();
-        let connections_max = number(CONNECTIONS_MAX, connections, 10_000, 1, 1_000_000)?;
+        let connections_max = parse_number(CONNECTIONS_MAX, connections, 10_000, 1, 1_000_000)?;
         let ad_hoc_counters = self.ad_hoc_counters.as_deref();
         Ok(Security {
             open_verification: self.open_verification()?,
-            unknown_keys_per_minute: number(
+            unknown_keys_per_minute: parse_number(
                 UNKNOWN_KEYS_PER_MINUTE,
                 unknown_keys,
                 10_000,
                 0,
                 1_000_000_000,
             )?,
-            strict_grants: on_or_off(STRICT_GRANTS, self.strict_grants.as_deref())?,
+            strict_grants: parse_on_off(STRICT_GRANTS, self.strict_grants.as_deref())?,
             connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
             metrics_listen: self.metrics_listen()?,
             contact: self.contact()?,
-            ad_hoc_counters_max: number(
+            ad_hoc_counters_max: parse_number(
                 AD_HOC_COUNTERS,
                 ad_hoc_counters,
                 1_000_000,
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn defaults_are_open_and_bounded() {
-        let security = SecurityConfig::default().check().expect("valid settings");
+        let security = SecurityConfig::default().validate().expect("valid settings");
 
         assert_eq!((security.connections_max, security.ad_hoc_counters_max), (10_000, 1_000_000));
         assert_eq!(
@@ -226,7 +226,7 @@ mod tests {
             (contact(&["tel:1"; 11].join(","), moment), "the maximum is 10"),
             (contact("tel:1", "2027-06-30"), "2027-06-30T00:00:00Z"),
         ] {
-            let error = config.check().expect_err("an error");
+            let error = config.validate().expect_err("an error");
             assert!(error.contains(words), "{error}");
         }
     }
@@ -234,15 +234,16 @@ mod tests {
     #[test]
     fn check_accepts_values_up_to_their_maximum() {
         let uris = ["https://example.com/report", "mailto:security@example.com"].join(", ");
-        let checked = contact(&uris, "2027-06-30T02:00:00+02:00").check().expect("valid settings");
+        let checked =
+            contact(&uris, "2027-06-30T02:00:00+02:00").validate().expect("valid settings");
         let longest = format!("tel:{}", "1".repeat(251));
         let most = contact(&[longest.as_str(); 10].join(","), "2027-06-30T00:00:00Z");
 
         let contact = checked.contact.expect("a contact");
         assert_eq!(contact.uris.len(), 2);
         assert_eq!(contact.expires, "2027-06-30T00:00:00Z");
-        assert!(most.check().is_ok());
+        assert!(most.validate().is_ok());
         let largest = SecurityConfig { connections_max: Some("1000000".into()), ..most };
-        assert_eq!(largest.check().expect("valid settings").connections_max, 1_000_000);
+        assert_eq!(largest.validate().expect("valid settings").connections_max, 1_000_000);
     }
 }

@@ -13,14 +13,18 @@ pub fn local_url(listen: SocketAddr) -> String {
 }
 
 /// Returns the configured URL without trailing slashes, or the local URL by default.
-pub fn address(name: &str, value: Option<&String>, listen: SocketAddr) -> Result<String, String> {
+pub fn url_or_local(
+    name: &str,
+    value: Option<&String>,
+    listen: SocketAddr,
+) -> Result<String, String> {
     let Some(text) = value else { return Ok(local_url(listen)) };
-    url(name, text, &["http://", "https://"])?;
+    validate_url_scheme(name, text, &["http://", "https://"])?;
     Ok(text.trim_end_matches('/').to_owned())
 }
 
 /// Returns the value of a secret, from its variable or from the file that its `_FILE` form names.
-pub fn secret(
+pub fn load_secret(
     name: &str,
     value: Option<&String>,
     file: Option<&Path>,
@@ -39,7 +43,7 @@ pub fn secret(
 }
 
 /// Checks the scheme of a URL. The error does not contain the value, which may hold a password.
-pub fn url(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
+pub fn validate_url_scheme(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
     if schemes.iter().any(|scheme| value.starts_with(scheme)) {
         return Ok(());
     }
@@ -47,14 +51,14 @@ pub fn url(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
 }
 
 /// The default retention of verifications, in days.
-const VERIFICATIONS_KEPT: Retention =
-    Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 };
+const VERIFICATIONS_RETENTION_DEFAULT: Retention =
+    Retention { raw_days: 90, minute_days: 90, hour_days: 90, day_days: 365, month_days: 1095 };
 /// The default retention of checks of the standalone limiter, in days.
-const RATELIMITS_KEPT: Retention =
-    Retention { raw: 30, minute: 7, hour: 30, day: 100, month: 1095 };
+const RATELIMITS_RETENTION_DEFAULT: Retention =
+    Retention { raw_days: 30, minute_days: 7, hour_days: 30, day_days: 100, month_days: 1095 };
 
 /// The maximum retention: ten years.
-const DAYS_MAX: u32 = 3650;
+const RETENTION_DAYS_MAX: u32 = 3650;
 
 /// Parses the retention of both kinds of events.
 pub fn parse_retention(
@@ -62,30 +66,42 @@ pub fn parse_retention(
     ratelimits: Option<&str>,
 ) -> Result<RetentionSettings, String> {
     Ok(RetentionSettings {
-        verifications: retention("KEYWARD_VERIFICATIONS_KEPT", verifications, VERIFICATIONS_KEPT)?,
-        ratelimits: retention("KEYWARD_RATELIMITS_KEPT", ratelimits, RATELIMITS_KEPT)?,
+        verifications: parse_retention_of_kind(
+            "KEYWARD_VERIFICATIONS_KEPT",
+            verifications,
+            VERIFICATIONS_RETENTION_DEFAULT,
+        )?,
+        ratelimits: parse_retention_of_kind(
+            "KEYWARD_RATELIMITS_KEPT",
+            ratelimits,
+            RATELIMITS_RETENTION_DEFAULT,
+        )?,
     })
 }
 
 /// Parses days by unit, such as `raw=7,hour=30`; other units keep their default.
-fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<Retention, String> {
+fn parse_retention_of_kind(
+    name: &str,
+    value: Option<&str>,
+    default: Retention,
+) -> Result<Retention, String> {
     let mut retention_days = default;
     for part in value.into_iter().flat_map(|text| text.split(',')) {
         let invalid = || {
             format!(
                 "{name} has {part:?}: it must be a list such as raw=7,minute=7,hour=30,day=365,month=1095, \
-                each with 1 to {DAYS_MAX} days"
+                each with 1 to {RETENTION_DAYS_MAX} days"
             )
         };
         let (unit, days) = part.trim().split_once('=').ok_or_else(invalid)?;
-        let days = days.parse().ok().filter(|days| (1..=DAYS_MAX).contains(days));
+        let days = days.parse().ok().filter(|days| (1..=RETENTION_DAYS_MAX).contains(days));
         let days = days.ok_or_else(invalid)?;
         match unit {
-            "raw" => retention_days.raw = days,
-            "minute" => retention_days.minute = days,
-            "hour" => retention_days.hour = days,
-            "day" => retention_days.day = days,
-            "month" => retention_days.month = days,
+            "raw" => retention_days.raw_days = days,
+            "minute" => retention_days.minute_days = days,
+            "hour" => retention_days.hour_days = days,
+            "day" => retention_days.day_days = days,
+            "month" => retention_days.month_days = days,
             _ => return Err(invalid()),
         }
     }
@@ -93,7 +109,7 @@ fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<Rete
 }
 
 /// Parses `true` or `false`. The default is `false`.
-pub fn switch(name: &str, value: Option<&str>) -> Result<bool, String> {
+pub fn parse_bool(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -102,7 +118,7 @@ pub fn switch(name: &str, value: Option<&str>) -> Result<bool, String> {
 }
 
 /// Parses `on` or `off`. The default is `off`.
-pub fn on_or_off(name: &str, value: Option<&str>) -> Result<bool, String> {
+pub fn parse_on_off(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
         None | Some("off") => Ok(false),
         Some("on") => Ok(true),
@@ -110,7 +126,7 @@ pub fn on_or_off(name: &str, value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-pub fn number(
+pub fn parse_number(
     name: &str,
     value: Option<&str>,
     default: u64,

@@ -2,16 +2,16 @@
 
 use thiserror::Error as ThisError;
 
-use super::{Code, list};
+use super::{Code, join_resources};
 use crate::id::{
     ApiId, AuditId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
 };
 
 /// Why a caller is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
-pub enum Unknown {
+pub enum AuthenticationError {
     #[error("the Authorization header is missing; send `Authorization: Bearer <root key>`")]
-    Missing,
+    HeaderMissing,
     #[error("the Authorization header is not of the form `Bearer <root key>`")]
     Malformed,
     #[error("the root key does not exist")]
@@ -24,14 +24,14 @@ pub enum Unknown {
 
 /// A resource that a request named and that does not exist, or already exists.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-pub enum Subject {
+pub enum ResourceRef {
     #[error("API {0}")]
     Api(ApiId),
     #[error("key {0}")]
     Key(KeyId),
     /// The request contained the key itself, not its ID: it must not be repeated.
     #[error("the given key")]
-    Secret,
+    GivenKey,
     #[error("permission {0}")]
     Permission(String),
     #[error("role {0}")]
@@ -60,12 +60,12 @@ pub enum Subject {
     AuditEntry(AuditId),
 }
 
-impl Subject {
+impl ResourceRef {
     /// Returns the code for a resource that does not exist.
-    pub(super) fn absent(&self) -> Code {
+    pub(super) fn not_found_code(&self) -> Code {
         match self {
             Self::Api(_) => Code::ApiNotFound,
-            Self::Key(_) | Self::Secret => Code::KeyNotFound,
+            Self::Key(_) | Self::GivenKey => Code::KeyNotFound,
             Self::Permission(_) => Code::PermissionNotFound,
             Self::Role(_) => Code::RoleNotFound,
             Self::Identity(_) | Self::IdentityId(_) => Code::IdentityNotFound,
@@ -81,12 +81,12 @@ impl Subject {
     }
 
     /// Returns the code for a resource that already exists.
-    pub(super) fn taken(&self) -> Code {
+    pub(super) fn already_exists_code(&self) -> Code {
         match self {
             Self::Permission(_) => Code::PermissionAlreadyExists,
             Self::Role(_) => Code::RoleAlreadyExists,
             Self::Identity(_) | Self::IdentityId(_) => Code::IdentityAlreadyExists,
-            Self::Key(_) | Self::Secret => Code::KeyAlreadyExists,
+            Self::Key(_) | Self::GivenKey => Code::KeyAlreadyExists,
             Self::Api(_)
             | Self::Workspace(_)
             | Self::RootKey(_)
@@ -107,15 +107,15 @@ pub enum Refusal {
     #[error(
         "recoverable keys require a master key, which this server does not have; set KEYWARD_MASTER_KEY"
     )]
-    NoVault,
+    NoMasterKey,
     #[error("API {0} does not store recoverable keys; enable them with `keyward api update`")]
-    NotRecoverable(ApiId),
+    RecoverableKeysDisabled(ApiId),
     #[error(
         "API {0} is protected against deletion; disable the protection with `keyward api update`"
     )]
-    Protected(ApiId),
-    #[error("{} does not exist; create it first", list(.0))]
-    Missing(Vec<Subject>),
+    DeleteProtected(ApiId),
+    #[error("{} does not exist; create it first", join_resources(.0))]
+    MissingReferences(Vec<ResourceRef>),
     #[error(
         "the key has no rate limit named {name}; specify limit and duration for an ad-hoc limit"
     )]
@@ -131,18 +131,18 @@ pub enum Refusal {
     #[error("the workspace has the maximum of {0} members; remove one first")]
     TooManyMembers(i64),
     #[error("this is the only sign-in method; add another one first")]
-    OnlyWayIn,
+    LastSignInMethod,
     #[error("the namespace has the maximum of {0} overrides; delete one first")]
     TooManyOverrides(i64),
     #[error("this entry has already been undone")]
-    UndoneAlready,
+    AlreadyUndone,
     #[error("this entry cannot be undone: {0}")]
-    NotUndone(&'static str),
+    NotUndoable(&'static str),
 }
 
 /// Why an analytics query fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueryFault {
+pub enum QueryErrorKind {
     /// The query cannot be parsed, or uses an unsupported feature.
     Invalid,
     /// The query names a table that does not exist.
@@ -152,7 +152,7 @@ pub enum QueryFault {
     /// The query is not a SELECT.
     Type,
     /// The query covers a time beyond the retention.
-    Forgotten,
+    BeyondRetention,
     /// The query took too long.
     Timeout,
     /// The query used too much memory, or its result is too large.
@@ -163,14 +163,14 @@ pub enum QueryFault {
     Quota,
 }
 
-impl QueryFault {
+impl QueryErrorKind {
     pub(super) fn code(self) -> Code {
         match self {
             Self::Invalid => Code::InvalidAnalyticsQuery,
             Self::Table => Code::InvalidAnalyticsTable,
             Self::Function => Code::InvalidAnalyticsFunction,
             Self::Type => Code::InvalidAnalyticsQueryType,
-            Self::Forgotten => Code::QueryRangeExceedsRetention,
+            Self::BeyondRetention => Code::QueryRangeExceedsRetention,
             Self::Timeout => Code::QueryExecutionTimeout,
             Self::Memory => Code::QueryMemoryLimitExceeded,
             Self::Rows => Code::QueryRowsLimitExceeded,

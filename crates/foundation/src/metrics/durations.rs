@@ -16,10 +16,10 @@ const BOUNDS_US: [u64; 16] = [
 
 /// A histogram of durations, exported in seconds. Clones share their counts.
 #[derive(Debug, Clone, Default)]
-pub struct Durations(Arc<Counts>);
+pub struct Durations(Arc<BucketCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct BucketCounts {
     buckets: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
 }

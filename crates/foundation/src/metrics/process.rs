@@ -10,12 +10,12 @@ use crate::clock::Clock;
 
 /// Metrics of this process, read when they are scraped.
 #[derive(Debug)]
-pub struct Process {
+pub struct ProcessMetrics {
     memory_bytes: Gauge,
     open_files: Gauge,
 }
 
-impl Process {
+impl ProcessMetrics {
     pub fn new(registry: &mut Registry) -> Self {
         let started = Gauge::<f64, AtomicU64>::default();
         started.set(

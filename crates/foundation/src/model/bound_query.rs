@@ -8,7 +8,7 @@ pub enum SqlDialect {
 
 impl SqlDialect {
     /// Returns the element for this dialect.
-    pub fn pick<T>(self, [postgres, sqlite, clickhouse]: [T; 3]) -> T {
+    pub fn select<T>(self, [postgres, sqlite, clickhouse]: [T; 3]) -> T {
         match self {
             Self::Postgres => postgres,
             Self::Sqlite => sqlite,
@@ -23,5 +23,5 @@ pub struct BoundQuery {
     /// The SQL text. On Postgres and SQLite, the rows have one text column; on ClickHouse, all columns.
     pub sql: String,
     /// The values bound to `$1`, `$2` …
-    pub texts: Vec<String>,
+    pub parameters: Vec<String>,
 }

@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliverySnapshot {
     /// The last delivery that had begun. Later ones are ignored.
-    pub last: i64,
+    pub last_delivery: i64,
     /// The void deliveries up to the last: in progress, aborted, or replaced.
-    pub void: Vec<i64>,
+    pub void_deliveries: Vec<i64>,
     /// The end of the hourly rollups, in Unix milliseconds. It is the start of a day (UTC).
-    pub summed_until: i64,
+    pub rolled_up_until_ms: i64,
 }

@@ -43,7 +43,7 @@ impl RollupUnit {
     }
 
     /// Returns the start of the unit that contains a moment.
-    pub fn beginning(self, at: Timestamp) -> Timestamp {
+    pub fn start_of(self, at: Timestamp) -> Timestamp {
         match self.length_ms() {
             Some(length_ms) => Timestamp(at.0 - at.0.rem_euclid(length_ms)),
             None => first_of_month(at).map_or(at, |first| timestamp_from_zoned(&first)),
@@ -51,9 +51,9 @@ impl RollupUnit {
     }
 
     /// Returns the start of the next unit.
-    pub fn next(self, at: Timestamp) -> Timestamp {
+    pub fn start_of_next(self, at: Timestamp) -> Timestamp {
         match self.length_ms() {
-            Some(length_ms) => self.beginning(at).plus_ms(length_ms),
+            Some(length_ms) => self.start_of(at).plus_ms(length_ms),
             None => {
                 let next = first_of_month(at).and_then(|first| first.checked_add(1.month()).ok());
                 next.map_or(at.plus_ms(DAY_MS), |next| timestamp_from_zoned(&next))
@@ -75,17 +75,23 @@ fn timestamp_from_zoned(at: &Zoned) -> Timestamp {
 /// The retention of the events of one kind, in days: of single events, and of rollups by unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    pub raw: u32,
-    pub minute: u32,
-    pub hour: u32,
-    pub day: u32,
-    pub month: u32,
+    pub raw_days: u32,
+    pub minute_days: u32,
+    pub hour_days: u32,
+    pub day_days: u32,
+    pub month_days: u32,
 }
 
 impl Retention {
     /// Returns the longest of the retentions.
-    pub fn longest(&self) -> u32 {
-        let Self { raw, minute, hour, day, month } = *self;
+    pub fn longest_days(&self) -> u32 {
+        let Self {
+            raw_days: raw,
+            minute_days: minute,
+            hour_days: hour,
+            day_days: day,
+            month_days: month,
+        } = *self;
         [raw, minute, hour, day, month].into_iter().max().unwrap_or(raw)
     }
 }
@@ -101,7 +107,7 @@ impl EventKind {
     pub const ALL: [Self; 2] = [Self::Verifications, Self::Ratelimits];
 
     /// Returns the table of single events. The names of the rollup tables begin with it.
-    pub fn table(self) -> &'static str {
+    pub fn table_name(self) -> &'static str {
         match self {
             Self::Verifications => "verifications",
             Self::Ratelimits => "ratelimits",
@@ -109,7 +115,7 @@ impl EventKind {
     }
 
     /// Returns the column that is summed in addition to the number of events.
-    pub fn amount(self) -> &'static str {
+    pub fn amount_column(self) -> &'static str {
         match self {
             Self::Verifications => "spent_credits",
             Self::Ratelimits => "tokens",
@@ -125,7 +131,7 @@ pub struct RetentionSettings {
 }
 
 impl RetentionSettings {
-    pub fn of(&self, kind: EventKind) -> &Retention {
+    pub fn for_kind(&self, kind: EventKind) -> &Retention {
         match kind {
             EventKind::Verifications => &self.verifications,
             EventKind::Ratelimits => &self.ratelimits,
@@ -139,19 +145,23 @@ mod tests {
 
     #[test]
     fn month_starts_at_midnight_of_its_first_day() {
-        let beginning = |at| RollupUnit::Month.beginning(Timestamp(at)).0;
+        let beginning = |at| RollupUnit::Month.start_of(Timestamp(at)).0;
 
         assert_eq!(beginning(1_773_144_000_000), 1_772_323_200_000);
         assert_eq!(beginning(1_772_323_200_000), 1_772_323_200_000);
         assert_eq!(beginning(1_772_323_199_999), 1_769_904_000_000);
-        assert_eq!(RollupUnit::Month.next(Timestamp(1_772_323_199_999)).0, 1_772_323_200_000);
+        assert_eq!(
+            RollupUnit::Month.start_of_next(Timestamp(1_772_323_199_999)).0,
+            1_772_323_200_000
+        );
     }
 
     #[test]
     fn every_moment_is_between_a_start_and_the_next() {
         for unit in RollupUnit::ALL {
             for at in [-1, 0, 1, 59_999, 60_000, 1_773_144_000_001, 253_402_300_799_999] {
-                let (first, next) = (unit.beginning(Timestamp(at)).0, unit.next(Timestamp(at)).0);
+                let (first, next) =
+                    (unit.start_of(Timestamp(at)).0, unit.start_of_next(Timestamp(at)).0);
 
                 assert!(first <= at && at < next, "{unit:?} of {at}: {first} to {next}");
             }

@@ -24,7 +24,7 @@ impl Meta {
     }
 
     /// Converts stored text. Returns `None` if it is not JSON.
-    pub fn stored(text: String) -> Option<Self> {
+    pub fn from_stored(text: String) -> Option<Self> {
         RawValue::from_string(text).ok().map(Self)
     }
 }

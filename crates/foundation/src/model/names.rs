@@ -8,7 +8,7 @@ pub fn is_hidden(c: char) -> bool {
 }
 
 /// Returns the text with such characters escaped, as `\u{202e}`.
-pub fn shown(text: &str) -> String {
+pub fn escape_hidden(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match is_hidden(c) {
@@ -28,7 +28,7 @@ mod tests {
         let name = "a\u{1b}[2J\nb\u{9b}1m\u{202e}c\u{2066}d\u{200f} é 漢\u{200d}🦀";
 
         assert_eq!(
-            shown(name),
+            escape_hidden(name),
             "a\\u{1b}[2J\\u{a}b\\u{9b}1m\\u{202e}c\\u{2066}d\\u{200f} é 漢\u{200d}🦀"
         );
     }

@@ -7,14 +7,14 @@ use super::Override;
 use crate::clock::Timestamp;
 
 /// The maximum number of `*` in a pattern.
-pub const STARS_MAX: usize = 8;
+pub const WILDCARDS_MAX: usize = 8;
 
 /// The overrides of one namespace, indexed for lookup.
 #[derive(Debug, Default)]
 pub struct Overrides {
-    all: Vec<Override>,
+    overrides: Vec<Override>,
     /// Indexes in `all`, by the stored identifier, including patterns.
-    exact: HashMap<Box<str>, usize>,
+    index_by_identifier: HashMap<Box<str>, usize>,
     /// The patterns in order of preference.
     patterns: Vec<Pattern>,
 }
@@ -27,18 +27,18 @@ impl Overrides {
         let parsed = all
             .iter()
             .enumerate()
-            .filter_map(|(index, item)| Some((index, Pattern::new(index, &item.identifier)?)));
+            .filter_map(|(index, item)| Some((index, Pattern::parse(index, &item.identifier)?)));
         let mut patterns: Vec<_> = parsed.collect();
         patterns.sort_by_cached_key(|(index, pattern)| {
-            (Reverse(pattern.literal), all[*index].created_at, all[*index].id.clone())
+            (Reverse(pattern.literal_chars), all[*index].created_at, all[*index].id.clone())
         });
         let patterns = patterns.into_iter().map(|(_, pattern)| pattern).collect();
-        Self { all, exact, patterns }
+        Self { overrides: all, index_by_identifier: exact, patterns }
     }
 
     /// Returns the override for an identifier: the first candidate that is active.
     pub fn find_active(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
-        self.candidates_for(identifier).find(|candidate| candidate.is_live(now))
+        self.candidates_for(identifier).find(|candidate| candidate.is_active(now))
     }
 
     /// Returns the candidates for an identifier: the override stored for exactly this text, then the patterns that
@@ -47,14 +47,15 @@ impl Overrides {
         &'a self,
         identifier: &'i str,
     ) -> impl Iterator<Item = &'a Override> + use<'a, 'i> {
-        let exact = self.exact.get(identifier).copied();
+        let exact = self.index_by_identifier.get(identifier).copied();
         // An identifier may be the text of a pattern.
-        let others = self.patterns.iter().filter(move |pattern| Some(pattern.at) != exact);
+        let others =
+            self.patterns.iter().filter(move |pattern| Some(pattern.override_index) != exact);
         let matching = others.filter(move |pattern| pattern.matches(identifier));
         exact
             .into_iter()
-            .chain(matching.map(|pattern| pattern.at))
-            .filter_map(|at| self.all.get(at))
+            .chain(matching.map(|pattern| pattern.override_index))
+            .filter_map(|at| self.overrides.get(at))
     }
 }
 
@@ -62,34 +63,40 @@ impl Overrides {
 #[derive(Debug)]
 struct Pattern {
     /// The index of its override.
-    at: usize,
-    first: Box<str>,
-    middle: Box<[Box<str>]>,
-    last: Box<str>,
+    override_index: usize,
+    prefix: Box<str>,
+    infixes: Box<[Box<str>]>,
+    suffix: Box<str>,
     /// The number of characters that are not `*`.
-    literal: usize,
+    literal_chars: usize,
 }
 
 impl Pattern {
     /// Parses a pattern. Returns `None` if it has no `*`.
-    fn new(at: usize, text: &str) -> Option<Self> {
+    fn parse(at: usize, text: &str) -> Option<Self> {
         let (first, rest) = text.split_once('*')?;
         let (middle, last) =
             rest.rsplit_once('*').map_or((None, rest), |(m, last)| (Some(m), last));
         let middle =
             middle.into_iter().flat_map(|middle| middle.split('*')).map(Box::from).collect();
         let literal = text.chars().filter(|c| *c != '*').count();
-        Some(Self { at, first: first.into(), middle, last: last.into(), literal })
+        Some(Self {
+            override_index: at,
+            prefix: first.into(),
+            infixes: middle,
+            suffix: last.into(),
+            literal_chars: literal,
+        })
     }
 
     /// Returns whether the whole text matches the pattern, where each `*` matches any number of characters of one line.
     /// Each part is matched at its first occurrence, so the text is scanned once.
     fn matches(&self, text: &str) -> bool {
-        let rest = text.strip_prefix(&*self.first);
-        let Some(mut rest) = rest.and_then(|rest| rest.strip_suffix(&*self.last)) else {
+        let rest = text.strip_prefix(&*self.prefix);
+        let Some(mut rest) = rest.and_then(|rest| rest.strip_suffix(&*self.suffix)) else {
             return false;
         };
-        for part in &self.middle {
+        for part in &self.infixes {
             match rest.find(&**part) {
                 Some(at) if !rest[..at].contains('\n') => rest = &rest[at + part.len()..],
                 Some(_) | None => return false,
@@ -104,9 +111,9 @@ mod tests {
     use super::*;
     use crate::id::OverrideId;
 
-    fn made(identifiers: &[&str]) -> Overrides {
+    fn build_overrides(identifiers: &[&str]) -> Overrides {
         let build = |(at, identifier): (usize, &&str)| Override {
-            is_async: false,
+            is_approximate: false,
             id: OverrideId::from(format!("rlor_{at}")),
             identifier: (*identifier).to_owned(),
             limit: 1,
@@ -120,7 +127,8 @@ mod tests {
 
     #[test]
     fn find_active_prefers_exact_text_then_longest_then_oldest_pattern() {
-        let overrides = made(&["*", "u*", "user_*", "*_vip!", "user_1", "us*r_", "*er_*"]);
+        let overrides =
+            build_overrides(&["*", "u*", "user_*", "*_vip!", "user_1", "us*r_", "*er_*"]);
         let found = |identifier: &str| {
             let found = overrides.find_active(identifier, Timestamp(0));
             found.map(|item| item.identifier.as_str())
@@ -139,9 +147,9 @@ mod tests {
 
     #[test]
     fn override_applies_until_it_expires() {
-        let mut overrides = made(&["user_1", "user_*", "*"]);
-        overrides.all[0].expires_at = Some(Timestamp(5));
-        overrides.all[1].expires_at = Some(Timestamp(6));
+        let mut overrides = build_overrides(&["user_1", "user_*", "*"]);
+        overrides.overrides[0].expires_at = Some(Timestamp(5));
+        overrides.overrides[1].expires_at = Some(Timestamp(6));
         let found = |now: i64| {
             let found = overrides.find_active("user_1", Timestamp(now));
             found.map(|item| item.identifier.as_str())
@@ -152,7 +160,7 @@ mod tests {
 
     #[test]
     fn candidates_are_all_matches_in_order_each_once() {
-        let overrides = made(&["*", "u*", "user_*", "nobody", "user_1", "*er_*"]);
+        let overrides = build_overrides(&["*", "u*", "user_*", "nobody", "user_1", "*er_*"]);
         let candidates = |identifier: &str| -> Vec<_> {
             overrides.candidates_for(identifier).map(|item| item.identifier.clone()).collect()
         };
@@ -165,7 +173,7 @@ mod tests {
 
     #[test]
     fn wildcard_matches_within_one_line() {
-        let overrides = made(&["a*b", "x*\n*y"]);
+        let overrides = build_overrides(&["a*b", "x*\n*y"]);
         let applies = |text: &str| overrides.find_active(text, Timestamp(0)).is_some();
 
         assert!(applies("a--b") && applies("x1\n2y"));

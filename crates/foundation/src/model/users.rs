@@ -48,17 +48,17 @@ impl FromStr for MemberRole {
 
 /// Converts a role from a database column.
 impl TryFrom<String> for MemberRole {
-    type Error = Unreadable;
+    type Error = UnknownValueError;
 
-    fn try_from(text: String) -> Result<Self, Unreadable> {
-        text.parse().map_err(|_| Unreadable(text))
+    fn try_from(text: String) -> Result<Self, UnknownValueError> {
+        text.parse().map_err(|_| UnknownValueError(text))
     }
 }
 
 /// The error for a value in the database that this version does not support.
 #[derive(Debug, thiserror::Error)]
 #[error("the database contains {0:?}, which this version does not support")]
-pub struct Unreadable(String);
+pub struct UnknownValueError(String);
 
 /// The membership of a user in a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -74,7 +74,7 @@ pub struct Membership {
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Member {
     #[sqlx(flatten)]
-    pub person: User,
+    pub user: User,
     #[sqlx(try_from = "String")]
     pub role: MemberRole,
     pub joined_at: Timestamp,
@@ -99,7 +99,7 @@ pub struct Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvitationKind {
     /// For the first user; void once a user exists.
-    First,
+    Setup,
     /// Created by an operator with shell access to the server.
     Operator,
     /// Created by an owner.
@@ -107,11 +107,11 @@ pub enum InvitationKind {
 }
 
 impl InvitationKind {
-    const ALL: [Self; 3] = [Self::First, Self::Operator, Self::Member];
+    const ALL: [Self; 3] = [Self::Setup, Self::Operator, Self::Member];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::First => "first",
+            Self::Setup => "first",
             Self::Operator => "operator",
             Self::Member => "member",
         }
@@ -119,11 +119,11 @@ impl InvitationKind {
 }
 
 impl TryFrom<String> for InvitationKind {
-    type Error = Unreadable;
+    type Error = UnknownValueError;
 
-    fn try_from(text: String) -> Result<Self, Unreadable> {
+    fn try_from(text: String) -> Result<Self, UnknownValueError> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        found.ok_or(Unreadable(text))
+        found.ok_or(UnknownValueError(text))
     }
 }
 

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use super::{MasterKey, MasterKeys};
 
-fn file(data_dir: &Path) -> PathBuf {
+fn key_path(data_dir: &Path) -> PathBuf {
     data_dir.join("master.key")
 }
 
-fn next_file(data_dir: &Path) -> PathBuf {
+fn next_key_path(data_dir: &Path) -> PathBuf {
     data_dir.join("master.key.next")
 }
 
@@ -22,46 +22,48 @@ fn next_file(data_dir: &Path) -> PathBuf {
 pub fn read(data_dir: &Path) -> Result<Option<MasterKeys>, String> {
     // The next key first: it replaces the other one, and whatever is sealed from now on must remain readable after
     // that.
-    let next = read_file(&next_file(data_dir))?;
-    let current = read_file(&file(data_dir))?;
+    let next = read_key(&next_key_path(data_dir))?;
+    let current = read_key(&key_path(data_dir))?;
     Ok(match (next, current) {
-        (Some(current), previous) => Some(MasterKeys { current, previous }),
-        (None, Some(current)) => Some(MasterKeys { current, previous: None }),
+        (Some(current), previous) => {
+            Some(MasterKeys { current_key: current, previous_key: previous })
+        }
+        (None, Some(current)) => Some(MasterKeys { current_key: current, previous_key: None }),
         (None, None) => None,
     })
 }
 
 /// Creates the file, readable only by its owner.
-pub fn make(data_dir: &Path) -> Result<MasterKeys, String> {
-    let current = MasterKey::random();
-    write_file(&file(data_dir), &current)?;
-    Ok(MasterKeys { current, previous: None })
+pub fn create(data_dir: &Path) -> Result<MasterKeys, String> {
+    let current = MasterKey::generate();
+    write_key(&key_path(data_dir), &current)?;
+    Ok(MasterKeys { current_key: current, previous_key: None })
 }
 
 /// Begins a rotation. Returns the next key, which is created unless an interrupted rotation did, and the key to
 /// replace.
 pub fn begin_rotation(data_dir: &Path) -> Result<MasterKeys, String> {
-    let previous = read_file(&file(data_dir))?;
-    let next = next_file(data_dir);
-    let current = match read_file(&next)? {
+    let previous = read_key(&key_path(data_dir))?;
+    let next = next_key_path(data_dir);
+    let current = match read_key(&next)? {
         Some(key) => key,
         None => {
-            let key = MasterKey::random();
-            write_file(&next, &key)?;
+            let key = MasterKey::generate();
+            write_key(&next, &key)?;
             key
         }
     };
-    Ok(MasterKeys { current, previous })
+    Ok(MasterKeys { current_key: current, previous_key: previous })
 }
 
 /// Replaces the old key with the next one, when nothing sealed with the old one is left.
 pub fn end_rotation(data_dir: &Path) -> Result<(), String> {
-    let (next, file) = (next_file(data_dir), file(data_dir));
-    let rename = || fs::rename(&next, &file).and_then(|()| keep_name(&file));
+    let (next, file) = (next_key_path(data_dir), key_path(data_dir));
+    let rename = || fs::rename(&next, &file).and_then(|()| sync_directory(&file));
     rename().map_err(|e| format!("failed to rename {}: {e}", next.display()))
 }
 
-fn read_file(path: &Path) -> Result<Option<MasterKey>, String> {
+fn read_key(path: &Path) -> Result<Option<MasterKey>, String> {
     match fs::read_to_string(path) {
         Ok(text) => MasterKey::parse(&text).map(Some).map_err(|error| {
             format!("{} does not contain a master key, which {error}", path.display())
@@ -72,7 +74,7 @@ fn read_file(path: &Path) -> Result<Option<MasterKey>, String> {
 }
 
 /// Writes the file completely or not at all. An existing file is not overwritten.
-fn write_file(path: &Path, key: &MasterKey) -> Result<(), String> {
+fn write_key(path: &Path, key: &MasterKey) -> Result<(), String> {
     let draft = path.with_extension(format!("draft-{}", std::process::id()));
     let write = || {
         let mut file =
@@ -80,7 +82,7 @@ fn write_file(path: &Path, key: &MasterKey) -> Result<(), String> {
         writeln!(file, "{}", key.expose())?;
         file.sync_all()?;
         fs::hard_link(&draft, path)?;
-        keep_name(path)
+        sync_directory(path)
     };
     let written = write();
     let _ = fs::remove_file(&draft);
@@ -88,7 +90,7 @@ fn write_file(path: &Path, key: &MasterKey) -> Result<(), String> {
 }
 
 /// Syncs the directory of a file to disk, because the file's name is stored there.
-fn keep_name(path: &Path) -> std::io::Result<()> {
+fn sync_directory(path: &Path) -> std::io::Result<()> {
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         Some(directory) => File::open(directory)?.sync_all(),
         None => Ok(()),

@@ -13,7 +13,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::{Digest, Sha256};
 
 use crate::id::{DataKeyId, KeyId, WorkspaceId};
-use crate::secret::{Plaintext, hex};
+use crate::secret::{Plaintext, decode_hex};
 
 /// The number of bytes in a master key.
 pub const KEY_BYTES: usize = 32;
@@ -30,7 +30,7 @@ impl Sealer {
     /// Seals a secret. Returns base64, the nonce first. `context` identifies what the secret belongs to, and is needed
     /// to open it.
     pub fn seal(&self, secret: &[u8], context: &str) -> String {
-        let nonce = random::<NONCE_LEN>();
+        let nonce = random_bytes::<NONCE_LEN>();
         let mut sealed = secret.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
         let done = self.0.seal_in_place_append_tag(unique, Aad::from(context), &mut sealed);
@@ -48,7 +48,7 @@ impl Sealer {
 }
 
 #[expect(clippy::disallowed_methods, reason = "one of the places that generate secrets")]
-fn random<const N: usize>() -> [u8; N] {
+fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::rng().fill_bytes(&mut bytes);
     bytes
@@ -69,15 +69,15 @@ impl MasterKey {
         Self { id, bytes }
     }
 
-    pub fn random() -> Self {
-        Self::new(random())
+    pub fn generate() -> Self {
+        Self::new(random_bytes())
     }
 
     /// Parses base64 or hex. The error describes the expected format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let bytes = match text.len() {
-            64 => hex(text),
+            64 => decode_hex(text),
             _ => STANDARD.decode(text).ok(),
         };
         let key = bytes.and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
@@ -101,15 +101,15 @@ impl std::fmt::Debug for MasterKey {
 /// The master keys of a server: the current one seals, all open.
 #[derive(Debug, Clone)]
 pub struct MasterKeys {
-    pub current: MasterKey,
+    pub current_key: MasterKey,
     /// The previous key, while data keys that it sealed still exist.
-    pub previous: Option<MasterKey>,
+    pub previous_key: Option<MasterKey>,
 }
 
 impl MasterKeys {
     /// Returns the key with this ID.
-    pub fn of(&self, id: &str) -> Option<&MasterKey> {
-        std::iter::once(&self.current).chain(&self.previous).find(|key| key.id == id)
+    pub fn find(&self, id: &str) -> Option<&MasterKey> {
+        std::iter::once(&self.current_key).chain(&self.previous_key).find(|key| key.id == id)
     }
 }
 
@@ -132,55 +132,58 @@ pub struct DataKey {
 
 impl DataKey {
     /// Creates a data key. It must be stored before it is used.
-    pub fn random(master: &MasterKey, workspace: &WorkspaceId) -> SealedDataKey {
+    pub fn generate_sealed(master: &MasterKey, workspace: &WorkspaceId) -> SealedDataKey {
         let id = DataKeyId::random();
-        sealed(master, &random::<KEY_BYTES>(), id, workspace)
+        seal_data_key(master, &random_bytes::<KEY_BYTES>(), id, workspace)
     }
 
     /// Opens a data key. Returns `None` if none of the master keys opens it.
     pub fn open(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<Self> {
-        let bytes = opened(master_keys, stored)?;
+        let bytes = open_data_key(master_keys, stored)?;
         let (id, workspace_id) = (stored.id.clone(), stored.workspace_id.clone());
         Some(Self { id, workspace_id, sealer: Sealer::new(bytes) })
     }
 
     pub fn seal(&self, key: &KeyId, secret: &Plaintext) -> String {
-        self.sealer.seal(secret.expose().as_bytes(), &self.of(key))
+        self.sealer.seal(secret.expose().as_bytes(), &self.key_context(key))
     }
 
     /// Unseals a key. Returns `None` if it was sealed as another key, or was changed.
     pub fn unseal(&self, key: &KeyId, sealed: &str) -> Option<Plaintext> {
-        let secret = self.sealer.open(sealed, &self.of(key))?;
+        let secret = self.sealer.open(sealed, &self.key_context(key))?;
         String::from_utf8(secret).ok().map(Plaintext::from)
     }
 
-    fn of(&self, key: &KeyId) -> String {
+    fn key_context(&self, key: &KeyId) -> String {
         format!("key {} {key}", self.workspace_id)
     }
 }
 
 /// Seals the same data key with the current master key. Returns `None` if no master key opens it.
-pub fn resealed(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<SealedDataKey> {
-    let bytes = opened(master_keys, stored)?;
-    Some(sealed(&master_keys.current, &bytes, stored.id.clone(), &stored.workspace_id))
+pub fn reseal(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<SealedDataKey> {
+    let bytes = open_data_key(master_keys, stored)?;
+    Some(seal_data_key(&master_keys.current_key, &bytes, stored.id.clone(), &stored.workspace_id))
 }
 
-fn opened(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<[u8; KEY_BYTES]> {
-    let sealer = Sealer::new(master_keys.of(&stored.master_id)?.bytes);
-    sealer.open(&stored.sealed, &of(&stored.id, &stored.workspace_id))?.try_into().ok()
+fn open_data_key(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<[u8; KEY_BYTES]> {
+    let sealer = Sealer::new(master_keys.find(&stored.master_id)?.bytes);
+    sealer
+        .open(&stored.sealed, &data_key_context(&stored.id, &stored.workspace_id))?
+        .try_into()
+        .ok()
 }
 
-fn sealed(
+fn seal_data_key(
     master: &MasterKey,
     bytes: &[u8; KEY_BYTES],
     id: DataKeyId,
     workspace: &WorkspaceId,
 ) -> SealedDataKey {
-    let sealed = Sealer::new(master.bytes).seal(bytes, &of(&id, workspace));
+    let sealed = Sealer::new(master.bytes).seal(bytes, &data_key_context(&id, workspace));
     SealedDataKey { master_id: master.id.clone(), sealed, workspace_id: workspace.clone(), id }
 }
 
-fn of(id: &DataKeyId, workspace: &WorkspaceId) -> String {
+fn data_key_context(id: &DataKeyId, workspace: &WorkspaceId) -> String {
     format!("data key {workspace} {id}")
 }
 
@@ -188,15 +191,15 @@ fn of(id: &DataKeyId, workspace: &WorkspaceId) -> String {
 mod tests {
     use super::*;
 
-    fn masters(current: &MasterKey, previous: Option<&MasterKey>) -> MasterKeys {
-        MasterKeys { current: current.clone(), previous: previous.cloned() }
+    fn master_keys(current: &MasterKey, previous: Option<&MasterKey>) -> MasterKeys {
+        MasterKeys { current_key: current.clone(), previous_key: previous.cloned() }
     }
 
     #[test]
     fn sealed_key_opens_only_in_its_own_context() {
-        let master_keys = masters(&MasterKey::random(), None);
+        let master_keys = master_keys(&MasterKey::generate(), None);
         let (ours, theirs) = (WorkspaceId::from("ws_a"), WorkspaceId::from("ws_b"));
-        let stored = DataKey::random(&master_keys.current, &ours);
+        let stored = DataKey::generate_sealed(&master_keys.current_key, &ours);
         let data_key = DataKey::open(&master_keys, &stored).expect("the data key opens");
         let (key, other) = (KeyId::from("key_a"), KeyId::from("key_b"));
         let secret = Plaintext::from("prod_secret".to_owned());
@@ -227,17 +230,17 @@ mod tests {
 
     #[test]
     fn resealed_data_key_opens_earlier_secrets() {
-        let (old, new) = (MasterKey::random(), MasterKey::random());
+        let (old, new) = (MasterKey::generate(), MasterKey::generate());
         let workspace = WorkspaceId::from("ws_a");
-        let stored = DataKey::random(&old, &workspace);
+        let stored = DataKey::generate_sealed(&old, &workspace);
         let key = KeyId::from("key_a");
-        let before = DataKey::open(&masters(&old, None), &stored).expect("the data key opens");
+        let before = DataKey::open(&master_keys(&old, None), &stored).expect("the data key opens");
         let sealed = before.seal(&key, &Plaintext::from("secret".to_owned()));
 
-        let resealed = resealed(&masters(&new, Some(&old)), &stored).expect("both are known");
+        let resealed = reseal(&master_keys(&new, Some(&old)), &stored).expect("both are known");
 
-        assert!(DataKey::open(&masters(&new, None), &stored).is_none());
-        let after = DataKey::open(&masters(&new, None), &resealed).expect("the data key opens");
+        assert!(DataKey::open(&master_keys(&new, None), &stored).is_none());
+        let after = DataKey::open(&master_keys(&new, None), &resealed).expect("the data key opens");
         assert!(after.unseal(&key, &sealed).is_some_and(|secret| secret.expose() == "secret"));
     }
 

@@ -13,77 +13,84 @@ const PERIOD: Duration = Duration::from_millis(500);
 const FAILURES_MIN: u32 = 4;
 
 pub struct Breaker {
-    watch: Stopwatch,
-    open: AtomicBool,
-    tally: Mutex<BreakerPeriod>,
+    stopwatch: Stopwatch,
+    is_open: AtomicBool,
+    current_period: Mutex<BreakerPeriod>,
 }
 
 /// Counts the calls of the current and the previous period.
 #[derive(Debug, Default, Clone, Copy)]
 struct BreakerPeriod {
-    period: u128,
-    now: CallCounts,
-    before: CallCounts,
+    period_number: u128,
+    current_counts: CallCounts,
+    previous_counts: CallCounts,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct CallCounts {
-    answered: u32,
-    failed: u32,
+    success_count: u32,
+    failure_count: u32,
 }
 
 impl BreakerPeriod {
-    fn at(self, period: u128) -> Self {
-        match period - self.period {
+    fn advance_to(self, period: u128) -> Self {
+        match period - self.period_number {
             0 => self,
-            1 => Self { period, now: CallCounts::default(), before: self.now },
-            _ => Self { period, ..Self::default() },
+            1 => Self {
+                period_number: period,
+                current_counts: CallCounts::default(),
+                previous_counts: self.current_counts,
+            },
+            _ => Self { period_number: period, ..Self::default() },
         }
     }
 
-    fn trips(&self) -> bool {
-        let failed = self.now.failed + self.before.failed;
-        failed >= FAILURES_MIN && failed >= self.now.answered + self.before.answered
+    fn is_over_threshold(&self) -> bool {
+        let failed = self.current_counts.failure_count + self.previous_counts.failure_count;
+        failed >= FAILURES_MIN
+            && failed >= self.current_counts.success_count + self.previous_counts.success_count
     }
 }
 
 impl Breaker {
     pub fn new() -> Self {
         Self {
-            watch: Stopwatch::new(),
-            open: AtomicBool::new(false),
-            tally: Mutex::new(BreakerPeriod::default()),
+            stopwatch: Stopwatch::new(),
+            is_open: AtomicBool::new(false),
+            current_period: Mutex::new(BreakerPeriod::default()),
         }
     }
 
     /// Returns whether calls to Redis are suspended.
     pub fn is_open(&self) -> bool {
-        self.open.load(Ordering::Relaxed)
+        self.is_open.load(Ordering::Relaxed)
     }
 
     /// Records a call that succeeded.
-    pub fn answered(&self) {
-        self.count(|calls| calls.answered += 1);
+    pub fn record_success(&self) {
+        self.record(|calls| calls.success_count += 1);
     }
 
     /// Records a call that failed. Returns whether this call opened the breaker: the caller must then probe until Redis
     /// replies.
-    pub fn failed(&self) -> bool {
-        self.count(|calls| calls.failed += 1).trips() && !self.open.swap(true, Ordering::Relaxed)
+    pub fn record_failure(&self) -> bool {
+        self.record(|calls| calls.failure_count += 1).is_over_threshold()
+            && !self.is_open.swap(true, Ordering::Relaxed)
     }
 
     /// Closes the breaker after a successful probe.
     pub fn close(&self) {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = BreakerPeriod::default();
-        self.open.store(false, Ordering::Relaxed);
+        *self.current_period.lock().unwrap_or_else(PoisonError::into_inner) =
+            BreakerPeriod::default();
+        self.is_open.store(false, Ordering::Relaxed);
     }
 
-    fn count(&self, add: impl FnOnce(&mut CallCounts)) -> BreakerPeriod {
-        let mut period_counts = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let period =
-            (self.watch.elapsed().as_millis() / PERIOD.as_millis()).max(period_counts.period);
-        *period_counts = period_counts.at(period);
-        add(&mut period_counts.now);
+    fn record(&self, add: impl FnOnce(&mut CallCounts)) -> BreakerPeriod {
+        let mut period_counts = self.current_period.lock().unwrap_or_else(PoisonError::into_inner);
+        let period = (self.stopwatch.elapsed().as_millis() / PERIOD.as_millis())
+            .max(period_counts.period_number);
+        *period_counts = period_counts.advance_to(period);
+        add(&mut period_counts.current_counts);
         *period_counts
     }
 }
@@ -96,13 +103,13 @@ mod tests {
     fn breaker_opens_once_when_half_of_the_calls_fail() {
         let breaker = Breaker::new();
         for _ in 0..3 {
-            assert!(!breaker.failed());
+            assert!(!breaker.record_failure());
         }
         assert!(!breaker.is_open());
 
-        assert!(breaker.failed(), "the fourth failure of four calls");
+        assert!(breaker.record_failure(), "the fourth failure of four calls");
         assert!(breaker.is_open());
-        assert!(!breaker.failed(), "the probe is already running");
+        assert!(!breaker.record_failure(), "the probe is already running");
 
         breaker.close();
         assert!(!breaker.is_open());
@@ -111,19 +118,20 @@ mod tests {
     #[test]
     fn breaker_stays_closed_when_most_calls_succeed() {
         let breaker = Breaker::new();
-        (0..100).for_each(|_| breaker.answered());
+        (0..100).for_each(|_| breaker.record_success());
 
-        assert!(!(0..50).any(|_| breaker.failed()));
+        assert!(!(0..50).any(|_| breaker.record_failure()));
         assert!(!breaker.is_open());
     }
 
     #[test]
     fn breaker_ignores_failures_when_they_are_old() {
-        let failed = CallCounts { failed: 3, answered: 0 };
-        let period_counts = BreakerPeriod { period: 10, now: failed, before: failed };
+        let failed = CallCounts { failure_count: 3, success_count: 0 };
+        let period_counts =
+            BreakerPeriod { period_number: 10, current_counts: failed, previous_counts: failed };
 
-        assert!(period_counts.trips());
-        assert!(!period_counts.at(11).trips());
-        assert!(!period_counts.at(12).trips());
+        assert!(period_counts.is_over_threshold());
+        assert!(!period_counts.advance_to(11).is_over_threshold());
+        assert!(!period_counts.advance_to(12).is_over_threshold());
     }
 }

@@ -16,36 +16,40 @@ const TICK: Duration = Duration::from_millis(2);
 /// The longest duration of a tick while the process is scheduled. The runtime's timers are up to a millisecond late.
 const TICK_MAX: Duration = Duration::from_millis(5);
 /// How often the connection is polled for a reply that has arrived, before the reply counts as late.
-const TURNS: usize = 8;
+const READ_ATTEMPTS_MAX: usize = 8;
 /// How many ticks in a row must have ended on time before a reply counts as late.
-const TICKS_IN_TIME: usize = 4;
+const ON_TIME_TICKS_MIN: usize = 4;
 /// How many ticks beyond the budget to wait for that.
 const EXTRA_TICKS_MAX: usize = 24;
 
 /// Counts the time in which this process ran, as far as it can be observed.
 pub struct RunTime {
-    watch: Stopwatch,
-    observed: Duration,
-    total: Duration,
+    stopwatch: Stopwatch,
+    observed_at: Duration,
+    run_time_total: Duration,
 }
 
 impl RunTime {
     pub fn new() -> Self {
-        Self { watch: Stopwatch::new(), observed: Duration::ZERO, total: Duration::ZERO }
+        Self {
+            stopwatch: Stopwatch::new(),
+            observed_at: Duration::ZERO,
+            run_time_total: Duration::ZERO,
+        }
     }
 
     /// Returns the time in which this process ran since this was created. If the time between two observations is
     /// longer than [`TICK_MAX`], it counts as one [`TICK`], so a waiting caller must observe more often.
     pub fn observe(&mut self) -> Duration {
-        self.advance_to(self.watch.elapsed())
+        self.advance_to(self.stopwatch.elapsed())
     }
 
     fn advance_to(&mut self, now: Duration) -> Duration {
-        let step = now.saturating_sub(self.observed);
+        let step = now.saturating_sub(self.observed_at);
         let is_late = step > TICK_MAX && !Safeguard::RunTime.is_disabled();
-        self.total += if is_late { TICK } else { step };
-        self.observed = now;
-        self.total
+        self.run_time_total += if is_late { TICK } else { step };
+        self.observed_at = now;
+        self.run_time_total
     }
 }
 
@@ -54,7 +58,7 @@ pub trait Deadlines {
     /// Updates how much time has passed.
     fn observe(&mut self);
     /// Returns the time left to the first of the callers that still wait.
-    fn left(&self) -> Duration;
+    fn time_left(&self) -> Duration;
     /// Times out the callers whose deadline has passed. Returns whether any caller still waits.
     fn expire(&mut self) -> bool;
 }
@@ -66,12 +70,12 @@ pub async fn wait<T>(
     deadlines: &mut impl Deadlines,
 ) -> Option<T> {
     // The process is assumed to be scheduled until a tick ends late.
-    let (mut in_time, mut extra) = (TICKS_IN_TIME, 0);
+    let (mut in_time, mut extra) = (ON_TIME_TICKS_MIN, 0);
     let (watch, mut ticks, mut late) = (Stopwatch::new(), 0, 0);
     loop {
-        let left = deadlines.left();
-        if left.is_zero() && (in_time >= TICKS_IN_TIME || extra >= EXTRA_TICKS_MAX) {
-            if let Some(reply) = read_arrived(reply.as_mut()).await {
+        let left = deadlines.time_left();
+        if left.is_zero() && (in_time >= ON_TIME_TICKS_MIN || extra >= EXTRA_TICKS_MAX) {
+            if let Some(reply) = poll_arrived_reply(reply.as_mut()).await {
                 return Some(reply);
             }
             if !deadlines.expire() {
@@ -96,8 +100,8 @@ pub async fn wait<T>(
 }
 
 /// Lets the runtime poll its sockets, and the connection read from them, a few times.
-async fn read_arrived<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    for _ in 0..TURNS {
+async fn poll_arrived_reply<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    for _ in 0..READ_ATTEMPTS_MAX {
         tokio::task::yield_now().await;
         let polled = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await;
         if let Poll::Ready(reply) = polled {
@@ -108,19 +112,19 @@ async fn read_arrived<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option
 }
 
 /// The deadline of a single caller.
-struct Deadline {
+struct SingleDeadline {
     run_time: RunTime,
-    left: Duration,
+    time_left: Duration,
     timeout: Duration,
 }
 
-impl Deadlines for Deadline {
+impl Deadlines for SingleDeadline {
     fn observe(&mut self) {
-        self.left = self.timeout.saturating_sub(self.run_time.observe());
+        self.time_left = self.timeout.saturating_sub(self.run_time.observe());
     }
 
-    fn left(&self) -> Duration {
-        self.left
+    fn time_left(&self) -> Duration {
+        self.time_left
     }
 
     fn expire(&mut self) -> bool {
@@ -129,8 +133,8 @@ impl Deadlines for Deadline {
 }
 
 /// Waits for a reply for at most `timeout`. Returns `None` if it took longer.
-pub async fn within<T>(timeout: Duration, reply: impl Future<Output = T>) -> Option<T> {
-    let mut deadline = Deadline { run_time: RunTime::new(), left: timeout, timeout };
+pub async fn wait_with_timeout<T>(timeout: Duration, reply: impl Future<Output = T>) -> Option<T> {
+    let mut deadline = SingleDeadline { run_time: RunTime::new(), time_left: timeout, timeout };
     wait(pin!(reply), &mut deadline).await
 }
 
@@ -154,7 +158,7 @@ mod tests {
     async fn wait_with_timeout_returns_none_when_no_reply_arrives() {
         let watch = Stopwatch::new();
 
-        assert_eq!(within(40 * MS, std::future::pending::<()>()).await, None);
+        assert_eq!(wait_with_timeout(40 * MS, std::future::pending::<()>()).await, None);
 
         assert!(watch.elapsed() >= 40 * MS);
     }
@@ -171,6 +175,6 @@ mod tests {
             let _ = send.send(7);
         });
 
-        assert_eq!(within(40 * MS, reply).await, Some(Ok(7)));
+        assert_eq!(wait_with_timeout(40 * MS, reply).await, Some(Ok(7)));
     }
 }

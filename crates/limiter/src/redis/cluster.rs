@@ -11,14 +11,14 @@ use futures_util::future::join_all;
 use redis::cluster_routing::Slot;
 
 use super::super::{ConsumeReply, ConsumeRequest, GroupChange, WindowCount};
-use super::{Missed, RedisCounters};
+use super::{ConsumeError, RedisCounters};
 
 /// The part of a consume request that belongs to one slot.
 struct SlotRequest {
     slot: Slot,
-    take: ConsumeRequest,
+    request: ConsumeRequest,
     /// The indexes of its windows in the whole request.
-    places: Vec<usize>,
+    window_indexes: Vec<usize>,
 }
 
 /// Splits a consume request by slot. The part with the lease comes last.
@@ -32,22 +32,24 @@ fn split_by_slot(request: &ConsumeRequest) -> Vec<SlotRequest> {
             None => {
                 parts.push(SlotRequest {
                     slot,
-                    take: ConsumeRequest::default(),
-                    places: Vec::new(),
+                    request: ConsumeRequest::default(),
+                    window_indexes: Vec::new(),
                 });
                 parts.last_mut().expect("just pushed")
             }
         };
-        part.take.windows.push(window.clone());
-        part.places.push(index);
+        part.request.windows.push(window.clone());
+        part.window_indexes.push(index);
     }
     if let Some(spend) = &request.spend {
-        let slot = slot_of(&spend.purse);
+        let slot = slot_of(&spend.lease);
         let mut lease_part = match parts.iter().position(|part| part.slot == slot) {
             Some(at) => parts.remove(at),
-            None => SlotRequest { slot, take: ConsumeRequest::default(), places: Vec::new() },
+            None => {
+                SlotRequest { slot, request: ConsumeRequest::default(), window_indexes: Vec::new() }
+            }
         };
-        lease_part.take.spend = Some(spend.clone());
+        lease_part.request.spend = Some(spend.clone());
         parts.push(lease_part);
     }
     parts
@@ -65,65 +67,68 @@ impl RedisCounters {
         &self,
         request: &ConsumeRequest,
         now: Option<Timestamp>,
-    ) -> Result<ConsumeReply, Missed> {
+    ) -> Result<ConsumeReply, ConsumeError> {
         let mut parts = split_by_slot(request);
         let Some(mut lease_part) = parts.pop() else {
             return Ok(ConsumeReply {
                 is_admitted: true,
                 windows: Vec::new(),
-                purse: None,
-                group: GroupChange::None,
+                lease: None,
+                group_change: GroupChange::None,
             });
         };
         let pending =
-            parts.iter().map(|part| self.enqueue(part.take.clone(), Some(part.slot), now));
+            parts.iter().map(|part| self.enqueue(part.request.clone(), Some(part.slot), now));
         let mut replies = join_all(pending).await;
         let is_admitted =
             replies.iter().all(|reply| reply.as_ref().is_ok_and(|reply| reply.is_admitted));
         if !is_admitted {
-            lease_part.take = to_peek(lease_part.take);
+            lease_part.request = to_peek(lease_part.request);
         }
-        replies.push(self.enqueue(lease_part.take.clone(), Some(lease_part.slot), now).await);
+        replies.push(self.enqueue(lease_part.request.clone(), Some(lease_part.slot), now).await);
         let is_admitted = is_admitted
             && replies
                 .last()
                 .is_some_and(|reply| reply.as_ref().is_ok_and(|reply| reply.is_admitted));
         parts.push(lease_part);
         if !is_admitted {
-            self.refund(&parts, &replies);
+            self.refund_parts(&parts, &replies);
         }
         let mut combined = ConsumeReply {
             is_admitted,
-            windows: vec![WindowCount { effective: 0, number: 0 }; request.windows.len()],
-            purse: None,
-            group: GroupChange::None,
+            windows: vec![
+                WindowCount { effective_count: 0, window_number: 0 };
+                request.windows.len()
+            ],
+            lease: None,
+            group_change: GroupChange::None,
         };
         for (part, reply) in parts.iter().zip(replies) {
             let reply = reply.map_err(|missed| {
-                if let Some(unsettled) = missed.unsettled {
+                if let Some(unsettled) = missed.unresolved {
                     // What the other parts consumed has been refunded, so this one is refunded too.
-                    unsettled.settle(Vec::new());
+                    unsettled.resolve(Vec::new());
                 }
                 missed.cause
             })?;
-            for (index, count) in part.places.iter().zip(reply.windows) {
+            for (index, count) in part.window_indexes.iter().zip(reply.windows) {
                 combined.windows[*index] = count;
             }
-            combined.purse = combined.purse.or(reply.purse);
-            combined.group = combined.group.max(reply.group);
+            combined.lease = combined.lease.or(reply.lease);
+            combined.group_change = combined.group_change.max(reply.group_change);
         }
         Ok(combined)
     }
 
     /// Refunds what some parts have consumed, as soon as Redis replies. What cannot be refunded stays consumed: that
     /// withholds too much, and never admits too much.
-    fn refund(&self, parts: &[SlotRequest], replies: &[Result<ConsumeReply, Missed>]) {
+    fn refund_parts(&self, parts: &[SlotRequest], replies: &[Result<ConsumeReply, ConsumeError>]) {
         for (part, reply) in parts.iter().zip(replies) {
             if let Ok(reply) = reply {
-                self.calls.outage.settle(&part.take, Some(reply), Vec::new());
+                self.script_runner.outage_windows.reconcile(&part.request, Some(reply), Vec::new());
             }
         }
-        self.calls.charge_due();
+        self.script_runner.send_due_charges();
     }
 }
 
@@ -136,12 +141,12 @@ mod tests {
     fn split_by_slot_groups_by_hash_tag_with_lease_last() {
         let window = |name: &str| Window::new(name, 10, 1_000, 1);
         let windows = vec![window("w:{a}:1"), window("w:{b}:1"), window("w:{a}:2")];
-        let spend = LeaseSpend { purse: "p:{a}:1".into(), cost: 1, fill: None };
+        let spend = LeaseSpend { lease: "p:{a}:1".into(), cost: 1, top_up: None };
 
         let parts = split_by_slot(&ConsumeRequest { windows, spend: Some(spend) });
 
-        let window_indexes: Vec<_> = parts.iter().map(|part| part.places.clone()).collect();
+        let window_indexes: Vec<_> = parts.iter().map(|part| part.window_indexes.clone()).collect();
         assert_eq!(window_indexes, [vec![1], vec![0, 2]]);
-        assert!(parts[0].take.spend.is_none() && parts[1].take.spend.is_some());
+        assert!(parts[0].request.spend.is_none() && parts[1].request.spend.is_some());
     }
 }

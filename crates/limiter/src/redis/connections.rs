@@ -21,7 +21,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind};
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::{Address, budget};
+use super::{RedisAddress, budget};
 
 /// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
 /// longer than for the call.
@@ -54,23 +54,23 @@ pub enum RetryPolicy {
 
 pub struct RedisConnections {
     source: ConnectionSource,
-    lane: ArcSwapOption<SharedConnection>,
+    shared_connection: ArcSwapOption<SharedConnection>,
     /// Held while a connection is fetched, so that concurrent callers fetch one.
-    fetching: AsyncMutex<()>,
-    discarded: Arc<Discarded>,
+    fetch_lock: AsyncMutex<()>,
+    discard_time: Arc<DiscardTime>,
     timeout: Duration,
 }
 
 /// Stores when connections were last discarded. Older connections are not used again.
 #[derive(Default)]
-struct Discarded(Mutex<Option<Stopwatch>>);
+struct DiscardTime(Mutex<Option<Stopwatch>>);
 
-impl Discarded {
-    fn discard(&self) {
+impl DiscardTime {
+    fn record(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stopwatch::new());
     }
 
-    fn includes(&self, connection: &Metrics) -> bool {
+    fn is_discarded(&self, connection: &Metrics) -> bool {
         let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         since.is_some_and(|since| since.elapsed() <= connection.age())
     }
@@ -78,26 +78,26 @@ impl Discarded {
 
 /// The source of shared connections.
 enum ConnectionSource {
-    One(Pool),
+    Server(Pool),
     Cluster(Box<ClusterClient>),
 }
 
 enum SharedConnection {
-    One(Connection),
+    Server(Connection),
     Cluster(ClusterConnection),
 }
 
 /// A clone of the shared connection.
 enum ConnectionHandle {
-    One(MultiplexedConnection),
+    Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
 impl SharedConnection {
-    fn link(&self) -> ConnectionHandle {
+    fn to_handle(&self) -> ConnectionHandle {
         match self {
-            Self::One(connection) => {
-                ConnectionHandle::One(MultiplexedConnection::clone(connection))
+            Self::Server(connection) => {
+                ConnectionHandle::Server(MultiplexedConnection::clone(connection))
             }
             Self::Cluster(connection) => ConnectionHandle::Cluster(connection.clone()),
         }
@@ -105,9 +105,11 @@ impl SharedConnection {
 }
 
 impl ConnectionSource {
-    async fn lane(&self) -> Result<SharedConnection> {
+    async fn connect(&self) -> Result<SharedConnection> {
         Ok(match self {
-            Self::One(pool) => SharedConnection::One(pool.get().await.map_err(pool_failed)?),
+            Self::Server(pool) => {
+                SharedConnection::Server(pool.get().await.map_err(error_from_pool)?)
+            }
             Self::Cluster(client) => {
                 SharedConnection::Cluster(client.get_async_connection().await?)
             }
@@ -117,13 +119,15 @@ impl ConnectionSource {
 
 impl RedisConnections {
     /// Creates the connections without connecting. `timeout` bounds every call.
-    pub fn new(address: &Address, timeout: Duration) -> Result<Self> {
+    pub fn new(address: &RedisAddress, timeout: Duration) -> Result<Self> {
         let timeout =
             if Safeguard::Timeout.is_disabled() { Duration::from_mins(1) } else { timeout };
-        let discarded = Arc::<Discarded>::default();
+        let discarded = Arc::<DiscardTime>::default();
         let source = match address {
-            Address::One(url) => ConnectionSource::One(pool(url, timeout, discarded.clone())?),
-            Address::Cluster(urls) => {
+            RedisAddress::Server(url) => {
+                ConnectionSource::Server(create_pool(url, timeout, discarded.clone())?)
+            }
+            RedisAddress::Cluster(urls) => {
                 let client = ClusterClient::builder(urls.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout.max(CLUSTER_REPLY_MIN))
@@ -133,7 +137,7 @@ impl RedisConnections {
             }
         };
         let (shared_connection, fetch_lock) = (ArcSwapOption::empty(), AsyncMutex::default());
-        Ok(Self { source, lane: shared_connection, fetching: fetch_lock, discarded, timeout })
+        Ok(Self { source, shared_connection, fetch_lock, discard_time: discarded, timeout })
     }
 
     /// Returns whether there are several masters, each with a part of the keys and its own clock.
@@ -147,8 +151,8 @@ impl RedisConnections {
     }
 
     /// Returns the error of a call that took longer than the timeout.
-    pub fn timed_out(&self) -> Error {
-        timed_out(self.timeout)
+    pub fn timeout_error(&self) -> Error {
+        timeout_error(self.timeout)
     }
 
     /// Sends a command and waits for its reply, within the timeout.
@@ -157,11 +161,11 @@ impl RedisConnections {
         command: &Cmd,
         retry_policy: RetryPolicy,
     ) -> Result<T> {
-        self.within(self.try_send(command, retry_policy)).await
+        self.with_timeout(self.try_send(command, retry_policy)).await
     }
 
     /// Sends a command and waits for its reply, however long it takes.
-    pub async fn send_to_end<T: FromRedisValue>(
+    pub async fn send_without_timeout<T: FromRedisValue>(
         &self,
         command: &Cmd,
         retry_policy: RetryPolicy,
@@ -170,25 +174,25 @@ impl RedisConnections {
     }
 
     /// Runs a script and waits for its reply, within the timeout.
-    pub async fn run<T: FromRedisValue>(
+    pub async fn run_script<T: FromRedisValue>(
         &self,
         script: &Script,
         retry_policy: RetryPolicy,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<T> {
-        self.within(self.run_to_end(script, retry_policy, arguments)).await
+        self.with_timeout(self.run_script_without_timeout(script, retry_policy, arguments)).await
     }
 
-    async fn within<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        budget::within(self.timeout, call).await.unwrap_or_else(|| {
+    async fn with_timeout<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        budget::wait_with_timeout(self.timeout, call).await.unwrap_or_else(|| {
             self.discard_connection();
-            Err(self.timed_out())
+            Err(self.timeout_error())
         })
     }
 
     /// Runs a script, however long it takes. A script that this Redis has not cached is loaded first; Redis loses its
     /// scripts when it restarts or fails over.
-    pub async fn run_to_end<T: FromRedisValue>(
+    pub async fn run_script_without_timeout<T: FromRedisValue>(
         &self,
         script: &Script,
         retry_policy: RetryPolicy,
@@ -198,7 +202,7 @@ impl RedisConnections {
         by_digest.arg(&script.digest);
         arguments(&mut by_digest);
         match self.try_send(&by_digest, retry_policy).await {
-            Err(Error::Counters(e)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            Err(Error::Redis(e)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 let mut by_source = redis::cmd("EVAL");
                 by_source.arg(&script.source);
                 arguments(&mut by_source);
@@ -219,10 +223,12 @@ impl RedisConnections {
         let mut pause = Duration::from_millis(1);
         loop {
             match self.send_once(command).await {
-                Err(Error::Counters(e)) if retry_policy == RetryPolicy::Once && is_dead(&e) => {
+                Err(Error::Redis(e))
+                    if retry_policy == RetryPolicy::Once && is_connection_unusable(&e) =>
+                {
                     return self.send_once(command).await;
                 }
-                Err(Error::Counters(e)) if has_moved(&e) => {
+                Err(Error::Redis(e)) if has_moved(&e) => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -232,15 +238,15 @@ impl RedisConnections {
     }
 
     async fn send_once<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        let reply = match self.lane().await? {
-            ConnectionHandle::One(mut connection) => command.query_async(&mut connection).await,
+        let reply = match self.get_handle().await? {
+            ConnectionHandle::Server(mut connection) => command.query_async(&mut connection).await,
             // Boxed because it is large.
             ConnectionHandle::Cluster(mut connection) => {
                 Box::pin(command.query_async(&mut connection)).await
             }
         };
-        if reply.as_ref().is_err_and(is_dead) {
-            self.discarded.discard();
+        if reply.as_ref().is_err_and(is_connection_unusable) {
+            self.discard_time.record();
             self.discard_connection();
         }
         Ok(reply?)
@@ -250,32 +256,32 @@ impl RedisConnections {
     /// be read.
     pub fn discard_connection(&self) {
         if !self.is_cluster() {
-            self.lane.store(None);
+            self.shared_connection.store(None);
         }
     }
 
-    async fn lane(&self) -> Result<ConnectionHandle> {
-        if let Some(connection) = &*self.lane.load() {
-            return Ok(connection.link());
+    async fn get_handle(&self) -> Result<ConnectionHandle> {
+        if let Some(connection) = &*self.shared_connection.load() {
+            return Ok(connection.to_handle());
         }
-        let _one_at_a_time = self.fetching.lock().await;
-        if let Some(connection) = &*self.lane.load() {
-            return Ok(connection.link());
+        let _one_at_a_time = self.fetch_lock.lock().await;
+        if let Some(connection) = &*self.shared_connection.load() {
+            return Ok(connection.to_handle());
         }
         // Boxed because it is rare and large.
-        let connection = Arc::new(self.source.lane().boxed().await?);
-        self.lane.store(Some(connection.clone()));
-        Ok(connection.link())
+        let connection = Arc::new(self.source.connect().boxed().await?);
+        self.shared_connection.store(Some(connection.clone()));
+        Ok(connection.to_handle())
     }
 }
 
-fn pool(url: &str, timeout: Duration, discarded: Arc<Discarded>) -> Result<Pool> {
+fn create_pool(url: &str, timeout: Duration, discarded: Arc<DiscardTime>) -> Result<Pool> {
     let connecting = timeout.max(CONNECT_MIN);
     // The call's own timeout covers both; a second one would cost a timer for each call.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(connecting))
         .set_response_timeout(None);
-    let is_discarded = Hook::sync_fn(move |_, metrics| match discarded.includes(metrics) {
+    let is_discarded = Hook::sync_fn(move |_, metrics| match discarded.is_discarded(metrics) {
         true => Err(HookError::message("the connection leads to a server that is not the master")),
         false => Ok(()),
     });
@@ -293,8 +299,8 @@ fn pool(url: &str, timeout: Duration, discarded: Arc<Discarded>) -> Result<Pool>
 }
 
 /// Returns the error of a call that took longer than the timeout.
-pub fn timed_out(timeout: Duration) -> Error {
-    Error::CountersTimeout(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
+pub fn timeout_error(timeout: Duration) -> Error {
+    Error::RedisTimeout(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns whether a master of a cluster rejected a key that belongs to another one.
@@ -305,7 +311,7 @@ fn has_moved(e: &RedisError) -> bool {
 
 /// Returns whether another connection may succeed: this one is broken, or leads to a server that is not the master, or
 /// not yet.
-fn is_dead(e: &RedisError) -> bool {
+fn is_connection_unusable(e: &RedisError) -> bool {
     e.is_io_error() || e.is_connection_dropped() || is_not_master(e)
 }
 
@@ -321,7 +327,7 @@ fn is_not_master(e: &RedisError) -> bool {
     }
 }
 
-fn pool_failed(cause: PoolError) -> Error {
+fn error_from_pool(cause: PoolError) -> Error {
     match cause {
         PoolError::Backend(cause) => cause.into(),
         PoolError::Timeout(_)
@@ -337,7 +343,7 @@ fn pool_failed(cause: PoolError) -> Error {
 mod tests {
     use super::*;
 
-    fn replied(line: &str) -> RedisError {
+    fn redis_error(line: &str) -> RedisError {
         let value = redis::parse_redis_value(format!("{line}\r\n").as_bytes());
         value.and_then(redis::Value::extract_error).expect_err("an error")
     }
@@ -351,10 +357,10 @@ mod tests {
             "-CLUSTERDOWN The cluster is down",
             "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write.",
         ] {
-            assert!(is_dead(&replied(line)), "{line}");
+            assert!(is_connection_unusable(&redis_error(line)), "{line}");
         }
         for line in ["-NOSCRIPT No matching script.", "-ERR unknown command", "-OOM command"] {
-            assert!(!is_dead(&replied(line)), "{line}");
+            assert!(!is_connection_unusable(&redis_error(line)), "{line}");
         }
     }
 }

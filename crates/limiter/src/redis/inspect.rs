@@ -7,12 +7,12 @@ use foundation::error::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, InfoDict, cmd};
 
-use super::Address;
+use super::RedisAddress;
 
 /// The maximum time to connect to Redis, and to receive a reply.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of round trips of which the shortest counts.
-const TRIPS: usize = 5;
+const ROUND_TRIPS: usize = 5;
 
 /// The state and configuration of a Redis server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub struct RedisNode {
     /// The memory limit. 0 means that the machine's memory is the limit.
     pub memory_max_bytes: u64,
     /// Whether each change is written to an append-only file.
-    pub appends: bool,
+    pub has_append_only_file: bool,
     /// Whether snapshots are written periodically. Absent if the server does not disclose it.
-    pub saves: Option<bool>,
+    pub has_snapshots: Option<bool>,
     /// Whether it replicates another server and is read-only.
     pub is_replica: bool,
     /// Whether it is part of a cluster.
@@ -36,18 +36,18 @@ pub struct RedisNode {
     /// The shortest of several round trips.
     pub round_trip: Duration,
     /// How far its clock is ahead of this machine's.
-    pub ahead_ms: i64,
+    pub clock_ahead_ms: i64,
 }
 
 /// Inspects every node in the URL. Returns the address of each, and its state or the error.
-pub async fn nodes(url: &str, clock: &Clock) -> Vec<(String, Result<RedisNode>)> {
+pub async fn inspect_nodes(url: &str, clock: &Clock) -> Vec<(String, Result<RedisNode>)> {
     let mut nodes = Vec::new();
-    for url in Address::parse(url).urls() {
+    for url in RedisAddress::parse(url).urls() {
         match Client::open(url.as_str()) {
             Ok(client) => {
                 // The address without the user and the password.
                 let address = client.get_connection_info().addr().to_string();
-                nodes.push((address, node(&client, clock).await));
+                nodes.push((address, inspect_node(&client, clock).await));
             }
             Err(e) => nodes.push(("the address".to_owned(), Err(e.into()))),
         }
@@ -55,7 +55,7 @@ pub async fn nodes(url: &str, clock: &Clock) -> Vec<(String, Result<RedisNode>)>
     nodes
 }
 
-async fn node(client: &Client, clock: &Clock) -> Result<RedisNode> {
+async fn inspect_node(client: &Client, clock: &Clock) -> Result<RedisNode> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
@@ -78,13 +78,13 @@ async fn node(client: &Client, clock: &Clock) -> Result<RedisNode> {
         maxmemory_policy: info.get("maxmemory_policy").unwrap_or_default(),
         memory_bytes: info.get("used_memory").unwrap_or_default(),
         memory_max_bytes: info.get("maxmemory").unwrap_or_default(),
-        appends: info.get::<u8>("aof_enabled") == Some(1),
-        saves: saves.map(|reply| reply.get(1).is_some_and(|points| !points.is_empty())),
+        has_append_only_file: info.get::<u8>("aof_enabled") == Some(1),
+        has_snapshots: saves.map(|reply| reply.get(1).is_some_and(|points| !points.is_empty())),
         is_replica: info.get::<String>("role").is_some_and(|role| role != "master"),
         is_clustered,
         cluster_state,
         round_trip,
-        ahead_ms,
+        clock_ahead_ms: ahead_ms,
     })
 }
 
@@ -95,7 +95,7 @@ async fn measure_round_trip(
     clock: &Clock,
 ) -> Result<(Duration, i64)> {
     let mut shortest = (Duration::MAX, 0);
-    for _ in 0..TRIPS {
+    for _ in 0..ROUND_TRIPS {
         let (began, sent_at) = (Stopwatch::new(), clock.now());
         let (seconds, micros): (i64, i64) = cmd("TIME").query_async(connection).await?;
         let (took, now) = (began.elapsed(), Timestamp(seconds * 1_000 + micros / 1_000));

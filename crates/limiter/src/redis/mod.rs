@@ -38,24 +38,24 @@ use super::{
     WindowCounters,
 };
 
-pub use self::budget::within as within_budget;
-pub use self::outage::Unsettled;
-pub use self::queue::Missed;
+pub use self::budget::wait_with_timeout as within_budget;
+pub use self::outage::UnresolvedRequest;
+pub use self::queue::ConsumeError;
 
 /// The address of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    One(String),
+pub enum RedisAddress {
+    Server(String),
     /// Some nodes of a Redis Cluster, from which the others are discovered.
     Cluster(Vec<String>),
 }
 
-impl Address {
+impl RedisAddress {
     /// Parses a URL. `redis-cluster://[user:password@]host:port[,host:port…]` is a cluster; any other URL is one
     /// server.
     pub fn parse(url: &str) -> Self {
         let Some(rest) = url.strip_prefix(CLUSTER_SCHEME) else {
-            return Self::One(url.to_owned());
+            return Self::Server(url.to_owned());
         };
         let (user, nodes) = match rest.rsplit_once('@') {
             Some((user, nodes)) => (format!("{user}@"), nodes),
@@ -67,7 +67,7 @@ impl Address {
 
     fn urls(&self) -> &[String] {
         match self {
-            Self::One(url) => std::slice::from_ref(url),
+            Self::Server(url) => std::slice::from_ref(url),
             Self::Cluster(urls) => urls,
         }
     }
@@ -76,16 +76,16 @@ impl Address {
 /// The scheme of the URL of a Redis Cluster.
 pub const CLUSTER_SCHEME: &str = "redis-cluster://";
 
-pub use announcements::{FeedConnection, Found, Position};
+pub use announcements::{FeedConnection, FeedPosition, FeedReadResult};
 
 pub struct RedisCounters {
-    address: Address,
+    address: RedisAddress,
     keyspace: Keyspace,
-    close: Script,
-    busy: Script,
-    announce: Script,
+    close_script: Script,
+    list_active_script: Script,
+    announce_script: Script,
     queue: Arc<ConsumeQueue>,
-    calls: Arc<ScriptRunner>,
+    script_runner: Arc<ScriptRunner>,
 }
 
 impl RedisCounters {
@@ -97,27 +97,31 @@ impl RedisCounters {
         keyspace: Keyspace,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let address = Address::parse(url);
+        let address = RedisAddress::parse(url);
         let connections = RedisConnections::new(&address, timeout)?;
         let workers_max =
             if connections.is_cluster() { queue::CLUSTER_WORKERS_MAX } else { queue::WORKERS_MAX };
-        let consume = Script::new(fenced(include_str!("../../../../lua/consume.lua")));
+        let consume = Script::new(script_source(include_str!("../../../../lua/consume.lua")));
         Ok(Self {
             address,
-            announce: announcements::script(),
-            close: Script::new(fenced(include_str!("../../../../lua/close_lease.lua"))),
-            busy: Script::new(include_str!("../../../../lua/list_active_leases.lua").to_owned()),
+            announce_script: announcements::announce_script(),
+            close_script: Script::new(script_source(include_str!(
+                "../../../../lua/close_lease.lua"
+            ))),
+            list_active_script: Script::new(
+                include_str!("../../../../lua/list_active_leases.lua").to_owned(),
+            ),
             queue: ConsumeQueue::new(workers_max, connections.timeout()),
-            calls: Arc::new(ScriptRunner {
-                lanes: connections,
-                take: consume,
-                charge: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
-                probed: keyspace.probe(),
+            script_runner: Arc::new(ScriptRunner {
+                connections,
+                consume_script: consume,
+                charge_script: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
+                probe_key: keyspace.probe(),
                 breaker: Breaker::new(),
-                time: RedisTime::new(),
-                outage: OutageWindows::new(metrics.local_costs_dropped.clone()),
-                asked: metrics.redis_calls.clone(),
-                failed: metrics.counters_failures.clone(),
+                redis_time: RedisTime::new(),
+                outage_windows: OutageWindows::new(metrics.local_costs_dropped.clone()),
+                call_counter: metrics.redis_calls.clone(),
+                failure_counter: metrics.redis_failures.clone(),
             }),
             keyspace,
         })
@@ -125,12 +129,12 @@ impl RedisCounters {
 
     /// Returns an error unless Redis replies within the timeout.
     pub async fn ping(&self) -> Result<()> {
-        self.calls.ping().await
+        self.script_runner.ping().await
     }
 
     /// Returns whether the circuit breaker is open.
     pub fn is_breaker_open(&self) -> bool {
-        self.calls.breaker.is_open()
+        self.script_runner.breaker.is_open()
     }
 
     /// Consumes everything or nothing. An error means an outage; it also says whether Redis may still execute the
@@ -139,16 +143,16 @@ impl RedisCounters {
         &self,
         request: &ConsumeRequest,
         now: Option<Timestamp>,
-    ) -> std::result::Result<ConsumeReply, Missed> {
+    ) -> std::result::Result<ConsumeReply, ConsumeError> {
         if self.is_breaker_open() {
-            return Err(Error::CountersAway.into());
+            return Err(Error::RedisBreakerOpen.into());
         }
         if Safeguard::AtomicConsume.is_disabled()
             && request.windows.iter().any(|window| window.cost > 0)
         {
             return self.consume_non_atomically(request, now).await;
         }
-        if self.calls.lanes.is_cluster() {
+        if self.script_runner.connections.is_cluster() {
             return Box::pin(traces::step("redis.take", self.consume_across_slots(request, now)))
                 .await;
         }
@@ -160,13 +164,11 @@ impl RedisCounters {
         request: ConsumeRequest,
         slot: Option<Slot>,
         now: Option<Timestamp>,
-    ) -> std::result::Result<ConsumeReply, Missed> {
+    ) -> std::result::Result<ConsumeReply, ConsumeError> {
         let (reply_sender, reply) = oneshot::channel();
         // The worker runs in its own task: a caller that stops waiting must not end the batch of other callers.
-        if let Some(worker) =
-            self.queue.add(PendingRequest { take: request, now, slot, answer: reply_sender })
-        {
-            spawn_worker(&self.calls, worker);
+        if let Some(worker) = self.queue.add(PendingRequest { request, now, slot, reply_sender }) {
+            spawn_worker(&self.script_runner, worker);
         }
         // No timer is needed: the worker times out callers whose deadline has passed.
         reply.await.unwrap_or_else(|_| {
@@ -181,18 +183,19 @@ impl RedisCounters {
         windows: &[Window],
         rank: ReplicaRank,
         may_consume: bool,
-        unresolved: Option<Unsettled>,
+        unresolved: Option<UnresolvedRequest>,
         clock: &Clock,
     ) -> (ConsumeReply, Vec<Window>) {
-        let redis_now = clock.fixed_time().or_else(|| self.calls.time.deadline_after_ms(0));
+        let redis_now =
+            clock.fixed_time().or_else(|| self.script_runner.redis_time.deadline_after_ms(0));
         let now = redis_now.unwrap_or_else(|| clock.now());
-        self.calls.outage.consume(windows, rank, may_consume, unresolved, now)
+        self.script_runner.outage_windows.consume(windows, rank, may_consume, unresolved, now)
     }
 
     /// Sends due charges to Redis, unless the circuit breaker is open.
-    pub fn charge_due(&self) {
+    pub fn send_due_charges(&self) {
         if !self.is_breaker_open() {
-            self.calls.charge_due();
+            self.script_runner.send_due_charges();
         }
     }
 
@@ -201,13 +204,18 @@ impl RedisCounters {
         &self,
         request: &ConsumeRequest,
         now: Option<Timestamp>,
-    ) -> std::result::Result<ConsumeReply, Missed> {
+    ) -> std::result::Result<ConsumeReply, ConsumeError> {
         let mut peek = request.clone();
         peek.windows.iter_mut().for_each(|window| window.cost = 0);
         peek.spend = None;
         let counts = self.enqueue(peek, None, now).await?;
         let mut unchecked = request.clone();
-        if counts.windows.iter().zip(&request.windows).all(|(count, window)| count.passed(window)) {
+        if counts
+            .windows
+            .iter()
+            .zip(&request.windows)
+            .all(|(count, window)| count.is_within_limit(window))
+        {
             unchecked.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
         }
         self.enqueue(unchecked, None, now).await
@@ -221,19 +229,23 @@ impl RedisCounters {
         within: Duration,
         now: Option<Timestamp>,
     ) -> Result<Vec<Option<i64>>> {
-        if self.calls.lanes.is_cluster() || leases.is_empty() {
+        if self.script_runner.connections.is_cluster() || leases.is_empty() {
             return Ok(vec![None; leases.len()]);
         }
         if self.is_breaker_open() {
-            return Err(Error::CountersAway);
+            return Err(Error::RedisBreakerOpen);
         }
         let arguments = |command: &mut Cmd| {
             command.arg(leases.len()).arg(leases);
-            batch::time(command, now);
+            batch::encode_time(command, now);
             command.arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         };
-        let calling = self.calls.lanes.run(&self.busy, RetryPolicy::Once, arguments);
-        let spent: Vec<i64> = self.calls.record_outcome(calling).await?;
+        let calling = self.script_runner.connections.run_script(
+            &self.list_active_script,
+            RetryPolicy::Once,
+            arguments,
+        );
+        let spent: Vec<i64> = self.script_runner.record_outcome(calling).await?;
         Ok(spent.into_iter().map(|spent| (spent >= 0).then_some(spent)).collect())
     }
 
@@ -249,23 +261,27 @@ impl RedisCounters {
     ) -> Result<CloseResult> {
         let arguments = |command: &mut Cmd| {
             command.arg(1).arg(lease);
-            batch::time(command, now);
+            batch::encode_time(command, now);
             command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).arg(generation);
         };
         let close = async || {
             if self.is_breaker_open() {
-                return Err(Error::CountersAway);
+                return Err(Error::RedisBreakerOpen);
             }
-            let closing = self.calls.lanes.run(&self.close, RetryPolicy::Once, arguments);
-            self.calls.record_outcome(closing).await
+            let closing = self.script_runner.connections.run_script(
+                &self.close_script,
+                RetryPolicy::Once,
+                arguments,
+            );
+            self.script_runner.record_outcome(closing).await
         };
         let (state, spent): (i64, i64) = match close().await {
-            Err(cause) if cause.is_counters_outage() => close().await?,
+            Err(cause) if cause.is_redis_outage() => close().await?,
             reply => reply?,
         };
         Ok(match state {
             0 => CloseResult::NotFound,
-            1 => CloseResult::Closed { spent },
+            1 => CloseResult::Closed { spent_units: spent },
             2 => CloseResult::InUse,
             _ if Safeguard::ProvenClosed.is_disabled() => CloseResult::NotFound,
             _ => CloseResult::WrongGeneration,
@@ -275,7 +291,7 @@ impl RedisCounters {
 
 /// Returns the script unchanged, except in tests that show the fault of a lease that outlives its Redis, or of a value
 /// that is read in the wrong format.
-fn fenced(source: &'static str) -> String {
+fn script_source(source: &'static str) -> String {
     let (with, version) = ("local id = string.match", "or 1) > version");
     if Safeguard::FenceGeneration.is_disabled() {
         return source.replace(with, "local id = '0000000000001' or string.match");

@@ -28,16 +28,16 @@ const WINDOWS_MAX: usize = 100_000;
 pub struct Charge {
     pub key: Arc<str>,
     /// The number of the window since the Unix epoch.
-    pub number: i64,
+    pub window_number: i64,
     pub duration_ms: i64,
     pub cost: i64,
 }
 
 /// A consume request whose outcome in Redis is not known yet. Redis may still execute it.
 #[derive(Debug)]
-pub struct Unsettled(oneshot::Sender<Vec<Charge>>);
+pub struct UnresolvedRequest(oneshot::Sender<Vec<Charge>>);
 
-impl Unsettled {
+impl UnresolvedRequest {
     pub(super) fn new() -> (Self, oneshot::Receiver<Vec<Charge>>) {
         let (decision, decided) = oneshot::channel();
         (Self(decision), decided)
@@ -46,38 +46,42 @@ impl Unsettled {
     /// Reports what was admitted instead; nothing if the request was denied. If Redis has executed the request, what
     /// was admitted is not charged again and what was denied is refunded. If this is dropped, the state in Redis stays
     /// as it is.
-    pub fn settle(self, admitted: Vec<Charge>) {
+    pub fn resolve(self, admitted: Vec<Charge>) {
         let _ = self.0.send(admitted);
     }
 }
 
 pub struct OutageWindows {
-    usage: LastUsage,
+    last_usage: LastUsage,
     /// What was admitted here and is not known to be consumed in Redis.
-    uncharged: LocalCounters,
-    charges: Mutex<HashMap<(Arc<str>, i64), Charge>>,
+    uncharged_counters: LocalCounters,
+    pending_charges: Mutex<HashMap<(Arc<str>, i64), Charge>>,
     is_charge_due: AtomicBool,
     is_charging: AtomicBool,
-    dropped: Counter,
+    dropped_costs: Counter,
 }
 
 impl OutageWindows {
     pub fn new(dropped: Counter) -> Self {
         Self {
-            usage: LastUsage::new(),
-            uncharged: LocalCounters::new(Clock::default()),
-            charges: Mutex::default(),
+            last_usage: LastUsage::new(),
+            uncharged_counters: LocalCounters::new(Clock::default()),
+            pending_charges: Mutex::default(),
             is_charge_due: AtomicBool::new(false),
             is_charging: AtomicBool::new(false),
-            dropped,
+            dropped_costs: dropped,
         }
     }
 
     /// Records the counts in a reply from Redis.
-    pub fn record(&self, request: &ConsumeRequest, reply: &ConsumeReply) {
+    pub fn record_reply(&self, request: &ConsumeRequest, reply: &ConsumeReply) {
         for (window, count) in request.windows.iter().zip(&reply.windows) {
             let cost = if reply.is_admitted { window.cost } else { 0 };
-            self.usage.record(&window.key, count.number, count.effective.saturating_add(cost));
+            self.last_usage.record(
+                &window.key,
+                count.window_number,
+                count.effective_count.saturating_add(cost),
+            );
         }
     }
 
@@ -88,26 +92,27 @@ impl OutageWindows {
         windows: &[Window],
         rank: ReplicaRank,
         may_consume: bool,
-        unresolved: Option<Unsettled>,
+        unresolved: Option<UnresolvedRequest>,
         now: Timestamp,
     ) -> (ConsumeReply, Vec<Window>) {
-        let shares: Vec<_> = windows.iter().map(|window| self.share(window, rank, now)).collect();
+        let shares: Vec<_> =
+            windows.iter().map(|window| self.to_share(window, rank, now)).collect();
         let reply = match may_consume {
-            true => self.uncharged.consume_at(&shares, now),
-            false => self.uncharged.peek_at(&shares, now),
+            true => self.uncharged_counters.consume_at(&shares, now),
+            false => self.uncharged_counters.peek_at(&shares, now),
         };
         let charges =
-            if reply.is_admitted { charges_of(&shares, &reply.windows) } else { Vec::new() };
+            if reply.is_admitted { charges_for(&shares, &reply.windows) } else { Vec::new() };
         match unresolved {
-            Some(unresolved) => unresolved.settle(charges),
-            None => self.add(charges),
+            Some(unresolved) => unresolved.resolve(charges),
+            None => self.add_charges(charges),
         }
         (reply, shares)
     }
 
-    fn share(&self, window: &Window, rank: ReplicaRank, now: Timestamp) -> Window {
+    fn to_share(&self, window: &Window, rank: ReplicaRank, now: Timestamp) -> Window {
         let share = rank.share_of(window.limit, &window.key);
-        let used = self.usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
+        let used = self.last_usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
         let share_of_remaining =
             used.map_or(share, |used| rank.share_of(window.limit - used, &window.key));
         // A peek succeeds however little is left.
@@ -115,40 +120,40 @@ impl OutageWindows {
         Window { limit, ..window.clone() }
     }
 
-    pub fn forget_expired_groups(&self) {
-        self.uncharged.count_groups();
+    pub fn remove_expired_groups(&self) {
+        self.uncharged_counters.count_group_counters();
     }
 
     /// Adds charges to send. Charges beyond [`WINDOWS_MAX`] are dropped.
-    pub fn add(&self, charges: Vec<Charge>) {
+    pub fn add_charges(&self, charges: Vec<Charge>) {
         if charges.is_empty() || Safeguard::Charge.is_disabled() {
             return;
         }
-        let mut pending = self.pending();
+        let mut pending = self.lock_pending();
         for charge in charges {
-            let name = (charge.key.clone(), charge.number);
+            let name = (charge.key.clone(), charge.window_number);
             let is_full = pending.len() >= WINDOWS_MAX;
             match pending.get_mut(&name) {
                 Some(existing) => existing.cost = existing.cost.saturating_add(charge.cost),
-                None if is_full => self.drop_charge(&charge),
+                None if is_full => self.record_dropped_charge(&charge),
                 None => drop(pending.insert(name, charge)),
             }
         }
         self.is_charge_due.store(!pending.is_empty(), Ordering::Relaxed);
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<(Arc<str>, i64), Charge>> {
-        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_pending(&self) -> MutexGuard<'_, HashMap<(Arc<str>, i64), Charge>> {
+        self.pending_charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn drop_charge(&self, charge: &Charge) {
-        self.dropped.inc_by(charge.cost.max(0).unsigned_abs());
+    fn record_dropped_charge(&self, charge: &Charge) {
+        self.dropped_costs.inc_by(charge.cost.max(0).unsigned_abs());
     }
 
     /// Records charges that will not be sent again, because it is unknown whether Redis has executed them.
-    pub fn drop_charges(&self, charges: &[Charge]) {
+    pub fn record_dropped_charges(&self, charges: &[Charge]) {
         for charge in charges {
-            self.drop_charge(charge);
+            self.record_dropped_charge(charge);
         }
     }
 
@@ -158,51 +163,51 @@ impl OutageWindows {
     }
 
     /// Acquires the right to send charges, which one task has at a time. Returns `None` if another task has it.
-    pub fn start_charging(&self) -> Option<Charging<'_>> {
-        (!self.is_charging.swap(true, Ordering::AcqRel)).then_some(Charging(self))
+    pub fn try_start_charging(&self) -> Option<ChargeGuard<'_>> {
+        (!self.is_charging.swap(true, Ordering::AcqRel)).then_some(ChargeGuard(self))
     }
 
     /// Reconciles a request that was decided here with what Redis has executed, if anything.
-    pub fn settle(
+    pub fn reconcile(
         &self,
         request: &ConsumeRequest,
         executed: Option<&ConsumeReply>,
         admitted: Vec<Charge>,
     ) {
         match executed.filter(|reply| reply.is_admitted) {
-            Some(_) if !admitted.is_empty() => self.forget(&admitted),
+            Some(_) if !admitted.is_empty() => self.release_uncharged(&admitted),
             Some(reply) => {
-                let mut refund = charges_of(&request.windows, &reply.windows);
+                let mut refund = charges_for(&request.windows, &reply.windows);
                 for charge in &mut refund {
                     charge.cost = -charge.cost;
                 }
-                self.add(refund);
+                self.add_charges(refund);
             }
-            None => self.add(admitted),
+            None => self.add_charges(admitted),
         }
     }
 
     /// Releases charges that Redis has counted from the local counts.
-    fn forget(&self, charges: &[Charge]) {
+    fn release_uncharged(&self, charges: &[Charge]) {
         for charge in charges.iter().filter(|charge| charge.cost > 0) {
-            self.uncharged.give_back(&charge.key, charge.number, charge.cost);
+            self.uncharged_counters.refund(&charge.key, charge.window_number, charge.cost);
         }
     }
 
     /// Records charges that Redis has executed, with the counts of their windows afterwards.
-    pub fn charged(&self, charges: &[Charge], counts: &[WindowCount]) {
-        self.forget(charges);
+    pub fn record_charged(&self, charges: &[Charge], counts: &[WindowCount]) {
+        self.release_uncharged(charges);
         for (charge, count) in charges.iter().zip(counts) {
-            self.usage.record(&charge.key, count.number, count.effective);
+            self.last_usage.record(&charge.key, count.window_number, count.effective_count);
         }
     }
 }
 
 /// Returns the charges of an admitted request.
-fn charges_of(windows: &[Window], counts: &[WindowCount]) -> Vec<Charge> {
+fn charges_for(windows: &[Window], counts: &[WindowCount]) -> Vec<Charge> {
     let charge = |(window, count): (&Window, &WindowCount)| Charge {
         key: window.key.clone(),
-        number: count.number,
+        window_number: count.window_number,
         duration_ms: window.duration_ms,
         cost: window.cost,
     };
@@ -210,12 +215,12 @@ fn charges_of(windows: &[Window], counts: &[WindowCount]) -> Vec<Charge> {
 }
 
 /// The right to send charges, until it is dropped.
-pub struct Charging<'a>(&'a OutageWindows);
+pub struct ChargeGuard<'a>(&'a OutageWindows);
 
-impl Charging<'_> {
+impl ChargeGuard<'_> {
     /// Removes and returns the next charges, for at most this many windows.
-    pub fn next(&self, windows_max: usize) -> Vec<Charge> {
-        let mut pending = self.0.pending();
+    pub fn take_next(&self, windows_max: usize) -> Vec<Charge> {
+        let mut pending = self.0.lock_pending();
         let names: Vec<_> = pending.keys().take(windows_max).cloned().collect();
         let charges = names.iter().filter_map(|name| pending.remove(name)).collect();
         self.0.is_charge_due.store(!pending.is_empty(), Ordering::Relaxed);
@@ -223,21 +228,21 @@ impl Charging<'_> {
     }
 }
 
-impl Drop for Charging<'_> {
+impl Drop for ChargeGuard<'_> {
     fn drop(&mut self) {
         self.0.is_charging.store(false, Ordering::Release);
     }
 }
 
 /// Encodes the arguments of `lua/charge.lua`.
-pub fn write(command: &mut Cmd, charges: &[Charge], now: Option<Timestamp>) {
+pub fn encode_charges(command: &mut Cmd, charges: &[Charge], now: Option<Timestamp>) {
     command.arg(charges.len());
     for charge in charges {
         command.arg(&*charge.key);
     }
-    batch::time(command, now);
-    let numbers = charges.iter().flat_map(|it| [it.number, it.duration_ms, it.cost]);
-    command.arg(batch::packed(numbers));
+    batch::encode_time(command, now);
+    let numbers = charges.iter().flat_map(|it| [it.window_number, it.duration_ms, it.cost]);
+    command.arg(batch::encode_doubles(numbers));
 }
 
 #[cfg(test)]
@@ -247,7 +252,7 @@ mod tests {
 
     const MINUTE: i64 = 60_000;
     const NOW: Timestamp = Timestamp(100 * MINUTE);
-    const ALONE: ReplicaRank = ReplicaRank { rank: 0, replicas: 1 };
+    const ALONE: ReplicaRank = ReplicaRank { rank: 0, replica_count: 1 };
 
     fn window(limit: i64, cost: i64) -> Window {
         Window::new("a", limit, MINUTE, cost)
@@ -257,34 +262,34 @@ mod tests {
         outage.consume(&[window(limit, cost)], ALONE, true, None, NOW).0.is_admitted
     }
 
-    fn replied(effective: i64, is_admitted: bool) -> ConsumeReply {
+    fn reply(effective_count: i64, is_admitted: bool) -> ConsumeReply {
         ConsumeReply {
             is_admitted,
-            windows: vec![WindowCount { effective, number: 100 }],
-            purse: None,
-            group: GroupChange::None,
+            windows: vec![WindowCount { effective_count, window_number: 100 }],
+            lease: None,
+            group_change: GroupChange::None,
         }
     }
 
-    fn take(cost: i64) -> ConsumeRequest {
+    fn consume_request(cost: i64) -> ConsumeRequest {
         ConsumeRequest { windows: vec![window(10, cost)], spend: None }
     }
 
-    fn due(outage: &OutageWindows) -> Vec<i64> {
-        let charging = outage.start_charging().expect("no other task charges");
-        charging.next(64).iter().map(|charge| charge.cost).collect()
+    fn drain_charges(outage: &OutageWindows) -> Vec<i64> {
+        let charging = outage.try_start_charging().expect("no other task charges");
+        charging.take_next(64).iter().map(|charge| charge.cost).collect()
     }
 
     #[test]
     fn consume_admits_last_known_remaining_when_below_share() {
         let outage = OutageWindows::new(Counter::default());
-        outage.record(&take(2), &replied(4, true));
+        outage.record_reply(&consume_request(2), &reply(4, true));
 
         let admitted = (0..10).filter(|_| consume(&outage, 10, 1)).count();
 
         assert_eq!(admitted, 4);
         assert!(consume(&outage, 10, 0), "a peek succeeds");
-        assert_eq!(due(&outage), [4]);
+        assert_eq!(drain_charges(&outage), [4]);
     }
 
     #[test]
@@ -292,8 +297,8 @@ mod tests {
         let admitted: usize = (0..7)
             .map(|rank| {
                 let outage = OutageWindows::new(Counter::default());
-                outage.record(&take(0), &replied(5, true));
-                let rank = ReplicaRank { rank, replicas: 7 };
+                outage.record_reply(&consume_request(0), &reply(5, true));
+                let rank = ReplicaRank { rank, replica_count: 7 };
                 let consume =
                     |_: &i32| outage.consume(&[window(10, 1)], rank, true, None, NOW).0.is_admitted;
                 (0..10).filter(consume).count()
@@ -307,17 +312,17 @@ mod tests {
     fn charge_is_added_once_when_redis_has_not_consumed() {
         let outage = OutageWindows::new(Counter::default());
         let settle = |executed: Option<ConsumeReply>, admitted: bool| {
-            let (unresolved, mut decided) = Unsettled::new();
+            let (unresolved, mut decided) = UnresolvedRequest::new();
             outage.consume(&[window(10, 3)], ALONE, admitted, Some(unresolved), NOW);
             let decision = decided.try_recv().expect("a decision");
-            outage.settle(&take(3), executed.as_ref(), decision);
-            due(&outage)
+            outage.reconcile(&consume_request(3), executed.as_ref(), decision);
+            drain_charges(&outage)
         };
 
-        assert_eq!(settle(Some(replied(0, true)), true), [0; 0], "it is consumed");
-        assert_eq!(settle(Some(replied(9, false)), true), [3], "Redis denied it");
+        assert_eq!(settle(Some(reply(0, true)), true), [0; 0], "it is consumed");
+        assert_eq!(settle(Some(reply(9, false)), true), [3], "Redis denied it");
         assert_eq!(settle(None, true), [3], "Redis has not executed it");
-        assert_eq!(settle(Some(replied(0, true)), false), [-3], "it was denied here");
+        assert_eq!(settle(Some(reply(0, true)), false), [-3], "it was denied here");
         assert_eq!(settle(None, false), [0; 0]);
     }
 
@@ -325,11 +330,11 @@ mod tests {
     fn charges_count_against_share_until_redis_has_consumed_them() {
         let outage = OutageWindows::new(Counter::default());
         assert!(consume(&outage, 10, 10) && !consume(&outage, 10, 1));
-        let charging = outage.start_charging().expect("no other task charges");
-        assert!(outage.start_charging().is_none());
-        let charges = charging.next(64);
+        let charging = outage.try_start_charging().expect("no other task charges");
+        assert!(outage.try_start_charging().is_none());
+        let charges = charging.take_next(64);
 
-        outage.charged(&charges, &[WindowCount { effective: 4, number: 100 }]);
+        outage.record_charged(&charges, &[WindowCount { effective_count: 4, window_number: 100 }]);
 
         let admitted = (0..10).filter(|_| consume(&outage, 10, 1)).count();
         assert_eq!(admitted, 6);
@@ -340,15 +345,15 @@ mod tests {
         let outage = OutageWindows::new(Counter::default());
         let charge = |n: usize| Charge {
             key: n.to_string().into(),
-            number: 1,
+            window_number: 1,
             duration_ms: MINUTE,
             cost: 2,
         };
 
-        outage.add((0..WINDOWS_MAX + 3).map(charge).collect());
-        outage.add(vec![charge(0)]);
+        outage.add_charges((0..WINDOWS_MAX + 3).map(charge).collect());
+        outage.add_charges(vec![charge(0)]);
 
-        assert_eq!(outage.dropped.get(), 6);
-        assert_eq!(outage.pending().len(), WINDOWS_MAX);
+        assert_eq!(outage.dropped_costs.get(), 6);
+        assert_eq!(outage.lock_pending().len(), WINDOWS_MAX);
     }
 }

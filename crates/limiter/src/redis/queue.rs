@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::super::{ConsumeReply, ConsumeRequest};
 use super::budget::{Deadlines, RunTime};
-use super::connections::timed_out;
-use super::outage::{Charge, Unsettled};
+use super::connections::timeout_error;
+use super::outage::{Charge, UnresolvedRequest};
 
 /// The maximum number of concurrent scripts. With one, the round trip to Redis is idle time; more than two only make
 /// the batches smaller.
@@ -26,46 +26,46 @@ const KEYS_MAX: usize = 64;
 
 /// A consume request that waits for a worker.
 pub struct PendingRequest {
-    pub take: ConsumeRequest,
+    pub request: ConsumeRequest,
     pub now: Option<Timestamp>,
     /// The slot of a cluster that it belongs to.
     pub slot: Option<Slot>,
-    pub answer: Answer,
+    pub reply_sender: ReplySender,
 }
 
 /// Sends the reply to the caller of a consume request.
-pub type Answer = oneshot::Sender<Result<ConsumeReply, Missed>>;
+pub type ReplySender = oneshot::Sender<Result<ConsumeReply, ConsumeError>>;
 
 /// The reason why Redis did not reply to a consume request.
 #[derive(Debug)]
-pub struct Missed {
+pub struct ConsumeError {
     pub cause: Error,
     /// Present if Redis may still execute the request. Code that decides the request instead must report its decision
     /// here.
-    pub unsettled: Option<Unsettled>,
+    pub unresolved: Option<UnresolvedRequest>,
 }
 
-impl From<Error> for Missed {
+impl From<Error> for ConsumeError {
     fn from(cause: Error) -> Self {
-        Self { cause, unsettled: None }
+        Self { cause, unresolved: None }
     }
 }
 
-impl From<Missed> for Error {
-    fn from(missed: Missed) -> Self {
+impl From<ConsumeError> for Error {
+    fn from(missed: ConsumeError) -> Self {
         missed.cause
     }
 }
 
 impl PendingRequest {
-    fn keys(&self) -> usize {
-        self.take.windows.len() + usize::from(self.take.spend.is_some())
+    fn key_count(&self) -> usize {
+        self.request.windows.len() + usize::from(self.request.spend.is_some())
     }
 }
 
 /// Consume requests that share a script, and their callers.
-pub struct Batch {
-    pub takes: Vec<ConsumeRequest>,
+pub struct ConsumeBatch {
+    pub requests: Vec<ConsumeRequest>,
     pub now: Option<Timestamp>,
     pub callers: Callers,
 }
@@ -75,58 +75,67 @@ pub struct Callers {
     queue: Arc<ConsumeQueue>,
     timeout: Duration,
     /// [`QueueState::run_time`] when it was last observed.
-    run: Duration,
+    run_time: Duration,
     /// When each caller made its request, by [`QueueState::run_time`], and where to send its reply.
-    all: Vec<(Duration, Option<Answer>)>,
+    callers: Vec<(Duration, Option<ReplySender>)>,
     /// The index of the first caller that still waits.
-    first: usize,
+    first_waiting: usize,
     /// The callers that timed out: the index of each request, and a receiver of the decision made instead.
-    pub unsettled: Vec<(usize, oneshot::Receiver<Vec<Charge>>)>,
+    pub unresolved: Vec<(usize, oneshot::Receiver<Vec<Charge>>)>,
 }
 
 impl Callers {
     /// Returns the time left to the last caller, in milliseconds.
-    pub fn longest_left_ms(&self) -> i64 {
-        let last = self.all.last().map_or(Duration::ZERO, |(since, _)| *since + self.timeout);
-        i64::try_from(last.saturating_sub(self.run).as_millis()).unwrap_or(i64::MAX)
+    pub fn longest_time_left_ms(&self) -> i64 {
+        let last = self.callers.last().map_or(Duration::ZERO, |(since, _)| *since + self.timeout);
+        i64::try_from(last.saturating_sub(self.run_time).as_millis()).unwrap_or(i64::MAX)
     }
 
     /// Replies to the callers that still wait.
-    pub fn answer(&mut self, mut reply_for: impl FnMut(usize) -> Result<ConsumeReply, Missed>) {
-        for (index, (_, caller)) in self.all.iter_mut().enumerate().skip(self.first) {
+    pub fn send_replies(
+        &mut self,
+        mut reply_for: impl FnMut(usize) -> Result<ConsumeReply, ConsumeError>,
+    ) {
+        for (index, (_, caller)) in self.callers.iter_mut().enumerate().skip(self.first_waiting) {
             if let Some(caller) = caller.take() {
                 // A caller that has stopped waiting receives nothing.
                 let _ = caller.send(reply_for(index));
             }
         }
-        self.first = self.all.len();
+        self.first_waiting = self.callers.len();
     }
 
-    fn send_away(&mut self, index: usize) {
-        let Some(caller) = self.all[index].1.take() else { return };
-        let cause = timed_out(self.timeout);
-        let (unresolved, decided) = Unsettled::new();
-        self.unsettled.push((index, decided));
-        let _ = caller.send(Err(Missed { cause, unsettled: Some(unresolved) }));
+    fn time_out(&mut self, index: usize) {
+        let Some(caller) = self.callers[index].1.take() else { return };
+        let cause = timeout_error(self.timeout);
+        let (unresolved, decided) = UnresolvedRequest::new();
+        self.unresolved.push((index, decided));
+        let _ = caller.send(Err(ConsumeError { cause, unresolved: Some(unresolved) }));
     }
 }
 
 impl Deadlines for Callers {
     fn observe(&mut self) {
-        self.run = self.queue.lock().run_time.observe();
+        self.run_time = self.queue.lock().run_time.observe();
     }
 
-    fn left(&self) -> Duration {
-        let first = self.all.get(self.first);
-        first.map_or(Duration::ZERO, |(since, _)| (*since + self.timeout).saturating_sub(self.run))
+    fn time_left(&self) -> Duration {
+        let first = self.callers.get(self.first_waiting);
+        first.map_or(Duration::ZERO, |(since, _)| {
+            (*since + self.timeout).saturating_sub(self.run_time)
+        })
     }
 
     fn expire(&mut self) -> bool {
-        while self.all.get(self.first).is_some_and(|(since, _)| *since + self.timeout <= self.run) {
-            self.send_away(self.first);
-            self.first += 1;
+        while self
+            .callers
+            .get(self.first_waiting)
+            .is_some_and(|(since, _)| *since + self.timeout <= self.run_time)
+        {
+            self.time_out(self.first_waiting);
+            self.first_waiting += 1;
         }
-        self.first < self.all.len()
+        self.first_waiting < self.callers.len()
     }
 }
 
@@ -138,19 +147,19 @@ pub struct ConsumeQueue {
 
 struct QueueState {
     /// The waiting requests, and when each was added.
-    waiting: VecDeque<(Duration, PendingRequest)>,
-    workers: usize,
+    waiting_requests: VecDeque<(Duration, PendingRequest)>,
+    worker_count: usize,
     run_time: RunTime,
 }
 
 /// The right to run batches, until there are none to run.
-pub struct Worker(Option<Arc<ConsumeQueue>>);
+pub struct QueueWorker(Option<Arc<ConsumeQueue>>);
 
 impl ConsumeQueue {
     /// Creates a queue with at most this many workers. No caller waits longer than the timeout.
     pub fn new(workers_max: usize, timeout: Duration) -> Arc<Self> {
         let (waiting, run_time) = (VecDeque::new(), RunTime::new());
-        let state = Mutex::new(QueueState { waiting, workers: 0, run_time });
+        let state = Mutex::new(QueueState { waiting_requests: waiting, worker_count: 0, run_time });
         Arc::new(Self { workers_max, timeout, state })
     }
 
@@ -159,47 +168,48 @@ impl ConsumeQueue {
     }
 
     /// Adds a request. Returns a worker if too few are running; it must run batches until there are none.
-    pub fn add(self: &Arc<Self>, request: PendingRequest) -> Option<Worker> {
+    pub fn add(self: &Arc<Self>, request: PendingRequest) -> Option<QueueWorker> {
         let mut state = self.lock();
         let since = state.run_time.observe();
-        state.waiting.push_back((since, request));
-        if state.workers == self.workers_max {
+        state.waiting_requests.push_back((since, request));
+        if state.worker_count == self.workers_max {
             return None;
         }
-        state.workers += 1;
-        Some(Worker(Some(self.clone())))
+        state.worker_count += 1;
+        Some(QueueWorker(Some(self.clone())))
     }
 }
 
-impl Worker {
+impl QueueWorker {
     /// Returns the next batch, in the order of the requests. `None` means that the worker is done. The requests of
     /// callers that have stopped waiting are left out, and so consume nothing.
-    pub fn next_batch(&mut self) -> Option<Batch> {
+    pub fn next_batch(&mut self) -> Option<ConsumeBatch> {
         let queue = self.0.take()?;
         let mut state = queue.lock();
-        let capacity = state.waiting.len().min(KEYS_MAX);
+        let capacity = state.waiting_requests.len().min(KEYS_MAX);
         let (mut requests, mut callers) =
             (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
         let (mut keys, mut now, mut slot, mut has_top_up) = (0, None, None, false);
-        while let Some((_, request)) = state.waiting.front() {
-            keys += request.keys();
+        while let Some((_, request)) = state.waiting_requests.front() {
+            keys += request.key_count();
             // A top-up is sent alone, because it is not sent again when the connection breaks.
-            let joins =
-                (now, slot) == (request.now, request.slot) && !has_top_up && !request.take.fills();
+            let joins = (now, slot) == (request.now, request.slot)
+                && !has_top_up
+                && !request.request.has_top_up();
             if !requests.is_empty() && (keys > KEYS_MAX || !joins) {
                 break;
             }
-            let Some((since, request)) = state.waiting.pop_front() else { break };
-            if request.answer.is_closed() {
+            let Some((since, request)) = state.waiting_requests.pop_front() else { break };
+            if request.reply_sender.is_closed() {
                 continue;
             }
-            (now, slot, has_top_up) = (request.now, request.slot, request.take.fills());
-            requests.push(request.take);
-            callers.push((since, Some(request.answer)));
+            (now, slot, has_top_up) = (request.now, request.slot, request.request.has_top_up());
+            requests.push(request.request);
+            callers.push((since, Some(request.reply_sender)));
         }
         if requests.is_empty() {
             // Under the same lock that found the queue empty, so that no request is added for a worker that has ended.
-            state.workers -= 1;
+            state.worker_count -= 1;
             return None;
         }
         let run = state.run_time.observe();
@@ -207,18 +217,18 @@ impl Worker {
         self.0 = Some(queue.clone());
         let (timeout, unresolved) = (queue.timeout, Vec::new());
         let callers =
-            Callers { queue, timeout, run, all: callers, first: 0, unsettled: unresolved };
-        Some(Batch { takes: requests, now, callers })
+            Callers { queue, timeout, run_time: run, callers, first_waiting: 0, unresolved };
+        Some(ConsumeBatch { requests, now, callers })
     }
 }
 
-impl Drop for Worker {
+impl Drop for QueueWorker {
     /// Rejects the waiting requests if the worker did not finish, so that their callers do not wait in vain.
     fn drop(&mut self) {
         if let Some(queue) = &self.0 {
             let mut state = queue.lock();
-            state.workers -= 1;
-            state.waiting.clear();
+            state.worker_count -= 1;
+            state.waiting_requests.clear();
         }
     }
 }
@@ -228,54 +238,55 @@ mod tests {
     use super::super::super::{LeaseSpend, TopUp, Window};
     use super::*;
 
-    type Answered = oneshot::Receiver<Result<ConsumeReply, Missed>>;
+    type ReplyReceiver = oneshot::Receiver<Result<ConsumeReply, ConsumeError>>;
 
-    fn asked(
+    fn pending_request(
         windows: usize,
         top_up_units: i64,
         now: Option<Timestamp>,
-    ) -> (PendingRequest, Answered) {
+    ) -> (PendingRequest, ReplyReceiver) {
         let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
         let refill_at = Timestamp(i64::MAX);
         let top_up = TopUp {
-            life: 1,
+            redis_generation: 1,
             creates_lease: true,
             granted_before: 0,
-            block: top_up_units,
-            bank: 0,
+            top_up: top_up_units,
+            account_balance: 0,
             refill_at,
         };
         let spend =
-            LeaseSpend { purse: "p".into(), cost: 1, fill: (top_up_units > 0).then_some(top_up) };
+            LeaseSpend { lease: "p".into(), cost: 1, top_up: (top_up_units > 0).then_some(top_up) };
         let request =
             ConsumeRequest { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (reply_sender, reply) = oneshot::channel();
-        (PendingRequest { take: request, now, slot: None, answer: reply_sender }, reply)
+        (PendingRequest { request, now, slot: None, reply_sender }, reply)
     }
 
     fn queue() -> Arc<ConsumeQueue> {
         ConsumeQueue::new(WORKERS_MAX, Duration::from_millis(40))
     }
 
-    fn sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
+    fn batch_sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
         let mut workers: Vec<_> =
             requests.into_iter().filter_map(|request| queue.add(request)).collect();
-        std::iter::from_fn(|| workers[0].next_batch().map(|batch| batch.takes.len())).collect()
+        std::iter::from_fn(|| workers[0].next_batch().map(|batch| batch.requests.len())).collect()
     }
 
     #[test]
     fn next_batch_combines_requests_up_to_maximum_of_keys() {
-        let (requests, _replies): (Vec<_>, Vec<_>) = (0..40).map(|_| asked(3, 0, None)).unzip();
+        let (requests, _replies): (Vec<_>, Vec<_>) =
+            (0..40).map(|_| pending_request(3, 0, None)).unzip();
 
-        assert_eq!(sizes(&queue(), requests), [16, 16, 8]);
+        assert_eq!(batch_sizes(&queue(), requests), [16, 16, 8]);
     }
 
     #[test]
     fn next_batch_holds_one_request_when_it_exceeds_maximum_of_keys() {
         let (requests, _replies): (Vec<_>, Vec<_>) =
-            [1, 200, 1].map(|windows| asked(windows, 0, None)).into_iter().unzip();
+            [1, 200, 1].map(|windows| pending_request(windows, 0, None)).into_iter().unzip();
 
-        assert_eq!(sizes(&queue(), requests), [1, 1, 1]);
+        assert_eq!(batch_sizes(&queue(), requests), [1, 1, 1]);
     }
 
     #[test]
@@ -283,11 +294,11 @@ mod tests {
         let noon = Some(Timestamp(1_000_000));
         let (requests, _replies): (Vec<_>, Vec<_>) =
             [(0, None), (0, None), (5, None), (0, None), (0, noon), (0, noon)]
-                .map(|(top_up_units, now)| asked(1, top_up_units, now))
+                .map(|(top_up_units, now)| pending_request(1, top_up_units, now))
                 .into_iter()
                 .unzip();
 
-        assert_eq!(sizes(&queue(), requests), [2, 1, 1, 2]);
+        assert_eq!(batch_sizes(&queue(), requests), [2, 1, 1, 2]);
     }
 
     #[test]
@@ -295,50 +306,52 @@ mod tests {
         let slots = [1, 1, 2, 1].map(Slot::new);
         let (requests, _replies): (Vec<_>, Vec<_>) = slots
             .map(|slot| {
-                let (request, reply) = asked(1, 0, None);
+                let (request, reply) = pending_request(1, 0, None);
                 (PendingRequest { slot, ..request }, reply)
             })
             .into_iter()
             .unzip();
 
-        assert_eq!(sizes(&queue(), requests), [2, 1, 1]);
+        assert_eq!(batch_sizes(&queue(), requests), [2, 1, 1]);
     }
 
     #[test]
     fn next_batch_skips_request_when_caller_has_stopped_waiting() {
-        let (requests, mut replies): (Vec<_>, Vec<_>) = (0..4).map(|_| asked(1, 0, None)).unzip();
+        let (requests, mut replies): (Vec<_>, Vec<_>) =
+            (0..4).map(|_| pending_request(1, 0, None)).unzip();
         replies.drain(1..3);
 
-        assert_eq!(sizes(&queue(), requests), [2]);
+        assert_eq!(batch_sizes(&queue(), requests), [2]);
     }
 
     #[test]
     fn queue_allows_two_workers_at_a_time() {
         let queue = queue();
-        let (requests, _replies): (Vec<_>, Vec<_>) = (0..3).map(|_| asked(1, 0, None)).unzip();
+        let (requests, _replies): (Vec<_>, Vec<_>) =
+            (0..3).map(|_| pending_request(1, 0, None)).unzip();
         let mut workers: Vec<_> =
             requests.into_iter().filter_map(|request| queue.add(request)).collect();
 
         assert_eq!(workers.len(), 2);
-        assert_eq!(workers[1].next_batch().map(|batch| batch.takes.len()), Some(3));
+        assert_eq!(workers[1].next_batch().map(|batch| batch.requests.len()), Some(3));
         assert!(workers[0].next_batch().is_none());
-        let (next, _reply) = asked(1, 0, None);
+        let (next, _reply) = pending_request(1, 0, None);
         assert!(queue.add(next).is_some());
     }
 
     #[test]
     fn waiting_request_fails_when_worker_is_dropped() {
         let queue = queue();
-        let (first, _reply) = asked(1, 0, None);
+        let (first, _reply) = pending_request(1, 0, None);
         let mut worker = queue.add(first).expect("a worker");
         worker.next_batch().expect("a batch");
-        let (waiting, mut reply) = asked(1, 0, None);
+        let (waiting, mut reply) = pending_request(1, 0, None);
         let other = queue.add(waiting).expect("a worker");
 
         drop((worker, other));
 
         assert!(matches!(reply.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
-        let (next, _reply) = asked(1, 0, None);
+        let (next, _reply) = pending_request(1, 0, None);
         assert!(queue.add(next).is_some());
     }
 }

@@ -16,66 +16,67 @@ use super::breaker::Breaker;
 use super::budget::{self, Deadlines as _};
 use super::connections::{RedisConnections, RetryPolicy, Script};
 use super::outage::{self, Charge, OutageWindows};
-use super::queue::{Batch, Callers, Worker};
+use super::queue::{Callers, ConsumeBatch, QueueWorker};
 use super::server_clock::RedisTime;
 
 /// How long a probe waits for its reply, and the pause before the next one after a failure.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// How long a reply is awaited after all callers have timed out.
-const LATE_MAX: Duration = Duration::from_secs(2);
+const LATE_REPLY_MAX: Duration = Duration::from_secs(2);
 /// How long the circuit breaker stays open after a successful probe so that what was admitted is charged first.
 const CHARGE_FIRST_MAX: Duration = Duration::from_millis(200);
 /// The maximum number of windows that one script charges.
-const CHARGED_TOGETHER: usize = 64;
+const WINDOWS_PER_CHARGE_MAX: usize = 64;
 
 /// The state that the workers share.
 pub struct ScriptRunner {
-    pub lanes: RedisConnections,
-    pub take: Script,
-    pub charge: Script,
+    pub connections: RedisConnections,
+    pub consume_script: Script,
+    pub charge_script: Script,
     /// The name that probes write to.
-    pub probed: String,
+    pub probe_key: String,
     pub breaker: Breaker,
-    pub time: RedisTime,
-    pub outage: OutageWindows,
-    pub asked: Counter,
-    pub failed: Counter,
+    pub redis_time: RedisTime,
+    pub outage_windows: OutageWindows,
+    pub call_counter: Counter,
+    pub failure_counter: Counter,
 }
 
 /// Runs batches in a task of its own.
-pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: Worker) {
-    tokio::spawn(work(runner.clone(), worker));
+pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: QueueWorker) {
+    tokio::spawn(run_batches(runner.clone(), worker));
 }
 
 /// Runs batches until there are none.
-async fn work(runner: Arc<ScriptRunner>, mut worker: Worker) {
-    while let Some(Batch { takes: requests, now, mut callers }) = worker.next_batch() {
+async fn run_batches(runner: Arc<ScriptRunner>, mut worker: QueueWorker) {
+    while let Some(ConsumeBatch { requests, now, mut callers }) = worker.next_batch() {
         let outcome = loop {
             if !callers.expire() {
-                break Err(runner.lanes.timed_out());
+                break Err(runner.connections.timeout_error());
             }
-            let mut running = pin!(runner.run(&requests, now, callers.longest_left_ms()));
+            let mut running =
+                pin!(runner.run_consume_script(&requests, now, callers.longest_time_left_ms()));
             match budget::wait(running.as_mut(), &mut callers).await {
                 // The script did nothing, so it may be sent again for callers that still wait.
-                Some(Err(Error::CountersLate)) => callers.observe(),
+                Some(Err(Error::RedisDeadlinePassed)) => callers.observe(),
                 Some(outcome) => break outcome,
                 None => {
-                    let timed_out = Err::<(), _>(runner.lanes.timed_out());
+                    let timed_out = Err::<(), _>(runner.connections.timeout_error());
                     runner.count_outcome(&timed_out);
-                    runner.lanes.discard_connection();
+                    runner.connections.discard_connection();
                     spawn_worker(&runner, worker);
-                    return settle_late(&runner, &requests, callers, running).await;
+                    return reconcile_late_reply(&runner, &requests, callers, running).await;
                 }
             }
         };
         runner.count_outcome(&outcome);
-        runner.answer(&requests, callers, outcome);
+        runner.send_replies(&requests, callers, outcome);
     }
 }
 
 /// Continues to wait for a reply, so that what it consumed and what was admitted in the meantime count once.
-async fn settle_late(
+async fn reconcile_late_reply(
     runner: &Arc<ScriptRunner>,
     requests: &[ConsumeRequest],
     callers: Callers,
@@ -83,150 +84,158 @@ async fn settle_late(
 ) {
     // A lost reply counts as one that consumed nothing: that withholds too much, and never admits too much.
     let watch = Stopwatch::new();
-    let executed = tokio::time::timeout(LATE_MAX, running).await.ok().and_then(Result::ok);
+    let executed = tokio::time::timeout(LATE_REPLY_MAX, running).await.ok().and_then(Result::ok);
     tracing::debug!(
         executed = executed.is_some(),
         "received a reply {} ms after its callers timed out",
         watch.elapsed_ms()
     );
-    for (index, decision) in callers.unsettled {
+    for (index, decision) in callers.unresolved {
         if let Ok(admitted) = decision.await {
             let executed = executed.as_ref().and_then(|all| all.get(index));
-            runner.outage.settle(&requests[index], executed, admitted);
+            runner.outage_windows.reconcile(&requests[index], executed, admitted);
         }
     }
     if !runner.breaker.is_open() {
-        runner.charge_due();
+        runner.send_due_charges();
     }
 }
 
 impl ScriptRunner {
     /// Replies to the callers that still wait, and reconciles the requests that were decided elsewhere.
-    fn answer(
+    fn send_replies(
         self: &Arc<Self>,
         requests: &[ConsumeRequest],
         mut callers: Callers,
         outcome: Result<Vec<ConsumeReply>>,
     ) {
         let outcome = outcome.map_err(Arc::new);
-        callers.answer(|index| match &outcome {
+        callers.send_replies(|index| match &outcome {
             Ok(all) => Ok(all[index].clone()),
             Err(cause) => Err(Error::Shared(cause.clone()).into()),
         });
-        for (index, decision) in callers.unsettled {
+        for (index, decision) in callers.unresolved {
             let (runner, request) = (self.clone(), requests[index].clone());
             let executed = outcome.as_ref().ok().and_then(|all| all.get(index)).cloned();
             tokio::spawn(async move {
                 if let Ok(admitted) = decision.await {
-                    runner.outage.settle(&request, executed.as_ref(), admitted);
-                    runner.charge_due();
+                    runner.outage_windows.reconcile(&request, executed.as_ref(), admitted);
+                    runner.send_due_charges();
                 }
             });
         }
         if outcome.is_ok() {
-            self.charge_due();
+            self.send_due_charges();
         }
     }
 
     /// Sends due charges to Redis, in one task at a time.
-    pub fn charge_due(self: &Arc<Self>) {
-        if self.outage.is_charge_due() {
+    pub fn send_due_charges(self: &Arc<Self>) {
+        if self.outage_windows.is_charge_due() {
             let runner = self.clone();
-            tokio::spawn(async move { runner.charge().await });
+            tokio::spawn(async move { runner.send_charges().await });
         }
     }
 
-    async fn charge(&self) {
-        let Some(charging) = self.outage.start_charging() else { return };
+    async fn send_charges(&self) {
+        let Some(charging) = self.outage_windows.try_start_charging() else { return };
         loop {
-            let charges = charging.next(CHARGED_TOGETHER);
+            let charges = charging.take_next(WINDOWS_PER_CHARGE_MAX);
             if charges.is_empty() {
                 return;
             }
             // In a cluster a script accesses one slot only.
-            let together = if self.lanes.is_cluster() { 1 } else { CHARGED_TOGETHER };
-            let calls = charges.chunks(together).map(|chunk| self.charge_now(chunk));
+            let together = if self.connections.is_cluster() { 1 } else { WINDOWS_PER_CHARGE_MAX };
+            let calls = charges.chunks(together).map(|chunk| self.send_charge_batch(chunk));
             let outcomes = join_all(calls).await;
             let mut rejected = Vec::new();
             for (charges, outcome) in charges.chunks(together).zip(outcomes) {
                 match outcome {
-                    Ok(counts) => self.outage.charged(charges, &counts),
+                    Ok(counts) => self.outage_windows.record_charged(charges, &counts),
                     // The server rejected the script, so nothing was consumed.
-                    Err(Error::Counters(e)) if e.code().is_some() => {
+                    Err(Error::Redis(e)) if e.code().is_some() => {
                         rejected.extend_from_slice(charges);
                     }
                     Err(cause) => {
                         tracing::warn!(error = %cause, "failed to charge {} windows", charges.len());
-                        self.outage.drop_charges(charges);
+                        self.outage_windows.record_dropped_charges(charges);
                     }
                 }
             }
             if !rejected.is_empty() {
-                return self.outage.add(rejected);
+                return self.outage_windows.add_charges(rejected);
             }
         }
     }
 
-    async fn charge_now(&self, charges: &[Charge]) -> Result<Vec<WindowCount>> {
-        let arguments = |command: &mut Cmd| outage::write(command, charges, None);
-        let charging =
-            self.lanes.run_to_end::<Vec<u8>>(&self.charge, RetryPolicy::Never, arguments);
-        let reply = tokio::time::timeout(LATE_MAX, charging).await;
-        let reply = reply.unwrap_or_else(|_| Err(self.lanes.timed_out()))?;
-        batch::read_counted(&reply, charges.len())
+    async fn send_charge_batch(&self, charges: &[Charge]) -> Result<Vec<WindowCount>> {
+        let arguments = |command: &mut Cmd| outage::encode_charges(command, charges, None);
+        let charging = self.connections.run_script_without_timeout::<Vec<u8>>(
+            &self.charge_script,
+            RetryPolicy::Never,
+            arguments,
+        );
+        let reply = tokio::time::timeout(LATE_REPLY_MAX, charging).await;
+        let reply = reply.unwrap_or_else(|_| Err(self.connections.timeout_error()))?;
+        batch::decode_window_counts(&reply, charges.len())
             .ok_or_else(|| Error::Internal("the reply of the Redis script is too short".into()))
     }
 
-    async fn run(
+    async fn run_consume_script(
         &self,
         requests: &[ConsumeRequest],
         now: Option<Timestamp>,
         left_ms: i64,
     ) -> Result<Vec<ConsumeReply>> {
         if self.breaker.is_open() {
-            return Err(Error::CountersAway);
+            return Err(Error::RedisBreakerOpen);
         }
         // A top-up that is applied twice grants its credits twice.
-        let retry_policy = if requests.iter().any(ConsumeRequest::fills) {
+        let retry_policy = if requests.iter().any(ConsumeRequest::has_top_up) {
             RetryPolicy::Never
         } else {
             RetryPolicy::Once
         };
         // Windows that lose a cost to a late reply are reconciled. A lease is not.
         let is_spent = requests.iter().any(|request| request.spend.is_some());
-        let grace = if is_spent { Duration::ZERO } else { LATE_MAX };
+        let grace = if is_spent { Duration::ZERO } else { LATE_REPLY_MAX };
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(0);
         // The clocks of a cluster's masters differ, so no deadline is right for all.
         let deadline = match now {
-            None if !self.lanes.is_cluster() => self.time.deadline_after_ms(left_ms + grace_ms),
+            None if !self.connections.is_cluster() => {
+                self.redis_time.deadline_after_ms(left_ms + grace_ms)
+            }
             None | Some(_) => None,
         };
         let arguments = |command: &mut Cmd| batch::encode_batch(command, requests, now, deadline);
-        let reply: Vec<u8> = self.lanes.run_to_end(&self.take, retry_policy, arguments).await?;
+        let reply: Vec<u8> = self
+            .connections
+            .run_script_without_timeout(&self.consume_script, retry_policy, arguments)
+            .await?;
         let batch_reply = batch::decode_reply(requests, &reply)
             .ok_or_else(|| Error::Internal("the reply of the Redis script is too short".into()))?;
-        let Some(replies) = batch_reply.taken else {
-            self.time.reset(batch_reply.at);
-            return Err(Error::CountersLate);
+        let Some(replies) = batch_reply.replies else {
+            self.redis_time.reset(batch_reply.redis_time);
+            return Err(Error::RedisDeadlinePassed);
         };
-        self.time.record_reply(batch_reply.at);
+        self.redis_time.record_reply(batch_reply.redis_time);
         requests
             .iter()
             .zip(&replies)
-            .for_each(|(request, reply)| self.outage.record(request, reply));
+            .for_each(|(request, reply)| self.outage_windows.record_reply(request, reply));
         Ok(replies)
     }
 
     pub async fn ping(&self) -> Result<()> {
-        self.lanes.send::<String>(&redis::cmd("PING"), RetryPolicy::Once).await.map(drop)
+        self.connections.send::<String>(&redis::cmd("PING"), RetryPolicy::Once).await.map(drop)
     }
 
     /// Returns whether Redis accepts writes. A read-only replica would reply to a ping too.
-    async fn probe(&self) -> bool {
+    async fn is_writable(&self) -> bool {
         let mut command = redis::cmd("SET");
-        command.arg(&self.probed).arg("").arg("PX").arg(1_000);
-        let probing = self.lanes.send_to_end::<String>(&command, RetryPolicy::Once);
-        matches!(budget::within(PROBE_TIMEOUT, probing).await, Some(Ok(_)))
+        command.arg(&self.probe_key).arg("").arg("PX").arg(1_000);
+        let probing = self.connections.send_without_timeout::<String>(&command, RetryPolicy::Once);
+        matches!(budget::wait_with_timeout(PROBE_TIMEOUT, probing).await, Some(Ok(_)))
     }
 
     /// Awaits a call and reports its outcome to the circuit breaker. Returns the outcome.
@@ -240,15 +249,15 @@ impl ScriptRunner {
     }
 
     fn count_outcome<T>(self: &Arc<Self>, outcome: &Result<T>) {
-        self.asked.inc();
+        self.call_counter.inc();
         match outcome {
-            Ok(_) => self.breaker.answered(),
-            Err(Error::CountersAway) => {}
+            Ok(_) => self.breaker.record_success(),
+            Err(Error::RedisBreakerOpen) => {}
             Err(cause) => {
-                self.failed.inc();
-                if self.breaker.failed() {
+                self.failure_counter.inc();
+                if self.breaker.record_failure() {
                     tracing::warn!(error = %cause, "opened the Redis circuit breaker: {cause}");
-                    tokio::spawn(probe(self.clone()));
+                    tokio::spawn(probe_until_redis_replies(self.clone()));
                 }
             }
         }
@@ -256,14 +265,14 @@ impl ScriptRunner {
 }
 
 /// Probes Redis until it replies, then sends due charges before any other request, and closes the circuit breaker.
-async fn probe(runner: Arc<ScriptRunner>) {
-    while !runner.probe().await {
-        runner.lanes.discard_connection();
+async fn probe_until_redis_replies(runner: Arc<ScriptRunner>) {
+    while !runner.is_writable().await {
+        runner.connections.discard_connection();
         tokio::time::sleep(PROBE_PAUSE).await;
     }
     let charging = tokio::spawn({
         let runner = runner.clone();
-        async move { runner.charge().await }
+        async move { runner.send_charges().await }
     });
     let _ = tokio::time::timeout(CHARGE_FIRST_MAX, charging).await;
     runner.breaker.close();

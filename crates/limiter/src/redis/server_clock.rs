@@ -7,49 +7,55 @@ use foundation::clock::{Stopwatch, Timestamp};
 
 /// How long an estimate from a reply is used: clocks drift.
 const PERIOD_MS: i64 = 10_000;
-const UNKNOWN: i64 = i64::MIN;
+const OFFSET_UNKNOWN_MS: i64 = i64::MIN;
 
 /// Stores how far Redis' clock is ahead of a stopwatch, at least.
 pub struct RedisTime {
-    watch: Stopwatch,
+    stopwatch: Stopwatch,
     /// The best offset of the current period and of the previous one.
-    now: AtomicI64,
-    before: AtomicI64,
-    period: AtomicI64,
+    current_offset_ms: AtomicI64,
+    previous_offset_ms: AtomicI64,
+    period_number: AtomicI64,
 }
 
 impl RedisTime {
     pub fn new() -> Self {
         Self {
-            watch: Stopwatch::new(),
-            now: AtomicI64::new(UNKNOWN),
-            before: AtomicI64::new(UNKNOWN),
-            period: AtomicI64::new(0),
+            stopwatch: Stopwatch::new(),
+            current_offset_ms: AtomicI64::new(OFFSET_UNKNOWN_MS),
+            previous_offset_ms: AtomicI64::new(OFFSET_UNKNOWN_MS),
+            period_number: AtomicI64::new(0),
         }
     }
 
     /// Records a reply that has just arrived and that Redis sent at `at`.
     pub fn record_reply(&self, at: Timestamp) {
-        let elapsed = self.watch.elapsed_ms();
+        let elapsed = self.stopwatch.elapsed_ms();
         let period = elapsed / PERIOD_MS;
-        if self.period.swap(period, Ordering::Relaxed) != period {
-            self.before.store(self.now.swap(UNKNOWN, Ordering::Relaxed), Ordering::Relaxed);
+        if self.period_number.swap(period, Ordering::Relaxed) != period {
+            self.previous_offset_ms.store(
+                self.current_offset_ms.swap(OFFSET_UNKNOWN_MS, Ordering::Relaxed),
+                Ordering::Relaxed,
+            );
         }
         // It was sent before it arrived, so Redis' clock is ahead by at least this much.
-        self.now.fetch_max(at.0 - elapsed, Ordering::Relaxed);
+        self.current_offset_ms.fetch_max(at.0 - elapsed, Ordering::Relaxed);
     }
 
     /// Resets the estimate, because Redis found that a deadline had passed.
     pub fn reset(&self, at: Timestamp) {
-        self.now.store(UNKNOWN, Ordering::Relaxed);
-        self.before.store(UNKNOWN, Ordering::Relaxed);
+        self.current_offset_ms.store(OFFSET_UNKNOWN_MS, Ordering::Relaxed);
+        self.previous_offset_ms.store(OFFSET_UNKNOWN_MS, Ordering::Relaxed);
         self.record_reply(at);
     }
 
     /// Returns Redis' time this many milliseconds from now, or slightly less. Returns `None` before the first reply.
     pub fn deadline_after_ms(&self, ms: i64) -> Option<Timestamp> {
-        let ahead = self.now.load(Ordering::Relaxed).max(self.before.load(Ordering::Relaxed));
-        (ahead != UNKNOWN).then(|| Timestamp(ahead + self.watch.elapsed_ms() + ms))
+        let ahead = self
+            .current_offset_ms
+            .load(Ordering::Relaxed)
+            .max(self.previous_offset_ms.load(Ordering::Relaxed));
+        (ahead != OFFSET_UNKNOWN_MS).then(|| Timestamp(ahead + self.stopwatch.elapsed_ms() + ms))
     }
 }
 

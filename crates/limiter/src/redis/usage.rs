@@ -7,10 +7,10 @@ use foundation::clock::Timestamp;
 
 use super::super::Window;
 
-const SLOTS: usize = 1 << 16;
-const USED_BITS: u32 = 40;
+const SLOT_COUNT: usize = 1 << 16;
+const USAGE_BITS: u32 = 40;
 const NUMBER_BITS: u32 = 8;
-const USED_MAX: u64 = (1 << USED_BITS) - 1;
+const USAGE_MAX: u64 = (1 << USAGE_BITS) - 1;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 
 /// A table of the last usage of windows. Each slot holds one window: 16 bits of the hash of its name, 8 bits of its
@@ -23,22 +23,22 @@ pub struct LastUsage {
 
 impl LastUsage {
     pub fn new() -> Self {
-        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        let slots = (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect();
         Self { slots, hasher: RandomState::new() }
     }
 
     fn slot(&self, name: &str) -> (&AtomicU64, u64) {
         let hash = self.hasher.hash_one(name);
-        let index = usize::try_from(hash & (SLOTS as u64 - 1)).unwrap_or(0);
-        (&self.slots[index], hash >> (USED_BITS + NUMBER_BITS))
+        let index = usize::try_from(hash & (SLOT_COUNT as u64 - 1)).unwrap_or(0);
+        (&self.slots[index], hash >> (USAGE_BITS + NUMBER_BITS))
     }
 
     /// Records the amount that counted against the limit of a window after a reply.
     pub fn record(&self, name: &str, number: i64, used: i64) {
         let (slot, tag) = self.slot(name);
         let number = number.unsigned_abs() & NUMBER_MASK;
-        let used = u64::try_from(used).unwrap_or(0).min(USED_MAX);
-        let value = (tag << NUMBER_BITS | number) << USED_BITS | used;
+        let used = u64::try_from(used).unwrap_or(0).min(USAGE_MAX);
+        let value = (tag << NUMBER_BITS | number) << USAGE_BITS | used;
         slot.store(value, Ordering::Relaxed);
     }
 
@@ -47,13 +47,13 @@ impl LastUsage {
     pub fn find(&self, window: &Window, now: Timestamp) -> Option<i64> {
         let (slot, tag) = self.slot(&window.key);
         let value = slot.load(Ordering::Relaxed);
-        if value >> (USED_BITS + NUMBER_BITS) != tag {
+        if value >> (USAGE_BITS + NUMBER_BITS) != tag {
             return None;
         }
-        let used = i64::try_from(value & USED_MAX).unwrap_or(i64::MAX);
+        let used = i64::try_from(value & USAGE_MAX).unwrap_or(i64::MAX);
         let number = now.0 / window.duration_ms;
         let is_of =
-            |number: i64| value >> USED_BITS & NUMBER_MASK == number.unsigned_abs() & NUMBER_MASK;
+            |number: i64| value >> USAGE_BITS & NUMBER_MASK == number.unsigned_abs() & NUMBER_MASK;
         if is_of(number) {
             return Some(used);
         }

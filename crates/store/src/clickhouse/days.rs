@@ -3,7 +3,7 @@
 use foundation::clock::Timestamp;
 use foundation::model::{EventKind, RollupUnit};
 
-use super::source::{BUCKETS, buckets_of_events, counts};
+use super::source::{BUCKET_COLUMNS, delivery_condition, event_bucket_columns};
 use super::{ClickHouse, ClickHouseError, DAY_TIMEOUT};
 use crate::outbox::DayRollup;
 
@@ -14,7 +14,7 @@ const DAY_MS: i64 = 86_400_000;
 const HOURS_PARTITION_MS: i64 = 30 * DAY_MS;
 
 /// Returns the table of hours, and its dimensions besides the hour.
-fn hours(kind: EventKind) -> (&'static str, &'static str) {
+fn hour_table(kind: EventKind) -> (&'static str, &'static str) {
     match kind {
         EventKind::Verifications => (
             "verification_hours",
@@ -28,13 +28,14 @@ fn hours(kind: EventKind) -> (&'static str, &'static str) {
 
 impl ClickHouse {
     /// Writes the hours of a day, from the events that had been delivered when it was claimed.
-    pub async fn sum_up_day(&self, kind: EventKind, day: &DayRollup) -> Result<()> {
-        let (table, columns) = hours(kind);
-        let (events, amount) = (kind.table(), kind.amount());
-        let (from, until) = (day.day.0, RollupUnit::Day.next(day.day).0);
-        let (buckets, bucket_counts) = (BUCKETS.join(", "), buckets_of_events().join(", "));
-        let (delivery, counts) = (day.delivery, counts(&day.delivered));
-        self.run_for(
+    pub async fn roll_up_day(&self, kind: EventKind, day: &DayRollup) -> Result<()> {
+        let (table, columns) = hour_table(kind);
+        let (events, amount) = (kind.table_name(), kind.amount_column());
+        let (from, until) = (day.day.0, RollupUnit::Day.start_of_next(day.day).0);
+        let (buckets, bucket_counts) =
+            (BUCKET_COLUMNS.join(", "), event_bucket_columns().join(", "));
+        let (delivery, counts) = (day.delivery, delivery_condition(&day.delivery_snapshot));
+        self.execute_with_timeout(
             &format!(
                 "INSERT INTO {table}
                     (time, {columns}, count, {amount}, latency_us, {buckets}, delivery)
@@ -50,22 +51,22 @@ impl ClickHouse {
     }
 
     /// Drops the events of days that ended before a time.
-    pub async fn drop_events(&self, kind: EventKind, before: Timestamp) -> Result<()> {
-        self.drop_parts(kind.table(), DAY_MS, before).await
+    pub async fn drop_event_partitions(&self, kind: EventKind, before: Timestamp) -> Result<()> {
+        self.drop_partitions(kind.table_name(), DAY_MS, before).await
     }
 
     /// Drops hours that ended before a time, thirty days at once.
-    pub async fn drop_hours(&self, kind: EventKind, before: Timestamp) -> Result<()> {
-        self.drop_parts(hours(kind).0, HOURS_PARTITION_MS, before).await
+    pub async fn drop_hour_partitions(&self, kind: EventKind, before: Timestamp) -> Result<()> {
+        self.drop_partitions(hour_table(kind).0, HOURS_PARTITION_MS, before).await
     }
 
-    async fn drop_parts(&self, table: &str, span_ms: i64, before: Timestamp) -> Result<()> {
+    async fn drop_partitions(&self, table: &str, span_ms: i64, before: Timestamp) -> Result<()> {
         let end = before.0.div_euclid(span_ms) * span_ms;
         let sql = format!(
             "SELECT DISTINCT intDiv(time, {span_ms}) AS part FROM {table} WHERE time < {end}"
         );
-        for (part,) in self.rows::<(i64,)>(&sql, &[]).await? {
-            self.run(&format!("ALTER TABLE {table} DROP PARTITION {part}")).await?;
+        for (part,) in self.fetch_rows::<(i64,)>(&sql, &[]).await? {
+            self.execute(&format!("ALTER TABLE {table} DROP PARTITION {part}")).await?;
         }
         Ok(())
     }
@@ -76,12 +77,12 @@ impl ClickHouse {
         let mut remaining = Vec::new();
         let list = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for kind in EventKind::ALL {
-            for table in [kind.table(), hours(kind).0] {
+            for table in [kind.table_name(), hour_table(kind).0] {
                 let sql =
                     format!("SELECT DISTINCT delivery FROM {table} WHERE delivery IN ({list})");
-                let found: Vec<(i64,)> = self.rows(&sql, &[]).await?;
+                let found: Vec<(i64,)> = self.fetch_rows(&sql, &[]).await?;
                 if !found.is_empty() {
-                    self.run(&format!("ALTER TABLE {table} DELETE WHERE delivery IN ({list})"))
+                    self.execute(&format!("ALTER TABLE {table} DELETE WHERE delivery IN ({list})"))
                         .await?;
                 }
                 remaining.extend(found.into_iter().map(|(id,)| id));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foundation::error::{Error, QueryFault, Result};
+use foundation::error::{Error, QueryErrorKind, Result};
 use foundation::model::{BoundQuery, DeliverySnapshot};
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
@@ -34,8 +34,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of rolling up a day of one table. There are two tables, and the day is claimed for longer.
 const DAY_TIMEOUT: Duration = Duration::from_mins(10);
 /// The maximum number of concurrent queries of callers, and how long one waits for its turn.
-const QUESTIONS_MAX: usize = 4;
-const TURN_TIMEOUT: Duration = Duration::from_secs(3);
+const CALLER_QUERIES_MAX: usize = 4;
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum size of the reply to an internal query.
 const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -44,23 +44,23 @@ const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 pub enum ClickHouseError {
     /// The request has not reached ClickHouse.
     #[error("ClickHouse cannot be reached: {0}")]
-    Away(#[source] reqwest::Error),
+    Unreachable(#[source] reqwest::Error),
     /// The request may have been executed.
     #[error("the connection to ClickHouse was lost: {0}")]
-    Broken(#[source] reqwest::Error),
+    ConnectionLost(#[source] reqwest::Error),
     #[error("the reply of ClickHouse has more than {0} bytes")]
-    TooLarge(usize),
+    ReplyTooLarge(usize),
     /// The error code of ClickHouse, and its message.
     #[error("ClickHouse rejected the request: {1}")]
-    Refused(u32, String),
+    Rejected(u32, String),
     #[error("the reply of ClickHouse is invalid: {0}")]
-    Unreadable(#[from] serde_json::Error),
+    InvalidReply(#[from] serde_json::Error),
 }
 
 impl From<ClickHouseError> for Error {
     fn from(error: ClickHouseError) -> Self {
         match error.is_outage() {
-            true => Self::ClickHouseAway(error.to_string()),
+            true => Self::ClickHouseUnreachable(error.to_string()),
             false => Self::ClickHouse(error.to_string()),
         }
     }
@@ -70,7 +70,7 @@ impl From<reqwest::Error> for ClickHouseError {
     fn from(error: reqwest::Error) -> Self {
         // The URL may contain a password.
         let error = error.without_url();
-        if error.is_connect() { Self::Away(error) } else { Self::Broken(error) }
+        if error.is_connect() { Self::Unreachable(error) } else { Self::ConnectionLost(error) }
     }
 }
 
@@ -78,10 +78,10 @@ impl ClickHouseError {
     /// Returns whether ClickHouse is unavailable, rather than the request wrong.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Away(_) | Self::Broken(_) => true,
+            Self::Unreachable(_) | Self::ConnectionLost(_) => true,
             // Too many queries at once; a user that is unknown or no longer valid; shutting down; read-only.
-            Self::Refused(code, _) => [202, 192, 193, 194, 516, 236, 242, 164].contains(code),
-            Self::TooLarge(_) | Self::Unreadable(_) => false,
+            Self::Rejected(code, _) => [202, 192, 193, 194, 516, 236, 242, 164].contains(code),
+            Self::ReplyTooLarge(_) | Self::InvalidReply(_) => false,
         }
     }
 }
@@ -96,18 +96,18 @@ pub struct ClickHouse {
     password: Option<String>,
     database: String,
     /// One permit for each query of a caller that may run.
-    turns: Arc<Semaphore>,
+    caller_query_permits: Arc<Semaphore>,
 }
 
 /// Reads the events that had been delivered at one moment.
-pub struct Reader {
+pub struct ClickHouseReader {
     clickhouse: ClickHouse,
-    delivered: DeliverySnapshot,
+    delivery_snapshot: DeliverySnapshot,
 }
 
 /// A reply in the format `JSONCompact`.
 #[derive(serde::Deserialize)]
-struct Answer<T> {
+struct JsonReply<T> {
     data: Vec<T>,
 }
 
@@ -140,25 +140,25 @@ impl ClickHouse {
             user: if user.is_empty() { "default".into() } else { user },
             password,
             database: if database.is_empty() { "default".into() } else { database },
-            turns: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            caller_query_permits: Arc::new(Semaphore::new(CALLER_QUERIES_MAX)),
         })
     }
 
-    pub fn reader(&self, delivered: DeliverySnapshot) -> Reader {
-        Reader { clickhouse: self.clone(), delivered }
+    pub fn reader_at(&self, delivered: DeliverySnapshot) -> ClickHouseReader {
+        ClickHouseReader { clickhouse: self.clone(), delivery_snapshot: delivered }
     }
 
-    pub async fn version(&self) -> std::result::Result<String, ClickHouseError> {
-        let rows: Vec<(String,)> = self.rows("SELECT version()", &[]).await?;
+    pub async fn fetch_version(&self) -> std::result::Result<String, ClickHouseError> {
+        let rows: Vec<(String,)> = self.fetch_rows("SELECT version()", &[]).await?;
         Ok(rows.into_iter().map(|(version,)| version).collect())
     }
 
     /// Runs a statement that changes data.
-    pub async fn run(&self, sql: &str) -> std::result::Result<(), ClickHouseError> {
-        self.run_for(sql, WRITE_TIMEOUT).await
+    pub async fn execute(&self, sql: &str) -> std::result::Result<(), ClickHouseError> {
+        self.execute_with_timeout(sql, WRITE_TIMEOUT).await
     }
 
-    async fn run_for(
+    async fn execute_with_timeout(
         &self,
         sql: &str,
         timeout: Duration,
@@ -182,36 +182,36 @@ impl ClickHouse {
     }
 
     /// Returns the rows of an internal query. `texts` are bound to `$1`, `$2` ….
-    pub async fn rows<T: DeserializeOwned>(
+    pub async fn fetch_rows<T: DeserializeOwned>(
         &self,
         sql: &str,
         texts: &[&str],
     ) -> std::result::Result<Vec<T>, ClickHouseError> {
         let sql = format!("{} FORMAT JSONCompact", bind_texts(sql, texts));
-        let settings = question_settings(READ_TIMEOUT);
+        let settings = query_settings(READ_TIMEOUT);
         let reply = self.send(&settings, None, sql, READ_TIMEOUT, READ_MAX_BYTES).await?;
-        Ok(serde_json::from_slice::<Answer<T>>(&reply)?.data)
+        Ok(serde_json::from_slice::<JsonReply<T>>(&reply)?.data)
     }
 
     /// Returns the rows of a caller's query, each a JSON list of the values of the columns.
-    pub async fn ask(&self, query: &BoundQuery, limits: &QueryLimits) -> Result<Vec<String>> {
-        let texts: Vec<&str> = query.texts.iter().map(String::as_str).collect();
+    pub async fn run_query(&self, query: &BoundQuery, limits: &QueryLimits) -> Result<Vec<String>> {
+        let texts: Vec<&str> = query.parameters.iter().map(String::as_str).collect();
         let sql = format!("{} FORMAT JSONCompact", bind_texts(&query.sql, &texts));
-        let mut settings = question_settings(limits.time).to_vec();
+        let mut settings = query_settings(limits.timeout).to_vec();
         settings.push(("max_memory_usage", limits.memory_max_bytes.to_string()));
         // Twice the limit of the result: the names and types of the columns come with it.
-        let reply_max_bytes = limits.answer_max_bytes.saturating_mul(2);
+        let reply_max_bytes = limits.result_max_bytes.saturating_mul(2);
         // ClickHouse stops by itself; if it does not, the client does.
-        let timeout = limits.time + Duration::from_secs(2);
-        let turn = tokio::time::timeout(TURN_TIMEOUT, self.turns.acquire()).await;
-        let _turn = turn.map_err(|_| Error::StoreTimeout(TURN_TIMEOUT.as_secs()))?;
+        let timeout = limits.timeout + Duration::from_secs(2);
+        let turn = tokio::time::timeout(PERMIT_TIMEOUT, self.caller_query_permits.acquire()).await;
+        let _turn = turn.map_err(|_| Error::StoreTimeout(PERMIT_TIMEOUT.as_secs()))?;
         let reply =
             self.send(&settings, None, sql, timeout, reply_max_bytes).await.map_err(query_error)?;
-        let reply: Answer<Box<RawValue>> =
+        let reply: JsonReply<Box<RawValue>> =
             serde_json::from_slice(&reply).map_err(|e| query_error(e.into()))?;
         let rows: Vec<String> = reply.data.iter().map(|row| row.get().to_owned()).collect();
-        if rows.iter().map(String::len).sum::<usize>() > limits.answer_max_bytes {
-            return Err(query_error(ClickHouseError::TooLarge(limits.answer_max_bytes)));
+        if rows.iter().map(String::len).sum::<usize>() > limits.result_max_bytes {
+            return Err(query_error(ClickHouseError::ReplyTooLarge(limits.result_max_bytes)));
         }
         Ok(rows)
     }
@@ -239,7 +239,7 @@ impl ClickHouse {
         let mut reply = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if reply.len() + chunk.len() > reply_max_bytes {
-                return Err(ClickHouseError::TooLarge(reply_max_bytes));
+                return Err(ClickHouseError::ReplyTooLarge(reply_max_bytes));
             }
             reply.extend_from_slice(&chunk);
         }
@@ -247,19 +247,19 @@ impl ClickHouse {
             return Ok(reply.into());
         }
         let reply = String::from_utf8_lossy(&reply);
-        Err(ClickHouseError::Refused(code(&reply), reply.trim().chars().take(500).collect()))
+        Err(ClickHouseError::Rejected(error_code(&reply), reply.trim().chars().take(500).collect()))
     }
 }
 
 /// Returns the code in `Code: 62. DB::Exception: …`, or in `Code: 62, e.displayText() = …`.
-fn code(message: &str) -> u32 {
+fn error_code(message: &str) -> u32 {
     let rest = message.trim_start().strip_prefix("Code: ").unwrap_or_default();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_default()
 }
 
 /// Returns settings for complete replies, plain numbers and read-only access.
-fn question_settings(time: Duration) -> [(&'static str, String); 8] {
+fn query_settings(time: Duration) -> [(&'static str, String); 8] {
     [
         ("readonly", "2".into()),
         ("wait_end_of_query", "1".into()),
@@ -282,7 +282,7 @@ pub fn bind_texts(sql: &str, texts: &[&str]) -> String {
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
         let number = after[..digits].parse::<usize>().ok();
         match number.and_then(|number| texts.get(number.wrapping_sub(1))) {
-            Some(text) => quote(&mut bound_sql, text),
+            Some(text) => push_quoted(&mut bound_sql, text),
             None => {
                 bound_sql.push('$');
                 bound_sql.push_str(&after[..digits]);
@@ -296,7 +296,7 @@ pub fn bind_texts(sql: &str, texts: &[&str]) -> String {
 
 /// Appends a quoted string. In quotes, ClickHouse gives a special meaning to two characters: the quote itself and the
 /// backslash.
-fn quote(sql: &mut String, text: &str) {
+fn push_quoted(sql: &mut String, text: &str) {
     sql.push('\'');
     for c in text.chars() {
         if matches!(c, '\'' | '\\') {
@@ -310,35 +310,39 @@ fn quote(sql: &mut String, text: &str) {
 /// Maps an error to the one that the author of the query sees.
 fn query_error(error: ClickHouseError) -> Error {
     let (fault, message) = match &error {
-        ClickHouseError::TooLarge(_) => (
-            QueryFault::Memory,
+        ClickHouseError::ReplyTooLarge(_) => (
+            QueryErrorKind::Memory,
             "the result is too large; select fewer columns, or fewer rows with LIMIT",
         ),
-        ClickHouseError::Broken(cause) if cause.is_timeout() => {
-            (QueryFault::Timeout, "the query took too long; query a shorter period or fewer rows")
-        }
-        ClickHouseError::Refused(code, _) => match code {
+        ClickHouseError::ConnectionLost(cause) if cause.is_timeout() => (
+            QueryErrorKind::Timeout,
+            "the query took too long; query a shorter period or fewer rows",
+        ),
+        ClickHouseError::Rejected(code, _) => match code {
             159 | 160 => (
-                QueryFault::Timeout,
+                QueryErrorKind::Timeout,
                 "the query took too long; query a shorter period or fewer rows",
             ),
             241 | 396 | 158 | 307 => (
-                QueryFault::Memory,
+                QueryErrorKind::Memory,
                 "the query took too much memory; query a shorter period or fewer rows",
             ),
-            125 => {
-                (QueryFault::Invalid, "a query that is used as a value returned more than one row")
-            }
+            125 => (
+                QueryErrorKind::Invalid,
+                "a query that is used as a value returned more than one row",
+            ),
             // Syntax, a function, a setting: newer servers support all that this program writes.
             46 | 48 | 62 | 115 => {
-                (QueryFault::Invalid, "the version of ClickHouse is too old for this query")
+                (QueryErrorKind::Invalid, "the version of ClickHouse is too old for this query")
             }
             // The tables are not created yet.
             60 | 81 => return Error::StoreNotReady,
             _ if error.is_outage() => return error.into(),
-            _ => (QueryFault::Invalid, "the database cannot run this query"),
+            _ => (QueryErrorKind::Invalid, "the database cannot run this query"),
         },
-        ClickHouseError::Away(_) | ClickHouseError::Broken(_) | ClickHouseError::Unreadable(_) => {
+        ClickHouseError::Unreachable(_)
+        | ClickHouseError::ConnectionLost(_)
+        | ClickHouseError::InvalidReply(_) => {
             return error.into();
         }
     };
@@ -359,8 +363,8 @@ mod tests {
 
     #[test]
     fn error_code_is_parsed_when_version_is_old_or_new() {
-        assert_eq!(code("Code: 62, e.displayText() = DB::Exception: Syntax error"), 62);
-        assert_eq!(code("Code: 241. DB::Exception: Memory limit"), 241);
-        assert_eq!(code("Bad gateway"), 0);
+        assert_eq!(error_code("Code: 62, e.displayText() = DB::Exception: Syntax error"), 62);
+        assert_eq!(error_code("Code: 241. DB::Exception: Memory limit"), 241);
+        assert_eq!(error_code("Bad gateway"), 0);
     }
 }

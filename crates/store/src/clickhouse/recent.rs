@@ -8,17 +8,17 @@ use foundation::error::Result;
 use foundation::id::{KeyId, WorkspaceId};
 use serde_json::json;
 
-use super::Reader;
-use super::source::counts;
+use super::ClickHouseReader;
+use super::source::delivery_condition;
 use crate::recent::{CheckRow, RecentReads, VerificationRow};
 
-type Verified =
+type VerificationTuple =
     (i64, String, String, String, String, String, Vec<String>, i64, i64, String, String);
 
-type Checked = (i64, String, String, u8, i64, String, i64, i64, i64, i64);
+type CheckTuple = (i64, String, String, u8, i64, String, i64, i64, i64, i64);
 
-impl Reader {
-    async fn verifications(
+impl ClickHouseReader {
+    async fn list_verifications(
         &self,
         condition: &str,
         texts: &[&str],
@@ -29,9 +29,9 @@ impl Reader {
                 latency_us, region, reason
             FROM verifications WHERE {condition} AND {}
             ORDER BY time DESC, request_id LIMIT {max}",
-            counts(&self.delivered)
+            delivery_condition(&self.delivery_snapshot)
         );
-        let rows: Vec<Verified> = self.clickhouse.rows(&sql, texts).await?;
+        let rows: Vec<VerificationTuple> = self.clickhouse.fetch_rows(&sql, texts).await?;
         let to_row = |(
             time,
             request_id,
@@ -44,7 +44,7 @@ impl Reader {
             latency_us,
             region,
             reason,
-        ): Verified| {
+        ): VerificationTuple| {
             VerificationRow {
                 time: Timestamp(time),
                 request_id,
@@ -64,18 +64,18 @@ impl Reader {
 }
 
 #[async_trait]
-impl RecentReads for Reader {
-    async fn latest_of_key(
+impl RecentReads for ClickHouseReader {
+    async fn list_latest_by_key(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
         max: usize,
     ) -> Result<Vec<VerificationRow>> {
         let condition = "workspace_id = $1 AND key_id = $2";
-        self.verifications(condition, &[workspace.as_str(), key.as_str()], max).await
+        self.list_verifications(condition, &[workspace.as_str(), key.as_str()], max).await
     }
 
-    async fn verification_of_request(
+    async fn find_verification_by_request(
         &mut self,
         workspace: &WorkspaceId,
         request: &str,
@@ -85,11 +85,11 @@ impl RecentReads for Reader {
             "workspace_id = $1 AND request_id = $2 AND time >= {} AND time < {}",
             within.start.0, within.end.0
         );
-        let found = self.verifications(&condition, &[workspace.as_str(), request], 1).await?;
+        let found = self.list_verifications(&condition, &[workspace.as_str(), request], 1).await?;
         Ok(found.into_iter().next())
     }
 
-    async fn checks_of_request(
+    async fn list_checks_by_request(
         &mut self,
         workspace: &WorkspaceId,
         request: &str,
@@ -104,9 +104,10 @@ impl RecentReads for Reader {
             ORDER BY namespace_id, identifier LIMIT {max}",
             within.start.0,
             within.end.0,
-            counts(&self.delivered)
+            delivery_condition(&self.delivery_snapshot)
         );
-        let rows: Vec<Checked> = self.clickhouse.rows(&sql, &[workspace.as_str(), request]).await?;
+        let rows: Vec<CheckTuple> =
+            self.clickhouse.fetch_rows(&sql, &[workspace.as_str(), request]).await?;
         let to_row = |(
             time,
             namespace_id,
@@ -118,7 +119,7 @@ impl RecentReads for Reader {
             remaining,
             reset_at,
             tokens,
-        ): Checked| {
+        ): CheckTuple| {
             CheckRow {
                 time: Timestamp(time),
                 namespace_id,

@@ -7,7 +7,7 @@
 use super::{ClickHouse, ClickHouseError};
 
 /// The error code of ClickHouse for a database that does not exist.
-const UNKNOWN_DATABASE: u32 = 81;
+const UNKNOWN_DATABASE_CODE: u32 = 81;
 
 /// All tables. Event tables have a partition for each day, tables of hours one for every thirty days.
 const TABLES: [&str; 4] = [
@@ -91,12 +91,12 @@ const TABLES: [&str; 4] = [
 
 impl ClickHouse {
     /// Creates the tables that do not exist, and the database if necessary.
-    pub async fn make_tables(&self) -> Result<(), ClickHouseError> {
+    pub async fn create_tables(&self) -> Result<(), ClickHouseError> {
         for table in TABLES {
-            match self.run(table).await {
-                Err(ClickHouseError::Refused(UNKNOWN_DATABASE, _)) => {
-                    self.make_database().await?;
-                    self.run(table).await?;
+            match self.execute(table).await {
+                Err(ClickHouseError::Rejected(UNKNOWN_DATABASE_CODE, _)) => {
+                    self.create_database().await?;
+                    self.execute(table).await?;
                 }
                 other => other?,
             }
@@ -104,9 +104,9 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn make_database(&self) -> Result<(), ClickHouseError> {
+    async fn create_database(&self) -> Result<(), ClickHouseError> {
         let name = self.database.replace('\\', "\\\\").replace('`', "\\`");
         let default_database = Self { database: "default".into(), ..self.clone() };
-        default_database.run(&format!("CREATE DATABASE IF NOT EXISTS `{name}`")).await
+        default_database.execute(&format!("CREATE DATABASE IF NOT EXISTS `{name}`")).await
     }
 }

@@ -100,7 +100,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    pub fn join(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.amount = self.amount.saturating_add(other.amount);
         self.latency_us = self.latency_us.saturating_add(other.latency_us);
@@ -109,7 +109,7 @@ impl Aggregate {
         }
     }
 
-    pub fn add(&mut self, amount: i64, latency_us: i64) {
+    pub fn add_event(&mut self, amount: i64, latency_us: i64) {
         self.count += 1;
         self.amount = self.amount.saturating_add(amount);
         self.latency_us = self.latency_us.saturating_add(latency_us);
@@ -125,12 +125,12 @@ pub struct SeriesRollup {
     pub series: SeriesId,
     /// The start of the unit.
     pub time: Timestamp,
-    pub sum: Aggregate,
+    pub aggregate: Aggregate,
 }
 
 impl Serialize for SeriesRollup {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Aggregate { count, amount, latency_us, latencies } = &self.sum;
+        let Aggregate { count, amount, latency_us, latencies } = &self.aggregate;
         (&self.series, self.time, count, amount, latency_us, latencies).serialize(serializer)
     }
 }
@@ -150,7 +150,7 @@ pub struct EventAmounts {
 
 /// Identifies a total of an API, or of a namespace of the limiter.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord, Clone, Hash)]
-pub struct TotalOf {
+pub struct TotalKey {
     pub workspace_id: String,
     /// The id of the API, or of the namespace.
     pub id: String,
@@ -164,15 +164,15 @@ pub struct TotalOf {
 #[derive(Debug, Serialize)]
 pub struct TotalDelta {
     #[serde(flatten)]
-    pub of: TotalOf,
+    pub total_key: TotalKey,
     #[serde(flatten)]
-    pub sum: Aggregate,
+    pub aggregate: Aggregate,
 }
 
 /// The events of one replica since its last batch. The lists are sorted, so that replicas that write at once wait for
 /// each other instead of deadlocking.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct EventBatch {
     /// A unique name. A batch that may have been written keeps its name when it is sent again.
     pub name: String,
     pub region: String,
@@ -185,9 +185,9 @@ pub struct Batch {
     pub ratelimit_totals: Vec<TotalDelta>,
 }
 
-impl Batch {
+impl EventBatch {
     /// Returns the times of its first and of its last event.
-    pub fn span(&self) -> (Timestamp, Timestamp) {
+    pub fn time_range(&self) -> (Timestamp, Timestamp) {
         let times = || {
             let verifications = self.verifications.iter().map(|event| event.time);
             verifications.chain(self.ratelimits.iter().map(|event| event.time))

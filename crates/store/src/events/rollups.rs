@@ -9,37 +9,37 @@ use foundation::model::{EventKind, RollupUnit};
 pub struct RollupFilter<'a> {
     pub workspace: &'a WorkspaceId,
     /// Includes only these APIs.
-    pub apis: &'a [ApiId],
+    pub api_ids: &'a [ApiId],
     /// Includes only the identity with this external id.
     pub external_id: Option<&'a str>,
     /// Includes only these keys. Empty: all keys.
-    pub keys: &'a [KeyId],
+    pub key_ids: &'a [KeyId],
     /// Includes only verifications with all of these tags.
     pub tags: &'a [String],
     /// Includes only rollups that begin at this time or later.
-    pub from: Timestamp,
+    pub from_time: Timestamp,
     /// Includes only rollups that begin at this time or earlier.
-    pub to: Timestamp,
+    pub to_time: Timestamp,
     /// The unit of the rollups.
     pub unit: RollupUnit,
     /// Whether to group by unit of time.
-    pub by_time: bool,
-    pub by: RollupGrouping,
+    pub is_by_time: bool,
+    pub grouping: RollupGrouping,
     /// The maximum number of rows.
-    pub max: usize,
+    pub rows_max: usize,
 }
 
 /// The dimensions to group by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RollupGrouping {
-    pub key: bool,
-    pub identity: bool,
-    pub tags: bool,
+    pub is_by_key: bool,
+    pub is_by_identity: bool,
+    pub is_by_tags: bool,
 }
 
 /// The number of verifications by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
-pub struct Counts {
+pub struct OutcomeCounts {
     pub valid: i64,
     pub forbidden: i64,
     pub usage_exceeded: i64,
@@ -50,8 +50,8 @@ pub struct Counts {
     pub total: i64,
 }
 
-impl Counts {
-    pub fn join(&mut self, other: &Self) {
+impl OutcomeCounts {
+    pub fn merge(&mut self, other: &Self) {
         self.valid += other.valid;
         self.forbidden += other.forbidden;
         self.usage_exceeded += other.usage_exceeded;
@@ -73,7 +73,7 @@ pub struct RollupRow {
     /// A JSON list.
     pub tags: String,
     #[sqlx(flatten)]
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
 }
 
 /// Selects totals.
@@ -82,14 +82,14 @@ pub struct TotalsFilter<'a> {
     pub workspace: &'a WorkspaceId,
     pub kind: EventKind,
     /// Includes only this API, or this namespace.
-    pub only: Option<&'a str>,
+    pub resource_id: Option<&'a str>,
     pub unit: RollupUnit,
     /// Includes only totals that begin at this time or later.
-    pub from: Timestamp,
+    pub from_time: Timestamp,
     /// Includes only totals that begin before this time.
-    pub until: Timestamp,
+    pub until_time: Timestamp,
     /// Whether to group by API or namespace. Otherwise totals are grouped by unit of time.
-    pub by_id: bool,
+    pub is_by_id: bool,
 }
 
 /// A group of totals. Dimensions that are not grouped by are empty, or 0.
@@ -103,12 +103,12 @@ pub struct TotalRow {
     pub count: i64,
     pub latency_us: i64,
     #[sqlx(flatten)]
-    pub latencies: Latencies,
+    pub latencies: LatencyBuckets,
 }
 
 /// The number of latencies in each of [`super::batch::LATENCY_BUCKETS_US`].
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub struct Latencies {
+pub struct LatencyBuckets {
     latency_le_100us: i64,
     latency_le_500us: i64,
     latency_le_1ms: i64,
@@ -117,8 +117,8 @@ pub struct Latencies {
     latency_le_100ms: i64,
 }
 
-impl From<Latencies> for [i64; 6] {
-    fn from(l: Latencies) -> Self {
+impl From<LatencyBuckets> for [i64; 6] {
+    fn from(l: LatencyBuckets) -> Self {
         [
             l.latency_le_100us,
             l.latency_le_500us,
@@ -130,7 +130,7 @@ impl From<Latencies> for [i64; 6] {
     }
 }
 
-impl From<[i64; 6]> for Latencies {
+impl From<[i64; 6]> for LatencyBuckets {
     fn from(counts: [i64; 6]) -> Self {
         let [
             latency_le_100us,

@@ -12,7 +12,7 @@ use crate::{AuditContext, AuditEntry, AuditFilter, AuditReads, AuditWrites, Stor
 
 #[async_trait]
 impl AuditReads for Connection {
-    async fn audit_entries(
+    async fn list_audit_entries(
         &mut self,
         workspace: &WorkspaceId,
         filter: &AuditFilter,
@@ -37,16 +37,16 @@ impl AuditReads for Connection {
             .bind(workspace)
             .bind(text(&filter.event))
             .bind(text(&filter.actor))
-            .bind(text(&filter.about))
-            .bind(filter.from.unwrap_or(Timestamp(i64::MIN)))
-            .bind(filter.until.unwrap_or(Timestamp(i64::MAX)))
-            .bind(text(&filter.before))
-            .bind(filter.limit)
+            .bind(text(&filter.target))
+            .bind(filter.start_at.unwrap_or(Timestamp(i64::MIN)))
+            .bind(filter.end_at.unwrap_or(Timestamp(i64::MAX)))
+            .bind(text(&filter.before_id))
+            .bind(filter.rows_max)
             .fetch_all(self)
             .await?)
     }
 
-    async fn audit_entry(
+    async fn find_audit_entry(
         &mut self,
         workspace: &WorkspaceId,
         id: &AuditId,
@@ -72,7 +72,7 @@ impl AuditReads for Connection {
 
 #[async_trait]
 impl AuditWrites for Connection {
-    async fn insert_audit(
+    async fn insert_audit_entries(
         &mut self,
         context: &AuditContext<'_>,
         entries: &[AuditEntry],

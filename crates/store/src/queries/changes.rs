@@ -29,7 +29,7 @@ struct PageRow {
 
 #[async_trait]
 impl ChangeReads for Connection {
-    async fn log_page(&mut self, after: i64, replica: &str) -> Result<LogPage> {
+    async fn load_log_page(&mut self, after: i64, replica: &str) -> Result<LogPage> {
         let sql = concat!(
             "SELECT h.now, h.top, h.ended_below, h.next, h.settled, r.feed, r.seen_at,
                 h.has_older_replicas, c.seq, c.at, c.subject
@@ -65,11 +65,11 @@ impl ChangeReads for Connection {
         Ok(LogPage { head, rows: rows.into_iter().filter_map(row).collect() })
     }
 
-    async fn writers_ended_below(&mut self) -> Result<i64> {
+    async fn load_writers_ended_below(&mut self) -> Result<i64> {
         Ok(query_scalar(concat!("SELECT ", writers_ended_below!())).fetch_one(self).await?)
     }
 
-    async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>> {
+    async fn list_changes_in_ranges(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>> {
         let sql = concat!(
             "SELECT c.seq, c.at, c.subject
             FROM ",
@@ -84,7 +84,7 @@ impl ChangeReads for Connection {
         Ok(query.fetch_all(self).await?)
     }
 
-    async fn changes_among(&mut self, positions: &[i64]) -> Result<Vec<i64>> {
+    async fn list_existing_positions(&mut self, positions: &[i64]) -> Result<Vec<i64>> {
         let sql = concat!(
             "SELECT seq FROM changes WHERE seq IN (SELECT CAST(item AS BIGINT) FROM ",
             texts!("$1"),
@@ -93,7 +93,7 @@ impl ChangeReads for Connection {
         Ok(query_scalar(sql).bind(json!(positions).to_string()).fetch_all(self).await?)
     }
 
-    async fn unreached_replicas(
+    async fn list_unreached_replicas(
         &mut self,
         writer: &str,
         era: &str,
@@ -121,7 +121,7 @@ impl ChangeReads for Connection {
         Ok(query.fetch_all(self).await?)
     }
 
-    async fn registered_replicas(
+    async fn list_registered_replicas(
         &mut self,
         grace_ms: i64,
         max: i64,
@@ -177,7 +177,7 @@ impl ChangeWrites for Connection {
         Ok(())
     }
 
-    async fn forget_replica(&mut self, replica: &str) -> Result<bool> {
+    async fn clear_replica_feed(&mut self, replica: &str) -> Result<bool> {
         let sql = "UPDATE replicas SET feed = '', grace_ms = 0 WHERE id = $1";
         Ok(query(sql).bind(replica).execute(self).await?.rows_affected() == 1)
     }

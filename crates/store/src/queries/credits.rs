@@ -9,12 +9,12 @@ use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
-use super::withheld::items;
+use super::withheld::to_spend_items;
 use crate::rows::{AccountRow, KeyAccountRow, KeyCreditsRow};
 use crate::{CreditReads, CreditWrites};
 
 /// Selects the leases of a key.
-macro_rules! purses {
+macro_rules! leases_of_key {
     () => {
         "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at, closed
         FROM purses
@@ -35,7 +35,7 @@ macro_rules! account {
 }
 
 /// Returns the day of a monthly refill.
-fn day(refill: &Refill) -> Option<i64> {
+fn refill_day(refill: &Refill) -> Option<i64> {
     match refill.interval {
         RefillInterval::Daily => None,
         RefillInterval::Monthly { day } => Some(i64::from(day)),
@@ -61,7 +61,7 @@ impl CreditReads for Connection {
         Ok(query_as(sql).bind(replica.unwrap_or_default()).bind(idle_ms).fetch_all(self).await?)
     }
 
-    async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>> {
+    async fn list_leases_of_keys(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>> {
         let sql = concat!(
             "SELECT key_id, epoch FROM purses WHERE key_id IN (SELECT item FROM ",
             texts!("$1"),
@@ -70,7 +70,7 @@ impl CreditReads for Connection {
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>> {
+    async fn list_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>> {
         let sql = concat!(
             "SELECT k.id, k.credits, k.credits_version, k.refill_amount, k.refill_day, k.refilled, ",
             now_ms!(),
@@ -90,19 +90,19 @@ impl CreditReads for Connection {
         rows.into_iter().filter_map(|row| row.into_account().transpose()).collect()
     }
 
-    async fn account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
+    async fn find_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
         let sql = concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL");
         let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
-        let leases = query_as(purses!()).bind(key).fetch_all(self).await?;
-        Ok(Some(CreditAccount { credits, purses: leases, database_time: now }))
+        let leases = query_as(leases_of_key!()).bind(key).fetch_all(self).await?;
+        Ok(Some(CreditAccount { credits, leases, database_time: now }))
     }
 
-    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Lease>> {
-        Ok(query_as(purses!()).bind(key).fetch_all(self).await?)
+    async fn list_leases(&mut self, key: &KeyId) -> Result<Vec<Lease>> {
+        Ok(query_as(leases_of_key!()).bind(key).fetch_all(self).await?)
     }
 
-    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>> {
+    async fn list_replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>> {
         let sql = concat!(
             "SELECT id, ",
             now_ms!(),
@@ -112,7 +112,7 @@ impl CreditReads for Connection {
     }
 }
 
-async fn locked_account(
+async fn load_locked_account(
     connection: &mut Connection,
     key: &KeyId,
     sql: &'static str,
@@ -120,14 +120,14 @@ async fn locked_account(
     let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *connection).await?;
     let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
     // Read after the lock, so that writes of its previous holder are visible.
-    let leases = query_as(purses!()).bind(key).fetch_all(connection).await?;
-    Ok(Some(CreditAccount { credits, purses: leases, database_time: now }))
+    let leases = query_as(leases_of_key!()).bind(key).fetch_all(connection).await?;
+    Ok(Some(CreditAccount { credits, leases, database_time: now }))
 }
 
 #[async_trait]
 impl CreditWrites for Connection {
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
-        locked_account(
+        load_locked_account(
             self,
             key,
             locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL")),
@@ -135,8 +135,8 @@ impl CreditWrites for Connection {
         .await
     }
 
-    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
-        locked_account(self, key, locked!(concat!(account!(), " WHERE id = $1"))).await
+    async fn lock_account_with_deleted(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
+        load_locked_account(self, key, locked!(concat!(account!(), " WHERE id = $1"))).await
     }
 
     async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>> {
@@ -163,16 +163,16 @@ impl CreditWrites for Connection {
             .bind(key)
             .bind(credits.map(|credits| credits.balance))
             .bind(refill.map(|refill| refill.amount))
-            .bind(refill.as_ref().and_then(day))
+            .bind(refill.as_ref().and_then(refill_day))
             .bind(credits.map_or(0, |credits| credits.refilled_period))
             .execute(self)
             .await?;
         Ok(())
     }
 
-    async fn keep_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()> {
+    async fn set_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()> {
         let sql = "UPDATE keys SET refill_amount = $2, refill_day = $3 WHERE id = $1";
-        query(sql).bind(key).bind(refill.amount).bind(day(refill)).execute(self).await?;
+        query(sql).bind(key).bind(refill.amount).bind(refill_day(refill)).execute(self).await?;
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()> {
+    async fn update_balances(&mut self, credits: &[(KeyId, Credits)]) -> Result<()> {
         let item = |(key, credits): &(KeyId, Credits)| {
             let Credits { balance, last_lease_number, refilled_period, .. } = credits;
             json!({ "key": key, "balance": balance, "version": last_lease_number, "refilled": refilled_period })
@@ -265,7 +265,7 @@ impl CreditWrites for Connection {
             " WHERE key_id = item ->> 'key' AND epoch = CAST(item ->> 'epoch' AS BIGINT)
                 AND withheld_at IS NULL"
         );
-        query(sql).bind(items(spent)).execute(self).await?;
+        query(sql).bind(to_spend_items(spent)).execute(self).await?;
         Ok(())
     }
 
@@ -284,16 +284,19 @@ impl CreditWrites for Connection {
         Ok(query_scalar(sql).bind(within_ms).fetch_all(self).await?)
     }
 
-    async fn hold_registration(&mut self, id: &str) -> Result<bool> {
-        let sql = held!(concat!("SELECT id FROM replicas WHERE id = $1 AND ", is_registered!()));
+    async fn lock_registration(&mut self, id: &str) -> Result<bool> {
+        let sql = locked_for_key_share!(concat!(
+            "SELECT id FROM replicas WHERE id = $1 AND ",
+            is_registered!()
+        ));
         Ok(query_scalar::<_, String>(sql).bind(id).fetch_optional(self).await?.is_some())
     }
 
-    async fn silence_replicas(&mut self, silent_ms: i64) -> Result<()> {
+    async fn end_silent_registrations(&mut self, silent_ms: i64) -> Result<()> {
         // A replica whose registration is locked is in use, and not silent.
         let sql = concat!(
             "UPDATE replicas SET silent_seen_at = seen_at, gone = NULL WHERE id IN (",
-            claimed!(concat!(
+            locked_skipping_locked!(concat!(
                 "SELECT id FROM replicas WHERE ",
                 is_registered!(),
                 " AND seen_at < ",
@@ -311,7 +314,7 @@ impl CreditWrites for Connection {
             "UPDATE replicas SET gone = ",
             next_number!(),
             " WHERE id IN (",
-            claimed!(concat!(
+            locked_skipping_locked!(concat!(
                 "SELECT id FROM replicas WHERE gone IS NULL AND NOT ",
                 is_registered!()
             )),
@@ -334,7 +337,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn drop_replica(&mut self, id: &str) -> Result<()> {
+    async fn delete_replica(&mut self, id: &str) -> Result<()> {
         query("DELETE FROM replicas WHERE id = $1").bind(id).execute(self).await?;
         Ok(())
     }

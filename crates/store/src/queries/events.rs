@@ -9,17 +9,17 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, QueryBuilder, query, query_scalar};
 
 use super::{Connection, Database, rollups};
-use crate::events::{Batch, BatchId, EventAmounts, EventWrites, SeriesRollup};
+use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup};
 
 const DAY_MS: i64 = 86_400_000;
 /// The number of events that one statement inserts: with ten values each, fewer than the 32,766 parameters that
 /// SQLite accepts.
-const ROWS_AT_ONCE: usize = 1_000;
+const INSERT_ROWS_MAX: usize = 1_000;
 
 #[async_trait]
 impl EventWrites for Connection {
-    async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<BatchId> {
-        let (first, last) = batch.span();
+    async fn insert_batch(&mut self, batch: &EventBatch, now: Timestamp) -> Result<BatchId> {
+        let (first, last) = batch.time_range();
         let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
             VALUES ($1, $2, $3, $4, $5, $6)
             ON CONFLICT (name) DO NOTHING
@@ -48,7 +48,7 @@ impl EventWrites for Connection {
             texts!("$2"),
             ") ORDER BY id"
         ));
-        Ok(query_scalar(sql).bind(false).bind(texts(batches)).fetch_all(self).await?)
+        Ok(query_scalar(sql).bind(false).bind(to_json_texts(batches)).fetch_all(self).await?)
     }
 
     async fn lock_overdue_batches(
@@ -63,21 +63,21 @@ impl EventWrites for Connection {
         Ok(query_scalar(sql).bind(false).bind(before).bind(max).fetch_all(self).await?)
     }
 
-    async fn events_of(
+    async fn list_event_amounts(
         &mut self,
         kind: EventKind,
         batches: &[BatchId],
     ) -> Result<Vec<EventAmounts>> {
-        rollups::events_of(self, kind, &texts(batches)).await
+        rollups::load_event_amounts(self, kind, &to_json_texts(batches)).await
     }
 
-    async fn add_sums(
+    async fn add_rollups(
         &mut self,
         kind: EventKind,
         unit: RollupUnit,
         series_rollups: &[SeriesRollup],
     ) -> Result<()> {
-        rollups::add(self, kind, unit, series_rollups).await
+        rollups::add_rollups(self, kind, unit, series_rollups).await
     }
 
     async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()> {
@@ -86,30 +86,30 @@ impl EventWrites for Connection {
             texts!("$1"),
             ")"
         );
-        query(sql).bind(texts(batches)).bind(true).execute(self).await?;
+        query(sql).bind(to_json_texts(batches)).bind(true).execute(self).await?;
         Ok(())
     }
 
-    async fn forget(
+    async fn delete_expired(
         &mut self,
         kind: EventKind,
         retention: &Retention,
         now: Timestamp,
     ) -> Result<()> {
         let (raw, totals) = match kind {
-            EventKind::Verifications => (kind.table(), "verification_totals"),
-            EventKind::Ratelimits => (kind.table(), "ratelimit_totals"),
+            EventKind::Verifications => (kind.table_name(), "verification_totals"),
+            EventKind::Ratelimits => (kind.table_name(), "ratelimit_totals"),
         };
         let before = |days: u32| now.plus_ms(-i64::from(days) * DAY_MS);
-        forget_before(self, raw, before(retention.raw)).await?;
+        delete_before(self, raw, before(retention.raw_days)).await?;
         let units = [
-            ("minute", retention.minute),
-            ("hour", retention.hour),
-            ("day", retention.day),
-            ("month", retention.month),
+            ("minute", retention.minute_days),
+            ("hour", retention.hour_days),
+            ("day", retention.day_days),
+            ("month", retention.month_days),
         ];
         for (unit, days) in units {
-            forget_before(self, &format!("{raw}_per_{unit}"), before(days)).await?;
+            delete_before(self, &format!("{raw}_per_{unit}"), before(days)).await?;
             let sql = format!("DELETE FROM {totals} WHERE unit = $1 AND time < $2");
             let deletion = query(AssertSqlSafe(sql)).bind(unit).bind(before(days));
             deletion.execute(&mut *self).await?;
@@ -117,7 +117,11 @@ impl EventWrites for Connection {
         Ok(())
     }
 
-    async fn forget_names(&mut self, batches: Timestamp, series: Timestamp) -> Result<()> {
+    async fn delete_batches_and_series(
+        &mut self,
+        batches: Timestamp,
+        series: Timestamp,
+    ) -> Result<()> {
         let sql = "DELETE FROM batches WHERE summed = $1 AND last_at < $2";
         query(sql).bind(true).bind(batches).execute(&mut *self).await?;
         for table in ["verification_series", "ratelimit_series"] {
@@ -128,18 +132,22 @@ impl EventWrites for Connection {
     }
 }
 
-async fn forget_before(connection: &mut Connection, table: &str, time: Timestamp) -> Result<()> {
+async fn delete_before(connection: &mut Connection, table: &str, time: Timestamp) -> Result<()> {
     let sql = format!("DELETE FROM {table} WHERE time < $1");
     query(AssertSqlSafe(sql)).bind(time).execute(connection).await?;
     Ok(())
 }
 
-async fn insert_verifications(connection: &mut Connection, batch: &Batch, id: i64) -> Result<()> {
+async fn insert_verifications(
+    connection: &mut Connection,
+    batch: &EventBatch,
+    id: i64,
+) -> Result<()> {
     let series = concat!(
         "INSERT INTO verification_series
             (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
         SELECT ",
-        bytes!("item ->> 'id'"),
+        hex_bytes!("item ->> 'id'"),
         ", item ->> 'workspace_id', item ->> 'api_id', item ->> 'key_id', item ->> 'identity_id',
             item ->> 'external_id', item ->> 'outcome', item ->> 'tags',
             CAST(item ->> 'seen_at' AS BIGINT)
@@ -149,10 +157,10 @@ async fn insert_verifications(connection: &mut Connection, batch: &Batch, id: i6
         ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
             WHERE verification_series.seen_at < excluded.seen_at"
     );
-    if let Some(list) = list(&batch.verification_series)? {
+    if let Some(list) = to_json_list(&batch.verification_series)? {
         query(series).bind(list).execute(&mut *connection).await?;
     }
-    for events in batch.verifications.chunks(ROWS_AT_ONCE) {
+    for events in batch.verifications.chunks(INSERT_ROWS_MAX) {
         let mut rows = QueryBuilder::<Database>::new(
             "INSERT INTO verifications
                 (time, series, batch, request_id, spent_credits, latency_us, region, reason) ",
@@ -167,33 +175,33 @@ async fn insert_verifications(connection: &mut Connection, batch: &Batch, id: i6
                 .push_bind(&batch.region)
                 .push_bind(&event.reason);
         });
-        execute(connection, rows, events.len()).await?;
+        insert_rows(connection, rows, events.len()).await?;
     }
     let totals = concat!(
         "INSERT INTO verification_totals
             (workspace_id, api_id, unit, time, outcome, count, spent_credits, latency_us, ",
-        latencies!(),
+        latency_columns!(),
         ") SELECT item ->> 'workspace_id', item ->> 'id', item ->> 'unit',
             CAST(item ->> 'time' AS BIGINT), item ->> 'outcome', ",
-        sum_of_item!(),
+        rollup_columns_of_item!(),
         " FROM ",
         items!("$1"),
         " WHERE TRUE
         ON CONFLICT (workspace_id, api_id, unit, time, outcome) DO UPDATE SET ",
-        added!("verification_totals", "spent_credits")
+        add_rollup_columns!("verification_totals", "spent_credits")
     );
-    if let Some(list) = list(&batch.verification_totals)? {
+    if let Some(list) = to_json_list(&batch.verification_totals)? {
         query(totals).bind(list).execute(connection).await?;
     }
     Ok(())
 }
 
-async fn insert_ratelimits(connection: &mut Connection, batch: &Batch, id: i64) -> Result<()> {
+async fn insert_ratelimits(connection: &mut Connection, batch: &EventBatch, id: i64) -> Result<()> {
     let series = concat!(
         "INSERT INTO ratelimit_series
             (id, workspace_id, namespace_id, identifier, passed, seen_at)
         SELECT ",
-        bytes!("item ->> 'id'"),
+        hex_bytes!("item ->> 'id'"),
         ", item ->> 'workspace_id', item ->> 'namespace_id', item ->> 'identifier', ",
         flag!("item ->> 'passed'"),
         ", CAST(item ->> 'seen_at' AS BIGINT)
@@ -203,10 +211,10 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &Batch, id: i64) 
         ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
             WHERE ratelimit_series.seen_at < excluded.seen_at"
     );
-    if let Some(list) = list(&batch.ratelimit_series)? {
+    if let Some(list) = to_json_list(&batch.ratelimit_series)? {
         query(series).bind(list).execute(&mut *connection).await?;
     }
-    for events in batch.ratelimits.chunks(ROWS_AT_ONCE) {
+    for events in batch.ratelimits.chunks(INSERT_ROWS_MAX) {
         let mut rows = QueryBuilder::<Database>::new(
             "INSERT INTO ratelimits
                 (time, series, batch, request_id, latency_us, override_id, max, remaining, reset_at, tokens) ",
@@ -223,46 +231,46 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &Batch, id: i64) 
                 .push_bind(event.reset_at)
                 .push_bind(event.tokens);
         });
-        execute(connection, rows, events.len()).await?;
+        insert_rows(connection, rows, events.len()).await?;
     }
     let totals = concat!(
         "INSERT INTO ratelimit_totals
             (workspace_id, namespace_id, unit, time, passed, count, tokens, latency_us, ",
-        latencies!(),
+        latency_columns!(),
         ") SELECT item ->> 'workspace_id', item ->> 'id', item ->> 'unit',
             CAST(item ->> 'time' AS BIGINT), ",
         flag!("item ->> 'outcome'"),
         ", ",
-        sum_of_item!(),
+        rollup_columns_of_item!(),
         " FROM ",
         items!("$1"),
         " WHERE TRUE
         ON CONFLICT (workspace_id, namespace_id, unit, time, passed) DO UPDATE SET ",
-        added!("ratelimit_totals", "tokens")
+        add_rollup_columns!("ratelimit_totals", "tokens")
     );
-    if let Some(list) = list(&batch.ratelimit_totals)? {
+    if let Some(list) = to_json_list(&batch.ratelimit_totals)? {
         query(totals).bind(list).execute(connection).await?;
     }
     Ok(())
 }
 
 /// Inserts rows. Only the statement with the usual number of rows is cached.
-async fn execute(
+async fn insert_rows(
     connection: &mut Connection,
     mut rows: QueryBuilder<Database>,
     count: usize,
 ) -> Result<()> {
-    rows.build().persistent(count == ROWS_AT_ONCE).execute(connection).await?;
+    rows.build().persistent(count == INSERT_ROWS_MAX).execute(connection).await?;
     Ok(())
 }
 
 /// Encodes numbers in the form that `texts!` reads.
-pub fn texts(batches: &[BatchId]) -> String {
+pub fn to_json_texts(batches: &[BatchId]) -> String {
     json!(batches.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
 }
 
 /// Encodes a list in the form that a statement reads. Returns `None` for an empty list.
-fn list<T: Serialize>(items: &[T]) -> Result<Option<String>> {
+fn to_json_list<T: Serialize>(items: &[T]) -> Result<Option<String>> {
     if items.is_empty() {
         return Ok(None);
     }

@@ -8,9 +8,9 @@ use foundation::model::{Identity, Meta};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Connection, all, one};
+use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::IdentityRow;
-use crate::{IdentityReads, IdentityWrites, PageQuery, searchable};
+use crate::{IdentityReads, IdentityWrites, PageQuery, to_search_text};
 
 macro_rules! identities_where {
     ($condition:expr) => {
@@ -25,17 +25,20 @@ macro_rules! identities_where {
 
 #[async_trait]
 impl IdentityReads for Connection {
-    async fn identities_of(
+    async fn list_identities_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[IdentityId],
     ) -> Result<Vec<Identity>> {
         let sql = identities_where!(concat!("i.id IN (SELECT item FROM ", texts!("$2"), ")"));
-        all::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
-            .await
+        fetch_all_as::<IdentityRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(json!(ids).to_string()),
+        )
+        .await
     }
 
-    async fn identity_named(
+    async fn find_identity(
         &mut self,
         workspace: &WorkspaceId,
         id: &str,
@@ -43,10 +46,14 @@ impl IdentityReads for Connection {
     ) -> Result<Option<Identity>> {
         let sql =
             identities_where!("(i.id = $2 OR i.external_id = $3) ORDER BY i.id = $2 DESC LIMIT 1");
-        one::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(id).bind(external_id)).await
+        fetch_optional_as::<IdentityRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(id).bind(external_id),
+        )
+        .await
     }
 
-    async fn identity_of(
+    async fn find_identity_id(
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
@@ -60,7 +67,7 @@ impl IdentityReads for Connection {
         Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
     }
 
-    async fn identities(
+    async fn list_identities(
         &mut self,
         workspace: &WorkspaceId,
         ids: Option<&[String]>,
@@ -73,15 +80,15 @@ impl IdentityReads for Connection {
             texts!("$5"),
             ")) ORDER BY i.id LIMIT $6"
         ));
-        all::<IdentityRow, _>(
+        fetch_all_as::<IdentityRow, _>(
             self,
             query_as(sql)
                 .bind(workspace)
-                .bind(listing.from)
+                .bind(listing.start_id)
                 .bind(&listing.search)
                 .bind(ids.is_none())
                 .bind(json!(ids.unwrap_or_default()).to_string())
-                .bind(listing.limit),
+                .bind(listing.rows_max),
         )
         .await
     }
@@ -109,7 +116,7 @@ impl IdentityWrites for Connection {
         // Read after the lock, so that writes of its previous holder are visible.
         match id {
             Some(id) => Ok(self
-                .identities_of(workspace, std::slice::from_ref(&id))
+                .list_identities_by_ids(workspace, std::slice::from_ref(&id))
                 .await?
                 .into_iter()
                 .next()),
@@ -134,7 +141,7 @@ impl IdentityWrites for Connection {
             .bind(&id)
             .bind(workspace)
             .bind(external_id)
-            .bind(searchable([id.as_str(), external_id]))
+            .bind(to_search_text([id.as_str(), external_id]))
             .bind(now)
             .fetch_one(self)
             .await?)
@@ -154,7 +161,7 @@ impl IdentityWrites for Connection {
             .bind(workspace)
             .bind(&identity.external_id)
             .bind(identity.meta.as_ref().map(Meta::as_str))
-            .bind(searchable([identity.id.as_str(), &identity.external_id]))
+            .bind(to_search_text([identity.id.as_str(), &identity.external_id]))
             .bind(now)
             .execute(self)
             .await?;

@@ -7,7 +7,7 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 use serde_json::json;
 use sqlx::query_as;
 
-use super::{Connection, all};
+use super::{Connection, fetch_all_as};
 use crate::rows::KeyRow;
 use crate::{KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey};
 
@@ -44,7 +44,7 @@ macro_rules! page_where {
 
 /// Tests whether a key matches a search: a part of the name or of the external id, or the beginning of the id or of
 /// the key.
-macro_rules! found {
+macro_rules! search_condition {
     () => {
         concat!(
             "($10 = '' OR substr(k.id, 1, length($10)) = $10
@@ -63,7 +63,7 @@ macro_rules! found {
 }
 
 /// Selects a cursor. Reads only an index.
-macro_rules! place_where {
+macro_rules! cursor_where {
     ($owner:literal) => {
         concat!(
             "SELECT created_at, id
@@ -76,69 +76,69 @@ macro_rules! place_where {
 }
 
 /// Returns the cursor at which a page begins.
-fn beginning(filter: &KeyListFilter) -> KeyCursor {
+fn start_cursor(filter: &KeyListFilter) -> KeyCursor {
     // Sorts after every character of an id.
-    filter.from.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
+    filter.start.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
 }
 
 #[async_trait]
 impl KeyReads for Connection {
-    async fn keys_page(
+    async fn list_workspace_keys(
         &mut self,
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
     ) -> Result<Vec<StoredKey>> {
         // One statement per case, because each case has an index that returns the page in order.
-        let sql = match (&filter.id_prefix, &filter.api) {
+        let sql = match (&filter.id_prefix, &filter.api_id) {
             (Some(_), _) => {
                 page_where!("($12 = '' OR k.api_id = $12)", "k.id >= $10 AND k.id < $11")
             }
-            (None, Some(_)) => page_where!("k.api_id = $12", found!()),
-            (None, None) => page_where!("$12 = ''", found!()),
+            (None, Some(_)) => page_where!("k.api_id = $12", search_condition!()),
+            (None, None) => page_where!("$12 = ''", search_condition!()),
         };
         let (text, other) = match &filter.id_prefix {
             // Sorts after every character of an id.
             Some(prefix) => (prefix.clone(), format!("{prefix}~")),
             None => (filter.search.clone(), filter.search.to_lowercase()),
         };
-        let (at, id) = beginning(filter);
+        let (at, id) = start_cursor(filter);
         let end = (Timestamp(i64::MIN), KeyId::from(""));
-        let (until, until_id) = filter.until.as_ref().unwrap_or(&end);
+        let (until, until_id) = filter.end.as_ref().unwrap_or(&end);
         let query = query_as(sql)
             .bind(workspace)
             .bind(at)
             .bind(id)
             .bind(filter.state)
             .bind(filter.now)
-            .bind(filter.periods.day)
-            .bind(filter.periods.month)
-            .bind(filter.periods.day_of_month)
-            .bind(filter.limit)
+            .bind(filter.refill_periods.day)
+            .bind(filter.refill_periods.month)
+            .bind(filter.refill_periods.day_of_month)
+            .bind(filter.rows_max)
             .bind(text)
             .bind(other)
-            .bind(filter.api.as_ref().map_or("", ApiId::as_str))
+            .bind(filter.api_id.as_ref().map_or("", ApiId::as_str))
             .bind(until)
             .bind(until_id);
-        all::<KeyRow, _>(self, query).await
+        fetch_all_as::<KeyRow, _>(self, query).await
     }
 
-    async fn key_behind(
+    async fn find_key_cursor(
         &mut self,
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
         offset: i64,
     ) -> Result<Option<KeyCursor>> {
-        let sql = match filter.api {
-            Some(_) => place_where!("workspace_id = $1 AND api_id = $5"),
-            None => place_where!("workspace_id = $1 AND $5 = ''"),
+        let sql = match filter.api_id {
+            Some(_) => cursor_where!("workspace_id = $1 AND api_id = $5"),
+            None => cursor_where!("workspace_id = $1 AND $5 = ''"),
         };
-        let (at, id) = beginning(filter);
-        let api = filter.api.as_ref().map_or("", ApiId::as_str);
+        let (at, id) = start_cursor(filter);
+        let api = filter.api_id.as_ref().map_or("", ApiId::as_str);
         let query = query_as(sql).bind(workspace).bind(at).bind(id).bind(offset).bind(api);
         Ok(query.fetch_optional(self).await?)
     }
 
-    async fn api_names(
+    async fn load_api_names(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[ApiId],
@@ -151,7 +151,7 @@ impl KeyReads for Connection {
         Ok(query_as(sql).bind(workspace).bind(json!(ids).to_string()).fetch_all(self).await?)
     }
 
-    async fn key_counts(
+    async fn count_keys_by_api(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[ApiId],
@@ -170,7 +170,7 @@ impl KeyReads for Connection {
         Ok(query.fetch_all(self).await?)
     }
 
-    async fn key_entries(
+    async fn list_key_audit_entries(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,

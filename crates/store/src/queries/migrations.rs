@@ -11,9 +11,11 @@ use foundation::model::{Key, Meta, Migration, RefillInterval};
 use serde_json::{Value, json};
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Connection, all, one};
+use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::MigrationRow;
-use crate::{IncomingKey, MigrationReads, MigrationWrites, PageQuery, StoredMigration, searchable};
+use crate::{
+    KeyToInsert, MigrationReads, MigrationWrites, PageQuery, StoredMigration, to_search_text,
+};
 
 macro_rules! migrations_where {
     ($condition:literal) => {
@@ -28,30 +30,30 @@ macro_rules! migrations_where {
 
 #[async_trait]
 impl MigrationReads for Connection {
-    async fn migration(
+    async fn find_migration(
         &mut self,
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<Migration>> {
-        Ok(self.stored_migration(workspace, id).await?.map(|stored| stored.migration))
+        Ok(self.find_stored_migration(workspace, id).await?.map(|stored| stored.migration))
     }
 
-    async fn stored_migration(
+    async fn find_stored_migration(
         &mut self,
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<StoredMigration>> {
         let sql = migrations_where!("m.workspace_id = $1 AND m.id = $2");
-        one::<MigrationRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
+        fetch_optional_as::<MigrationRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
 
-    async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
+    async fn list_all_migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
         let sql = migrations_where!("m.workspace_id = $1 ORDER BY m.id");
-        let all = all::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await?;
+        let all = fetch_all_as::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await?;
         Ok(all.into_iter().map(|stored: StoredMigration| stored.migration).collect())
     }
 
-    async fn migrations_page(
+    async fn list_migrations(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
@@ -71,7 +73,8 @@ impl MigrationReads for Connection {
             LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(&listing.search);
-        all::<MigrationRow, _>(self, query.bind(listing.from).bind(listing.limit)).await
+        fetch_all_as::<MigrationRow, _>(self, query.bind(listing.start_id).bind(listing.rows_max))
+            .await
     }
 
     async fn count_waiting_keys(&mut self, migration: &MigrationId, max: i64) -> Result<i64> {
@@ -82,7 +85,7 @@ impl MigrationReads for Connection {
         Ok(query_scalar(sql).bind(migration).bind(max).fetch_one(self).await?)
     }
 
-    async fn waiting_key(
+    async fn find_waiting_key(
         &mut self,
         migration: &MigrationId,
         hash: &str,
@@ -112,7 +115,7 @@ impl MigrationWrites for Connection {
         Ok(())
     }
 
-    async fn count_migrated(&mut self, migration: &MigrationId, keys: i64) -> Result<()> {
+    async fn add_imported_count(&mut self, migration: &MigrationId, keys: i64) -> Result<()> {
         let sql = "UPDATE migrations SET came = came + $2 WHERE id = $1";
         query(sql).bind(migration).bind(keys).execute(self).await?;
         Ok(())
@@ -126,7 +129,7 @@ impl MigrationWrites for Connection {
     ) -> Result<Vec<(String, IdentityId)>> {
         let row = |external_id: &String| {
             let id = IdentityId::random();
-            let search = searchable([id.as_str(), external_id]);
+            let search = to_search_text([id.as_str(), external_id]);
             json!({ "id": id, "external_id": external_id, "search": search })
         };
         let rows: Vec<_> = external_ids.iter().map(row).collect();
@@ -150,7 +153,7 @@ impl MigrationWrites for Connection {
         roles: &[(RoleId, String)],
         now: Timestamp,
     ) -> Result<Vec<String>> {
-        let row = |(id, name): &(RoleId, String)| json!({ "id": id, "name": name, "search": searchable([id.as_str(), name]) });
+        let row = |(id, name): &(RoleId, String)| json!({ "id": id, "name": name, "search": to_search_text([id.as_str(), name]) });
         let rows: Vec<_> = roles.iter().map(row).collect();
         let sql = concat!(
             "INSERT INTO roles (id, workspace_id, name, search, created_at)
@@ -169,7 +172,7 @@ impl MigrationWrites for Connection {
         &mut self,
         workspace: &WorkspaceId,
         migration: Option<&MigrationId>,
-        keys: &[IncomingKey],
+        keys: &[KeyToInsert],
     ) -> Result<Vec<KeyId>> {
         let sql = concat!(
             "INSERT INTO keys
@@ -192,7 +195,7 @@ impl MigrationWrites for Connection {
         // Sorted by hash, so that of two imports of the same keys one waits for the other, without a deadlock.
         let mut sorted: Vec<_> = keys.iter().map(|incoming| &incoming.key).collect();
         sorted.sort_by(|a, b| a.hash.cmp(&b.hash));
-        let rows: Vec<_> = sorted.into_iter().map(row).collect();
+        let rows: Vec<_> = sorted.into_iter().map(to_key_row).collect();
         let inserted: Vec<KeyId> = query_scalar(sql)
             .bind(workspace)
             .bind(migration)
@@ -202,7 +205,7 @@ impl MigrationWrites for Connection {
         let inserted_ids: HashSet<&KeyId> = inserted.iter().collect();
         let inserted_keys =
             || keys.iter().filter(|incoming| inserted_ids.contains(&incoming.key.id));
-        let limits: Vec<_> = inserted_keys().flat_map(limit_rows).collect();
+        let limits: Vec<_> = inserted_keys().flat_map(to_limit_rows).collect();
         if !limits.is_empty() {
             let sql = concat!(
                 "INSERT INTO ratelimits
@@ -259,7 +262,7 @@ impl MigrationWrites for Connection {
     }
 }
 
-fn row(key: &Key) -> Value {
+fn to_key_row(key: &Key) -> Value {
     let refill = key.credits.and_then(|credits| credits.refill);
     let day = refill.and_then(|refill| match refill.interval {
         RefillInterval::Daily => None,
@@ -270,7 +273,7 @@ fn row(key: &Key) -> Value {
         "prefix": key.prefix, "byte_length": key.byte_length, "name": key.name,
         "meta": key.meta.as_ref().map(Meta::as_str), "identity_id": key.identity_id,
         "owner_id": key.owner_id, "environment": key.environment,
-        "enabled": key.enabled, "expires_at": key.expires_at,
+        "enabled": key.is_enabled, "expires_at": key.expires_at,
         "credits": key.credits.map(|credits| credits.balance),
         "refill_amount": refill.map(|refill| refill.amount), "refill_day": day,
         "refilled": key.credits.map_or(0, |credits| credits.refilled_period),
@@ -278,12 +281,12 @@ fn row(key: &Key) -> Value {
     })
 }
 
-fn limit_rows(incoming: &IncomingKey) -> impl Iterator<Item = Value> {
+fn to_limit_rows(incoming: &KeyToInsert) -> impl Iterator<Item = Value> {
     incoming.ratelimits.iter().map(|limit| {
         json!({
             "id": limit.id, "key_id": incoming.key.id, "name": limit.name, "limit": limit.limit,
             "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
-            "is_async": limit.is_async,
+            "is_async": limit.is_approximate,
         })
     })
 }

@@ -75,7 +75,7 @@ macro_rules! entries_from {
 }
 
 /// Lists the columns that count latencies, in the order of `LATENCY_BUCKETS_US`.
-macro_rules! latencies {
+macro_rules! latency_columns {
     () => {
         "latency_le_100us, latency_le_500us, latency_le_1ms, latency_le_5ms, latency_le_25ms, \
         latency_le_100ms"
@@ -83,7 +83,7 @@ macro_rules! latencies {
 }
 
 /// Reads the columns of a rollup from an item of a list.
-macro_rules! sum_of_item {
+macro_rules! rollup_columns_of_item {
     () => {
         "CAST(item ->> 'count' AS BIGINT), CAST(item ->> 'amount' AS BIGINT),
         CAST(item ->> 'latency_us' AS BIGINT),
@@ -95,12 +95,12 @@ macro_rules! sum_of_item {
 
 /// Adds the columns of a new rollup to those of the existing row. An amount comes from a caller. It saturates at the
 /// maximum, because otherwise a rollup that cannot be written in one workspace would block those of all others.
-macro_rules! added {
+macro_rules! add_rollup_columns {
     ($table:literal, $amount:literal) => {
         concat!(
             $amount, " = CASE WHEN ", $table, ".", $amount, " > 9223372036854775807 - excluded.", $amount,
             " THEN 9223372036854775807 ELSE ", $table, ".", $amount, " + excluded.", $amount, " END, ",
-            added!(@ $table, "count", "latency_us", "latency_le_100us", "latency_le_500us",
+            add_rollup_columns!(@ $table, "count", "latency_us", "latency_le_100us", "latency_le_500us",
                 "latency_le_1ms", "latency_le_5ms", "latency_le_25ms", "latency_le_100ms")
         )
     };
@@ -140,10 +140,13 @@ use sqlx::query::QueryAs;
 use super::Connection;
 
 type Database = <Connection as sqlx::Connection>::Database;
-type Query<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;
+type RowQuery<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;
 
 /// Returns every row of a query, converted to its model type.
-async fn all<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Vec<Noun>>
+async fn fetch_all_as<Row, Noun>(
+    connection: &mut Connection,
+    query: RowQuery<'_, Row>,
+) -> Result<Vec<Noun>>
 where
     Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
     Noun: TryFrom<Row, Error: Into<Error>>,
@@ -153,7 +156,10 @@ where
 }
 
 /// Returns the row of a query that returns at most one, converted to its model type.
-async fn one<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Option<Noun>>
+async fn fetch_optional_as<Row, Noun>(
+    connection: &mut Connection,
+    query: RowQuery<'_, Row>,
+) -> Result<Option<Noun>>
 where
     Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
     Noun: TryFrom<Row, Error: Into<Error>>,

@@ -7,34 +7,34 @@ use foundation::model::{DeliverySnapshot, RollupUnit};
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
-use super::events::texts;
+use super::events::to_json_texts;
 use crate::events::BatchId;
 use crate::outbox::{
-    ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, Undelivered,
+    ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, UndeliveredEvents,
 };
 
 #[async_trait]
 impl DeliveryReads for Connection {
-    async fn delivered(&mut self) -> Result<DeliverySnapshot> {
+    async fn delivery_snapshot(&mut self) -> Result<DeliverySnapshot> {
         let sql = "SELECT d.last, d.summed_until, v.id
             FROM delivered d LEFT JOIN void_deliveries v ON v.id <= d.last
             ORDER BY v.id";
         let rows: Vec<(i64, Option<i64>, Option<i64>)> = query_as(sql).fetch_all(self).await?;
-        let (last, summed_until) = rows.first().map_or((0, None), |row| (row.0, row.1));
+        let (last_delivery, summed_until) = rows.first().map_or((0, None), |row| (row.0, row.1));
         Ok(DeliverySnapshot {
-            last,
-            summed_until: summed_until.unwrap_or(0),
-            void: rows.into_iter().filter_map(|row| row.2).collect(),
+            last_delivery,
+            rolled_up_until_ms: summed_until.unwrap_or(0),
+            void_deliveries: rows.into_iter().filter_map(|row| row.2).collect(),
         })
     }
 
-    async fn undelivered(&mut self) -> Result<Undelivered> {
+    async fn count_undelivered(&mut self) -> Result<UndeliveredEvents> {
         let sql = "SELECT CAST(COALESCE(SUM(events), 0) AS BIGINT) AS events,
             COALESCE(MIN(put_at), 0) AS since FROM parcels";
         Ok(query_as(sql).fetch_one(self).await?)
     }
 
-    async fn void_before(&mut self, before: Timestamp) -> Result<Vec<i64>> {
+    async fn list_void_deliveries(&mut self, before: Timestamp) -> Result<Vec<i64>> {
         let sql = "SELECT id FROM void_deliveries WHERE begun_at < $1 ORDER BY id";
         Ok(query_scalar(sql).bind(before).fetch_all(self).await?)
     }
@@ -78,7 +78,7 @@ impl DeliveryWrites for Connection {
     async fn begin_delivery(&mut self, now: Timestamp) -> Result<i64> {
         let sql = "UPDATE delivered SET last = last + 1 RETURNING last";
         let id = query_scalar(sql).fetch_one(&mut *self).await?;
-        make_void(self, id, now).await?;
+        insert_void_delivery(self, id, now).await?;
         Ok(id)
     }
 
@@ -98,7 +98,7 @@ impl DeliveryWrites for Connection {
     }
 
     async fn confirm_delivery(&mut self, delivery: i64, batches: usize) -> Result<bool> {
-        lock(self).await?;
+        lock_delivery_state(self).await?;
         let sql = "DELETE FROM parcels WHERE delivery = $1 RETURNING first_at, last_at";
         let spans: Vec<(Timestamp, Timestamp)> =
             query_as(sql).bind(delivery).fetch_all(&mut *self).await?;
@@ -110,7 +110,7 @@ impl DeliveryWrites for Connection {
         let first = spans.iter().map(|span| span.0).min();
         let last = spans.iter().map(|span| span.1).max();
         if let Some((first, last)) = first.zip(last) {
-            change_days(self, RollupUnit::Day.beginning(first), last).await?;
+            record_day_changes(self, RollupUnit::Day.start_of(first), last).await?;
         }
         Ok(true)
     }
@@ -137,7 +137,7 @@ impl DeliveryWrites for Connection {
         retained_since: Timestamp,
         claimed_until: Timestamp,
     ) -> Result<Option<DayRollup>> {
-        let (summed_until, claimed) = lock(self).await?;
+        let (summed_until, claimed) = lock_delivery_state(self).await?;
         let Some(summed_until) = summed_until.filter(|_| claimed <= now) else { return Ok(None) };
         let sql = "DELETE FROM summed_days WHERE delivery = 0 AND day < $1 AND day < $2";
         query(sql).bind(retained_since).bind(summed_until).execute(&mut *self).await?;
@@ -145,7 +145,7 @@ impl DeliveryWrites for Connection {
             WHERE changes > changes_summed AND day >= $1 AND day < $2";
         let changed: Option<Timestamp> =
             query_scalar(sql).bind(retained_since).bind(summed_until).fetch_one(&mut *self).await?;
-        let next = RollupUnit::Day.next(summed_until);
+        let next = RollupUnit::Day.start_of_next(summed_until);
         // A batch in the outbox may contain events of that day.
         let sql = "SELECT COUNT(*) FROM parcels WHERE first_at < $1";
         let pending: i64 = query_scalar(sql).bind(next).fetch_one(&mut *self).await?;
@@ -154,7 +154,7 @@ impl DeliveryWrites for Connection {
             None if next <= day_end_max && pending == 0 => summed_until,
             None => return Ok(None),
         };
-        let delivered = self.delivered().await?;
+        let delivery_snapshot = self.delivery_snapshot().await?;
         let delivery = self.begin_delivery(now).await?;
         let sql = "UPDATE delivered SET held_until = $1";
         query(sql).bind(claimed_until).execute(&mut *self).await?;
@@ -163,12 +163,12 @@ impl DeliveryWrites for Connection {
             VALUES ($1, 0, 0, 0)
             ON CONFLICT (day) DO UPDATE SET delivery = summed_days.delivery
             RETURNING changes";
-        let changes = query_scalar(sql).bind(day).fetch_one(self).await?;
-        Ok(Some(DayRollup { day, changes, delivery, delivered }))
+        let change_count = query_scalar(sql).bind(day).fetch_one(self).await?;
+        Ok(Some(DayRollup { day, change_count, delivery, delivery_snapshot }))
     }
 
     async fn complete_day(&mut self, day: &DayRollup, now: Timestamp) -> Result<()> {
-        let (summed_until, _) = lock(self).await?;
+        let (summed_until, _) = lock_delivery_state(self).await?;
         let sql = "DELETE FROM void_deliveries WHERE id = $1";
         if query(sql).bind(day.delivery).execute(&mut *self).await?.rows_affected() != 1 {
             return Ok(());
@@ -177,28 +177,28 @@ impl DeliveryWrites for Connection {
         let before: Option<i64> =
             query_scalar(sql).bind(day.day).fetch_optional(&mut *self).await?;
         if let Some(before) = before {
-            make_void(self, before, now).await?;
+            insert_void_delivery(self, before, now).await?;
         }
         let sql = "UPDATE summed_days SET delivery = $2, changes_summed = $3 WHERE day = $1";
-        let update = query(sql).bind(day.day).bind(day.delivery).bind(day.changes);
+        let update = query(sql).bind(day.day).bind(day.delivery).bind(day.change_count);
         update.execute(&mut *self).await?;
-        let until = summed_until.max(Some(RollupUnit::Day.next(day.day)));
+        let until = summed_until.max(Some(RollupUnit::Day.start_of_next(day.day)));
         let sql = "UPDATE delivered SET summed_until = $1, held_until = 0";
         query(sql).bind(until).execute(self).await?;
         Ok(())
     }
 
-    async fn forget_deliveries(&mut self, ids: &[i64]) -> Result<()> {
+    async fn delete_deliveries(&mut self, ids: &[i64]) -> Result<()> {
         let sql = concat!(
             "DELETE FROM void_deliveries WHERE id IN (SELECT CAST(item AS BIGINT) FROM ",
             texts!("$1"),
             ")"
         );
-        query(sql).bind(texts(ids)).execute(self).await?;
+        query(sql).bind(to_json_texts(ids)).execute(self).await?;
         Ok(())
     }
 
-    async fn forget_days(&mut self, before: Timestamp) -> Result<()> {
+    async fn delete_days(&mut self, before: Timestamp) -> Result<()> {
         query("DELETE FROM summed_days WHERE day < $1").bind(before).execute(self).await?;
         Ok(())
     }
@@ -206,12 +206,18 @@ impl DeliveryWrites for Connection {
 
 /// Locks the delivery state. Returns the time up to which days are rolled up, and the time until which a replica has
 /// claimed a day. Other replicas wait for the lock.
-async fn lock(connection: &mut Connection) -> Result<(Option<Timestamp>, Timestamp)> {
+async fn lock_delivery_state(
+    connection: &mut Connection,
+) -> Result<(Option<Timestamp>, Timestamp)> {
     let sql = locked!("SELECT summed_until, held_until FROM delivered");
     Ok(query_as(sql).fetch_one(connection).await?)
 }
 
-async fn make_void(connection: &mut Connection, delivery: i64, now: Timestamp) -> Result<()> {
+async fn insert_void_delivery(
+    connection: &mut Connection,
+    delivery: i64,
+    now: Timestamp,
+) -> Result<()> {
     let sql = "INSERT INTO void_deliveries (id, begun_at) VALUES ($1, $2)";
     query(sql).bind(delivery).bind(now).execute(connection).await?;
     Ok(())
@@ -219,7 +225,11 @@ async fn make_void(connection: &mut Connection, delivery: i64, now: Timestamp) -
 
 /// Records changes of the days from the one that begins at `first` to the one that contains `last`. The first
 /// delivered events determine where rollups begin.
-async fn change_days(connection: &mut Connection, first: Timestamp, last: Timestamp) -> Result<()> {
+async fn record_day_changes(
+    connection: &mut Connection,
+    first: Timestamp,
+    last: Timestamp,
+) -> Result<()> {
     let sql = "UPDATE delivered SET summed_until = $1 WHERE summed_until IS NULL";
     query(sql).bind(first).execute(&mut *connection).await?;
     // Inserts a row for a day before `summed_until` that has none, so that it is rolled up too.
@@ -229,7 +239,7 @@ async fn change_days(connection: &mut Connection, first: Timestamp, last: Timest
     let mut day = first;
     while day <= last {
         query(sql).bind(day).execute(&mut *connection).await?;
-        day = RollupUnit::Day.next(day);
+        day = RollupUnit::Day.start_of_next(day);
     }
     let sql = "UPDATE summed_days SET changes = changes + 1 WHERE day >= $1 AND day <= $2";
     query(sql).bind(first).bind(last).execute(connection).await?;

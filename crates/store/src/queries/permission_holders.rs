@@ -6,12 +6,12 @@ use foundation::id::{PermissionId, RoleId, WorkspaceId};
 use foundation::model::PermissionAssignment;
 use sqlx::{query_as, query_scalar};
 
-use super::{Connection, all};
+use super::{Connection, fetch_all_as};
 use crate::AssignmentReads;
-use crate::rows::HoldingRow;
+use crate::rows::AssignmentRow;
 
 /// Joins the existing keys of the assignments `l`.
-macro_rules! live_keys {
+macro_rules! join_existing_keys {
     () => {
         " JOIN keys k ON k.id = l.key_id AND k.workspace_id = $1 AND k.deleted_at IS NULL
         JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL "
@@ -20,7 +20,7 @@ macro_rules! live_keys {
 
 #[async_trait]
 impl AssignmentReads for Connection {
-    async fn count_holding(
+    async fn count_permission_holders(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
@@ -35,14 +35,14 @@ impl AssignmentReads for Connection {
                     LIMIT $3) AS counted),
                 (SELECT COUNT(*) FROM (
                     SELECT 1 FROM key_permissions l",
-            live_keys!(),
+            join_existing_keys!(),
             "WHERE l.permission_id = $2
                     LIMIT $3) AS counted)"
         );
         Ok(query_as(sql).bind(workspace).bind(permission).bind(max).fetch_one(self).await?)
     }
 
-    async fn count_keys_with(
+    async fn count_role_holders(
         &mut self,
         workspace: &WorkspaceId,
         role: &RoleId,
@@ -50,13 +50,13 @@ impl AssignmentReads for Connection {
     ) -> Result<i64> {
         let sql = concat!(
             "SELECT COUNT(*) FROM (SELECT 1 FROM key_roles l",
-            live_keys!(),
+            join_existing_keys!(),
             "WHERE l.role_id = $2 LIMIT $3) AS counted"
         );
         Ok(query_scalar(sql).bind(workspace).bind(role).bind(max).fetch_one(self).await?)
     }
 
-    async fn holdings(
+    async fn list_assignments(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
@@ -84,6 +84,6 @@ impl AssignmentReads for Connection {
             WHERE rp.permission_id = $2"
         );
         let query = query_as(sql).bind(workspace).bind(permission).bind(from).bind(limit);
-        all::<HoldingRow, _>(self, query).await
+        fetch_all_as::<AssignmentRow, _>(self, query).await
     }
 }

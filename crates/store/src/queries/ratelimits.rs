@@ -8,9 +8,9 @@ use foundation::model::{Namespace, OutagePolicy, Override};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Connection, all, one};
+use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
-use crate::{PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, searchable};
+use crate::{PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, to_search_text};
 
 macro_rules! namespaces_with {
     ($more:expr, $condition:literal) => {
@@ -23,7 +23,7 @@ macro_rules! namespaces_with {
     };
 }
 
-macro_rules! named {
+macro_rules! namespace_by_id_or_name {
     ($more:expr) => {
         namespaces_with!($more, " AND (n.id = $2 OR n.name = $2) ORDER BY n.id = $2 DESC LIMIT 1")
     };
@@ -44,12 +44,12 @@ macro_rules! overrides_of {
 
 #[async_trait]
 impl RatelimitReads for Connection {
-    async fn namespace(
+    async fn find_stored_namespace(
         &mut self,
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<StoredNamespace>> {
-        let sql = named!(concat!(
+        let sql = namespace_by_id_or_name!(concat!(
             ", (SELECT ",
             array!(object!(
                 "'id', o.id, 'identifier', o.identifier, 'limit', o.\"limit\",
@@ -58,26 +58,34 @@ impl RatelimitReads for Connection {
             )),
             " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
         ));
-        one::<StoredNamespaceRow, _>(self, query_as(sql).bind(workspace).bind(id_or_name)).await
+        fetch_optional_as::<StoredNamespaceRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(id_or_name),
+        )
+        .await
     }
 
-    async fn bare_namespace(
+    async fn find_namespace(
         &mut self,
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<Namespace>> {
-        one::<NamespaceRow, _>(self, query_as(named!("")).bind(workspace).bind(id_or_name)).await
+        fetch_optional_as::<NamespaceRow, _>(
+            self,
+            query_as(namespace_by_id_or_name!("")).bind(workspace).bind(id_or_name),
+        )
+        .await
     }
 
-    async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
-        all::<NamespaceRow, _>(
+    async fn list_all_namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
+        fetch_all_as::<NamespaceRow, _>(
             self,
             query_as(namespaces_with!("", " ORDER BY n.name")).bind(workspace),
         )
         .await
     }
 
-    async fn namespaces_page(
+    async fn list_namespaces(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
@@ -87,11 +95,12 @@ impl RatelimitReads for Connection {
             contains!("n.search", "$3"),
             ") ORDER BY n.id LIMIT $4"
         );
-        let query = query_as(sql).bind(workspace).bind(listing.from);
-        all::<NamespaceRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
+        let query = query_as(sql).bind(workspace).bind(listing.start_id);
+        fetch_all_as::<NamespaceRow, _>(self, query.bind(&listing.search).bind(listing.rows_max))
+            .await
     }
 
-    async fn overrides(
+    async fn list_overrides(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
@@ -102,11 +111,12 @@ impl RatelimitReads for Connection {
             contains!("o.search", "$4"),
             ") ORDER BY o.id LIMIT $5"
         ));
-        let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.from);
-        all::<OverrideRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
+        let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.start_id);
+        fetch_all_as::<OverrideRow, _>(self, query.bind(&listing.search).bind(listing.rows_max))
+            .await
     }
 
-    async fn override_for(
+    async fn find_override(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
@@ -114,7 +124,7 @@ impl RatelimitReads for Connection {
     ) -> Result<Option<Override>> {
         let sql = overrides_of!("o.identifier = $3");
         let query = query_as(sql).bind(workspace).bind(namespace).bind(identifier);
-        one::<OverrideRow, _>(self, query).await
+        fetch_optional_as::<OverrideRow, _>(self, query).await
     }
 
     async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64> {
@@ -145,8 +155,8 @@ impl RatelimitWrites for Connection {
             .map(|namespace| {
                 json!({
                     "id": namespace.id, "name": namespace.name,
-                    "on_outage": namespace.on_outage.as_str(), "created_at": namespace.created_at,
-                    "search": searchable([namespace.id.as_str(), &namespace.name]),
+                    "on_outage": namespace.outage_policy.as_str(), "created_at": namespace.created_at,
+                    "search": to_search_text([namespace.id.as_str(), &namespace.name]),
                 })
             })
             .collect();
@@ -172,10 +182,10 @@ impl RatelimitWrites for Connection {
             locked!("SELECT id FROM namespaces WHERE workspace_id = $1 AND (id = $2 OR name = $2)");
         query(sql).bind(workspace).bind(id_or_name).fetch_all(&mut *self).await?;
         // Read after the lock, so that writes of its previous holder are visible.
-        self.bare_namespace(workspace, id_or_name).await
+        self.find_namespace(workspace, id_or_name).await
     }
 
-    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()> {
+    async fn set_outage_policy(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()> {
         query("UPDATE namespaces SET on_outage = $2 WHERE id = $1")
             .bind(id)
             .bind(on_outage.as_str())
@@ -193,7 +203,7 @@ impl RatelimitWrites for Connection {
         Ok(())
     }
 
-    async fn set_override(
+    async fn upsert_override(
         &mut self,
         namespace: &NamespaceId,
         new: &Override,
@@ -215,9 +225,9 @@ impl RatelimitWrites for Connection {
             .bind(new.limit)
             .bind(new.duration_ms)
             .bind(new.expires_at)
-            .bind(new.is_async)
+            .bind(new.is_approximate)
             .bind(new.created_at)
-            .bind(searchable([new.id.as_str(), &new.identifier]))
+            .bind(to_search_text([new.id.as_str(), &new.identifier]))
             .fetch_one(self)
             .await?)
     }

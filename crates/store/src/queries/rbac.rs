@@ -8,9 +8,9 @@ use foundation::model::{Permission, Role};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Connection, all, one};
+use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{PermissionRow, RoleRow};
-use crate::{PageQuery, RbacReads, RbacWrites, searchable};
+use crate::{PageQuery, RbacReads, RbacWrites, to_search_text};
 
 macro_rules! roles_where {
     ($condition:expr) => {
@@ -35,7 +35,7 @@ macro_rules! permissions_where {
 }
 
 /// Replaces the assignments of `$owner` with the existing ids of `$ids`.
-macro_rules! relink {
+macro_rules! replace_assignments {
     ($connection:expr, $table:literal, $from:literal, $to:literal, $target:literal, $owner:expr, $ids:expr) => {{
         let ids = json!($ids).to_string();
         let drop_others = concat!(
@@ -59,7 +59,7 @@ macro_rules! relink {
             ", ",
             $to,
             ") ",
-            held!(concat!(
+            locked_for_key_share!(concat!(
                 "SELECT $1, t.id FROM ",
                 $target,
                 " t WHERE t.id IN (SELECT item FROM ",
@@ -79,16 +79,17 @@ macro_rules! relink {
 
 #[async_trait]
 impl RbacReads for Connection {
-    async fn permission(
+    async fn find_permission(
         &mut self,
         workspace: &WorkspaceId,
         id_or_slug: &str,
     ) -> Result<Option<Permission>> {
         let sql = permissions_where!("(id = $2 OR slug = $2) ORDER BY id = $2 DESC LIMIT 1");
-        one::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(id_or_slug)).await
+        fetch_optional_as::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(id_or_slug))
+            .await
     }
 
-    async fn permissions(
+    async fn list_permissions(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
@@ -98,23 +99,27 @@ impl RbacReads for Connection {
             contains!("search", "$3"),
             ") ORDER BY id LIMIT $4"
         ));
-        all::<PermissionRow, _>(
+        fetch_all_as::<PermissionRow, _>(
             self,
             query_as(sql)
                 .bind(workspace)
-                .bind(listing.from)
+                .bind(listing.start_id)
                 .bind(&listing.search)
-                .bind(listing.limit),
+                .bind(listing.rows_max),
         )
         .await
     }
 
-    async fn role(&mut self, workspace: &WorkspaceId, id_or_name: &str) -> Result<Option<Role>> {
+    async fn find_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        id_or_name: &str,
+    ) -> Result<Option<Role>> {
         let sql = roles_where!("(r.id = $2 OR r.name = $2) ORDER BY r.id = $2 DESC LIMIT 1");
-        one::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(id_or_name)).await
+        fetch_optional_as::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(id_or_name)).await
     }
 
-    async fn roles_page(
+    async fn list_roles(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
@@ -124,24 +129,29 @@ impl RbacReads for Connection {
             contains!("r.search", "$3"),
             ") ORDER BY r.id LIMIT $4"
         ));
-        all::<RoleRow, _>(
+        fetch_all_as::<RoleRow, _>(
             self,
             query_as(sql)
                 .bind(workspace)
-                .bind(listing.from)
+                .bind(listing.start_id)
                 .bind(&listing.search)
-                .bind(listing.limit),
+                .bind(listing.rows_max),
         )
         .await
     }
 
-    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>> {
+    async fn list_roles_by_ids(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[RoleId],
+    ) -> Result<Vec<Role>> {
         let sql =
             roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"));
-        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string())).await
+        fetch_all_as::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
+            .await
     }
 
-    async fn roles_named(
+    async fn list_roles_by_names(
         &mut self,
         workspace: &WorkspaceId,
         names: &[String],
@@ -151,10 +161,14 @@ impl RbacReads for Connection {
             texts!("$2"),
             ") ORDER BY r.name"
         ));
-        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
+        fetch_all_as::<RoleRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(json!(names).to_string()),
+        )
+        .await
     }
 
-    async fn permissions_with(
+    async fn list_permissions_by_slugs(
         &mut self,
         workspace: &WorkspaceId,
         slugs: &[String],
@@ -164,11 +178,14 @@ impl RbacReads for Connection {
             texts!("$2"),
             ") ORDER BY slug"
         ));
-        all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
-            .await
+        fetch_all_as::<PermissionRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(json!(slugs).to_string()),
+        )
+        .await
     }
 
-    async fn roles_holding(
+    async fn list_roles_with_permission(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
@@ -179,8 +196,8 @@ impl RbacReads for Connection {
             ORDER BY r.id
             LIMIT $4"
         );
-        let query = query_as(sql).bind(workspace).bind(listing.from).bind(permission);
-        all::<RoleRow, _>(self, query.bind(listing.limit)).await
+        let query = query_as(sql).bind(workspace).bind(listing.start_id).bind(permission);
+        fetch_all_as::<RoleRow, _>(self, query.bind(listing.rows_max)).await
     }
 }
 
@@ -191,57 +208,64 @@ impl RbacWrites for Connection {
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>> {
-        let sql = held!(permissions_where!(concat!(
+        let sql = locked_for_key_share!(permissions_where!(concat!(
             "slug IN (SELECT item FROM ",
             texts!("$2"),
             ") ORDER BY slug"
         )));
-        all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
-            .await
+        fetch_all_as::<PermissionRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(json!(slugs).to_string()),
+        )
+        .await
     }
 
     async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
-        let sql = held!(roles_where!(concat!(
+        let sql = locked_for_key_share!(roles_where!(concat!(
             "r.name IN (SELECT item FROM ",
             texts!("$2"),
             ") ORDER BY r.name"
         )));
-        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
+        fetch_all_as::<RoleRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(json!(names).to_string()),
+        )
+        .await
     }
 
-    async fn hold_permissions_of(
+    async fn lock_permissions_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Permission>> {
-        let sql = held!(permissions_where!(concat!(
+        let sql = locked_for_key_share!(permissions_where!(concat!(
             "id IN (SELECT item FROM ",
             texts!("$2"),
             ") ORDER BY slug"
         )));
         let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
-        all::<PermissionRow, _>(self, query).await
+        fetch_all_as::<PermissionRow, _>(self, query).await
     }
 
-    async fn hold_roles_of(
+    async fn lock_roles_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Role>> {
-        let sql = held!(roles_where!(concat!(
+        let sql = locked_for_key_share!(roles_where!(concat!(
             "r.id IN (SELECT item FROM ",
             texts!("$2"),
             ") ORDER BY r.name"
         )));
         let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
-        all::<RoleRow, _>(self, query).await
+        fetch_all_as::<RoleRow, _>(self, query).await
     }
 
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {
         let sql = locked!("SELECT id FROM roles WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
         // Read after the lock, so that writes of its previous holder are visible.
-        Ok(self.roles(workspace, std::slice::from_ref(id)).await?.into_iter().next())
+        Ok(self.list_roles_by_ids(workspace, std::slice::from_ref(id)).await?.into_iter().next())
     }
 
     async fn delete_permission(
@@ -266,7 +290,15 @@ impl RbacWrites for Connection {
         permissions: &[Permission],
     ) -> Result<()> {
         let ids: Vec<_> = permissions.iter().map(|permission| &permission.id).collect();
-        relink!(self, "role_permissions", "role_id", "permission_id", "permissions", role, ids)
+        replace_assignments!(
+            self,
+            "role_permissions",
+            "role_id",
+            "permission_id",
+            "permissions",
+            role,
+            ids
+        )
     }
 
     async fn insert_permissions(
@@ -281,7 +313,7 @@ impl RbacWrites for Connection {
                 json!({
                     "id": permission.id, "slug": permission.slug, "name": permission.name,
                     "description": permission.description,
-                    "search": searchable([
+                    "search": to_search_text([
                         permission.id.as_str(),
                         &permission.slug,
                         &permission.name,
@@ -320,7 +352,7 @@ impl RbacWrites for Connection {
             .bind(workspace)
             .bind(&role.name)
             .bind(&role.description)
-            .bind(searchable([role.id.as_str(), &role.name, description]))
+            .bind(to_search_text([role.id.as_str(), &role.name, description]))
             .bind(now)
             .execute(&mut *self)
             .await?;
@@ -334,17 +366,25 @@ impl RbacWrites for Connection {
             .bind(&role.id)
             .bind(&role.name)
             .bind(&role.description)
-            .bind(searchable([role.id.as_str(), &role.name, description]))
+            .bind(to_search_text([role.id.as_str(), &role.name, description]))
             .execute(self)
             .await?;
         Ok(())
     }
 
     async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
-        relink!(self, "key_permissions", "key_id", "permission_id", "permissions", key, ids)
+        replace_assignments!(
+            self,
+            "key_permissions",
+            "key_id",
+            "permission_id",
+            "permissions",
+            key,
+            ids
+        )
     }
 
     async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()> {
-        relink!(self, "key_roles", "key_id", "role_id", "roles", key, ids)
+        replace_assignments!(self, "key_roles", "key_id", "role_id", "roles", key, ids)
     }
 }

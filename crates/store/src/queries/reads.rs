@@ -8,8 +8,8 @@ use foundation::model::Api;
 use serde_json::json;
 use sqlx::{query_as, query_scalar};
 
-use super::{Connection, all, one};
-use crate::rows::{ApiRow, KeyRow, KeyToSpendRow};
+use super::{Connection, fetch_all_as, fetch_optional_as};
+use crate::rows::{ApiRow, KeyForSpendingRow, KeyRow};
 use crate::{KeyOwnerFilter, PageQuery, Reads, StoredKey};
 
 macro_rules! apis_where {
@@ -26,19 +26,23 @@ macro_rules! apis_where {
 
 #[async_trait]
 impl Reads for Connection {
-    async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
-        one::<ApiRow, _>(self, query_as(apis_where!("id = $2")).bind(workspace).bind(id)).await
+    async fn find_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
+        fetch_optional_as::<ApiRow, _>(
+            self,
+            query_as(apis_where!("id = $2")).bind(workspace).bind(id),
+        )
+        .await
     }
 
-    async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>> {
-        all::<ApiRow, _>(
+    async fn list_all_apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>> {
+        fetch_all_as::<ApiRow, _>(
             self,
             query_as(apis_where!("deleted_at IS NULL ORDER BY id")).bind(workspace),
         )
         .await
     }
 
-    async fn apis_page(
+    async fn list_apis(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
@@ -48,19 +52,19 @@ impl Reads for Connection {
             contains!("search", "$3"),
             ") ORDER BY id LIMIT $4"
         );
-        let query = query_as(sql).bind(workspace).bind(listing.from);
-        all::<ApiRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
+        let query = query_as(sql).bind(workspace).bind(listing.start_id);
+        fetch_all_as::<ApiRow, _>(self, query.bind(&listing.search).bind(listing.rows_max)).await
     }
 
-    async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {
-        one::<KeyRow, _>(
+    async fn find_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {
+        fetch_optional_as::<KeyRow, _>(
             self,
             query_as(keys_where!("k.workspace_id = $1 AND k.id = $2")).bind(workspace).bind(id),
         )
         .await
     }
 
-    async fn keys_of(
+    async fn list_api_keys(
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
@@ -69,7 +73,7 @@ impl Reads for Connection {
     ) -> Result<Vec<StoredKey>> {
         // One statement per case, because each case has an index that returns the page in order.
         let (sql, owner_id) = match owner {
-            KeyOwnerFilter::Anybody => (
+            KeyOwnerFilter::Any => (
                 keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
                     ORDER BY k.id
@@ -85,7 +89,7 @@ impl Reads for Connection {
                 ),
                 Some(id.as_str()),
             ),
-            KeyOwnerFilter::Owner(owner) => (
+            KeyOwnerFilter::OwnerId(owner) => (
                 keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.owner_id = $5
                     ORDER BY k.id
@@ -94,15 +98,16 @@ impl Reads for Connection {
                 Some(owner.as_str()),
             ),
         };
-        let query = query_as(sql).bind(workspace).bind(api).bind(listing.from).bind(listing.limit);
+        let query =
+            query_as(sql).bind(workspace).bind(api).bind(listing.start_id).bind(listing.rows_max);
         let query = match owner_id {
             None => query,
             Some(owner_id) => query.bind(owner_id),
         };
-        all::<KeyRow, _>(self, query).await
+        fetch_all_as::<KeyRow, _>(self, query).await
     }
 
-    async fn keys_owned(
+    async fn list_keys_by_owner(
         &mut self,
         workspace: &WorkspaceId,
         owner: &str,
@@ -118,7 +123,7 @@ impl Reads for Connection {
         Ok(query_as(sql).bind(workspace).bind(owner).bind(max).fetch_all(self).await?)
     }
 
-    async fn keys_among(
+    async fn list_keys_by_ids(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[KeyId],
@@ -128,10 +133,11 @@ impl Reads for Connection {
             texts!("$2"),
             ") ORDER BY k.id"
         ));
-        all::<KeyRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string())).await
+        fetch_all_as::<KeyRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
+            .await
     }
 
-    async fn keys_of_identity(
+    async fn list_identity_keys(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
@@ -140,11 +146,11 @@ impl Reads for Connection {
         let sql = keys_where!(
             "k.workspace_id = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
         );
-        let query = query_as(sql).bind(workspace).bind(identity).bind(listing.from);
-        all::<KeyRow, _>(self, query.bind(listing.limit)).await
+        let query = query_as(sql).bind(workspace).bind(identity).bind(listing.start_id);
+        fetch_all_as::<KeyRow, _>(self, query.bind(listing.rows_max)).await
     }
 
-    async fn count_keys_of_identity(
+    async fn count_identity_keys(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
@@ -167,11 +173,11 @@ impl Reads for Connection {
         Ok(query_scalar(sql).bind(workspace).bind(api).fetch_one(self).await?)
     }
 
-    async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>> {
-        one::<KeyRow, _>(self, query_as(keys_where!("k.hash = $1")).bind(hash)).await
+    async fn find_key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>> {
+        fetch_optional_as::<KeyRow, _>(self, query_as(keys_where!("k.hash = $1")).bind(hash)).await
     }
 
-    async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>> {
+    async fn find_key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>> {
         // In one statement, and therefore at one point in time: a replica that reads the number of a lease is
         // registered then.
         let sql = concat!(
@@ -181,7 +187,8 @@ impl Reads for Connection {
             keys_where!("k.hash = $1"),
             ") AS found"
         );
-        one::<KeyToSpendRow, _>(self, query_as(sql).bind(hash).bind(replica)).await
+        fetch_optional_as::<KeyForSpendingRow, _>(self, query_as(sql).bind(hash).bind(replica))
+            .await
     }
 
     async fn has_key(&mut self, id: &KeyId) -> Result<bool> {
@@ -198,7 +205,7 @@ impl Reads for Connection {
         Ok(query_as(sql).bind(root_key).bind(name).fetch_optional(self).await?)
     }
 
-    async fn now(&mut self) -> Result<Timestamp> {
+    async fn load_database_time(&mut self) -> Result<Timestamp> {
         Ok(query_scalar(concat!("SELECT ", now_ms!())).fetch_one(self).await?)
     }
 }

@@ -27,19 +27,20 @@ macro_rules! verifications_where {
 
 #[async_trait]
 impl RecentReads for Connection {
-    async fn latest_of_key(
+    async fn list_latest_by_key(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
         max: usize,
     ) -> Result<Vec<VerificationRow>> {
         let rows_max = i64::try_from(max).unwrap_or(i64::MAX);
-        let mut rows = unsummed_of_key(self, workspace, key, rows_max).await?;
+        let mut rows = list_pending_of_key(self, workspace, key, rows_max).await?;
         // The rollups show which minutes contain events, so no other minute is read.
         let mut found = 0;
-        for minute in minutes_of_key(self, workspace, key, rows_max).await? {
-            let within = minute..RollupUnit::Minute.next(minute);
-            let of_minute = verifications_of_key(self, workspace, key, within, rows_max).await?;
+        for minute in list_minutes_of_key(self, workspace, key, rows_max).await? {
+            let within = minute..RollupUnit::Minute.start_of_next(minute);
+            let of_minute =
+                list_verifications_of_key(self, workspace, key, within, rows_max).await?;
             found += of_minute.len();
             rows.extend(of_minute);
             if found >= max {
@@ -52,7 +53,7 @@ impl RecentReads for Connection {
         Ok(rows)
     }
 
-    async fn verification_of_request(
+    async fn find_verification_by_request(
         &mut self,
         workspace: &WorkspaceId,
         request: &str,
@@ -65,7 +66,7 @@ impl RecentReads for Connection {
         Ok(query.bind(within.start).bind(within.end).fetch_optional(self).await?)
     }
 
-    async fn checks_of_request(
+    async fn list_checks_by_request(
         &mut self,
         workspace: &WorkspaceId,
         request: &str,
@@ -86,7 +87,7 @@ impl RecentReads for Connection {
 }
 
 /// Returns the latest minutes in which a key was verified, as far as they are rolled up.
-async fn minutes_of_key(
+async fn list_minutes_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
     key: &KeyId,
@@ -101,7 +102,7 @@ async fn minutes_of_key(
 }
 
 /// Returns the latest verifications of a key within a time range.
-async fn verifications_of_key(
+async fn list_verifications_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
     key: &KeyId,
@@ -118,7 +119,7 @@ async fn verifications_of_key(
 }
 
 /// Returns the latest verifications of a key that have not been rolled up.
-async fn unsummed_of_key(
+async fn list_pending_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
     key: &KeyId,

@@ -10,7 +10,7 @@ use super::Connection;
 use crate::{RestoreReads, RestoreWrites};
 
 /// Assigns the entity bound as `$1` to the rows of `$table` in the workspace `$2` with the ids `$3`.
-macro_rules! link {
+macro_rules! insert_assignments {
     ($links:literal, $from:literal, $to:literal, $table:literal) => {
         concat!(
             "INSERT INTO ",
@@ -20,7 +20,7 @@ macro_rules! link {
             ", ",
             $to,
             ") ",
-            held!(concat!(
+            locked_for_key_share!(concat!(
                 "SELECT $1, t.id FROM ",
                 $table,
                 " t WHERE t.workspace_id = $2 AND t.id IN (SELECT item FROM ",
@@ -34,7 +34,7 @@ macro_rules! link {
 
 #[async_trait]
 impl RestoreReads for Connection {
-    async fn permission_holders(
+    async fn list_permission_holders(
         &mut self,
         permission: &PermissionId,
     ) -> Result<(Vec<KeyId>, Vec<RoleId>)> {
@@ -45,7 +45,7 @@ impl RestoreReads for Connection {
         Ok((keys, roles))
     }
 
-    async fn role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>> {
+    async fn list_role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>> {
         let sql = "SELECT key_id FROM key_roles WHERE role_id = $1 ORDER BY key_id";
         Ok(query_scalar(sql).bind(role).fetch_all(self).await?)
     }
@@ -101,20 +101,20 @@ impl RestoreWrites for Connection {
         Ok(query_scalar(sql).bind(workspace).bind(id).fetch_optional(self).await?)
     }
 
-    async fn give_permission(
+    async fn assign_permission(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
         keys: &[KeyId],
         roles: &[RoleId],
     ) -> Result<()> {
-        query(link!("key_permissions", "permission_id", "key_id", "keys"))
+        query(insert_assignments!("key_permissions", "permission_id", "key_id", "keys"))
             .bind(permission)
             .bind(workspace)
             .bind(json!(keys).to_string())
             .execute(&mut *self)
             .await?;
-        query(link!("role_permissions", "permission_id", "role_id", "roles"))
+        query(insert_assignments!("role_permissions", "permission_id", "role_id", "roles"))
             .bind(permission)
             .bind(workspace)
             .bind(json!(roles).to_string())
@@ -123,13 +123,13 @@ impl RestoreWrites for Connection {
         Ok(())
     }
 
-    async fn give_role(
+    async fn assign_role(
         &mut self,
         workspace: &WorkspaceId,
         role: &RoleId,
         keys: &[KeyId],
     ) -> Result<()> {
-        query(link!("key_roles", "role_id", "key_id", "keys"))
+        query(insert_assignments!("key_roles", "role_id", "key_id", "keys"))
             .bind(role)
             .bind(workspace)
             .bind(json!(keys).to_string())

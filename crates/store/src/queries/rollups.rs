@@ -12,7 +12,7 @@ use crate::events::{
 };
 
 /// Returns the SQL expression for the start of the unit of time that contains an event.
-fn beginning(unit: RollupUnit) -> &'static str {
+fn unit_start_sql(unit: RollupUnit) -> &'static str {
     match unit {
         RollupUnit::Minute => "e.time - e.time % 60000",
         RollupUnit::Hour => "e.time - e.time % 3600000",
@@ -22,20 +22,21 @@ fn beginning(unit: RollupUnit) -> &'static str {
 }
 
 /// The number of rollups that one statement adds.
-const ADDED_AT_ONCE: usize = 5_000;
+const STATEMENT_ROLLUPS_MAX: usize = 5_000;
 
 /// Adds amounts to the rollups of a unit, in the given order.
-pub async fn add(
+pub async fn add_rollups(
     connection: &mut Connection,
     kind: EventKind,
     unit: RollupUnit,
     series_rollups: &[SeriesRollup],
 ) -> Result<()> {
-    let (raw, amount, latencies) = (kind.table(), kind.amount(), latencies!());
+    let (raw, amount, latencies) = (kind.table_name(), kind.amount_column(), latency_columns!());
     let (table, items) = (format!("{raw}_per_{}", unit.as_str()), items!("$1"));
-    let series = bytes!("item ->> 0");
-    let added =
-        added!("{table}", "{amount}").replace("{table}", &table).replace("{amount}", amount);
+    let series = hex_bytes!("item ->> 0");
+    let added = add_rollup_columns!("{table}", "{amount}")
+        .replace("{table}", &table)
+        .replace("{amount}", amount);
     let sql = format!(
         "INSERT INTO {table} (series, time, count, {amount}, latency_us, {latencies})
         SELECT {series}, CAST(item ->> 1 AS BIGINT), CAST(item ->> 2 AS BIGINT),
@@ -46,7 +47,7 @@ pub async fn add(
         FROM {items} WHERE TRUE
         ON CONFLICT (series, time) DO UPDATE SET {added}"
     );
-    for chunk in series_rollups.chunks(ADDED_AT_ONCE) {
+    for chunk in series_rollups.chunks(STATEMENT_ROLLUPS_MAX) {
         let list = serde_json::to_string(chunk).map_err(|e| Error::Internal(e.to_string()))?;
         query(AssertSqlSafe(sql.clone())).bind(list).execute(&mut *connection).await?;
     }
@@ -54,12 +55,12 @@ pub async fn add(
 }
 
 /// Returns the amounts of the events of batches, to be rolled up. `batches` is a JSON list of texts.
-pub async fn events_of(
+pub async fn load_event_amounts(
     connection: &mut Connection,
     kind: EventKind,
     batches: &str,
 ) -> Result<Vec<EventAmounts>> {
-    let (raw, amount, batches_of) = (kind.table(), kind.amount(), texts!("$1"));
+    let (raw, amount, batches_of) = (kind.table_name(), kind.amount_column(), texts!("$1"));
     let sql = format!(
         "SELECT e.series, e.time, e.{amount} AS amount, e.latency_us
         FROM batches b JOIN {raw} e ON e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
@@ -70,7 +71,7 @@ pub async fn events_of(
 
 #[async_trait]
 impl EventReads for Connection {
-    async fn totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
+    async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
         let (table, id, outcome) = match filter.kind {
             EventKind::Verifications => ("verification_totals", "api_id", "outcome"),
             EventKind::Ratelimits => (
@@ -79,11 +80,11 @@ impl EventReads for Connection {
                 "CASE WHEN passed THEN 'true' ELSE 'false' END",
             ),
         };
-        let time = if filter.by_id { "CAST(0 AS BIGINT)" } else { "time" };
-        let id_column = if filter.by_id { id } else { "''" };
-        let only = filter.only.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
+        let time = if filter.is_by_id { "CAST(0 AS BIGINT)" } else { "time" };
+        let id_column = if filter.is_by_id { id } else { "''" };
+        let only = filter.resource_id.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
         let sum = |name: &str| format!("CAST(SUM({name}) AS BIGINT) AS {name}");
-        let buckets = latencies!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
+        let buckets = latency_columns!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
         let sql = format!(
             "SELECT {time} AS time, {id_column} AS id, {outcome} AS outcome,
                 CAST(SUM(count) AS BIGINT) AS count,
@@ -95,27 +96,30 @@ impl EventReads for Connection {
         let mut query = query_as(AssertSqlSafe(sql))
             .bind(filter.workspace)
             .bind(filter.unit.as_str())
-            .bind(filter.from)
-            .bind(filter.until);
-        if let Some(only) = filter.only {
+            .bind(filter.from_time)
+            .bind(filter.until_time);
+        if let Some(only) = filter.resource_id {
             query = query.bind(only.to_owned());
         }
         Ok(query.fetch_all(self).await?)
     }
 
-    async fn verification_sums(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
-        let (unit, beginning) = (filter.unit.as_str(), beginning(filter.unit));
-        let grouping = filter.by;
+    async fn list_verification_rollups(
+        &mut self,
+        filter: &RollupFilter<'_>,
+    ) -> Result<Vec<RollupRow>> {
+        let (unit, beginning) = (filter.unit.as_str(), unit_start_sql(filter.unit));
+        let grouping = filter.grouping;
         // Columns that do not group the result have the same value in all rows.
-        let time = if filter.by_time { "e.time" } else { "CAST(0 AS BIGINT)" };
+        let time = if filter.is_by_time { "e.time" } else { "CAST(0 AS BIGINT)" };
         let column =
             |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
-        let key_id = column(grouping.key, "s.key_id");
+        let key_id = column(grouping.is_by_key, "s.key_id");
         let (identity_id, external_id) = (
-            column(grouping.identity, "s.identity_id"),
-            column(grouping.identity, "s.external_id"),
+            column(grouping.is_by_identity, "s.identity_id"),
+            column(grouping.is_by_identity, "s.external_id"),
         );
-        let tags = column(grouping.tags, "s.tags");
+        let tags = column(grouping.is_by_tags, "s.tags");
         let (apis, keys) = (texts!("$2"), texts!("$4"));
         let (wanted_tags, tags_of_series) = (texts!("$5"), texts!("s.tags"));
         let count = |outcome: &str| {
@@ -153,14 +157,14 @@ impl EventReads for Connection {
         );
         Ok(query_as(AssertSqlSafe(sql))
             .bind(filter.workspace)
-            .bind(json!(filter.apis).to_string())
+            .bind(json!(filter.api_ids).to_string())
             .bind(filter.external_id.unwrap_or_default())
-            .bind(json!(filter.keys).to_string())
+            .bind(json!(filter.key_ids).to_string())
             .bind(json!(filter.tags).to_string())
-            .bind(filter.from)
-            .bind(filter.to)
+            .bind(filter.from_time)
+            .bind(filter.to_time)
             .bind(false)
-            .bind(i64::try_from(filter.max).unwrap_or(i64::MAX))
+            .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
             .fetch_all(self)
             .await?)
     }

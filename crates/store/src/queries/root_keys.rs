@@ -8,9 +8,9 @@ use foundation::model::RootKey;
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Connection, all, one};
+use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{RootKeyRow, StoredRootKeyRow};
-use crate::{PageQuery, RootKeyReads, RootKeyWrites, StoredRootKey, searchable};
+use crate::{PageQuery, RootKeyReads, RootKeyWrites, StoredRootKey, to_search_text};
 
 macro_rules! root_keys_where {
     ($condition:literal) => {
@@ -29,19 +29,23 @@ macro_rules! root_keys_where {
 
 #[async_trait]
 impl RootKeyReads for Connection {
-    async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>> {
-        one::<RootKeyRow, _>(self, query_as(root_keys_where!("r.hash = $1")).bind(hash)).await
+    async fn find_root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>> {
+        fetch_optional_as::<RootKeyRow, _>(
+            self,
+            query_as(root_keys_where!("r.hash = $1")).bind(hash),
+        )
+        .await
     }
 
-    async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
-        all::<RootKeyRow, _>(
+    async fn list_all_root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
+        fetch_all_as::<RootKeyRow, _>(
             self,
             query_as(root_keys_where!("r.workspace_id = $1 ORDER BY r.id")).bind(workspace),
         )
         .await
     }
 
-    async fn root_keys_page(
+    async fn list_root_keys(
         &mut self,
         workspace: &WorkspaceId,
         live_at: Option<Timestamp>,
@@ -65,25 +69,25 @@ impl RootKeyReads for Connection {
             .bind(workspace)
             .bind(&listing.search)
             .bind(live_at.unwrap_or(Timestamp(-1)))
-            .bind(listing.from)
-            .bind(listing.limit);
-        all::<StoredRootKeyRow, _>(self, query).await
+            .bind(listing.start_id)
+            .bind(listing.rows_max);
+        fetch_all_as::<StoredRootKeyRow, _>(self, query).await
     }
 
-    async fn root_key(
+    async fn find_root_key(
         &mut self,
         workspace: &WorkspaceId,
         id: &KeyId,
     ) -> Result<Option<StoredRootKey>> {
         let sql = root_keys_where!("r.workspace_id = $1 AND r.id = $2");
-        one::<StoredRootKeyRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
+        fetch_optional_as::<StoredRootKeyRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
 
     async fn list_non_expiring_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>> {
         let sql = root_keys_where!(
             "r.revoked_at IS NULL AND r.expires_at IS NULL ORDER BY r.id LIMIT $1"
         );
-        all::<RootKeyRow, _>(self, query_as(sql).bind(max)).await
+        fetch_all_as::<RootKeyRow, _>(self, query_as(sql).bind(max)).await
     }
 }
 
@@ -104,7 +108,7 @@ impl RootKeyWrites for Connection {
             .bind(json!(key.permissions).to_string())
             .bind(key.created_at)
             .bind(key.expires_at)
-            .bind(searchable([key.id.as_str(), &key.start, name]))
+            .bind(to_search_text([key.id.as_str(), &key.start, name]))
             .execute(self)
             .await?;
         Ok(())
@@ -127,7 +131,7 @@ impl RootKeyWrites for Connection {
         let sql = locked!("SELECT id FROM root_keys WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
         // Read after the lock, so that writes of its previous holder are visible.
-        Ok(self.root_key(workspace, id).await?.map(|stored| stored.key))
+        Ok(self.find_root_key(workspace, id).await?.map(|stored| stored.key))
     }
 
     async fn set_root_key_expiry(&mut self, id: &KeyId, expires_at: Timestamp) -> Result<()> {
@@ -136,7 +140,7 @@ impl RootKeyWrites for Connection {
         Ok(())
     }
 
-    async fn note_root_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
+    async fn record_root_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
         let row = |(key, at): &(KeyId, Timestamp)| json!({ "key_id": key, "at": at });
         let rows: Vec<_> = uses.iter().map(row).collect();
         let sql = concat!(

@@ -8,8 +8,8 @@ use foundation::model::{Invitation, Member, MemberRole, Membership, Session, Use
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
-use crate::rows::{KnownPersonRow, SessionRow};
-use crate::{PageQuery, PeopleReads, PeopleWrites};
+use crate::rows::{SessionRow, UserWithPasswordRow};
+use crate::{PageQuery, UserReads, UserWrites};
 
 macro_rules! people_where {
     ($condition:literal) => {
@@ -56,20 +56,20 @@ macro_rules! invitations_where {
 }
 
 #[async_trait]
-impl PeopleReads for Connection {
-    async fn person_of(&mut self, email: &str) -> Result<Option<(User, Option<String>)>> {
-        let row: Option<KnownPersonRow> =
+impl UserReads for Connection {
+    async fn find_user_by_email(&mut self, email: &str) -> Result<Option<(User, Option<String>)>> {
+        let row: Option<UserWithPasswordRow> =
             query_as(people_where!("email = $1")).bind(email).fetch_optional(self).await?;
-        Ok(row.map(KnownPersonRow::into_parts))
+        Ok(row.map(UserWithPasswordRow::into_parts))
     }
 
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>> {
-        let row: Option<KnownPersonRow> =
+    async fn find_user(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>> {
+        let row: Option<UserWithPasswordRow> =
             query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
-        Ok(row.map(KnownPersonRow::into_parts))
+        Ok(row.map(UserWithPasswordRow::into_parts))
     }
 
-    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<User>> {
+    async fn find_user_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<User>> {
         let sql = "
             SELECT p.id, p.email, p.created_at
             FROM people_logins l
@@ -78,7 +78,11 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(issuer).bind(subject).fetch_optional(self).await?)
     }
 
-    async fn login_of(&mut self, user: &PersonId, issuer: &str) -> Result<Option<String>> {
+    async fn find_login_subject(
+        &mut self,
+        user: &PersonId,
+        issuer: &str,
+    ) -> Result<Option<String>> {
         let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
         Ok(query_scalar(sql).bind(user).bind(issuer).fetch_optional(self).await?)
     }
@@ -92,7 +96,7 @@ impl PeopleReads for Connection {
         Ok(query_scalar(sql).bind(MemberRole::Owner.as_str()).fetch_one(self).await?)
     }
 
-    async fn session(&mut self, hash: &str) -> Result<Option<(Session, User)>> {
+    async fn find_session(&mut self, hash: &str) -> Result<Option<(Session, User)>> {
         let sql = "
             SELECT s.id, s.person_id, s.created_at, s.seen_at, s.address, s.user_agent, p.email,
                 p.created_at AS joined_at
@@ -103,7 +107,7 @@ impl PeopleReads for Connection {
         Ok(row.map(SessionRow::into_parts))
     }
 
-    async fn sessions_of(&mut self, user: &PersonId) -> Result<Vec<Session>> {
+    async fn list_sessions(&mut self, user: &PersonId) -> Result<Vec<Session>> {
         let sql = "
             SELECT id, person_id, created_at, seen_at, address, user_agent
             FROM sessions
@@ -113,12 +117,12 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
 
-    async fn memberships_of(&mut self, user: &PersonId) -> Result<Vec<Membership>> {
+    async fn list_memberships(&mut self, user: &PersonId) -> Result<Vec<Membership>> {
         let sql = memberships_where!("m.person_id = $1 ORDER BY w.name, w.id LIMIT 100");
         Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
 
-    async fn membership(
+    async fn find_membership(
         &mut self,
         workspace: &WorkspaceId,
         user: &PersonId,
@@ -127,7 +131,7 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(workspace).bind(user).fetch_optional(self).await?)
     }
 
-    async fn members(
+    async fn list_members(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
@@ -144,10 +148,14 @@ impl PeopleReads for Connection {
             LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(&listing.search);
-        Ok(query.bind(listing.from).bind(listing.limit).fetch_all(self).await?)
+        Ok(query.bind(listing.start_id).bind(listing.rows_max).fetch_all(self).await?)
     }
 
-    async fn member(&mut self, workspace: &WorkspaceId, user: &PersonId) -> Result<Option<Member>> {
+    async fn find_member(
+        &mut self,
+        workspace: &WorkspaceId,
+        user: &PersonId,
+    ) -> Result<Option<Member>> {
         let sql = members_where!("m.workspace_id = $1 AND m.person_id = $2");
         Ok(query_as(sql).bind(workspace).bind(user).fetch_optional(self).await?)
     }
@@ -169,18 +177,22 @@ impl PeopleReads for Connection {
         Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
     }
 
-    async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>> {
+    async fn list_invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>> {
         let sql = invitations_where!(
             "i.workspace_id = $1 AND i.kind = 'member' ORDER BY i.created_at DESC, i.id LIMIT 1000"
         );
         Ok(query_as(sql).bind(workspace).fetch_all(self).await?)
     }
 
-    async fn invitation(&mut self, hash: &str) -> Result<Option<Invitation>> {
+    async fn find_invitation(&mut self, hash: &str) -> Result<Option<Invitation>> {
         Ok(query_as(invitations_where!("i.hash = $1")).bind(hash).fetch_optional(self).await?)
     }
 
-    async fn sizes(&mut self, workspace: &WorkspaceId, max: i64) -> Result<(i64, i64, i64)> {
+    async fn count_resources(
+        &mut self,
+        workspace: &WorkspaceId,
+        max: i64,
+    ) -> Result<(i64, i64, i64)> {
         let sql = "
             SELECT
                 (SELECT COUNT(*) FROM (
@@ -198,8 +210,8 @@ impl PeopleReads for Connection {
 }
 
 #[async_trait]
-impl PeopleWrites for Connection {
-    async fn insert_person(&mut self, user: &User, password: Option<&str>) -> Result<()> {
+impl UserWrites for Connection {
+    async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<()> {
         let sql = "INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)";
         query(sql)
             .bind(&user.id)
@@ -278,12 +290,12 @@ impl PeopleWrites for Connection {
         Ok(())
     }
 
-    async fn end_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool> {
+    async fn delete_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE person_id = $1 AND id = $2";
         Ok(query(sql).bind(user).bind(id).execute(self).await?.rows_affected() == 1)
     }
 
-    async fn end_other_sessions(
+    async fn delete_other_sessions(
         &mut self,
         user: &PersonId,
         except: Option<&SessionId>,
@@ -293,7 +305,7 @@ impl PeopleWrites for Connection {
         Ok(())
     }
 
-    async fn prune_people(
+    async fn prune_sessions_and_invitations(
         &mut self,
         began: Timestamp,
         seen: Timestamp,
@@ -371,7 +383,7 @@ impl PeopleWrites for Connection {
         Ok(query(sql).bind(workspace).bind(id).execute(self).await?.rows_affected() == 1)
     }
 
-    async fn delete_first_invitations(&mut self) -> Result<()> {
+    async fn delete_setup_invitations(&mut self) -> Result<()> {
         query("DELETE FROM invitations WHERE kind = 'first'").execute(self).await?;
         Ok(())
     }

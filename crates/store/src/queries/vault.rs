@@ -13,7 +13,7 @@ use crate::{VaultReads, VaultWrites};
 
 #[async_trait]
 impl VaultReads for Connection {
-    async fn data_key(&mut self, workspace: &WorkspaceId) -> Result<Option<SealedDataKey>> {
+    async fn find_data_key(&mut self, workspace: &WorkspaceId) -> Result<Option<SealedDataKey>> {
         let sql = "
             SELECT id, workspace_id, master_id, sealed
             FROM data_keys
@@ -21,12 +21,12 @@ impl VaultReads for Connection {
         Ok(query_as(sql).bind(workspace).fetch_optional(self).await?)
     }
 
-    async fn data_keys(&mut self) -> Result<Vec<SealedDataKey>> {
+    async fn list_data_keys(&mut self) -> Result<Vec<SealedDataKey>> {
         let sql = "SELECT id, workspace_id, master_id, sealed FROM data_keys ORDER BY id";
         Ok(query_as(sql).fetch_all(self).await?)
     }
 
-    async fn sealed_keys(
+    async fn list_sealed_keys(
         &mut self,
         workspace: &WorkspaceId,
         keys: &[KeyId],

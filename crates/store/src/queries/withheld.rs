@@ -8,7 +8,7 @@ use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
-use crate::{Unreported, WithheldReads, WithheldWrites};
+use crate::{UnreportedLease, WithheldReads, WithheldWrites};
 
 macro_rules! withheld {
     ($condition:expr) => {
@@ -41,7 +41,7 @@ macro_rules! is_proven {
 }
 
 /// Encodes the spend of leases as a list of items.
-pub fn items(spent: &[(KeyId, i64, i64)]) -> String {
+pub fn to_spend_items(spent: &[(KeyId, i64, i64)]) -> String {
     let item = |(key, epoch, spent): &(KeyId, i64, i64)| json!({ "key": key, "epoch": epoch, "spent": spent });
     json!(spent.iter().map(item).collect::<Vec<_>>()).to_string()
 }
@@ -51,9 +51,9 @@ impl WithheldReads for Connection {
     async fn list_unreported_leases(
         &mut self,
         replica: &str,
-        after: Option<&Unreported>,
+        after: Option<&UnreportedLease>,
         max: i64,
-    ) -> Result<Vec<Unreported>> {
+    ) -> Result<Vec<UnreportedLease>> {
         let sql = "
             SELECT p.withheld_at AS since, p.key_id, p.epoch
             FROM purses p
@@ -74,7 +74,7 @@ impl WithheldReads for Connection {
             .await?)
     }
 
-    async fn withheld_of(
+    async fn list_withheld_of_keys(
         &mut self,
         keys: &[KeyId],
         only_proven: bool,
@@ -90,12 +90,12 @@ impl WithheldReads for Connection {
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
+    async fn list_withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
         let sql = withheld!("p.key_id = COALESCE($1, p.key_id)");
         Ok(query_as(sql).bind(key).fetch_all(self).await?)
     }
 
-    async fn units_withheld(&mut self) -> Result<i64> {
+    async fn sum_withheld(&mut self) -> Result<i64> {
         let sql = "
             SELECT CAST(COALESCE(SUM(granted - spent), 0) AS BIGINT)
             FROM purses
@@ -110,7 +110,7 @@ impl WithheldWrites for Connection {
         // Locked in one order, so that two replicas that report the same leases do not deadlock.
         let sql = concat!(
             "UPDATE purses SET spent = reported.observed FROM (",
-            locked_but_key!(concat!(
+            locked_for_no_key_update!(concat!(
                 "SELECT p.key_id, p.epoch, CAST(item ->> 'spent' AS BIGINT) AS observed FROM ",
                 items!("$1"),
                 " JOIN purses p ON p.key_id = item ->> 'key'
@@ -121,7 +121,7 @@ impl WithheldWrites for Connection {
             WHERE purses.key_id = reported.key_id AND purses.epoch = reported.epoch
                 AND purses.spent < reported.observed"
         );
-        query(sql).bind(items(spent)).execute(self).await?;
+        query(sql).bind(to_spend_items(spent)).execute(self).await?;
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl WithheldWrites for Connection {
             WHERE p.withheld_at IS NOT NULL
             ON CONFLICT (key_id, epoch, replica_id) DO NOTHING"
         );
-        query(sql).bind(items(spent)).bind(replica).execute(self).await?;
+        query(sql).bind(to_spend_items(spent)).bind(replica).execute(self).await?;
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl WithheldWrites for Connection {
     }
 
     async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>> {
-        let sql = claimed!(concat!(
+        let sql = locked_skipping_locked!(concat!(
             "SELECT id FROM keys WHERE id IN (SELECT item FROM ",
             texts!("$1"),
             ") ORDER BY id"
@@ -166,7 +166,7 @@ impl WithheldWrites for Connection {
         Ok(query_scalar(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>> {
+    async fn return_credits(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>> {
         let item = |(key, units): &(KeyId, i64)| json!({ "key": key, "units": units });
         let items: Vec<_> = units.iter().map(item).collect();
         let sql = concat!(
@@ -188,7 +188,7 @@ impl WithheldWrites for Connection {
         Ok(leased.into_iter().flatten().collect())
     }
 
-    async fn drop_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()> {
+    async fn delete_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()> {
         let item = |(key, epoch): &(KeyId, i64)| json!({ "key": key, "epoch": epoch });
         let items: Vec<_> = leases.iter().map(item).collect();
         let sql = concat!(

@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{query, query_scalar};
 
 use super::Connection;
-use crate::{CreditWrites as _, LimitOwner, Reads as _, StoredKey, Writes, searchable};
+use crate::{CreditWrites as _, LimitOwner, Reads as _, StoredKey, Writes, to_search_text};
 
 macro_rules! delete_ratelimits {
     ($owner:literal) => {
@@ -69,13 +69,13 @@ impl Writes for Connection {
             .bind(&api.workspace_id)
             .bind(&api.name)
             .bind(api.created_at)
-            .bind(searchable([api.id.as_str(), &api.name]))
+            .bind(to_search_text([api.id.as_str(), &api.name]))
             .execute(self)
             .await?;
         Ok(())
     }
 
-    async fn set_api(&mut self, api: &Api) -> Result<()> {
+    async fn update_api(&mut self, api: &Api) -> Result<()> {
         let sql = "
             UPDATE apis
             SET default_prefix = $2, default_byte_length = $3, recoverable_keys = $4,
@@ -84,21 +84,21 @@ impl Writes for Connection {
         let ApiSettings {
             default_prefix,
             default_byte_length,
-            recoverable_keys,
-            delete_protection,
+            allows_recoverable_keys,
+            is_delete_protected,
             allowed_networks,
         } = &api.settings;
         let networks =
-            allowed_networks.as_ref().map(|networks| json!(networks.texts()).to_string());
+            allowed_networks.as_ref().map(|networks| json!(networks.to_strings()).to_string());
         query(sql)
             .bind(&api.id)
             .bind(default_prefix)
             .bind(default_byte_length.map(i64::from))
-            .bind(recoverable_keys)
-            .bind(delete_protection)
+            .bind(allows_recoverable_keys)
+            .bind(is_delete_protected)
             .bind(networks)
             .bind(&api.name)
-            .bind(searchable([api.id.as_str(), &api.name]))
+            .bind(to_search_text([api.id.as_str(), &api.name]))
             .execute(self)
             .await?;
         Ok(())
@@ -108,7 +108,7 @@ impl Writes for Connection {
         let sql = locked!("SELECT id FROM apis WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
         // Read after the lock, so that writes of its previous holder are visible.
-        self.api(workspace, id).await
+        self.find_api(workspace, id).await
     }
 
     async fn delete_api(
@@ -129,7 +129,7 @@ impl Writes for Connection {
         let sql = locked!("SELECT id FROM keys WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
         // Read after the lock, so that writes of its previous holder are visible.
-        self.key(workspace, id).await
+        self.find_key(workspace, id).await
     }
 
     async fn insert_key(&mut self, key: &Key) -> Result<()> {
@@ -151,7 +151,7 @@ impl Writes for Connection {
             .bind(&key.identity_id)
             .bind(&key.owner_id)
             .bind(&key.environment)
-            .bind(key.enabled)
+            .bind(key.is_enabled)
             .bind(key.expires_at)
             .bind(key.created_at)
             .execute(&mut *self)
@@ -171,7 +171,7 @@ impl Writes for Connection {
             .bind(key.meta.as_ref().map(Meta::as_str))
             .bind(&key.identity_id)
             .bind(&key.owner_id)
-            .bind(key.enabled)
+            .bind(key.is_enabled)
             .bind(key.expires_at)
             .bind(key.updated_at)
             .execute(self)
@@ -188,7 +188,7 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn note_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
+    async fn record_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
         let row = |(key, at): &(KeyId, Timestamp)| json!({ "key_id": key, "at": at });
         let rows: Vec<_> = uses.iter().map(row).collect();
         // Only of keys that still exist.
@@ -237,7 +237,7 @@ impl Writes for Connection {
         Ok(purged)
     }
 
-    async fn set_ratelimits(
+    async fn replace_ratelimits(
         &mut self,
         workspace: &WorkspaceId,
         owner: LimitOwner<'_>,
@@ -258,7 +258,7 @@ impl Writes for Connection {
                 json!({
                     "id": limit.id, "name": limit.name, "limit": limit.limit,
                     "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
-                    "is_async": limit.is_async,
+                    "is_async": limit.is_approximate,
                 })
             })
             .collect();

@@ -7,7 +7,7 @@ use foundation::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
 use serde::Deserialize;
 use sqlx::FromRow;
 
-use super::json;
+use super::parse_json;
 
 #[derive(FromRow)]
 pub struct CreditsRow {
@@ -19,7 +19,7 @@ pub struct CreditsRow {
 }
 
 impl CreditsRow {
-    pub fn refill(&self) -> Option<Refill> {
+    pub fn to_refill(&self) -> Option<Refill> {
         let interval = match self.refill_day.and_then(|day| u8::try_from(day).ok()) {
             Some(day) => RefillInterval::Monthly { day },
             None => RefillInterval::Daily,
@@ -29,7 +29,7 @@ impl CreditsRow {
 
     pub fn into_credits(self) -> Option<Credits> {
         Some(Credits {
-            refill: self.refill(),
+            refill: self.to_refill(),
             balance: self.credits?,
             last_lease_number: self.credits_version,
             refilled_period: self.refilled,
@@ -75,7 +75,7 @@ pub struct KeyAccountRow {
 }
 
 #[derive(Deserialize)]
-struct PurseRow {
+struct LeaseRow {
     epoch: i64,
     life: i64,
     granted: i64,
@@ -88,7 +88,7 @@ struct PurseRow {
 impl KeyAccountRow {
     pub fn into_account(self) -> Result<Option<(KeyId, CreditAccount)>> {
         let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
-        let leases = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Lease {
+        let leases = parse_json::<Vec<LeaseRow>>(&self.purses)?.into_iter().map(|row| Lease {
             epoch: row.epoch,
             life: row.life,
             granted: row.granted,
@@ -99,6 +99,6 @@ impl KeyAccountRow {
             withheld_at: None,
             closed: false,
         });
-        Ok(Some((self.id, CreditAccount { credits, purses: leases.collect(), database_time: now })))
+        Ok(Some((self.id, CreditAccount { credits, leases: leases.collect(), database_time: now })))
     }
 }

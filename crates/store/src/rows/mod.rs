@@ -20,8 +20,8 @@ use sqlx::FromRow;
 
 use super::{StoredKey, StoredMigration, StoredNamespace, StoredRootKey};
 pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow};
-pub use permission_holders::HoldingRow;
-pub use users::{KnownPersonRow, SessionRow};
+pub use permission_holders::AssignmentRow;
+pub use users::{SessionRow, UserWithPasswordRow};
 
 #[derive(FromRow)]
 pub struct RootKeyRow {
@@ -41,10 +41,10 @@ impl TryFrom<RootKeyRow> for RootKey {
 
     fn try_from(row: RootKeyRow) -> Result<Self> {
         Ok(Self {
-            permissions: json(&row.permissions)?,
+            permissions: parse_json(&row.permissions)?,
             id: row.id,
             workspace_id: row.workspace_id,
-            workspace_enabled: row.workspace_enabled,
+            is_workspace_enabled: row.workspace_enabled,
             start: row.start,
             name: row.name,
             created_at: row.created_at,
@@ -92,9 +92,9 @@ impl TryFrom<ApiRow> for Api {
             settings: ApiSettings {
                 default_prefix: row.default_prefix,
                 default_byte_length: length,
-                recoverable_keys: row.recoverable_keys,
-                delete_protection: row.delete_protection,
-                allowed_networks: networks(row.allowed_networks.as_deref())?,
+                allows_recoverable_keys: row.recoverable_keys,
+                is_delete_protected: row.delete_protection,
+                allowed_networks: parse_networks(row.allowed_networks.as_deref())?,
             },
             id: row.id,
             workspace_id: row.workspace_id,
@@ -105,9 +105,9 @@ impl TryFrom<ApiRow> for Api {
     }
 }
 
-fn networks(list: Option<&str>) -> Result<Option<Networks>> {
+fn parse_networks(list: Option<&str>) -> Result<Option<Networks>> {
     let Some(list) = list else { return Ok(None) };
-    let networks: Vec<String> = json(list)?;
+    let networks: Vec<String> = parse_json(list)?;
     let networks = Networks::parse(&networks.join(",")).map_err(Error::Internal)?;
     Ok(Networks::new(networks))
 }
@@ -142,16 +142,16 @@ pub struct KeyRow {
 
 /// A key, and whether the replica that reads it is registered.
 #[derive(FromRow)]
-pub struct KeyToSpendRow {
+pub struct KeyForSpendingRow {
     #[sqlx(flatten)]
     key: KeyRow,
     is_registered: bool,
 }
 
-impl TryFrom<KeyToSpendRow> for StoredKey {
+impl TryFrom<KeyForSpendingRow> for StoredKey {
     type Error = Error;
 
-    fn try_from(row: KeyToSpendRow) -> Result<Self> {
+    fn try_from(row: KeyForSpendingRow) -> Result<Self> {
         let mut stored = Self::try_from(row.key)?;
         if let Some(credits) = stored.key.credits.as_mut().filter(|_| !row.is_registered) {
             credits.last_lease_number = 0;
@@ -165,13 +165,16 @@ impl TryFrom<KeyRow> for StoredKey {
 
     fn try_from(row: KeyRow) -> Result<Self> {
         Ok(Self {
-            ratelimits: ratelimits(&row.ratelimits)?,
-            permissions: permissions(&row.permissions)?,
+            ratelimits: parse_ratelimits(&row.ratelimits)?,
+            permissions: parse_permissions(&row.permissions)?,
             last_used_at: row.last_used_at,
-            refill: row.credits.refill(),
+            refill: row.credits.to_refill(),
             workspace_enabled: row.workspace_enabled,
-            allowed_networks: networks(row.allowed_networks.as_deref())?,
-            role_ids: json::<Vec<String>>(&row.role_ids)?.into_iter().map(RoleId::from).collect(),
+            allowed_networks: parse_networks(row.allowed_networks.as_deref())?,
+            role_ids: parse_json::<Vec<String>>(&row.role_ids)?
+                .into_iter()
+                .map(RoleId::from)
+                .collect(),
             key: Key {
                 id: row.id,
                 workspace_id: row.workspace_id,
@@ -181,11 +184,11 @@ impl TryFrom<KeyRow> for StoredKey {
                 prefix: row.prefix,
                 byte_length: u8::try_from(row.byte_length).unwrap_or(u8::MAX),
                 name: row.name,
-                meta: row.meta.and_then(Meta::stored),
+                meta: row.meta.and_then(Meta::from_stored),
                 identity_id: row.identity_id,
                 owner_id: row.owner_id,
                 environment: row.environment,
-                enabled: row.enabled,
+                is_enabled: row.enabled,
                 expires_at: row.expires_at,
                 credits: row.credits.into_credits(),
                 created_at: row.created_at,
@@ -208,10 +211,10 @@ impl TryFrom<IdentityRow> for Identity {
 
     fn try_from(row: IdentityRow) -> Result<Self> {
         Ok(Self {
-            ratelimits: ratelimits(&row.ratelimits)?,
+            ratelimits: parse_ratelimits(&row.ratelimits)?,
             id: row.id,
             external_id: row.external_id,
-            meta: row.meta.and_then(Meta::stored),
+            meta: row.meta.and_then(Meta::from_stored),
         })
     }
 }
@@ -229,7 +232,7 @@ impl TryFrom<RoleRow> for Role {
 
     fn try_from(row: RoleRow) -> Result<Self> {
         Ok(Self {
-            permissions: permissions(&row.permissions)?,
+            permissions: parse_permissions(&row.permissions)?,
             id: row.id,
             name: row.name,
             description: row.description,
@@ -262,14 +265,16 @@ struct RatelimitRow {
     name: String,
     limit: i64,
     duration_ms: i64,
-    #[serde(deserialize_with = "flag")]
+    #[serde(deserialize_with = "deserialize_bool")]
     auto_apply: bool,
-    #[serde(deserialize_with = "flag")]
+    #[serde(deserialize_with = "deserialize_bool")]
     is_async: bool,
 }
 
 /// Deserializes a boolean from a word or a number, because SQLite has no booleans, not even in JSON.
-fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
+fn deserialize_bool<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Flag {
@@ -299,7 +304,8 @@ impl TryFrom<NamespaceRow> for Namespace {
     fn try_from(row: NamespaceRow) -> Result<Self> {
         let on_outage = row.on_outage.parse();
         Ok(Self {
-            on_outage: on_outage.map_err(|e| Error::Internal(format!("stored on_outage {e}")))?,
+            outage_policy: on_outage
+                .map_err(|e| Error::Internal(format!("stored on_outage {e}")))?,
             id: row.id,
             workspace_id: row.workspace_id,
             name: row.name,
@@ -331,7 +337,7 @@ impl TryFrom<MigrationRow> for StoredMigration {
             name: row.name,
             created_at: row.created_at,
         };
-        Ok(Self { migration, came: row.came })
+        Ok(Self { migration, imported_count: row.came })
     }
 }
 
@@ -346,7 +352,7 @@ impl TryFrom<StoredNamespaceRow> for StoredNamespace {
     type Error = Error;
 
     fn try_from(row: StoredNamespaceRow) -> Result<Self> {
-        let overrides = json::<Vec<OverrideRow>>(&row.overrides)?;
+        let overrides = parse_json::<Vec<OverrideRow>>(&row.overrides)?;
         let overrides = overrides.into_iter().map(Override::from).collect();
         Ok(Self { namespace: row.namespace.try_into()?, overrides: Overrides::new(overrides) })
     }
@@ -359,7 +365,7 @@ pub struct OverrideRow {
     limit: i64,
     duration_ms: i64,
     expires_at: Option<i64>,
-    #[serde(deserialize_with = "flag")]
+    #[serde(deserialize_with = "deserialize_bool")]
     is_async: bool,
     created_at: i64,
     updated_at: Option<i64>,
@@ -373,7 +379,7 @@ impl From<OverrideRow> for Override {
             limit: row.limit,
             duration_ms: row.duration_ms,
             expires_at: row.expires_at.map(Timestamp),
-            is_async: row.is_async,
+            is_approximate: row.is_async,
             created_at: Timestamp(row.created_at),
             updated_at: row.updated_at.map(Timestamp),
         }
@@ -381,8 +387,8 @@ impl From<OverrideRow> for Override {
 }
 
 /// Parses a list of limits and sorts it by name.
-fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
-    let mut limits: Vec<_> = json::<Vec<RatelimitRow>>(list)?
+fn parse_ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
+    let mut limits: Vec<_> = parse_json::<Vec<RatelimitRow>>(list)?
         .into_iter()
         .map(|row| Ratelimit {
             id: RatelimitId::from(row.id),
@@ -390,7 +396,7 @@ fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
             limit: row.limit,
             duration_ms: row.duration_ms,
             auto_apply: row.auto_apply,
-            is_async: row.is_async,
+            is_approximate: row.is_async,
         })
         .collect();
     limits.sort_by(|a, b| a.name.cmp(&b.name));
@@ -398,14 +404,14 @@ fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
 }
 
 /// Parses a list of permissions and sorts it by slug.
-fn permissions(list: &str) -> Result<Vec<Permission>> {
+fn parse_permissions(list: &str) -> Result<Vec<Permission>> {
     let mut permissions: Vec<Permission> =
-        json::<Vec<PermissionRow>>(list)?.into_iter().map(Permission::from).collect();
+        parse_json::<Vec<PermissionRow>>(list)?.into_iter().map(Permission::from).collect();
     permissions.sort_by(|a, b| a.slug.cmp(&b.slug));
     Ok(permissions)
 }
 
-fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+fn parse_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text)
         .map_err(|e| Error::Internal(format!("failed to parse a stored list: {e}")))
 }

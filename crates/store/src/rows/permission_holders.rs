@@ -5,20 +5,20 @@ use foundation::id::{KeyId, RoleId};
 use foundation::model::PermissionAssignment;
 use sqlx::FromRow;
 
-use super::json;
+use super::parse_json;
 
 #[derive(FromRow)]
-pub struct HoldingRow {
+pub struct AssignmentRow {
     role_id: Option<RoleId>,
     role_name: Option<String>,
     key_ids: String,
 }
 
-impl TryFrom<HoldingRow> for PermissionAssignment {
+impl TryFrom<AssignmentRow> for PermissionAssignment {
     type Error = Error;
 
-    fn try_from(row: HoldingRow) -> Result<Self> {
-        let key_ids = json::<Vec<String>>(&row.key_ids)?.into_iter().map(KeyId::from);
+    fn try_from(row: AssignmentRow) -> Result<Self> {
+        let key_ids = parse_json::<Vec<String>>(&row.key_ids)?.into_iter().map(KeyId::from);
         Ok(Self { role: row.role_id.zip(row.role_name), key_ids: key_ids.collect() })
     }
 }

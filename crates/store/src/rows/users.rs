@@ -6,16 +6,16 @@ use foundation::model::{Session, User};
 use sqlx::FromRow;
 
 #[derive(FromRow)]
-pub struct KnownPersonRow {
+pub struct UserWithPasswordRow {
     #[sqlx(flatten)]
-    person: User,
+    user: User,
     /// The hash of the password. Empty if the user has none.
     password: String,
 }
 
-impl KnownPersonRow {
+impl UserWithPasswordRow {
     pub fn into_parts(self) -> (User, Option<String>) {
-        (self.person, Some(self.password).filter(|password| !password.is_empty()))
+        (self.user, Some(self.password).filter(|password| !password.is_empty()))
     }
 }
 

@@ -15,9 +15,9 @@ use foundation::error;
 use sqlx::migrate::{AppliedMigration, MigrateError, Migration, Migrator};
 
 /// The interval at which a long migration logs its progress, and a waiting one logs what it waits for.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause before another attempt to acquire a lock that was not free.
-const AGAIN_AFTER: Duration = Duration::from_millis(300);
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 /// The reason why a schema could not be migrated.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum SchemaError {
         "version {0} of the database schema was created by another keyward than this one: \
         use the one that created it, or a newer one"
     )]
-    Other(i64),
+    Mismatch(i64),
     #[error("failed to migrate the database schema: {0}")]
     Failed(MigrateError),
 }
@@ -39,7 +39,7 @@ impl From<MigrateError> for SchemaError {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::VersionMissing(version) => Self::Newer(version),
-            MigrateError::VersionMismatch(version) => Self::Other(version),
+            MigrateError::VersionMismatch(version) => Self::Mismatch(version),
             other => Self::Failed(other),
         }
     }
@@ -60,15 +60,15 @@ impl SchemaError {
                 e.code().is_some_and(|code| code.starts_with("08") || code.starts_with("57P"))
             }
             Self::Failed(MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _)) => {
-                error::is_outage(e)
+                error::is_database_outage(e)
             }
-            Self::Failed(_) | Self::Newer(_) | Self::Other(_) => false,
+            Self::Failed(_) | Self::Newer(_) | Self::Mismatch(_) => false,
         }
     }
 }
 
 /// The migrations of one database, and the table that records which of them are applied.
-pub(super) struct Plan {
+pub(super) struct MigrationPlan {
     pub migrations: &'static Migrator,
     pub table: String,
     /// The schema to create first, in Postgres.
@@ -77,19 +77,19 @@ pub(super) struct Plan {
     pub online: &'static [(i64, &'static str)],
 }
 
-impl Plan {
+impl MigrationPlan {
     /// Creates the plan for a file, or for the default schema.
-    pub fn of(migrations: &'static Migrator) -> Self {
+    pub fn new(migrations: &'static Migrator) -> Self {
         Self { migrations, table: "_sqlx_migrations".to_owned(), schema: None, online: &[] }
     }
 
     /// Creates the plan for the main database in Postgres.
-    pub fn of_postgres(migrations: &'static Migrator) -> Self {
-        Self { online: &online::MIGRATIONS, ..Self::of(migrations) }
+    pub fn for_postgres(migrations: &'static Migrator) -> Self {
+        Self { online: &online::MIGRATIONS, ..Self::new(migrations) }
     }
 
     /// Returns the migrations to apply. Fails if an applied migration is not one of this program.
-    fn pending(
+    fn list_pending(
         &self,
         applied: &[AppliedMigration],
     ) -> Result<Vec<&'static Migration>, SchemaError> {
@@ -98,7 +98,7 @@ impl Plan {
             match known(migration.version) {
                 None => return Err(SchemaError::Newer(migration.version)),
                 Some(known) if known.checksum != migration.checksum => {
-                    return Err(SchemaError::Other(migration.version));
+                    return Err(SchemaError::Mismatch(migration.version));
                 }
                 Some(_) => {}
             }
@@ -110,39 +110,42 @@ impl Plan {
 }
 
 /// Returns the name of a migration in the log.
-fn name(migration: &Migration) -> String {
+fn display_name(migration: &Migration) -> String {
     format!("{:04} ({})", migration.version, migration.description)
 }
 
 /// Logs the progress of migrations of a database in use. Migrations of a new database are not logged.
-struct Progress {
+struct MigrationProgress {
     is_new: bool,
 }
 
-impl Progress {
-    fn begins(&self, migration: &Migration) -> Stopwatch {
+impl MigrationProgress {
+    fn log_start(&self, migration: &Migration) -> Stopwatch {
         if !self.is_new {
-            tracing::info!("started schema migration {}", name(migration));
+            tracing::info!("started schema migration {}", display_name(migration));
         }
         Stopwatch::new()
     }
 
-    fn is_done(&self, migration: &Migration, began: &Stopwatch) {
+    fn log_end(&self, migration: &Migration, began: &Stopwatch) {
         if !self.is_new {
             let seconds = began.elapsed().as_secs_f64();
-            tracing::info!("finished schema migration {} in {seconds:.1} s", name(migration));
+            tracing::info!(
+                "finished schema migration {} in {seconds:.1} s",
+                display_name(migration)
+            );
         }
     }
 }
 
 /// Limits how often a wait or the progress of a task is logged.
 #[derive(Default)]
-struct Told(Option<Stopwatch>);
+struct LogTimer(Option<Stopwatch>);
 
-impl Told {
+impl LogTimer {
     /// Returns whether a log line is due: at the first call, and then every few seconds.
     fn is_due(&mut self) -> bool {
-        let is_due = self.0.as_ref().is_none_or(|last| last.elapsed() >= TELL_EVERY);
+        let is_due = self.0.as_ref().is_none_or(|last| last.elapsed() >= LOG_INTERVAL);
         if is_due {
             self.0 = Some(Stopwatch::new());
         }

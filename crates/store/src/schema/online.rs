@@ -10,8 +10,8 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, query, query_scalar};
 use tokio::time::sleep;
 
-use super::Told;
-use super::postgres::{is_in_use, run_patiently, set_lock_timeout, wait};
+use super::LogTimer;
+use super::postgres::{is_in_use, run_with_lock_retries, set_lock_timeout, wait_for_lock};
 
 macro_rules! steps {
     ($name:literal) => {
@@ -30,10 +30,10 @@ pub(super) static MIGRATIONS: [(i64, &str); 7] = [
 ];
 
 /// The number of rows per batch, which takes less than a tenth of a second.
-const BATCH: i64 = 2_000;
+const BATCH_ROWS: i64 = 2_000;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum MigrationStep {
     /// A statement that runs once.
     Once(&'static str),
     /// A statement for the rows of a table with ids above `$1` and up to `$2`, repeated until it changes no row.
@@ -41,16 +41,16 @@ enum Step {
 }
 
 /// Returns the steps of a file. Each begins with a line that states its kind.
-fn steps(file: &'static str) -> impl Iterator<Item = Step> {
+fn parse_steps(file: &'static str) -> impl Iterator<Item = MigrationStep> {
     let sections = file.split("\n-- ").skip(1);
     sections.filter_map(|section| {
         let (kind, sql) = section.split_once('\n')?;
         let sql = sql.trim();
         match kind.split_once(' ') {
-            None if kind == "step" => Some(Step::Once(sql)),
+            None if kind == "step" => Some(MigrationStep::Once(sql)),
             Some(("batches", of)) => {
                 let sql = sql.trim_end_matches(';');
-                of.strip_prefix("of ").map(|table| Step::Batches { table, sql })
+                of.strip_prefix("of ").map(|table| MigrationStep::Batches { table, sql })
             }
             _ => None,
         }
@@ -58,39 +58,47 @@ fn steps(file: &'static str) -> impl Iterator<Item = Step> {
 }
 
 pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sqlx::Result<()> {
-    for step in steps(file) {
+    for step in parse_steps(file) {
         match step {
-            Step::Once(sql) => match concurrent_index(sql) {
-                Some(index) => build(connection, sql, index).await?,
-                None => drop(run_patiently(connection, sql, sql.contains(" CONCURRENTLY ")).await?),
+            MigrationStep::Once(sql) => match concurrent_index_name(sql) {
+                Some(index) => build_index(connection, sql, index).await?,
+                None => drop(
+                    run_with_lock_retries(connection, sql, sql.contains(" CONCURRENTLY ")).await?,
+                ),
             },
-            Step::Batches { table, sql } => change_all(connection, table, sql).await?,
+            MigrationStep::Batches { table, sql } => {
+                update_in_batches(connection, table, sql).await?;
+            }
         }
     }
     Ok(())
 }
 
 /// Returns the name of the index that a statement builds concurrently.
-fn concurrent_index(sql: &str) -> Option<&str> {
+fn concurrent_index_name(sql: &str) -> Option<&str> {
     let (_, rest) = sql.split_once("INDEX CONCURRENTLY IF NOT EXISTS ")?;
     rest.split(' ').next()
 }
 
 /// Builds an index, and retries if Postgres canceled it in favor of another transaction.
-async fn build(connection: &mut PgConnection, sql: &'static str, index: &str) -> sqlx::Result<()> {
-    let mut log_timer = Told::default();
+async fn build_index(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    index: &str,
+) -> sqlx::Result<()> {
+    let mut log_timer = LogTimer::default();
     set_lock_timeout(connection, "0").await?;
     loop {
-        drop_unfinished(connection, index).await?;
+        drop_invalid_index(connection, index).await?;
         match sqlx::raw_sql(sql).execute(&mut *connection).await {
-            Err(e) if is_in_use(&e) => wait(connection, &mut log_timer).await?,
+            Err(e) if is_in_use(&e) => wait_for_lock(connection, &mut log_timer).await?,
             built => return built.map(drop),
         }
     }
 }
 
 /// Drops an index whose build was interrupted. Such an index remains, and no query uses it.
-async fn drop_unfinished(connection: &mut PgConnection, index: &str) -> sqlx::Result<()> {
+async fn drop_invalid_index(connection: &mut PgConnection, index: &str) -> sqlx::Result<()> {
     let unfinished: bool = query_scalar(
         "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)",
     )
@@ -105,18 +113,18 @@ async fn drop_unfinished(connection: &mut PgConnection, index: &str) -> sqlx::Re
 }
 
 /// Runs a statement over a table until no row is left to change, because replicas continue to write to it.
-async fn change_all(
+async fn update_in_batches(
     connection: &mut PgConnection,
     table: &'static str,
     sql: &'static str,
 ) -> sqlx::Result<()> {
-    let mut log_timer = Told::default();
+    let mut log_timer = LogTimer::default();
     let mut changed = 0;
     loop {
         let (mut from, mut scanned, before) = (String::new(), 0, changed);
-        while let Some((until, rows)) = page(connection, table, &from).await? {
+        while let Some((until, rows)) = next_page(connection, table, &from).await? {
             let stopwatch = Stopwatch::new();
-            changed += change(connection, sql, &from, &until).await?;
+            changed += update_batch(connection, sql, &from, &until).await?;
             scanned += rows;
             from = until;
             if log_timer.is_due() {
@@ -132,7 +140,7 @@ async fn change_all(
 }
 
 /// Returns the last id of the next batch of rows, and their number.
-async fn page(
+async fn next_page(
     connection: &mut PgConnection,
     table: &str,
     from: &str,
@@ -140,21 +148,24 @@ async fn page(
     let sql = format!(
         "SELECT MAX(id), COUNT(*) FROM (SELECT id FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) page"
     );
-    let (until, rows): (Option<String>, i64) =
-        sqlx::query_as(AssertSqlSafe(sql)).bind(from).bind(BATCH).fetch_one(connection).await?;
+    let (until, rows): (Option<String>, i64) = sqlx::query_as(AssertSqlSafe(sql))
+        .bind(from)
+        .bind(BATCH_ROWS)
+        .fetch_one(connection)
+        .await?;
     Ok(until.map(|until| (until, rows)))
 }
 
-async fn change(
+async fn update_batch(
     connection: &mut PgConnection,
     sql: &'static str,
     from: &str,
     until: &str,
 ) -> sqlx::Result<u64> {
-    let mut log_timer = Told::default();
+    let mut log_timer = LogTimer::default();
     loop {
         match query(sql).bind(from).bind(until).execute(&mut *connection).await {
-            Err(e) if is_in_use(&e) => wait(connection, &mut log_timer).await?,
+            Err(e) if is_in_use(&e) => wait_for_lock(connection, &mut log_timer).await?,
             done => return Ok(done?.rows_affected()),
         }
     }
@@ -171,16 +182,17 @@ mod tests {
 
         let index = "CREATE INDEX CONCURRENTLY IF NOT EXISTS a ON b (c);";
         let update = "UPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2";
-        let expected = [Step::Once(index), Step::Batches { table: "keys", sql: update }];
-        assert_eq!(steps(file).collect::<Vec<_>>(), expected);
-        assert_eq!(concurrent_index(index), Some("a"));
+        let expected =
+            [MigrationStep::Once(index), MigrationStep::Batches { table: "keys", sql: update }];
+        assert_eq!(parse_steps(file).collect::<Vec<_>>(), expected);
+        assert_eq!(concurrent_index_name(index), Some("a"));
     }
 
     #[test]
     fn steps_parses_every_section_of_the_migrations() {
         for (version, file) in MIGRATIONS {
             let sections = file.split("\n-- ").skip(1).count();
-            assert_eq!(steps(file).count(), sections, "{version}");
+            assert_eq!(parse_steps(file).count(), sections, "{version}");
             assert!(sections > 0, "{version}");
         }
     }

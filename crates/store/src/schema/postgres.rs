@@ -8,18 +8,18 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _, query, query_as, query_scalar};
 use tokio::time::{sleep, timeout};
 
-use super::{AGAIN_AFTER, Plan, Progress, SchemaError, Told, online};
+use super::{LogTimer, MigrationPlan, MigrationProgress, RETRY_PAUSE, SchemaError, online};
 
 /// The time that a statement waits for a lock before it gives way to the statements queued behind it, and retries. It
 /// is shorter than `deadlock_timeout` (1 s), so no transaction of a replica is ever canceled in favor of a migration.
 const LOCK_TIMEOUT: &str = "300ms";
 /// The interval of checks whether the server still knows the connection, and the time without replies after which the
 /// connection counts as lost.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-const LOST_AFTER: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const LOST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Migrates a schema. `options` identify the database; the limits on statement times are removed.
-pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), SchemaError> {
+pub async fn migrate(options: &PgConnectOptions, plan: &MigrationPlan) -> Result<(), SchemaError> {
     let options = options
         .clone()
         .application_name(&format!("keyward migrate (process {})", std::process::id()))
@@ -28,25 +28,25 @@ pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), Sche
     let process: i32 = query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await?;
     let done = tokio::select! {
         done = run(&mut connection, plan) => done,
-        lost = until_lost(&options, process) => Err(lost),
+        lost = wait_until_lost(&options, process) => Err(lost),
     };
     // Closing the connection releases the lock.
-    let _ = timeout(LOOK_EVERY, connection.close()).await;
+    let _ = timeout(CHECK_INTERVAL, connection.close()).await;
     done
 }
 
-async fn run(connection: &mut PgConnection, plan: &Plan) -> Result<(), SchemaError> {
-    notice_that_the_client_is_gone(connection).await?;
+async fn run(connection: &mut PgConnection, plan: &MigrationPlan) -> Result<(), SchemaError> {
+    enable_disconnect_detection(connection).await?;
     set_lock_timeout(connection, LOCK_TIMEOUT).await?;
-    lock(connection).await?;
+    acquire_lock(connection).await?;
     if let Some(schema) = plan.schema {
         connection.create_schema_if_not_exists(schema).await?;
     }
     connection.ensure_migrations_table(&plan.table).await?;
     let applied = connection.list_applied_migrations(&plan.table).await?;
-    let progress = Progress { is_new: applied.is_empty() };
-    for migration in plan.pending(&applied)? {
-        let began = progress.begins(migration);
+    let progress = MigrationProgress { is_new: applied.is_empty() };
+    for migration in plan.list_pending(&applied)? {
+        let began = progress.log_start(migration);
         let online = plan.online.iter().find(|(version, _)| *version == migration.version);
         match online.filter(|_| !progress.is_new) {
             Some((_, steps)) => {
@@ -56,7 +56,7 @@ async fn run(connection: &mut PgConnection, plan: &Plan) -> Result<(), SchemaErr
             }
             None => apply(connection, plan, migration).await?,
         }
-        progress.is_done(migration, &began);
+        progress.log_end(migration, &began);
     }
     Ok(())
 }
@@ -64,14 +64,14 @@ async fn run(connection: &mut PgConnection, plan: &Plan) -> Result<(), SchemaErr
 /// Applies a migration as its file contains it, in one transaction.
 async fn apply(
     connection: &mut PgConnection,
-    plan: &Plan,
+    plan: &MigrationPlan,
     migration: &Migration,
 ) -> Result<(), SchemaError> {
-    let mut log_timer = Told::default();
+    let mut log_timer = LogTimer::default();
     loop {
         match connection.apply(&plan.table, migration).await {
             Err(MigrateError::ExecuteMigration(e, _)) if is_in_use(&e) => {
-                wait(connection, &mut log_timer).await?;
+                wait_for_lock(connection, &mut log_timer).await?;
             }
             applied => return Ok(applied.map(drop)?),
         }
@@ -80,15 +80,15 @@ async fn apply(
 
 /// Acquires the lock that every migration holds, including those of older versions. It polls for the lock: a
 /// statement that waits would block concurrent index builds, which wait for every statement.
-async fn lock(connection: &mut PgConnection) -> Result<(), SchemaError> {
-    let mut log_timer = Told::default();
+async fn acquire_lock(connection: &mut PgConnection) -> Result<(), SchemaError> {
+    let mut log_timer = LogTimer::default();
     loop {
         match connection.lock().await {
             Err(MigrateError::Execute(e)) if is_in_use(&e) => {}
             locked => return Ok(locked?),
         }
         if log_timer.is_due() {
-            let holders: Vec<Session> = query_as(
+            let holders: Vec<DatabaseSession> = query_as(
                 "SELECT a.pid, a.application_name, host(a.client_addr) AS address,
                     CAST(EXTRACT(EPOCH FROM clock_timestamp() - a.backend_start) AS BIGINT) AS seconds
                 FROM pg_locks l
@@ -101,17 +101,20 @@ async fn lock(connection: &mut PgConnection) -> Result<(), SchemaError> {
             .await?;
             tracing::info!(
                 "waiting for another process to migrate the schema: {}",
-                Session::list(&holders)
+                DatabaseSession::format_list(&holders)
             );
         }
-        sleep(AGAIN_AFTER).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
 /// Pauses before another attempt to acquire a lock, and logs from time to time which sessions probably hold it.
-pub(super) async fn wait(connection: &mut PgConnection, log_timer: &mut Told) -> sqlx::Result<()> {
+pub(super) async fn wait_for_lock(
+    connection: &mut PgConnection,
+    log_timer: &mut LogTimer,
+) -> sqlx::Result<()> {
     if log_timer.is_due() {
-        let oldest: Vec<Session> = query_as(
+        let oldest: Vec<DatabaseSession> = query_as(
             "SELECT pid, application_name, host(client_addr) AS address,
                 CAST(EXTRACT(EPOCH FROM clock_timestamp() - xact_start) AS BIGINT) AS seconds
             FROM pg_stat_activity
@@ -124,10 +127,10 @@ pub(super) async fn wait(connection: &mut PgConnection, log_timer: &mut Told) ->
         .await?;
         tracing::info!(
             "waiting for a lock in the database; the oldest transactions: {}",
-            Session::list(&oldest)
+            DatabaseSession::format_list(&oldest)
         );
     }
-    sleep(AGAIN_AFTER).await;
+    sleep(RETRY_PAUSE).await;
     Ok(())
 }
 
@@ -141,16 +144,16 @@ pub(super) async fn set_lock_timeout(
 
 /// Runs one statement outside of a transaction, and retries until it acquires its locks. `is_patient` means that the
 /// statement blocks no other client while it waits.
-pub(super) async fn run_patiently(
+pub(super) async fn run_with_lock_retries(
     connection: &mut PgConnection,
     sql: &'static str,
     is_patient: bool,
 ) -> sqlx::Result<u64> {
-    let mut log_timer = Told::default();
+    let mut log_timer = LogTimer::default();
     set_lock_timeout(connection, if is_patient { "0" } else { LOCK_TIMEOUT }).await?;
     loop {
         match sqlx::raw_sql(sql).execute(&mut *connection).await {
-            Err(e) if is_in_use(&e) => wait(connection, &mut log_timer).await?,
+            Err(e) if is_in_use(&e) => wait_for_lock(connection, &mut log_timer).await?,
             done => return Ok(done?.rows_affected()),
         }
     }
@@ -164,7 +167,7 @@ pub(super) fn is_in_use(error: &sqlx::Error) -> bool {
 
 /// Configures the session so that the server ends a statement whose client has disconnected, and releases its locks.
 /// Skips settings that the server does not have.
-async fn notice_that_the_client_is_gone(connection: &mut PgConnection) -> sqlx::Result<()> {
+async fn enable_disconnect_detection(connection: &mut PgConnection) -> sqlx::Result<()> {
     query(
         "SELECT set_config(s.name, wanted.value, FALSE)
         FROM pg_settings s
@@ -179,17 +182,17 @@ async fn notice_that_the_client_is_gone(connection: &mut PgConnection) -> sqlx::
 
 /// Waits until the server no longer knows the connection, or was unreachable for 30 s: a statement without a time
 /// limit would wait forever if the network drops its packets.
-async fn until_lost(options: &PgConnectOptions, process: i32) -> SchemaError {
+async fn wait_until_lost(options: &PgConnectOptions, process: i32) -> SchemaError {
     let mut silence: Option<Stopwatch> = None;
     loop {
-        sleep(LOOK_EVERY).await;
-        let is_known = timeout(LOOK_EVERY, knows(options, process)).await;
+        sleep(CHECK_INTERVAL).await;
+        let is_known = timeout(CHECK_INTERVAL, is_connection_known(options, process)).await;
         match is_known {
             Ok(Ok(false)) => break,
             // A server that rejects a connection is reachable.
             Ok(Ok(true) | Err(sqlx::Error::Database(_))) => silence = None,
             Ok(Err(_)) | Err(_) => {
-                if silence.get_or_insert_with(Stopwatch::new).elapsed() >= LOST_AFTER {
+                if silence.get_or_insert_with(Stopwatch::new).elapsed() >= LOST_TIMEOUT {
                     break;
                 }
             }
@@ -199,7 +202,7 @@ async fn until_lost(options: &PgConnectOptions, process: i32) -> SchemaError {
     SchemaError::from(sqlx::Error::Io(lost))
 }
 
-async fn knows(options: &PgConnectOptions, process: i32) -> sqlx::Result<bool> {
+async fn is_connection_known(options: &PgConnectOptions, process: i32) -> sqlx::Result<bool> {
     let mut connection = options.connect().await?;
     let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)";
     let is_known = query_scalar(sql).bind(process).fetch_one(&mut connection).await?;
@@ -209,15 +212,15 @@ async fn knows(options: &PgConnectOptions, process: i32) -> sqlx::Result<bool> {
 
 /// A database session that may hold a lock that a migration waits for.
 #[derive(sqlx::FromRow)]
-struct Session {
+struct DatabaseSession {
     pid: i32,
     application_name: String,
     address: Option<String>,
     seconds: i64,
 }
 
-impl Session {
-    fn list(sessions: &[Self]) -> String {
+impl DatabaseSession {
+    fn format_list(sessions: &[Self]) -> String {
         let one = |session: &Self| {
             let Self { pid, application_name, address, seconds } = session;
             let address = address.as_deref().unwrap_or("this machine");

@@ -8,30 +8,33 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Sqlite, Transaction};
 use tokio::time::sleep;
 
-use super::{Plan, Progress, SchemaError, TELL_EVERY};
+use super::{LOG_INTERVAL, MigrationPlan, MigrationProgress, SchemaError};
 
 /// The maximum time that a process waits for another one that writes.
-const PATIENCE: Duration = Duration::from_mins(10);
+const BUSY_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Migrates a schema. Each migration runs in a transaction that acquires the write lock at its beginning: of several
 /// processes, the second finds the result of the first.
-pub async fn migrate(options: &SqliteConnectOptions, plan: &Plan) -> Result<(), SchemaError> {
-    let mut connection = options.clone().busy_timeout(PATIENCE).connect().await?;
+pub async fn migrate(
+    options: &SqliteConnectOptions,
+    plan: &MigrationPlan,
+) -> Result<(), SchemaError> {
+    let mut connection = options.clone().busy_timeout(BUSY_TIMEOUT).connect().await?;
     let mut tx = begin(&mut connection).await?;
     tx.ensure_migrations_table(&plan.table).await?;
     let applied = tx.list_applied_migrations(&plan.table).await?;
     tx.commit().await?;
-    let progress = Progress { is_new: applied.is_empty() };
-    for migration in plan.pending(&applied)? {
+    let progress = MigrationProgress { is_new: applied.is_empty() };
+    for migration in plan.list_pending(&applied)? {
         let mut tx = begin(&mut connection).await?;
         let applied = tx.list_applied_migrations(&plan.table).await?;
-        if plan.pending(&applied)?.iter().all(|pending| pending.version != migration.version) {
+        if plan.list_pending(&applied)?.iter().all(|pending| pending.version != migration.version) {
             continue;
         }
-        let began = progress.begins(migration);
+        let began = progress.log_start(migration);
         tx.apply(&plan.table, migration).await?;
         tx.commit().await?;
-        progress.is_done(migration, &began);
+        progress.log_end(migration, &began);
     }
     connection.close().await?;
     Ok(())
@@ -43,7 +46,7 @@ async fn begin(connection: &mut SqliteConnection) -> sqlx::Result<Transaction<'_
     loop {
         tokio::select! {
             tx = &mut begin => return tx,
-            () = sleep(TELL_EVERY) => {
+            () = sleep(LOG_INTERVAL) => {
                 tracing::info!("waiting for another process to finish writing to the database");
             }
         }

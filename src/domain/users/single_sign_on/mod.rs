@@ -15,22 +15,22 @@ use oidc::OidcClient;
 
 use super::super::caller::ClientInfo;
 use super::super::root_keys::default_workspace;
-use super::invitations::{add_member, join_as, redeem};
+use super::invitations::{add_member, join_workspace, redeem};
 use super::sessions::AuthenticatedSession;
-use super::sign_in::{SignedIn, attempt_from, create_session};
-use super::{email, record_everywhere};
+use super::sign_in::{SignedIn, consume_sso_attempt, create_session};
+use super::{parse_email, record_in_all_workspaces};
 use crate::app::App;
 pub use matching::SsoRejection;
-use matching::{EmailMatch, SsoMatch, entry};
-pub use oidc::{AuthorizationRequest, Told};
+use matching::{EmailMatch, SsoMatch, match_claims};
+pub use oidc::{AuthorizationRequest, VerifiedClaims};
 use store::Tx;
 
 /// The path to which the provider redirects users.
-pub const CALLBACK: &str = "/dashboard/login/oidc/callback";
+pub const CALLBACK_PATH: &str = "/dashboard/login/oidc/callback";
 
 /// The purpose of an authorization request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Purpose {
+pub enum SignInPurpose {
     SignIn,
     /// Accept the invitation with this token.
     Join(String),
@@ -40,7 +40,7 @@ pub enum Purpose {
 
 /// The query parameters with which the provider redirects the browser to the callback.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer<'a> {
+pub struct CallbackParams<'a> {
     pub state: &'a str,
     pub code: &'a str,
     /// Empty if there is a code.
@@ -53,129 +53,131 @@ pub struct Answer<'a> {
 #[derive(Debug)]
 pub enum SsoResult {
     /// The user is signed in. With the workspace that the user has just joined by an invitation.
-    In(SignedIn, Option<WorkspaceId>),
+    SignedIn(SignedIn, Option<WorkspaceId>),
     /// The account of the signed-in user is linked to the provider.
     Linked,
-    Refused(SsoRejection),
+    Rejected(SsoRejection),
 }
 
 /// Returns the provider and its settings, or [`Error::NoSuchPath`] if single sign-on is not configured.
-fn configured(app: &App) -> Result<(&OidcClient, &OidcSettings)> {
-    app.oidc.as_ref().zip(app.settings.oidc.as_ref()).ok_or(Error::NoSuchPath)
+fn require_configured(app: &App) -> Result<(&OidcClient, &OidcSettings)> {
+    app.oidc.as_ref().zip(app.settings.oidc.as_ref()).ok_or(Error::PathNotFound)
 }
 
-fn callback(app: &App) -> String {
-    format!("{}{CALLBACK}", app.settings.public_url)
+fn callback_url(app: &App) -> String {
+    format!("{}{CALLBACK_PATH}", app.settings.public_url)
 }
 
 /// Returns the URL of the provider to which the browser is redirected. Changes nothing.
 pub async fn sign_in_url(app: &App, request: &AuthorizationRequest) -> Result<String> {
-    let (provider, _) = configured(app)?;
-    provider.authorization_url(request, &callback(app)).await
+    let (provider, _) = require_configured(app)?;
+    provider.authorization_url(request, &callback_url(app)).await
 }
 
 /// Handles the callback of the provider. `request`: the authorization request and its purpose, from the cookie of the
 /// browser, if it has one.
 pub async fn handle_callback(
     app: &App,
-    request: Option<(AuthorizationRequest, Purpose)>,
-    params: Answer<'_>,
+    request: Option<(AuthorizationRequest, SignInPurpose)>,
+    params: CallbackParams<'_>,
     current: Option<&AuthenticatedSession>,
     origin: &ClientInfo,
 ) -> Result<SsoResult> {
-    let (provider, oidc) = configured(app)?;
-    let not_begun = || SsoResult::Refused(SsoRejection::NotBegun(app.settings.public_url.clone()));
+    let (provider, oidc) = require_configured(app)?;
+    let not_begun =
+        || SsoResult::Rejected(SsoRejection::NotStarted(app.settings.public_url.clone()));
     let is_of_issuer = params.issuer.is_empty() || params.issuer == oidc.issuer;
     let request =
-        request.filter(|(request, _)| is_of_issuer && request.is_answered_by(params.state));
+        request.filter(|(request, _)| is_of_issuer && request.matches_state(params.state));
     let Some((request, purpose)) = request else { return Ok(not_begun()) };
-    attempt_from(app, origin).await?;
+    consume_sso_attempt(app, origin).await?;
     if params.code.is_empty() {
         let error = params.error.chars().take(100).collect();
-        return Ok(SsoResult::Refused(SsoRejection::Denied(error, oidc.name.clone())));
+        return Ok(SsoResult::Rejected(SsoRejection::Denied(error, oidc.name.clone())));
     }
     let now = app.clock.now();
-    match provider.exchange_code(params.code, &request, &callback(app), now).await? {
-        Some(claims) => arrive(app, &claims, &purpose, current, origin).await,
+    match provider.exchange_code(params.code, &request, &callback_url(app), now).await? {
+        Some(claims) => sign_in_with_claims(app, &claims, &purpose, current, origin).await,
         None => Ok(not_begun()),
     }
 }
 
 /// Signs in the user of verified claims, accepts the invitation, or links the account, if the policy allows it.
-pub async fn arrive(
+pub async fn sign_in_with_claims(
     app: &App,
-    claims: &Told,
-    purpose: &Purpose,
+    claims: &VerifiedClaims,
+    purpose: &SignInPurpose,
     current: Option<&AuthenticatedSession>,
     origin: &ClientInfo,
 ) -> Result<SsoResult> {
-    let (_, oidc) = configured(app)?;
+    let (_, oidc) = require_configured(app)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     // Serialized: if two requests create an account for the same claims, the second finds that of the first.
     tx.lock_members(&default_workspace()).await?;
-    let linked_user = tx.person_by_login(&claims.issuer, &claims.subject).await?;
-    if *purpose == Purpose::Link {
-        let current = current.ok_or(Error::NoSuchPath)?;
-        return link(app, tx, claims, linked_user, current, origin, now).await;
+    let linked_user = tx.find_user_by_login(&claims.issuer, &claims.subject).await?;
+    if *purpose == SignInPurpose::Link {
+        let current = current.ok_or(Error::PathNotFound)?;
+        return link_account(app, tx, claims, linked_user, current, origin, now).await;
     }
     let invitation = match purpose {
-        Purpose::Join(token) => match redeem(&mut tx, token, now).await? {
+        SignInPurpose::Join(token) => match redeem(&mut tx, token, now).await? {
             Some(invitation) => Some(invitation),
-            None => return Ok(SsoResult::Refused(SsoRejection::NoLink)),
+            None => return Ok(SsoResult::Rejected(SsoRejection::InvalidInvitation)),
         },
-        Purpose::SignIn | Purpose::Link => None,
+        SignInPurpose::SignIn | SignInPurpose::Link => None,
     };
-    let email_match = match claims.email.as_deref().map(email) {
-        Some(Ok(email)) => by_email(&mut tx, &email, &claims.issuer).await?,
+    let email_match = match claims.email.as_deref().map(parse_email) {
+        Some(Ok(email)) => find_email_match(&mut tx, &email, &claims.issuer).await?,
         Some(Err(_)) | None => None,
     };
-    let matched = match entry(oidc, claims, linked_user, email_match, invitation.as_ref()) {
+    let matched = match match_claims(oidc, claims, linked_user, email_match, invitation.as_ref()) {
         // Otherwise there would be users without an owner: the setup link is valid only for the first user.
         Ok(SsoMatch::New(_)) if invitation.is_none() && !tx.has_users().await? => {
-            return Ok(SsoResult::Refused(SsoRejection::TooEarly));
+            return Ok(SsoResult::Rejected(SsoRejection::NoUsersYet));
         }
         Ok(matched) => matched,
-        Err(rejection) => return Ok(SsoResult::Refused(rejection)),
+        Err(rejection) => return Ok(SsoResult::Rejected(rejection)),
     };
-    let user = settle(&mut tx, oidc, claims, matched, invitation.is_some(), origin, now).await?;
+    let user =
+        resolve_user(&mut tx, oidc, claims, matched, invitation.is_some(), origin, now).await?;
     if let Some(invitation) = &invitation {
         add_member(&mut tx, invitation, &user, origin, now).await?;
     }
     let signed_in = create_session(app, tx, user, origin, now).await?;
-    Ok(SsoResult::In(signed_in, invitation.map(|invitation| invitation.workspace_id)))
+    Ok(SsoResult::SignedIn(signed_in, invitation.map(|invitation| invitation.workspace_id)))
 }
 
 /// Returns the existing user with this e-mail and whether the issuer is already linked to that user.
-async fn by_email(tx: &mut Tx, email: &str, issuer: &str) -> Result<Option<EmailMatch>> {
-    let Some((user, _)) = tx.person_of(email).await? else { return Ok(None) };
-    let is_linked = tx.login_of(&user.id, issuer).await?.is_some();
-    Ok(Some(EmailMatch { person: user, is_linked }))
+async fn find_email_match(tx: &mut Tx, email: &str, issuer: &str) -> Result<Option<EmailMatch>> {
+    let Some((user, _)) = tx.find_user_by_email(email).await? else { return Ok(None) };
+    let is_linked = tx.find_login_subject(&user.id, issuer).await?.is_some();
+    Ok(Some(EmailMatch { user, is_linked }))
 }
 
 /// Returns the user of a match. Creates a new user, and links a user to the issuer who was not linked yet.
-async fn settle(
+async fn resolve_user(
     tx: &mut Tx,
     oidc: &OidcSettings,
-    claims: &Told,
+    claims: &VerifiedClaims,
     matched: SsoMatch,
     has_invitation: bool,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<User> {
     let user = match matched {
-        SsoMatch::Known(user) => return Ok(user),
-        SsoMatch::Taken(user) => {
+        SsoMatch::Linked(user) => return Ok(user),
+        SsoMatch::TrustedEmail(user) => {
             tx.set_password(&user.id, None).await?;
-            tx.end_other_sessions(&user.id, None).await?;
-            record_everywhere(tx, &user, origin, now, "user.linkLogin").await?;
+            tx.delete_other_sessions(&user.id, None).await?;
+            record_in_all_workspaces(tx, &user, origin, now, "user.linkLogin").await?;
             user
         }
         SsoMatch::New(email) => {
             let user = User { id: PersonId::random(), email, created_at: now };
-            tx.insert_person(&user, None).await?;
+            tx.insert_user(&user, None).await?;
             if let (false, Some(role)) = (has_invitation, oidc.default_role) {
-                join_as(tx, &default_workspace(), role, &user, origin, now).await?;
+                join_workspace(tx, &default_workspace(), role, &user, origin, now).await?;
             }
             user
         }
@@ -185,21 +187,21 @@ async fn settle(
 }
 
 /// Links the account of the signed-in user to the provider. The e-mails may differ: both sides are proven.
-async fn link(
+async fn link_account(
     app: &App,
     mut tx: Tx,
-    claims: &Told,
+    claims: &VerifiedClaims,
     linked_user: Option<User>,
     current: &AuthenticatedSession,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<SsoResult> {
-    let user = &current.person;
+    let user = &current.user;
     if linked_user.is_some_and(|other| other.id != user.id) {
-        return Ok(SsoResult::Refused(SsoRejection::LinkedElsewhere));
+        return Ok(SsoResult::Rejected(SsoRejection::LinkedElsewhere));
     }
     tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
-    record_everywhere(&mut tx, user, origin, now, "user.linkLogin").await?;
+    record_in_all_workspaces(&mut tx, user, origin, now, "user.linkLogin").await?;
     app.commit(tx).await?;
     Ok(SsoResult::Linked)
 }
@@ -212,11 +214,11 @@ pub struct SignInMethods {
 }
 
 /// Returns the sign-in methods of a user.
-pub async fn ways_in(app: &App, user: &User) -> Result<SignInMethods> {
+pub async fn load_sign_in_methods(app: &App, user: &User) -> Result<SignInMethods> {
     let mut reader = app.store.read().await?;
-    let found = reader.person(&user.id).await?;
+    let found = reader.find_user(&user.id).await?;
     let is_linked = match &app.settings.oidc {
-        Some(oidc) => reader.login_of(&user.id, &oidc.issuer).await?.is_some(),
+        Some(oidc) => reader.find_login_subject(&user.id, &oidc.issuer).await?.is_some(),
         None => false,
     };
     let has_password = found.is_some_and(|(_, hash)| hash.is_some());
@@ -224,15 +226,19 @@ pub async fn ways_in(app: &App, user: &User) -> Result<SignInMethods> {
 }
 
 /// Unlinks the account of the user from the provider. Fails if single sign-on is the only sign-in method.
-pub async fn unlink(app: &App, current: &AuthenticatedSession, origin: &ClientInfo) -> Result<()> {
-    let (_, oidc) = configured(app)?;
-    let user = &current.person;
-    if oidc.is_only || !ways_in(app, user).await?.has_password {
-        return Err(Error::Refused(Refusal::OnlyWayIn));
+pub async fn unlink_account(
+    app: &App,
+    current: &AuthenticatedSession,
+    origin: &ClientInfo,
+) -> Result<()> {
+    let (_, oidc) = require_configured(app)?;
+    let user = &current.user;
+    if oidc.is_password_sign_in_disabled || !load_sign_in_methods(app, user).await?.has_password {
+        return Err(Error::PreconditionFailed(Refusal::LastSignInMethod));
     }
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     tx.delete_login(&user.id, &oidc.issuer).await?;
-    record_everywhere(&mut tx, user, origin, now, "user.unlinkLogin").await?;
+    record_in_all_workspaces(&mut tx, user, origin, now, "user.unlinkLogin").await?;
     app.commit(tx).await
 }

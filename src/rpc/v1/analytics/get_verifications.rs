@@ -3,11 +3,11 @@ use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
 
 use crate::domain::analytics::rollup_query::{
-    self, Group, Order, RollupGrouping, RollupQuery, RollupUnit,
+    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit,
 };
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{Positive, Unsigned, texts};
-use crate::rpc::v1::schemas::{Name, OwnerId};
+use crate::rpc::schemas::{PositiveInt, UnsignedInt, into_strings};
+use crate::rpc::v1::schemas::{IdOrName, OwnerId};
 
 /// Get verification counts.
 ///
@@ -16,33 +16,33 @@ use crate::rpc::v1::schemas::{Name, OwnerId};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetVerifications {
-    pub api_id: Name,
+    pub api_id: IdOrName,
     /// Counts only verifications of this user's keys.
     #[serde(default)]
     pub external_id: Optional<OwnerId>,
     /// Counts only verifications of these keys.
     #[serde(default)]
-    pub key_id: Optional<List<Name, 0, 100>>,
+    pub key_id: Optional<List<IdOrName, 0, 100>>,
     /// Counts only verifications with all of these tags.
     #[serde(default)]
     pub tag: Optional<List<Text<1, 128>, 0, 10>>,
     /// The start of the period in Unix milliseconds.
-    pub start: Unsigned,
+    pub start: UnsignedInt,
     /// The end of the period in Unix milliseconds. Default: now.
     #[serde(default)]
-    pub end: Optional<Unsigned>,
+    pub end: Optional<UnsignedInt>,
     /// The dimensions to group by. If there are several time units, the largest applies.
     #[serde(default)]
     pub group_by: Optional<List<GroupBy, 0, 7>>,
     /// The maximum number of rows.
     #[serde(default)]
-    pub limit: Optional<Positive>,
+    pub limit: Optional<PositiveInt>,
     /// The field to sort by. Default: `time`.
     #[serde(default)]
     pub order_by: Optional<OrderBy>,
     /// The sort direction. Default: `asc`.
     #[serde(default)]
-    pub order: Optional<Direction>,
+    pub order: Optional<SortDirection>,
 }
 
 /// A dimension to group by. `tags` groups by the complete set of tags of a verification, `tag` by each single tag; a
@@ -82,7 +82,7 @@ pub enum OrderBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub enum Direction {
+pub enum SortDirection {
     Asc,
     Desc,
 }
@@ -90,7 +90,7 @@ pub enum Direction {
 /// Verification counts by outcome.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Sums {
+pub struct VerificationCounts {
     /// The start of the hour, day or month (UTC) in Unix milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<Timestamp>,
@@ -109,7 +109,7 @@ pub struct Sums {
     #[serde(skip_serializing_if = "Option::is_none")]
     key_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<Whose>,
+    identity: Option<IdentityBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,32 +120,36 @@ pub struct Sums {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-pub struct Whose {
+pub struct IdentityBody {
     id: String,
     external_id: String,
 }
 
 impl Operation for GetVerifications {
     const NAME: &'static str = "analytics.getVerifications";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
-    type Reply = Vec<Sums>;
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
+    type Reply = Vec<VerificationCounts>;
 
     fn example() -> Value {
         json!({ "apiId": example::API, "start": 0, "groupBy": ["key", "month"], "limit": 10 })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Sums>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<VerificationCounts>> {
         let api = ApiId::from(self.api_id.as_str());
         let group_by = self.group_by.0.as_ref().map_or(Vec::new(), |list| list.0.clone());
-        let groups =
-            rollup_query::of_api(app, caller, &api, self.question(&group_by, app.clock.now())?);
+        let groups = rollup_query::list_by_api(
+            app,
+            caller,
+            &api,
+            self.into_rollup_query(&group_by, app.clock.now())?,
+        );
         let is_by = |group| group_by.contains(&group);
         let is_by_time = is_by(GroupBy::Hour) || is_by(GroupBy::Day) || is_by(GroupBy::Month);
-        let to_reply = |group: Group| {
-            let Group { time, key_id, identity_id, external_id, tags, counts } = group;
+        let to_reply = |group: RollupGroup| {
+            let RollupGroup { time, key_id, identity_id, external_id, tags, counts } = group;
             let has_identity = is_by(GroupBy::Identity) && !identity_id.is_empty();
-            Sums {
+            VerificationCounts {
                 time: is_by_time.then_some(time),
                 valid: counts.valid,
                 not_found: 0,
@@ -158,7 +162,7 @@ impl Operation for GetVerifications {
                 expired: counts.expired,
                 total: counts.total,
                 key_id: is_by(GroupBy::Key).then_some(key_id),
-                identity: has_identity.then_some(Whose { id: identity_id, external_id }),
+                identity: has_identity.then_some(IdentityBody { id: identity_id, external_id }),
                 tag: is_by(GroupBy::Tag).then(|| tags.first().cloned().unwrap_or_default()),
                 tags: is_by(GroupBy::Tags).then_some(tags),
             }
@@ -168,7 +172,7 @@ impl Operation for GetVerifications {
 }
 
 impl GetVerifications {
-    fn question(self, group_by: &[GroupBy], now: Timestamp) -> Result<RollupQuery> {
+    fn into_rollup_query(self, group_by: &[GroupBy], now: Timestamp) -> Result<RollupQuery> {
         let is_by = |group| group_by.contains(&group);
         let (from, to) = (self.start.0, self.end.0.map_or(now.0, |end| end.0));
         if from >= to {
@@ -182,29 +186,29 @@ impl GetVerifications {
             (GroupBy::Day, RollupUnit::Day),
             (GroupBy::Hour, RollupUnit::Hour),
         ];
-        let keys = self.key_id.0.map_or_else(Vec::new, texts);
+        let keys = self.key_id.0.map_or_else(Vec::new, into_strings);
         Ok(RollupQuery {
             external_id: self.external_id.0.map(Text::into_string),
-            keys: keys.into_iter().map(KeyId::from).collect(),
-            tags: self.tag.0.map_or_else(Vec::new, texts),
-            from: Timestamp(from),
-            to: Timestamp(to),
+            key_ids: keys.into_iter().map(KeyId::from).collect(),
+            tags: self.tag.0.map_or_else(Vec::new, into_strings),
+            from_time: Timestamp(from),
+            to_time: Timestamp(to),
             grain: RollupUnit::default(),
             unit: units.into_iter().find(|(group, _)| is_by(*group)).map(|(_, unit)| unit),
-            by: RollupGrouping {
-                key: is_by(GroupBy::Key),
-                identity: is_by(GroupBy::Identity),
-                tags: is_by(GroupBy::Tag) || is_by(GroupBy::Tags),
+            grouping: RollupGrouping {
+                is_by_key: is_by(GroupBy::Key),
+                is_by_identity: is_by(GroupBy::Identity),
+                is_by_tags: is_by(GroupBy::Tag) || is_by(GroupBy::Tags),
             },
-            each_tag: is_by(GroupBy::Tag),
-            order: self.order_by.0.map(Order::from),
-            descending: self.order.0 == Some(Direction::Desc),
+            is_per_tag: is_by(GroupBy::Tag),
+            order: self.order_by.0.map(RollupOrder::from),
+            is_descending: self.order.0 == Some(SortDirection::Desc),
             limit: self.limit.0.map(|limit| usize::try_from(limit.0).unwrap_or(usize::MAX)),
         })
     }
 }
 
-impl From<OrderBy> for Order {
+impl From<OrderBy> for RollupOrder {
     fn from(order: OrderBy) -> Self {
         match order {
             OrderBy::Time => Self::Time,

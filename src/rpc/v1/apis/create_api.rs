@@ -14,23 +14,23 @@ pub struct CreateApi {
 /// The new API.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateApiReply {
     api_id: ApiId,
     name: String,
 }
 
 impl Operation for CreateApi {
     const NAME: &'static str = "apis.createApi";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateApi]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateApi]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreateApiReply;
 
     fn example() -> Value {
         json!({ "name": "payments" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateApiReply> {
         let name = self.name.into_string();
-        Ok(Created { api_id: apis::create(app, caller, name.clone()).await?, name })
+        Ok(CreateApiReply { api_id: apis::create(app, caller, name.clone()).await?, name })
     }
 }

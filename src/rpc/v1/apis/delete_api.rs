@@ -3,7 +3,7 @@ use foundation::id::ApiId;
 use crate::domain::apis;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete an API.
 ///
@@ -11,12 +11,12 @@ use crate::rpc::v1::schemas::Name;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteApi {
-    pub api_id: Name,
+    pub api_id: IdOrName,
 }
 
 impl Operation for DeleteApi {
     const NAME: &'static str = "apis.deleteApi";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteApi]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteApi]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 

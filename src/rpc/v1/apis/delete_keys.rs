@@ -3,7 +3,7 @@ use foundation::id::ApiId;
 use crate::domain::apis;
 use crate::domain::keys::Deletion;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete all keys of an API.
 ///
@@ -11,7 +11,7 @@ use crate::rpc::v1::schemas::Name;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteKeys {
-    pub api_id: Name,
+    pub api_id: IdOrName,
     /// Whether to erase the keys completely, including keys that were deleted before.
     #[serde(default)]
     pub permanent: Optional<bool>,
@@ -20,26 +20,26 @@ pub struct DeleteKeys {
 /// The number of deleted keys.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Deleted {
+pub struct DeleteKeysReply {
     deleted_keys: usize,
 }
 
 impl Operation for DeleteKeys {
     const NAME: &'static str = "apis.deleteKeys";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
-    type Reply = Deleted;
+    type Reply = DeleteKeysReply;
 
     fn example() -> Value {
         json!({ "apiId": example::API })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Deleted> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<DeleteKeysReply> {
         let id = ApiId::from(self.api_id.into_string());
         let deletion = match self.permanent.unwrap_or(false) {
             true => Deletion::Permanent,
             false => Deletion::Soft,
         };
-        Ok(Deleted { deleted_keys: apis::delete_keys(app, caller, &id, deletion).await? })
+        Ok(DeleteKeysReply { deleted_keys: apis::delete_keys(app, caller, &id, deletion).await? })
     }
 }

@@ -2,19 +2,19 @@ use foundation::id::{ApiId, WorkspaceId};
 
 use crate::domain::apis;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Get an API.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetApi {
-    pub api_id: Name,
+    pub api_id: IdOrName,
 }
 
 /// An API.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Api {
+pub struct ApiReply {
     id: ApiId,
     workspace_id: WorkspaceId,
     name: String,
@@ -22,16 +22,16 @@ pub struct Api {
 
 impl Operation for GetApi {
     const NAME: &'static str = "apis.getApi";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
-    type Reply = Api;
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
+    type Reply = ApiReply;
 
     fn example() -> Value {
         json!({ "apiId": example::API })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Api> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<ApiReply> {
         let api = apis::get(app, caller, &ApiId::from(self.api_id.into_string())).await?;
-        Ok(Api { id: api.id, workspace_id: api.workspace_id, name: api.name })
+        Ok(ApiReply { id: api.id, workspace_id: api.workspace_id, name: api.name })
     }
 }

@@ -2,7 +2,7 @@ use foundation::id::ApiId;
 
 use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{KeyReply, Name, OwnerId, PageLimit, paging};
+use crate::rpc::v1::schemas::{IdOrName, KeyReply, OwnerId, PageLimit, to_paging};
 
 /// List the keys of an API.
 ///
@@ -10,7 +10,7 @@ use crate::rpc::v1::schemas::{KeyReply, Name, OwnerId, PageLimit, paging};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListKeys {
-    pub api_id: Name,
+    pub api_id: IdOrName,
     /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
@@ -35,7 +35,7 @@ pub struct ListKeys {
 /// A page of keys.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Keys {
+pub struct ListKeysReply {
     keys: Vec<KeyReply>,
     /// The number of keys of the API. If it is very large, the value may be a few minutes old. 0 for an unknown
     /// `externalId`.
@@ -47,33 +47,33 @@ pub struct Keys {
 
 impl Operation for ListKeys {
     const NAME: &'static str = "apis.listKeys";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule =
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule =
         AccessRule::HiddenUnlessPermitted(&[Action::ReadKey, Action::ReadApi]);
     const MAY_WRITE: bool = true;
-    type Reply = Keys;
+    type Reply = ListKeysReply;
 
     fn example() -> Value {
         json!({ "apiId": example::API, "limit": 20, "externalId": example::EXTERNAL_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Keys> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<ListKeysReply> {
         let api_id = ApiId::from(self.api_id.into_string());
         let external_id = self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string()));
         let owner = external_id.or(self.owner_id.0.map(|id| KeyOwner::OwnerId(id.into_string())));
         let filter = WantedKeys {
             api_id: api_id.clone(),
-            of: owner.clone(),
-            plaintexts: match self.decrypt.unwrap_or(false) {
+            owner: owner.clone(),
+            decrypt_mode: match self.decrypt.unwrap_or(false) {
                 true => DecryptMode::IfAvailable,
                 false => DecryptMode::None,
             },
-            paging: paging(self.limit, self.cursor),
+            paging: to_paging(self.limit, self.cursor),
         };
         let page = keys::list(app, caller, filter).await?;
         let total = keys::count(app, caller, &api_id, owner.as_ref()).await?;
-        let cursor = page.last(|found| &found.view.stored().key.id);
+        let cursor = page.find_last_id(|found| &found.resolved.stored().key.id);
         let keys = page.items.into_iter().map(KeyReply::from).collect();
-        Ok(Keys { keys, total, cursor })
+        Ok(ListKeysReply { keys, total, cursor })
     }
 }

@@ -1,6 +1,6 @@
 use foundation::id::IdentityId;
 
-use super::schemas::{SharedRatelimits, identity_meta, shared};
+use super::schemas::{SharedRatelimits, to_new_limits, validate_identity_meta};
 use crate::domain::identities::{self, NewIdentity};
 use crate::rpc::prelude::*;
 
@@ -23,15 +23,15 @@ pub struct CreateIdentity {
 /// The new identity.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateIdentityReply {
     identity_id: IdentityId,
 }
 
 impl Operation for CreateIdentity {
     const NAME: &'static str = "identities.createIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateIdentity]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreateIdentityReply;
 
     fn example() -> Value {
         json!({
@@ -41,12 +41,12 @@ impl Operation for CreateIdentity {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateIdentityReply> {
         let new = NewIdentity {
             external_id: self.external_id.into_string(),
-            meta: identity_meta(self.meta)?,
-            ratelimits: self.ratelimits.0.map_or_else(|| Ok(Vec::new()), shared)?,
+            meta: validate_identity_meta(self.meta)?,
+            ratelimits: self.ratelimits.0.map_or_else(|| Ok(Vec::new()), to_new_limits)?,
         };
-        Ok(Created { identity_id: identities::create(app, caller, new).await? })
+        Ok(CreateIdentityReply { identity_id: identities::create(app, caller, new).await? })
     }
 }

@@ -1,7 +1,7 @@
 use crate::domain::identities::{self, IdentityRef};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete an identity.
 ///
@@ -9,12 +9,12 @@ use crate::rpc::v1::schemas::Name;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteIdentity {
-    pub identity_id: Name,
+    pub identity_id: IdOrName,
 }
 
 impl Operation for DeleteIdentity {
     const NAME: &'static str = "identities.deleteIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteIdentity]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 

@@ -1,7 +1,7 @@
-use super::schemas::{IdentityReply, called};
+use super::schemas::{IdentityReply, to_identity_ref};
 use crate::domain::identities;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Get an identity.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -9,15 +9,15 @@ use crate::rpc::v1::schemas::Name;
 pub struct GetIdentity {
     /// The identity id. It takes precedence over `externalId`.
     #[serde(default)]
-    pub identity_id: Optional<Name>,
+    pub identity_id: Optional<IdOrName>,
     #[serde(default)]
-    pub external_id: Optional<Name>,
+    pub external_id: Optional<IdOrName>,
 }
 
 impl Operation for GetIdentity {
     const NAME: &'static str = "identities.getIdentity";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = IdentityReply;
 
     fn example() -> Value {
@@ -25,7 +25,7 @@ impl Operation for GetIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        let identity = called(self.identity_id, self.external_id)?;
+        let identity = to_identity_ref(self.identity_id, self.external_id)?;
         Ok(identities::get(app, caller, &identity).await?.into())
     }
 }

@@ -1,10 +1,10 @@
 use foundation::id::IdentityId;
 use foundation::model;
 
-use super::schemas::{SharedRatelimitReply, shared_replies};
-use crate::domain::identities::{self, ENVIRONMENT};
+use super::schemas::{SharedRatelimitReply, to_limit_replies};
+use crate::domain::identities::{self, DEFAULT_ENVIRONMENT};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{PageLimit, paging};
+use crate::rpc::v1::schemas::{PageLimit, to_paging};
 
 /// List identities.
 ///
@@ -27,8 +27,8 @@ pub struct ListIdentities {
 /// A page of identities.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Identities {
-    identities: Vec<Listed>,
+pub struct ListIdentitiesReply {
+    identities: Vec<IdentityListItem>,
     /// The total number of items on all pages.
     total: i64,
     /// The cursor of the next page; omitted on the last page.
@@ -39,35 +39,35 @@ pub struct Identities {
 /// An identity, which represents one of your users.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct IdentityListItem {
     id: IdentityId,
     external_id: String,
     ratelimits: Vec<SharedRatelimitReply>,
 }
 
-impl From<model::Identity> for Listed {
+impl From<model::Identity> for IdentityListItem {
     fn from(identity: model::Identity) -> Self {
         let model::Identity { id, external_id, ratelimits, meta: _ } = identity;
-        Self { id, external_id, ratelimits: shared_replies(ratelimits) }
+        Self { id, external_id, ratelimits: to_limit_replies(ratelimits) }
     }
 }
 
 impl Operation for ListIdentities {
     const NAME: &'static str = "identities.listIdentities";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
-    type Reply = Identities;
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
+    type Reply = ListIdentitiesReply;
 
     fn example() -> Value {
         json!({ "limit": 20 })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Identities> {
-        let total = identities::count(app, caller, ENVIRONMENT).await?;
-        let paging = paging(self.limit, self.cursor);
-        let page = identities::list(app, caller, Some(ENVIRONMENT), &paging).await?;
-        let cursor = page.last(|identity| &identity.id);
-        let identities = page.items.into_iter().map(Listed::from).collect();
-        Ok(Identities { identities, total, cursor })
+    async fn run(self, app: &App, caller: &Caller) -> Result<ListIdentitiesReply> {
+        let total = identities::count(app, caller, DEFAULT_ENVIRONMENT).await?;
+        let paging = to_paging(self.limit, self.cursor);
+        let page = identities::list(app, caller, Some(DEFAULT_ENVIRONMENT), &paging).await?;
+        let cursor = page.find_last_id(|identity| &identity.id);
+        let identities = page.items.into_iter().map(IdentityListItem::from).collect();
+        Ok(ListIdentitiesReply { identities, total, cursor })
     }
 }

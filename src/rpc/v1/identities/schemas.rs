@@ -7,15 +7,15 @@ use foundation::model;
 use crate::domain::identities::IdentityRef;
 use crate::domain::keys::NewRatelimit;
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{DURATION_MIN_MS, Positive};
-use crate::rpc::v1::schemas::{Name, or_empty};
+use crate::rpc::schemas::{DURATION_MIN_MS, PositiveInt};
+use crate::rpc::v1::schemas::{IdOrName, meta_or_empty};
 
 /// A rate limit that all keys of an identity share.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedRatelimit {
     pub name: Text<1, 128, Printable>,
-    pub limit: Positive,
+    pub limit: PositiveInt,
     /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
 }
@@ -23,12 +23,12 @@ pub struct SharedRatelimit {
 pub type SharedRatelimits = List<Object<SharedRatelimit>, 0, 50>;
 
 /// Converts requested limits to new limits. A verification checks them when its request names them.
-pub fn shared(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
+pub fn to_new_limits(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
     let mut new_limits: Vec<NewRatelimit> = Vec::with_capacity(limits.0.len());
     for Object(limit) in limits.0 {
         let name = limit.name.into_string();
         if new_limits.iter().any(|limit| limit.name == name) {
-            return Err(Error::Doubled(name));
+            return Err(Error::DuplicateRatelimit(name));
         }
         new_limits.push(NewRatelimit {
             name,
@@ -42,23 +42,26 @@ pub fn shared(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
 }
 
 /// The maximum length of an identity's meta in characters of its JSON text.
-const IDENTITY_META_MAX: usize = 64_000;
+const IDENTITY_META_CHARS_MAX: usize = 64_000;
 
 /// Validates the length of an identity's meta.
-pub fn identity_meta(meta: Optional<Meta>) -> Result<Option<Meta>> {
+pub fn validate_identity_meta(meta: Optional<Meta>) -> Result<Option<Meta>> {
     let length = meta.0.as_ref().map_or(0, |meta| meta.as_str().chars().count());
-    match length <= IDENTITY_META_MAX {
+    match length <= IDENTITY_META_CHARS_MAX {
         true => Ok(meta.0),
         false => {
             let message =
-                format!("meta: has {length} characters; the maximum is {IDENTITY_META_MAX}");
+                format!("meta: has {length} characters; the maximum is {IDENTITY_META_CHARS_MAX}");
             Err(Error::invalid("meta", message))
         }
     }
 }
 
 /// Converts an id or an external id to an identity reference. The id takes precedence.
-pub fn called(id: Optional<Name>, external_id: Optional<Name>) -> Result<IdentityRef> {
+pub fn to_identity_ref(
+    id: Optional<IdOrName>,
+    external_id: Optional<IdOrName>,
+) -> Result<IdentityRef> {
     match (id.0, external_id.0) {
         (Some(id), _) => Ok(IdentityRef::Id(id.into_string())),
         (None, Some(id)) => Ok(IdentityRef::ExternalId(id.into_string())),
@@ -88,7 +91,7 @@ pub struct SharedRatelimitReply {
     duration: i64,
 }
 
-pub fn shared_replies(limits: Vec<model::Ratelimit>) -> Vec<SharedRatelimitReply> {
+pub fn to_limit_replies(limits: Vec<model::Ratelimit>) -> Vec<SharedRatelimitReply> {
     let reply = |limit: model::Ratelimit| SharedRatelimitReply {
         name: limit.name,
         limit: limit.limit,
@@ -100,10 +103,10 @@ pub fn shared_replies(limits: Vec<model::Ratelimit>) -> Vec<SharedRatelimitReply
 impl From<model::Identity> for IdentityReply {
     fn from(identity: model::Identity) -> Self {
         Self {
-            meta: or_empty(identity.meta.as_ref()),
+            meta: meta_or_empty(identity.meta.as_ref()),
             id: identity.id,
             external_id: identity.external_id,
-            ratelimits: shared_replies(identity.ratelimits),
+            ratelimits: to_limit_replies(identity.ratelimits),
         }
     }
 }

@@ -1,7 +1,9 @@
-use super::schemas::{IdentityReply, SharedRatelimits, called, identity_meta, shared};
+use super::schemas::{
+    IdentityReply, SharedRatelimits, to_identity_ref, to_new_limits, validate_identity_meta,
+};
 use crate::domain::identities::{self, IdentityChange};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Update an identity.
 ///
@@ -11,9 +13,9 @@ use crate::rpc::v1::schemas::Name;
 pub struct UpdateIdentity {
     /// The identity id. It takes precedence over `externalId`.
     #[serde(default)]
-    pub identity_id: Optional<Name>,
+    pub identity_id: Optional<IdOrName>,
     #[serde(default)]
-    pub external_id: Optional<Name>,
+    pub external_id: Optional<IdOrName>,
     /// Accepted but ignored.
     #[serde(default)]
     #[expect(dead_code, reason = "identities have no environment")]
@@ -28,7 +30,7 @@ pub struct UpdateIdentity {
 
 impl Operation for UpdateIdentity {
     const NAME: &'static str = "identities.updateIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateIdentity]);
     const WRITES: bool = true;
     type Reply = IdentityReply;
 
@@ -41,9 +43,9 @@ impl Operation for UpdateIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        let identity = called(self.identity_id, self.external_id)?;
-        let ratelimits = self.ratelimits.0.map(shared).transpose()?;
-        let change = IdentityChange { meta: identity_meta(self.meta)?, ratelimits };
+        let identity = to_identity_ref(self.identity_id, self.external_id)?;
+        let ratelimits = self.ratelimits.0.map(to_new_limits).transpose()?;
+        let change = IdentityChange { meta: validate_identity_meta(self.meta)?, ratelimits };
         Ok(identities::update(app, caller, &identity, change).await?.into())
     }
 }

@@ -5,11 +5,13 @@ use foundation::id::ApiId;
 use crate::domain::keys::{self, NewKey};
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{DURATION_MIN_MS, IssuedReply, texts};
-use crate::rpc::v1::schemas::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
+use crate::rpc::schemas::{DURATION_MIN_MS, IssuedReply, into_strings};
+use crate::rpc::v1::schemas::{
+    AnyInt, IdOrName, OwnerId, Ratelimit, Refill, resolve_external_id, validate_credits,
+};
 
 /// The number of characters that `start` shows of a key without a prefix.
-const BARE_START: usize = 5;
+const START_LENGTH_WITHOUT_PREFIX: usize = 5;
 
 /// Create a key.
 ///
@@ -17,7 +19,7 @@ const BARE_START: usize = 5;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateKey {
-    pub api_id: Name,
+    pub api_id: IdOrName,
     /// The prefix of the key, followed by an underscore. Default: the setting of the API. Empty: no prefix.
     #[serde(default)]
     pub prefix: Optional<Text<0, 16>>,
@@ -44,10 +46,10 @@ pub struct CreateKey {
     pub permissions: Optional<List<Text<1, 512>, 0, 1000>>,
     /// The expiry time in Unix milliseconds. 0: the key does not expire.
     #[serde(default)]
-    pub expires: Optional<Anything>,
+    pub expires: Optional<AnyInt>,
     /// The remaining credits. 0 is rejected; a negative value means 0. Default: unlimited.
     #[serde(default)]
-    pub remaining: Optional<Anything>,
+    pub remaining: Optional<AnyInt>,
     /// The schedule on which credits are refilled.
     #[serde(default)]
     pub refill: Optional<Object<Refill>>,
@@ -67,9 +69,9 @@ pub struct CreateKey {
 
 impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
-    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::CreateKey]);
+    const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::CreateKey]);
     const WRITES: bool = true;
-    const REPEATABLE: bool = true;
+    const ACCEPTS_IDEMPOTENCY_KEY: bool = true;
     type Reply = IssuedReply;
 
     fn example() -> Value {
@@ -92,32 +94,32 @@ impl TryFrom<CreateKey> for NewKey {
     type Error = Error;
 
     fn try_from(request: CreateKey) -> Result<Self> {
-        let limit = request.ratelimit.0.map(|Object(limit)| limit.check()).transpose()?;
+        let limit = request.ratelimit.0.map(|Object(limit)| limit.validate()).transpose()?;
         Ok(Self {
             api_id: ApiId::from(request.api_id.into_string()),
             prefix: request.prefix.0.map(Text::into_string),
-            bare_start: BARE_START,
+            unprefixed_start_length: START_LENGTH_WITHOUT_PREFIX,
             name: request.name.0.map(Text::into_string),
             byte_length: request.byte_length.0.and_then(|length| u8::try_from(length.0).ok()),
-            external_id: user(request.external_id, request.owner_id),
+            external_id: resolve_external_id(request.external_id, request.owner_id),
             meta: request.meta.0,
             environment: request.environment.0.map(Text::into_string),
-            roles: request.roles.0.map_or_else(Vec::new, texts),
-            permissions: Selector::named(
-                request.permissions.0.map_or_else(Vec::new, texts),
-                MissingPolicy::Refused,
+            roles: request.roles.0.map_or_else(Vec::new, into_strings),
+            permissions: Selector::from_names(
+                request.permissions.0.map_or_else(Vec::new, into_strings),
+                MissingPolicy::Reject,
             ),
             expires_at: request.expires.0.filter(|at| at.0 != 0).map(|at| Timestamp(at.0)),
-            credits: credits(remaining(request.remaining)?, request.refill)?,
+            credits: validate_credits(validate_remaining(request.remaining)?, request.refill)?,
             ratelimits: limit.into_iter().collect(),
             enabled: request.enabled.unwrap_or(true),
-            recoverable: request.recoverable.unwrap_or(false),
+            is_recoverable: request.recoverable.unwrap_or(false),
         })
     }
 }
 
 /// Validates the credits of a new key. A caller that wants a key with 0 credits sends a negative value.
-fn remaining(value: Optional<Anything>) -> Result<Option<i64>> {
+fn validate_remaining(value: Optional<AnyInt>) -> Result<Option<i64>> {
     match value.0 {
         Some(Int(0)) => Err(Error::invalid(
             "remaining",

@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{self, Deletion};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete a key.
 ///
@@ -11,7 +11,7 @@ use crate::rpc::v1::schemas::Name;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteKey {
-    pub key_id: Name,
+    pub key_id: IdOrName,
     /// Whether to erase the key completely. Otherwise, its hash stays reserved.
     #[serde(default)]
     pub permanent: Optional<bool>,
@@ -19,7 +19,7 @@ pub struct DeleteKey {
 
 impl Operation for DeleteKey {
     const NAME: &'static str = "keys.deleteKey";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 

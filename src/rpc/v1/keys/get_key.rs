@@ -2,13 +2,13 @@ use foundation::id::KeyId;
 
 use crate::domain::keys::{self, DecryptMode};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{KeyReply, Name};
+use crate::rpc::v1::schemas::{IdOrName, KeyReply};
 
 /// Get a key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetKey {
-    pub key_id: Name,
+    pub key_id: IdOrName,
     /// Whether to return the key itself, if it is recoverable.
     #[serde(default)]
     pub decrypt: Optional<bool>,
@@ -16,8 +16,8 @@ pub struct GetKey {
 
 impl Operation for GetKey {
     const NAME: &'static str = "keys.getKey";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
     const MAY_WRITE: bool = true;
     type Reply = KeyReply;
 

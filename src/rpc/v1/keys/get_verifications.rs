@@ -2,10 +2,10 @@ use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
 
-use crate::domain::analytics::rollup_query::{self, Group, RollupScope};
+use crate::domain::analytics::rollup_query::{self, RollupGroup, RollupScope};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::Unsigned;
-use crate::rpc::v1::schemas::{Name, OwnerId};
+use crate::rpc::schemas::UnsignedInt;
+use crate::rpc::v1::schemas::{IdOrName, OwnerId};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -18,15 +18,15 @@ const DAY_MS: i64 = 86_400_000;
 pub struct GetVerifications {
     /// The key id. It takes precedence over `ownerId`.
     #[serde(default)]
-    pub key_id: Optional<Name>,
+    pub key_id: Optional<IdOrName>,
     #[serde(default)]
     pub owner_id: Optional<OwnerId>,
     /// The start of the period in Unix milliseconds. Default: 24 hours before the end.
     #[serde(default)]
-    pub start: Optional<Unsigned>,
+    pub start: Optional<UnsignedInt>,
     /// The end of the period in Unix milliseconds. Default: now.
     #[serde(default)]
-    pub end: Optional<Unsigned>,
+    pub end: Optional<UnsignedInt>,
     /// Accepted but ignored: there is only one granularity.
     #[serde(default)]
     #[expect(dead_code, reason = "there is only one granularity")]
@@ -43,15 +43,15 @@ pub enum Granularity {
 
 /// Verification counts per day.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Verifications {
-    verifications: Vec<Day>,
+pub struct GetVerificationsReply {
+    verifications: Vec<DayCounts>,
 }
 
 /// The verification counts of one day.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-pub struct Day {
+pub struct DayCounts {
     /// The start of the day in Unix milliseconds.
     time: Timestamp,
     success: i64,
@@ -61,15 +61,15 @@ pub struct Day {
 
 impl Operation for GetVerifications {
     const NAME: &'static str = "keys.getVerifications";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
-    type Reply = Verifications;
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
+    type Reply = GetVerificationsReply;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "granularity": "day" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Verifications> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<GetVerificationsReply> {
         let to = self.end.0.map_or(app.clock.now(), |end| Timestamp(end.0));
         let from = self.start.0.map_or(to.plus_ms(-DAY_MS), |start| Timestamp(start.0));
         let scope = match (self.key_id.0, self.owner_id.0) {
@@ -80,12 +80,12 @@ impl Operation for GetVerifications {
             }
         };
         let days = rollup_query::list_by_keys(app, caller, scope, from, to).await?;
-        Ok(Verifications { verifications: days.into_iter().map(Day::from).collect() })
+        Ok(GetVerificationsReply { verifications: days.into_iter().map(DayCounts::from).collect() })
     }
 }
 
-impl From<Group> for Day {
-    fn from(Group { time, counts, .. }: Group) -> Self {
+impl From<RollupGroup> for DayCounts {
+    fn from(RollupGroup { time, counts, .. }: RollupGroup) -> Self {
         Self {
             time,
             success: counts.valid,

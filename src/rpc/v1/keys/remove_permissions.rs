@@ -4,7 +4,7 @@ use crate::domain::keys::{AssignmentAccess, permissions};
 use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::{Item, Name, picks};
+use crate::rpc::v1::schemas::{AssignmentItem, IdOrName, to_selectors};
 
 /// Remove permissions from a key.
 ///
@@ -12,13 +12,13 @@ use crate::rpc::v1::schemas::{Item, Name, picks};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovePermissions {
-    pub key_id: Name,
-    pub permissions: List<Object<Item>, 1, 1000>,
+    pub key_id: IdOrName,
+    pub permissions: List<Object<AssignmentItem>, 1, 1000>,
 }
 
 impl Operation for RemovePermissions {
     const NAME: &'static str = "keys.removePermissions";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::RemovePermissionFromKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::RemovePermissionFromKey]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 
@@ -28,8 +28,8 @@ impl Operation for RemovePermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = picks("permissions", self.permissions, MissingPolicy::Ignored)?;
-        permissions::remove(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
+        let selectors = to_selectors("permissions", self.permissions, MissingPolicy::Ignore)?;
+        permissions::remove(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
         Ok(EmptyReply)
     }
 }

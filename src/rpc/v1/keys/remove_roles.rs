@@ -4,7 +4,7 @@ use crate::domain::keys::{AssignmentAccess, roles};
 use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::{Item, Name, picks};
+use crate::rpc::v1::schemas::{AssignmentItem, IdOrName, to_selectors};
 
 /// Remove roles from a key.
 ///
@@ -12,13 +12,13 @@ use crate::rpc::v1::schemas::{Item, Name, picks};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoveRoles {
-    pub key_id: Name,
-    pub roles: List<Object<Item>, 1, 100>,
+    pub key_id: IdOrName,
+    pub roles: List<Object<AssignmentItem>, 1, 100>,
 }
 
 impl Operation for RemoveRoles {
     const NAME: &'static str = "keys.removeRoles";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::RemoveRoleFromKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::RemoveRoleFromKey]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 
@@ -28,8 +28,8 @@ impl Operation for RemoveRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = picks("roles", self.roles, MissingPolicy::Ignored)?;
-        roles::remove(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
+        let selectors = to_selectors("roles", self.roles, MissingPolicy::Ignore)?;
+        roles::remove(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
         Ok(EmptyReply)
     }
 }

@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, permissions};
 use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
+use crate::rpc::v1::schemas::{AssignmentItem, AssignmentReply, IdOrName, to_selectors};
 
 /// Set the permissions of a key.
 ///
@@ -12,25 +12,26 @@ use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetPermissions {
-    pub key_id: Name,
-    pub permissions: List<Object<Item>, 1, 1000>,
+    pub key_id: IdOrName,
+    pub permissions: List<Object<AssignmentItem>, 1, 1000>,
 }
 
 impl Operation for SetPermissions {
     const NAME: &'static str = "keys.setPermissions";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::AddPermissionToKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::AddPermissionToKey]);
     const WRITES: bool = true;
-    type Reply = Vec<Connected>;
+    type Reply = Vec<AssignmentReply>;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "permissions": [{ "name": "documents.write", "create": true }] })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<AssignmentReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = picks("permissions", self.permissions, MissingPolicy::Refused)?;
+        let selectors = to_selectors("permissions", self.permissions, MissingPolicy::Reject)?;
         let changed =
-            permissions::set(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
-        Ok(changed.picked.into_iter().map(Connected::from).collect())
+            permissions::set(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly)
+                .await?;
+        Ok(changed.selected.into_iter().map(AssignmentReply::from).collect())
     }
 }

@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, roles};
 use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
+use crate::rpc::v1::schemas::{AssignmentItem, AssignmentReply, IdOrName, to_selectors};
 
 /// Set the roles of a key.
 ///
@@ -12,24 +12,25 @@ use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetRoles {
-    pub key_id: Name,
-    pub roles: List<Object<Item>, 1, 100>,
+    pub key_id: IdOrName,
+    pub roles: List<Object<AssignmentItem>, 1, 100>,
 }
 
 impl Operation for SetRoles {
     const NAME: &'static str = "keys.setRoles";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::AddRoleToKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::AddRoleToKey]);
     const WRITES: bool = true;
-    type Reply = Vec<Connected>;
+    type Reply = Vec<AssignmentReply>;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "roles": [{ "name": example::SPARE_ROLE }] })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<AssignmentReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = picks("roles", self.roles, MissingPolicy::Refused)?;
-        let changed = roles::set(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
-        Ok(changed.picked.into_iter().map(Connected::from).collect())
+        let selectors = to_selectors("roles", self.roles, MissingPolicy::Reject)?;
+        let changed =
+            roles::set(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
+        Ok(changed.selected.into_iter().map(AssignmentReply::from).collect())
     }
 }

@@ -8,7 +8,9 @@ use crate::domain::keys::{
 use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit, Refill, picks};
+use crate::rpc::v1::schemas::{
+    AnyInt, AssignmentItem, DEFAULT_LIMIT_NAME, IdOrName, OwnerId, Ratelimit, Refill, to_selectors,
+};
 
 /// Update a key.
 ///
@@ -16,7 +18,7 @@ use crate::rpc::v1::schemas::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit,
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateKey {
-    pub key_id: Name,
+    pub key_id: IdOrName,
     #[serde(default)]
     pub name: Patch<Text<0, 256, Printable>>,
     /// Your id for the user who owns the key. Null removes the identity from the key.
@@ -29,11 +31,11 @@ pub struct UpdateKey {
     pub meta: Patch<Meta>,
     /// The expiry time in Unix milliseconds. Null or 0: the key does not expire.
     #[serde(default)]
-    pub expires: Patch<Anything>,
+    pub expires: Patch<AnyInt>,
     /// The remaining credits. A negative value means 0. Null makes the key unlimited; the refill schedule is kept
     /// for when the credits are limited again.
     #[serde(default)]
-    pub remaining: Patch<Anything>,
+    pub remaining: Patch<AnyInt>,
     /// The refill schedule. Null removes it.
     #[serde(default)]
     pub refill: Patch<Object<Refill>>,
@@ -44,15 +46,15 @@ pub struct UpdateKey {
     pub enabled: Optional<bool>,
     /// Replaces all roles.
     #[serde(default)]
-    pub roles: Optional<List<Object<Item>, 0, 100>>,
+    pub roles: Optional<List<Object<AssignmentItem>, 0, 100>>,
     /// Replaces all direct permissions.
     #[serde(default)]
-    pub permissions: Optional<List<Object<Item>, 0, 1000>>,
+    pub permissions: Optional<List<Object<AssignmentItem>, 0, 1000>>,
 }
 
 impl Operation for UpdateKey {
     const NAME: &'static str = "keys.updateKey";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 
@@ -81,38 +83,41 @@ impl TryFrom<UpdateKey> for KeyChange {
         };
         let ratelimits = match request.ratelimit {
             Patch::Keep => RatelimitsChange::Keep,
-            Patch::Clear => RatelimitsChange::One { name: DEFAULT.to_owned(), limit: None },
-            Patch::Set(Object(limit)) => {
-                RatelimitsChange::One { name: DEFAULT.to_owned(), limit: Some(limit.check()?) }
+            Patch::Clear => {
+                RatelimitsChange::One { name: DEFAULT_LIMIT_NAME.to_owned(), limit: None }
             }
+            Patch::Set(Object(limit)) => RatelimitsChange::One {
+                name: DEFAULT_LIMIT_NAME.to_owned(),
+                limit: Some(limit.validate()?),
+            },
         };
         let (roles, permissions) = (request.roles.0, request.permissions.0);
-        let roles = roles.map(|items| picks("roles", items, MissingPolicy::Refused));
+        let roles = roles.map(|items| to_selectors("roles", items, MissingPolicy::Reject));
         let permissions =
-            permissions.map(|items| picks("permissions", items, MissingPolicy::Refused));
+            permissions.map(|items| to_selectors("permissions", items, MissingPolicy::Reject));
         Ok(Self {
             name: request.name.map(Text::into_string),
             external_id: external_id.map(Text::into_string),
             meta: request.meta,
             expires_at,
-            credits: credits(request.remaining, request.refill)?,
+            credits: to_credits_change(request.remaining, request.refill)?,
             ratelimits,
             enabled: request.enabled.0,
             roles: roles.transpose()?,
             permissions: permissions.transpose()?,
-            links: AssignmentPolicy::Own,
+            assignment_policy: AssignmentPolicy::AssignmentActions,
         })
     }
 }
 
-fn credits(
-    remaining: Patch<Anything>,
+fn to_credits_change(
+    remaining: Patch<AnyInt>,
     refill: Patch<Object<Refill>>,
 ) -> Result<Patch<CreditsChange>> {
     let refill = match refill {
         Patch::Keep => Patch::Keep,
         Patch::Clear => Patch::Clear,
-        Patch::Set(Object(refill)) => Patch::Set(refill.check()?),
+        Patch::Set(Object(refill)) => Patch::Set(refill.validate()?),
     };
     match (&remaining, &refill) {
         (Patch::Keep, Patch::Keep) => return Ok(Patch::Keep),
@@ -125,5 +130,5 @@ fn credits(
         _ => {}
     }
     let remaining = remaining.map(|remaining| remaining.0.max(0));
-    Ok(Patch::Set(CreditsChange { remaining, refill, idle: IdleRefill::Kept }))
+    Ok(Patch::Set(CreditsChange { remaining, refill, idle_refill: IdleRefill::Keep }))
 }

@@ -3,24 +3,24 @@ use foundation::id::KeyId;
 
 use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{Anything, Name};
+use crate::rpc::v1::schemas::{AnyInt, IdOrName};
 
 /// Update the remaining credits of a key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateRemaining {
-    pub key_id: Name,
-    pub op: Op,
+    pub key_id: IdOrName,
+    pub op: CreditsOperation,
     /// The number of credits. Null, only for `set`, makes the key unlimited; the refill schedule is kept for
     /// when the credits are limited again.
-    pub value: Nullable<Anything>,
+    pub value: Nullable<AnyInt>,
 }
 
 /// The change of the credits. They never fall below 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub enum Op {
+pub enum CreditsOperation {
     Increment,
     Decrement,
     Set,
@@ -29,41 +29,43 @@ pub enum Op {
 /// The credits after the change.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Remaining {
+pub struct UpdateRemainingReply {
     /// The remaining credits; null if unlimited.
     remaining: Option<i64>,
 }
 
 impl Operation for UpdateRemaining {
     const NAME: &'static str = "keys.updateRemaining";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
-    const REPEATABLE: bool = true;
-    type Reply = Remaining;
+    const ACCEPTS_IDEMPOTENCY_KEY: bool = true;
+    type Reply = UpdateRemainingReply;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "op": "set", "value": 1000 })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Remaining> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<UpdateRemainingReply> {
         let id = KeyId::from(self.key_id.into_string());
         let value = self.value.0.map(|value| value.0);
         let missing = || Error::invalid("value", "value: increment and decrement require a number");
         let update = match self.op {
-            Op::Set => match value {
+            CreditsOperation::Set => match value {
                 Some(value) => CreditsUpdate::Set(value.max(0)),
-                None => CreditsUpdate::Unlimited(IdleRefill::Kept),
+                None => CreditsUpdate::Unlimited(IdleRefill::Keep),
             },
-            Op::Increment => change(value.ok_or_else(missing)?),
-            Op::Decrement => change(value.ok_or_else(missing)?.saturating_neg()),
+            CreditsOperation::Increment => to_credits_update(value.ok_or_else(missing)?),
+            CreditsOperation::Decrement => {
+                to_credits_update(value.ok_or_else(missing)?.saturating_neg())
+            }
         };
         let credits = keys::update_credits(app, caller, &id, update, UpdatedAtPolicy::Set).await?;
-        Ok(Remaining { remaining: credits.map(|(remaining, _)| remaining) })
+        Ok(UpdateRemainingReply { remaining: credits.map(|(remaining, _)| remaining) })
     }
 }
 
 /// Converts a signed amount to an increment or a decrement.
-fn change(amount: i64) -> CreditsUpdate {
+fn to_credits_update(amount: i64) -> CreditsUpdate {
     match amount {
         0.. => CreditsUpdate::Increment(amount),
         _ => CreditsUpdate::Decrement(amount.saturating_neg()),

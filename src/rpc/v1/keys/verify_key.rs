@@ -10,12 +10,12 @@ use crate::domain::keys::{
     self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode,
     VerifyRequest, VerifyResult,
 };
-use crate::domain::query::{PermissionQuery, Tree};
-use crate::rpc::bounds::Unkept;
+use crate::domain::query::{PermissionQuery, RequirementTree};
+use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::schemas::{Unsigned, texts};
-use crate::rpc::v1::schemas::{DEFAULT, KeyIdentity, Name};
+use crate::rpc::schemas::{UnsignedInt, into_strings};
+use crate::rpc::v1::schemas::{DEFAULT_LIMIT_NAME, IdOrName, KeyIdentity};
 
 /// Verify a key.
 ///
@@ -27,13 +27,13 @@ use crate::rpc::v1::schemas::{DEFAULT, KeyIdentity, Name};
 #[serde(rename_all = "camelCase")]
 pub struct VerifyKey {
     /// The complete key.
-    pub key: Text<1, 512, Unkept>,
+    pub key: Text<1, 512, AnyChar>,
     /// The API that the key must belong to. Default: any.
     #[serde(default)]
-    pub api_id: Optional<Text<0, 512, Unkept>>,
+    pub api_id: Optional<Text<0, 512, AnyChar>>,
     /// Your own labels for analytics.
     #[serde(default)]
-    pub tags: Optional<List<Text<1, 128, Unkept>, 0, 10>>,
+    pub tags: Optional<List<Text<1, 128, AnyChar>, 0, 10>>,
     #[serde(default)]
     pub authorization: Optional<Object<Authorization>>,
     #[serde(default)]
@@ -51,18 +51,18 @@ pub struct VerifyKey {
 pub struct Authorization {
     /// A permission, or an object with `and` or `or` and a list of conditions, which may be nested.
     #[serde(default)]
-    permissions: Option<Permissions>,
+    permissions: Option<PermissionTree>,
 }
 
 #[derive(Debug)]
-struct Permissions(Tree);
+struct PermissionTree(RequirementTree);
 
 /// The credits to spend.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Remaining {
     /// The cost to consume. Default: 1.
     #[serde(default)]
-    cost: Optional<Unsigned>,
+    cost: Optional<UnsignedInt>,
 }
 
 /// The cost for a rate limit.
@@ -70,19 +70,19 @@ pub struct Remaining {
 pub struct Cost {
     /// The cost to consume. Default: 1.
     #[serde(default)]
-    cost: Optional<Unsigned>,
+    cost: Optional<UnsignedInt>,
 }
 
 /// A rate limit to check.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Limit {
-    name: Name,
+    name: IdOrName,
     /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
-    cost: Optional<Unsigned>,
+    cost: Optional<UnsignedInt>,
     /// With `duration`: an ad-hoc limit for this call, instead of a stored one. 0 rejects every call.
     #[serde(default)]
-    limit: Optional<Unsigned>,
+    limit: Optional<UnsignedInt>,
     /// The window length in milliseconds; at most 30 days.
     #[serde(default)]
     duration: Optional<Int<1, AD_HOC_DURATION_MAX_MS>>,
@@ -90,7 +90,7 @@ pub struct Limit {
 
 impl Operation for VerifyKey {
     const NAME: &'static str = "keys.verifyKey";
-    const NEEDS: AccessRule = AccessRule::Nothing;
+    const ACCESS: AccessRule = AccessRule::NoRootKey;
     const BODY_MAX_BYTES: usize = 64 * 1024;
     type Reply = VerifyKeyReply;
 
@@ -108,8 +108,8 @@ impl Operation for VerifyKey {
         let requested_limits = request.ratelimits.iter().map(|limit| limit.name.clone()).collect();
         let is_minimal = app.settings.security.open_verification == OpenVerification::Minimal;
         Ok(VerifyKeyReply {
-            verified: keys::verify_unauthenticated(app, caller, request).await?,
-            asked: requested_limits,
+            result: keys::verify_unauthenticated(app, caller, request).await?,
+            requested_limits,
             is_minimal,
         })
     }
@@ -119,17 +119,17 @@ impl TryFrom<VerifyKey> for VerifyRequest {
     type Error = Error;
 
     fn try_from(request: VerifyKey) -> Result<Self> {
-        let cost = |cost: Optional<Unsigned>| cost.0.map(|cost| cost.0);
+        let cost = |cost: Optional<UnsignedInt>| cost.0.map(|cost| cost.0);
         let default_cost = request.ratelimit.0.and_then(|Object(limit)| cost(limit.cost));
         let default_limit = default_cost.map(|cost| RequestedLimit {
-            name: DEFAULT.to_owned(),
+            name: DEFAULT_LIMIT_NAME.to_owned(),
             cost,
             limit: LimitSource::IfStored,
         });
         let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
-        let limits: Vec<_> = limits.into_iter().map(wanted).collect();
+        let limits: Vec<_> = limits.into_iter().map(to_requested_limit).collect();
         let permissions = request.authorization.0.and_then(|Object(a)| a.permissions);
-        let permissions = permissions.map(|Permissions(tree)| tree);
+        let permissions = permissions.map(|PermissionTree(tree)| tree);
         Ok(Self {
             key: Plaintext::from(request.key.into_string()),
             api: request
@@ -139,18 +139,18 @@ impl TryFrom<VerifyKey> for VerifyRequest {
                 .filter(|id| !id.is_empty())
                 .map(ApiId::from),
             permissions: permissions
-                .filter(|tree| *tree != Tree::Has(String::new()))
+                .filter(|tree| *tree != RequirementTree::Has(String::new()))
                 .map(PermissionQuery::Tree),
             cost: request.remaining.0.and_then(|Object(remaining)| cost(remaining.cost)),
             ratelimits: default_limit.into_iter().chain(limits).collect(),
             address: None,
             migration: None,
-            tags: request.tags.0.map_or_else(Vec::new, texts),
+            tags: request.tags.0.map_or_else(Vec::new, into_strings),
         })
     }
 }
 
-fn wanted(Object(limit): Object<Limit>) -> RequestedLimit {
+fn to_requested_limit(Object(limit): Object<Limit>) -> RequestedLimit {
     let source = match (limit.limit.0, limit.duration.0) {
         (Some(limit), Some(duration)) => {
             LimitSource::AdHoc { limit: limit.0, duration_ms: duration.0 }
@@ -162,10 +162,10 @@ fn wanted(Object(limit): Object<Limit>) -> RequestedLimit {
     RequestedLimit { name: limit.name.into_string(), cost, limit: source }
 }
 
-impl<'de> Deserialize<'de> for Permissions {
+impl<'de> Deserialize<'de> for PermissionTree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        tree(value).map(Self).ok_or_else(|| {
+        parse_tree(value).map(Self).ok_or_else(|| {
             D::Error::custom(
                 "Invalid input: expected a permission, or \"and\" or \"or\" with a list",
             )
@@ -175,24 +175,24 @@ impl<'de> Deserialize<'de> for Permissions {
 
 /// Parses a permission tree. Returns `None` if the value is not one. Its depth is bounded by the maximum depth of a
 /// body.
-fn tree(value: Value) -> Option<Tree> {
+fn parse_tree(value: Value) -> Option<RequirementTree> {
     let list = |value: Value| match value {
-        Value::Array(parts) if !parts.is_empty() => parts.into_iter().map(tree).collect(),
-        _ => None::<Vec<Tree>>,
+        Value::Array(parts) if !parts.is_empty() => parts.into_iter().map(parse_tree).collect(),
+        _ => None::<Vec<RequirementTree>>,
     };
     match value {
-        Value::String(slug) => Some(Tree::Has(slug)),
+        Value::String(slug) => Some(RequirementTree::Has(slug)),
         // If both are present, `and` applies.
         Value::Object(mut object) => match (object.remove("and"), object.remove("or")) {
-            (Some(all), _) => list(all).map(Tree::All),
-            (None, Some(any)) => list(any).map(Tree::Any),
+            (Some(all), _) => list(all).map(RequirementTree::All),
+            (None, Some(any)) => list(any).map(RequirementTree::Any),
             (None, None) => None,
         },
         _ => None,
     }
 }
 
-impl JsonSchema for Permissions {
+impl JsonSchema for PermissionTree {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Permissions".into()
     }
@@ -208,9 +208,9 @@ impl JsonSchema for Permissions {
 /// The reply of a verification.
 #[derive(Debug)]
 pub struct VerifyKeyReply {
-    verified: VerifyResult,
+    result: VerifyResult,
     /// The names of the requested limits, in the order of the request.
-    asked: Vec<String>,
+    requested_limits: Vec<String>,
     /// Whether the reply omits all details of the key.
     is_minimal: bool,
 }
@@ -218,17 +218,17 @@ pub struct VerifyKeyReply {
 /// The result of a verification. For `NOT_FOUND`, only the first three fields are present.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct VerifyKeyBody<'a> {
     valid: bool,
     /// `VALID`, `NOT_FOUND`, `FORBIDDEN`, `USAGE_EXCEEDED`, `RATE_LIMITED`, `DISABLED`,
     /// `INSUFFICIENT_PERMISSIONS` or `EXPIRED`.
     code: &'static str,
     request_id: &'a str,
     #[serde(flatten)]
-    known: Option<Known<'a>>,
+    key: Option<KeyBody<'a>>,
     /// The rate limit that rejected the request; otherwise the one named `default`, or the first that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ratelimit: Option<Standing>,
+    ratelimit: Option<LimitStatusBody>,
     /// The remaining credits, if credits were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<i64>,
@@ -236,7 +236,7 @@ struct Told<'a> {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Known<'a> {
+struct KeyBody<'a> {
     key_id: &'a KeyId,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
@@ -259,7 +259,7 @@ struct Known<'a> {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Standing {
+struct LimitStatusBody {
     limit: i64,
     remaining: i64,
     /// The end of the window in Unix milliseconds.
@@ -267,18 +267,18 @@ struct Standing {
 }
 
 impl VerifyKeyReply {
-    fn to_reply<'a>(&'a self, request_id: &'a str) -> Told<'a> {
-        let VerifyResult { code, view, credits, .. } = &self.verified;
+    fn to_reply<'a>(&'a self, request_id: &'a str) -> VerifyKeyBody<'a> {
+        let VerifyResult { code, resolved: view, credits, .. } = &self.result;
         let key_details = view.as_ref().filter(|_| !self.is_minimal).map(|view| {
             let view = &view.value;
             let (key, identity) = (&view.stored().key, view.identity());
-            Known {
+            KeyBody {
                 key_id: &key.id,
                 name: key.name.as_deref(),
                 owner_id: identity.map(|i| i.external_id.as_str()).or(key.owner_id.as_deref()),
                 meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
                 expires: key.expires_at.filter(|at| at.0 != 0),
-                enabled: key.enabled,
+                enabled: key.is_enabled,
                 permissions: &view.permissions,
                 roles: &view.roles,
                 environment: key.environment.as_deref(),
@@ -287,44 +287,51 @@ impl VerifyKeyReply {
         });
         let shows_credits = !self.is_minimal
             && matches!(code, VerificationCode::Valid | VerificationCode::UsageExceeded);
-        Told {
+        VerifyKeyBody {
             valid: *code == VerificationCode::Valid,
             code: code.as_str(),
             request_id,
-            known: key_details,
-            ratelimit: self.reported().map(|checked| Standing {
+            key: key_details,
+            ratelimit: self.find_reported_limit().map(|checked| LimitStatusBody {
                 limit: checked.limit.limit,
-                remaining: checked.standing.remaining,
-                reset: checked.standing.reset,
+                remaining: checked.status.remaining,
+                reset: checked.status.reset_at,
             }),
             remaining: credits.filter(|_| shows_credits),
         }
     }
 
-    fn refusing(&self) -> Option<&EvaluatedLimit> {
-        self.first(|checked| checked.standing.exceeded)
+    fn find_rejecting_limit(&self) -> Option<&EvaluatedLimit> {
+        self.find_first_limit(|checked| checked.status.is_exceeded)
     }
 
-    fn reported(&self) -> Option<&EvaluatedLimit> {
-        let default = || self.first(|checked| checked.limit.name == DEFAULT);
-        self.refusing().or_else(default).or_else(|| self.first(|_| true))
+    fn find_reported_limit(&self) -> Option<&EvaluatedLimit> {
+        let default = || self.find_first_limit(|checked| checked.limit.name == DEFAULT_LIMIT_NAME);
+        self.find_rejecting_limit().or_else(default).or_else(|| self.find_first_limit(|_| true))
     }
 
-    fn first(&self, matches: impl Fn(&&EvaluatedLimit) -> bool) -> Option<&EvaluatedLimit> {
-        let matching = self.verified.ratelimits.iter().filter(matches);
-        matching.min_by_key(|checked| self.place(&checked.limit.name))
+    fn find_first_limit(
+        &self,
+        matches: impl Fn(&&EvaluatedLimit) -> bool,
+    ) -> Option<&EvaluatedLimit> {
+        let matching = self.result.ratelimits.iter().filter(matches);
+        matching.min_by_key(|checked| self.check_order(&checked.limit.name))
     }
 
     /// Returns the position of a limit in the order of checks: first the limits that always apply, those of the
     /// identity before those of the key, then the requested limits in the order of the request.
-    fn place(&self, name: &str) -> usize {
-        let view = self.verified.view.as_ref().map(|view| &view.value);
-        let stored = view.and_then(|view| Some((view, view.limit(name)?)));
+    fn check_order(&self, name: &str) -> usize {
+        let view = self.result.resolved.as_ref().map(|view| &view.value);
+        let stored = view.and_then(|view| Some((view, view.find_limit(name)?)));
         match stored.filter(|(_, limit)| limit.auto_apply) {
             Some((view, _)) if view.shared_ratelimits().any(|limit| limit.name == name) => 0,
             Some(_) => 1,
             None => {
-                2 + self.asked.iter().position(|requested| requested == name).unwrap_or_default()
+                2 + self
+                    .requested_limits
+                    .iter()
+                    .position(|requested| requested == name)
+                    .unwrap_or_default()
             }
         }
     }
@@ -335,16 +342,20 @@ impl Reply for VerifyKeyReply {
         serde_json::to_writer(into, &self.to_reply(""))
     }
 
-    fn write_for(&self, request: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
+    fn write_with_request_id(
+        &self,
+        request: &RequestId,
+        into: &mut Vec<u8>,
+    ) -> serde_json::Result<()> {
         serde_json::to_writer(into, &self.to_reply(request.as_str()))
     }
 
     fn is_degraded(&self) -> bool {
-        self.verified.degraded
+        self.result.is_degraded
     }
 
-    fn refused_by(&self) -> Option<&str> {
-        self.refusing().map(|checked| checked.limit.name.as_str())
+    fn rejected_by(&self) -> Option<&str> {
+        self.find_rejecting_limit().map(|checked| checked.limit.name.as_str())
     }
 }
 
@@ -353,6 +364,6 @@ impl JsonSchema for VerifyKeyReply {
         "Outcome".into()
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Told::json_schema(generator)
+        VerifyKeyBody::json_schema(generator)
     }
 }

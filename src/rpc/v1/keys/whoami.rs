@@ -2,7 +2,7 @@ use foundation::clock::Timestamp;
 use foundation::id::{IdentityId, KeyId};
 
 use crate::domain::keys::{self, FoundKey};
-use crate::rpc::bounds::Unkept;
+use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::non_empty_meta;
 
@@ -13,13 +13,13 @@ use crate::rpc::schemas::non_empty_meta;
 #[serde(rename_all = "camelCase")]
 pub struct Whoami {
     /// The complete key.
-    pub key: Text<1, 512, Unkept>,
+    pub key: Text<1, 512, AnyChar>,
 }
 
 /// The details of a key.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Key {
+pub struct WhoamiReply {
     id: KeyId,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -27,7 +27,7 @@ pub struct Key {
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<Identity>,
+    identity: Option<WhoamiIdentity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
     /// The creation time in Unix milliseconds.
@@ -40,29 +40,29 @@ pub struct Key {
 /// The identity that owns a key.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Identity {
+struct WhoamiIdentity {
     id: IdentityId,
     external_id: String,
 }
 
 impl Operation for Whoami {
     const NAME: &'static str = "keys.whoami";
-    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
-    type Reply = Key;
+    const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
+    type Reply = WhoamiReply;
 
     fn example() -> Value {
         json!({ "key": example::KEY })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Key> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<WhoamiReply> {
         Ok(keys::whoami(app, caller, self.key.as_str()).await?.into())
     }
 }
 
-impl From<FoundKey> for Key {
+impl From<FoundKey> for WhoamiReply {
     fn from(found: FoundKey) -> Self {
-        let key = found.view.stored().key.clone();
-        let identity = found.view.identity().map(|identity| Identity {
+        let key = found.resolved.stored().key.clone();
+        let identity = found.resolved.identity().map(|identity| WhoamiIdentity {
             id: identity.id.clone(),
             external_id: identity.external_id.clone(),
         });
@@ -73,7 +73,7 @@ impl From<FoundKey> for Key {
             identity,
             meta: non_empty_meta(key.meta.as_ref()),
             created_at: key.created_at,
-            enabled: key.enabled,
+            enabled: key.is_enabled,
             environment: key.environment,
         }
     }

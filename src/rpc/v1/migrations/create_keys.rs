@@ -1,37 +1,37 @@
 use foundation::id::{ApiId, KeyId};
 
-use super::schemas::Migrated;
+use super::schemas::KeyToImport;
 use crate::domain::keys::{self, DuplicatePolicy};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Import keys that were issued elsewhere.
 ///
 /// Imports keys by their hash or in plaintext, either all of them or none. Permissions and roles must exist.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct CreateKeys(List<Object<Migrated<OfApi>>, 0, 100>);
+pub struct CreateKeys(List<Object<KeyToImport<ApiIdField>>, 0, 100>);
 
 /// The API that a key is imported to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OfApi {
-    pub api_id: Name,
+pub struct ApiIdField {
+    pub api_id: IdOrName,
 }
 
 /// The ids of the imported keys, in the order of the request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateKeysReply {
     key_ids: Vec<KeyId>,
 }
 
 impl Operation for CreateKeys {
     const NAME: &'static str = "migrations.createKeys";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
     const IS_LIST: bool = true;
-    type Reply = Created;
+    type Reply = CreateKeysReply;
 
     fn example() -> Value {
         json!([{
@@ -45,14 +45,14 @@ impl Operation for CreateKeys {
         }])
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateKeysReply> {
         let keys = self.0.0.into_iter().enumerate().map(|(at, Object(key))| {
-            let api_id = ApiId::from(key.of.api_id.as_str());
-            key.check(&at.to_string(), api_id)
+            let api_id = ApiId::from(key.operation_fields.api_id.as_str());
+            key.validate(&at.to_string(), api_id)
         });
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        Ok(Created {
-            key_ids: keys::import(app, caller, None, keys, DuplicatePolicy::Refused).await?,
+        Ok(CreateKeysReply {
+            key_ids: keys::import(app, caller, None, keys, DuplicatePolicy::Reject).await?,
         })
     }
 }

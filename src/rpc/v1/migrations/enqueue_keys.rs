@@ -1,10 +1,10 @@
 use foundation::id::ApiId;
 
-use super::schemas::Migrated;
+use super::schemas::KeyToImport;
 use crate::domain::keys::{self, DuplicatePolicy};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Import keys that were issued elsewhere, in the order of the requests.
 ///
@@ -14,19 +14,19 @@ use crate::rpc::v1::schemas::Name;
 pub struct EnqueueKeys {
     /// Your own name for the migration. It has no effect.
     #[expect(dead_code, reason = "imports are not queued, so there is nothing to identify")]
-    pub migration_id: Name,
-    pub api_id: Name,
-    pub keys: List<Object<Migrated<OfRequest>>, 0, 100>,
+    pub migration_id: IdOrName,
+    pub api_id: IdOrName,
+    pub keys: List<Object<KeyToImport<NoFields>>, 0, 100>,
 }
 
 /// Has no fields, because the request names the API.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct OfRequest {}
+pub struct NoFields {}
 
 impl Operation for EnqueueKeys {
     const NAME: &'static str = "migrations.enqueueKeys";
     const STATUS: u16 = 202;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 
@@ -44,7 +44,8 @@ impl Operation for EnqueueKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let api_id = ApiId::from(self.api_id.into_string());
         let keys = self.keys.0.into_iter().enumerate();
-        let keys = keys.map(|(at, Object(key))| key.check(&format!("keys.{at}"), api_id.clone()));
+        let keys =
+            keys.map(|(at, Object(key))| key.validate(&format!("keys.{at}"), api_id.clone()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         keys::import(app, caller, Some(&api_id), keys, DuplicatePolicy::Skip).await?;
         Ok(EmptyReply)

@@ -7,16 +7,16 @@ use foundation::secret::{KeyHash, Plaintext};
 
 use crate::domain::keys::{ImportedKeyFields, KeyImport, NewRatelimit};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{Positive, texts};
-use crate::rpc::v1::schemas::{Anything, OwnerId, Ratelimit, Refill, credits};
+use crate::rpc::schemas::{PositiveInt, into_strings};
+use crate::rpc::v1::schemas::{AnyInt, OwnerId, Ratelimit, Refill, validate_credits};
 
 /// A key that was issued elsewhere.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Migrated<Of> {
+pub struct KeyToImport<Of> {
     /// Additional fields of each key that one operation requires.
     #[serde(flatten)]
-    pub of: Of,
+    pub operation_fields: Of,
     /// The key itself. It is stored encrypted if the API stores recoverable keys.
     #[serde(default)]
     pub plaintext: Optional<Text<1, 512>>,
@@ -48,10 +48,10 @@ pub struct Migrated<Of> {
     pub permissions: Optional<List<Text<1, 512>, 0, 1000>>,
     /// The expiry time in Unix milliseconds. 0: the key does not expire.
     #[serde(default)]
-    pub expires: Optional<Anything>,
+    pub expires: Optional<AnyInt>,
     /// The remaining credits. Default: unlimited.
     #[serde(default)]
-    pub remaining: Optional<Positive>,
+    pub remaining: Optional<PositiveInt>,
     #[serde(default)]
     pub refill: Optional<Object<Refill>>,
     #[serde(default)]
@@ -67,39 +67,39 @@ pub struct Migrated<Of> {
 pub struct Hash {
     value: Text<1, 512>,
     #[expect(dead_code, reason = "there is only one variant")]
-    variant: Variant,
+    variant: HashVariant,
 }
 
 /// The hash algorithm and encoding: SHA-256 of the complete key, in base64.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-enum Variant {
+enum HashVariant {
     #[serde(rename = "sha256_base64")]
     Sha256Base64,
 }
 
-impl<Of> Migrated<Of> {
+impl<Of> KeyToImport<Of> {
     /// Validates the key and converts it to an import. `path` is the path of the key in the request.
-    pub fn check(self, path: &str, api_id: ApiId) -> Result<KeyImport> {
+    pub fn validate(self, path: &str, api_id: ApiId) -> Result<KeyImport> {
         let path = format!("{path}.");
-        self.brought(api_id).map_err(|e| e.within(&path, &path))
+        self.into_import(api_id).map_err(|e| e.nest_under(&path, &path))
     }
 
-    fn brought(self, api_id: ApiId) -> Result<KeyImport> {
+    fn into_import(self, api_id: ApiId) -> Result<KeyImport> {
         let plaintext = self.plaintext.0.map(|key| Plaintext::from(key.into_string()));
         let hash = match (&plaintext, self.hash.0) {
-            (Some(key), _) => key.hash().base64(),
+            (Some(key), _) => key.hash().to_base64(),
             (None, Some(Object(hash))) => {
                 let message = "hash: value must be the 32 bytes of SHA-256 in base64";
                 let parsed = KeyHash::from_base64(hash.value.as_str());
-                parsed.ok_or_else(|| Error::invalid("hash", message))?.base64()
+                parsed.ok_or_else(|| Error::invalid("hash", message))?.to_base64()
             }
             (None, None) => {
                 return Err(Error::invalid("hash", "hash: requires a hash or a plaintext"));
             }
         };
         let limit: Option<NewRatelimit> =
-            self.ratelimit.0.map(|Object(limit)| limit.check()).transpose()?;
+            self.ratelimit.0.map(|Object(limit)| limit.validate()).transpose()?;
         Ok(KeyImport {
             api_id,
             plaintext,
@@ -111,11 +111,14 @@ impl<Of> Migrated<Of> {
                 name: self.name.0.map(Text::into_string),
                 external_id: self.external_id.0.map(Text::into_string),
                 meta: self.meta.0,
-                roles: self.roles.0.map_or_else(Vec::new, texts),
-                permissions: self.permissions.0.map_or_else(Vec::new, texts),
+                roles: self.roles.0.map_or_else(Vec::new, into_strings),
+                permissions: self.permissions.0.map_or_else(Vec::new, into_strings),
                 expires_at: self.expires.0.filter(|at| at.0 != 0).map(|at| Timestamp(at.0)),
                 enabled: self.enabled.unwrap_or(true),
-                credits: credits(self.remaining.0.map(|remaining| remaining.0), self.refill)?,
+                credits: validate_credits(
+                    self.remaining.0.map(|remaining| remaining.0),
+                    self.refill,
+                )?,
                 ratelimits: limit.into_iter().collect(),
             },
         })

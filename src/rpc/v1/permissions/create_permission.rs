@@ -1,6 +1,6 @@
 use foundation::id::PermissionId;
 
-use super::schemas::{Description, Identifier, described};
+use super::schemas::{Description, Identifier, validate_description};
 use crate::domain::rbac::{self, NewPermission};
 use crate::rpc::prelude::*;
 
@@ -19,24 +19,27 @@ pub struct CreatePermission {
 /// The new permission.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreatePermissionReply {
     permission_id: PermissionId,
 }
 
 impl Operation for CreatePermission {
     const NAME: &'static str = "permissions.createPermission";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreatePermission]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreatePermission]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreatePermissionReply;
 
     fn example() -> Value {
         json!({ "name": "documents.archive", "description": "May archive documents." })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreatePermissionReply> {
         let name = self.name.into_string();
         let slug = self.slug.0.map_or_else(|| name.clone(), Text::into_string);
-        let new = NewPermission { slug, name, description: described(self.description)? };
-        Ok(Created { permission_id: rbac::create_permission(app, caller, new).await? })
+        let new =
+            NewPermission { slug, name, description: validate_description(self.description)? };
+        Ok(CreatePermissionReply {
+            permission_id: rbac::create_permission(app, caller, new).await?,
+        })
     }
 }

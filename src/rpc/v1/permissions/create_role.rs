@@ -1,6 +1,6 @@
 use foundation::id::RoleId;
 
-use super::schemas::{Description, described};
+use super::schemas::{Description, validate_description};
 use crate::domain::rbac::{self, NewRole};
 use crate::rpc::prelude::*;
 
@@ -16,23 +16,23 @@ pub struct CreateRole {
 /// The new role.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateRoleReply {
     role_id: RoleId,
 }
 
 impl Operation for CreateRole {
     const NAME: &'static str = "permissions.createRole";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateRole]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateRole]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreateRoleReply;
 
     fn example() -> Value {
         json!({ "name": "archivist", "description": "Keeps what is old." })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
-        let description = described(self.description)?;
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateRoleReply> {
+        let description = validate_description(self.description)?;
         let new = NewRole { name: self.name.into_string(), description, permissions: Vec::new() };
-        Ok(Created { role_id: rbac::create_role(app, caller, new).await? })
+        Ok(CreateRoleReply { role_id: rbac::create_role(app, caller, new).await? })
     }
 }

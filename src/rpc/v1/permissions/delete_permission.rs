@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete a permission.
 ///
@@ -9,12 +9,12 @@ use crate::rpc::v1::schemas::Name;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletePermission {
-    pub permission_id: Name,
+    pub permission_id: IdOrName,
 }
 
 impl Operation for DeletePermission {
     const NAME: &'static str = "permissions.deletePermission";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeletePermission]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeletePermission]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 

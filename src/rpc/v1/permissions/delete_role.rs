@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete a role.
 ///
@@ -9,12 +9,12 @@ use crate::rpc::v1::schemas::Name;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteRole {
-    pub role_id: Name,
+    pub role_id: IdOrName,
 }
 
 impl Operation for DeleteRole {
     const NAME: &'static str = "permissions.deleteRole";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteRole]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteRole]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 

@@ -1,19 +1,19 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::PermissionReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Get a permission.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetPermission {
-    pub permission_id: Name,
+    pub permission_id: IdOrName,
 }
 
 impl Operation for GetPermission {
     const NAME: &'static str = "permissions.getPermission";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = PermissionReply;
 
     fn example() -> Value {

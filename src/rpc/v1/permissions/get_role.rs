@@ -1,19 +1,19 @@
 use super::schemas::RoleReply;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Get a role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetRole {
-    pub role_id: Name,
+    pub role_id: IdOrName,
 }
 
 impl Operation for GetRole {
     const NAME: &'static str = "permissions.getRole";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = RoleReply;
 
     fn example() -> Value {

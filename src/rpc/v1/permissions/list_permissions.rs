@@ -1,4 +1,4 @@
-use super::schemas::whole;
+use super::schemas::list_all;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::PermissionReply;
@@ -9,8 +9,8 @@ pub struct ListPermissions {}
 
 impl Operation for ListPermissions {
     const NAME: &'static str = "permissions.listPermissions";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = Vec<PermissionReply>;
 
     fn example() -> Value {
@@ -19,6 +19,6 @@ impl Operation for ListPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let page = |paging| async move { rbac::list_permissions(app, caller, &paging).await };
-        Ok(whole(page).await?.into_iter().map(PermissionReply::from).collect())
+        Ok(list_all(page).await?.into_iter().map(PermissionReply::from).collect())
     }
 }

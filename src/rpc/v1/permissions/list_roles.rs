@@ -1,4 +1,4 @@
-use super::schemas::{RoleReply, whole};
+use super::schemas::{RoleReply, list_all};
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 
@@ -8,8 +8,8 @@ pub struct ListRoles {}
 
 impl Operation for ListRoles {
     const NAME: &'static str = "permissions.listRoles";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = Vec<RoleReply>;
 
     fn example() -> Value {
@@ -18,6 +18,6 @@ impl Operation for ListRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let page = |paging| async move { rbac::list_roles(app, caller, &paging).await };
-        Ok(whole(page).await?.into_iter().map(RoleReply::from).collect())
+        Ok(list_all(page).await?.into_iter().map(RoleReply::from).collect())
     }
 }

@@ -9,23 +9,23 @@ use crate::rpc::bounds::CharSet;
 use crate::rpc::prelude::*;
 
 /// The name or slug of a permission.
-pub type Identifier = Text<3, 256, Identifying>;
+pub type Identifier = Text<3, 256, IdentifierChars>;
 /// A description, which may be empty.
 pub type Description = Text<0, 256>;
 
 /// Allows letters, digits, `_`, `.`, `:` and `-`.
 #[derive(Debug)]
-pub struct Identifying;
+pub struct IdentifierChars;
 
-impl CharSet for Identifying {
+impl CharSet for IdentifierChars {
     const PATTERN: &'static str = "^[a-zA-Z0-9_.:-]+$";
-    fn has(c: char) -> bool {
+    fn contains(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_.:-".contains(c)
     }
 }
 
 /// Validates a description. Returns `None` if it is empty.
-pub fn described(description: Optional<Description>) -> Result<Option<String>> {
+pub fn validate_description(description: Optional<Description>) -> Result<Option<String>> {
     let text = description.0.map(Text::into_string).filter(|text| !text.is_empty());
     match text {
         Some(text) if text.chars().count() < 3 => Err(Error::invalid(
@@ -54,23 +54,23 @@ impl From<model::Role> for RoleReply {
 }
 
 /// Lists all items of a list that version 1 does not page.
-pub async fn whole<T, F>(page: impl Fn(Paging) -> F) -> Result<Vec<T>>
+pub async fn list_all<T, F>(page: impl Fn(Paging) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<Page<T>>>,
 {
-    let mut paging = Paging { limit: WHOLE_PAGE, ..Paging::default() };
+    let mut paging = Paging { limit: LIST_ALL_PAGE_SIZE, ..Paging::default() };
     let mut all = Vec::new();
     loop {
-        let Page { items, next } = page(paging.clone()).await?;
+        let Page { items, next_id: next } = page(paging.clone()).await?;
         all.extend(items);
         match next {
-            Some(next) if all.len() < WHOLE_MAX => paging.from = next,
+            Some(next) if all.len() < LIST_ALL_MAX => paging.start_id = next,
             _ => return Ok(all),
         }
     }
 }
 
 /// The number of items that are read at once of a list that is not paged.
-const WHOLE_PAGE: usize = 1000;
+const LIST_ALL_PAGE_SIZE: usize = 1000;
 /// The maximum number of items in the reply of a list that is not paged.
-const WHOLE_MAX: usize = 100_000;
+const LIST_ALL_MAX: usize = 100_000;

@@ -1,8 +1,8 @@
-use super::schemas::namespace;
+use super::schemas::parse_namespace;
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Delete an override.
 ///
@@ -15,12 +15,12 @@ pub struct DeleteOverride {
     pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
     pub namespace_name: Optional<Text<0, 512>>,
-    pub identifier: Name,
+    pub identifier: IdOrName,
 }
 
 impl Operation for DeleteOverride {
     const NAME: &'static str = "ratelimits.deleteOverride";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteOverride]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteOverride]);
     const WRITES: bool = true;
     type Reply = EmptyReply;
 
@@ -29,7 +29,7 @@ impl Operation for DeleteOverride {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        let namespace = namespace(self.namespace_id, self.namespace_name)?;
+        let namespace = parse_namespace(self.namespace_id, self.namespace_name)?;
         overrides::delete(app, caller, &namespace, self.identifier.as_str()).await?;
         Ok(EmptyReply)
     }

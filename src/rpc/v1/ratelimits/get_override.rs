@@ -1,7 +1,7 @@
-use super::schemas::{OverrideReply, namespace};
+use super::schemas::{OverrideReply, parse_namespace};
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::Name;
+use crate::rpc::v1::schemas::IdOrName;
 
 /// Get an override.
 ///
@@ -14,13 +14,13 @@ pub struct GetOverride {
     pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
     pub namespace_name: Optional<Text<0, 512>>,
-    pub identifier: Name,
+    pub identifier: IdOrName,
 }
 
 impl Operation for GetOverride {
     const NAME: &'static str = "ratelimits.getOverride";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
     type Reply = OverrideReply;
 
     fn example() -> Value {
@@ -28,7 +28,7 @@ impl Operation for GetOverride {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<OverrideReply> {
-        let namespace = namespace(self.namespace_id, self.namespace_name)?;
+        let namespace = parse_namespace(self.namespace_id, self.namespace_name)?;
         let found = overrides::get_exact(app, caller, &namespace, self.identifier.as_str()).await?;
         Ok(found.into())
     }

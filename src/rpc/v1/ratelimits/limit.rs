@@ -1,11 +1,11 @@
 use foundation::clock::Timestamp;
 
 use crate::domain::ratelimits::{self, LimitCheck};
-use crate::rpc::bounds::Unkept;
+use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;
-use crate::rpc::schemas::{DURATION_MIN_MS, Positive, Unsigned};
-use crate::rpc::v1::schemas::DEFAULT;
+use crate::rpc::schemas::{DURATION_MIN_MS, PositiveInt, UnsignedInt};
+use crate::rpc::v1::schemas::DEFAULT_LIMIT_NAME;
 
 /// Check a rate limit.
 ///
@@ -18,14 +18,14 @@ pub struct Limit {
     #[serde(default)]
     pub namespace: Optional<Text<1, 512>>,
     /// The identifier to limit: any text that identifies a user or a resource.
-    pub identifier: Text<0, 512, Unkept>,
+    pub identifier: Text<0, 512, AnyChar>,
     /// The maximum total cost per window, unless an override applies.
-    pub limit: Positive,
+    pub limit: PositiveInt,
     /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
-    pub cost: Optional<Unsigned>,
+    pub cost: Optional<UnsignedInt>,
     /// Whether a fast approximate answer is preferred to an exact one.
     #[serde(default)]
     pub r#async: Optional<bool>,
@@ -44,10 +44,10 @@ pub struct Limit {
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is not stored")]
 pub struct Resource {
-    r#type: Text<0, 256, Unkept>,
-    id: Text<0, 256, Unkept>,
+    r#type: Text<0, 256, AnyChar>,
+    id: Text<0, 256, AnyChar>,
     #[serde(default)]
-    name: Optional<Text<0, 256, Unkept>>,
+    name: Optional<Text<0, 256, AnyChar>>,
     #[serde(default)]
     meta: Optional<serde_json::Map<String, Value>>,
 }
@@ -55,7 +55,7 @@ pub struct Resource {
 /// The limit decision.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Limited {
+pub struct LimitReply {
     /// Whether the request is within the limit.
     success: bool,
     /// The limit that was applied.
@@ -68,10 +68,10 @@ pub struct Limited {
 
 impl Operation for Limit {
     const NAME: &'static str = "ratelimits.limit";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::Limit]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     const BODY_MAX_BYTES: usize = 64 * 1024;
-    type Reply = DegradableReply<Limited>;
+    type Reply = DegradableReply<LimitReply>;
 
     fn example() -> Value {
         json!({
@@ -82,22 +82,25 @@ impl Operation for Limit {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Limited>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<LimitReply>> {
         let check = LimitCheck {
-            namespace: self.namespace.0.map_or_else(|| DEFAULT.to_owned(), Text::into_string),
+            namespace: self
+                .namespace
+                .0
+                .map_or_else(|| DEFAULT_LIMIT_NAME.to_owned(), Text::into_string),
             identifier: self.identifier.into_string(),
             limit: self.limit.0,
             duration_ms: self.duration.0,
             cost: self.cost.0.map_or(1, |cost| cost.0),
-            is_quick: self.r#async.unwrap_or(false),
+            is_approximate: self.r#async.unwrap_or(false),
         };
-        let (result, degraded) = ratelimits::limit(app, caller, check).await?;
-        let data = Limited {
-            success: !result.standing.exceeded,
+        let (result, degraded) = ratelimits::check_limit(app, caller, check).await?;
+        let data = LimitReply {
+            success: !result.window_status.is_exceeded,
             limit: result.limit,
-            remaining: result.standing.remaining,
-            reset: result.standing.reset,
+            remaining: result.window_status.remaining,
+            reset: result.window_status.reset_at,
         };
-        Ok(DegradableReply { data, degraded })
+        Ok(DegradableReply { data, is_degraded: degraded })
     }
 }

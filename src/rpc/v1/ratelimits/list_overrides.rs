@@ -1,7 +1,7 @@
-use super::schemas::{OverrideReply, namespace};
+use super::schemas::{OverrideReply, parse_namespace};
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::schemas::{PageLimit, paging};
+use crate::rpc::v1::schemas::{PageLimit, to_paging};
 
 /// List the overrides of a namespace.
 ///
@@ -25,7 +25,7 @@ pub struct ListOverrides {
 /// A page of overrides.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Overrides {
+pub struct ListOverridesReply {
     overrides: Vec<OverrideReply>,
     /// The total number of items on all pages.
     total: i64,
@@ -36,21 +36,21 @@ pub struct Overrides {
 
 impl Operation for ListOverrides {
     const NAME: &'static str = "ratelimits.listOverrides";
-    const VERB: Verb = Verb::Get;
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
-    type Reply = Overrides;
+    const METHOD: HttpMethod = HttpMethod::Get;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
+    type Reply = ListOverridesReply;
 
     fn example() -> Value {
         json!({ "namespaceName": example::NAMESPACE, "limit": 20 })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Overrides> {
-        let namespace = namespace(self.namespace_id, self.namespace_name)?;
+    async fn run(self, app: &App, caller: &Caller) -> Result<ListOverridesReply> {
+        let namespace = parse_namespace(self.namespace_id, self.namespace_name)?;
         let total = overrides::count(app, caller, &namespace).await?;
-        let paging = paging(self.limit, self.cursor);
+        let paging = to_paging(self.limit, self.cursor);
         let page = overrides::list(app, caller, &namespace, &paging).await?;
-        let cursor = page.last(|found| &found.id);
+        let cursor = page.find_last_id(|found| &found.id);
         let overrides = page.items.into_iter().map(OverrideReply::from).collect();
-        Ok(Overrides { overrides, total, cursor })
+        Ok(ListOverridesReply { overrides, total, cursor })
     }
 }

@@ -7,7 +7,7 @@ use foundation::model;
 use crate::rpc::prelude::*;
 
 /// Returns the namespace id or name of a request. The id takes precedence.
-pub fn namespace(id: Optional<Text<0, 512>>, name: Optional<Text<0, 512>>) -> Result<String> {
+pub fn parse_namespace(id: Optional<Text<0, 512>>, name: Optional<Text<0, 512>>) -> Result<String> {
     let non_empty =
         |text: Optional<Text<0, 512>>| text.0.map(Text::into_string).filter(|t| !t.is_empty());
     non_empty(id).or_else(|| non_empty(name)).ok_or_else(|| {
@@ -35,7 +35,7 @@ impl From<model::Override> for OverrideReply {
             identifier: stored.identifier,
             limit: stored.limit,
             duration: stored.duration_ms,
-            r#async: stored.is_async,
+            r#async: stored.is_approximate,
         }
     }
 }

@@ -1,9 +1,9 @@
 use foundation::id::OverrideId;
 
-use super::schemas::namespace;
+use super::schemas::parse_namespace;
 use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
+use crate::rpc::schemas::{DURATION_MIN_MS, UnsignedInt};
 
 /// Set an override.
 ///
@@ -20,7 +20,7 @@ pub struct SetOverride {
     pub namespace_name: Optional<Text<0, 512>>,
     pub identifier: Text<3, 512>,
     /// The maximum total cost per window. 0 rejects every check.
-    pub limit: Unsigned,
+    pub limit: UnsignedInt,
     /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// Stored and returned with the override, without effect: each check has its own `async`.
@@ -31,15 +31,15 @@ pub struct SetOverride {
 /// The override that was set.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Set {
+pub struct SetOverrideReply {
     override_id: OverrideId,
 }
 
 impl Operation for SetOverride {
     const NAME: &'static str = "ratelimits.setOverride";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::SetOverride]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::SetOverride]);
     const WRITES: bool = true;
-    type Reply = Set;
+    type Reply = SetOverrideReply;
 
     fn example() -> Value {
         json!({
@@ -50,15 +50,15 @@ impl Operation for SetOverride {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Set> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<SetOverrideReply> {
         let new = NewOverride {
-            namespace: namespace(self.namespace_id, self.namespace_name)?,
+            namespace: parse_namespace(self.namespace_id, self.namespace_name)?,
             identifier: self.identifier.into_string(),
             limit: self.limit.0,
             duration_ms: self.duration.0,
             expires_at: None,
             is_async: self.r#async.unwrap_or(false),
         };
-        Ok(Set { override_id: overrides::set(app, caller, new).await? })
+        Ok(SetOverrideReply { override_id: overrides::set(app, caller, new).await? })
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::domain::analytics::sql_query;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{ASKING_ERRORS, EventRow};
+use crate::rpc::v2::schemas::{ANALYTICS_QUERY_ERRORS, EventRow};
 
 /// Query verifications with SQL.
 ///
@@ -20,9 +20,9 @@ pub struct GetVerifications {
 
 impl Operation for GetVerifications {
     const NAME: &'static str = "analytics.getVerifications";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApiAnalytics]);
-    const ERRORS: &'static [(u16, &'static str)] = &ASKING_ERRORS;
-    const TIMEOUT: Duration = sql_query::TIMEOUT;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadApiAnalytics]);
+    const ERRORS: &'static [(u16, &'static str)] = &ANALYTICS_QUERY_ERRORS;
+    const TIMEOUT: Duration = sql_query::QUERY_TIMEOUT;
     type Reply = Vec<EventRow>;
 
     fn example() -> Value {
@@ -33,7 +33,7 @@ impl Operation for GetVerifications {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<EventRow>> {
-        let rows = sql_query::verifications(app, caller, &self.query).await?;
+        let rows = sql_query::query_verifications(app, caller, &self.query).await?;
         Ok(rows.into_iter().map(EventRow).collect())
     }
 }

@@ -16,22 +16,22 @@ pub struct CreateApi {
 /// The new API.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateApiReply {
     pub api_id: ApiId,
 }
 
 impl Operation for CreateApi {
     const NAME: &'static str = "apis.createApi";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateApi]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateApi]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreateApiReply;
 
     fn example() -> Value {
         json!({ "name": "payments" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateApiReply> {
         let api_id = apis::create(app, caller, self.name.into_string()).await?;
-        Ok(Created { api_id })
+        Ok(CreateApiReply { api_id })
     }
 }

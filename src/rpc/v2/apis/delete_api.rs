@@ -10,12 +10,12 @@ use crate::rpc::schemas::Empty;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteApi {
-    pub api_id: Text<8, 255, crate::rpc::bounds::Word>,
+    pub api_id: Text<8, 255, crate::rpc::bounds::WordChars>,
 }
 
 impl Operation for DeleteApi {
     const NAME: &'static str = "apis.deleteApi";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteApi]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteApi]);
     const WRITES: bool = true;
     type Reply = Empty;
 

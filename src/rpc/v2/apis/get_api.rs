@@ -7,28 +7,28 @@ use crate::rpc::prelude::*;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetApi {
-    pub api_id: Text<8, 255, crate::rpc::bounds::Word>,
+    pub api_id: Text<8, 255, crate::rpc::bounds::WordChars>,
 }
 
 /// An API.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Api {
+pub struct ApiReply {
     id: ApiId,
     name: String,
 }
 
 impl Operation for GetApi {
     const NAME: &'static str = "apis.getApi";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
-    type Reply = Api;
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
+    type Reply = ApiReply;
 
     fn example() -> Value {
         json!({ "apiId": example::API })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Api> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<ApiReply> {
         let api = apis::get(app, caller, &ApiId::from(self.api_id.into_string())).await?;
-        Ok(Api { id: api.id, name: api.name })
+        Ok(ApiReply { id: api.id, name: api.name })
     }
 }

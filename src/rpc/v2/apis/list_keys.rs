@@ -3,7 +3,7 @@ use foundation::id::ApiId;
 use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use crate::domain::page::Page;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{Cursor, KeyReply, PageLimit, paging};
+use crate::rpc::v2::schemas::{Cursor, KeyReply, PageLimit, to_paging};
 
 /// List the keys of an API.
 ///
@@ -31,7 +31,7 @@ pub struct ListKeys {
 
 impl Operation for ListKeys {
     const NAME: &'static str = "apis.listKeys";
-    const NEEDS: AccessRule =
+    const ACCESS: AccessRule =
         AccessRule::HiddenUnlessPermitted(&[Action::ReadKey, Action::ReadApi]);
     const MAY_WRITE: bool = true;
     type Reply = Page<KeyReply>;
@@ -43,12 +43,12 @@ impl Operation for ListKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<KeyReply>> {
         let filter = WantedKeys {
             api_id: ApiId::from(self.api_id.into_string()),
-            of: self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string())),
-            plaintexts: match self.decrypt.unwrap_or(false) {
+            owner: self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string())),
+            decrypt_mode: match self.decrypt.unwrap_or(false) {
                 true => DecryptMode::Required,
                 false => DecryptMode::None,
             },
-            paging: paging(self.limit, 100, self.cursor),
+            paging: to_paging(self.limit, 100, self.cursor),
         };
         Ok(keys::list(app, caller, filter).await?.map(KeyReply::from))
     }

@@ -2,7 +2,7 @@ use foundation::id::IdentityId;
 
 use crate::domain::identities::{self, NewIdentity};
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::BESIDE_META_MAX_BYTES;
+use crate::rpc::v2::schemas::NON_META_MAX_BYTES;
 use crate::rpc::v2::schemas::Ratelimit;
 
 /// Create an identity.
@@ -25,16 +25,16 @@ pub struct CreateIdentity {
 /// The new identity.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateIdentityReply {
     pub identity_id: IdentityId,
 }
 
 impl Operation for CreateIdentity {
     const NAME: &'static str = "identities.createIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateIdentity]);
     const WRITES: bool = true;
-    const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + BESIDE_META_MAX_BYTES;
-    type Reply = Created;
+    const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + NON_META_MAX_BYTES;
+    type Reply = CreateIdentityReply;
 
     fn example() -> Value {
         json!({
@@ -46,13 +46,13 @@ impl Operation for CreateIdentity {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateIdentityReply> {
         let limits = self.ratelimits.0.map_or_else(Vec::new, |list| list.0);
         let new = NewIdentity {
             external_id: self.external_id.into_string(),
             meta: self.meta.0,
             ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
         };
-        Ok(Created { identity_id: identities::create(app, caller, new).await? })
+        Ok(CreateIdentityReply { identity_id: identities::create(app, caller, new).await? })
     }
 }

@@ -1,7 +1,7 @@
 use crate::domain::identities::{self, IdentityRef};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
-use crate::rpc::v2::schemas::IdentityName;
+use crate::rpc::v2::schemas::IdentityIdOrExternalId;
 
 /// Delete an identity.
 ///
@@ -11,14 +11,14 @@ use crate::rpc::v2::schemas::IdentityName;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteIdentity {
     /// The id or externalId of the identity.
-    pub identity: IdentityName,
+    pub identity: IdentityIdOrExternalId,
 }
 
 impl Operation for DeleteIdentity {
     const NAME: &'static str = "identities.deleteIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteIdentity]);
     const WRITES: bool = true;
-    const ERRORS_ARE_PROBLEMS: bool = true;
+    const USES_PROBLEM_JSON: bool = true;
     type Reply = EmptyReply;
 
     fn example() -> Value {
@@ -26,7 +26,8 @@ impl Operation for DeleteIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        identities::delete(app, caller, &IdentityRef::Either(self.identity.into_string())).await?;
+        identities::delete(app, caller, &IdentityRef::IdOrExternalId(self.identity.into_string()))
+            .await?;
         Ok(EmptyReply)
     }
 }

@@ -1,18 +1,18 @@
 use crate::domain::identities::{self, IdentityRef};
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{IdentityName, IdentityReply};
+use crate::rpc::v2::schemas::{IdentityIdOrExternalId, IdentityReply};
 
 /// Get an identity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetIdentity {
     /// The id or externalId of the identity.
-    pub identity: IdentityName,
+    pub identity: IdentityIdOrExternalId,
 }
 
 impl Operation for GetIdentity {
     const NAME: &'static str = "identities.getIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = IdentityReply;
 
     fn example() -> Value {
@@ -20,7 +20,7 @@ impl Operation for GetIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        Ok(identities::get(app, caller, &IdentityRef::Either(self.identity.into_string()))
+        Ok(identities::get(app, caller, &IdentityRef::IdOrExternalId(self.identity.into_string()))
             .await?
             .into())
     }

@@ -1,7 +1,7 @@
 use crate::domain::identities;
 use crate::domain::page::Page;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{Cursor, IdentityReply, PageLimit, Search, searched};
+use crate::rpc::v2::schemas::{Cursor, IdentityReply, PageLimit, Search, to_search_paging};
 
 /// List identities.
 ///
@@ -22,7 +22,7 @@ pub struct ListIdentities {
 
 impl Operation for ListIdentities {
     const NAME: &'static str = "identities.listIdentities";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = Page<IdentityReply>;
 
     fn example() -> Value {
@@ -30,7 +30,7 @@ impl Operation for ListIdentities {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<IdentityReply>> {
-        let paging = searched(self.limit, self.cursor, self.search);
+        let paging = to_search_paging(self.limit, self.cursor, self.search);
         let page = identities::list(app, caller, None, &paging).await?;
         Ok(page.map(IdentityReply::from))
     }

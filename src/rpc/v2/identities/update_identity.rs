@@ -3,7 +3,9 @@ use foundation::error::Error;
 use crate::domain::identities::{self, IdentityChange, IdentityRef};
 use crate::domain::keys::NewRatelimit;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply, Ratelimit};
+use crate::rpc::v2::schemas::{
+    IdentityIdOrExternalId, IdentityReply, NON_META_MAX_BYTES, Ratelimit,
+};
 
 /// Update an identity.
 ///
@@ -12,7 +14,7 @@ use crate::rpc::v2::schemas::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateIdentity {
     /// The id or externalId of the identity.
-    pub identity: IdentityName,
+    pub identity: IdentityIdOrExternalId,
     /// Replaces the whole object; `{}` clears it.
     #[serde(default)]
     pub meta: Optional<Meta>,
@@ -23,9 +25,9 @@ pub struct UpdateIdentity {
 
 impl Operation for UpdateIdentity {
     const NAME: &'static str = "identities.updateIdentity";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateIdentity]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateIdentity]);
     const WRITES: bool = true;
-    const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + BESIDE_META_MAX_BYTES;
+    const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + NON_META_MAX_BYTES;
     type Reply = IdentityReply;
 
     fn example() -> Value {
@@ -37,12 +39,12 @@ impl Operation for UpdateIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        let limits = self.ratelimits.0.map(limits).transpose()?;
+        let limits = self.ratelimits.0.map(to_new_limits).transpose()?;
         let change = IdentityChange { meta: self.meta.0, ratelimits: limits };
         Ok(identities::update(
             app,
             caller,
-            &IdentityRef::Either(self.identity.into_string()),
+            &IdentityRef::IdOrExternalId(self.identity.into_string()),
             change,
         )
         .await?
@@ -50,7 +52,7 @@ impl Operation for UpdateIdentity {
     }
 }
 
-fn limits(list: List<Object<Ratelimit>, 0, 50>) -> Result<Vec<NewRatelimit>> {
+fn to_new_limits(list: List<Object<Ratelimit>, 0, 50>) -> Result<Vec<NewRatelimit>> {
     let mut limits: Vec<NewRatelimit> = Vec::with_capacity(list.0.len());
     for Object(limit) in list.0 {
         let name = limit.name.as_str();

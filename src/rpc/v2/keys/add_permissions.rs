@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, permissions};
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, into_strings};
 
 /// Add permissions to a key.
 ///
@@ -19,7 +19,7 @@ pub struct AddPermissions {
 
 impl Operation for AddPermissions {
     const NAME: &'static str = "keys.addPermissions";
-    const NEEDS: AccessRule =
+    const ACCESS: AccessRule =
         AccessRule::Permission(&[Action::UpdateKey, Action::AddPermissionToKey]);
     const WRITES: bool = true;
     type Reply = Vec<PermissionReply>;
@@ -30,9 +30,11 @@ impl Operation for AddPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
+        let selectors =
+            Selector::from_ids_or_slugs(into_strings(self.permissions), MissingPolicy::Create);
         let changed =
-            permissions::add(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
+            permissions::add(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
+                .await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

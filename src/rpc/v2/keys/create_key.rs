@@ -5,9 +5,9 @@ use foundation::secret::START_LENGTH;
 
 use crate::domain::keys::{self, NewKey};
 use crate::domain::rbac::{MissingPolicy, Selector};
-use crate::rpc::bounds::Word;
+use crate::rpc::bounds::WordChars;
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{IssuedReply, texts};
+use crate::rpc::schemas::{IssuedReply, into_strings};
 use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit};
 
 /// Create a key.
@@ -20,7 +20,7 @@ pub struct CreateKey {
     pub api_id: Id,
     /// The prefix of the key, followed by an underscore: `prod` results in `prod_…`. Default: the setting of the API.
     #[serde(default)]
-    pub prefix: Optional<Text<1, 16, Word>>,
+    pub prefix: Optional<Text<1, 16, WordChars>>,
     /// Your name for the key. Your customer does not see it.
     #[serde(default)]
     pub name: Optional<Text<1, 255, Printable>>,
@@ -59,9 +59,9 @@ pub struct CreateKey {
 
 impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
-    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::CreateKey]);
+    const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::CreateKey]);
     const WRITES: bool = true;
-    const REPEATABLE: bool = true;
+    const ACCEPTS_IDEMPOTENCY_KEY: bool = true;
     type Reply = IssuedReply;
 
     fn example() -> Value {
@@ -86,26 +86,26 @@ impl TryFrom<CreateKey> for NewKey {
 
     fn try_from(request: CreateKey) -> Result<Self> {
         let roles = request.roles.0.map_or_else(Vec::new, |list| list.0);
-        let permissions = request.permissions.0.map_or_else(Vec::new, texts);
+        let permissions = request.permissions.0.map_or_else(Vec::new, into_strings);
         let ratelimits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
-        let credits = request.credits.0.map(|Object(credits)| credits.check());
+        let credits = request.credits.0.map(|Object(credits)| credits.validate());
         let byte_length = request.byte_length.0.and_then(|length| u8::try_from(length.0).ok());
         Ok(Self {
             api_id: ApiId::from(request.api_id.into_string()),
             prefix: request.prefix.0.map(Text::into_string),
-            bare_start: START_LENGTH,
+            unprefixed_start_length: START_LENGTH,
             name: request.name.0.map(Text::into_string),
             byte_length,
             external_id: request.external_id.0.map(Text::into_string),
             meta: request.meta.0,
             environment: None,
             roles: roles.into_iter().map(Text::into_string).collect(),
-            permissions: Selector::permissions(permissions, MissingPolicy::Made),
+            permissions: Selector::from_ids_or_slugs(permissions, MissingPolicy::Create),
             expires_at: request.expires.0.map(|at| Timestamp(at.0)),
             credits: credits.transpose()?.flatten(),
             ratelimits: ratelimits.into_iter().map(|Object(limit)| limit.into()).collect(),
             enabled: request.enabled.unwrap_or(true),
-            recoverable: request.recoverable.unwrap_or(false),
+            is_recoverable: request.recoverable.unwrap_or(false),
         })
     }
 }

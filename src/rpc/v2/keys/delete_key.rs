@@ -18,7 +18,7 @@ pub struct DeleteKey {
 
 impl Operation for DeleteKey {
     const NAME: &'static str = "keys.deleteKey";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
     type Reply = Empty;
 

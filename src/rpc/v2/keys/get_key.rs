@@ -18,7 +18,7 @@ pub struct GetKey {
 
 impl Operation for GetKey {
     const NAME: &'static str = "keys.getKey";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
     const MAY_WRITE: bool = true;
     type Reply = KeyReply;
 

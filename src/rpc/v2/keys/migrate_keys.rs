@@ -4,7 +4,7 @@ use foundation::id::{ApiId, KeyId, MigrationId};
 
 use crate::domain::keys::{self, ImportRejection, ImportedKeyFields, MigrationResult};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::texts;
+use crate::rpc::schemas::into_strings;
 use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit, RoleName};
 
 /// Import keys that were issued elsewhere.
@@ -18,13 +18,13 @@ pub struct MigrateKeys {
     pub migration_id: Text<3, 255>,
     /// The API in which the keys are created.
     pub api_id: Text<3, 255>,
-    pub keys: List<Object<Incoming>, 1, 10_000>,
+    pub keys: List<Object<KeyToMigrate>, 1, 10_000>,
 }
 
 /// A key to import.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Incoming {
+pub struct KeyToMigrate {
     /// The hash of the key, by the algorithm of the migration; SHA-256 in base64 or hex.
     pub hash: Text<3, 256>,
     #[serde(default)]
@@ -54,13 +54,13 @@ pub struct Incoming {
 /// The result of an import.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Outcome {
+pub struct MigrateKeysReply {
     pub migrated: Vec<MigratedKey>,
     /// Hashes that already existed or occur twice in the request.
     failed: Vec<String>,
     /// The failed hashes with their reasons, for the dashboard. Not part of the JSON reply.
     #[serde(skip)]
-    pub refused: Vec<(String, ImportRejection)>,
+    pub rejections: Vec<(String, ImportRejection)>,
 }
 
 /// A key that was imported.
@@ -74,9 +74,9 @@ pub struct MigratedKey {
 
 impl Operation for MigrateKeys {
     const NAME: &'static str = "keys.migrateKeys";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
-    type Reply = Outcome;
+    type Reply = MigrateKeysReply;
 
     fn example() -> Value {
         json!({
@@ -90,32 +90,32 @@ impl Operation for MigrateKeys {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<MigrateKeysReply> {
         let migration = MigrationId::from(self.migration_id.into_string());
         let api = ApiId::from(self.api_id.into_string());
         let keys = self.keys.0.into_iter().enumerate();
         let keys = keys.map(|(at, Object(key))| {
             ImportedKeyFields::try_from(key)
-                .map_err(|e| e.within("/properties/keys/items", &format!("keys[{at}].")))
+                .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
         });
         let keys = keys.collect::<Result<_>>()?;
         Ok(keys::migrate(app, caller, &migration, &api, keys).await?.into())
     }
 }
 
-impl TryFrom<Incoming> for ImportedKeyFields {
+impl TryFrom<KeyToMigrate> for ImportedKeyFields {
     type Error = Error;
 
-    fn try_from(key: Incoming) -> Result<Self> {
+    fn try_from(key: KeyToMigrate) -> Result<Self> {
         let limits = key.ratelimits.0.map_or_else(Vec::new, |list| list.0);
-        let credits = key.credits.0.map(|Object(credits)| credits.check()).transpose()?;
+        let credits = key.credits.0.map(|Object(credits)| credits.validate()).transpose()?;
         Ok(Self {
             hash: key.hash.into_string(),
             name: key.name.0.map(Text::into_string),
             external_id: key.external_id.0.map(Text::into_string),
             meta: key.meta.0,
-            roles: key.roles.0.map_or_else(Vec::new, texts),
-            permissions: key.permissions.0.map_or_else(Vec::new, texts),
+            roles: key.roles.0.map_or_else(Vec::new, into_strings),
+            permissions: key.permissions.0.map_or_else(Vec::new, into_strings),
             expires_at: key.expires.0.map(|at| Timestamp(at.0)),
             enabled: key.enabled.unwrap_or(true),
             credits: credits.flatten(),
@@ -124,11 +124,11 @@ impl TryFrom<Incoming> for ImportedKeyFields {
     }
 }
 
-impl From<MigrationResult> for Outcome {
+impl From<MigrationResult> for MigrateKeysReply {
     fn from(result: MigrationResult) -> Self {
         let to_reply = |(hash, key_id)| MigratedKey { hash, key_id };
         let migrated = result.migrated.into_iter().map(to_reply).collect();
         let failed = result.failed.iter().map(|(hash, _)| hash.clone()).collect();
-        Self { migrated, failed, refused: result.failed }
+        Self { migrated, failed, rejections: result.failed }
     }
 }

@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, permissions};
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, into_strings};
 
 /// Remove permissions from a key.
 ///
@@ -19,7 +19,7 @@ pub struct RemovePermissions {
 
 impl Operation for RemovePermissions {
     const NAME: &'static str = "keys.removePermissions";
-    const NEEDS: AccessRule =
+    const ACCESS: AccessRule =
         AccessRule::Permission(&[Action::UpdateKey, Action::RemovePermissionFromKey]);
     const WRITES: bool = true;
     type Reply = Vec<PermissionReply>;
@@ -30,9 +30,11 @@ impl Operation for RemovePermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = Selector::permissions(texts(self.permissions), MissingPolicy::Refused);
+        let selectors =
+            Selector::from_ids_or_slugs(into_strings(self.permissions), MissingPolicy::Reject);
         let changed =
-            permissions::remove(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
+            permissions::remove(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
+                .await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, roles};
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::texts;
+use crate::rpc::schemas::into_strings;
 use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Remove roles from a key.
@@ -20,7 +20,7 @@ pub struct RemoveRoles {
 
 impl Operation for RemoveRoles {
     const NAME: &'static str = "keys.removeRoles";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = Vec<RoleReply>;
 
@@ -30,8 +30,9 @@ impl Operation for RemoveRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = Selector::named(texts(self.roles), MissingPolicy::Refused);
-        let changed = roles::remove(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::from_names(into_strings(self.roles), MissingPolicy::Reject);
+        let changed =
+            roles::remove(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments).await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

@@ -21,9 +21,9 @@ pub struct RerollKey {
 
 impl Operation for RerollKey {
     const NAME: &'static str = "keys.rerollKey";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
-    const REPEATABLE: bool = true;
+    const ACCEPTS_IDEMPOTENCY_KEY: bool = true;
     type Reply = IssuedReply;
 
     fn example() -> Value {

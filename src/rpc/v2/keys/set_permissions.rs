@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, permissions};
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, into_strings};
 
 /// Set the permissions of a key.
 ///
@@ -19,7 +19,7 @@ pub struct SetPermissions {
 
 impl Operation for SetPermissions {
     const NAME: &'static str = "keys.setPermissions";
-    const NEEDS: AccessRule = AccessRule::Permission(&[
+    const ACCESS: AccessRule = AccessRule::Permission(&[
         Action::UpdateKey,
         Action::AddPermissionToKey,
         Action::RemovePermissionFromKey,
@@ -33,9 +33,11 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
+        let selectors =
+            Selector::from_ids_or_slugs(into_strings(self.permissions), MissingPolicy::Create);
         let changed =
-            permissions::set(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
+            permissions::set(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
+                .await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

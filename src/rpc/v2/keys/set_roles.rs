@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 use crate::domain::keys::{AssignmentAccess, roles};
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::texts;
+use crate::rpc::schemas::into_strings;
 use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Set the roles of a key.
@@ -19,7 +19,7 @@ pub struct SetRoles {
 
 impl Operation for SetRoles {
     const NAME: &'static str = "keys.setRoles";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = Vec<RoleReply>;
 
@@ -29,8 +29,9 @@ impl Operation for SetRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let selectors = Selector::named(texts(self.roles), MissingPolicy::Refused);
-        let changed = roles::set(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::from_names(into_strings(self.roles), MissingPolicy::Reject);
+        let changed =
+            roles::set(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments).await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

@@ -3,7 +3,7 @@ use foundation::id::KeyId;
 
 use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::Unsigned;
+use crate::rpc::schemas::UnsignedInt;
 use crate::rpc::v2::schemas::KeyCredits;
 
 /// Update the remaining credits of a key.
@@ -14,17 +14,17 @@ use crate::rpc::v2::schemas::KeyCredits;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateCredits {
     pub key_id: Id,
-    pub operation: Change,
+    pub operation: CreditsOperation,
     /// The number of credits. Required for `increment` and for `decrement`, which stops at 0.
     #[serde(default)]
-    pub value: Patch<Unsigned>,
+    pub value: Patch<UnsignedInt>,
 }
 
 /// The change of the credits.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub enum Change {
+pub enum CreditsOperation {
     Set,
     Increment,
     Decrement,
@@ -32,9 +32,9 @@ pub enum Change {
 
 impl Operation for UpdateCredits {
     const NAME: &'static str = "keys.updateCredits";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
-    const REPEATABLE: bool = true;
+    const ACCEPTS_IDEMPOTENCY_KEY: bool = true;
     type Reply = KeyCredits;
 
     fn example() -> Value {
@@ -43,14 +43,20 @@ impl Operation for UpdateCredits {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyCredits> {
         let id = KeyId::from(self.key_id.as_str());
-        let credits =
-            keys::update_credits(app, caller, &id, self.update()?, UpdatedAtPolicy::Kept).await?;
+        let credits = keys::update_credits(
+            app,
+            caller,
+            &id,
+            self.to_credits_update()?,
+            UpdatedAtPolicy::Keep,
+        )
+        .await?;
         Ok(KeyCredits::from(credits))
     }
 }
 
 impl UpdateCredits {
-    fn update(&self) -> Result<CreditsUpdate> {
+    fn to_credits_update(&self) -> Result<CreditsUpdate> {
         let value = match &self.value {
             Patch::Set(value) => Some(value.0),
             Patch::Clear | Patch::Keep => None,
@@ -62,11 +68,11 @@ impl UpdateCredits {
             })
         };
         Ok(match self.operation {
-            Change::Set => {
-                value.map_or(CreditsUpdate::Unlimited(IdleRefill::Dropped), CreditsUpdate::Set)
+            CreditsOperation::Set => {
+                value.map_or(CreditsUpdate::Unlimited(IdleRefill::Drop), CreditsUpdate::Set)
             }
-            Change::Increment => CreditsUpdate::Increment(required("increment")?),
-            Change::Decrement => CreditsUpdate::Decrement(required("decrement")?),
+            CreditsOperation::Increment => CreditsUpdate::Increment(required("increment")?),
+            CreditsOperation::Decrement => CreditsUpdate::Decrement(required("decrement")?),
         })
     }
 }

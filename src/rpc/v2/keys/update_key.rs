@@ -7,7 +7,7 @@ use crate::domain::keys::{
 };
 use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{Empty, Unsigned, texts};
+use crate::rpc::schemas::{Empty, UnsignedInt, into_strings};
 use crate::rpc::v2::schemas::{Expires, Ratelimit, Refill};
 
 /// Update a key.
@@ -50,7 +50,7 @@ pub struct UpdateKey {
 pub struct Credits {
     /// The remaining credits. Null makes the key unlimited and removes the refill schedule.
     #[serde(default)]
-    pub remaining: Patch<Unsigned>,
+    pub remaining: Patch<UnsignedInt>,
     /// The refill schedule. Null removes it.
     #[serde(default)]
     pub refill: Patch<Object<Refill>>,
@@ -58,7 +58,7 @@ pub struct Credits {
 
 impl Operation for UpdateKey {
     const NAME: &'static str = "keys.updateKey";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = Empty;
 
@@ -85,23 +85,26 @@ impl TryFrom<UpdateKey> for KeyChange {
             external_id: request.external_id.map(Text::into_string),
             meta: request.meta,
             expires_at: request.expires.map(|at| Timestamp(at.0)),
-            credits: credits(request.credits)?,
+            credits: to_credits_change(request.credits)?,
             ratelimits: match request.ratelimits.0 {
                 None => RatelimitsChange::Keep,
                 Some(list) => RatelimitsChange::All(limits(list)),
             },
             enabled: request.enabled.0,
-            roles: request.roles.0.map(|list| Selector::named(texts(list), MissingPolicy::Refused)),
+            roles: request
+                .roles
+                .0
+                .map(|list| Selector::from_names(into_strings(list), MissingPolicy::Reject)),
             permissions: request
                 .permissions
                 .0
-                .map(|list| Selector::permissions(texts(list), MissingPolicy::Made)),
-            links: AssignmentPolicy::OfKey,
+                .map(|list| Selector::from_ids_or_slugs(into_strings(list), MissingPolicy::Create)),
+            assignment_policy: AssignmentPolicy::KeyUpdate,
         })
     }
 }
 
-fn credits(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
+fn to_credits_change(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
     let credits = match credits {
         Patch::Keep => return Ok(Patch::Keep),
         Patch::Clear => return Ok(Patch::Clear),
@@ -110,7 +113,7 @@ fn credits(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
     let refill = match credits.refill {
         Patch::Keep => Patch::Keep,
         Patch::Clear => Patch::Clear,
-        Patch::Set(Object(refill)) => Patch::Set(refill.check()?),
+        Patch::Set(Object(refill)) => Patch::Set(refill.validate()?),
     };
     let remaining = credits.remaining.map(|remaining| remaining.0);
     if remaining == Patch::Clear && matches!(refill, Patch::Set(_)) {
@@ -119,5 +122,5 @@ fn credits(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
             "credits.refill requires a number in credits.remaining; null means unlimited",
         ));
     }
-    Ok(Patch::Set(CreditsChange { remaining, refill, idle: IdleRefill::Dropped }))
+    Ok(Patch::Set(CreditsChange { remaining, refill, idle_refill: IdleRefill::Drop }))
 }

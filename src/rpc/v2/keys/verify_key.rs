@@ -10,10 +10,10 @@ use crate::domain::keys::{
 };
 use crate::domain::query::PermissionQuery;
 use crate::rpc::bounds::Address;
-use crate::rpc::bounds::Unkept;
+use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned, texts};
+use crate::rpc::schemas::{DURATION_MIN_MS, UnsignedInt, into_strings};
 use crate::rpc::v2::schemas::IdentityReply;
 
 /// Verify a key.
@@ -25,13 +25,13 @@ use crate::rpc::v2::schemas::IdentityReply;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VerifyKey {
     /// The complete key, including its prefix.
-    pub key: Text<1, 512, Unkept>,
+    pub key: Text<1, 512, AnyChar>,
     /// Labels for analytics. They do not affect the result.
     #[serde(default)]
-    pub tags: Optional<List<Text<1, 512, Unkept>, 0, 20>>,
+    pub tags: Optional<List<Text<1, 512, AnyChar>, 0, 20>>,
     /// The permissions that the key must have, such as `documents.read AND (documents.write OR admin)`.
     #[serde(default)]
-    pub permissions: Optional<Text<1, 1000, Unkept>>,
+    pub permissions: Optional<Text<1, 1000, AnyChar>>,
     #[serde(default)]
     pub credits: Optional<Object<Cost>>,
     /// Rate limits to check in addition to those with `autoApply`.
@@ -62,17 +62,17 @@ pub struct Limit {
     pub name: Text<3, 255>,
     /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
-    pub cost: Optional<Unsigned>,
+    pub cost: Optional<UnsignedInt>,
     #[serde(default)]
-    pub limit: Optional<Unsigned>,
+    pub limit: Optional<UnsignedInt>,
     /// The window length in milliseconds. With `limit`, it must be from 1000 to 2592000000 (30 days).
     #[serde(default)]
-    pub duration: Optional<Unsigned>,
+    pub duration: Optional<UnsignedInt>,
 }
 
 impl Operation for VerifyKey {
     const NAME: &'static str = "keys.verifyKey";
-    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::VerifyKey]);
+    const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::VerifyKey]);
     const BODY_MAX_BYTES: usize = 64 * 1024;
     type Reply = VerifyKeyReply;
 
@@ -102,17 +102,21 @@ impl TryFrom<VerifyKey> for VerifyRequest {
             permissions: request
                 .permissions
                 .0
-                .map(|query| PermissionQuery::Query(query.into_string())),
+                .map(|query| PermissionQuery::Text(query.into_string())),
             cost: request.credits.0.map(|Object(credits)| credits.cost.0),
-            ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
+            ratelimits: limits
+                .into_iter()
+                .enumerate()
+                .map(to_requested_limit)
+                .collect::<Result<_>>()?,
             address: request.ip_address.0.map(|address| address.0),
             migration: request.migration_id.0.map(|id| MigrationId::from(id.into_string())),
-            tags: request.tags.0.map_or_else(Vec::new, texts),
+            tags: request.tags.0.map_or_else(Vec::new, into_strings),
         })
     }
 }
 
-fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit> {
+fn to_requested_limit((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit> {
     let source = match (limit.limit.0, limit.duration.0) {
         (Some(_), Some(Int(duration)))
             if !(DURATION_MIN_MS..=AD_HOC_DURATION_MAX_MS).contains(&duration) =>
@@ -137,7 +141,7 @@ fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit>
 
 /// The maximum size of the JSON that is cached with a key. A larger reply, such as one with a large meta, is rendered
 /// for each verification.
-const TOLD_MAX_BYTES: usize = 4096;
+const CACHED_JSON_MAX_BYTES: usize = 4096;
 
 /// The reply of a verification.
 #[derive(Debug)]
@@ -146,24 +150,24 @@ pub struct VerifyKeyReply(VerifyResult);
 /// The result of a verification. For `NOT_FOUND`, only `valid` and `code` are present.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "schema only; `VerifyKeyReply` writes its parts")]
-struct Told<'a> {
+struct VerifyKeyBody<'a> {
     #[serde(flatten)]
     verdict: Verdict,
     /// The rate limits that were checked, by name.
     #[schemars(default, skip_serializing_if = "Vec::is_empty")]
-    ratelimits: Vec<ToldLimit<'a>>,
+    ratelimits: Vec<LimitBody<'a>>,
     #[serde(flatten)]
-    known: Option<Known<'a>>,
+    key: Option<KeyBody<'a>>,
 }
 
 /// A rate limit that was checked.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "schema only; `VerifyKeyReply` writes its parts")]
-struct ToldLimit<'a> {
+struct LimitBody<'a> {
     #[serde(flatten)]
-    standing: ToldStanding,
+    status: LimitStatusBody,
     #[serde(flatten)]
-    known: KnownLimit<'a>,
+    config: LimitConfigBody<'a>,
 }
 
 /// The part of the reply that each verification decides.
@@ -182,7 +186,7 @@ struct Verdict {
 /// The part of the reply that stays the same until the key changes.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Known<'a> {
+struct KeyBody<'a> {
     key_id: &'a KeyId,
     enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,7 +209,7 @@ struct Known<'a> {
 /// The part of a limit that each verification decides.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct ToldStanding {
+struct LimitStatusBody {
     remaining: i64,
     /// The end of the window in Unix milliseconds.
     reset: Timestamp,
@@ -215,7 +219,7 @@ struct ToldStanding {
 /// The part of a limit that stays the same until the limit changes.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct KnownLimit<'a> {
+struct LimitConfigBody<'a> {
     /// The id of the limit; empty for an ad-hoc limit.
     id: &'a str,
     name: &'a str,
@@ -227,7 +231,7 @@ struct KnownLimit<'a> {
 
 impl Reply for VerifyKeyReply {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        let VerifyResult { code, view, credits, ratelimits, degraded: _ } = &self.0;
+        let VerifyResult { code, resolved: view, credits, ratelimits, is_degraded: _ } = &self.0;
         let verdict = Verdict {
             valid: *code == VerificationCode::Valid,
             code: code.as_str(),
@@ -237,23 +241,28 @@ impl Reply for VerifyKeyReply {
         if !ratelimits.is_empty() {
             into.pop();
             into.extend_from_slice(br#","ratelimits":["#);
-            for EvaluatedLimit { limit, standing } in ratelimits {
-                serde_json::to_writer(&mut *into, &ToldStanding::from(standing))?;
-                join(into, limit.told.get_or_init(|| known(&KnownLimit::from(&**limit))));
+            for EvaluatedLimit { limit, status: standing } in ratelimits {
+                serde_json::to_writer(&mut *into, &LimitStatusBody::from(standing))?;
+                append_object(
+                    into,
+                    limit
+                        .cached_json
+                        .get_or_init(|| to_cached_json(&LimitConfigBody::from(&**limit))),
+                );
                 into.push(b',');
             }
             into.pop();
             into.extend_from_slice(b"]}");
         }
         if let Some(view) = view.as_ref().map(|view| &view.value) {
-            match view.told.get() {
-                Some(json) => join(into, json),
+            match view.cached_json.get() {
+                Some(json) => append_object(into, json),
                 None => {
-                    let json = known(&Known::from(view));
-                    join(into, &json);
-                    if json.len() <= TOLD_MAX_BYTES {
+                    let json = to_cached_json(&KeyBody::from(view));
+                    append_object(into, &json);
+                    if json.len() <= CACHED_JSON_MAX_BYTES {
                         // A concurrent verification may have set it already.
-                        let _ = view.told.set(json);
+                        let _ = view.cached_json.set(json);
                     }
                 }
             }
@@ -262,17 +271,17 @@ impl Reply for VerifyKeyReply {
     }
 
     fn is_degraded(&self) -> bool {
-        self.0.degraded
+        self.0.is_degraded
     }
 }
 
 /// Renders a part that stays the same as JSON, to be cached.
-fn known(part: &impl Serialize) -> Box<str> {
+fn to_cached_json(part: &impl Serialize) -> Box<str> {
     serde_json::to_string(part).expect("only strings and numbers").into()
 }
 
 /// Merges a JSON object into the object at the end of `into`. Neither may be empty.
-fn join(into: &mut Vec<u8>, object: &str) {
+fn append_object(into: &mut Vec<u8>, object: &str) {
     into.pop();
     into.push(b',');
     into.extend_from_slice(&object.as_bytes()[1..]);
@@ -283,17 +292,17 @@ impl JsonSchema for VerifyKeyReply {
         "Outcome".into()
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Told::json_schema(generator)
+        VerifyKeyBody::json_schema(generator)
     }
 }
 
-impl<'a> From<&'a ResolvedKey> for Known<'a> {
+impl<'a> From<&'a ResolvedKey> for KeyBody<'a> {
     fn from(view: &'a ResolvedKey) -> Self {
         let key = &view.stored().key;
         let identity = view.identity();
         Self {
             key_id: &key.id,
-            enabled: key.enabled,
+            enabled: key.is_enabled,
             name: key.name.as_deref(),
             meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
             expires: key.expires_at.filter(|at| at.0 != 0),
@@ -304,14 +313,14 @@ impl<'a> From<&'a ResolvedKey> for Known<'a> {
     }
 }
 
-impl From<&keys::WindowStatus> for ToldStanding {
+impl From<&keys::WindowStatus> for LimitStatusBody {
     fn from(status: &keys::WindowStatus) -> Self {
-        let keys::WindowStatus { remaining, reset, exceeded } = *status;
+        let keys::WindowStatus { remaining, reset_at: reset, is_exceeded: exceeded } = *status;
         Self { remaining, reset, exceeded }
     }
 }
 
-impl<'a> From<&'a keys::ResolvedLimit> for KnownLimit<'a> {
+impl<'a> From<&'a keys::ResolvedLimit> for LimitConfigBody<'a> {
     fn from(limit: &'a keys::ResolvedLimit) -> Self {
         Self {
             id: &limit.id,

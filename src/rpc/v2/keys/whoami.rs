@@ -1,5 +1,5 @@
 use crate::domain::keys;
-use crate::rpc::bounds::Unkept;
+use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::KeyReply;
 
@@ -10,12 +10,12 @@ use crate::rpc::v2::schemas::KeyReply;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Whoami {
     /// The complete key, including its prefix.
-    pub key: Text<1, 512, Unkept>,
+    pub key: Text<1, 512, AnyChar>,
 }
 
 impl Operation for Whoami {
     const NAME: &'static str = "keys.whoami";
-    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
+    const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
     type Reply = KeyReply;
 
     fn example() -> Value {

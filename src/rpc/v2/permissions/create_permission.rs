@@ -20,25 +20,25 @@ pub struct CreatePermission {
 /// The new permission.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreatePermissionReply {
     pub permission_id: PermissionId,
 }
 
 impl Operation for CreatePermission {
     const NAME: &'static str = "permissions.createPermission";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreatePermission]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreatePermission]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreatePermissionReply;
 
     fn example() -> Value {
         json!({ "name": "Write documents", "slug": "documents.write" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreatePermissionReply> {
         let description = self.description.0.map(Text::into_string).filter(|text| !text.is_empty());
         let name = self.name.into_string();
         let new = NewPermission { slug: self.slug.into_string(), name, description };
         let permission_id = rbac::create_permission(app, caller, new).await?;
-        Ok(Created { permission_id })
+        Ok(CreatePermissionReply { permission_id })
     }
 }

@@ -21,21 +21,21 @@ pub struct CreateRole {
 /// The new role.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Created {
+pub struct CreateRoleReply {
     pub role_id: RoleId,
 }
 
 impl Operation for CreateRole {
     const NAME: &'static str = "permissions.createRole";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateRole]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateRole]);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = CreateRoleReply;
 
     fn example() -> Value {
         json!({ "name": "reader", "permissions": [example::PERMISSION] })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<CreateRoleReply> {
         let permissions = self.permissions.0.map_or_else(Vec::new, |list| list.0);
         let new = NewRole {
             name: self.name.into_string(),
@@ -43,6 +43,6 @@ impl Operation for CreateRole {
             permissions: permissions.into_iter().map(Text::into_string).collect(),
         };
         let role_id = rbac::create_role(app, caller, new).await?;
-        Ok(Created { role_id })
+        Ok(CreateRoleReply { role_id })
     }
 }

@@ -14,7 +14,7 @@ pub struct DeletePermission {
 
 impl Operation for DeletePermission {
     const NAME: &'static str = "permissions.deletePermission";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeletePermission]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeletePermission]);
     const WRITES: bool = true;
     type Reply = Empty;
 

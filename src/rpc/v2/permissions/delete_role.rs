@@ -15,7 +15,7 @@ pub struct DeleteRole {
 
 impl Operation for DeleteRole {
     const NAME: &'static str = "permissions.deleteRole";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteRole]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteRole]);
     const WRITES: bool = true;
     type Reply = Empty;
 

@@ -12,7 +12,7 @@ pub struct GetPermission {
 
 impl Operation for GetPermission {
     const NAME: &'static str = "permissions.getPermission";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = PermissionReply;
 
     fn example() -> Value {

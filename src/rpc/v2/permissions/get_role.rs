@@ -12,7 +12,7 @@ pub struct GetRole {
 
 impl Operation for GetRole {
     const NAME: &'static str = "permissions.getRole";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = RoleReply;
 
     fn example() -> Value {

@@ -2,7 +2,7 @@ use crate::domain::page::Page;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::PermissionReply;
-use crate::rpc::v2::schemas::{Cursor, PageLimit, Search, searched};
+use crate::rpc::v2::schemas::{Cursor, PageLimit, Search, to_search_paging};
 
 /// List permissions.
 ///
@@ -23,7 +23,7 @@ pub struct ListPermissions {
 
 impl Operation for ListPermissions {
     const NAME: &'static str = "permissions.listPermissions";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = Page<PermissionReply>;
 
     fn example() -> Value {
@@ -31,7 +31,7 @@ impl Operation for ListPermissions {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<PermissionReply>> {
-        let paging = searched(self.limit, self.cursor, self.search);
+        let paging = to_search_paging(self.limit, self.cursor, self.search);
         let page = rbac::list_permissions(app, caller, &paging).await?;
         Ok(page.map(PermissionReply::from))
     }

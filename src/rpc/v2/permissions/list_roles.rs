@@ -1,7 +1,7 @@
 use crate::domain::page::Page;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{Cursor, PageLimit, RoleReply, Search, searched};
+use crate::rpc::v2::schemas::{Cursor, PageLimit, RoleReply, Search, to_search_paging};
 
 /// List roles.
 ///
@@ -22,7 +22,7 @@ pub struct ListRoles {
 
 impl Operation for ListRoles {
     const NAME: &'static str = "permissions.listRoles";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = Page<RoleReply>;
 
     fn example() -> Value {
@@ -30,7 +30,7 @@ impl Operation for ListRoles {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<RoleReply>> {
-        let paging = searched(self.limit, self.cursor, self.search);
+        let paging = to_search_paging(self.limit, self.cursor, self.search);
         let page = rbac::list_roles(app, caller, &paging).await?;
         Ok(page.map(RoleReply::from))
     }

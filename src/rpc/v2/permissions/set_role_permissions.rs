@@ -2,7 +2,7 @@ use foundation::id::RoleId;
 
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, into_strings};
 
 /// Set the permissions of a role.
 ///
@@ -11,14 +11,14 @@ use crate::rpc::schemas::{PermissionReply, texts};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetRolePermissions {
-    pub role_id: Text<3, 255, IdLetters>,
+    pub role_id: Text<3, 255, IdChars>,
     /// Permission slugs. An empty list removes all permissions of the role.
     pub permissions: List<Slug, 0, 1000>,
 }
 
 impl Operation for SetRolePermissions {
     const NAME: &'static str = "permissions.setRolePermissions";
-    const NEEDS: AccessRule =
+    const ACCESS: AccessRule =
         AccessRule::Permission(&[Action::AddPermissionToRole, Action::RemovePermissionFromRole]);
     const WRITES: bool = true;
     type Reply = Vec<PermissionReply>;
@@ -29,7 +29,8 @@ impl Operation for SetRolePermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = RoleId::from(self.role_id.into_string());
-        let set = rbac::set_role_permissions(app, caller, &id, texts(self.permissions)).await?;
+        let set =
+            rbac::set_role_permissions(app, caller, &id, into_strings(self.permissions)).await?;
         Ok(set.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -1,7 +1,7 @@
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::Empty;
-use crate::rpc::v2::schemas::LimitedName;
+use crate::rpc::v2::schemas::NamespaceOrIdentifier;
 
 /// Delete an override.
 ///
@@ -10,14 +10,14 @@ use crate::rpc::v2::schemas::LimitedName;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteOverride {
     /// A namespace id or name.
-    pub namespace: LimitedName,
+    pub namespace: NamespaceOrIdentifier,
     /// The identifier or pattern, exactly as it was set.
-    pub identifier: LimitedName,
+    pub identifier: NamespaceOrIdentifier,
 }
 
 impl Operation for DeleteOverride {
     const NAME: &'static str = "ratelimit.deleteOverride";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteOverride]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::DeleteOverride]);
     const WRITES: bool = true;
     type Reply = Empty;
 

@@ -1,6 +1,6 @@
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{LimitedName, OverrideReply};
+use crate::rpc::v2::schemas::{NamespaceOrIdentifier, OverrideReply};
 
 /// Get an override.
 ///
@@ -10,14 +10,14 @@ use crate::rpc::v2::schemas::{LimitedName, OverrideReply};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetOverride {
     /// A namespace id or name.
-    pub namespace: LimitedName,
+    pub namespace: NamespaceOrIdentifier,
     /// An identifier, or a pattern exactly as it was set.
-    pub identifier: LimitedName,
+    pub identifier: NamespaceOrIdentifier,
 }
 
 impl Operation for GetOverride {
     const NAME: &'static str = "ratelimit.getOverride";
-    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadOverride]);
+    const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadOverride]);
     type Reply = OverrideReply;
 
     fn example() -> Value {

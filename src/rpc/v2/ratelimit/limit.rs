@@ -4,8 +4,8 @@ use foundation::id::OverrideId;
 use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;
-use crate::rpc::schemas::{DURATION_MIN_MS, Positive, Unsigned};
-use crate::rpc::v2::schemas::LimitedName;
+use crate::rpc::schemas::{DURATION_MIN_MS, PositiveInt, UnsignedInt};
+use crate::rpc::v2::schemas::NamespaceOrIdentifier;
 
 /// The longest window of a check: 30 days.
 const DURATION_MAX_MS: i64 = 2_592_000_000;
@@ -19,22 +19,22 @@ const DURATION_MAX_MS: i64 = 2_592_000_000;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
     /// A namespace id or name. Namespaces have separate counters.
-    pub namespace: LimitedName,
+    pub namespace: NamespaceOrIdentifier,
     /// The identifier to limit: a user, an address, or any other text.
-    pub identifier: LimitedName,
+    pub identifier: NamespaceOrIdentifier,
     /// The maximum total cost per window.
-    pub limit: Positive,
+    pub limit: PositiveInt,
     /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, DURATION_MAX_MS>,
     /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
-    pub cost: Optional<Unsigned>,
+    pub cost: Optional<UnsignedInt>,
 }
 
 /// The limit decision.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Outcome {
+pub struct LimitReply {
     success: bool,
     /// The limit that was applied.
     limit: i64,
@@ -49,10 +49,10 @@ pub struct Outcome {
 
 impl Operation for Limit {
     const NAME: &'static str = "ratelimit.limit";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::Limit]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
-    const MAY_GO_UNRECORDED: bool = true;
-    type Reply = DegradableReply<Outcome>;
+    const CAN_SKIP_EVENTS: bool = true;
+    type Reply = DegradableReply<LimitReply>;
 
     fn example() -> Value {
         json!({
@@ -64,16 +64,16 @@ impl Operation for Limit {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Outcome>> {
-        let (result, degraded) = ratelimits::limit(app, caller, self.into()).await?;
-        Ok(DegradableReply { data: result.into(), degraded })
+    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<LimitReply>> {
+        let (result, degraded) = ratelimits::check_limit(app, caller, self.into()).await?;
+        Ok(DegradableReply { data: result.into(), is_degraded: degraded })
     }
 }
 
 impl From<Limit> for LimitCheck {
     fn from(request: Limit) -> Self {
         Self {
-            is_quick: false,
+            is_approximate: false,
             namespace: request.namespace.into_string(),
             identifier: request.identifier.into_string(),
             limit: request.limit.0,
@@ -83,10 +83,16 @@ impl From<Limit> for LimitCheck {
     }
 }
 
-impl From<LimitResult> for Outcome {
+impl From<LimitResult> for LimitReply {
     fn from(result: LimitResult) -> Self {
-        let LimitResult { limit, standing, override_id } = result;
-        let success = !standing.exceeded;
-        Self { success, limit, remaining: standing.remaining, reset: standing.reset, override_id }
+        let LimitResult { limit, window_status: standing, override_id } = result;
+        let success = !standing.is_exceeded;
+        Self {
+            success,
+            limit,
+            remaining: standing.remaining,
+            reset: standing.reset_at,
+            override_id,
+        }
     }
 }

@@ -1,7 +1,7 @@
 use crate::domain::page::Page;
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::schemas::{Cursor, LimitedName, OverrideReply, PageLimit, paging};
+use crate::rpc::v2::schemas::{Cursor, NamespaceOrIdentifier, OverrideReply, PageLimit, to_paging};
 
 /// List overrides.
 ///
@@ -10,7 +10,7 @@ use crate::rpc::v2::schemas::{Cursor, LimitedName, OverrideReply, PageLimit, pag
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListOverrides {
     /// A namespace id or name.
-    pub namespace: LimitedName,
+    pub namespace: NamespaceOrIdentifier,
     /// The maximum number of items per page. Default: 10.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
@@ -21,7 +21,7 @@ pub struct ListOverrides {
 
 impl Operation for ListOverrides {
     const NAME: &'static str = "ratelimit.listOverrides";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
     type Reply = Page<OverrideReply>;
 
     fn example() -> Value {
@@ -29,7 +29,7 @@ impl Operation for ListOverrides {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<OverrideReply>> {
-        let paging = paging(self.limit, 10, self.cursor);
+        let paging = to_paging(self.limit, 10, self.cursor);
         let page = overrides::list(app, caller, self.namespace.as_str(), &paging).await?;
         Ok(page.map(OverrideReply::from))
     }

@@ -18,18 +18,18 @@ pub struct MultiLimit(List<Object<Limit>, 1, 100>);
 /// The decision on all limits.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Outcome {
+pub struct MultiLimitReply {
     /// Whether all checks passed and their costs were consumed.
     passed: bool,
     /// The decisions, in the order of the request.
-    limits: Vec<Member>,
+    limits: Vec<LimitDecisionBody>,
 }
 
 /// The decision on one of the limits.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-pub struct Member {
+pub struct LimitDecisionBody {
     /// The namespace as the request named it.
     namespace: String,
     identifier: String,
@@ -48,10 +48,10 @@ pub struct Member {
 
 impl Operation for MultiLimit {
     const NAME: &'static str = "ratelimit.multiLimit";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::Limit]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     const IS_LIST: bool = true;
-    type Reply = DegradableReply<Outcome>;
+    type Reply = DegradableReply<MultiLimitReply>;
 
     fn example() -> Value {
         json!([
@@ -70,26 +70,26 @@ impl Operation for MultiLimit {
         ])
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Outcome>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<MultiLimitReply>> {
         let checks: Vec<LimitCheck> =
             self.0.0.into_iter().map(|Object(limit)| limit.into()).collect();
-        let (results, degraded) = ratelimits::limit_all(app, caller, &checks).await?;
-        let limits: Vec<_> = checks.into_iter().zip(results).map(Member::from).collect();
-        let data = Outcome { passed: limits.iter().all(|member| member.passed), limits };
-        Ok(DegradableReply { data, degraded })
+        let (results, degraded) = ratelimits::check_limits(app, caller, &checks).await?;
+        let limits: Vec<_> = checks.into_iter().zip(results).map(LimitDecisionBody::from).collect();
+        let data = MultiLimitReply { passed: limits.iter().all(|member| member.passed), limits };
+        Ok(DegradableReply { data, is_degraded: degraded })
     }
 }
 
-impl From<(LimitCheck, LimitResult)> for Member {
+impl From<(LimitCheck, LimitResult)> for LimitDecisionBody {
     fn from((check, result): (LimitCheck, LimitResult)) -> Self {
-        let LimitResult { limit, standing, override_id } = result;
+        let LimitResult { limit, window_status: standing, override_id } = result;
         Self {
             namespace: check.namespace,
             identifier: check.identifier,
             limit,
             remaining: standing.remaining,
-            reset: standing.reset,
-            passed: !standing.exceeded,
+            reset: standing.reset_at,
+            passed: !standing.is_exceeded,
             override_id,
         }
     }

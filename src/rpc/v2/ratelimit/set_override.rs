@@ -3,8 +3,8 @@ use foundation::id::OverrideId;
 
 use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::rpc::prelude::*;
-use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
-use crate::rpc::v2::schemas::{Expires, LimitedName};
+use crate::rpc::schemas::{DURATION_MIN_MS, UnsignedInt};
+use crate::rpc::v2::schemas::{Expires, NamespaceOrIdentifier};
 
 /// Set an override.
 ///
@@ -14,13 +14,13 @@ use crate::rpc::v2::schemas::{Expires, LimitedName};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetOverride {
     /// A namespace id or name.
-    pub namespace: LimitedName,
+    pub namespace: NamespaceOrIdentifier,
     /// An identifier, or a pattern in which `*`, at most 8 times, matches any sequence of characters. An exact
     /// identifier takes precedence over patterns. Of several patterns, the one with the longest literal part applies,
     /// then the older one. Each identifier that matches a pattern has its own counter.
-    pub identifier: LimitedName,
+    pub identifier: NamespaceOrIdentifier,
     /// The maximum total cost per window. 0 rejects every check.
-    pub limit: Unsigned,
+    pub limit: UnsignedInt,
     /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// The expiry time in Unix milliseconds. Default: the override does not expire.
@@ -31,15 +31,15 @@ pub struct SetOverride {
 /// The override that was set.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Set {
+pub struct SetOverrideReply {
     override_id: OverrideId,
 }
 
 impl Operation for SetOverride {
     const NAME: &'static str = "ratelimit.setOverride";
-    const NEEDS: AccessRule = AccessRule::Permission(&[Action::SetOverride]);
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::SetOverride]);
     const WRITES: bool = true;
-    type Reply = Set;
+    type Reply = SetOverrideReply;
 
     fn example() -> Value {
         json!({
@@ -50,9 +50,9 @@ impl Operation for SetOverride {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Set> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<SetOverrideReply> {
         let override_id = overrides::set(app, caller, self.into()).await?;
-        Ok(Set { override_id })
+        Ok(SetOverrideReply { override_id })
     }
 }
 

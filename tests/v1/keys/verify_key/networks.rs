@@ -4,16 +4,16 @@ use foundation::model::Networks;
 use serde_json::json;
 
 use super::{MINUTE, api_of, issued, verify_from};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 
 fn networks(list: &str) -> Option<Networks> {
     Networks::new(Networks::parse(list).unwrap())
 }
 
 /// A key that is good from these networks.
-async fn key_within(kw: &Keyward, list: &str) -> Issued {
+async fn key_within(kw: &Keyward, list: &str) -> IssuedKey {
     let key = issued(
         kw,
         json!({
@@ -22,11 +22,11 @@ async fn key_within(kw: &Keyward, list: &str) -> Issued {
     )
     .await;
     let api = api_of(kw, &key).await;
-    kw.set_api(&api, |settings| settings.allowed_networks = networks(list)).await;
+    kw.update_api(&api, |settings| settings.allowed_networks = networks(list)).await;
     key
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_is_good_from_the_networks_of_its_api_alone(kw) {
         let key = key_within(&kw, "10.1.0.0/16, 192.0.2.7, 2001:db8::/32").await;
 
@@ -40,15 +40,15 @@ both! {
             ("[2001:db9::1]:1", "FORBIDDEN"),
         ] {
             let reply = verify_from(&kw, address, None, &key.key).await;
-            assert_eq!(reply.is_v1(code)["keyId"], key.id, "{address}");
+            assert_eq!(reply.assert_v1_code(code)["keyId"], key.id, "{address}");
         }
     }
 
     async fn where_no_address_is_known_the_key_is_refused(kw) {
         let key = key_within(&kw, "0.0.0.0/0,::/0").await;
 
-        kw.verify_v1(&key.key, json!({})).await.is_v1("FORBIDDEN");
-        verify_from(&kw, "[::1]:1", None, &key.key).await.is_v1("VALID");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("FORBIDDEN");
+        verify_from(&kw, "[::1]:1", None, &key.key).await.assert_v1_code("VALID");
     }
 
     async fn a_header_of_a_stranger_is_not_believed(kw) {
@@ -56,7 +56,7 @@ both! {
 
         let reply = verify_from(&kw, "192.0.2.1:1", Some("10.0.0.1"), &key.key).await;
 
-        reply.is_v1("FORBIDDEN");
+        reply.assert_v1_code("FORBIDDEN");
     }
 
     async fn a_trusted_proxy_says_from_where_a_key_is_used(kw) {
@@ -74,17 +74,17 @@ both! {
             (Some("10.1.2.3, 127.0.0.2"), "VALID"),
             (None, "FORBIDDEN"),
         ] {
-            verify_from(&kw, "127.0.0.1:1", forwarded, &key.key).await.is_v1(code);
+            verify_from(&kw, "127.0.0.1:1", forwarded, &key.key).await.assert_v1_code(code);
         }
     }
 
     async fn nothing_is_spent_from_elsewhere(kw) {
         let key = key_within(&kw, "10.0.0.0/8").await;
 
-        verify_from(&kw, "192.0.2.1:1", None, &key.key).await.is_v1("FORBIDDEN");
+        verify_from(&kw, "192.0.2.1:1", None, &key.key).await.assert_v1_code("FORBIDDEN");
         let reply = verify_from(&kw, "10.0.0.1:1", None, &key.key).await;
 
-        reply.is_v1("VALID");
+        reply.assert_v1_code("VALID");
         assert_eq!((&reply.body["remaining"], &reply.body["ratelimit"]["remaining"]), (&json!(99), &json!(99)));
     }
 }

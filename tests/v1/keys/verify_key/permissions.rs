@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{issued, update, verify_raw};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 
 /// A key that has a and b itself, and b and c through a role.
-async fn key_with_a_b_and_c(kw: &Keyward) -> Issued {
-    kw.role("editor", ["b", "c"]).await;
-    kw.permission("a").await;
+async fn key_with_a_b_and_c(kw: &Keyward) -> IssuedKey {
+    kw.create_role("editor", ["b", "c"]).await;
+    kw.create_permission("a").await;
     issued(kw, json!({ "roles": ["editor"], "permissions": ["a", "b"] })).await
 }
 
@@ -23,7 +23,7 @@ fn nested(levels: usize) -> Value {
     (0..levels).fold(json!("a"), |inner, _| json!({ "and": [inner] }))
 }
 
-both! {
+on_both_stacks! {
     async fn a_query_holds_for_what_the_key_has_itself_or_through_a_role(kw) {
         let key = key_with_a_b_and_c(&kw).await;
 
@@ -46,14 +46,14 @@ both! {
         ] {
             let reply = kw.verify_v1(&key.key, asked(&query)).await;
 
-            assert_eq!(reply.bare()["valid"], holds, "{query}: {}", reply.text);
-            reply.is_v1(if holds { "VALID" } else { "INSUFFICIENT_PERMISSIONS" });
+            assert_eq!(reply.v1_body()["valid"], holds, "{query}: {}", reply.text);
+            reply.assert_v1_code(if holds { "VALID" } else { "INSUFFICIENT_PERMISSIONS" });
         }
     }
 
     async fn names_are_compared_letter_by_letter_and_nothing_in_them_is_a_word(kw) {
         for slug in ["docs.*", "Docs.Read"] {
-            kw.permission(slug).await;
+            kw.create_permission(slug).await;
         }
         let key = issued(&kw, json!({ "permissions": ["docs.*", "Docs.Read"] })).await;
 
@@ -71,7 +71,7 @@ both! {
         ] {
             let reply = kw.verify_v1(&key.key, asked(&json!(query))).await;
 
-            assert_eq!(reply.bare()["valid"], holds, "{query}: {}", reply.text);
+            assert_eq!(reply.v1_body()["valid"], holds, "{query}: {}", reply.text);
         }
     }
 
@@ -84,7 +84,7 @@ both! {
             asked(&Value::Null),
             asked(&json!("")),
         ] {
-            kw.verify_v1(&key.key, nothing).await.is_v1("VALID");
+            kw.verify_v1(&key.key, nothing).await.assert_v1_code("VALID");
         }
     }
 
@@ -96,7 +96,7 @@ both! {
             (json!({ "and": ["d"], "or": ["a"] }), "INSUFFICIENT_PERMISSIONS"),
             (json!({ "or": ["d", "a"], "surprise": ["e"] }), "VALID"),
         ] {
-            kw.verify_v1(&key.key, asked(&query)).await.is_v1(code);
+            kw.verify_v1(&key.key, asked(&query)).await.assert_v1_code(code);
         }
     }
 
@@ -124,7 +124,7 @@ both! {
         ] {
             let reply = kw.verify_v1(&key.key, asked(&query)).await;
 
-            let message = reply.error_v1(400, "BAD_REQUEST");
+            let message = reply.assert_v1_error(400, "BAD_REQUEST");
             let said = "authorization.permissions: Invalid input";
             assert!(message.starts_with(said), "{query}: {message}");
         }
@@ -134,14 +134,14 @@ both! {
         let key = key_with_a_b_and_c(&kw).await;
 
         // Each level is an object and a list; two more objects are around them, and 64 may be.
-        kw.verify_v1(&key.key, asked(&nested(31))).await.is_v1("VALID");
+        kw.verify_v1(&key.key, asked(&nested(31))).await.assert_v1_code("VALID");
         for levels in [32, 64, 5_000] {
             // Written by hand: the test's own stack is not to decide.
             let (open, close) = (r#"{"and":["#.repeat(levels), "]}".repeat(levels));
             let body = format!(
                 r#"{{"key":"{}","authorization":{{"permissions":{open}"a"{close}}}}}"#, key.key
             );
-            let message = verify_raw(&kw, body).await.error_v1(400, "BAD_REQUEST");
+            let message = verify_raw(&kw, body).await.assert_v1_error(400, "BAD_REQUEST");
             assert!(message.contains("nested"), "{message}");
         }
     }
@@ -154,8 +154,8 @@ both! {
         parts.push(json!("c"));
         let admitted = kw.verify_v1(&key.key, asked(&json!({ "or": parts }))).await;
 
-        refused.is_v1("INSUFFICIENT_PERMISSIONS");
-        admitted.is_v1("VALID");
+        refused.assert_v1_code("INSUFFICIENT_PERMISSIONS");
+        admitted.assert_v1_code("VALID");
     }
 
     async fn permissions_and_roles_are_told_whether_or_not_they_are_asked_for(kw) {
@@ -166,18 +166,18 @@ both! {
         let missed = kw.verify_v1(&key.key, asked(&json!("z"))).await;
 
         for reply in [unasked, asked_for, missed] {
-            assert_eq!(reply.bare()["permissions"], json!(["a", "b", "c"]));
-            assert_eq!(reply.bare()["roles"], json!(["editor"]));
+            assert_eq!(reply.v1_body()["permissions"], json!(["a", "b", "c"]));
+            assert_eq!(reply.v1_body()["roles"], json!(["editor"]));
         }
     }
 
     async fn a_change_of_permissions_counts_at_once(kw) {
         let key = key_with_a_b_and_c(&kw).await;
-        kw.verify_v1(&key.key, asked(&json!("a"))).await.is_v1("VALID");
+        kw.verify_v1(&key.key, asked(&json!("a"))).await.assert_v1_code("VALID");
 
         update(&kw, &key, json!({ "permissions": [{ "name": "c" }], "roles": [] })).await;
 
-        kw.verify_v1(&key.key, asked(&json!("a"))).await.is_v1("INSUFFICIENT_PERMISSIONS");
-        kw.verify_v1(&key.key, asked(&json!("c"))).await.is_v1("VALID");
+        kw.verify_v1(&key.key, asked(&json!("a"))).await.assert_v1_code("INSUFFICIENT_PERMISSIONS");
+        kw.verify_v1(&key.key, asked(&json!("c"))).await.assert_v1_code("VALID");
     }
 }

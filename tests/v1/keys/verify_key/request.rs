@@ -5,12 +5,12 @@ use axum::http::{HeaderValue, Request};
 use serde_json::{Value, json};
 
 use super::{issued, verify_raw};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 /// What is said of a request that is wrong.
 async fn fault(kw: &Keyward, key: &str, fields: Value) -> String {
-    kw.verify_v1(key, fields).await.error_v1(400, "BAD_REQUEST")
+    kw.verify_v1(key, fields).await.assert_v1_error(400, "BAD_REQUEST")
 }
 
 async fn verify_as(kw: &Keyward, authorization: HeaderValue, key: &str) -> Reply {
@@ -22,33 +22,33 @@ async fn verify_as(kw: &Keyward, authorization: HeaderValue, key: &str) -> Reply
     kw.send(request).await
 }
 
-both! {
+on_both_stacks! {
     async fn nobody_needs_a_root_key_and_none_is_read(kw) {
         let key = issued(&kw, json!({})).await;
-        let (stranger, powerless) = (kw.other_workspace().await, kw.root_key([]).await);
+        let (stranger, powerless) = (kw.create_other_workspace().await, kw.create_root_key([]).await);
 
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
         for header in [
             "", "Bearer", "Bearer public", "Bearer two words", "Basic dXNlcjpwYXNz", "nobody",
             &*format!("Bearer {}", kw.root_key), &*format!("Bearer {powerless}"),
             &*format!("Bearer {stranger}"), &*format!("Bearer {}", key.key),
         ] {
             let reply = verify_as(&kw, HeaderValue::from_str(header).unwrap(), &key.key).await;
-            reply.is_v1("VALID");
+            reply.assert_v1_code("VALID");
         }
         let no_text = HeaderValue::from_bytes(b"Bearer \xff\xfe").unwrap();
-        verify_as(&kw, no_text, &key.key).await.is_v1("VALID");
+        verify_as(&kw, no_text, &key.key).await.assert_v1_code("VALID");
     }
 
     async fn a_key_must_be_given(kw) {
-        let missing = verify_raw(&kw, "{}".into()).await.error_v1(400, "BAD_REQUEST");
+        let missing = verify_raw(&kw, "{}".into()).await.assert_v1_error(400, "BAD_REQUEST");
         let empty = fault(&kw, "", json!({})).await;
-        let number = verify_raw(&kw, r#"{"key":5}"#.into()).await.error_v1(400, "BAD_REQUEST");
+        let number = verify_raw(&kw, r#"{"key":5}"#.into()).await.assert_v1_error(400, "BAD_REQUEST");
 
         assert_eq!(missing, "key: Required");
         assert_eq!(empty, "key: String must contain at least 1 character(s)");
         assert_eq!(number, "key: Expected string, received number");
-        kw.verify_v1("x", json!({})).await.is_v1("NOT_FOUND");
+        kw.verify_v1("x", json!({})).await.assert_v1_code("NOT_FOUND");
     }
 
     async fn ten_tags_of_128_characters_are_taken_and_no_more(kw) {
@@ -57,8 +57,8 @@ both! {
             |count: usize, length: usize| json!({ "tags": vec!["🦀".repeat(length); count] });
 
         let (none, all) = (tags(0, 1), tags(10, 128));
-        kw.verify_v1(&key.key, none).await.is_v1("VALID");
-        kw.verify_v1(&key.key, all).await.is_v1("VALID");
+        kw.verify_v1(&key.key, none).await.assert_v1_code("VALID");
+        kw.verify_v1(&key.key, all).await.assert_v1_code("VALID");
         let many = fault(&kw, &key.key, tags(11, 1)).await;
         let long = fault(&kw, &key.key, tags(2, 129)).await;
         let short = fault(&kw, &key.key, tags(1, 0)).await;
@@ -66,13 +66,13 @@ both! {
         assert_eq!(many, "tags: Array must contain at most 10 element(s)");
         assert_eq!(long, "tags.0: String must contain at most 128 character(s)");
         assert_eq!(short, "tags.0: String must contain at least 1 character(s)");
-        assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1("VALID")["remaining"], 6);
+        assert_eq!(kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID")["remaining"], 6);
     }
 
     async fn tags_influence_nothing(kw) {
         let key = issued(&kw, json!({})).await;
         let told = |reply: Reply| {
-            let mut body = reply.is_v1("VALID").clone();
+            let mut body = reply.assert_v1_code("VALID").clone();
             body["requestId"] = Value::Null;
             body
         };
@@ -113,7 +113,7 @@ both! {
             "ratelimits": [{ "name": "x", "limit": 5, "duration": 60_000, "async": true }],
         })).await;
 
-        reply.is_v1("VALID");
+        reply.assert_v1_code("VALID");
         assert_eq!(reply.body["remaining"], 7);
         assert_eq!(reply.body["ratelimit"]["remaining"], 4);
     }
@@ -133,10 +133,10 @@ both! {
         let past = format!(r#"{{ "key": "{}", "remaining": {{ "cost": 9223372036854775808 }} }}"#, key.key);
         let past = verify_raw(&kw, past).await;
 
-        reply.is_v1("VALID");
+        reply.assert_v1_code("VALID");
         assert_eq!((&reply.body["remaining"], &reply.body["ratelimit"]["remaining"]), (&json!(85), &json!(8)));
         assert_eq!(broken, "remaining.cost: Expected integer, received float");
-        past.error_v1(400, "BAD_REQUEST");
+        past.assert_v1_error(400, "BAD_REQUEST");
     }
 
     async fn of_two_fields_with_one_name_the_last_counts(kw) {
@@ -148,17 +148,17 @@ both! {
 
         let reply = verify_raw(&kw, body).await;
 
-        assert_eq!(reply.is_v1("VALID")["remaining"], 6);
+        assert_eq!(reply.assert_v1_code("VALID")["remaining"], 6);
     }
 
     async fn verifying_leaves_no_trace_in_the_audit_log(kw) {
         let key = issued(&kw, json!({ "remaining": 1 })).await;
-        let before = kw.audit_entries().await;
+        let before = kw.count_audit_entries().await;
 
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
-        kw.verify_v1(&key.key, json!({})).await.is_v1("USAGE_EXCEEDED");
-        kw.verify_v1("nobody", json!({})).await.is_v1("NOT_FOUND");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("USAGE_EXCEEDED");
+        kw.verify_v1("nobody", json!({})).await.assert_v1_code("NOT_FOUND");
 
-        assert_eq!(kw.audit_entries().await, before);
+        assert_eq!(kw.count_audit_entries().await, before);
     }
 }

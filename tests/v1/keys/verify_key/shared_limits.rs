@@ -3,25 +3,25 @@
 use serde_json::{Value, json};
 
 use super::{MINUTE, issued};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 
 fn limit(name: &str, cost: i64) -> Value {
     json!({ "ratelimits": [{ "name": name, "cost": cost }] })
 }
 
 /// Two keys of an identity that version 1 gave a limit of 10.
-async fn keys_of_identity(kw: &Keyward, name: &str) -> [Issued; 2] {
+async fn keys_of_identity(kw: &Keyward, name: &str) -> [IssuedKey; 2] {
     let user = json!({
         "externalId": "user_1", "ratelimits": [{ "name": name, "limit": 10, "duration": MINUTE }],
     });
-    kw.v1("identities.createIdentity", user).await.bare();
+    kw.v1("identities.createIdentity", user).await.v1_body();
     let key = || issued(kw, json!({ "externalId": "user_1" }));
     [key().await, key().await]
 }
 
-both! {
+on_both_stacks! {
     async fn one_that_version_1_made_is_checked_when_it_is_asked_for(kw) {
         let [key, _] = keys_of_identity(&kw, "tokens").await;
 
@@ -29,10 +29,10 @@ both! {
         let asked = kw.verify_v1(&key.key, limit("tokens", 7)).await;
         let refused = kw.verify_v1(&key.key, limit("tokens", 4)).await;
 
-        assert_eq!(unasked.is_v1("VALID").get("ratelimit"), None);
-        let told = &asked.is_v1("VALID")["ratelimit"];
+        assert_eq!(unasked.assert_v1_code("VALID").get("ratelimit"), None);
+        let told = &asked.assert_v1_code("VALID")["ratelimit"];
         assert_eq!((&told["limit"], &told["remaining"]), (&json!(10), &json!(3)));
-        refused.is_v1("RATE_LIMITED");
+        refused.assert_v1_code("RATE_LIMITED");
         assert_eq!(refused.headers["unkey-ratelimit-triggered"], "tokens");
     }
 
@@ -40,14 +40,14 @@ both! {
         let [first, second] = keys_of_identity(&kw, "tokens").await;
         let stranger = issued(&kw, json!({ "externalId": "user_2" })).await;
 
-        kw.verify_v1(&first.key, limit("tokens", 6)).await.is_v1("VALID");
+        kw.verify_v1(&first.key, limit("tokens", 6)).await.assert_v1_code("VALID");
         let beyond = kw.verify_v1(&second.key, limit("tokens", 5)).await;
         let within = kw.verify_v1(&second.key, limit("tokens", 4)).await;
         let unknown = kw.verify_v1(&stranger.key, limit("tokens", 1)).await;
 
-        beyond.is_v1("RATE_LIMITED");
-        assert_eq!(within.is_v1("VALID")["ratelimit"]["remaining"], 0);
-        unknown.error_v1(400, "BAD_REQUEST");
+        beyond.assert_v1_code("RATE_LIMITED");
+        assert_eq!(within.assert_v1_code("VALID")["ratelimit"]["remaining"], 0);
+        unknown.assert_v1_error(400, "BAD_REQUEST");
     }
 
     async fn limits_of_a_key_and_of_one_call_are_counted_for_that_key(kw) {
@@ -60,12 +60,12 @@ both! {
         ] });
 
         for key in [&first, &second] {
-            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
-            kw.verify_v1(&key.key, inline.clone()).await.is_v1("VALID");
+            kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
+            kw.verify_v1(&key.key, inline.clone()).await.assert_v1_code("VALID");
         }
         for key in [&first, &second] {
-            kw.verify_v1(&key.key, json!({})).await.is_v1("RATE_LIMITED");
-            kw.verify_v1(&key.key, inline.clone()).await.is_v1("RATE_LIMITED");
+            kw.verify_v1(&key.key, json!({})).await.assert_v1_code("RATE_LIMITED");
+            kw.verify_v1(&key.key, inline.clone()).await.assert_v1_code("RATE_LIMITED");
         }
     }
 
@@ -82,21 +82,21 @@ both! {
         let standing = |body: &Value| {
             (body["ratelimit"]["limit"].clone(), body["ratelimit"]["remaining"].clone())
         };
-        assert_eq!(standing(own.is_v1("VALID")), told(2, 1));
-        assert_eq!(standing(shared.is_v1("VALID")), told(10, 9));
+        assert_eq!(standing(own.assert_v1_code("VALID")), told(2, 1));
+        assert_eq!(standing(shared.assert_v1_code("VALID")), told(10, 9));
     }
 
     async fn one_that_applies_by_itself_is_checked_always_and_told_first(kw) {
         let [key, _] = keys_of_identity(&kw, "tokens").await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].clone();
-        kw.identity_limits(identity.as_str().unwrap(), &[("writes", 1, MINUTE, true)]).await;
+        kw.set_identity_limits(identity.as_str().unwrap(), &[("writes", 1, MINUTE, true)]).await;
         let asked = json!({ "ratelimits": [{ "name": "a", "limit": 5, "duration": MINUTE }] });
 
         let admitted = kw.verify_v1(&key.key, asked.clone()).await;
         let refused = kw.verify_v1(&key.key, asked).await;
 
-        assert_eq!(admitted.is_v1("VALID")["ratelimit"]["limit"], 1);
-        refused.is_v1("RATE_LIMITED");
+        assert_eq!(admitted.assert_v1_code("VALID")["ratelimit"]["limit"], 1);
+        refused.assert_v1_code("RATE_LIMITED");
         assert_eq!(refused.headers["unkey-ratelimit-triggered"], "writes");
     }
 
@@ -104,12 +104,12 @@ both! {
         let limit = json!([
             { "name": "appends", "limit": 5, "duration": MINUTE, "autoApply": true },
         ]);
-        let key = kw.key(json!({ "externalId": "user_1", "ratelimits": limit })).await;
+        let key = kw.create_key(json!({ "externalId": "user_1", "ratelimits": limit })).await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].clone();
-        kw.identity_limits(identity.as_str().unwrap(), &[("writes", 7, MINUTE, true)]).await;
+        kw.set_identity_limits(identity.as_str().unwrap(), &[("writes", 7, MINUTE, true)]).await;
 
         let reply = kw.verify_v1(&key.key, json!({})).await;
 
-        assert_eq!(reply.is_v1("VALID")["ratelimit"]["limit"], 7);
+        assert_eq!(reply.assert_v1_code("VALID")["ratelimit"]["limit"], 7);
     }
 }

@@ -7,7 +7,7 @@ use foundation::model::Networks;
 use serde_json::json;
 
 use super::{MINUTE, assert_unknown, issued, verify_from};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply};
 
 const HERE: &str = "192.0.2.1:1000";
@@ -20,32 +20,32 @@ async fn limited(kw: &Keyward, keys: u64) -> Keyward {
 /// Asks for as many keys that do not exist.
 async fn ask_in_vain(kw: &Keyward, address: &str, times: usize) {
     for _ in 0..times {
-        let key = format!("never_{}", crate::support::random());
+        let key = format!("never_{}", crate::support::random_letters());
         assert_unknown(&verify_from(kw, address, None, &key).await);
     }
 }
 
 /// Fails unless who asks from there is refused.
 async fn assert_refused(kw: &Keyward, address: &str) {
-    let key = format!("never_{}", crate::support::random());
-    let message = verify_from(kw, address, None, &key).await.error_v1(429, "RATE_LIMITED");
+    let key = format!("never_{}", crate::support::random_letters());
+    let message = verify_from(kw, address, None, &key).await.assert_v1_error(429, "RATE_LIMITED");
     assert!(message.contains("too many keys that do not exist"), "{message}");
 }
 
-both! {
+on_both_stacks! {
     async fn an_operator_can_switch_it_off(kw) {
         let kw = Keyward::start_with(kw.stack, |settings| settings.security.open_verification = OpenVerification::Off).await;
         let key = issued(&kw, json!({ "remaining": 9 })).await;
 
         for shown in [&*key.key, "nobody"] {
-            let message = kw.verify_v1(shown, json!({})).await.error_v1(403, "FORBIDDEN");
+            let message = kw.verify_v1(shown, json!({})).await.assert_v1_error(403, "FORBIDDEN");
             assert!(message.contains("KEYWARD_OPEN_VERIFICATION"), "{message}");
         }
         // A root key changes nothing.
         let request = json!({ "key": key.key });
-        kw.v1("keys.verifyKey", request).await.error_v1(403, "FORBIDDEN");
+        kw.v1("keys.verifyKey", request).await.assert_v1_error(403, "FORBIDDEN");
         let known = kw.verify(&key.key).await;
-        known.is("VALID");
+        known.assert_code("VALID");
         assert_eq!(known.data()["credits"], 8);
     }
 
@@ -75,20 +75,20 @@ both! {
     async fn a_key_that_is_in_use_verifies_whatever_else_is_asked_for_from_there(kw) {
         let kw = limited(&kw, 2).await;
         let key = issued(&kw, json!({ "remaining": 9 })).await;
-        verify_from(&kw, HERE, None, &key.key).await.is_v1("VALID");
+        verify_from(&kw, HERE, None, &key.key).await.assert_v1_code("VALID");
 
         ask_in_vain(&kw, HERE, 2).await;
         assert_refused(&kw, HERE).await;
 
         let reply = verify_from(&kw, HERE, None, &key.key).await;
-        assert_eq!(reply.is_v1("VALID")["remaining"], 7);
+        assert_eq!(reply.assert_v1_code("VALID")["remaining"], 7);
     }
 
     async fn keys_that_exist_are_not_counted(kw) {
         let kw = limited(&kw, 2).await;
         for _ in 0..4 {
             let key = issued(&kw, json!({ "enabled": false })).await;
-            verify_from(&kw, HERE, None, &key.key).await.is_v1("DISABLED");
+            verify_from(&kw, HERE, None, &key.key).await.assert_v1_code("DISABLED");
         }
 
         ask_in_vain(&kw, HERE, 2).await;
@@ -124,7 +124,7 @@ both! {
         };
 
         assert_unknown(&ask("192.0.2.1", "never_1").await);
-        ask("192.0.2.1", "never_2").await.error_v1(429, "RATE_LIMITED");
+        ask("192.0.2.1", "never_2").await.assert_v1_error(429, "RATE_LIMITED");
         assert_unknown(&ask("192.0.2.2", "never_3").await);
     }
 
@@ -138,7 +138,7 @@ both! {
 
         let refused = verify_from(&kw, HERE, Some("198.51.100.9"), "never_9").await;
 
-        refused.error_v1(429, "RATE_LIMITED");
+        refused.assert_v1_error(429, "RATE_LIMITED");
     }
 
     async fn minimal_verification_answers_the_result_and_the_limit_alone(kw) {
@@ -151,7 +151,7 @@ both! {
         let key = issued(&kw, fields).await;
         let disabled = issued(&kw, json!({ "enabled": false, "name": "a name" })).await;
         let fields_of = |reply: &Reply| -> Vec<String> {
-            reply.bare().as_object().unwrap().keys().cloned().collect()
+            reply.v1_body().as_object().unwrap().keys().cloned().collect()
         };
 
         let valid = verify_from(&kw, HERE, None, &key.key).await;
@@ -163,11 +163,11 @@ both! {
             .unwrap();
         let unknown = kw.send(request).await;
 
-        let told = unknown.error_v1(400, "BAD_REQUEST");
+        let told = unknown.assert_v1_error(400, "BAD_REQUEST");
         assert!(told.contains("uploads") && !told.contains("key_"), "{told}");
-        assert_eq!(valid.is_v1("VALID")["ratelimit"]["remaining"], 4);
+        assert_eq!(valid.assert_v1_code("VALID")["ratelimit"]["remaining"], 4);
         assert_eq!(fields_of(&valid), ["code", "ratelimit", "requestId", "valid"]);
-        refused.is_v1("DISABLED");
+        refused.assert_v1_code("DISABLED");
         assert_eq!(fields_of(&refused), ["code", "requestId", "valid"]);
     }
 
@@ -189,7 +189,7 @@ both! {
         };
 
         for key in ["never_1", "never_2", "never_3"] {
-            ask(key).await.is("NOT_FOUND");
+            ask(key).await.assert_code("NOT_FOUND");
         }
         ask_in_vain(&kw, HERE, 1).await;
     }
@@ -197,7 +197,7 @@ both! {
 
 #[test]
 fn where_nothing_is_set_anybody_may_ask_for_ten_thousand_a_minute() {
-    let settings = foundation::config::Config::default().check().unwrap();
+    let settings = foundation::config::Config::default().validate().unwrap();
 
     let security = settings.security;
     assert_eq!(security.open_verification, OpenVerification::On);

@@ -4,11 +4,11 @@ use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use super::{MINUTE, api_of, assert_unknown, issued, issued_by, update};
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply, Stack};
 
 fn fields(reply: &Reply) -> Vec<&str> {
-    reply.bare().as_object().unwrap().keys().map(String::as_str).collect()
+    reply.v1_body().as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 /// A key that carries something of everything.
@@ -23,18 +23,18 @@ fn everything() -> Value {
 }
 
 async fn plant_roles(kw: &Keyward) {
-    kw.role("zoo keeper", ["b"]).await;
-    kw.role("Editor", ["a", "B"]).await;
+    kw.create_role("zoo keeper", ["b"]).await;
+    kw.create_role("Editor", ["a", "B"]).await;
 }
 
-both! {
+on_both_stacks! {
     async fn a_plain_key_is_valid_and_has_nothing_else_to_tell(kw) {
         let key = issued(&kw, json!({})).await;
 
         let reply = kw.verify_v1(&key.key, json!({})).await;
 
         let id = reply.headers["unkey-request-id"].to_str().unwrap();
-        assert_eq!(*reply.bare(), json!({
+        assert_eq!(*reply.v1_body(), json!({
             "valid": true, "code": "VALID", "requestId": id,
             "keyId": key.id, "enabled": true, "permissions": [], "roles": [],
         }));
@@ -44,13 +44,13 @@ both! {
     async fn a_valid_key_tells_all_that_it_carries(kw) {
         plant_roles(&kw).await;
         let user = json!({ "externalId": "user_1", "meta": { "seats": 3 } });
-        let identity = kw.v1("identities.createIdentity", user).await.bare()["identityId"].clone();
+        let identity = kw.v1("identities.createIdentity", user).await.v1_body()["identityId"].clone();
         let key = issued(&kw, everything()).await;
 
         let reply = kw.verify_v1(&key.key, json!({})).await;
 
         let id = reply.headers["unkey-request-id"].to_str().unwrap();
-        assert_eq!(*reply.bare(), json!({
+        assert_eq!(*reply.v1_body(), json!({
             "valid": true,
             "code": "VALID",
             "requestId": id,
@@ -102,7 +102,7 @@ both! {
             (&expired, "EXPIRED", &[]),
             (&disabled, "DISABLED", &[]),
         ] {
-            reply.is_v1(code);
+            reply.assert_v1_code(code);
             assert_eq!(fields(reply), told(counted), "{code}");
             for field in ["keyId", "name", "ownerId", "meta", "environment", "identity", "roles"] {
                 assert_eq!(reply.body[field], valid.body[field], "{code} {field}");
@@ -113,13 +113,13 @@ both! {
 
     async fn a_key_that_is_not_there_tells_nothing_else(kw) {
         let deleted = issued(&kw, json!({})).await;
-        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.bare();
+        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.v1_body();
         let gone = issued(&kw, json!({})).await;
-        kw.v1("keys.deleteKey", json!({ "keyId": gone.id, "permanent": true })).await.bare();
+        kw.v1("keys.deleteKey", json!({ "keyId": gone.id, "permanent": true })).await.v1_body();
         let of_no_api = issued(&kw, json!({})).await;
         let api = api_of(&kw, &of_no_api).await;
-        kw.v1("apis.deleteApi", json!({ "apiId": api })).await.bare();
-        let made = kw.root_key(["api.*.verify_key"]).await;
+        kw.v1("apis.deleteApi", json!({ "apiId": api })).await.v1_body();
+        let made = kw.create_root_key(["api.*.verify_key"]).await;
         let key = issued(&kw, json!({ "prefix": "prod" })).await;
 
         for unknown in [
@@ -136,7 +136,7 @@ both! {
         ] {
             assert_unknown(&kw.verify_v1(&unknown, json!({})).await);
         }
-        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
     }
 
     async fn each_request_has_a_name_of_its_own(kw) {
@@ -145,7 +145,7 @@ both! {
         let mut names = Vec::new();
         for key in [&*key.key, "nobody", &*key.key] {
             let reply = kw.verify_v1(key, json!({})).await;
-            let name = reply.bare()["requestId"].as_str().unwrap().to_owned();
+            let name = reply.v1_body()["requestId"].as_str().unwrap().to_owned();
             assert_eq!(reply.headers["unkey-request-id"].to_str().unwrap(), name);
             assert!(name.starts_with("req_") && name.len() > 12, "{name}");
             names.push(name);
@@ -162,9 +162,9 @@ both! {
         let owner = issued(&kw, json!({ "ownerId": "user_1" })).await;
         let item = json!([{
             "apiId": api_of(&kw, &owner).await, "ownerId": "user_2",
-            "hash": { "value": KeyHash::of("old_1").base64(), "variant": "sha256_base64" },
+            "hash": { "value": KeyHash::compute("old_1").to_base64(), "variant": "sha256_base64" },
         }]);
-        kw.v1("migrations.createKeys", item).await.bare();
+        kw.v1("migrations.createKeys", item).await.v1_body();
         let nobody = issued(&kw, json!({})).await;
 
         for (key, told, linked) in [
@@ -174,7 +174,7 @@ both! {
             (&nobody.key, Value::Null, Value::Null),
         ] {
             let reply = kw.verify_v1(key, json!({})).await;
-            reply.is_v1("VALID");
+            reply.assert_v1_code("VALID");
             assert_eq!(reply.body["ownerId"], told, "{}", reply.text);
             assert_eq!(reply.body["identity"]["externalId"], linked, "{}", reply.text);
             assert_eq!(reply.body.get("identity").is_some(), !linked.is_null(), "{}", reply.text);
@@ -184,17 +184,17 @@ both! {
     async fn a_key_whose_identity_is_gone_keeps_the_name_of_its_owner(kw) {
         let key = issued(&kw, json!({ "externalId": "user_1" })).await;
         let told = kw.verify_v1(&key.key, json!({})).await;
-        let identity = told.bare()["identity"]["id"].clone();
+        let identity = told.v1_body()["identity"]["id"].clone();
 
-        kw.v1("identities.deleteIdentity", json!({ "identityId": identity })).await.bare();
+        kw.v1("identities.deleteIdentity", json!({ "identityId": identity })).await.v1_body();
         let orphan = kw.verify_v1(&key.key, json!({})).await;
         update(&kw, &key, json!({ "externalId": null })).await;
         let nobodys = kw.verify_v1(&key.key, json!({})).await;
 
-        orphan.is_v1("VALID");
+        orphan.assert_v1_code("VALID");
         assert_eq!(orphan.body["ownerId"], "user_1");
         assert_eq!(orphan.body.get("identity"), None);
-        nobodys.is_v1("VALID");
+        nobodys.assert_v1_code("VALID");
         assert_eq!(nobodys.body.get("ownerId"), None);
     }
 
@@ -203,12 +203,12 @@ both! {
         let meta = |meta: Value| json!({ "externalId": "user_1", "meta": meta });
 
         let none = kw.verify_v1(&key.key, json!({})).await;
-        kw.v1("identities.updateIdentity", meta(json!({ "plan": { "seats": 3.5 } }))).await.bare();
+        kw.v1("identities.updateIdentity", meta(json!({ "plan": { "seats": 3.5 } }))).await.v1_body();
         let full = kw.verify_v1(&key.key, json!({})).await;
-        kw.v1("identities.updateIdentity", meta(json!({}))).await.bare();
+        kw.v1("identities.updateIdentity", meta(json!({}))).await.v1_body();
         let cleared = kw.verify_v1(&key.key, json!({})).await;
 
-        assert_eq!(none.is_v1("VALID").get("meta"), None);
+        assert_eq!(none.assert_v1_code("VALID").get("meta"), None);
         assert_eq!(none.body["identity"]["meta"], json!({}));
         assert_eq!(full.body["identity"]["meta"], json!({ "plan": { "seats": 3.5 } }));
         assert_eq!(cleared.body["identity"]["meta"], json!({}));
@@ -221,20 +221,20 @@ both! {
 
         for key in [made, changed] {
             let reply = kw.verify_v1(&key.key, json!({})).await;
-            assert_eq!(reply.is_v1("VALID").get("expires"), None);
+            assert_eq!(reply.assert_v1_code("VALID").get("expires"), None);
         }
     }
 
     async fn a_key_is_told_whosever_it_is(kw) {
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
         let key = issued_by(&kw, &stranger, json!({ "name": "theirs", "remaining": 2 })).await;
 
         let reply = kw.verify_v1(&key.key, json!({})).await;
 
-        reply.is_v1("VALID");
+        reply.assert_v1_code("VALID");
         assert_eq!((&reply.body["name"], &reply.body["remaining"]), (&json!("theirs"), &json!(1)));
         // Version 2 is asked by somebody, whose key it is not.
-        kw.verify(&key.key).await.is("NOT_FOUND");
+        kw.verify(&key.key).await.assert_code("NOT_FOUND");
     }
 }
 
@@ -245,11 +245,11 @@ async fn every_replica_tells_the_same() {
     plant_roles(&kw).await;
     let key = issued(&kw, everything()).await;
 
-    let mut here = kw.verify_v1(&key.key, json!({})).await.is_v1("VALID").clone();
+    let mut here = kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID").clone();
     let there = other.verify_v1(&key.key, json!({})).await;
 
     here["remaining"] = json!(5);
     here["ratelimit"]["remaining"] = json!(1);
     here["requestId"] = there.body["requestId"].clone();
-    assert_eq!(*there.is_v1("VALID"), here);
+    assert_eq!(*there.assert_v1_code("VALID"), here);
 }

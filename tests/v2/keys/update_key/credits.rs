@@ -3,7 +3,7 @@
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Stack};
 
 const HOUR: i64 = 3_600_000;
@@ -12,25 +12,25 @@ fn daily(amount: i64) -> Value {
     json!({ "interval": "daily", "amount": amount })
 }
 
-both! {
+on_both_stacks! {
     async fn a_key_becomes_metered_and_unlimited_again(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         kw.update_key(&key.id, json!({ "credits": { "remaining": 2 } })).await.data();
         let metered = kw.verify(&key.key).await;
         kw.update_key(&key.id, json!({ "credits": null })).await.data();
         let unlimited = kw.verify(&key.key).await;
 
-        metered.is("VALID");
+        metered.assert_code("VALID");
         assert_eq!(metered.data()["credits"], 1);
-        unlimited.is("VALID");
+        unlimited.assert_code("VALID");
         assert_eq!(unlimited.data().get("credits"), None);
         assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
     }
 
     async fn null_clears_the_refill_with_the_balance(kw) {
         for cleared in [json!(null), json!({ "remaining": null })] {
-            let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+            let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
 
             kw.update_key(&key.id, json!({ "credits": cleared })).await.data();
             let unlimited = kw.get_key(&key.id).await;
@@ -43,7 +43,7 @@ both! {
     }
 
     async fn a_balance_is_set_and_the_refill_stays(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
 
         kw.update_key(&key.id, json!({ "credits": { "remaining": 3 } })).await.data();
 
@@ -53,7 +53,7 @@ both! {
 
     async fn a_refill_is_set_and_the_balance_stays(kw) {
         let monthly = json!({ "interval": "monthly", "amount": 50, "refillDay": 15 });
-        let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5 } })).await;
 
         kw.update_key(&key.id, json!({ "credits": { "refill": daily(9) } })).await.data();
         let with_daily = kw.get_key(&key.id).await;
@@ -65,7 +65,7 @@ both! {
     }
 
     async fn a_refill_is_cleared_and_the_balance_stays(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
 
         kw.update_key(&key.id, json!({ "credits": { "refill": null } })).await.data();
         kw.clock.advance_ms(24 * HOUR);
@@ -74,7 +74,7 @@ both! {
     }
 
     async fn balance_and_refill_are_set_together(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let credits = json!({ "remaining": 3, "refill": daily(9) });
 
         kw.update_key(&key.id, json!({ "credits": credits })).await.data();
@@ -83,8 +83,8 @@ both! {
     }
 
     async fn credits_without_a_field_change_nothing(kw) {
-        let metered = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
-        let unlimited = kw.key(json!({})).await;
+        let metered = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+        let unlimited = kw.create_key(json!({})).await;
 
         for key in [&metered, &unlimited] {
             kw.update_key(&key.id, json!({ "credits": {} })).await.data();
@@ -96,8 +96,8 @@ both! {
     }
 
     async fn a_refill_that_makes_no_sense_is_refused_and_nothing_changes(kw) {
-        let metered = kw.key(json!({ "credits": { "remaining": 5 } })).await;
-        let unlimited = kw.key(json!({})).await;
+        let metered = kw.create_key(json!({ "credits": { "remaining": 5 } })).await;
+        let unlimited = kw.create_key(json!({})).await;
         let refill = "/properties/credits/properties/refill";
         let day = "/properties/credits/properties/refill/properties/refillDay";
         for (key, credits, location) in [
@@ -112,7 +112,7 @@ both! {
         ] {
             let change = json!({ "name": "for billing", "credits": credits });
 
-            kw.update_key(&key.id, change).await.fault(location);
+            kw.update_key(&key.id, change).await.assert_field_error(location);
         }
         assert_eq!(kw.get_key(&metered.id).await["credits"], json!({ "remaining": 5 }));
         for key in [metered, unlimited] {
@@ -122,24 +122,24 @@ both! {
 
     async fn a_balance_that_is_set_is_exactly_what_can_be_spent(kw) {
         for (before, set) in [(5, 2), (5_000, 2), (2, 5_000), (5_000, 3_000)] {
-            let key = kw.key(json!({ "credits": { "remaining": before } })).await;
-            kw.verify(&key.key).await.is("VALID");
+            let key = kw.create_key(json!({ "credits": { "remaining": before } })).await;
+            kw.verify(&key.key).await.assert_code("VALID");
 
             kw.update_key(&key.id, json!({ "credits": { "remaining": set } })).await.data();
 
             let over = kw.verify_with(&key.key, json!({ "credits": { "cost": set + 1 } })).await;
             let at = kw.verify_with(&key.key, json!({ "credits": { "cost": set } })).await;
-            over.is("USAGE_EXCEEDED");
+            over.assert_code("USAGE_EXCEEDED");
             assert_eq!(over.data()["credits"], set);
-            at.is("VALID");
+            at.assert_code("VALID");
             assert_eq!(at.data()["credits"], 0);
         }
     }
 
     async fn a_change_of_the_refill_keeps_what_is_left(kw) {
         for balance in [5, 5_000] {
-            let key = kw.key(json!({ "credits": { "remaining": balance } })).await;
-            kw.verify(&key.key).await.is("VALID");
+            let key = kw.create_key(json!({ "credits": { "remaining": balance } })).await;
+            kw.verify(&key.key).await.assert_code("VALID");
 
             kw.update_key(&key.id, json!({ "credits": { "refill": daily(9) } })).await.data();
 
@@ -149,7 +149,7 @@ both! {
     }
 
     async fn a_change_of_the_refill_among_verifications_loses_no_credit(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 5_000 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5_000 } })).await;
 
         let change = |amount: i64| json!({ "credits": { "refill": daily(amount) } });
         let (verified, changed) = join(
@@ -159,7 +159,7 @@ both! {
         .await;
 
         for reply in verified {
-            reply.is("VALID");
+            reply.assert_code("VALID");
         }
         for reply in changed {
             reply.data();
@@ -169,8 +169,8 @@ both! {
 
     async fn a_change_without_credits_keeps_what_is_left(kw) {
         for balance in [5, 5_000] {
-            let key = kw.key(json!({ "credits": { "remaining": balance } })).await;
-            kw.verify(&key.key).await.is("VALID");
+            let key = kw.create_key(json!({ "credits": { "remaining": balance } })).await;
+            kw.verify(&key.key).await.assert_code("VALID");
 
             kw.update_key(&key.id, json!({ "name": "for billing" })).await.data();
 
@@ -180,35 +180,35 @@ both! {
     }
 
     async fn a_refused_change_keeps_what_is_left(kw) {
-        let may_not_create = kw.root_key(["api.*.update_key"]).await;
+        let may_not_create = kw.create_root_key(["api.*.update_key"]).await;
         for balance in [5, 5_000] {
-            let key = kw.key(json!({ "credits": { "remaining": balance } })).await;
-            kw.verify(&key.key).await.is("VALID");
+            let key = kw.create_key(json!({ "credits": { "remaining": balance } })).await;
+            kw.verify(&key.key).await.assert_code("VALID");
             let roles = json!({ "credits": { "remaining": 1 }, "roles": ["nobody"] });
             let permissions = json!({
                 "keyId": key.id, "credits": { "refill": daily(9) }, "permissions": ["nothing"],
             });
 
-            kw.update_key(&key.id, roles).await.error(404, "role_not_found");
+            kw.update_key(&key.id, roles).await.assert_error(404, "role_not_found");
             let reply = kw.v2_as(&may_not_create, "keys.updateKey", permissions).await;
 
-            reply.error(403, "insufficient_permissions");
+            reply.assert_error(403, "insufficient_permissions");
             assert_eq!(kw.get_key(&key.id).await["credits"], json!({ "remaining": balance - 1 }));
         }
     }
 
     async fn an_exhausted_key_whose_uses_are_restored_verifies_again(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 0 } })).await;
-        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+        let key = kw.create_key(json!({ "credits": { "remaining": 0 } })).await;
+        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
 
         kw.update_key(&key.id, json!({ "credits": { "remaining": 1 } })).await.data();
 
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
     }
 
     async fn a_balance_that_is_set_when_a_refill_is_due_is_not_refilled_over(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
         kw.clock.advance_ms(12 * HOUR);
 
         kw.update_key(&key.id, json!({ "credits": { "remaining": 3 } })).await.data();
@@ -219,7 +219,7 @@ both! {
     }
 
     async fn a_new_refill_falls_due_in_the_next_period(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 5 } })).await;
 
         kw.update_key(&key.id, json!({ "credits": { "refill": daily(9) } })).await.data();
 
@@ -235,13 +235,13 @@ async fn a_balance_that_one_replica_sets_binds_the_other_at_once() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
     for (before, set) in [(5, 2), (5_000, 2), (2, 5_000)] {
-        let key = kw.key(json!({ "credits": { "remaining": before } })).await;
-        other.verify(&key.key).await.is("VALID");
+        let key = kw.create_key(json!({ "credits": { "remaining": before } })).await;
+        other.verify(&key.key).await.assert_code("VALID");
 
         kw.update_key(&key.id, json!({ "credits": { "remaining": set } })).await.data();
 
         let cost = |cost: i64| json!({ "credits": { "cost": cost } });
-        other.verify_with(&key.key, cost(set + 1)).await.is("USAGE_EXCEEDED");
-        other.verify_with(&key.key, cost(set)).await.is("VALID");
+        other.verify_with(&key.key, cost(set + 1)).await.assert_code("USAGE_EXCEEDED");
+        other.verify_with(&key.key, cost(set)).await.assert_code("VALID");
     }
 }

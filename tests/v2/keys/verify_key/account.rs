@@ -6,7 +6,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::json;
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
 
 const HOUR: i64 = 3_600_000;
@@ -67,7 +67,7 @@ impl Account {
 /// Walks the same steps on the servers and on a plain number, which must agree after each.
 async fn walk(servers: [&Keyward; 2], start: i64, steps: &[Step]) {
     let kw = servers[0];
-    let key = kw.key(json!({ "credits": { "remaining": start } })).await;
+    let key = kw.create_key(json!({ "credits": { "remaining": start } })).await;
     let mut account = Account { balance: start, refill: None, day: 0 };
     for (at, step) in steps.iter().enumerate() {
         account.refresh(kw.clock.now());
@@ -76,7 +76,7 @@ async fn walk(servers: [&Keyward; 2], start: i64, steps: &[Step]) {
                 let request = json!({ "credits": { "cost": cost } });
                 let reply = servers[server].verify_with(&key.key, request).await;
                 let valid = account.spend(cost);
-                reply.is(if valid { "VALID" } else { "USAGE_EXCEEDED" });
+                reply.assert_code(if valid { "VALID" } else { "USAGE_EXCEEDED" });
                 assert_eq!(reply.data()["credits"], account.balance, "{at} of {steps:?}");
             }
             Step::Look(server) => {
@@ -111,7 +111,7 @@ async fn walk_all(servers: [&Keyward; 2]) {
     }
 }
 
-both! {
+on_both_stacks! {
     async fn any_sequence_of_uses_and_changes_spends_as_a_plain_number_would(kw) {
         walk_all([&kw, &kw]).await;
     }

@@ -3,8 +3,8 @@
 use keyward::domain::admission;
 use serde_json::{Value, json};
 
-use crate::both;
-use crate::support::seed::Issued;
+use crate::on_both_stacks;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, Reply};
 
 const MINUTE: i64 = 60_000;
@@ -17,7 +17,7 @@ fn limits(name: &str, count: usize) -> Value {
 }
 
 fn detail(reply: &Reply) -> String {
-    reply.error(400, "invalid_input")["errors"][0]["message"].as_str().unwrap().to_owned()
+    reply.assert_error(400, "invalid_input")["errors"][0]["message"].as_str().unwrap().to_owned()
 }
 
 async fn with_at_most(kw: &Keyward, counters: u64) -> Keyward {
@@ -27,19 +27,19 @@ async fn with_at_most(kw: &Keyward, counters: u64) -> Keyward {
     Keyward::start_with(kw.stack, change).await
 }
 
-async fn creates(kw: &Keyward, key: &Issued, name: &str, count: usize) {
-    kw.verify_with(&key.key, limits(name, count)).await.is("VALID");
+async fn creates(kw: &Keyward, key: &IssuedKey, name: &str, count: usize) {
+    kw.verify_with(&key.key, limits(name, count)).await.assert_code("VALID");
 }
 
-both! {
+on_both_stacks! {
     async fn verify_takes_durations_up_to_30_days(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let ask = |duration: i64| {
             json!({ "ratelimits": [{ "name": "once", "limit": 5, "duration": duration }] })
         };
 
         for duration in [1000, DAYS_30] {
-            kw.verify_with(&key.key, ask(duration)).await.is("VALID");
+            kw.verify_with(&key.key, ask(duration)).await.assert_code("VALID");
         }
         for duration in [0, 999, DAYS_30 + 1, i64::MAX] {
             let told = detail(&kw.verify_with(&key.key, ask(duration)).await);
@@ -48,29 +48,29 @@ both! {
     }
 
     async fn verify_v1_takes_durations_up_to_30_days(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let ask = |duration: i64| {
             json!({ "ratelimits": [{ "name": "once", "limit": 5, "duration": duration }] })
         };
 
         for duration in [1, DAYS_30] {
-            kw.verify_v1(&key.key, ask(duration)).await.is_v1("VALID");
+            kw.verify_v1(&key.key, ask(duration)).await.assert_v1_code("VALID");
         }
         for duration in [DAYS_30 + 1, i64::MAX] {
-            let told = kw.verify_v1(&key.key, ask(duration)).await.error_v1(400, "BAD_REQUEST");
+            let told = kw.verify_v1(&key.key, ask(duration)).await.assert_v1_error(400, "BAD_REQUEST");
             let words = "ratelimits.0.duration: Number must be less than or equal to 2592000000";
             assert_eq!(told, words);
         }
         // Without a limit it selects nothing, but is bounded all the same.
         let alone = |duration: i64| json!({ "ratelimits": [{ "name": "none", "duration": duration }] });
-        let told = kw.verify_v1(&key.key, alone(DAYS_30)).await.error_v1(400, "BAD_REQUEST");
+        let told = kw.verify_v1(&key.key, alone(DAYS_30)).await.assert_v1_error(400, "BAD_REQUEST");
         assert!(told.contains("has no ratelimit named none"), "{told}");
-        let told = kw.verify_v1(&key.key, alone(DAYS_30 + 1)).await.error_v1(400, "BAD_REQUEST");
+        let told = kw.verify_v1(&key.key, alone(DAYS_30 + 1)).await.assert_v1_error(400, "BAD_REQUEST");
         assert!(told.contains("2592000000"), "{told}");
     }
 
     async fn key_has_a_thousand_live_counters_and_no_more(kw) {
-        let (key, other) = (kw.key(json!({})).await, kw.key(json!({})).await);
+        let (key, other) = (kw.create_key(json!({})).await, kw.create_key(json!({})).await);
         for n in 0..10 {
             creates(&kw, &key, &format!("batch{n}_"), 100).await;
         }
@@ -80,9 +80,9 @@ both! {
 
         let told = detail(&over);
         assert!(told.contains("the key has 1000 live"), "{told}");
-        assert!(over_v1.error_v1(400, "BAD_REQUEST").contains("the key has 1000 live"));
+        assert!(over_v1.assert_v1_error(400, "BAD_REQUEST").contains("the key has 1000 live"));
         creates(&kw, &key, "batch3_", 100).await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         creates(&kw, &other, "over", 1).await;
 
         kw.clock.advance_ms(2 * MINUTE);
@@ -90,7 +90,7 @@ both! {
     }
 
     async fn refused_counter_spends_no_credits(kw) {
-        let key = kw.key(json!({ "credits": { "remaining": 1_000 } })).await;
+        let key = kw.create_key(json!({ "credits": { "remaining": 1_000 } })).await;
         for n in 0..10 {
             creates(&kw, &key, &format!("batch{n}_"), 100).await;
         }
@@ -107,50 +107,50 @@ both! {
         let stored: Vec<_> = (0..50)
             .map(|n| json!({ "name": format!("own{n}"), "limit": 100, "duration": MINUTE, "autoApply": true }))
             .collect();
-        let key = kw.key(json!({ "ratelimits": stored })).await;
+        let key = kw.create_key(json!({ "ratelimits": stored })).await;
         for n in 0..10 {
             creates(&kw, &key, &format!("batch{n}_"), 100).await;
             kw.update_key(&key.id, json!({ "ratelimits": stored })).await.data();
         }
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn workspace_has_a_bound_of_counters_over_all_keys(kw) {
         let kw = with_at_most(&kw, 20).await;
-        let (key, other) = (kw.key(json!({})).await, kw.key(json!({})).await);
+        let (key, other) = (kw.create_key(json!({})).await, kw.create_key(json!({})).await);
         creates(&kw, &key, "first", 19).await;
-        admission::estimate_groups(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app).await;
         creates(&kw, &key, "last", 1).await;
-        admission::estimate_groups(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app).await;
 
         let over = kw.verify_with(&other.key, limits("over", 1)).await;
 
         let told = detail(&over);
         assert!(told.contains("the workspace has 20 live"), "{told}");
         creates(&kw, &key, "first", 19).await;
-        kw.verify(&other.key).await.is("VALID");
+        kw.verify(&other.key).await.assert_code("VALID");
 
         // Counters of a minute are estimated by periods of up to 79 seconds, three of them.
         kw.clock.advance_ms(4 * MINUTE);
-        admission::estimate_groups(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app).await;
         creates(&kw, &other, "over", 1).await;
     }
 
     async fn workspace_bound_leaves_other_workspaces_alone(kw) {
         let kw = with_at_most(&kw, 1).await;
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         creates(&kw, &key, "first", 5).await;
-        admission::estimate_groups(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app).await;
         detail(&kw.verify_with(&key.key, limits("over", 1)).await);
 
-        let stranger = kw.other_workspace().await;
+        let stranger = kw.create_other_workspace().await;
         let made = kw.v2_as(&stranger, "apis.createApi", json!({ "name": "payments" })).await;
         let api = json!({ "apiId": made.data()["apiId"] });
         let made = kw.v2_as(&stranger, "keys.createKey", api).await;
         let mut request = limits("over", 1);
         request["key"] = made.data()["key"].clone();
 
-        kw.v2_as(&stranger, "keys.verifyKey", request).await.is("VALID");
+        kw.v2_as(&stranger, "keys.verifyKey", request).await.assert_code("VALID");
     }
 }

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use super::valid_at_once;
-use crate::both;
-use crate::support::seed::Issued;
+use crate::on_both_stacks;
+use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Stack};
 
 const MINUTE: i64 = 60_000;
 
 /// A key with one limit, a minute long.
-async fn limited_key(kw: &Keyward, limit: i64, auto_apply: bool) -> Issued {
-    kw.key(json!({ "ratelimits": [
+async fn limited_key(kw: &Keyward, limit: i64, auto_apply: bool) -> IssuedKey {
+    kw.create_key(json!({ "ratelimits": [
         { "name": "requests", "limit": limit, "duration": MINUTE, "autoApply": auto_apply },
     ] }))
     .await
@@ -30,15 +30,15 @@ fn ad_hoc(limit: i64, duration: i64, cost: i64) -> Value {
 }
 
 /// Two keys of an identity that has these limits.
-async fn keys_of_identity(kw: &Keyward, limits: &[(&str, i64, i64, bool)]) -> [Issued; 2] {
-    let first = kw.key(json!({ "externalId": "user_1" })).await;
-    let second = kw.key(json!({ "externalId": "user_1" })).await;
+async fn keys_of_identity(kw: &Keyward, limits: &[(&str, i64, i64, bool)]) -> [IssuedKey; 2] {
+    let first = kw.create_key(json!({ "externalId": "user_1" })).await;
+    let second = kw.create_key(json!({ "externalId": "user_1" })).await;
     let identity = kw.get_key(&first.id).await["identity"]["id"].clone();
-    kw.identity_limits(identity.as_str().unwrap(), limits).await;
+    kw.set_identity_limits(identity.as_str().unwrap(), limits).await;
     [first, second]
 }
 
-both! {
+on_both_stacks! {
     async fn a_limit_admits_as_many_as_it_says_and_no_more(kw) {
         let key = limited_key(&kw, 3, true).await;
 
@@ -66,15 +66,15 @@ both! {
 
         for _ in 0..3 {
             let unasked = kw.verify(&key.key).await;
-            unasked.is("VALID");
+            unasked.assert_code("VALID");
             assert_eq!(unasked.data().get("ratelimits"), None);
         }
         let asked = kw.verify_with(&key.key, limit("requests", 1)).await;
 
-        asked.is("VALID");
+        asked.assert_code("VALID");
         assert_eq!(asked.data()["ratelimits"][0]["autoApply"], false);
-        kw.verify_with(&key.key, limit("requests", 1)).await.is("RATE_LIMITED");
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify_with(&key.key, limit("requests", 1)).await.assert_code("RATE_LIMITED");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_limit_that_is_asked_for_costs_one_unless_said(kw) {
@@ -92,16 +92,16 @@ both! {
         let over = kw.verify_with(&key.key, limit("requests", 11)).await;
         let at = kw.verify_with(&key.key, limit("requests", 10)).await;
 
-        over.is("RATE_LIMITED");
+        over.assert_code("RATE_LIMITED");
         assert_eq!(over.data()["ratelimits"][0]["remaining"], 0);
-        at.is("VALID");
+        at.assert_code("VALID");
         assert_eq!(at.data()["ratelimits"][0]["remaining"], 0);
     }
 
     async fn a_cost_above_the_limit_is_refused_however_large_both_are(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         for limit in [1, (1 << 45) - 1, 1 << 45, i64::MAX - 1] {
-            kw.verify_with(&key.key, ad_hoc(limit, MINUTE, limit + 1)).await.is("RATE_LIMITED");
+            kw.verify_with(&key.key, ad_hoc(limit, MINUTE, limit + 1)).await.assert_code("RATE_LIMITED");
         }
     }
 
@@ -118,27 +118,27 @@ both! {
 
     async fn cost_0_only_looks_and_passes_at_the_limit(kw) {
         let key = limited_key(&kw, 2, true).await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let before = kw.verify_with(&key.key, limit("requests", 0)).await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
         let after = kw.verify_with(&key.key, limit("requests", 0)).await;
 
-        before.is("VALID");
+        before.assert_code("VALID");
         assert_eq!(before.data()["ratelimits"][0]["remaining"], 1);
-        after.is("VALID");
+        after.assert_code("VALID");
         assert_eq!(after.data()["ratelimits"][0]["remaining"], 0);
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
     }
 
     async fn several_limits_are_taken_together_or_not_at_all(kw) {
         let key = kw
-            .key(json!({ "ratelimits": [
+            .create_key(json!({ "ratelimits": [
             { "name": "wide", "limit": 10, "duration": MINUTE, "autoApply": true },
             { "name": "narrow", "limit": 1, "duration": MINUTE, "autoApply": true },
         ] }))
             .await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let refused = kw.verify(&key.key).await;
 
@@ -146,7 +146,7 @@ both! {
             let limit = &refused.data()["ratelimits"][at];
             json!([limit["name"], limit["remaining"], limit["exceeded"]])
         };
-        refused.is("RATE_LIMITED");
+        refused.assert_code("RATE_LIMITED");
         assert_eq!(tell(0), json!(["narrow", 0, true]));
         assert_eq!(tell(1), json!(["wide", 9, false]));
         let look = json!({ "ratelimits": [
@@ -157,14 +157,14 @@ both! {
 
     async fn limits_are_told_by_name_in_order(kw) {
         let key = kw
-            .key(json!({ "externalId": "user_1", "ratelimits": [
+            .create_key(json!({ "externalId": "user_1", "ratelimits": [
             { "name": "writes", "limit": 10, "duration": MINUTE, "autoApply": true },
             { "name": "Zürich", "limit": 10, "duration": MINUTE, "autoApply": true },
             { "name": "hidden", "limit": 10, "duration": MINUTE },
         ] }))
             .await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].clone();
-        kw.identity_limits(identity.as_str().unwrap(), &[("reads", 10, MINUTE, true)]).await;
+        kw.set_identity_limits(identity.as_str().unwrap(), &[("reads", 10, MINUTE, true)]).await;
 
         let reply = kw
             .verify_with(
@@ -181,12 +181,12 @@ both! {
     }
 
     async fn a_limit_can_be_made_for_one_call(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let admitted = kw.verify_with(&key.key, ad_hoc(5, MINUTE, 5)).await;
         let refused = kw.verify_with(&key.key, ad_hoc(5, MINUTE, 1)).await;
 
-        admitted.is("VALID");
+        admitted.assert_code("VALID");
         assert_eq!(
             admitted.data()["ratelimits"],
             json!([{
@@ -194,7 +194,7 @@ both! {
                 "reset": NOON.0 + MINUTE, "remaining": 0, "exceeded": false, "autoApply": false,
             }])
         );
-        refused.is("RATE_LIMITED");
+        refused.assert_code("RATE_LIMITED");
         assert_eq!(refused.data()["ratelimits"][0]["exceeded"], true);
         assert_eq!(kw.verify(&key.key).await.data().get("ratelimits"), None);
     }
@@ -208,7 +208,7 @@ both! {
         assert_eq!(limits.len(), 1);
         assert_eq!((&limits[0]["id"], &limits[0]["limit"]), (&json!(""), &json!(20)));
         assert_eq!((&limits[0]["remaining"], &limits[0]["autoApply"]), (&json!(15), &json!(false)));
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn limit_or_duration_alone_say_nothing(kw) {
@@ -221,7 +221,7 @@ both! {
         ] {
             let reply = kw.verify_with(&key.key, json!({ "ratelimits": [item] })).await;
 
-            reply.is("VALID");
+            reply.assert_code("VALID");
             let limit = &reply.data()["ratelimits"][0];
             assert_eq!((&limit["limit"], &limit["duration"]), (&json!(10), &json!(MINUTE)));
         }
@@ -229,7 +229,7 @@ both! {
 
     async fn a_limit_that_nobody_knows_is_named_and_spends_nothing(kw) {
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "credits": { "remaining": 1 },
                 "ratelimits": [
                     { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
@@ -244,11 +244,11 @@ both! {
         ] {
             let reply = kw.verify_with(&key.key, json!({ "ratelimits": [item] })).await;
 
-            let error = reply.error(412, "precondition_failed");
+            let error = reply.assert_error(412, "precondition_failed");
             assert_eq!(error["title"], "Precondition Failed");
             assert!(error["detail"].as_str().unwrap().contains("Requests"), "{error}");
         }
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn of_two_items_with_one_name_the_last_counts(kw) {
@@ -277,7 +277,7 @@ both! {
         for cost in [0, 1] {
             let reply = kw.verify_with(&key.key, ad_hoc(0, MINUTE, cost)).await;
 
-            reply.is("RATE_LIMITED");
+            reply.assert_code("RATE_LIMITED");
             let limit = &reply.data()["ratelimits"][0];
             assert_eq!((&limit["limit"], &limit["remaining"]), (&json!(0), &json!(0)));
             assert_eq!(limit["exceeded"], true);
@@ -285,26 +285,26 @@ both! {
     }
 
     async fn a_window_made_for_one_call_is_a_second_long_at_least(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         let under = kw.verify_with(&key.key, ad_hoc(5, 999, 1)).await;
         let at = kw.verify_with(&key.key, ad_hoc(5, 1000, 1)).await;
 
-        let message = under.fault("/properties/ratelimits/items/properties/duration");
+        let message = under.assert_field_error("/properties/ratelimits/items/properties/duration");
         assert!(message.contains("duration") && message.contains("1000"), "{message}");
-        at.is("VALID");
+        at.assert_code("VALID");
     }
 
     async fn limits_of_a_key_are_counted_for_that_key(kw) {
         let fields = json!({ "externalId": "user_1", "ratelimits": [
             { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
         ] });
-        let (first, second) = (kw.key(fields.clone()).await, kw.key(fields).await);
+        let (first, second) = (kw.create_key(fields.clone()).await, kw.create_key(fields).await);
 
-        kw.verify(&first.key).await.is("VALID");
+        kw.verify(&first.key).await.assert_code("VALID");
 
-        kw.verify(&second.key).await.is("VALID");
-        kw.verify(&first.key).await.is("RATE_LIMITED");
+        kw.verify(&second.key).await.assert_code("VALID");
+        kw.verify(&first.key).await.assert_code("RATE_LIMITED");
     }
 
     async fn limits_of_an_identity_are_shared_by_its_keys(kw) {
@@ -335,18 +335,18 @@ both! {
 
         assert_eq!(unasked.data().get("ratelimits"), None);
         assert_eq!(asked.data()["ratelimits"][0]["remaining"], 3);
-        refused.is("RATE_LIMITED");
+        refused.assert_code("RATE_LIMITED");
     }
 
     async fn limits_of_one_identity_are_no_matter_to_another(kw) {
         let [first, _] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
-        let stranger = kw.key(json!({ "externalId": "user_2" })).await;
-        kw.verify(&first.key).await.is("VALID");
+        let stranger = kw.create_key(json!({ "externalId": "user_2" })).await;
+        kw.verify(&first.key).await.assert_code("VALID");
 
         kw.update_key(&first.id, json!({ "externalId": "user_2" })).await.data();
 
         assert_eq!(kw.verify(&first.key).await.data().get("ratelimits"), None);
-        kw.verify(&stranger.key).await.is("VALID");
+        kw.verify(&stranger.key).await.assert_code("VALID");
     }
 
     async fn a_limit_of_the_key_hides_that_of_its_identity(kw) {
@@ -355,7 +355,7 @@ both! {
                 .await;
         let own = json!({ "name": "requests", "limit": 5, "duration": MINUTE });
         kw.update_key(&key.id, json!({ "ratelimits": [own] })).await.data();
-        kw.verify(&other.key).await.is("VALID");
+        kw.verify(&other.key).await.assert_code("VALID");
 
         let unasked = kw.verify(&key.key).await;
         let asked = kw.verify_with(&key.key, limit("requests", 5)).await;
@@ -364,21 +364,21 @@ both! {
             let limits = limits.as_array().unwrap().iter();
             limits.map(|limit| limit["name"].clone()).collect::<Vec<_>>()
         };
-        unasked.is("VALID");
+        unasked.assert_code("VALID");
         assert_eq!(names(&unasked.data()["ratelimits"]), ["tokens"]);
         assert_eq!(names(&unasked.data()["identity"]["ratelimits"]), ["tokens"]);
-        asked.is("VALID");
+        asked.assert_code("VALID");
         assert_eq!(asked.data()["ratelimits"][0]["limit"], 5);
     }
 
     async fn a_limit_made_for_one_call_is_counted_for_the_key(kw) {
         let [first, second] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
 
-        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 5)).await.is("VALID");
+        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 5)).await.assert_code("VALID");
 
-        kw.verify_with(&second.key, ad_hoc(5, MINUTE, 5)).await.is("VALID");
-        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 1)).await.is("RATE_LIMITED");
-        kw.verify(&first.key).await.is("VALID");
+        kw.verify_with(&second.key, ad_hoc(5, MINUTE, 5)).await.assert_code("VALID");
+        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 1)).await.assert_code("RATE_LIMITED");
+        kw.verify(&first.key).await.assert_code("VALID");
     }
 
     async fn the_end_of_the_current_window_is_told(kw) {
@@ -396,7 +396,7 @@ both! {
 
     async fn the_window_slides(kw) {
         let key = limited_key(&kw, 10, true).await;
-        kw.verify_with(&key.key, limit("requests", 10)).await.is("VALID");
+        kw.verify_with(&key.key, limit("requests", 10)).await.assert_code("VALID");
 
         // What was taken in the window before counts by the share that is still covered.
         let mut codes = Vec::new();
@@ -413,17 +413,17 @@ both! {
 
     async fn after_two_windows_nothing_counts_any_more(kw) {
         let key = limited_key(&kw, 10, true).await;
-        kw.verify_with(&key.key, limit("requests", 10)).await.is("VALID");
+        kw.verify_with(&key.key, limit("requests", 10)).await.assert_code("VALID");
 
         kw.clock.advance_ms(2 * MINUTE);
 
         let reply = kw.verify_with(&key.key, limit("requests", 10)).await;
-        reply.is("VALID");
+        reply.assert_code("VALID");
     }
 
     async fn a_changed_limit_keeps_the_count_and_a_changed_duration_does_not(kw) {
         let key = limited_key(&kw, 10, true).await;
-        kw.verify_with(&key.key, limit("requests", 5)).await.is("VALID");
+        kw.verify_with(&key.key, limit("requests", 5)).await.assert_code("VALID");
         let change = |limit: i64, duration: i64| {
             json!({ "ratelimits": [
             { "name": "requests", "limit": limit, "duration": duration, "autoApply": true },
@@ -431,7 +431,7 @@ both! {
         };
 
         kw.update_key(&key.id, change(5, MINUTE)).await.data();
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
         kw.update_key(&key.id, change(7, MINUTE)).await.data();
         let raised = kw.verify(&key.key).await;
         kw.update_key(&key.id, change(5, 2 * MINUTE)).await.data();
@@ -442,7 +442,7 @@ both! {
     }
 
     async fn each_name_and_each_duration_counts_for_itself(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
         let item = |name: &str, duration: i64| {
             json!({ "ratelimits": [
             { "name": name, "limit": 1, "duration": duration },
@@ -455,37 +455,37 @@ both! {
             ("requests", 2 * MINUTE),
             ("requests:60000", MINUTE),
         ] {
-            kw.verify_with(&key.key, item(name, duration)).await.is("VALID");
-            kw.verify_with(&key.key, item(name, duration)).await.is("RATE_LIMITED");
+            kw.verify_with(&key.key, item(name, duration)).await.assert_code("VALID");
+            kw.verify_with(&key.key, item(name, duration)).await.assert_code("RATE_LIMITED");
         }
     }
 
     async fn a_refusal_by_limits_spends_no_credits(kw) {
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "credits": { "remaining": 5 },
                 "ratelimits": [
                     { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
                 ],
             }))
             .await;
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
 
         let refused = kw.verify(&key.key).await;
 
-        refused.is("RATE_LIMITED");
+        refused.assert_code("RATE_LIMITED");
         assert_eq!(refused.data()["credits"], 4);
         assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 4);
     }
 
     async fn limits_that_change_apply_at_once(kw) {
         let key = limited_key(&kw, 1, true).await;
-        kw.verify(&key.key).await.is("VALID");
-        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
 
         kw.update_key(&key.id, json!({ "ratelimits": [] })).await.data();
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn twenty_at_once_find_a_limit_of_ten_open_ten_times(kw) {
@@ -526,7 +526,7 @@ async fn replicas_share_the_limits_of_an_identity() {
     let other = kw.replica().await;
     let [first, second] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
 
-    kw.verify(&first.key).await.is("VALID");
+    kw.verify(&first.key).await.assert_code("VALID");
 
-    other.verify(&second.key).await.is("RATE_LIMITED");
+    other.verify(&second.key).await.assert_code("RATE_LIMITED");
 }

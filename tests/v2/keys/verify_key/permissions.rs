@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::Keyward;
-use crate::support::seed::Issued;
+use crate::support::seed::IssuedKey;
 
 /// A key that has a and b itself, and b and c through a role.
-async fn key_with_a_b_and_c(kw: &Keyward) -> Issued {
-    kw.role("editor", ["b", "c"]).await;
-    kw.permission("a").await;
-    kw.key(json!({ "roles": ["editor"], "permissions": ["a", "b"] })).await
+async fn key_with_a_b_and_c(kw: &Keyward) -> IssuedKey {
+    kw.create_role("editor", ["b", "c"]).await;
+    kw.create_permission("a").await;
+    kw.create_key(json!({ "roles": ["editor"], "permissions": ["a", "b"] })).await
 }
 
-both! {
+on_both_stacks! {
     async fn a_query_holds_for_what_the_key_has_itself_or_through_a_role(kw) {
         let key = key_with_a_b_and_c(&kw).await;
 
@@ -40,16 +40,16 @@ both! {
             let reply = kw.verify_with(&key.key, json!({ "permissions": query })).await;
 
             assert_eq!(reply.data()["valid"], holds, "{query}: {}", reply.text);
-            reply.is(if holds { "VALID" } else { "INSUFFICIENT_PERMISSIONS" });
+            reply.assert_code(if holds { "VALID" } else { "INSUFFICIENT_PERMISSIONS" });
         }
     }
 
     async fn names_are_compared_letter_by_letter(kw) {
         for slug in ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"] {
-            kw.permission(slug).await;
+            kw.create_permission(slug).await;
         }
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "permissions": ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"],
             }))
             .await;
@@ -74,9 +74,9 @@ both! {
     }
 
     async fn who_asks_for_nothing_needs_nothing(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn permissions_and_roles_are_told_whether_or_not_they_are_asked_for(kw) {
@@ -91,7 +91,7 @@ both! {
     }
 
     async fn a_query_that_is_none_is_refused_with_the_place_of_the_fault(kw) {
-        let key = kw.key(json!({})).await;
+        let key = kw.create_key(json!({})).await;
 
         for (query, at) in [
             (" ", 1),
@@ -111,7 +111,7 @@ both! {
         ] {
             let reply = kw.verify_with(&key.key, json!({ "permissions": query })).await;
 
-            let error = reply.error(400, "permissions_query_syntax_error");
+            let error = reply.assert_error(400, "permissions_query_syntax_error");
             assert_eq!(error["title"], "Bad Request");
             assert_eq!(error["errors"], Value::Array(Vec::new()));
             let detail = error["detail"].as_str().unwrap();
@@ -121,7 +121,7 @@ both! {
 
     async fn a_query_that_is_refused_spends_nothing(kw) {
         let key = kw
-            .key(json!({
+            .create_key(json!({
                 "credits": { "remaining": 1 },
                 "ratelimits": [
                     { "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true },
@@ -131,26 +131,26 @@ both! {
 
         kw.verify_with(&key.key, json!({ "permissions": "(" }))
             .await
-            .error(400, "permissions_query_syntax_error");
+            .assert_error(400, "permissions_query_syntax_error");
         let missing = kw.verify_with(&key.key, json!({ "permissions": "a" })).await;
 
-        missing.is("INSUFFICIENT_PERMISSIONS");
+        missing.assert_code("INSUFFICIENT_PERMISSIONS");
         assert_eq!(missing.data()["credits"], 1);
-        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn a_query_of_a_thousand_characters_is_no_danger(kw) {
-        kw.permission("a").await;
-        let key = kw.key(json!({ "permissions": ["a"] })).await;
+        kw.create_permission("a").await;
+        let key = kw.create_key(json!({ "permissions": ["a"] })).await;
 
         let deep = format!("{}aa OR a{}", "(".repeat(496), ")".repeat(496));
         let wide = format!("{}a", "x OR ".repeat(199));
         let never = "(".repeat(1000);
 
-        kw.verify_with(&key.key, json!({ "permissions": deep })).await.is("VALID");
-        kw.verify_with(&key.key, json!({ "permissions": wide })).await.is("VALID");
+        kw.verify_with(&key.key, json!({ "permissions": deep })).await.assert_code("VALID");
+        kw.verify_with(&key.key, json!({ "permissions": wide })).await.assert_code("VALID");
         kw.verify_with(&key.key, json!({ "permissions": never }))
             .await
-            .error(400, "permissions_query_syntax_error");
+            .assert_error(400, "permissions_query_syntax_error");
     }
 }

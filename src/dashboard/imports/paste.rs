@@ -15,7 +15,7 @@ const COLUMNS: &str =
     "hash (or id), name, externalId, roles, permissions, expires, enabled, credits, meta";
 
 /// Parses keys into the format of the operation. The error is a message for the user.
-pub fn keys(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
+pub fn parse_keys(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
     if text.len() > PASTED_BYTES_MAX {
         let bytes = text.len();
         return Err(format!("keys has {bytes} bytes; the maximum is {PASTED_BYTES_MAX}"));
@@ -23,8 +23,8 @@ pub fn keys(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String
     let text = text.trim_start_matches('\u{feff}').trim();
     let keys = match text.chars().next() {
         None => return Err("keys is empty; paste at least one hash".into()),
-        Some('[' | '{') => of_json(text, migration, api)?,
-        Some(_) => of_csv(text)?,
+        Some('[' | '{') => parse_json(text, migration, api)?,
+        Some(_) => parse_csv(text)?,
     };
     match keys.len() {
         0 => Err("keys contains no keys; paste at least one hash".into()),
@@ -47,7 +47,7 @@ fn check_hash((at, key): (usize, &Value)) -> Result<(), String> {
     }
 }
 
-fn of_json(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
+fn parse_json(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
     let fault = |e: serde_json::Error| {
         format!("keys is not valid JSON at line {}, column {}", e.line(), e.column())
     };
@@ -77,12 +77,12 @@ fn of_json(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String>
     }
 }
 
-fn of_csv(text: &str) -> Result<Vec<Value>, String> {
+fn parse_csv(text: &str) -> Result<Vec<Value>, String> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
-    let header = reader.headers().map_err(|e| unreadable(&e))?.clone();
+    let header = reader.headers().map_err(|e| csv_error(&e))?.clone();
     let columns: Vec<_> = header
         .iter()
-        .map(column)
+        .map(column_field)
         .collect::<Option<_>>()
         .ok_or_else(|| format!("the first line of keys must name the columns: {COLUMNS}"))?;
     let is_duplicate = |(at, column): (usize, &&str)| columns[..at].contains(column);
@@ -93,17 +93,17 @@ fn of_csv(text: &str) -> Result<Vec<Value>, String> {
         return Err("the first line of keys has no column hash".into());
     }
     let row = |row: csv::Result<csv::StringRecord>| {
-        let row = row.map_err(|e| unreadable(&e))?;
+        let row = row.map_err(|e| csv_error(&e))?;
         let cells = columns.iter().zip(row.iter()).filter(|(_, text)| !text.is_empty());
         let key: Map<_, _> =
-            cells.map(|(column, text)| ((*column).to_owned(), cell(column, text))).collect();
+            cells.map(|(column, text)| ((*column).to_owned(), parse_cell(column, text))).collect();
         Ok(Value::Object(key))
     };
     reader.records().map(row).collect()
 }
 
 /// Returns the operation's field for a CSV column.
-fn column(name: &str) -> Option<&'static str> {
+fn column_field(name: &str) -> Option<&'static str> {
     Some(match name {
         "hash" | "id" => "hash",
         "name" => "name",
@@ -119,7 +119,7 @@ fn column(name: &str) -> Option<&'static str> {
 }
 
 /// Parses a cell. Text that is not a number or JSON stays a string, which the operation rejects.
-fn cell(column: &str, text: &str) -> Value {
+fn parse_cell(column: &str, text: &str) -> Value {
     let read = || serde_json::from_str(text).unwrap_or_else(|_| text.into());
     match column {
         "roles" | "permissions" => {
@@ -131,7 +131,7 @@ fn cell(column: &str, text: &str) -> Value {
     }
 }
 
-fn unreadable(error: &csv::Error) -> String {
+fn csv_error(error: &csv::Error) -> String {
     let line = error.position().map_or(1, csv::Position::line);
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -148,11 +148,11 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Value>, String> {
-        keys(text, "migration", "api")
+        parse_keys(text, "migration", "api")
     }
 
     fn hash() -> String {
-        KeyHash::of("abc").base64()
+        KeyHash::compute("abc").to_base64()
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             {},\"Smith, J.\",user_1,reader; writer,a.b,1,false,7,\"{{\"\"plan\"\":\"\"pro\"\"}}\"\r\n\
             {},,,,,,,,\r\n",
             hash(),
-            KeyHash::of("abd").hex()
+            KeyHash::compute("abd").to_hex()
         );
 
         let expected = json!([
@@ -171,7 +171,7 @@ mod tests {
                 "roles": ["reader", "writer"], "permissions": ["a.b"], "expires": 1,
                 "enabled": false, "credits": { "remaining": 7 }, "meta": { "plan": "pro" }
             },
-            { "hash": KeyHash::of("abd").hex() }
+            { "hash": KeyHash::compute("abd").to_hex() }
         ]);
         assert_eq!(read(&text).map(Value::from), Ok(expected));
     }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_rejects_invalid_hash_without_repeating_it() {
+    fn parse_keys_rejects_invalid_hash_without_repeating_it() {
         let secret = "prod_5kQmYw8vJt2hXb7nRz4cLp";
         for text in [format!("hash\n{secret}"), json!([{ "hash": secret }]).to_string()] {
             let fault = read(&text).expect_err("a fault");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_rejects_more_than_10000_keys_or_a_mebibyte() {
+    fn parse_keys_rejects_more_than_10000_keys_or_a_mebibyte() {
         let rows = |many: usize| format!("hash\n{}", format!("{}\n", hash()).repeat(many));
         assert_eq!(read(&rows(10_000)).map(|keys| keys.len()), Ok(10_000));
         assert!(read(&rows(10_001)).is_err_and(|message| message.contains("at most 10000")));

@@ -5,65 +5,66 @@ use foundation::model;
 use serde_json::Value;
 
 use super::super::super::duration_field;
-use super::super::super::format::{TimeLabel, count, latency};
-use crate::domain::analytics::recent::Verification;
+use super::super::super::format::{TimeLabel, format_count, format_latency};
+use crate::domain::analytics::recent::RecentVerification;
 use crate::domain::keys::details::{self, KeyActivity, KeyDetails};
 
 /// A rate limit and its usage.
-pub struct Gauge {
+pub struct LimitGauge {
     pub name: String,
-    pub told: String,
+    pub usage: String,
     pub limit: i64,
     /// The used amount, at most the limit.
     pub used: i64,
     /// The usage from which the meter shows a warning: 80 % of the limit.
-    pub high: i64,
-    pub is_known: bool,
+    pub warning_from: i64,
+    pub has_usage: bool,
     pub is_full: bool,
-    pub whose: &'static str,
-    pub when: &'static str,
+    pub owner_label: &'static str,
+    pub apply_label: &'static str,
     pub resets: Option<TimeLabel>,
 }
 
-impl Gauge {
+impl LimitGauge {
     pub fn new(gauge: &details::LimitUsage, now: Timestamp) -> Self {
-        let number = |number: i64| count(number, i64::MAX);
-        let (limit, window) = (number(gauge.limit), duration_field::words(gauge.duration_ms));
-        let used = gauge.seen.map_or(0, |seen| seen.used);
-        let usage = match gauge.seen {
+        let number = |number: i64| format_count(number, i64::MAX);
+        let (limit, window) =
+            (number(gauge.limit), duration_field::format_duration(gauge.duration_ms));
+        let used = gauge.usage.map_or(0, |seen| seen.used);
+        let usage = match gauge.usage {
             Some(_) => format!("{} of {limit} used in a window of {window}", number(used)),
             None => format!("{limit} in a window of {window}; usage unavailable"),
         };
         Self {
             name: gauge.name.clone(),
-            told: usage,
+            usage,
             limit: gauge.limit,
             used: used.min(gauge.limit),
-            high: gauge.limit.saturating_sub(gauge.limit / 5),
-            is_known: gauge.seen.is_some(),
+            warning_from: gauge.limit.saturating_sub(gauge.limit / 5),
+            has_usage: gauge.usage.is_some(),
             is_full: used >= gauge.limit,
-            whose: if gauge.is_shared {
+            owner_label: if gauge.is_shared {
                 "Shared by all keys of the identity"
             } else {
                 "This key only"
             },
-            when: match gauge.auto_apply {
+            apply_label: match gauge.auto_apply {
                 true => "applied automatically",
                 false => "applied on request",
             },
-            resets: gauge.seen.map(|seen| TimeLabel::new(seen.reset, now)),
+            resets: gauge.usage.map(|seen| TimeLabel::new(seen.reset_at, now)),
         }
     }
 }
 
 /// An activity of the key.
-pub struct Done {
+pub struct ActivityRow {
     pub at: TimeLabel,
-    pub what: String,
-    pub who: String,
+    pub description: String,
+    pub actor: String,
 }
 
-impl Done {
+impl ActivityRow {
     pub fn new(deed: &KeyActivity, now: Timestamp) -> Self {
         let what = match deed.event.as_str() {
             "key.create" => "Created",
@@ -77,18 +78,18 @@ impl Done {
             "authorization.disconnect_permission_and_key" => "Permission removed",
             other => other,
         };
-        let credits = deed.credits.as_ref().map(credits_words);
+        let credits = deed.credits.as_ref().map(format_credits_change);
         let what = match credits {
             Some(credits) => format!("{what}: {credits}"),
             None => what.to_owned(),
         };
-        Self { at: TimeLabel::new(deed.at, now), what, who: deed.who.clone() }
+        Self { at: TimeLabel::new(deed.at, now), description: what, actor: deed.actor.clone() }
     }
 }
 
 /// Formats the change of credits in an audit entry.
-fn credits_words(change: &Value) -> String {
-    let number = |name: &str| change[name].as_i64().map(|number| count(number, i64::MAX));
+fn format_credits_change(change: &Value) -> String {
+    let number = |name: &str| change[name].as_i64().map(|number| format_count(number, i64::MAX));
     let words = [
         number("set").map(|number| format!("credits set to {number}")),
         number("increment").map(|number| format!("{number} credits added")),
@@ -99,7 +100,7 @@ fn credits_words(change: &Value) -> String {
             Value::Null => None,
             refill => refill["amount"]
                 .as_i64()
-                .map(|amount| format!("refill set to {}", count(amount, i64::MAX))),
+                .map(|amount| format!("refill set to {}", format_count(amount, i64::MAX))),
         },
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -118,15 +119,15 @@ impl Role {
 }
 
 /// A permission and its source.
-pub struct Permission {
+pub struct PermissionSource {
     pub slug: String,
-    pub from: String,
+    pub source: String,
 }
 
-impl Permission {
+impl PermissionSource {
     /// Returns all permissions of the key.
-    pub fn all(looked: &KeyDetails) -> Vec<Self> {
-        let own = &looked.found.view.stored().permissions;
+    pub fn list_for_key(looked: &KeyDetails) -> Vec<Self> {
+        let own = &looked.found_key.resolved.stored().permissions;
         let permission = |slug: &String| {
             let is_own = own.iter().any(|permission| permission.slug == *slug);
             let through = looked
@@ -136,33 +137,33 @@ impl Permission {
             let own = is_own.then(|| "Direct".to_owned());
             let through = through.map(|role| format!("Role {}", role.name));
             let from = own.into_iter().chain(through).collect::<Vec<_>>().join(", ");
-            Self { slug: slug.clone(), from }
+            Self { slug: slug.clone(), source: from }
         };
-        looked.found.view.permissions.iter().map(permission).collect()
+        looked.found_key.resolved.permissions.iter().map(permission).collect()
     }
 }
 
 /// A recent verification of the key.
-pub struct Event {
+pub struct VerificationEventRow {
     pub at: TimeLabel,
     pub outcome: String,
-    pub is_good: bool,
+    pub is_valid: bool,
     pub reason: String,
     pub latency: String,
     pub tags: String,
     pub request: String,
 }
 
-impl Event {
-    pub fn new(event: Verification, now: Timestamp) -> Self {
+impl VerificationEventRow {
+    pub fn new(event: RecentVerification, now: Timestamp) -> Self {
         Self {
-            at: TimeLabel::new(event.at, now),
-            is_good: event.outcome == "VALID",
+            at: TimeLabel::new(event.occurred_at, now),
+            is_valid: event.outcome == "VALID",
             outcome: event.outcome,
             reason: event.reason.unwrap_or_default(),
-            latency: latency(event.latency_us),
+            latency: format_latency(event.latency_us),
             tags: event.tags.join(", "),
-            request: event.request,
+            request: event.request_id,
         }
     }
 }
@@ -173,13 +174,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn credits_words_describes_each_change() {
-        assert_eq!(credits_words(&json!({ "set": 1_000 })), "credits set to 1,000");
-        assert_eq!(credits_words(&json!({ "increment": 5 })), "5 credits added");
-        assert_eq!(credits_words(&json!({ "unlimited": true })), "set to unlimited");
+    fn format_credits_change_describes_each_change() {
+        assert_eq!(format_credits_change(&json!({ "set": 1_000 })), "credits set to 1,000");
+        assert_eq!(format_credits_change(&json!({ "increment": 5 })), "5 credits added");
+        assert_eq!(format_credits_change(&json!({ "unlimited": true })), "set to unlimited");
         let both = json!({ "set": 1, "refill": { "interval": "Daily", "amount": 9 } });
-        assert_eq!(credits_words(&both), "credits set to 1, refill set to 9");
+        assert_eq!(format_credits_change(&both), "credits set to 1, refill set to 9");
         let none = json!({ "refill": null });
-        assert_eq!(credits_words(&none), "refill removed");
+        assert_eq!(format_credits_change(&none), "refill removed");
     }
 }

@@ -10,8 +10,8 @@ use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::http::HttpService;
 
-use super::{EMAIL, PASSWORD, Visitor, at, between, encoded};
-use crate::both;
+use super::{Browser, EMAIL, PASSWORD, between, form_encode, workspace_path};
+use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
 
 /// Every page that is asked for by GET, and every act.
@@ -41,9 +41,9 @@ const ACTS: [&str; 11] = [
     "/dashboard/ws_default/members/user_1/remove",
 ];
 
-both! {
+on_both_stacks! {
     async fn every_page_says_what_a_browser_may_do_with_it(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
 
         for path in PAGES {
             let page = owner.get(path).await;
@@ -64,8 +64,8 @@ both! {
     }
 
     async fn a_form_from_another_page_changes_nothing(kw) {
-        let owner = Visitor::owner(&kw).await;
-        let before = kw.audit_entries().await;
+        let owner = Browser::sign_in_owner(&kw).await;
+        let before = kw.count_audit_entries().await;
 
         for path in ACTS {
             let fields = [("csrf", owner.csrf.as_str()), ("role", "owner")];
@@ -73,7 +73,7 @@ both! {
                 let form = pairs.iter().fold(owner.form(path), |form, (name, value)| {
                     form.header(*name, *value)
                 });
-                form.body(Body::from(encoded(&fields))).unwrap()
+                form.body(Body::from(form_encode(&fields))).unwrap()
             };
             let here = "https://keyward.test";
             for pairs in [
@@ -89,12 +89,12 @@ both! {
             }
         }
 
-        assert_eq!(kw.audit_entries().await, before);
+        assert_eq!(kw.count_audit_entries().await, before);
     }
 
     async fn a_form_without_the_token_of_its_page_changes_nothing(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let before = kw.audit_entries().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let before = kw.count_audit_entries().await;
 
         for path in ACTS {
             for token in ["", "x", &"0".repeat(64)] {
@@ -105,33 +105,33 @@ both! {
             }
         }
 
-        assert_eq!(kw.audit_entries().await, before);
+        assert_eq!(kw.count_audit_entries().await, before);
     }
 
     async fn the_token_of_one_visitor_is_worth_nothing_to_another(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let mut stranger = Visitor::of(&kw);
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut stranger = Browser::new(&kw);
         stranger.get("/dashboard/login").await;
 
         owner.csrf = stranger.csrf.clone();
 
-        assert_eq!(owner.post(&at("/members/invite"), &[("role", "owner")]).await.status, 403);
+        assert_eq!(owner.post(&workspace_path("/members/invite"), &[("role", "owner")]).await.status, 403);
     }
 
     async fn nothing_changes_by_get(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let before = kw.audit_entries().await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let before = kw.count_audit_entries().await;
 
         for path in ACTS.iter().chain(&PAGES) {
             owner.get(&format!("{path}?role=owner&csrf={}", owner.csrf)).await;
         }
 
-        assert_eq!(kw.audit_entries().await, before);
-        assert!(owner.is_in().await);
+        assert_eq!(kw.count_audit_entries().await, before);
+        assert!(owner.is_signed_in().await);
     }
 
     async fn who_is_not_signed_in_is_sent_to_sign_in(kw) {
-        let mut stranger = Visitor::of(&kw);
+        let mut stranger = Browser::new(&kw);
 
         for path in PAGES.iter().filter(|path| path.contains("ws_default") || path.ends_with("account")) {
             let sent = stranger.get(path).await;
@@ -141,7 +141,7 @@ both! {
     }
 
     async fn an_error_has_a_page_with_the_id_of_the_request(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
 
         let absent = owner.get("/dashboard/nothing/here").await;
         assert_eq!(absent.status, 404);
@@ -158,17 +158,17 @@ both! {
     }
 
     async fn what_no_database_can_hold_is_as_good_as_absent(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
 
         for path in ["/root-keys/key_%00", "%00", "/root-keys/%ff", "/root-keys/new%00"] {
-            assert!(owner.get(&at(path)).await.status.is_client_error(), "{path}");
+            assert!(owner.get(&workspace_path(path)).await.status.is_client_error(), "{path}");
         }
         for path in ["/root-keys?q=%00&from=%00", "/root-keys/new?find-api=%00&on-api=%00&add=api+%00"] {
-            assert_eq!(owner.get(&at(path)).await.status, 200, "{path}");
+            assert_eq!(owner.get(&workspace_path(path)).await.status, 200, "{path}");
         }
         for (name, value) in [("name", "a\0b"), ("permission", "api.\0.read_api")] {
             let fields = [("permission", "api.*.read_api"), (name, value)];
-            let told = owner.post(&at("/root-keys"), &fields).await;
+            let told = owner.post(&workspace_path("/root-keys"), &fields).await;
             assert!(told.status.as_u16() < 500, "{name}");
         }
         let email = "a\0@example.com";
@@ -186,7 +186,7 @@ both! {
     }
 
     async fn assets_are_kept_for_good_under_the_hash_of_their_content(kw) {
-        let mut stranger = Visitor::of(&kw);
+        let mut stranger = Browser::new(&kw);
         let page = stranger.get("/dashboard/login").await;
         let css = between(&page.text, "rel=\"stylesheet\" href=\"", "\"");
 
@@ -200,9 +200,9 @@ both! {
     }
 
     async fn who_keeps_no_cookies_is_told_what_they_need(kw) {
-        let mut owner = Visitor::owner(&kw).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
         owner.post("/dashboard/logout", &[]).await;
-        let mut forgetful = Visitor::of(&kw);
+        let mut forgetful = Browser::new(&kw);
         forgetful.get("/dashboard/login").await;
         forgetful.cookies.clear();
 
@@ -216,7 +216,7 @@ both! {
 
 #[tokio::test]
 async fn while_the_database_is_away_a_page_says_so() {
-    let settings = Config::default().check().unwrap();
+    let settings = Config::default().validate().unwrap();
     // Its store is not open, as that of a replica whose Postgres is away.
     let (app, _announcements) = App::new(settings, Clock::fixed_at(NOON)).unwrap();
     let paths = HttpService::new(Arc::new(app));
@@ -237,12 +237,12 @@ async fn a_form_is_taken_where_the_public_address_is_another_than_the_servers_ow
         settings.public_url = "https://keys.example".into();
     })
     .await;
-    let mut owner = Visitor::owner(&kw).await;
-    let body = Body::from(encoded(&[("csrf", owner.csrf.as_str())]));
+    let mut owner = Browser::sign_in_owner(&kw).await;
+    let body = Body::from(form_encode(&[("csrf", owner.csrf.as_str())]));
     let form = owner.form("/dashboard/logout").header("origin", "https://keys.example");
 
     let out = owner.send(form.body(body).unwrap()).await;
 
     assert_eq!(out.status, 303);
-    assert!(!owner.is_in().await);
+    assert!(!owner.is_signed_in().await);
 }

@@ -3,117 +3,117 @@
 use keyward::domain::root_keys::default_workspace;
 use keyward::domain::users;
 
-use super::{EMAIL, PASSWORD, Visitor, at, between};
-use crate::both;
+use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
+use crate::on_both_stacks;
 use crate::support::Keyward;
 
 async fn link_at_start(kw: &Keyward) -> Option<String> {
-    let made = users::at_start(&kw.app, kw.store()).await.unwrap();
+    let made = users::create_setup_invitation(&kw.app, kw.store()).await.unwrap();
     made.map(|token| token.expose().to_owned())
 }
 
-both! {
+on_both_stacks! {
     async fn links_of_every_start_work_until_the_first_person_is_there_and_then_none(kw) {
         let (first, second) = (link_at_start(&kw).await.unwrap(), link_at_start(&kw).await.unwrap());
-        let mut ada = Visitor::of(&kw);
-        let mut late = Visitor::of(&kw);
+        let mut ada = Browser::new(&kw);
+        let mut late = Browser::new(&kw);
         assert!(late.get(&format!("/dashboard/join/{second}")).await.text.contains("Set up"));
 
-        let joined = ada.join(&first, EMAIL, PASSWORD).await;
+        let joined = ada.accept_invitation(&first, EMAIL, PASSWORD).await;
 
-        assert_eq!(joined.headers["location"], at("?notice=joined"));
-        assert!(ada.is_in().await);
+        assert_eq!(joined.headers["location"], workspace_path("?notice=joined"));
+        assert!(ada.is_signed_in().await);
         for used in [&first, &second] {
-            let refused = late.join(used, "late@example.com", PASSWORD).await;
+            let refused = late.accept_invitation(used, "late@example.com", PASSWORD).await;
             assert_eq!(refused.status, 422);
             assert!(refused.text.contains("Invalid invitation link"));
         }
         assert_eq!(link_at_start(&kw).await, None);
-        assert_eq!(kw.rows("people").await, 1);
+        assert_eq!(kw.count_rows("people").await, 1);
     }
 
     async fn of_two_who_use_first_links_at_once_one_comes_in(kw) {
         let (first, second) = (link_at_start(&kw).await.unwrap(), link_at_start(&kw).await.unwrap());
-        let (mut ada, mut bob) = (Visitor::of(&kw), Visitor::of(&kw));
+        let (mut ada, mut bob) = (Browser::new(&kw), Browser::new(&kw));
 
         let (one, other) = tokio::join!(
-            ada.join(&first, EMAIL, PASSWORD),
-            bob.join(&second, "bob@example.com", PASSWORD)
+            ada.accept_invitation(&first, EMAIL, PASSWORD),
+            bob.accept_invitation(&second, "bob@example.com", PASSWORD)
         );
 
         let mut statuses = [one.status.as_u16(), other.status.as_u16()];
         statuses.sort_unstable();
         assert_eq!(statuses, [303, 422]);
-        assert_eq!(kw.rows("people").await, 1);
+        assert_eq!(kw.count_rows("people").await, 1);
     }
 
     async fn a_link_ends_after_a_day(kw) {
         let link = link_at_start(&kw).await.unwrap();
-        let mut ada = Visitor::of(&kw);
+        let mut ada = Browser::new(&kw);
 
         kw.clock.advance_ms(24 * 3_600_000);
         assert!(ada.get(&format!("/dashboard/join/{link}")).await.text.contains("Set up"));
         kw.clock.advance_ms(1);
 
-        assert_eq!(ada.join(&link, EMAIL, PASSWORD).await.status, 422);
+        assert_eq!(ada.accept_invitation(&link, EMAIL, PASSWORD).await.status, 422);
     }
 
     async fn opening_a_link_does_not_use_it_up(kw) {
         let link = link_at_start(&kw).await.unwrap();
-        let mut ada = Visitor::of(&kw);
+        let mut ada = Browser::new(&kw);
 
         for _ in 0..3 {
             ada.get(&format!("/dashboard/join/{link}")).await;
         }
 
-        assert_eq!(ada.join(&link, EMAIL, PASSWORD).await.status, 303);
+        assert_eq!(ada.accept_invitation(&link, EMAIL, PASSWORD).await.status, 303);
     }
 
     async fn a_password_out_of_bounds_is_told_and_the_link_stays_good(kw) {
         let link = link_at_start(&kw).await.unwrap();
-        let mut ada = Visitor::of(&kw);
+        let mut ada = Browser::new(&kw);
 
         for (password, fault) in [
             ("x".repeat(11), "12 to 128 characters"),
             ("x".repeat(129), "12 to 128 characters"),
             (EMAIL.to_uppercase(), "must not be the e-mail"),
         ] {
-            let refused = ada.join(&link, EMAIL, &password).await;
+            let refused = ada.accept_invitation(&link, EMAIL, &password).await;
             assert_eq!(refused.status, 422);
             assert!(refused.text.contains(fault), "{}", refused.text);
             assert!(!refused.text.contains(&password) || password.eq_ignore_ascii_case(EMAIL));
         }
 
-        assert_eq!(ada.join(&link, EMAIL, &"x".repeat(12)).await.status, 303);
+        assert_eq!(ada.accept_invitation(&link, EMAIL, &"x".repeat(12)).await.status, 303);
     }
 
     async fn an_operators_link_lets_in_who_has_forgotten_the_password_and_ends_the_sessions(kw) {
-        let mut locked_out = Visitor::owner(&kw).await;
-        let link = users::operator_link(&kw.app, &default_workspace()).await.unwrap();
-        let mut ada = Visitor::of(&kw);
+        let mut locked_out = Browser::sign_in_owner(&kw).await;
+        let link = users::create_operator_invitation(&kw.app, &default_workspace()).await.unwrap();
+        let mut ada = Browser::new(&kw);
 
-        let joined = ada.join(link.expose(), EMAIL, "another horse battery").await;
+        let joined = ada.accept_invitation(link.expose(), EMAIL, "another horse battery").await;
 
         assert_eq!(joined.status, 303);
-        assert!(!locked_out.is_in().await);
+        assert!(!locked_out.is_signed_in().await);
         assert_eq!(locked_out.sign_in(EMAIL, PASSWORD).await.status, 422);
         assert_eq!(locked_out.sign_in(EMAIL, "another horse battery").await.status, 303);
-        assert_eq!(kw.rows("people").await, 1);
+        assert_eq!(kw.count_rows("people").await, 1);
     }
 
     async fn an_invitation_takes_a_known_email_only_with_its_password(kw) {
-        let mut owner = Visitor::owner(&kw).await;
-        let page = owner.post(&at("/members/invite"), &[("role", "viewer")]).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
         let token = between(&page.text, "/dashboard/join/", "<").to_owned();
-        let mut thief = Visitor::of(&kw);
+        let mut thief = Browser::new(&kw);
 
-        let refused = thief.join(&token, EMAIL, "a password of the thief").await;
+        let refused = thief.accept_invitation(&token, EMAIL, "a password of the thief").await;
 
         assert_eq!(refused.status, 422);
         assert!(refused.text.contains("Enter its password"));
-        assert!(!thief.is_in().await && owner.is_in().await);
+        assert!(!thief.is_signed_in().await && owner.is_signed_in().await);
         // It changes no role either.
-        assert_eq!(thief.join(&token, EMAIL, PASSWORD).await.status, 303);
-        assert_eq!(thief.post(&at("/members/invite"), &[("role", "viewer")]).await.status, 200);
+        assert_eq!(thief.accept_invitation(&token, EMAIL, PASSWORD).await.status, 303);
+        assert_eq!(thief.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await.status, 200);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keyward::domain::admission;
 use serde_json::{Value, json};
 
-use crate::both;
+use crate::on_both_stacks;
 use crate::support::{Keyward, Reply, Stack};
 
 async fn check(kw: &Keyward, limit: i64, fields: Value) -> Reply {
@@ -21,18 +21,18 @@ async fn check(kw: &Keyward, limit: i64, fields: Value) -> Reply {
 async fn passing(kw: &Keyward, limit: i64, checks: usize) -> usize {
     let mut passed = 0;
     for _ in 0..checks {
-        passed += usize::from(check(kw, limit, json!({})).await.bare()["success"] == true);
+        passed += usize::from(check(kw, limit, json!({})).await.v1_body()["success"] == true);
     }
     passed
 }
 
-both! {
+on_both_stacks! {
     async fn one_server_admits_what_the_limit_says(kw) {
         assert_eq!(passing(&kw, 5, 20).await, 5);
 
         let reply = check(&kw, 5, json!({})).await;
 
-        assert_eq!(reply.bare()["success"], false);
+        assert_eq!(reply.v1_body()["success"], false);
         assert_eq!((&reply.body["limit"], &reply.body["remaining"]), (&json!(5), &json!(0)));
         assert!(reply.body["reset"].as_i64().unwrap() > kw.clock.now().0);
     }
@@ -43,9 +43,9 @@ both! {
 
         let exact = check(&kw, 10, json!({ "async": false })).await;
 
-        assert_eq!(exact.bare()["remaining"], 5);
+        assert_eq!(exact.v1_body()["remaining"], 5);
         let looked = check(&kw, 10, json!({ "async": false, "cost": 0 })).await;
-        assert_eq!(looked.bare()["remaining"], 5);
+        assert_eq!(looked.v1_body()["remaining"], 5);
     }
 
     async fn the_next_window_begins_anew(kw) {
@@ -59,7 +59,7 @@ both! {
     }
 
     async fn an_override_counts(kw) {
-        check(&kw, 5, json!({})).await.bare();
+        check(&kw, 5, json!({})).await.v1_body();
         kw.set_override("email.send", "user_1", json!({ "limit": 2 })).await;
 
         // The override was counted on the same counter.
@@ -71,20 +71,20 @@ both! {
 async fn replicas_admit_no_more_than_each_of_them_could_before_it_heard_of_the_others() {
     let one = Keyward::start(Stack::Replica).await;
     let other = one.replica().await;
-    check(&one, 100, json!({ "cost": 0 })).await.bare();
-    check(&other, 100, json!({ "cost": 0 })).await.bare();
+    check(&one, 100, json!({ "cost": 0 })).await.v1_body();
+    check(&other, 100, json!({ "cost": 0 })).await.v1_body();
 
     let (here, there) = tokio::join!(passing(&one, 100, 150), passing(&other, 100, 150));
     admission::sync_approximate(&one.app).await;
     admission::sync_approximate(&other.app).await;
     // Each hears of the other with its next batch.
     for kw in [&one, &other] {
-        check(kw, 100, json!({})).await.bare();
+        check(kw, 100, json!({})).await.v1_body();
         admission::sync_approximate(&kw.app).await;
     }
 
     assert!((100..=200).contains(&(here + there)), "{here} and {there}");
     assert_eq!(passing(&one, 100, 10).await + passing(&other, 100, 10).await, 0);
     let exact = check(&one, 100, json!({ "async": false })).await;
-    assert_eq!(exact.bare()["success"], false);
+    assert_eq!(exact.v1_body()["success"], false);
 }

@@ -12,31 +12,31 @@ use tokio::task::JoinSet;
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum RequestFate {
     /// It is answered.
-    Passes,
+    Answered,
     /// It does not arrive.
-    IsLost,
+    RequestLost,
     /// It arrives, and its reply is lost.
-    AnswerIsLost,
+    ReplyLost,
     /// It is neither answered nor rejected.
-    Hangs,
+    NeverAnswered,
     /// It is answered, and no client can connect afterwards.
-    IsTheLast,
+    LastConnection,
     /// The client sees a lost reply before the request arrives.
-    ArrivesLate,
+    Delayed,
 }
 
 /// Every request has its own connection.
-pub struct Wire {
+pub struct FaultyProxy {
     pub address: SocketAddr,
-    fates: Arc<Mutex<VecDeque<Fate>>>,
+    fates: Arc<Mutex<VecDeque<RequestFate>>>,
     late: Arc<Mutex<JoinSet<()>>>,
     _task: JoinSet<()>,
 }
 
-impl Wire {
-    pub async fn to(server: SocketAddr) -> Self {
+impl FaultyProxy {
+    pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let fates = Arc::new(Mutex::new(VecDeque::new()));
@@ -52,7 +52,7 @@ impl Wire {
                 };
                 let (next, later, cut) = (next.clone(), later.clone(), cut.clone());
                 tokio::spawn(async move {
-                    let _ = carry(client, server, &next, &later, &cut).await;
+                    let _ = forward(client, server, &next, &later, &cut).await;
                 });
             }
         });
@@ -60,44 +60,45 @@ impl Wire {
     }
 
     /// Sets what happens to the next requests; later ones pass.
-    pub fn will(&self, fates: impl IntoIterator<Item = Fate>) {
+    pub fn set_fates(&self, fates: impl IntoIterator<Item = RequestFate>) {
         *self.fates.lock().expect("no thread panicked") = fates.into_iter().collect();
     }
 
     /// Waits for requests that arrive late.
-    pub async fn calm(&self) {
+    pub async fn wait_for_delayed(&self) {
         let mut late = std::mem::take(&mut *self.late.lock().expect("no thread panicked"));
         while late.join_next().await.is_some() {}
     }
 }
 
-async fn carry(
+async fn forward(
     mut client: TcpStream,
     server: SocketAddr,
-    fates: &Mutex<VecDeque<Fate>>,
+    fates: &Mutex<VecDeque<RequestFate>>,
     late: &Mutex<JoinSet<()>>,
     cut: &Notify,
 ) -> std::io::Result<()> {
-    let request = request(&mut client).await?;
-    let fate = fates.lock().expect("no thread panicked").pop_front().unwrap_or(Fate::Passes);
+    let request = read_request(&mut client).await?;
+    let fate =
+        fates.lock().expect("no thread panicked").pop_front().unwrap_or(RequestFate::Answered);
     match fate {
-        Fate::Passes => client.write_all(&answer(&request, server).await?).await,
-        Fate::IsLost => Ok(()),
-        Fate::IsTheLast => {
-            let answer = answer(&request, server).await?;
+        RequestFate::Answered => client.write_all(&exchange(&request, server).await?).await,
+        RequestFate::RequestLost => Ok(()),
+        RequestFate::LastConnection => {
+            let answer = exchange(&request, server).await?;
             cut.notify_one();
             tokio::time::sleep(Duration::from_millis(100)).await;
             client.write_all(&answer).await
         }
-        Fate::Hangs => {
+        RequestFate::NeverAnswered => {
             let gone = client.read_u8().await;
             gone.map(drop)
         }
-        Fate::AnswerIsLost => answer(&request, server).await.map(drop),
-        Fate::ArrivesLate => {
+        RequestFate::ReplyLost => exchange(&request, server).await.map(drop),
+        RequestFate::Delayed => {
             late.lock().expect("no thread panicked").spawn(async move {
                 tokio::time::sleep(Duration::from_millis(150)).await;
-                answer(&request, server).await.expect("it arrives");
+                exchange(&request, server).await.expect("it arrives");
             });
             Ok(())
         }
@@ -105,7 +106,7 @@ async fn carry(
 }
 
 /// Reads a complete request, which asks for its connection to be closed.
-async fn request(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+async fn read_request(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let head = bytes.windows(4).position(|four| four == b"\r\n\r\n");
@@ -124,7 +125,7 @@ async fn request(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     }
 }
 
-async fn answer(request: &[u8], server: SocketAddr) -> std::io::Result<Vec<u8>> {
+async fn exchange(request: &[u8], server: SocketAddr) -> std::io::Result<Vec<u8>> {
     let mut connection = TcpStream::connect(server).await?;
     connection.write_all(request).await?;
     let mut answer = Vec::new();

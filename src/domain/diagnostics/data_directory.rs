@@ -4,14 +4,14 @@ use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
 
-use super::{Finding, size};
+use super::{Finding, format_size};
 
 /// The free space below which a finding is a warning, and below which it is a problem: SQLite may soon fail to write.
-const WARNING_BYTES: u64 = 1_000_000_000;
-const PROBLEM_BYTES: u64 = 100_000_000;
+const FREE_SPACE_WARNING_BYTES: u64 = 1_000_000_000;
+const FREE_SPACE_PROBLEM_BYTES: u64 = 100_000_000;
 
 /// Checks that the directory is writable and that its disk has free space.
-pub fn look(data_dir: &Path) -> Vec<Finding> {
+pub fn check_data_directory(data_dir: &Path) -> Vec<Finding> {
     let dir = data_dir.display();
     if !data_dir.exists() {
         let found = format!("{dir} does not exist yet: the first start creates it");
@@ -33,7 +33,7 @@ pub fn look(data_dir: &Path) -> Vec<Finding> {
         ),
     };
     let space = match statvfs(data_dir) {
-        Ok(found) => space(found.f_bavail.saturating_mul(found.f_frsize)),
+        Ok(found) => check_free_space(found.f_bavail.saturating_mul(found.f_frsize)),
         Err(e) => Finding::warning(
             "free-space",
             format!("failed to read the free space: {e}"),
@@ -44,13 +44,15 @@ pub fn look(data_dir: &Path) -> Vec<Finding> {
 }
 
 /// Returns the finding for an amount of free space.
-fn space(bytes: u64) -> Finding {
-    let found = format!("{} free", size(bytes));
+fn check_free_space(bytes: u64) -> Finding {
+    let found = format!("{} free", format_size(bytes));
     let todo = "free disk space, or shorten the retention of events (KEYWARD_VERIFICATIONS_KEPT)";
     match bytes {
-        ..PROBLEM_BYTES => Finding::problem("free-space", found, todo),
-        PROBLEM_BYTES..WARNING_BYTES => Finding::warning("free-space", found, todo),
-        WARNING_BYTES.. => Finding::ok("free-space", found),
+        ..FREE_SPACE_PROBLEM_BYTES => Finding::problem("free-space", found, todo),
+        FREE_SPACE_PROBLEM_BYTES..FREE_SPACE_WARNING_BYTES => {
+            Finding::warning("free-space", found, todo)
+        }
+        FREE_SPACE_WARNING_BYTES.. => Finding::ok("free-space", found),
     }
 }
 
@@ -61,7 +63,8 @@ mod tests {
 
     #[test]
     fn free_space_is_a_warning_below_1_gb_and_a_problem_below_100_mb() {
-        let states = [99_999_999, 100_000_000, 999_999_999, 1_000_000_000].map(|b| space(b).state);
+        let states = [99_999_999, 100_000_000, 999_999_999, 1_000_000_000]
+            .map(|b| check_free_space(b).state);
 
         assert_eq!(states, [Severity::Problem, Severity::Warning, Severity::Warning, Severity::Ok]);
     }
