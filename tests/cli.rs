@@ -15,11 +15,13 @@ mod apis;
 mod audit;
 mod dashboard;
 mod doctor;
+mod help;
 mod names;
 mod namespaces;
 mod request_ids;
 mod serving;
 mod settings;
+mod shell;
 mod vault;
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";

@@ -4,26 +4,32 @@
 mod apis;
 mod commands;
 mod doctor;
+mod help;
 mod log;
 mod replicas;
 mod serve;
+mod shell;
 mod startup;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use foundation::config::Config;
 use foundation::model::{Algorithm, OutagePolicy, escape_hidden};
 
 /// Issue, verify and rate-limit API keys; without a command, start the server
 #[derive(Parser)]
-#[command(name = "keyward", version, about)]
+#[command(name = "keyward", version)]
 struct Cli {
+    /// Print JSON
+    // In the help, it follows the options of the command.
+    #[arg(long, global = true, display_order = 900)]
+    json: bool,
+    // The heading applies to all arguments after it.
     #[command(flatten)]
     config: Config,
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -70,6 +76,14 @@ enum Command {
     Health,
     /// Check configuration and dependencies and suggest fixes; read-only
     Doctor,
+    /// Print a script that completes commands and options in a shell
+    Completions { shell: Shell },
+    /// Print the man page of keyward, or write the pages of all commands to a directory
+    Man {
+        /// Write one page for each command to this directory, and replace existing pages
+        #[arg(long)]
+        directory: Option<PathBuf>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -285,7 +299,7 @@ type CommandResult = Result<(), CommandError>;
 /// Runs the command given on the command line.
 #[expect(clippy::print_stderr, reason = "the one-sentence error of a failed command")]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = help::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -305,13 +319,17 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> CommandResult {
-    if let Some(Command::Health) = cli.command {
-        let listen = cli.config.listen().map_err(CommandError::Usage)?;
-        return commands::health(listen).await;
-    }
     let out = commands::CommandOutput { json: cli.json };
-    if let Some(Command::Doctor) = cli.command {
-        return Box::pin(doctor::doctor(&cli.config, out)).await;
+    // These commands work without valid settings.
+    match &cli.command {
+        Some(Command::Completions { shell }) => return shell::print_completions(*shell),
+        Some(Command::Man { directory }) => return shell::write_man_pages(directory.as_deref()),
+        Some(Command::Health) => {
+            let listen = cli.config.listen().map_err(CommandError::Usage)?;
+            return commands::health(listen).await;
+        }
+        Some(Command::Doctor) => return Box::pin(doctor::doctor(&cli.config, out)).await,
+        _ => {}
     }
     let settings = cli.config.validate().map_err(CommandError::Usage)?;
     match cli.command {
@@ -352,6 +370,8 @@ async fn run(cli: Cli) -> CommandResult {
             Box::pin(commands::rotate(settings, out)).await
         }
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
-        Some(Command::Health | Command::Doctor) => Ok(()),
+        Some(
+            Command::Completions { .. } | Command::Man { .. } | Command::Health | Command::Doctor,
+        ) => Ok(()),
     }
 }

@@ -74,14 +74,18 @@ fn settings_table() -> String {
     table
 }
 
-/// Splits the help of a setting, which ends with its default.
+/// Returns the help of a setting, and its default: a value, or the description with which the help ends.
 fn meaning_and_default(arg: &Arg) -> (String, String) {
     let help = arg.get_long_help().or(arg.get_help()).unwrap().to_string();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (meaning, default) = help.rsplit_once(" [default").unwrap_or((&help, ""));
-    let default = default.trim_start_matches([':', ',', ' ']).trim_end_matches(']');
-    let default = if default.is_empty() { "none" } else { default };
-    (meaning.to_owned(), default.to_owned())
+    let (meaning, described) = help.rsplit_once(" [default").unwrap_or((&help, ""));
+    let described = described.trim_start_matches([':', ',', ' ']).trim_end_matches(']');
+    match (arg.get_default_values(), described) {
+        ([], "") => (meaning.to_owned(), "none".to_owned()),
+        ([], described) => (meaning.to_owned(), described.to_owned()),
+        ([value], "") => (meaning.to_owned(), value.to_str().unwrap().to_owned()),
+        (_, described) => panic!("two defaults of {:?}: {described}", arg.get_env()),
+    }
 }
 
 /// Returns the allowed values from the error for an invalid value. Empty if no value is rejected.

@@ -15,7 +15,7 @@ pub fn keyward_command() -> Command {
     command
 }
 
-/// Like [`keyward`], in a process with this soft and this hard limit on open files.
+/// Like [`keyward_command`], in a process with this soft and this hard limit on open files.
 pub fn keyward_command_with_files(soft: u32, hard: u32) -> Command {
     let mut command = Command::new("sh");
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());

@@ -6,6 +6,7 @@
 mod events;
 mod oidc;
 mod security;
+mod setting;
 mod values;
 mod variables;
 
@@ -24,13 +25,19 @@ use oidc::OidcConfig;
 pub use oidc::{OIDC_ONLY, OidcSettings};
 use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
-use values::{load_secret, local_url, parse_number, url_or_local, validate_url_scheme};
+use setting::{ChoiceSetting, NumberSetting};
+use values::{load_secret, local_url, url_or_local, validate_url_scheme};
 
-/// The settings as written on the command line or in the environment. [`Config::check`] validates them.
+/// The heading of the settings in the help.
+pub const HELP_HEADING: &str = "Settings";
+
+/// The settings as written on the command line or in the environment. [`Config::validate`] validates them.
+/// A setting that is `None` has its default.
 #[derive(Args, Clone, Default)]
+#[command(next_help_heading = HELP_HEADING)]
 pub struct Config {
-    /// Address and port to serve on [default: 127.0.0.1:3000]
-    #[arg(long, env = "KEYWARD_LISTEN", global = true)]
+    /// Address and port to serve on
+    #[arg(long, env = "KEYWARD_LISTEN", global = true, default_value = LISTEN)]
     listen: Option<String>,
     /// Postgres URL, such as `postgres://user:password@host/database`; requires Redis
     #[arg(long, env = "KEYWARD_DATABASE_URL", global = true, hide_env_values = true)]
@@ -45,8 +52,8 @@ pub struct Config {
     /// File that contains the Redis URL
     #[arg(long, env = "KEYWARD_REDIS_URL_FILE", global = true)]
     redis_url_file: Option<PathBuf>,
-    /// Data directory of an embedded server [default: ./keyward-data]
-    #[arg(long, env = "KEYWARD_DATA_DIR", global = true)]
+    /// Data directory of an embedded server
+    #[arg(long, env = "KEYWARD_DATA_DIR", global = true, default_value = DATA_DIR)]
     data_dir: Option<PathBuf>,
     /// Root key of the default workspace with all permissions, created at the start if absent
     #[arg(long, env = "KEYWARD_ROOT_KEY", global = true, hide_env_values = true)]
@@ -69,8 +76,8 @@ pub struct Config {
     /// Networks of trusted proxies, whose X-Forwarded-For is used, such as `10.0.0.0/8,fd00::/8` [default: none]
     #[arg(long, env = "KEYWARD_TRUSTED_PROXIES", global = true)]
     trusted_proxies: Option<String>,
-    /// Seconds to continue serving after SIGTERM, so that the load balancer notices [default: 5]
-    #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
+    /// Seconds to continue serving after SIGTERM, so that the load balancer notices
+    #[arg(long, env = DRAIN_SECONDS.name, global = true, default_value = DRAIN_SECONDS)]
     drain_seconds: Option<String>,
     /// Public URL of this server, for the links that it shows [default: the listening address]
     #[arg(long, env = "KEYWARD_PUBLIC_URL", global = true)]
@@ -78,35 +85,57 @@ pub struct Config {
     /// Base URL of error pages [default: this server]
     #[arg(long, env = "KEYWARD_DOCS_URL", global = true)]
     docs_url: Option<String>,
-    /// Log level: error, warn, info, debug, trace, or a filter such as `keyward=debug` [default: info]
-    #[arg(long, env = "KEYWARD_LOG", global = true)]
+    /// Log level: error, warn, info, debug, trace, or a filter such as `keyward=debug`
+    #[arg(long, env = "KEYWARD_LOG", global = true, default_value = LOG)]
     log: Option<String>,
-    /// Log format: text or json [default: text]
-    #[arg(long, env = "KEYWARD_LOG_FORMAT", global = true)]
+    /// Log format
+    #[arg(
+        long,
+        env = LOG_FORMAT.name,
+        global = true,
+        default_value = LOG_FORMAT.default,
+        value_parser = LOG_FORMAT
+    )]
     log_format: Option<String>,
-    /// Maximum time that a request waits for Redis, in milliseconds [default: 40]
-    #[arg(long, env = "KEYWARD_REDIS_TIMEOUT_MS", global = true)]
+    /// Maximum time that a request waits for Redis, in milliseconds
+    #[arg(long, env = REDIS_TIMEOUT_MS.name, global = true, default_value = REDIS_TIMEOUT_MS)]
     redis_timeout_ms: Option<String>,
-    /// Prefix of all names in Redis [default: kw:]
-    #[arg(long, env = "KEYWARD_REDIS_PREFIX", global = true)]
+    /// Prefix of all names in Redis
+    #[arg(long, env = "KEYWARD_REDIS_PREFIX", global = true, default_value = REDIS_PREFIX)]
     redis_prefix: Option<String>,
-    /// Maximum number of connections to Postgres [default: 16]
-    #[arg(long, env = "KEYWARD_DATABASE_CONNECTIONS", global = true)]
+    /// Maximum number of connections to Postgres
+    #[arg(
+        long,
+        env = DATABASE_CONNECTIONS.name,
+        global = true,
+        default_value = DATABASE_CONNECTIONS
+    )]
     database_connections: Option<String>,
-    /// Seconds for which cached keys verify while the database is unreachable [default: 900]
-    #[arg(long, env = "KEYWARD_DATABASE_GRACE_SECONDS", global = true)]
+    /// Seconds for which cached keys verify while the database is unreachable
+    #[arg(
+        long,
+        env = DATABASE_GRACE_SECONDS.name,
+        global = true,
+        default_value = DATABASE_GRACE_SECONDS
+    )]
     database_grace_seconds: Option<String>,
-    /// Outage policy for key rate limits: local, open or closed [default: local]
-    #[arg(long, env = "KEYWARD_KEYS_ON_OUTAGE", global = true)]
+    /// Outage policy for key rate limits
+    #[arg(
+        long,
+        env = KEYS_ON_OUTAGE.name,
+        global = true,
+        default_value = KEYS_ON_OUTAGE.default,
+        value_parser = KEYS_ON_OUTAGE
+    )]
     keys_on_outage: Option<String>,
-    /// Seconds without a spend before leased credits return to the account [default: 60]
-    #[arg(long, env = "KEYWARD_LEASE_IDLE_SECONDS", global = true)]
+    /// Seconds without a spend before leased credits return to the account
+    #[arg(long, env = LEASE_IDLE_SECONDS.name, global = true, default_value = LEASE_IDLE_SECONDS)]
     lease_idle_seconds: Option<String>,
     /// Region of this replica in analytics [default: none]
     #[arg(long, env = "KEYWARD_REGION", global = true)]
     region: Option<String>,
-    /// Maximum number of cached keys [default: 1000000]
-    #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
+    /// Maximum number of cached keys
+    #[arg(long, env = CACHED_KEYS.name, global = true, default_value = CACHED_KEYS)]
     cached_keys: Option<String>,
     #[command(flatten)]
     security: SecurityConfig,
@@ -186,59 +215,59 @@ impl Settings {
 }
 
 const LISTEN: &str = "127.0.0.1:3000";
+const DATA_DIR: &str = "./keyward-data";
+const DRAIN_SECONDS: NumberSetting =
+    NumberSetting { name: "KEYWARD_DRAIN_SECONDS", default: 5, min: 0, max: 3600 };
+const LOG: &str = "info";
+const LOG_FORMAT: ChoiceSetting<LogFormat> = ChoiceSetting {
+    name: "KEYWARD_LOG_FORMAT",
+    default: "text",
+    choices: &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+};
+const REDIS_TIMEOUT_MS: NumberSetting =
+    NumberSetting { name: "KEYWARD_REDIS_TIMEOUT_MS", default: 40, min: 1, max: 10_000 };
+const REDIS_PREFIX: &str = "kw:";
+const DATABASE_CONNECTIONS: NumberSetting =
+    NumberSetting { name: "KEYWARD_DATABASE_CONNECTIONS", default: 16, min: 2, max: 1000 };
+const DATABASE_GRACE_SECONDS: NumberSetting =
+    NumberSetting { name: "KEYWARD_DATABASE_GRACE_SECONDS", default: 900, min: 0, max: 86_400 };
+const KEYS_ON_OUTAGE: ChoiceSetting<OutagePolicy> = ChoiceSetting {
+    name: "KEYWARD_KEYS_ON_OUTAGE",
+    default: OutagePolicy::Local.as_str(),
+    choices: &[
+        (OutagePolicy::Local.as_str(), OutagePolicy::Local),
+        (OutagePolicy::Open.as_str(), OutagePolicy::Open),
+        (OutagePolicy::Closed.as_str(), OutagePolicy::Closed),
+    ],
+};
+const LEASE_IDLE_SECONDS: NumberSetting =
+    NumberSetting { name: "KEYWARD_LEASE_IDLE_SECONDS", default: 60, min: 1, max: 86_400 };
+const CACHED_KEYS: NumberSetting =
+    NumberSetting { name: "KEYWARD_CACHED_KEYS", default: 1_000_000, min: 100, max: 1_000_000_000 };
 
 impl Config {
     /// Validates the settings before anything is opened. The error is one sentence.
     pub fn validate(&self) -> Result<Settings, String> {
-        let (listen, engines) = (self.listen()?, self.deployment()?);
-        let events = self.events.validate(matches!(engines, Deployment::Replica { .. }))?;
+        let (listen, deployment) = (self.listen()?, self.deployment()?);
+        let events = self.events.validate(matches!(deployment, Deployment::Replica { .. }))?;
         Ok(Settings {
-            deployment: engines,
+            deployment,
             root_key: self.root_key()?,
             master_keys: self.master_keys()?,
             trusted_proxies: self.trusted_proxies()?,
-            drain_seconds: parse_number(
-                "KEYWARD_DRAIN_SECONDS",
-                self.drain_seconds.as_deref(),
-                5,
-                0,
-                3600,
-            )?,
+            drain_seconds: DRAIN_SECONDS.parse(self.drain_seconds.as_deref())?,
             public_url: url_or_local("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), listen)?,
             docs_url: url_or_local("KEYWARD_DOCS_URL", self.docs_url.as_ref(), listen)?,
-            log: self.log.clone().unwrap_or_else(|| "info".into()),
-            log_format: self.log_format()?,
-            redis_timeout_ms: parse_number(
-                "KEYWARD_REDIS_TIMEOUT_MS",
-                self.redis_timeout_ms.as_deref(),
-                40,
-                1,
-                10_000,
-            )?,
+            log: self.log.clone().unwrap_or_else(|| LOG.into()),
+            log_format: LOG_FORMAT.parse(self.log_format.as_deref())?,
+            redis_timeout_ms: REDIS_TIMEOUT_MS.parse(self.redis_timeout_ms.as_deref())?,
             redis_prefix: self.redis_prefix()?,
             database_connections_max: self.database_connections_max()?,
-            database_grace_seconds: parse_number(
-                "KEYWARD_DATABASE_GRACE_SECONDS",
-                self.database_grace_seconds.as_deref(),
-                900,
-                0,
-                86_400,
-            )?,
-            cached_keys_max: parse_number(
-                "KEYWARD_CACHED_KEYS",
-                self.cached_keys.as_deref(),
-                1_000_000,
-                100,
-                1_000_000_000,
-            )?,
-            keys_outage_policy: self.keys_on_outage()?,
-            lease_idle_seconds: parse_number(
-                "KEYWARD_LEASE_IDLE_SECONDS",
-                self.lease_idle_seconds.as_deref(),
-                60,
-                1,
-                86_400,
-            )?,
+            database_grace_seconds: DATABASE_GRACE_SECONDS
+                .parse(self.database_grace_seconds.as_deref())?,
+            cached_keys_max: CACHED_KEYS.parse(self.cached_keys.as_deref())?,
+            keys_outage_policy: KEYS_ON_OUTAGE.parse(self.keys_on_outage.as_deref())?,
+            lease_idle_seconds: LEASE_IDLE_SECONDS.parse(self.lease_idle_seconds.as_deref())?,
             region: self.region()?,
             events_waiting_max: events.waiting_max,
             events_waiting_bytes_max: events.waiting_bytes_max,
@@ -274,7 +303,7 @@ impl Config {
         )?;
         match (database, redis) {
             (None, None) => {
-                let data_dir = self.data_dir.clone().unwrap_or_else(|| "./keyward-data".into());
+                let data_dir = self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into());
                 Ok(Deployment::Embedded { data_dir })
             }
             (Some(_), None) => Err("KEYWARD_DATABASE_URL is set and KEYWARD_REDIS_URL is not: \
@@ -339,23 +368,9 @@ impl Config {
         networks.map(Networks::new).map_err(|error| format!("KEYWARD_TRUSTED_PROXIES: {error}"))
     }
 
-    fn log_format(&self) -> Result<LogFormat, String> {
-        match self.log_format.as_deref() {
-            None | Some("text") => Ok(LogFormat::Text),
-            Some("json") => Ok(LogFormat::Json),
-            Some(other) => Err(format!("KEYWARD_LOG_FORMAT is {other:?}: it must be text or json")),
-        }
-    }
-
-    fn keys_on_outage(&self) -> Result<OutagePolicy, String> {
-        let text = self.keys_on_outage.as_deref().unwrap_or("local");
-        text.parse().map_err(|error| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {error}"))
-    }
-
     fn database_connections_max(&self) -> Result<u32, String> {
-        let text = self.database_connections.as_deref();
-        let max = parse_number("KEYWARD_DATABASE_CONNECTIONS", text, 16, 2, 1000)?;
-        Ok(u32::try_from(max).unwrap_or(16))
+        let max = DATABASE_CONNECTIONS.parse(self.database_connections.as_deref())?;
+        Ok(u32::try_from(max).unwrap_or(u32::MAX))
     }
 
     fn region(&self) -> Result<String, String> {
@@ -367,7 +382,7 @@ impl Config {
     }
 
     fn redis_prefix(&self) -> Result<String, String> {
-        let prefix = self.redis_prefix.clone().unwrap_or_else(|| "kw:".into());
+        let prefix = self.redis_prefix.clone().unwrap_or_else(|| REDIS_PREFIX.into());
         // A brace would change the hash tag; the other characters would only be hard to read.
         if prefix.len() <= 64 && prefix.chars().all(|c| c.is_ascii_graphic() && !"{}".contains(c)) {
             return Ok(prefix);

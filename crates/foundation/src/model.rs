@@ -340,7 +340,7 @@ pub enum OutagePolicy {
 }
 
 impl OutagePolicy {
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Open => "open",

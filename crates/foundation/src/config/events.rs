@@ -5,32 +5,37 @@ use std::path::PathBuf;
 use clap::Args;
 use url::Url;
 
-use super::values::{load_secret, parse_number, parse_retention, validate_url_scheme};
-use crate::model::RetentionSettings;
+use super::setting::{NumberSetting, RetentionSetting};
+use super::values::{load_secret, validate_url_scheme};
+use crate::model::{Retention, RetentionSettings};
 
 /// The settings as written on the command line or in the environment.
 // The argument IDs are explicit, because a command may have an argument `name` too.
 #[derive(Args, Clone, Default)]
 pub struct EventsConfig {
-    /// Retention of verifications and of their rollups, in days [default: raw=90,minute=90,hour=90,day=365,month=1095]
-    #[arg(long, env = "KEYWARD_VERIFICATIONS_KEPT", global = true)]
+    /// Retention of verifications and of their rollups, in days
+    #[arg(long, env = VERIFICATIONS_KEPT.name, global = true, default_value = VERIFICATIONS_KEPT)]
     verifications_kept: Option<String>,
-    /// Retention of checks of the standalone limiter and of their rollups, in days [default:
-    /// raw=30,minute=7,hour=30,day=100,month=1095]
-    #[arg(long, env = "KEYWARD_RATELIMITS_KEPT", global = true)]
+    /// Retention of checks of the standalone limiter and of their rollups, in days
+    #[arg(long, env = RATELIMITS_KEPT.name, global = true, default_value = RATELIMITS_KEPT)]
     ratelimits_kept: Option<String>,
-    /// Maximum number of events that wait to be written; more are dropped [default: 100000]
-    #[arg(long, env = "KEYWARD_EVENTS_WAITING", global = true)]
+    /// Maximum number of events that wait to be written; more are dropped
+    #[arg(long, env = EVENTS_WAITING.name, global = true, default_value = EVENTS_WAITING)]
     events_waiting: Option<String>,
-    /// Maximum size of the events that wait to be written, in bytes; more are dropped [default: 67108864]
-    #[arg(long, env = "KEYWARD_EVENTS_WAITING_BYTES", global = true)]
+    /// Maximum size of the events that wait to be written, in bytes; more are dropped
+    #[arg(
+        long,
+        env = EVENTS_WAITING_BYTES.name,
+        global = true,
+        default_value = EVENTS_WAITING_BYTES
+    )]
     events_waiting_bytes: Option<String>,
     /// Approximate maximum size of single events in the database, in bytes; the oldest are deleted, their rollups stay;
-    /// 0: unlimited [default: 4294967296]
-    #[arg(long, env = BYTES, global = true)]
+    /// 0: unlimited
+    #[arg(long, env = BYTES, global = true, default_value = EVENTS_BYTES)]
     events_bytes: Option<String>,
-    /// Free disk space, in bytes, below which an embedded server writes no events; 0: none [default: 536870912]
-    #[arg(long, env = RESERVE, global = true)]
+    /// Free disk space, in bytes, below which an embedded server writes no events; 0: none
+    #[arg(long, env = RESERVE, global = true, default_value = EVENTS_RESERVE_BYTES)]
     events_reserve_bytes: Option<String>,
     /// ClickHouse that stores events, such as `http://user:password@host:8123/keyward`; the same for all replicas
     /// [default: none, they stay in the database]
@@ -52,12 +57,41 @@ pub const BYTES: &str = "KEYWARD_EVENTS_BYTES";
 pub const RESERVE: &str = "KEYWARD_EVENTS_RESERVE_BYTES";
 pub const ANALYTICS_URL: &str = "KEYWARD_DATABASE_ANALYTICS_URL";
 
-/// Room for several million events.
-const BYTES_DEFAULT: u64 = 4 << 30;
-/// A lower maximum would delete events as fast as they are written.
-const BYTES_MIN: u64 = 1 << 20;
-const RESERVE_DEFAULT: u64 = 512 << 20;
-const RESERVE_MAX: u64 = 1 << 50;
+const VERIFICATIONS_KEPT: RetentionSetting = RetentionSetting {
+    name: "KEYWARD_VERIFICATIONS_KEPT",
+    default: Retention {
+        raw_days: 90,
+        minute_days: 90,
+        hour_days: 90,
+        day_days: 365,
+        month_days: 1095,
+    },
+};
+const RATELIMITS_KEPT: RetentionSetting = RetentionSetting {
+    name: "KEYWARD_RATELIMITS_KEPT",
+    default: Retention {
+        raw_days: 30,
+        minute_days: 7,
+        hour_days: 30,
+        day_days: 100,
+        month_days: 1095,
+    },
+};
+const EVENTS_WAITING: NumberSetting =
+    NumberSetting { name: "KEYWARD_EVENTS_WAITING", default: 100_000, min: 100, max: 10_000_000 };
+const EVENTS_WAITING_BYTES: NumberSetting = NumberSetting {
+    name: "KEYWARD_EVENTS_WAITING_BYTES",
+    default: 64 << 20,
+    min: 1 << 20,
+    max: 1 << 40,
+};
+/// The default is room for several million events. Values from 1 up to [`EVENTS_BYTES_MIN`] are invalid too.
+const EVENTS_BYTES: NumberSetting =
+    NumberSetting { name: BYTES, default: 4 << 30, min: 0, max: 1 << 50 };
+/// A lower maximum, other than 0, would delete events as fast as they are written.
+const EVENTS_BYTES_MIN: u64 = 1 << 20;
+const EVENTS_RESERVE_BYTES: NumberSetting =
+    NumberSetting { name: RESERVE, default: 512 << 20, min: 0, max: 1 << 50 };
 
 /// The validated settings of events.
 #[derive(Debug, Clone)]
@@ -78,42 +112,27 @@ pub struct EventSettings {
 
 impl EventsConfig {
     pub fn validate(&self, has_database: bool) -> Result<EventSettings, String> {
-        let waiting = self.events_waiting.as_deref();
-        let waiting_max =
-            parse_number("KEYWARD_EVENTS_WAITING", waiting, 100_000, 100, 10_000_000)?;
         Ok(EventSettings {
-            waiting_bytes_max: self.waiting_bytes_max()?,
-            retention: parse_retention(
-                self.verifications_kept.as_deref(),
-                self.ratelimits_kept.as_deref(),
-            )?,
-            waiting_max: usize::try_from(waiting_max).unwrap_or(usize::MAX),
+            retention: RetentionSettings {
+                verifications: VERIFICATIONS_KEPT.parse(self.verifications_kept.as_deref())?,
+                ratelimits: RATELIMITS_KEPT.parse(self.ratelimits_kept.as_deref())?,
+            },
+            waiting_max: EVENTS_WAITING.parse_usize(self.events_waiting.as_deref())?,
+            waiting_bytes_max: EVENTS_WAITING_BYTES
+                .parse_usize(self.events_waiting_bytes.as_deref())?,
             max_bytes: self.max_bytes()?,
-            reserve_bytes: parse_number(
-                RESERVE,
-                self.events_reserve_bytes.as_deref(),
-                RESERVE_DEFAULT,
-                0,
-                RESERVE_MAX,
-            )?,
+            reserve_bytes: EVENTS_RESERVE_BYTES.parse(self.events_reserve_bytes.as_deref())?,
             clickhouse_url: self.clickhouse_url()?,
             analytics_url: self.analytics_url(has_database)?,
         })
     }
 
-    fn waiting_bytes_max(&self) -> Result<usize, String> {
-        let text = self.events_waiting_bytes.as_deref();
-        let max = parse_number("KEYWARD_EVENTS_WAITING_BYTES", text, 1 << 26, 1 << 20, 1 << 40)?;
-        Ok(usize::try_from(max).unwrap_or(usize::MAX))
-    }
-
     fn max_bytes(&self) -> Result<Option<u64>, String> {
-        let bytes =
-            parse_number(BYTES, self.events_bytes.as_deref(), BYTES_DEFAULT, 0, RESERVE_MAX)?;
+        let bytes = EVENTS_BYTES.parse(self.events_bytes.as_deref())?;
         match bytes {
             0 => Ok(None),
-            BYTES_MIN.. => Ok(Some(bytes)),
-            _ => Err(format!("{BYTES} is {bytes}: it must be 0 or at least {BYTES_MIN}")),
+            EVENTS_BYTES_MIN.. => Ok(Some(bytes)),
+            _ => Err(format!("{BYTES} is {bytes}: it must be 0 or at least {EVENTS_BYTES_MIN}")),
         }
     }
 
@@ -131,7 +150,7 @@ impl EventsConfig {
         let given = load_secret(ANALYTICS_URL, value.as_ref(), file.as_deref())?;
         match &given {
             Some(text) => {
-                validate_url_scheme(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?;
+                validate_url_scheme(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?
             }
             None => return Ok(None),
         }

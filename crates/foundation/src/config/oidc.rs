@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use url::{Host, Url};
 
-use super::values::{load_secret, parse_bool};
+use super::setting::{ChoiceSetting, help_with_default};
+use super::values::load_secret;
 use crate::model::MemberRole;
 use crate::secret::Plaintext;
 
 /// The settings as written on the command line or in the environment.
-// The argument IDs are explicit, because a command may have an argument `name` too.
+// The argument IDs are explicit, because a command may have an argument `name` too. Settings that are an error without
+// an issuer have no default value of clap, which would set them.
 #[derive(Args, Clone, Default)]
 pub struct OidcConfig {
     /// OpenID Connect issuer whose users may sign in to the dashboard [default: none]
@@ -31,21 +33,46 @@ pub struct OidcConfig {
         global = true
     )]
     client_secret_file: Option<PathBuf>,
-    /// Scopes to request from the OIDC provider [default: openid email profile]
-    #[arg(id = "oidc-scopes", long, env = SCOPES, global = true)]
+    #[arg(
+        id = "oidc-scopes",
+        long,
+        env = SCOPES,
+        global = true,
+        help = help_with_default("Scopes to request from the OIDC provider", SCOPES_DEFAULT)
+    )]
     scopes: Option<String>,
-    /// Label of the button after "Sign in with" [default: single sign-on]
-    #[arg(id = "oidc-name", long, env = NAME, global = true)]
+    #[arg(
+        id = "oidc-name",
+        long,
+        env = NAME,
+        global = true,
+        help = help_with_default("Label of the button after \"Sign in with\"", NAME_DEFAULT)
+    )]
     name: Option<String>,
     /// E-mail domains whose users may sign in, separated by commas [default: all]
     #[arg(id = "oidc-allowed-domains", long, env = ALLOWED_DOMAINS, global = true)]
     allowed_domains: Option<String>,
-    /// Role in the default workspace for users who sign in for the first time without an invitation: none, viewer or
-    /// admin [default: none]
-    #[arg(id = "oidc-default-role", long, env = DEFAULT_ROLE, global = true)]
+    #[arg(
+        id = "oidc-default-role",
+        long,
+        env = DEFAULT_ROLE.name,
+        global = true,
+        value_parser = DEFAULT_ROLE,
+        help = help_with_default(
+            "Role in the default workspace for users who sign in for the first time without an invitation",
+            DEFAULT_ROLE.default
+        )
+    )]
     default_role: Option<String>,
-    /// Disable sign-in with passwords: true or false [default: false]
-    #[arg(id = "oidc-only", long, env = OIDC_ONLY, global = true)]
+    /// Disable sign-in with passwords
+    #[arg(
+        id = "oidc-only",
+        long,
+        env = OIDC_ONLY,
+        global = true,
+        default_value = ONLY.default,
+        value_parser = ONLY
+    )]
     only: Option<String>,
 }
 
@@ -71,11 +98,26 @@ const ISSUER: &str = "KEYWARD_OIDC_ISSUER";
 const CLIENT_ID: &str = "KEYWARD_OIDC_CLIENT_ID";
 const CLIENT_SECRET: &str = "KEYWARD_OIDC_CLIENT_SECRET";
 const SCOPES: &str = "KEYWARD_OIDC_SCOPES";
+const SCOPES_DEFAULT: &str = "openid email profile";
 const NAME: &str = "KEYWARD_OIDC_NAME";
+const NAME_DEFAULT: &str = "single sign-on";
 const ALLOWED_DOMAINS: &str = "KEYWARD_OIDC_ALLOWED_DOMAINS";
-const DEFAULT_ROLE: &str = "KEYWARD_OIDC_DEFAULT_ROLE";
+const DEFAULT_ROLE: ChoiceSetting<Option<MemberRole>> = ChoiceSetting {
+    name: "KEYWARD_OIDC_DEFAULT_ROLE",
+    default: "none",
+    choices: &[
+        ("none", None),
+        ("viewer", Some(MemberRole::Viewer)),
+        ("admin", Some(MemberRole::Admin)),
+    ],
+};
 /// The variable that disables passwords.
 pub const OIDC_ONLY: &str = "KEYWARD_OIDC_ONLY";
+const ONLY: ChoiceSetting<bool> = ChoiceSetting {
+    name: OIDC_ONLY,
+    default: "false",
+    choices: &[("true", true), ("false", false)],
+};
 
 /// The maximum length of an issuer, and of a client ID.
 const TEXT_LENGTH_MAX: usize = 255;
@@ -96,8 +138,9 @@ impl OidcConfig {
         validate_issuer(issuer)?;
         if self.default_role()?.is_some() && self.allowed_domains.is_none() {
             return Err(format!(
-                "{DEFAULT_ROLE} is set and {ALLOWED_DOMAINS} is not: every user of the provider would \
-                become a member; set both, or neither"
+                "{} is set and {ALLOWED_DOMAINS} is not: every user of the provider would become a member; \
+                set both, or neither",
+                DEFAULT_ROLE.name
             ));
         }
         Ok(Some(OidcSettings {
@@ -108,7 +151,7 @@ impl OidcConfig {
             name: self.name()?,
             allowed_domains: self.allowed_domains()?,
             default_role: self.default_role()?,
-            is_password_sign_in_disabled: parse_bool(OIDC_ONLY, self.only.as_deref())?,
+            is_password_sign_in_disabled: ONLY.parse(self.only.as_deref())?,
         }))
     }
 
@@ -120,8 +163,8 @@ impl OidcConfig {
             (SCOPES, self.scopes.is_some()),
             (NAME, self.name.is_some()),
             (ALLOWED_DOMAINS, self.allowed_domains.is_some()),
-            (DEFAULT_ROLE, self.default_role.is_some()),
-            (OIDC_ONLY, parse_bool(OIDC_ONLY, self.only.as_deref())?),
+            (DEFAULT_ROLE.name, self.default_role.is_some()),
+            (OIDC_ONLY, ONLY.parse(self.only.as_deref())?),
         ];
         match others.into_iter().find(|(_, is_set)| *is_set) {
             Some((name, _)) => {
@@ -132,7 +175,7 @@ impl OidcConfig {
     }
 
     fn scopes(&self) -> Result<Vec<String>, String> {
-        let text = self.scopes.as_deref().unwrap_or("openid email profile");
+        let text = self.scopes.as_deref().unwrap_or(SCOPES_DEFAULT);
         let scopes: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
         let is_valid =
             text.chars().all(|c| c == ' ' || c.is_ascii_graphic() && !"\"\\".contains(c));
@@ -146,7 +189,7 @@ impl OidcConfig {
     }
 
     fn name(&self) -> Result<String, String> {
-        let name = self.name.as_deref().unwrap_or("single sign-on").trim();
+        let name = self.name.as_deref().unwrap_or(NAME_DEFAULT).trim();
         let is_valid = (1..=NAME_LENGTH_MAX).contains(&name.chars().count());
         if is_valid && !name.chars().any(char::is_control) {
             return Ok(name.to_owned());
@@ -176,14 +219,7 @@ impl OidcConfig {
     }
 
     fn default_role(&self) -> Result<Option<MemberRole>, String> {
-        match self.default_role.as_deref() {
-            None | Some("none") => Ok(None),
-            Some("viewer") => Ok(Some(MemberRole::Viewer)),
-            Some("admin") => Ok(Some(MemberRole::Admin)),
-            Some(other) => {
-                Err(format!("{DEFAULT_ROLE} is {other:?}: it must be none, viewer or admin"))
-            }
-        }
+        DEFAULT_ROLE.parse(self.default_role.as_deref())
     }
 }
 

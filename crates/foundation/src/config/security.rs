@@ -4,24 +4,39 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::values::{parse_number, parse_on_off};
+use super::setting::{ChoiceSetting, NumberSetting};
 
 /// The settings as written on the command line or in the environment.
 #[derive(Args, Clone, Default)]
 pub struct SecurityConfig {
-    /// Allow v1 verification without a root key: on, minimal (responses contain only validity, code and limit) or off
-    /// [default: on]
-    #[arg(long, env = OPEN_VERIFICATION, global = true)]
+    /// Allow v1 verification without a root key; minimal: responses contain only validity, code and limit
+    #[arg(
+        long,
+        env = OPEN_VERIFICATION,
+        global = true,
+        default_value = OPENNESS.default,
+        value_parser = OPENNESS
+    )]
     open_verification: Option<String>,
-    /// Maximum number of unknown keys that one address may verify with v1 per minute; 0: unlimited [default: 10000]
-    #[arg(long, env = UNKNOWN_KEYS_PER_MINUTE, global = true)]
+    /// Maximum number of unknown keys that one address may verify with v1 per minute; 0: unlimited
+    #[arg(
+        long,
+        env = UNKNOWN_KEYS_PER_MINUTE.name,
+        global = true,
+        default_value = UNKNOWN_KEYS_PER_MINUTE
+    )]
     unknown_keys_per_minute: Option<String>,
-    /// Require the `rbac.*` permissions to assign permissions and roles when keys are created, updated or imported: on
-    /// or off [default: off]
-    #[arg(long, env = STRICT_GRANTS, global = true)]
+    /// Require the `rbac.*` permissions to assign permissions and roles when keys are created, updated or imported
+    #[arg(
+        long,
+        env = STRICT_GRANTS.name,
+        global = true,
+        default_value = STRICT_GRANTS.default,
+        value_parser = STRICT_GRANTS
+    )]
     strict_grants: Option<String>,
-    /// Maximum number of open client connections; more get 503 and are closed [default: 10000]
-    #[arg(long, env = CONNECTIONS_MAX, global = true)]
+    /// Maximum number of open client connections; more get 503 and are closed
+    #[arg(long, env = CONNECTIONS_MAX.name, global = true, default_value = CONNECTIONS_MAX)]
     connections_max: Option<String>,
     /// Separate address and port for `/metrics` [default: the same as everything else]
     #[arg(long, env = METRICS_LISTEN, global = true)]
@@ -33,24 +48,47 @@ pub struct SecurityConfig {
     /// Time at which the security contact expires, such as `2027-06-30T00:00:00Z`
     #[arg(long, env = SECURITY_EXPIRES, global = true)]
     security_expires: Option<String>,
-    /// Maximum number of live counters per workspace for ad-hoc limits, which are given with a verification [default:
-    /// 1000000]
-    #[arg(long, env = AD_HOC_COUNTERS, global = true)]
+    /// Maximum number of live counters per workspace for ad-hoc limits, which are given with a verification
+    #[arg(long, env = AD_HOC_COUNTERS.name, global = true, default_value = AD_HOC_COUNTERS)]
     ad_hoc_counters: Option<String>,
 }
 
 /// The variable that disables verification without a root key.
 pub const OPEN_VERIFICATION: &str = "KEYWARD_OPEN_VERIFICATION";
-const UNKNOWN_KEYS_PER_MINUTE: &str = "KEYWARD_UNKNOWN_KEYS_PER_MINUTE";
-const STRICT_GRANTS: &str = "KEYWARD_STRICT_GRANTS";
-const CONNECTIONS_MAX: &str = "KEYWARD_CONNECTIONS_MAX";
+const OPENNESS: ChoiceSetting<OpenVerification> = ChoiceSetting {
+    name: OPEN_VERIFICATION,
+    default: "on",
+    choices: &[
+        ("on", OpenVerification::On),
+        ("minimal", OpenVerification::Minimal),
+        ("off", OpenVerification::Off),
+    ],
+};
+const UNKNOWN_KEYS_PER_MINUTE: NumberSetting = NumberSetting {
+    name: "KEYWARD_UNKNOWN_KEYS_PER_MINUTE",
+    default: 10_000,
+    min: 0,
+    max: 1_000_000_000,
+};
+const STRICT_GRANTS: ChoiceSetting<bool> = ChoiceSetting {
+    name: "KEYWARD_STRICT_GRANTS",
+    default: "off",
+    choices: &[("on", true), ("off", false)],
+};
+const CONNECTIONS_MAX: NumberSetting =
+    NumberSetting { name: "KEYWARD_CONNECTIONS_MAX", default: 10_000, min: 1, max: 1_000_000 };
 const METRICS_LISTEN: &str = "KEYWARD_METRICS_LISTEN";
 const SECURITY_CONTACT: &str = "KEYWARD_SECURITY_CONTACT";
 const SECURITY_EXPIRES: &str = "KEYWARD_SECURITY_EXPIRES";
 /// The maximum number of security contacts, and the maximum length of each.
 const CONTACTS_MAX: usize = 10;
 const CONTACT_LENGTH_MAX: usize = 255;
-const AD_HOC_COUNTERS: &str = "KEYWARD_AD_HOC_COUNTERS";
+const AD_HOC_COUNTERS: NumberSetting = NumberSetting {
+    name: "KEYWARD_AD_HOC_COUNTERS",
+    default: 1_000_000,
+    min: 1,
+    max: 1_000_000_000,
+};
 
 /// Whether v1 verifies keys for callers without a root key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,41 +127,15 @@ pub struct Security {
 impl SecurityConfig {
     pub fn validate(&self) -> Result<Security, String> {
         let unknown_keys = self.unknown_keys_per_minute.as_deref();
-        let connections = self.connections_max.as_deref();
-        let connections_max = parse_number(CONNECTIONS_MAX, connections, 10_000, 1, 1_000_000)?;
-        let ad_hoc_counters = self.ad_hoc_counters.as_deref();
         Ok(Security {
-            open_verification: self.open_verification()?,
-            unknown_keys_per_minute: parse_number(
-                UNKNOWN_KEYS_PER_MINUTE,
-                unknown_keys,
-                10_000,
-                0,
-                1_000_000_000,
-            )?,
-            strict_grants: parse_on_off(STRICT_GRANTS, self.strict_grants.as_deref())?,
-            connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
+            open_verification: OPENNESS.parse(self.open_verification.as_deref())?,
+            unknown_keys_per_minute: UNKNOWN_KEYS_PER_MINUTE.parse(unknown_keys)?,
+            strict_grants: STRICT_GRANTS.parse(self.strict_grants.as_deref())?,
+            connections_max: CONNECTIONS_MAX.parse_usize(self.connections_max.as_deref())?,
             metrics_listen: self.metrics_listen()?,
             contact: self.contact()?,
-            ad_hoc_counters_max: parse_number(
-                AD_HOC_COUNTERS,
-                ad_hoc_counters,
-                1_000_000,
-                1,
-                1_000_000_000,
-            )?,
+            ad_hoc_counters_max: AD_HOC_COUNTERS.parse(self.ad_hoc_counters.as_deref())?,
         })
-    }
-
-    fn open_verification(&self) -> Result<OpenVerification, String> {
-        match self.open_verification.as_deref() {
-            None | Some("on") => Ok(OpenVerification::On),
-            Some("minimal") => Ok(OpenVerification::Minimal),
-            Some("off") => Ok(OpenVerification::Off),
-            Some(other) => {
-                Err(format!("{OPEN_VERIFICATION} is {other:?}: it must be on, minimal or off"))
-            }
-        }
     }
 
     fn metrics_listen(&self) -> Result<Option<SocketAddr>, String> {

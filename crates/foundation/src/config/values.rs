@@ -1,9 +1,7 @@
-//! Parses the values of settings, and describes what is allowed if a value is invalid.
+//! Parses addresses, URLs and secrets, and describes what is allowed if a value is invalid.
 
 use std::net::SocketAddr;
 use std::path::Path;
-
-use crate::model::{Retention, RetentionSettings};
 
 /// Returns the URL of a server from its own machine. The address that stands for all interfaces is not reachable, so
 /// the loopback address replaces it.
@@ -48,94 +46,4 @@ pub fn validate_url_scheme(name: &str, value: &str, schemes: &[&str]) -> Result<
         return Ok(());
     }
     Err(format!("{name} must be a URL that begins with {}", schemes.join(" or ")))
-}
-
-/// The default retention of verifications, in days.
-const VERIFICATIONS_RETENTION_DEFAULT: Retention =
-    Retention { raw_days: 90, minute_days: 90, hour_days: 90, day_days: 365, month_days: 1095 };
-/// The default retention of checks of the standalone limiter, in days.
-const RATELIMITS_RETENTION_DEFAULT: Retention =
-    Retention { raw_days: 30, minute_days: 7, hour_days: 30, day_days: 100, month_days: 1095 };
-
-/// The maximum retention: ten years.
-const RETENTION_DAYS_MAX: u32 = 3650;
-
-/// Parses the retention of both kinds of events.
-pub fn parse_retention(
-    verifications: Option<&str>,
-    ratelimits: Option<&str>,
-) -> Result<RetentionSettings, String> {
-    Ok(RetentionSettings {
-        verifications: parse_retention_of_kind(
-            "KEYWARD_VERIFICATIONS_KEPT",
-            verifications,
-            VERIFICATIONS_RETENTION_DEFAULT,
-        )?,
-        ratelimits: parse_retention_of_kind(
-            "KEYWARD_RATELIMITS_KEPT",
-            ratelimits,
-            RATELIMITS_RETENTION_DEFAULT,
-        )?,
-    })
-}
-
-/// Parses days by unit, such as `raw=7,hour=30`; other units keep their default.
-fn parse_retention_of_kind(
-    name: &str,
-    value: Option<&str>,
-    default: Retention,
-) -> Result<Retention, String> {
-    let mut retention_days = default;
-    for part in value.into_iter().flat_map(|text| text.split(',')) {
-        let invalid = || {
-            format!(
-                "{name} has {part:?}: it must be a list such as raw=7,minute=7,hour=30,day=365,month=1095, \
-                each with 1 to {RETENTION_DAYS_MAX} days"
-            )
-        };
-        let (unit, days) = part.trim().split_once('=').ok_or_else(invalid)?;
-        let days = days.parse().ok().filter(|days| (1..=RETENTION_DAYS_MAX).contains(days));
-        let days = days.ok_or_else(invalid)?;
-        match unit {
-            "raw" => retention_days.raw_days = days,
-            "minute" => retention_days.minute_days = days,
-            "hour" => retention_days.hour_days = days,
-            "day" => retention_days.day_days = days,
-            "month" => retention_days.month_days = days,
-            _ => return Err(invalid()),
-        }
-    }
-    Ok(retention_days)
-}
-
-/// Parses `true` or `false`. The default is `false`.
-pub fn parse_bool(name: &str, value: Option<&str>) -> Result<bool, String> {
-    match value {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => Err(format!("{name} is {other:?}: it must be true or false")),
-    }
-}
-
-/// Parses `on` or `off`. The default is `off`.
-pub fn parse_on_off(name: &str, value: Option<&str>) -> Result<bool, String> {
-    match value {
-        None | Some("off") => Ok(false),
-        Some("on") => Ok(true),
-        Some(other) => Err(format!("{name} is {other:?}: it must be on or off")),
-    }
-}
-
-pub fn parse_number(
-    name: &str,
-    value: Option<&str>,
-    default: u64,
-    min: u64,
-    max: u64,
-) -> Result<u64, String> {
-    let Some(text) = value else { return Ok(default) };
-    match text.parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("{name} is {text:?}: it must be a whole number from {min} to {max}")),
-    }
 }
