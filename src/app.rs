@@ -84,9 +84,9 @@ pub struct App {
     pub is_draining: AtomicBool,
     /// The master keys of the vault. Absent if it has none.
     pub master_keys: ArcSwapOption<MasterKeys>,
-    pub turns: TopUpLocks,
+    pub top_up_locks: TopUpLocks,
     /// Debits of accounts in the database that wait for their turn.
-    pub debits: DirectDebits,
+    pub direct_debits: DirectDebits,
     /// The credits that this process has spent from leases.
     pub lease_spend: LeaseSpendTracker,
     /// Windows that are decided from memory.
@@ -194,8 +194,8 @@ impl App {
             redis_reachable: AtomicBool::new(false),
             is_draining: draining,
             master_keys: ArcSwapOption::new(master_keys),
-            turns: TopUpLocks::default(),
-            debits,
+            top_up_locks: TopUpLocks::default(),
+            direct_debits: debits,
             lease_spend: LeaseSpendTracker::default(),
             approximate_windows: ApproximateWindows::default(),
             group_totals: GroupTotals::default(),

@@ -6,7 +6,7 @@ use axum::extract::Path;
 use axum::routing::{get, post};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
-use foundation::id::{InvitationId, PersonId};
+use foundation::id::{InvitationId, UserId};
 use foundation::model::{Invitation, Member, MemberRole};
 
 use super::confirm::ConfirmPage;
@@ -50,7 +50,7 @@ struct InvitationLink {
 }
 
 struct MemberTableRow {
-    id: PersonId,
+    id: UserId,
     email: String,
     role: &'static str,
     /// Every role, and whether the member has it.
@@ -141,7 +141,7 @@ async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String
 
 async fn set_role(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let role = parse_role(&request)?;
-    users::set_member_role(&request.page_request.app, &request.caller, &PersonId::from(id), role)
+    users::set_member_role(&request.page_request.app, &request.caller, &UserId::from(id), role)
         .await?;
     redirect_to_members(&request, "role")
 }
@@ -152,7 +152,7 @@ async fn confirm_remove(
 ) -> PageResult {
     request.caller.require(Action::ManageMembers)?;
     let member =
-        users::get_member(&request.page_request.app, &request.caller, &PersonId::from(id)).await?;
+        users::get_member(&request.page_request.app, &request.caller, &UserId::from(id)).await?;
     let person = member.user;
     let leaves = match person.id == request.known.user.id {
         true => "You lose access to this workspace until a member invites you again.",
@@ -170,7 +170,7 @@ async fn confirm_remove(
 }
 
 async fn remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
-    let id = PersonId::from(id);
+    let id = UserId::from(id);
     users::remove_member(&request.page_request.app, &request.caller, &id).await?;
     // A user who has left the workspace may not see its members.
     if id == request.known.user.id {

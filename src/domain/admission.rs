@@ -20,7 +20,7 @@ use crate::app::App;
 /// The result of consuming or peeking at windows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LimitDecision {
-    pub reply: bool,
+    pub is_admitted: bool,
     pub statuses: Vec<WindowStatus>,
     /// Whether it was decided without Redis.
     pub is_degraded: bool,
@@ -33,7 +33,7 @@ impl LimitDecision {
     pub fn from_reply(reply: &ConsumeReply, windows: &[Window]) -> Self {
         let statuses = reply.window_statuses(windows);
         Self {
-            reply: reply.is_admitted,
+            is_admitted: reply.is_admitted,
             statuses,
             is_degraded: false,
             group_change: reply.group_change,
@@ -83,7 +83,7 @@ pub async fn consume_approximate(
     };
     loop {
         match app.approximate_windows.try_consume(&window) {
-            ApproximateDecision::Decided { counted: count, taken: is_admitted } => {
+            ApproximateDecision::Decided { count, is_admitted } => {
                 let reply = ConsumeReply {
                     is_admitted,
                     windows: vec![count],
@@ -260,7 +260,7 @@ pub fn apply_outage_policy(
         }
         // Nothing is counted or refunded: what Redis has consumed all the same stays consumed.
         OutagePolicy::Open => LimitDecision {
-            reply: mode == ConsumeMode::Consume,
+            is_admitted: mode == ConsumeMode::Consume,
             statuses: windows.iter().map(|window| window.status_if_open(now)).collect(),
             is_degraded: true,
             group_change: GroupChange::None,
@@ -271,7 +271,7 @@ pub fn apply_outage_policy(
             }
             let statuses = windows.iter().map(|window| window.status_if_closed(now)).collect();
             LimitDecision {
-                reply: false,
+                is_admitted: false,
                 statuses,
                 is_degraded: true,
                 group_change: GroupChange::None,

@@ -13,7 +13,7 @@ macro_rules! actions {
             /// The actions that a root key can be granted.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
             /// The actions that only users can be granted, by their role: no tuple grants them.
-            pub const OF_PEOPLE: &'static [Self] = &[$(Self::$user,)*];
+            pub const USERS_ONLY: &'static [Self] = &[$(Self::$user,)*];
 
             pub fn resource(self) -> &'static str {
                 match self { $(Self::$name => $resource,)* $(Self::$user => $user_resource,)* }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_action_has_a_unique_bit_and_parses() {
-        assert!(Action::ALL.len() + Action::OF_PEOPLE.len() <= 64);
+        assert!(Action::ALL.len() + Action::USERS_ONLY.len() <= 64);
         for action in Action::ALL {
             assert_eq!(parse_tuple(&action.to_wildcard_tuple()), Ok((*action, "*")));
         }
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn parse_fails_when_action_is_for_users_only() {
-        for action in Action::OF_PEOPLE {
+        for action in Action::USERS_ONLY {
             assert!(parse_tuple(&action.to_wildcard_tuple()).is_err());
         }
     }

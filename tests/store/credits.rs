@@ -103,8 +103,8 @@ on_both_stores! {
     async fn leases_are_stored_with_their_account(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let lease = |epoch, withheld_at| Lease {
-            epoch,
-            life: 7,
+            lease_number,
+            redis_generation: 7,
             granted: 100,
             spent: 40,
             opened_at: NOON,
@@ -136,7 +136,7 @@ on_both_stores! {
         assert_eq!((withheld_entries[0].units, withheld_entries[0].since, withheld_entries.len()), (60, NOON, 1));
         assert!(of_another.is_empty());
         // Another replica may still spend from it: the lease is still recorded, and none of its credits are returned.
-        let forfeited: Vec<_> = forfeited.iter().map(|lease| (lease.epoch, lease.unspent_units())).collect();
+        let forfeited: Vec<_> = forfeited.iter().map(|lease| (lease.lease_number, lease.unspent_units())).collect();
         assert_eq!(forfeited, [(1, 0)]);
     }
 
@@ -144,8 +144,8 @@ on_both_stores! {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let asked_at = store.read().await.unwrap().load_database_time().await.unwrap();
         let lease = Lease {
-            epoch: 1,
-            life: 7,
+            lease_number: 1,
+            redis_generation: 7,
             granted: 1,
             spent: 0,
             opened_at: asked_at,
@@ -171,8 +171,8 @@ on_both_stores! {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let long_ago = Timestamp(1);
         let lease = |epoch, withheld_at| Lease {
-            epoch,
-            life: 7,
+            lease_number,
+            redis_generation: 7,
             granted: 100,
             spent: 40,
             opened_at: long_ago,
@@ -353,8 +353,8 @@ on_both_stores! {
 
 fn lease_of(epoch: i64, granted: i64, spent: i64) -> Lease {
     Lease {
-        epoch,
-        life: 7,
+        lease_number: epoch,
+        redis_generation: 7,
         granted,
         spent,
         opened_at: NOON,

@@ -191,7 +191,7 @@ id! {
     /// The ID of a migration: a set of keys that were issued elsewhere.
     MigrationId "mig_",
     /// The ID of a user of the dashboard.
-    PersonId "user_",
+    UserId "user_",
     /// The ID of a user's session.
     SessionId "ses_",
     /// The ID of an invitation: a single-use URL that makes a user a member.

@@ -134,9 +134,11 @@ pub struct Credits {
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Lease {
     /// The lease number, unique per key.
-    pub epoch: i64,
+    #[sqlx(rename = "epoch")]
+    pub lease_number: i64,
     /// The generation of the Redis that holds it.
-    pub life: i64,
+    #[sqlx(rename = "life")]
+    pub redis_generation: i64,
     /// The total number of credits debited for it.
     pub granted: i64,
     /// The credits that were certainly spent from it, as last reported.
@@ -189,7 +191,8 @@ impl CreditAccount {
 pub struct WithheldCredits {
     pub key_id: KeyId,
     pub workspace_id: WorkspaceId,
-    pub epoch: i64,
+    #[sqlx(rename = "epoch")]
+    pub lease_number: i64,
     /// The maximum number of withheld credits.
     pub units: i64,
     pub since: Timestamp,

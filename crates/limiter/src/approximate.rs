@@ -38,7 +38,7 @@ struct ApproximateShard {
 /// The result of a request that is decided from memory if possible.
 pub enum ApproximateDecision<'a> {
     /// The count of the window before the request, and whether the request was admitted.
-    Decided { counted: WindowCount, taken: bool },
+    Decided { count: WindowCount, is_admitted: bool },
     /// The window is unknown or stale: this caller queries Redis.
     FetchRequired(WindowFetch<'a>),
     /// The window is unknown or stale, and another caller is querying Redis.
@@ -214,7 +214,7 @@ impl ApproximateWindows {
                 if is_admitted {
                     cached.pending_cost += window.cost;
                 }
-                return ApproximateDecision::Decided { counted: count, taken: is_admitted };
+                return ApproximateDecision::Decided { count, is_admitted };
             }
             // A cost that a batch is sending comes back with its reply.
             if cached.sent_cost == 0 && pending_fetch.is_none() {
@@ -330,7 +330,7 @@ mod tests {
 
     fn decision(approximate: &ApproximateWindows, window: &Window) -> Option<(i64, bool)> {
         match approximate.try_consume(window) {
-            ApproximateDecision::Decided { counted: count, taken: is_admitted } => {
+            ApproximateDecision::Decided { count, is_admitted } => {
                 Some((count.effective_count, is_admitted))
             }
             ApproximateDecision::FetchRequired(_) | ApproximateDecision::FetchPending(_) => None,

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::id::{InvitationId, PersonId, SessionId, WorkspaceId};
+use foundation::id::{InvitationId, SessionId, UserId, WorkspaceId};
 use foundation::model::{Invitation, Member, MemberRole, Membership, Session, User};
 
 use crate::PageQuery;
@@ -13,26 +13,25 @@ pub trait UserReads: Send {
     /// Returns the user with this e-mail address, and the hash of the password if the user has one.
     async fn find_user_by_email(&mut self, email: &str) -> Result<Option<(User, Option<String>)>>;
     /// Returns the user with this id, and the hash of the password if the user has one.
-    async fn find_user(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>>;
+    async fn find_user(&mut self, id: &UserId) -> Result<Option<(User, Option<String>)>>;
     /// Returns the user whom an issuer identifies by this subject.
     async fn find_user_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<User>>;
     /// Returns the subject by which an issuer identifies a user.
-    async fn find_login_subject(&mut self, user: &PersonId, issuer: &str)
-    -> Result<Option<String>>;
+    async fn find_login_subject(&mut self, user: &UserId, issuer: &str) -> Result<Option<String>>;
     async fn has_users(&mut self) -> Result<bool>;
     /// Counts the owners of all workspaces. A user who owns two workspaces counts twice.
     async fn count_owners(&mut self) -> Result<i64>;
     /// Returns the session with this hash of its token, and its user.
     async fn find_session(&mut self, hash: &str) -> Result<Option<(Session, User)>>;
     /// Returns up to a hundred sessions of a user, the most recently used first.
-    async fn list_sessions(&mut self, user: &PersonId) -> Result<Vec<Session>>;
+    async fn list_sessions(&mut self, user: &UserId) -> Result<Vec<Session>>;
     /// Returns up to a hundred memberships of a user, by the name of the workspace.
-    async fn list_memberships(&mut self, user: &PersonId) -> Result<Vec<Membership>>;
+    async fn list_memberships(&mut self, user: &UserId) -> Result<Vec<Membership>>;
     /// Returns the membership of a user in a workspace.
     async fn find_membership(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
     ) -> Result<Option<Membership>>;
     /// Returns a page of the members of a workspace by e-mail address, which is also what is searched.
     async fn list_members(
@@ -43,11 +42,10 @@ pub trait UserReads: Send {
     async fn find_member(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
     ) -> Result<Option<Member>>;
     /// Returns whether a workspace has an owner other than this user.
-    async fn has_other_owner(&mut self, workspace: &WorkspaceId, except: &PersonId)
-    -> Result<bool>;
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, except: &UserId) -> Result<bool>;
     /// Counts the members of a workspace.
     async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// Returns up to a thousand invitations of a workspace that members have created, the latest first.
@@ -66,28 +64,28 @@ pub trait UserReads: Send {
 pub trait UserWrites: UserReads {
     /// Inserts a user. `password` is the hash of the password, if the user has one.
     async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<()>;
-    async fn set_password(&mut self, user: &PersonId, password: Option<&str>) -> Result<()>;
+    async fn set_password(&mut self, user: &UserId, password: Option<&str>) -> Result<()>;
     /// Sets the subject by which an issuer identifies a user, and replaces the previous one.
     async fn set_login(
         &mut self,
-        user: &PersonId,
+        user: &UserId,
         issuer: &str,
         subject: &str,
         now: Timestamp,
     ) -> Result<()>;
     /// Deletes the subject by which an issuer identifies a user.
-    async fn delete_login(&mut self, user: &PersonId, issuer: &str) -> Result<()>;
+    async fn delete_login(&mut self, user: &UserId, issuer: &str) -> Result<()>;
     /// Deletes a user who is no longer a member of any workspace, with all sessions.
-    async fn delete_orphaned_user(&mut self, user: &PersonId) -> Result<()>;
+    async fn delete_orphaned_user(&mut self, user: &UserId) -> Result<()>;
     async fn insert_session(&mut self, session: &Session, hash: &str) -> Result<()>;
     /// Records the time, address and user agent of the last use of a session.
     async fn touch_session(&mut self, session: &Session) -> Result<()>;
     /// Ends one session of a user. Returns whether it existed.
-    async fn delete_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool>;
+    async fn delete_session(&mut self, user: &UserId, id: &SessionId) -> Result<bool>;
     /// Ends all sessions of a user except one.
     async fn delete_other_sessions(
         &mut self,
-        user: &PersonId,
+        user: &UserId,
         except: Option<&SessionId>,
     ) -> Result<()>;
     /// Deletes sessions that began before `began` or were last used before `seen`, and invitations that expired
@@ -104,17 +102,17 @@ pub trait UserWrites: UserReads {
     async fn insert_member(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
         role: MemberRole,
         now: Timestamp,
     ) -> Result<bool>;
     async fn set_member_role(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
         role: MemberRole,
     ) -> Result<()>;
-    async fn delete_member(&mut self, workspace: &WorkspaceId, user: &PersonId) -> Result<()>;
+    async fn delete_member(&mut self, workspace: &WorkspaceId, user: &UserId) -> Result<()>;
     async fn insert_invitation(&mut self, invitation: &Invitation, hash: &str) -> Result<()>;
     /// Deletes an invitation. Returns whether it existed.
     async fn delete_invitation(

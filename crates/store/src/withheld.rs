@@ -11,7 +11,8 @@ use foundation::model::WithheldCredits;
 pub struct UnreportedLease {
     pub since: Timestamp,
     pub key_id: KeyId,
-    pub epoch: i64,
+    #[sqlx(rename = "epoch")]
+    pub lease_number: i64,
 }
 
 #[async_trait]

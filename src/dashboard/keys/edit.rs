@@ -46,15 +46,15 @@ async fn load(request: &WorkspaceRequest, id: &str) -> Result<KeyDetails, Error>
 
 async fn build_form(
     request: &WorkspaceRequest,
-    looked: &KeyDetails,
+    key_details: &KeyDetails,
     filled: Option<(KeyForm, String)>,
     [errors, credit_faults]: [FormErrors; 2],
 ) -> Result<EditKeyPage, Failure> {
-    let key = &looked.found_key.resolved.stored().key;
+    let key = &key_details.found_key.resolved.stored().key;
     let (mut fields, was) = match filled {
         Some(filled) => filled,
         None => {
-            let fields = KeyForm::from_key(looked);
+            let fields = KeyForm::from_key(key_details);
             let was = fields.serialize_original();
             (fields, was)
         }
@@ -66,7 +66,7 @@ async fn build_form(
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         title: key.name.clone().unwrap_or_else(|| format!("{}…", key.start)),
-        remaining: looked.found_key.credits.map(|(left, _)| left),
+        remaining: key_details.found_key.credits.map(|(left, _)| left),
         fields,
         original: was,
         operation: form.text("operation").to_owned(),
@@ -80,28 +80,29 @@ pub async fn show_form(
     request: WorkspaceRequest,
     Path((_, id)): Path<(String, String)>,
 ) -> PageResult {
-    let looked = load(&request, &id).await?;
+    let key_details = load(&request, &id).await?;
     render_page(
-        &build_form(&request, &looked, None, [FormErrors::default(), FormErrors::default()])
+        &build_form(&request, &key_details, None, [FormErrors::default(), FormErrors::default()])
             .await?,
     )
 }
 
 pub async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
-    let looked = load(&request, &id).await?;
+    let key_details = load(&request, &id).await?;
     let form = &request.page_request.form;
     let ((fields, is_step), was) = (KeyForm::from_form(form), form.text("was").to_owned());
     if is_step {
         let filled = Some((fields, was));
         let none = [FormErrors::default(), FormErrors::default()];
-        return render_page(&build_form(&request, &looked, filled, none).await?);
+        return render_page(&build_form(&request, &key_details, filled, none).await?);
     }
     match split_form_errors(apply_changes(&request, &id, &fields, &was).await)? {
         Ok(notice) => redirect_to(&key_path(&request, &id, notice)),
         Err(errors) => {
             let filled = Some((fields, was));
             render_invalid_page(
-                &build_form(&request, &looked, filled, [errors, FormErrors::default()]).await?,
+                &build_form(&request, &key_details, filled, [errors, FormErrors::default()])
+                    .await?,
             )
         }
     }
@@ -132,7 +133,7 @@ pub async fn update_credits(
     request: WorkspaceRequest,
     Path((_, id)): Path<(String, String)>,
 ) -> PageResult {
-    let looked = load(&request, &id).await?;
+    let key_details = load(&request, &id).await?;
     let form = &request.page_request.form;
     let value = form.text("value").trim();
     let body = match form.text("operation") {
@@ -144,7 +145,7 @@ pub async fn update_credits(
     )? {
         Ok(_) => redirect_to(&key_path(&request, &id, "?notice=key-credits")),
         Err(errors) => render_invalid_page(
-            &build_form(&request, &looked, None, [FormErrors::default(), errors]).await?,
+            &build_form(&request, &key_details, None, [FormErrors::default(), errors]).await?,
         ),
     }
 }

@@ -91,8 +91,8 @@ impl KeyForm {
     }
 
     /// Creates the form from a stored key.
-    pub fn from_key(looked: &KeyDetails) -> Self {
-        let stored = looked.found_key.resolved.stored();
+    pub fn from_key(key_details: &KeyDetails) -> Self {
+        let stored = key_details.found_key.resolved.stored();
         let key = &stored.key;
         let refill = stored.refill;
         let (interval, day) = match refill.map(|refill| refill.interval) {
@@ -113,7 +113,7 @@ impl KeyForm {
             refill_amount: refill.map(|refill| number(refill.amount)).unwrap_or_default(),
             refill_day: day.map(|day| number(day.into())).unwrap_or_default(),
             limits: LimitRows::from_limits(&stored.ratelimits),
-            roles: looked.found_key.resolved.roles.join("\n"),
+            roles: key_details.found_key.resolved.roles.join("\n"),
             permissions: permissions.join("\n"),
             meta: format_meta(key).unwrap_or_default(),
             ..Self::default()

@@ -65,9 +65,9 @@ struct CreditsPanel {
 
 pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let looked = details::get_details(app, caller, &KeyId::from(id)).await?;
-    let deeds = details::list_activity(app, caller, &looked).await?;
-    let stored = looked.found_key.resolved.stored();
+    let key_details = details::get_details(app, caller, &KeyId::from(id)).await?;
+    let activity = details::list_activity(app, caller, &key_details).await?;
+    let stored = key_details.found_key.resolved.stored();
     let key = &stored.key;
     // Events are stored separately, so they may be unavailable while the rest is available.
     let events = match recent::list_by_key(app, caller, key).await {
@@ -86,11 +86,11 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         id: key.id.clone(),
         name: key.name.clone().unwrap_or_else(|| "Unnamed key".into()),
         start: key.start.clone(),
-        state: status_label(looked.status),
-        is_active: looked.status == KeyStatus::Active,
-        status_notes: explain_status(&looked, now),
-        api_id: looked.api.id.clone(),
-        api_name: looked.api.name.clone(),
+        state: status_label(key_details.status),
+        is_active: key_details.status == KeyStatus::Active,
+        status_notes: explain_status(&key_details, now),
+        api_id: key_details.api.id.clone(),
+        api_name: key_details.api.name.clone(),
         external_id: key.owner_id.clone(),
         facts: KeyFacts {
             created: moment(key.created_at),
@@ -98,13 +98,17 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
             last_used: stored.last_used_at.map(moment),
             expires: key.expires_at.map(moment),
             environment: key.environment.clone(),
-            is_recoverable: looked.is_recoverable,
+            is_recoverable: key_details.is_recoverable,
         },
-        limit_gauges: looked.limit_usages.iter().map(|gauge| LimitGauge::new(gauge, now)).collect(),
-        credits: build_credits_panel(&looked, now),
-        activity: deeds.iter().map(|deed: &KeyActivity| ActivityRow::new(deed, now)).collect(),
-        roles: looked.roles.iter().map(Role::new).collect(),
-        permissions: PermissionSource::list_for_key(&looked),
+        limit_gauges: key_details
+            .limit_usages
+            .iter()
+            .map(|gauge| LimitGauge::new(gauge, now))
+            .collect(),
+        credits: build_credits_panel(&key_details, now),
+        activity: activity.iter().map(|entry: &KeyActivity| ActivityRow::new(entry, now)).collect(),
+        roles: key_details.roles.iter().map(Role::new).collect(),
+        permissions: PermissionSource::list_for_key(&key_details),
         meta: fields::format_meta(key),
         events: events
             .map(|events| events.into_iter().map(|e| VerificationEventRow::new(e, now)).collect()),
@@ -118,10 +122,10 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
 }
 
 /// Explains what a verification returns, as far as the key alone decides.
-fn explain_status(looked: &KeyDetails, now: Timestamp) -> Vec<String> {
-    let stored = looked.found_key.resolved.stored();
+fn explain_status(key_details: &KeyDetails, now: Timestamp) -> Vec<String> {
+    let stored = key_details.found_key.resolved.stored();
     let key = &stored.key;
-    let state = match looked.status {
+    let state = match key_details.status {
         KeyStatus::Active => "Active".to_owned(),
         KeyStatus::Disabled => {
             "The key is disabled. Verification returns DISABLED until it is enabled.".to_owned()
@@ -133,7 +137,7 @@ fn explain_status(looked: &KeyDetails, now: Timestamp) -> Vec<String> {
             ),
             None => "The key has expired.".to_owned(),
         },
-        KeyStatus::Exhausted => match looked.next_refill_at {
+        KeyStatus::Exhausted => match key_details.next_refill_at {
             Some(at) => {
                 format!(
                     "The key has no credits left. The next refill is {}.",
@@ -156,11 +160,11 @@ fn explain_status(looked: &KeyDetails, now: Timestamp) -> Vec<String> {
     notes
 }
 
-fn build_credits_panel(looked: &KeyDetails, now: Timestamp) -> Option<CreditsPanel> {
-    let (left, refill) = looked.found_key.credits?;
+fn build_credits_panel(key_details: &KeyDetails, now: Timestamp) -> Option<CreditsPanel> {
+    let (left, refill) = key_details.found_key.credits?;
     let number = |number: i64| format_count(number, i64::MAX);
     let mut notes = Vec::new();
-    if let Some(account) = &looked.account {
+    if let Some(account) = &key_details.account {
         for purse in &account.leases {
             let (granted, spent) = (number(purse.granted), number(purse.spent));
             notes.push(match purse.withheld_at {
@@ -184,7 +188,7 @@ fn build_credits_panel(looked: &KeyDetails, now: Timestamp) -> Option<CreditsPan
         remaining: number(left),
         notes,
         refill: refill_words,
-        refills_at: looked.next_refill_at.map(|at| TimeLabel::new(at, now)),
-        refilled_at: looked.found_key.refilled_at.map(|at| TimeLabel::new(at, now)),
+        refills_at: key_details.next_refill_at.map(|at| TimeLabel::new(at, now)),
+        refilled_at: key_details.found_key.refilled_at.map(|at| TimeLabel::new(at, now)),
     })
 }

@@ -76,7 +76,7 @@ async fn sum_account_and_leases(
         return Ok(total);
     }
     for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
-        let name = app.keyspace.lease(key.as_str(), lease.epoch);
+        let name = app.keyspace.lease(key.as_str(), lease.lease_number);
         let peek = LeaseSpend { lease: name, cost: 0, top_up: None };
         let peek = ConsumeRequest { windows: Vec::new(), spend: Some(peek) };
         match redis.consume(&peek, app.clock.fixed_time()).await.map_err(Error::from) {

@@ -54,7 +54,7 @@ pub async fn consume(
     tx.update_balance(key, &account.credits).await?;
     tx.commit().await?;
     if reply.is_admitted && cost > 0 {
-        app.debits.record_debited([key.clone()]);
+        app.direct_debits.record_debited([key.clone()]);
     }
     let left = Box::pin(load_balance(app, redis, key)).await?;
     Ok(ConsumeDecision::from_limit_decision(LimitDecision::from_reply(&reply, windows), left))

@@ -74,8 +74,9 @@ pub async fn close_lease(
         CloseScope::Idle(idle) if !was_withheld => idle,
         CloseScope::Idle(_) | CloseScope::All | CloseScope::AllOrWithhold => Duration::ZERO,
     };
-    let name = app.keyspace.lease(key.as_str(), lease.epoch);
-    let closed = redis.close_lease(&name, lease.life, idle, app.clock.fixed_time()).await?;
+    let name = app.keyspace.lease(key.as_str(), lease.lease_number);
+    let closed =
+        redis.close_lease(&name, lease.redis_generation, idle, app.clock.fixed_time()).await?;
     match closed {
         CloseResult::InUse => lease.topped_up_at = now,
         CloseResult::WrongGeneration => {}
@@ -101,7 +102,7 @@ pub async fn close_lease(
 /// Writes a lease, or deletes it if it is closed and no credit of it is missing.
 pub async fn write_lease(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
     match lease.closed && lease.unspent_units() == 0 {
-        true => tx.delete_lease(key, lease.epoch).await,
+        true => tx.delete_lease(key, lease.lease_number).await,
         false => tx.upsert_lease(key, lease).await,
     }
 }
@@ -201,7 +202,7 @@ pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) ->
             close_key_leases(app, key, CloseScope::AllOrWithhold).await?;
         }
         Err(cause) if cause.is_outage() && app.redis.is_some() => {
-            app.debits.record_debited([key.clone()]);
+            app.direct_debits.record_debited([key.clone()]);
         }
         _ => {}
     }
@@ -235,9 +236,9 @@ pub async fn close_outdated(app: &App) -> Result<()> {
     if app.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
         return Ok(());
     }
-    let closing = stream::iter(app.debits.list_debited()).map(|(key, number)| async move {
+    let closing = stream::iter(app.direct_debits.list_debited()).map(|(key, number)| async move {
         if close_key_leases(app, &key, CloseScope::All).await? {
-            app.debits.remove_debited(&key, number);
+            app.direct_debits.remove_debited(&key, number);
         }
         Ok(())
     });

@@ -136,7 +136,8 @@ struct DebitQueues {
 
 /// Serves the queues until it is dropped.
 pub async fn run(app: Arc<App>) {
-    let received = app.debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let received =
+        app.direct_debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut received) = received else { return };
     let mut queues = DebitQueues {
         app,

@@ -47,7 +47,7 @@ pub async fn consume(
 ) -> Result<ConsumeDecision> {
     let (answer, reply) = oneshot::channel();
     let (debited_key, debited_windows) = (key.clone(), windows.to_vec());
-    app.debits.submit(DebitRequest {
+    app.direct_debits.submit(DebitRequest {
         key: debited_key,
         windows: debited_windows,
         cost,
@@ -109,7 +109,8 @@ async fn decide_on_connection(
     app: &App,
     debits: &mut [DebitRequest],
 ) -> Result<Vec<Option<ConsumeDecision>>> {
-    let _connection = app.debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
+    let _connection =
+        app.direct_debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
     with_timeout(BATCH_TIMEOUT, decide(app, debits)).await
 }
 
@@ -137,7 +138,7 @@ async fn decide(app: &App, debits: &mut [DebitRequest]) -> Result<Vec<Option<Con
         tx.update_balances(&changed).await?;
     }
     tx.commit().await?;
-    app.debits.record_debited(changed.into_iter().map(|(key, _)| key));
+    app.direct_debits.record_debited(changed.into_iter().map(|(key, _)| key));
     Ok(outcomes)
 }
 
@@ -174,13 +175,13 @@ pub fn decide_debit(app: &App, debit: &mut DebitRequest, balance: &mut i64) -> C
     let unsettled = debit.unsettled.take();
     if *balance < debit.cost {
         let decision = LimitDecision {
-            reply: false,
+            is_admitted: false,
             ..decide_windows(app, &debit.windows, ConsumeMode::Peek, unsettled)
         };
         return ConsumeDecision::from_limit_decision(decision, Some(*balance));
     }
     let decision = decide_windows(app, &debit.windows, ConsumeMode::Consume, unsettled);
-    if decision.reply {
+    if decision.is_admitted {
         *balance -= debit.cost;
     }
     ConsumeDecision::from_limit_decision(decision, Some(*balance))

@@ -54,7 +54,7 @@ pub async fn decide(
     app: &App,
     debits: &mut [DebitRequest],
 ) -> Result<Vec<Option<ConsumeDecision>>> {
-    let mut remembered = app.debits.balances.lock().await;
+    let mut remembered = app.direct_debits.balances.lock().await;
     // If a transaction fails, the cache stays empty.
     let mut balances = std::mem::take(&mut *remembered);
     let outcomes = balances.decide(app, debits).await?;

@@ -42,7 +42,7 @@ pub struct LeaseRef {
 /// The observed spend of one lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ObservedSpend {
-    epoch: i64,
+    lease_number: i64,
     /// The total spend, at least.
     spent: i64,
 }
@@ -79,11 +79,11 @@ impl LeaseSpendTracker {
             shard.insert(key.clone(), Vec::with_capacity(1));
         }
         let Some(leases) = shard.get_mut(key) else { return };
-        if let Some(known) = leases.iter_mut().find(|known| known.epoch == lease_number) {
+        if let Some(known) = leases.iter_mut().find(|known| known.lease_number == lease_number) {
             known.spent = known.spent.max(spent);
             return;
         }
-        leases.push(ObservedSpend { epoch: lease_number, spent });
+        leases.push(ObservedSpend { lease_number, spent });
     }
 
     /// Returns the mark generation. Read it before reading a lease from the database.
@@ -112,14 +112,18 @@ impl LeaseSpendTracker {
     pub fn freeze(&self, leases: &[UnreportedLease]) -> Vec<(KeyId, i64, i64)> {
         let mut reported = self.reported_mut();
         if !Safeguard::Reported.is_disabled() {
-            reported.marks.extend(leases.iter().map(|lease| (lease.key_id.clone(), lease.epoch)));
+            reported
+                .marks
+                .extend(leases.iter().map(|lease| (lease.key_id.clone(), lease.lease_number)));
         }
         drop(reported);
         let spent = |lease: &UnreportedLease| {
             let shard = self.shard(&lease.key_id);
             let known = shard.get(&lease.key_id).into_iter().flatten();
-            let spent = known.filter(|known| known.epoch == lease.epoch).map(|known| known.spent);
-            (lease.key_id.clone(), lease.epoch, spent.max().unwrap_or(0))
+            let spent = known
+                .filter(|known| known.lease_number == lease.lease_number)
+                .map(|known| known.spent);
+            (lease.key_id.clone(), lease.lease_number, spent.max().unwrap_or(0))
         };
         leases.iter().map(spent).collect()
     }
@@ -164,7 +168,9 @@ impl LeaseSpendTracker {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, leases) in shard.iter() {
-                all.extend(leases.iter().map(|known| (key.clone(), known.epoch, known.spent)));
+                all.extend(
+                    leases.iter().map(|known| (key.clone(), known.lease_number, known.spent)),
+                );
             }
         }
         all
@@ -176,7 +182,7 @@ impl LeaseSpendTracker {
         for lease in leases.iter().filter(|lease| is_gone(lease)) {
             let mut shard = self.shard(&lease.0);
             if let Some(spends) = shard.get_mut(&lease.0) {
-                spends.retain(|known| known.epoch != lease.1);
+                spends.retain(|known| known.lease_number != lease.1);
                 if spends.is_empty() {
                     shard.remove(&lease.0);
                 }
@@ -196,7 +202,7 @@ mod tests {
     }
 
     fn unreported(key: &KeyId, lease_number: i64) -> UnreportedLease {
-        UnreportedLease { since: Timestamp(0), key_id: key.clone(), epoch: lease_number }
+        UnreportedLease { since: Timestamp(0), key_id: key.clone(), lease_number }
     }
 
     #[test]

@@ -88,10 +88,10 @@ pub async fn top_up(
     let (at, creates_lease) = open_lease(app, redis, &mut tx, key, &mut account, observed).await?;
     let demand = estimate_demand(&account.leases[at], observed, account.database_time);
     let lease = &mut account.leases[at];
-    if lease.epoch == observed.lease_number {
+    if lease.lease_number == observed.lease_number {
         lease.spent = lease.spent.max(observed.spent);
     }
-    let (need, in_flight) = match lease.epoch == observed.lease_number {
+    let (need, in_flight) = match lease.lease_number == observed.lease_number {
         true => ((cost - observed.units).max(0), (lease.unspent_units() - observed.units).max(0)),
         false => (cost, lease.unspent_units()),
     };
@@ -109,7 +109,7 @@ pub async fn top_up(
         let may_change = leased - in_flight + need <= leased_max(left, cost);
         return Ok(match may_change && !creates_lease {
             true => {
-                let Lease { epoch: lease_number, granted, .. } = account.leases[at];
+                let Lease { lease_number, granted, .. } = account.leases[at];
                 TopUpResult::TopUpsInFlight(
                     lease_number,
                     build_top_up(
@@ -130,7 +130,7 @@ pub async fn top_up(
     account.credits.balance -= amount;
     tx.update_balance(key, &account.credits).await?;
     tx.upsert_lease(key, lease).await?;
-    let lease_number = lease.epoch;
+    let lease_number = lease.lease_number;
     commit(tx).await?;
     if amount > 0 {
         app.metrics.lease_top_ups.inc();
@@ -233,7 +233,8 @@ async fn return_top_up(
     account: &mut CreditAccount,
     observed: LeaseObservation,
 ) -> Result<()> {
-    let Some(at) = account.leases.iter().position(|lease| lease.epoch == observed.lease_number)
+    let Some(at) =
+        account.leases.iter().position(|lease| lease.lease_number == observed.lease_number)
     else {
         return Ok(());
     };
@@ -269,12 +270,12 @@ async fn close_withheld(
     let now = account.database_time;
     for at in 0..account.leases.len() {
         let lease = &mut account.leases[at];
-        if lease.life != redis_generation && lease.withheld_at.is_none() {
+        if lease.redis_generation != redis_generation && lease.withheld_at.is_none() {
             lease.withheld_at = Some(now);
             tx.upsert_lease(key, lease).await?;
             // A new lease number: no replica learns of the old lease any more.
             account.credits.last_lease_number += 1;
-        } else if lease.life == redis_generation && lease.withheld_at.is_some() {
+        } else if lease.redis_generation == redis_generation && lease.withheld_at.is_some() {
             let at = (now, CloseScope::All);
             close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
         }
@@ -291,8 +292,9 @@ async fn open_lease(
     account: &mut CreditAccount,
     observed: LeaseObservation,
 ) -> Result<(usize, bool)> {
-    let open =
-        |lease: &Lease| lease.life == observed.redis_generation && lease.withheld_at.is_none();
+    let open = |lease: &Lease| {
+        lease.redis_generation == observed.redis_generation && lease.withheld_at.is_none()
+    };
     if let Some(at) = account.leases.iter().rposition(open) {
         let lease = &mut account.leases[at];
         if lease.granted < LEASE_GRANTED_MAX {
@@ -303,8 +305,8 @@ async fn open_lease(
     }
     account.credits.last_lease_number += 1;
     account.leases.push(Lease {
-        epoch: account.credits.last_lease_number,
-        life: observed.redis_generation,
+        lease_number: account.credits.last_lease_number,
+        redis_generation: observed.redis_generation,
         granted: 0,
         spent: 0,
         opened_at: account.database_time,
@@ -318,7 +320,7 @@ async fn open_lease(
 
 /// Estimates the spend from a lease in [`TOP_UP_COVERS_MS`], based on the spend since the last top-up.
 fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) -> i64 {
-    if lease.epoch != observed.lease_number {
+    if lease.lease_number != observed.lease_number {
         return 0;
     }
     let spent = i128::from((observed.spent - lease.spent).max(0));

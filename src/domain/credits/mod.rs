@@ -87,8 +87,7 @@ pub struct ConsumeDecision {
 
 impl ConsumeDecision {
     fn from_limit_decision(decision: LimitDecision, credits: Option<i64>) -> Self {
-        let LimitDecision { reply: is_admitted, statuses, is_degraded, group_change: group } =
-            decision;
+        let LimitDecision { is_admitted, statuses, is_degraded, group_change: group } = decision;
         Self {
             is_admitted,
             window_statuses: statuses,
@@ -126,7 +125,7 @@ async fn consume_without_account(
         return consume_unmetered(app, windows).await;
     }
     let decision = LimitDecision {
-        reply: false,
+        is_admitted: false,
         statuses: Vec::new(),
         is_degraded: false,
         group_change: GroupChange::None,
@@ -140,7 +139,7 @@ async fn consume_without_account(
 async fn consume_unmetered(app: &App, windows: Vec<Window>) -> Result<ConsumeDecision> {
     if windows.is_empty() {
         let decision = LimitDecision {
-            reply: true,
+            is_admitted: true,
             statuses: Vec::new(),
             is_degraded: false,
             group_change: GroupChange::None,
@@ -182,7 +181,7 @@ async fn consume_metered(
 
 /// The result of one attempt to consume.
 struct Attempt {
-    taken: ConsumeReply,
+    reply: ConsumeReply,
     lease_status: LeaseStatus,
     /// The part of the top-up that was not added to the lease.
     not_added: i64,
@@ -222,7 +221,7 @@ impl MeteredConsume<'_> {
         problem: LeaseProblem,
     ) -> Result<ConsumeDecision> {
         let app = self.app;
-        let mut lock = app.turns.for_key(self.key);
+        let mut lock = app.top_up_locks.for_key(self.key);
         let has_waited = lock.wait().await?;
         let running = self.run_with_top_ups(has_waited, lease, last, problem);
         running.await.map_err(|cause| lock.fail(cause))
@@ -343,14 +342,14 @@ impl MeteredConsume<'_> {
             // with it, because other replicas may still spend it.
             status.state = LeaseState::Closed;
         }
-        Ok(Attempt { taken: reply, lease_status: status, not_added })
+        Ok(Attempt { reply, lease_status: status, not_added })
     }
 
     /// Returns the problem to solve at the account, if the request failed for a lack of something that the account
     /// can provide.
     fn find_problem(
         &self,
-        Attempt { taken: reply, lease_status: status, not_added }: &Attempt,
+        Attempt { reply, lease_status: status, not_added }: &Attempt,
     ) -> Option<LeaseProblem> {
         let top_up = *not_added;
         let is_admitted =
@@ -382,7 +381,7 @@ impl MeteredConsume<'_> {
 
     async fn build_decision(
         &self,
-        Attempt { taken: reply, lease_status: status, .. }: &Attempt,
+        Attempt { reply, lease_status: status, .. }: &Attempt,
     ) -> Result<ConsumeDecision> {
         let known = status
             .account_balance
@@ -411,7 +410,7 @@ async fn retry_while_locked<'a, T>(
 ) -> Result<T> {
     let (began, mut pause) = (Stopwatch::new(), LOCK_PAUSE_MIN);
     loop {
-        let connection = app.debits.connections.acquire();
+        let connection = app.direct_debits.connections.acquire();
         let connection = async { connection.await.map_err(|_| Error::StoreNotReady) };
         let connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
         match transaction().await {

@@ -60,7 +60,8 @@ pub async fn report_and_sweep_all(app: &App) -> Result<()> {
 /// Reports what this replica has spent from every lease withheld since then. The last replica to report returns the
 /// credits.
 async fn report_since(app: &App, since: i64) -> Result<()> {
-    let mut after = UnreportedLease { since: Timestamp(since), key_id: KeyId::from(""), epoch: 0 };
+    let mut after =
+        UnreportedLease { since: Timestamp(since), key_id: KeyId::from(""), lease_number: 0 };
     loop {
         let mut reader = app.store.read().await?;
         let unreported =
@@ -188,7 +189,7 @@ async fn return_withheld(
         *sum = sum.saturating_add(entry.units);
     }
     let units: Vec<_> = units.into_iter().map(|(key, units)| (key.clone(), units)).collect();
-    let leases: Vec<_> = entries.iter().map(|e| (e.key_id.clone(), e.epoch)).collect();
+    let leases: Vec<_> = entries.iter().map(|e| (e.key_id.clone(), e.lease_number)).collect();
     let leased = tx.return_credits(&units).await?;
     tx.delete_withheld(&leases).await?;
     match actor {
@@ -205,7 +206,7 @@ async fn return_withheld(
     }
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
     // The balances that their leases report are too low.
-    app.debits.record_debited(leased);
+    app.direct_debits.record_debited(leased);
     app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
     tracing::info!(units = returned, "returned {returned} withheld credits");
     Ok(returned)

@@ -161,7 +161,7 @@ async fn consume_checks(app: &App, checks: &[PreparedCheck]) -> Result<LimitDeci
 /// Increments the metric of a decision and returns the decision.
 fn record_decision_metric(app: &App, decision: LimitDecision) -> LimitDecision {
     let checks = &app.metrics.ratelimit_checks;
-    if decision.reply {
+    if decision.is_admitted {
         checks.passed.inc()
     } else {
         checks.refused.inc()

@@ -1,7 +1,7 @@
 //! The undo action of an audit entry.
 
 use foundation::id::{
-    ApiId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, PersonId, RoleId,
+    ApiId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, RoleId, UserId,
 };
 use serde_json::Value;
 use store::StoredEntry;
@@ -39,8 +39,8 @@ pub enum UndoAction {
     RevertOverride(NamespaceId),
     /// The namespace and the identifier.
     DeleteOverride(NamespaceId, String),
-    RevertMemberRole(PersonId),
-    RemoveMember(PersonId),
+    RevertMemberRole(UserId),
+    RemoveMember(UserId),
     WithdrawInvitation(InvitationId),
     RevokeRootKey(KeyId),
     RestoreRootKey(KeyId),

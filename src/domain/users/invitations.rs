@@ -3,7 +3,7 @@
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, ResourceRef, Result};
-use foundation::id::{InvitationId, PersonId, WorkspaceId};
+use foundation::id::{InvitationId, UserId, WorkspaceId};
 use foundation::model::{Invitation, InvitationKind, MemberRole, User};
 use foundation::secret::{KeyHash, Plaintext};
 use store::{Store, Tx};
@@ -175,7 +175,7 @@ async fn redeem_and_sign_in(
             user
         }
         (None, Some(hash)) => {
-            let user = User { id: PersonId::random(), email: given.to_owned(), created_at: now };
+            let user = User { id: UserId::random(), email: given.to_owned(), created_at: now };
             tx.insert_user(&user, Some(&hash)).await?;
             user
         }

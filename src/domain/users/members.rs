@@ -1,7 +1,7 @@
 //! Members of a workspace and their roles.
 
 use foundation::error::{Error, Refusal, ResourceRef, Result};
-use foundation::id::{InvitationId, PersonId};
+use foundation::id::{InvitationId, UserId};
 use foundation::model::{Invitation, InvitationKind, Member, MemberRole};
 use foundation::secret::Plaintext;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub async fn list_members(app: &App, caller: &Caller, paging: &Paging) -> Result
 }
 
 /// Returns a member of the workspace.
-pub async fn get_member(app: &App, caller: &Caller, id: &PersonId) -> Result<Member> {
+pub async fn get_member(app: &App, caller: &Caller, id: &UserId) -> Result<Member> {
     caller.require(Action::ReadMember)?;
     let found = app.store.read().await?.find_member(caller.workspace_id(), id).await?;
     found.ok_or_else(|| Error::not_found(ResourceRef::Member(id.clone())))
@@ -90,7 +90,7 @@ pub async fn withdraw_invitation(app: &App, caller: &Caller, id: &InvitationId) 
 pub async fn set_member_role(
     app: &App,
     caller: &Caller,
-    id: &PersonId,
+    id: &UserId,
     role: MemberRole,
 ) -> Result<()> {
     caller.require(Action::ManageMembers)?;
@@ -107,7 +107,7 @@ pub async fn set_member_role(
 }
 
 /// Removes a member. A user without a workspace is deleted. Fails if the workspace would lose its last owner.
-pub async fn remove_member(app: &App, caller: &Caller, id: &PersonId) -> Result<()> {
+pub async fn remove_member(app: &App, caller: &Caller, id: &UserId) -> Result<()> {
     caller.require(Action::ManageMembers)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
@@ -131,7 +131,7 @@ fn member_snapshot(role: MemberRole) -> Value {
 async fn get_replaceable(
     tx: &mut Tx,
     caller: &Caller,
-    id: &PersonId,
+    id: &UserId,
     role: Option<MemberRole>,
 ) -> Result<Member> {
     tx.lock_members(caller.workspace_id()).await?;

@@ -46,7 +46,7 @@ const USER_TARGET_TYPE: &str = "user";
 
 /// Returns the permissions of a role. The role is the same for all interfaces and workspaces.
 pub fn role_grants(role: MemberRole) -> Grants {
-    let all = Action::ALL.iter().chain(Action::OF_PEOPLE).copied();
+    let all = Action::ALL.iter().chain(Action::USERS_ONLY).copied();
     match role {
         MemberRole::Owner => all.collect(),
         MemberRole::Admin => all.filter(|action| *action != Action::ManageMembers).collect(),
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn owner_may_do_all_and_admin_all_but_manage_members_and_viewer_only_read() {
-        for action in Action::ALL.iter().chain(Action::OF_PEOPLE) {
+        for action in Action::ALL.iter().chain(Action::USERS_ONLY) {
             assert!(role_grants(MemberRole::Owner).is_allowed(*action));
             let admin_may = *action != Action::ManageMembers;
             assert_eq!(role_grants(MemberRole::Admin).is_allowed(*action), admin_may);

@@ -100,7 +100,7 @@ async fn consume_attempts(app: &App, windows: Vec<Window>) -> Result<()> {
     if windows.is_empty() {
         return Ok(());
     }
-    match admission::consume_exact(app, windows, OutagePolicy::Local).await?.reply {
+    match admission::consume_exact(app, windows, OutagePolicy::Local).await?.is_admitted {
         true => Ok(()),
         false => Err(Error::TooManyRequests("too many sign-in attempts within 15 minutes")),
     }

@@ -4,7 +4,7 @@ use thiserror::Error as ThisError;
 
 use super::{Code, join_resources};
 use crate::id::{
-    ApiId, AuditId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
+    ApiId, AuditId, IdentityId, InvitationId, KeyId, MigrationId, SessionId, UserId, WorkspaceId,
 };
 
 /// Why a caller is not authenticated.
@@ -51,7 +51,7 @@ pub enum ResourceRef {
     #[error("an override for identifier {0}")]
     Override(String),
     #[error("member {0}")]
-    Member(PersonId),
+    Member(UserId),
     #[error("invitation {0}")]
     Invitation(InvitationId),
     #[error("session {0}")]

@@ -3,12 +3,12 @@
 use std::str::FromStr;
 
 use crate::clock::Timestamp;
-use crate::id::{InvitationId, PersonId, SessionId, WorkspaceId};
+use crate::id::{InvitationId, SessionId, UserId, WorkspaceId};
 
 /// A user who signs in to the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct User {
-    pub id: PersonId,
+    pub id: UserId,
     /// The e-mail, in lower case.
     pub email: String,
     pub created_at: Timestamp,
@@ -86,7 +86,7 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Session {
     pub id: SessionId,
-    pub person_id: PersonId,
+    pub person_id: UserId,
     pub created_at: Timestamp,
     /// When it was last used, accurate to a minute.
     pub seen_at: Timestamp,

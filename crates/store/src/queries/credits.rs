@@ -222,8 +222,8 @@ impl CreditWrites for Connection {
         );
         query(sql)
             .bind(key)
-            .bind(lease.epoch)
-            .bind(lease.life)
+            .bind(lease.lease_number)
+            .bind(lease.redis_generation)
             .bind(lease.granted)
             .bind(lease.spent)
             .bind(lease.opened_at)

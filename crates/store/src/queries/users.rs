@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::id::{InvitationId, PersonId, SessionId, WorkspaceId};
+use foundation::id::{InvitationId, SessionId, UserId, WorkspaceId};
 use foundation::model::{Invitation, Member, MemberRole, Membership, Session, User};
 use sqlx::{query, query_as, query_scalar};
 
@@ -63,7 +63,7 @@ impl UserReads for Connection {
         Ok(row.map(UserWithPasswordRow::into_parts))
     }
 
-    async fn find_user(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>> {
+    async fn find_user(&mut self, id: &UserId) -> Result<Option<(User, Option<String>)>> {
         let row: Option<UserWithPasswordRow> =
             query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
         Ok(row.map(UserWithPasswordRow::into_parts))
@@ -78,11 +78,7 @@ impl UserReads for Connection {
         Ok(query_as(sql).bind(issuer).bind(subject).fetch_optional(self).await?)
     }
 
-    async fn find_login_subject(
-        &mut self,
-        user: &PersonId,
-        issuer: &str,
-    ) -> Result<Option<String>> {
+    async fn find_login_subject(&mut self, user: &UserId, issuer: &str) -> Result<Option<String>> {
         let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
         Ok(query_scalar(sql).bind(user).bind(issuer).fetch_optional(self).await?)
     }
@@ -107,7 +103,7 @@ impl UserReads for Connection {
         Ok(row.map(SessionRow::into_parts))
     }
 
-    async fn list_sessions(&mut self, user: &PersonId) -> Result<Vec<Session>> {
+    async fn list_sessions(&mut self, user: &UserId) -> Result<Vec<Session>> {
         let sql = "
             SELECT id, person_id, created_at, seen_at, address, user_agent
             FROM sessions
@@ -117,7 +113,7 @@ impl UserReads for Connection {
         Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
 
-    async fn list_memberships(&mut self, user: &PersonId) -> Result<Vec<Membership>> {
+    async fn list_memberships(&mut self, user: &UserId) -> Result<Vec<Membership>> {
         let sql = memberships_where!("m.person_id = $1 ORDER BY w.name, w.id LIMIT 100");
         Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
@@ -125,7 +121,7 @@ impl UserReads for Connection {
     async fn find_membership(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
     ) -> Result<Option<Membership>> {
         let sql = memberships_where!("m.workspace_id = $1 AND m.person_id = $2");
         Ok(query_as(sql).bind(workspace).bind(user).fetch_optional(self).await?)
@@ -154,17 +150,13 @@ impl UserReads for Connection {
     async fn find_member(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
     ) -> Result<Option<Member>> {
         let sql = members_where!("m.workspace_id = $1 AND m.person_id = $2");
         Ok(query_as(sql).bind(workspace).bind(user).fetch_optional(self).await?)
     }
 
-    async fn has_other_owner(
-        &mut self,
-        workspace: &WorkspaceId,
-        except: &PersonId,
-    ) -> Result<bool> {
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, except: &UserId) -> Result<bool> {
         let sql = "
             SELECT 1 FROM memberships
             WHERE workspace_id = $1 AND person_id <> $2 AND role = 'owner'
@@ -223,7 +215,7 @@ impl UserWrites for Connection {
         Ok(())
     }
 
-    async fn set_password(&mut self, user: &PersonId, password: Option<&str>) -> Result<()> {
+    async fn set_password(&mut self, user: &UserId, password: Option<&str>) -> Result<()> {
         let sql = "UPDATE people SET password = $2 WHERE id = $1";
         query(sql).bind(user).bind(password.unwrap_or_default()).execute(self).await?;
         Ok(())
@@ -231,7 +223,7 @@ impl UserWrites for Connection {
 
     async fn set_login(
         &mut self,
-        user: &PersonId,
+        user: &UserId,
         issuer: &str,
         subject: &str,
         now: Timestamp,
@@ -244,13 +236,13 @@ impl UserWrites for Connection {
         Ok(())
     }
 
-    async fn delete_login(&mut self, user: &PersonId, issuer: &str) -> Result<()> {
+    async fn delete_login(&mut self, user: &UserId, issuer: &str) -> Result<()> {
         let sql = "DELETE FROM people_logins WHERE person_id = $1 AND issuer = $2";
         query(sql).bind(user).bind(issuer).execute(self).await?;
         Ok(())
     }
 
-    async fn delete_orphaned_user(&mut self, user: &PersonId) -> Result<()> {
+    async fn delete_orphaned_user(&mut self, user: &UserId) -> Result<()> {
         let sql = "
             DELETE FROM people
             WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM memberships WHERE person_id = $1)";
@@ -290,14 +282,14 @@ impl UserWrites for Connection {
         Ok(())
     }
 
-    async fn delete_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool> {
+    async fn delete_session(&mut self, user: &UserId, id: &SessionId) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE person_id = $1 AND id = $2";
         Ok(query(sql).bind(user).bind(id).execute(self).await?.rows_affected() == 1)
     }
 
     async fn delete_other_sessions(
         &mut self,
-        user: &PersonId,
+        user: &UserId,
         except: Option<&SessionId>,
     ) -> Result<()> {
         let sql = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
@@ -326,7 +318,7 @@ impl UserWrites for Connection {
     async fn insert_member(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
         role: MemberRole,
         now: Timestamp,
     ) -> Result<bool> {
@@ -341,7 +333,7 @@ impl UserWrites for Connection {
     async fn set_member_role(
         &mut self,
         workspace: &WorkspaceId,
-        user: &PersonId,
+        user: &UserId,
         role: MemberRole,
     ) -> Result<()> {
         let sql = "UPDATE memberships SET role = $3 WHERE workspace_id = $1 AND person_id = $2";
@@ -349,7 +341,7 @@ impl UserWrites for Connection {
         Ok(())
     }
 
-    async fn delete_member(&mut self, workspace: &WorkspaceId, user: &PersonId) -> Result<()> {
+    async fn delete_member(&mut self, workspace: &WorkspaceId, user: &UserId) -> Result<()> {
         let sql = "DELETE FROM memberships WHERE workspace_id = $1 AND person_id = $2";
         query(sql).bind(workspace).bind(user).execute(self).await?;
         Ok(())

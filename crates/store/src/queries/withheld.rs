@@ -68,7 +68,7 @@ impl WithheldReads for Connection {
             .bind(replica)
             .bind(after.map_or(0, |after| after.since.0))
             .bind(after.map_or("", |after| after.key_id.as_str()))
-            .bind(after.map_or(0, |after| after.epoch))
+            .bind(after.map_or(0, |after| after.lease_number))
             .bind(max)
             .fetch_all(self)
             .await?)

@@ -76,8 +76,10 @@ pub struct KeyAccountRow {
 
 #[derive(Deserialize)]
 struct LeaseRow {
-    epoch: i64,
-    life: i64,
+    #[serde(rename = "epoch")]
+    lease_number: i64,
+    #[serde(rename = "life")]
+    redis_generation: i64,
     granted: i64,
     spent: i64,
     opened_at: i64,
@@ -89,8 +91,8 @@ impl KeyAccountRow {
     pub fn into_account(self) -> Result<Option<(KeyId, CreditAccount)>> {
         let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
         let leases = parse_json::<Vec<LeaseRow>>(&self.purses)?.into_iter().map(|row| Lease {
-            epoch: row.epoch,
-            life: row.life,
+            lease_number: row.lease_number,
+            redis_generation: row.redis_generation,
             granted: row.granted,
             spent: row.spent,
             opened_at: Timestamp(row.opened_at),

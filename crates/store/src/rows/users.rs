@@ -1,7 +1,7 @@
 //! Defines rows of users and sessions.
 
 use foundation::clock::Timestamp;
-use foundation::id::{PersonId, SessionId};
+use foundation::id::{SessionId, UserId};
 use foundation::model::{Session, User};
 use sqlx::FromRow;
 
@@ -22,7 +22,7 @@ impl UserWithPasswordRow {
 #[derive(FromRow)]
 pub struct SessionRow {
     id: SessionId,
-    person_id: PersonId,
+    person_id: UserId,
     created_at: Timestamp,
     seen_at: Timestamp,
     address: Option<String>,

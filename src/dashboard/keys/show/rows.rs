@@ -65,8 +65,8 @@ pub struct ActivityRow {
 }
 
 impl ActivityRow {
-    pub fn new(deed: &KeyActivity, now: Timestamp) -> Self {
-        let what = match deed.event.as_str() {
+    pub fn new(entry: &KeyActivity, now: Timestamp) -> Self {
+        let what = match entry.event.as_str() {
             "key.create" => "Created",
             "key.update" => "Updated",
             "key.delete" => "Deleted",
@@ -78,12 +78,12 @@ impl ActivityRow {
             "authorization.disconnect_permission_and_key" => "Permission removed",
             other => other,
         };
-        let credits = deed.credits.as_ref().map(format_credits_change);
+        let credits = entry.credits.as_ref().map(format_credits_change);
         let what = match credits {
             Some(credits) => format!("{what}: {credits}"),
             None => what.to_owned(),
         };
-        Self { at: TimeLabel::new(deed.at, now), description: what, actor: deed.actor.clone() }
+        Self { at: TimeLabel::new(entry.at, now), description: what, actor: entry.actor.clone() }
     }
 }
 
@@ -126,11 +126,11 @@ pub struct PermissionSource {
 
 impl PermissionSource {
     /// Returns all permissions of the key.
-    pub fn list_for_key(looked: &KeyDetails) -> Vec<Self> {
-        let own = &looked.found_key.resolved.stored().permissions;
+    pub fn list_for_key(key_details: &KeyDetails) -> Vec<Self> {
+        let own = &key_details.found_key.resolved.stored().permissions;
         let permission = |slug: &String| {
             let is_own = own.iter().any(|permission| permission.slug == *slug);
-            let through = looked
+            let through = key_details
                 .roles
                 .iter()
                 .filter(|role| role.permissions.iter().any(|permission| permission.slug == *slug));
@@ -139,7 +139,7 @@ impl PermissionSource {
             let from = own.into_iter().chain(through).collect::<Vec<_>>().join(", ");
             Self { slug: slug.clone(), source: from }
         };
-        looked.found_key.resolved.permissions.iter().map(permission).collect()
+        key_details.found_key.resolved.permissions.iter().map(permission).collect()
     }
 }
 

@@ -117,7 +117,7 @@ fn check_domain(oidc: &OidcSettings, email: &str) -> Result<(), SsoRejection> {
 #[cfg(test)]
 mod tests {
     use foundation::clock::Timestamp;
-    use foundation::id::{InvitationId, PersonId};
+    use foundation::id::{InvitationId, UserId};
     use foundation::model::MemberRole;
     use foundation::secret::Plaintext;
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn user(email: &str) -> User {
-        User { id: PersonId::from(email), email: email.into(), created_at: Timestamp(0) }
+        User { id: UserId::from(email), email: email.into(), created_at: Timestamp(0) }
     }
 
     fn email_match(email: &str, is_linked: bool) -> EmailMatch {

@@ -9,7 +9,7 @@ mod matching;
 use foundation::clock::Timestamp;
 use foundation::config::OidcSettings;
 use foundation::error::{Error, Refusal, Result};
-use foundation::id::{PersonId, WorkspaceId};
+use foundation::id::{UserId, WorkspaceId};
 use foundation::model::User;
 use oidc::OidcClient;
 
@@ -174,7 +174,7 @@ async fn resolve_user(
             user
         }
         SsoMatch::New(email) => {
-            let user = User { id: PersonId::random(), email, created_at: now };
+            let user = User { id: UserId::random(), email, created_at: now };
             tx.insert_user(&user, None).await?;
             if let (false, Some(role)) = (has_invitation, oidc.default_role) {
                 join_workspace(tx, &default_workspace(), role, &user, origin, now).await?;
