@@ -69,22 +69,22 @@ async fn run(app: &App, stopped: Receiver<()>) {
         () = write_events(app, stopped) => {}
         ((), (), (), ()) = async { join!(roll_up(app), maintain_partitions(app), trim_events(app), deliver_events(app)) } => {}
     }
-    if let Err(e) = with_timeout(LAST_WRITE_TIMEOUT, writer::write_buffered(app)).await {
+    if let Err(e) = with_timeout(LAST_WRITE_TIMEOUT, writer::write_buffered(&app.analytics)).await {
         tracing::warn!(error = %e, "failed to write the last events: {e}");
     }
     // Events that are not delivered in this time are delivered by another replica, or after the next start.
-    let _ = timeout(LAST_DELIVERY_TIMEOUT, clickhouse_delivery::deliver(app)).await;
+    let _ = timeout(LAST_DELIVERY_TIMEOUT, clickhouse_delivery::deliver(&app.analytics)).await;
     // Connections belong to the thread that opened them.
-    app.event_store.close().await;
+    app.analytics.event_store.close().await;
 }
 
 /// Writes events until the server stops. A batch that may have been written by then is written again under the same
 /// name, and counts once.
 async fn write_events(app: &App, mut stopped: Receiver<()>) {
     while timeout(WRITE_INTERVAL, stopped.changed()).await.is_err() {
-        if app.store.store().is_ok() {
+        if app.context.store.store().is_ok() {
             select! {
-                written = with_timeout(PASS_TIMEOUT, writer::write_buffered(app)) => log_if_err("write events", written),
+                written = with_timeout(PASS_TIMEOUT, writer::write_buffered(&app.analytics)) => log_if_err("write events", written),
                 _ = stopped.changed() => return,
             }
         }
@@ -94,8 +94,11 @@ async fn write_events(app: &App, mut stopped: Receiver<()>) {
 async fn roll_up(app: &App) {
     loop {
         sleep(ROLL_UP_INTERVAL).await;
-        if app.store.store().is_ok() {
-            log_if_err("roll up events", with_timeout(PASS_TIMEOUT, writer::roll_up(app)).await);
+        if app.context.store.store().is_ok() {
+            log_if_err(
+                "roll up events",
+                with_timeout(PASS_TIMEOUT, writer::roll_up(&app.analytics)).await,
+            );
         }
     }
 }
@@ -103,10 +106,10 @@ async fn roll_up(app: &App) {
 async fn trim_events(app: &App) {
     loop {
         sleep(TRIM_INTERVAL).await;
-        if app.store.store().is_ok() {
+        if app.context.store.store().is_ok() {
             log_if_err(
                 "delete the oldest events",
-                with_timeout(PASS_TIMEOUT, event_space::trim_raw_events(app)).await,
+                with_timeout(PASS_TIMEOUT, event_space::trim_raw_events(&app.analytics)).await,
             );
         }
     }
@@ -117,8 +120,9 @@ async fn deliver_events(app: &App) {
     let mut pause = WRITE_INTERVAL;
     loop {
         sleep(pause).await;
-        if app.store.store().is_ok() {
-            let outcome = with_timeout(PASS_TIMEOUT, clickhouse_delivery::deliver(app)).await;
+        if app.context.store.store().is_ok() {
+            let outcome =
+                with_timeout(PASS_TIMEOUT, clickhouse_delivery::deliver(&app.analytics)).await;
             pause = if outcome.is_ok() { WRITE_INTERVAL } else { (pause * 2).min(RETRY_PAUSE_MAX) };
             log_if_err("deliver events to ClickHouse", outcome);
         }
@@ -127,13 +131,14 @@ async fn deliver_events(app: &App) {
 
 async fn maintain_partitions(app: &App) {
     // Without the database there are no tables yet.
-    while app.store.store().is_err() {
+    while app.context.store.store().is_err() {
         sleep(WRITE_INTERVAL).await;
     }
     loop {
-        let granted = with_timeout(PASS_TIMEOUT, app.event_store.grant_analytics_role()).await;
+        let granted =
+            with_timeout(PASS_TIMEOUT, app.analytics.event_store.grant_analytics_role()).await;
         log_if_err("grant the analytics role access to events", granted);
-        log_if_err("maintain event partitions", writer::maintain_partitions(app).await);
+        log_if_err("maintain event partitions", writer::maintain_partitions(&app.analytics).await);
         sleep(MAINTENANCE_INTERVAL).await;
     }
 }

@@ -66,9 +66,10 @@ impl<'a> Browser<'a> {
 
     /// Signs in the owner of the default workspace.
     pub async fn sign_in_owner(kw: &'a Keyward) -> Self {
-        kw.app.event_store.migrate().await.expect("the schema of events is migrated");
-        let link =
-            users::create_operator_invitation(&kw.app, &default_workspace()).await.expect("a link");
+        kw.app.analytics.event_store.migrate().await.expect("the schema of events is migrated");
+        let link = users::create_operator_invitation(&kw.app.context, &default_workspace())
+            .await
+            .expect("a link");
         let mut visitor = Self::new(kw);
         let joined = visitor.accept_invitation(link.expose(), EMAIL, PASSWORD).await;
         assert_eq!(joined.status, 303, "{}", joined.text);

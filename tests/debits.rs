@@ -197,7 +197,7 @@ async fn verify_returns_503_when_debit_queue_is_full() {
 
 /// Opens a connection to the database of a replica that the replica does not use.
 async fn open_session(kw: &Keyward) -> PgConnection {
-    let Deployment::Replica { database_url, .. } = &kw.app.settings.deployment else {
+    let Deployment::Replica { database_url, .. } = &kw.app.context.settings.deployment else {
         panic!("no URL")
     };
     PgConnection::connect(database_url).await.unwrap()
@@ -207,7 +207,7 @@ async fn open_session(kw: &Keyward) -> PgConnection {
 async fn silent_for_ms(session: &mut PgConnection, kw: &Keyward) -> i64 {
     let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - seen_at
         FROM replicas WHERE id = $1";
-    sqlx::query_scalar(sql).bind(&kw.app.replica_id).fetch_one(session).await.unwrap()
+    sqlx::query_scalar(sql).bind(&kw.app.context.replica_id).fetch_one(session).await.unwrap()
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn change_feed_and_heartbeats_work_when_all_other_connections_are_in_use()
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
     let mut session = open_session(&kw).await;
-    let connections = kw.app.settings.database_connections_max;
+    let connections = kw.app.context.settings.database_connections_max;
     let held = join_all((0..connections).map(|_| kw.store().read())).await;
     assert!(held.iter().all(Result::is_ok));
 

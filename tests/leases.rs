@@ -15,7 +15,7 @@ use crate::support::{Keyward, Stack, redis_url};
 const DAY_MS: i64 = 86_400_000;
 
 async fn postgres(kw: &Keyward) -> PgConnection {
-    let Deployment::Replica { database_url, .. } = &kw.app.settings.deployment else {
+    let Deployment::Replica { database_url, .. } = &kw.app.context.settings.deployment else {
         unreachable!()
     };
     PgConnection::connect(database_url).await.unwrap()
@@ -29,11 +29,11 @@ async fn lease_numbers(kw: &Keyward, key: &IssuedKey) -> Vec<i64> {
 
 /// Returns the state of a lease in Redis.
 async fn lease_state(kw: &Keyward, key: &IssuedKey, number: i64) -> LeaseState {
-    let purse = kw.app.keyspace.lease(&key.id, number);
+    let purse = kw.app.context.keyspace.lease(&key.id, number);
     let spend = LeaseSpend { lease: purse, cost: 0, top_up: None };
     let peek = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
-    let redis = kw.app.redis.as_ref().unwrap();
-    redis.consume(&peek, kw.app.clock.fixed_time()).await.unwrap().lease.unwrap().state
+    let redis = kw.app.context.redis.as_ref().unwrap();
+    redis.consume(&peek, kw.app.context.clock.fixed_time()).await.unwrap().lease.unwrap().state
 }
 
 async fn verify(kw: &Keyward, key: &IssuedKey) {
@@ -41,7 +41,7 @@ async fn verify(kw: &Keyward, key: &IssuedKey) {
 }
 
 async fn wait_until_registered(kw: &Keyward) {
-    while !kw.app.is_registered() {
+    while !kw.app.context.is_registered() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -166,7 +166,7 @@ async fn reroll_waits_until_credits_of_lost_lease_are_returned() {
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let lost: i64 = redis::cmd("DEL")
-        .arg(kw.app.keyspace.lease(&key.id, number))
+        .arg(kw.app.context.keyspace.lease(&key.id, number))
         .query_async(&mut connection)
         .await
         .unwrap();

@@ -34,7 +34,8 @@ impl NamedObjects {
         let identity = kw.v2("identities.createIdentity", external_id).await;
         let workspace = default_workspace();
         let migration =
-            migrations::create_as_operator(&kw.app, &workspace, Algorithm::Sha256, None).await;
+            migrations::create_as_operator(&kw.app.context, &workspace, Algorithm::Sha256, None)
+                .await;
         Self {
             key: kw.create_key_in(&api, json!({})).await.id,
             identity: identity.text_of("identityId"),

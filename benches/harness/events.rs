@@ -74,15 +74,16 @@ impl Server {
     async fn start(settings: Settings) -> Outcome<Self> {
         let fault = |e: foundation::error::Error| e.to_string();
         let clock = Clock::fixed_at(BEGINNING);
-        let store = App::open_store(&settings).await.map_err(fault)?;
+        let store =
+            keyward::domain::context::Context::open_store(&settings).await.map_err(fault)?;
         store.migrate().await.map_err(|e| e.to_string())?;
         let (app, announcements) = App::new(settings, clock.clone()).map_err(fault)?;
         let app = Arc::new(app);
         let secret = Plaintext::from(ROOT_KEY.to_owned());
-        root_keys::bootstrap(&app, &store, Some(&secret)).await.map_err(fault)?;
-        app.store.set(store);
-        app.freshness.record_database_reply();
-        app.event_store.migrate().await.map_err(|e| e.to_string())?;
+        root_keys::bootstrap(&app.context, &store, Some(&secret)).await.map_err(fault)?;
+        app.context.store.set(store);
+        app.context.freshness.record_database_reply();
+        app.analytics.event_store.migrate().await.map_err(|e| e.to_string())?;
         let tasks = background::start(&app, announcements);
         Ok(Self { paths: HttpService::new(app.clone()), app, clock, _tasks: tasks })
     }
@@ -151,7 +152,7 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
     };
     settings.clickhouse_url = clickhouse;
     let server = Server::start(settings).await?;
-    clickhouse_delivery::deliver(&server.app).await.map_err(|e| e.to_string())?;
+    clickhouse_delivery::deliver(&server.app.analytics).await.map_err(|e| e.to_string())?;
     let (apis, keys) = server.issue().await?;
     let (mut writing, mut summing, mut done) = (Duration::ZERO, Duration::ZERO, 0);
     for hour in 1..=HOURS {
@@ -161,18 +162,19 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
             done += 1;
         }
         let began = Instant::now();
-        let written = writer::write_buffered(&server.app).await.map_err(|e| e.to_string())?;
+        let written =
+            writer::write_buffered(&server.app.analytics).await.map_err(|e| e.to_string())?;
         writing += began.elapsed();
         if written == 0 {
             return Err("nothing was written".into());
         }
         let began = Instant::now();
-        writer::roll_up(&server.app).await.map_err(|e| e.to_string())?;
-        clickhouse_delivery::deliver(&server.app).await.map_err(|e| e.to_string())?;
+        writer::roll_up(&server.app.analytics).await.map_err(|e| e.to_string())?;
+        clickhouse_delivery::deliver(&server.app.analytics).await.map_err(|e| e.to_string())?;
         summing += began.elapsed();
         server.clock.advance_ms(HOUR_MS);
         if hour % 24 == 0 {
-            writer::maintain_partitions(&server.app).await.map_err(|e| e.to_string())?;
+            writer::maintain_partitions(&server.app.analytics).await.map_err(|e| e.to_string())?;
             eprintln!("{name}: day {} of 30", hour / 24);
         }
     }

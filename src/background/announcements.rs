@@ -11,8 +11,8 @@ use limiter::redis::{FeedPosition, FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 
-use crate::app::App;
-use crate::app::feed::{Announcement, FeedReading, FeedState};
+use crate::domain::context::Context;
+use crate::domain::context::feed::{Announcement, FeedReading, FeedState};
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// How long a reader may receive no reply from Redis before it discards its position, if the database is reachable.
@@ -21,18 +21,18 @@ const POSITION_TIMEOUT: Duration = Duration::from_secs(3);
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads announcements until the task is stopped.
-pub async fn subscribe_to_changes(app: Arc<App>) {
-    let Some(redis) = &app.redis else { return };
+pub async fn subscribe_to_changes(context: Arc<Context>) {
+    let Some(redis) = &context.redis else { return };
     // The next connection continues where the last one stopped.
     let mut position = None;
     let mut last_reply = Stopwatch::new();
     loop {
-        if let Err(e) = read_new_changes(&app, redis, &mut position, &mut last_reply).await {
+        if let Err(e) = read_new_changes(&context, redis, &mut position, &mut last_reply).await {
             tracing::warn!(error = %e, "failed to read the change feed: {e}");
         }
         // While the database is reachable, continuing there has no benefit, and writers would wait for this replica.
-        if last_reply.elapsed() > POSITION_TIMEOUT && app.freshness.is_database_reachable() {
-            app.feed_state.end_reading();
+        if last_reply.elapsed() > POSITION_TIMEOUT && context.freshness.is_database_reachable() {
+            context.feed_state.end_reading();
             position = None;
         }
         tokio::time::sleep(RECONNECT_DELAY).await;
@@ -40,7 +40,7 @@ pub async fn subscribe_to_changes(app: Arc<App>) {
 }
 
 async fn read_new_changes(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     position: &mut Option<FeedPosition>,
     last_reply: &mut Stopwatch,
@@ -49,19 +49,20 @@ async fn read_new_changes(
     loop {
         let Some(from) = position else {
             let end = connection.get_or_create_end().await?;
-            app.feed_state.begin_reading(&end.era);
+            context.feed_state.begin_reading(&end.era);
             *position = Some(end);
             continue;
         };
-        let began_ms = app.freshness.now_ms();
-        let others = app.feed_state.other_replicas.load_full();
-        let result =
-            connection.read(from, (&app.replica_id, &others), app.feed_state.is_proof()).await?;
+        let began_ms = context.freshness.now_ms();
+        let others = context.feed_state.other_replicas.load_full();
+        let result = connection
+            .read(from, (&context.replica_id, &others), context.feed_state.is_proof())
+            .await?;
         *last_reply = Stopwatch::new();
         match result {
             FeedReadResult::Gap => {
                 tracing::info!("detected a gap in the change feed");
-                app.feed_state.end_reading();
+                context.feed_state.end_reading();
                 *position = None;
             }
             FeedReadResult::Announcements {
@@ -71,7 +72,7 @@ async fn read_new_changes(
                 reader_ages: ages,
             } => {
                 for text in &texts {
-                    apply_announcement(app, text);
+                    apply_announcement(context, text);
                 }
                 *position = Some(to);
                 let majority_age = match Safeguard::Majority.is_disabled() {
@@ -79,49 +80,49 @@ async fn read_new_changes(
                     false => FeedState::majority_age(&ages),
                 };
                 if is_all
-                    && app.feed_state.is_proof()
+                    && context.feed_state.is_proof()
                     && let Some(age) = majority_age
                 {
                     let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-                    app.freshness.record_announcements_read(began_ms.saturating_sub(age_ms));
+                    context.freshness.record_announcements_read(began_ms.saturating_sub(age_ms));
                 }
             }
         }
     }
 }
 
-fn apply_announcement(app: &App, text: &str) {
+fn apply_announcement(context: &Context, text: &str) {
     match Announcement::parse(text) {
         Some(Announcement::Intent { position, cache_tags }) => {
-            app.freshness.intents.open(position, cache_tags);
+            context.freshness.intents.open(position, cache_tags);
         }
         Some(Announcement::Committed { position, cache_tags }) => {
             cache_tags
                 .lines()
-                .for_each(|cache_tag| app.freshness.record_invalidation_text(cache_tag));
-            app.freshness.intents.close(position);
+                .for_each(|cache_tag| context.freshness.record_invalidation_text(cache_tag));
+            context.freshness.intents.close(position);
         }
         Some(Announcement::RolledBack { position }) => {
-            app.freshness.intents.close(position);
+            context.freshness.intents.close(position);
         }
         None => {}
     }
 }
 
 /// Publishes announcements, and pings Redis every second when there are none.
-pub async fn publish_changes(app: Arc<App>, mut announcements: mpsc::Receiver<String>) {
-    let Some(redis) = &app.redis else { return };
+pub async fn publish_changes(context: Arc<Context>, mut announcements: mpsc::Receiver<String>) {
+    let Some(redis) = &context.redis else { return };
     loop {
         let result = match tokio::time::timeout(PING_INTERVAL, announcements.recv()).await {
             Ok(Some(text)) => {
                 let announcement = Announcement::parse(&text);
-                let older_text = announcement.as_ref().and_then(App::text_for_older_replicas);
+                let older_text = announcement.as_ref().and_then(Context::text_for_older_replicas);
                 redis.publish(&text, older_text).await.map(drop)
             }
             Ok(None) => return,
             Err(_) => redis.ping().await,
         };
-        app.redis_reachable.store(result.is_ok(), Ordering::Relaxed);
+        context.redis_reachable.store(result.is_ok(), Ordering::Relaxed);
         if let Err(e) = result {
             tracing::warn!(error = %e, "failed to publish changes: {e}");
         }
@@ -131,36 +132,39 @@ pub async fn publish_changes(app: Arc<App>, mut announcements: mpsc::Receiver<St
 /// Updates the database, after the change log has been read, with what it lacks about this replica: the announcements
 /// that it relies on, and the intents that it has. Returns whether the log should be read again soon.
 pub async fn report_feed_state(
-    app: &App,
+    context: &Context,
     reading: Option<&FeedReading>,
     head: &LogHead,
     intents: &[i64],
 ) -> Result<bool> {
-    if app.redis.is_none() || head.seen_at.is_none() {
+    if context.redis.is_none() || head.seen_at.is_none() {
         return Ok(false);
     }
     let era = reading.map_or("", |reading| &*reading.era);
     let is_recorded = head.feed.as_deref() == Some(era);
     if !is_recorded || !intents.is_empty() {
-        let mut tx = app.store.store()?.begin_reserved().await?;
+        let mut tx = context.store.store()?.begin_reserved().await?;
         if !is_recorded {
-            tx.set_replica_feed(&app.replica_id, era, app.grace_ms()).await?;
+            tx.set_replica_feed(&context.replica_id, era, context.grace_ms()).await?;
         }
         if !intents.is_empty() {
-            publish_found_intents(app, intents).await;
-            tx.acknowledge_intents(&app.replica_id, intents).await?;
+            publish_found_intents(context, intents).await;
+            tx.acknowledge_intents(&context.replica_id, intents).await?;
         }
         tx.commit().await?;
     }
-    let is_pending = reading.is_some_and(|reading| app.feed_state.confirm_reading(reading, head));
+    let is_pending =
+        reading.is_some_and(|reading| context.feed_state.confirm_reading(reading, head));
     Ok(!is_recorded || is_pending)
 }
 
 /// Announces intents that were found in the change log. Replicas that cannot read it rely on the announcements of the
 /// Redis that this replica uses, and the writer may use another one.
-async fn publish_found_intents(app: &App, intents: &[i64]) {
-    let Some(redis) = app.redis.as_ref().filter(|redis| !redis.is_breaker_open()) else { return };
-    let open = app.freshness.intents.list();
+async fn publish_found_intents(context: &Context, intents: &[i64]) {
+    let Some(redis) = context.redis.as_ref().filter(|redis| !redis.is_breaker_open()) else {
+        return;
+    };
+    let open = context.freshness.intents.list();
     for (position, intent) in open.iter().filter(|(position, _)| intents.contains(position)) {
         let announcement = Announcement::Intent { position: *position, cache_tags: &intent.tags };
         if let Err(e) = redis.publish(&announcement.to_string(), None).await {
@@ -172,7 +176,7 @@ async fn publish_found_intents(app: &App, intents: &[i64]) {
 /// Determines from the change log the outcome of intents that were open before it was read, and announces it: their
 /// writers may have died.
 pub async fn resolve_intents(
-    app: &App,
+    context: &Context,
     open_intents: &[(i64, Intent)],
     head: &LogHead,
 ) -> Result<()> {
@@ -180,7 +184,7 @@ pub async fn resolve_intents(
         return Ok(());
     }
     let positions: Vec<_> = open_intents.iter().map(|(position, _)| *position).collect();
-    let mut reader = app.store.store()?.read_reserved().await?;
+    let mut reader = context.store.store()?.read_reserved().await?;
     let committed = reader.list_existing_positions(&positions).await?;
     drop(reader);
     for (position, intent) in open_intents {
@@ -190,16 +194,16 @@ pub async fn resolve_intents(
         let result = if committed.contains(&position) {
             cache_tags
                 .lines()
-                .for_each(|cache_tag| app.freshness.record_invalidation_text(cache_tag));
+                .for_each(|cache_tag| context.freshness.record_invalidation_text(cache_tag));
             Announcement::Committed { position, cache_tags }
         } else if has_ended {
             Announcement::RolledBack { position }
         } else {
-            app.freshness.intents.record_search(position, head.next);
+            context.freshness.intents.record_search(position, head.next);
             continue;
         };
-        if app.freshness.intents.close(position) {
-            app.queue_announcement(result).await;
+        if context.freshness.intents.close(position) {
+            context.queue_announcement(result).await;
         }
     }
     Ok(())

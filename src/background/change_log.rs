@@ -11,8 +11,8 @@ use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
 use store::{ChangeRow, LogHead, LogPage, PAGE_ROWS, Reads};
 
-use crate::app::App;
-use crate::app::feed::Announcement;
+use crate::domain::context::Context;
+use crate::domain::context::feed::Announcement;
 
 /// A reader that is further behind than this, in rows or in time, treats everything as changed and continues at the
 /// end.
@@ -116,9 +116,9 @@ impl ChangeLogCursor {
     }
 
     /// Reads to the end of the log. Every change committed before the call is applied afterwards.
-    pub async fn read(&mut self, app: &App) -> Result<LogPass> {
+    pub async fn read(&mut self, context: &Context) -> Result<LogPass> {
         let began = Stopwatch::new();
-        let mut reader = app.store.store()?.read_reserved().await?;
+        let mut reader = context.store.store()?.read_reserved().await?;
         // A transaction of another application may run for hours.
         let is_long = self
             .awaited_moment
@@ -128,29 +128,8 @@ impl ChangeLogCursor {
             false => 0,
         };
         let mut page = match self.position {
-            Some(position) => reader.load_log_page(position, &app.replica_id).await?,
-            None => {
-                let LogPage { head, .. } = reader.load_log_page(i64::MAX, &app.replica_id).await?;
-                // A row that is a minute old was committed or never will be, unless its transaction is still running.
-                let ended_below = match head.ended_below >= head.next {
-                    true => head.ended_below,
-                    false => reader.load_writers_ended_below().await?,
-                };
-                if self.stopwatch.elapsed() > FIRST_READ_DELAY_MAX {
-                    // Values cached since then may be older than the first row that is read.
-                    app.freshness.invalidate_all();
-                }
-                let skip = SkippedRows {
-                    skipped_at: LogMoment::from_head(&head),
-                    delay_min: Duration::ZERO,
-                };
-                self.skipped_rows = Some(skip).filter(|_| ended_below < head.next);
-                self.position = Some(head.settled);
-                match is_behind(head.settled, &head) {
-                    true => LogPage { head, rows: Vec::new() },
-                    false => reader.load_log_page(head.settled, &app.replica_id).await?,
-                }
-            }
+            Some(position) => reader.load_log_page(position, &context.replica_id).await?,
+            None => self.load_first_page(context, &mut *reader).await?,
         };
         self.awaited_moment = self.awaited_moment.filter(|awaited| !awaited.is_settled(&page.head));
         self.awaited_moment.get_or_insert_with(|| LogMoment::from_head(&page.head));
@@ -163,22 +142,24 @@ impl ChangeLogCursor {
             let position = self.position.unwrap_or_default();
             let has_slept = self.read_at.is_some_and(|read_at| head.now - read_at > LOG_GAP_MAX_MS);
             if is_late || has_slept || is_behind(position, &page.head) {
-                self.skip_to(app, &mut *reader, page.head.top).await?;
+                self.skip_to(context, &mut *reader, page.head.top).await?;
                 break;
             }
-            self.apply_page(app, &page, &mut intents);
+            self.apply_page(context, &page, &mut intents);
             if count_missing(&self.missing_ranges) > MISSING_ROWS_MAX {
-                self.skip_to(app, &mut *reader, page.head.top).await?;
+                self.skip_to(context, &mut *reader, page.head.top).await?;
                 break;
             }
             if is_last {
                 break;
             }
-            page = reader.load_log_page(self.position.unwrap_or_default(), &app.replica_id).await?;
+            page = reader
+                .load_log_page(self.position.unwrap_or_default(), &context.replica_id)
+                .await?;
         }
-        self.read_missing(app, &mut *reader, &head, &mut intents).await?;
+        self.read_missing(context, &mut *reader, &head, &mut intents).await?;
         if let Some(skipped) = self.skipped_rows {
-            app.freshness.invalidate_all();
+            context.freshness.invalidate_all();
             let SkippedRows { skipped_at: at, delay_min: min } = skipped;
             // What was determined at the beginning of this pass does not cover rows that were skipped after it.
             let is_of_before = min.is_zero() || at.stopwatch.elapsed() > began.elapsed();
@@ -190,10 +171,36 @@ impl ChangeLogCursor {
         Ok(LogPass { head, intents })
     }
 
+    /// Finds where reading begins. Returns the page from there.
+    async fn load_first_page(
+        &mut self,
+        context: &Context,
+        reader: &mut dyn Reads,
+    ) -> Result<LogPage> {
+        let LogPage { head, .. } = reader.load_log_page(i64::MAX, &context.replica_id).await?;
+        // A row that is a minute old was committed or never will be, unless its transaction is still running.
+        let ended_below = match head.ended_below >= head.next {
+            true => head.ended_below,
+            false => reader.load_writers_ended_below().await?,
+        };
+        if self.stopwatch.elapsed() > FIRST_READ_DELAY_MAX {
+            // Values cached since then may be older than the first row that is read.
+            context.freshness.invalidate_all();
+        }
+        let skip =
+            SkippedRows { skipped_at: LogMoment::from_head(&head), delay_min: Duration::ZERO };
+        self.skipped_rows = Some(skip).filter(|_| ended_below < head.next);
+        self.position = Some(head.settled);
+        match is_behind(head.settled, &head) {
+            true => Ok(LogPage { head, rows: Vec::new() }),
+            false => reader.load_log_page(head.settled, &context.replica_id).await,
+        }
+    }
+
     /// Treats everything as changed, and continues after `top`. The transaction of any row up to there that is not
     /// committed is already running.
-    async fn skip_to(&mut self, app: &App, reader: &mut dyn Reads, top: i64) -> Result<()> {
-        let LogPage { head, .. } = reader.load_log_page(i64::MAX, &app.replica_id).await?;
+    async fn skip_to(&mut self, context: &Context, reader: &mut dyn Reads, top: i64) -> Result<()> {
+        let LogPage { head, .. } = reader.load_log_page(i64::MAX, &context.replica_id).await?;
         self.position = Some(top);
         self.missing_ranges.clear();
         if Safeguard::Skip.is_disabled() {
@@ -203,11 +210,11 @@ impl ChangeLogCursor {
             skipped_at: LogMoment::from_head(&head),
             delay_min: MISSING_DURATION_MIN,
         });
-        app.freshness.invalidate_all();
+        context.freshness.invalidate_all();
         Ok(())
     }
 
-    fn apply_page(&mut self, app: &App, page: &LogPage, intents: &mut Vec<i64>) {
+    fn apply_page(&mut self, context: &Context, page: &LogPage, intents: &mut Vec<i64>) {
         let mut position = self.position.unwrap_or_default();
         for row in &page.rows {
             if row.seq > position + 1 {
@@ -219,29 +226,29 @@ impl ChangeLogCursor {
                 });
             }
             position = row.seq;
-            self.apply_row(app, row, page.head.now, intents);
+            self.apply_row(context, row, page.head.now, intents);
         }
         self.position = Some(position);
     }
 
-    fn apply_row(&self, app: &App, row: &ChangeRow, now: i64, intents: &mut Vec<i64>) {
+    fn apply_row(&self, context: &Context, row: &ChangeRow, now: i64, intents: &mut Vec<i64>) {
         if let Some(Announcement::Intent { position, cache_tags }) =
             Announcement::parse(&row.subject)
         {
-            app.freshness.intents.open(position, cache_tags);
+            context.freshness.intents.open(position, cache_tags);
             return intents.push(position);
         }
-        app.freshness.record_invalidation_text(&row.subject);
+        context.freshness.record_invalidation_text(&row.subject);
         if self.is_caught_up {
             let age_ms = u64::try_from(now - row.at).unwrap_or(0);
-            app.metrics.change_delay.observe(Duration::from_millis(age_ms));
+            context.metrics.change_delay.observe(Duration::from_millis(age_ms));
         }
     }
 
     /// Queries the missing rows.
     async fn read_missing(
         &mut self,
-        app: &App,
+        context: &Context,
         reader: &mut dyn Reads,
         head: &LogHead,
         intents: &mut Vec<i64>,
@@ -254,10 +261,10 @@ impl ChangeLogCursor {
         let rows = reader.list_changes_in_ranges(&ranges).await?;
         if rows.len() >= PAGE_ROWS {
             let top = self.position.unwrap_or_default();
-            return self.skip_to(app, reader, top).await;
+            return self.skip_to(context, reader, top).await;
         }
         for row in &rows {
-            self.apply_row(app, row, head.now, intents);
+            self.apply_row(context, row, head.now, intents);
         }
         let found: Vec<_> = rows.iter().map(|row| row.seq).collect();
         self.missing_ranges = remove_found(&self.missing_ranges, &found);

@@ -58,15 +58,15 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     tasks.spawn(poll_change_log(app.clone()));
     tasks.spawn(prune_change_log(app.clone()));
     tasks.spawn(flush_last_used(app.clone()));
-    tasks.spawn(credits::serve_debits(app.clone()));
+    tasks.spawn(credits::serve_debits(app.ledger.clone()));
     tasks.spawn(estimate_groups(app.clone()));
-    if app.redis.is_some() {
+    if app.context.redis.is_some() {
         tasks.spawn(send_heartbeats(app.clone()));
         tasks.spawn(close_leases(app.clone()));
         tasks.spawn(update_withheld_gauge(app.clone()));
         tasks.spawn(sync_approximate_windows(app.clone()));
-        tasks.spawn(announcements::subscribe_to_changes(app.clone()));
-        tasks.spawn(announcements::publish_changes(app.clone(), announcements));
+        tasks.spawn(announcements::subscribe_to_changes(app.context.clone()));
+        tasks.spawn(announcements::publish_changes(app.context.clone(), announcements));
     }
     tasks
 }
@@ -108,20 +108,20 @@ async fn poll_change_log(app: Arc<App>) {
         };
         tokio::select! {
             () = tokio::time::sleep(next) => {}
-            () = app.feed_state.wait_for_change() => {}
+            () = app.context.feed_state.wait_for_change() => {}
         }
     }
 }
 
 /// Replaces all connections to the database as soon as it accepts a new one. Never returns if it does not.
 async fn replace_connections(app: &App) {
-    let reconnected = async { app.store.store()?.reconnect().await };
+    let reconnected = async { app.context.store.store()?.reconnect().await };
     if let Err(e) = reconnected.await {
         // A database that refuses connections has closed the others as well.
         tracing::debug!(error = %e, "failed to connect to the database: {e}");
         return std::future::pending().await;
     }
-    app.event_store.reconnect();
+    app.analytics.event_store.reconnect();
     tracing::warn!("replaced unresponsive database connections");
 }
 
@@ -129,20 +129,22 @@ async fn replace_connections(app: &App) {
 /// should be read again soon.
 async fn read_log(app: &App, log: &mut ChangeLogCursor) -> Result<bool> {
     // Both are captured before the read begins, which then proves that no earlier change was missed.
-    let (reading, open_intents) = (app.feed_state.current_reading(), app.freshness.intents.list());
-    let began_ms = app.freshness.now_ms();
-    let pass = log.read(app).await?;
+    let (reading, open_intents) =
+        (app.context.feed_state.current_reading(), app.context.freshness.intents.list());
+    let began_ms = app.context.freshness.now_ms();
+    let pass = log.read(&app.context).await?;
     let head = &pass.head;
     // The grace period counts from the time at which other replicas assume that it does.
-    let registered_ms = match (&app.redis, head.seen_at) {
+    let registered_ms = match (&app.context.redis, head.seen_at) {
         (Some(_), Some(seen_at)) => began_ms - (head.now - seen_at).max(0),
         (Some(_), None) => 0,
         (None, _) => began_ms,
     };
-    app.freshness.record_log_read(began_ms, registered_ms);
+    app.context.freshness.record_log_read(began_ms, registered_ms);
     let has_pending =
-        announcements::report_feed_state(app, reading.as_ref(), head, &pass.intents).await?;
-    announcements::resolve_intents(app, &open_intents, head).await?;
+        announcements::report_feed_state(&app.context, reading.as_ref(), head, &pass.intents)
+            .await?;
+    announcements::resolve_intents(&app.context, &open_intents, head).await?;
     Ok(has_pending)
 }
 
@@ -157,7 +159,7 @@ async fn prune_change_log(app: Arc<App>) {
 
 async fn prune_once(app: &App) -> Result<()> {
     loop {
-        let mut tx = app.store.begin().await?;
+        let mut tx = app.context.store.begin().await?;
         let pruned = tx.prune_changes(PRUNE_ROWS_MAX).await?;
         let is_end = pruned < PRUNE_ROWS_MAX.unsigned_abs();
         if is_end {
@@ -174,7 +176,7 @@ async fn prune_once(app: &App) -> Result<()> {
 async fn flush_last_used(app: Arc<App>) {
     loop {
         tokio::time::sleep(last_used::FLUSH_INTERVAL).await;
-        if let Err(e) = with_timeout(PASS_TIMEOUT, last_used::flush(&app)).await {
+        if let Err(e) = with_timeout(PASS_TIMEOUT, last_used::flush(&app.last_used)).await {
             tracing::debug!(error = %e, "failed to record the last use of keys: {e}");
         }
     }
@@ -183,7 +185,7 @@ async fn flush_last_used(app: Arc<App>) {
 /// Registers this replica as present, and counts the present replicas.
 async fn send_heartbeats(app: Arc<App>) {
     loop {
-        let registering = async { app.register_replica(app.store.store()?).await };
+        let registering = async { app.context.register_replica(app.context.store.store()?).await };
         if let Err(e) = with_timeout(POLL_TIMEOUT, registering).await {
             tracing::debug!(error = %e, "failed to count the replicas: {e}");
         }
@@ -195,7 +197,7 @@ async fn send_heartbeats(app: Arc<App>) {
 async fn sync_approximate_windows(app: Arc<App>) {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
-        admission::sync_approximate(&app).await;
+        admission::sync_approximate(&app.admission).await;
     }
 }
 
@@ -203,29 +205,29 @@ async fn sync_approximate_windows(app: Arc<App>) {
 async fn estimate_groups(app: Arc<App>) {
     loop {
         tokio::time::sleep(ESTIMATE_GROUPS_INTERVAL).await;
-        admission::estimate_ad_hoc_counters(&app).await;
+        admission::estimate_ad_hoc_counters(&app.admission).await;
     }
 }
 
 /// Closes idle leases, which returns their credits to the account, and reports leases that Redis has lost.
 async fn close_leases(app: Arc<App>) {
-    let idle = Duration::from_secs(app.settings.lease_idle_seconds);
+    let idle = Duration::from_secs(app.context.settings.lease_idle_seconds);
     let mut last_close = Stopwatch::new();
     loop {
         tokio::time::sleep(LEASES_INTERVAL).await;
         let due = last_close.elapsed() >= idle / 4;
         let closing = async {
-            credits::report_lost_leases(&app).await?;
+            credits::report_lost_leases(&app.ledger).await?;
             if due {
-                credits::close_idle_leases(&app, idle).await?;
-                credits::prune_closed_leases(&app).await?;
+                credits::close_idle_leases(&app.context, idle).await?;
+                credits::prune_closed_leases(&app.ledger).await?;
             }
             Ok::<_, Error>(())
         };
         if let Err(e) = with_timeout(LEASES_TIMEOUT, closing).await {
             tracing::debug!(error = %e, "failed to close idle leases: {e}");
         }
-        if let Err(e) = with_timeout(LEASES_TIMEOUT, credits::close_outdated(&app)).await {
+        if let Err(e) = with_timeout(LEASES_TIMEOUT, credits::close_outdated(&app.ledger)).await {
             tracing::debug!(error = %e, "failed to close outdated leases: {e}");
         }
         if due {
@@ -237,18 +239,20 @@ async fn close_leases(app: Arc<App>) {
 /// Sums the withheld credits for the metric.
 async fn update_withheld_gauge(app: Arc<App>) {
     loop {
-        match with_timeout(LEASES_TIMEOUT, credits::sum_withheld(&app)).await {
+        match with_timeout(LEASES_TIMEOUT, credits::sum_withheld(&app.context)).await {
             Ok(units) => {
-                app.metrics.credits_withheld.set(units);
+                app.context.metrics.credits_withheld.set(units);
             }
             Err(e) => tracing::debug!(error = %e, "failed to sum withheld credits: {e}"),
         }
         if let Err(e) =
-            with_timeout(LEASES_TIMEOUT, credits::deregister_silent_replicas(&app)).await
+            with_timeout(LEASES_TIMEOUT, credits::deregister_silent_replicas(&app.context)).await
         {
             tracing::debug!(error = %e, "failed to remove unresponsive replicas: {e}");
         }
-        if let Err(e) = with_timeout(LEASES_TIMEOUT, credits::report_and_sweep_all(&app)).await {
+        if let Err(e) =
+            with_timeout(LEASES_TIMEOUT, credits::report_and_sweep_all(&app.ledger)).await
+        {
             tracing::debug!(error = %e, "failed to account for withheld credits: {e}");
         }
         tokio::time::sleep(WITHHELD_INTERVAL).await;

@@ -13,20 +13,20 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) ->
     match command {
         ApiCommand::List { workspace } => {
             let app = open_app(settings).await?;
-            let all = apis::list(&app, &WorkspaceId::from(workspace)).await?;
+            let all = apis::list(&app.context, &WorkspaceId::from(workspace)).await?;
             let lines: Vec<_> = all.iter().map(format_api).collect();
             let list: Vec<_> = all.iter().map(api_json).collect();
             out.write(&lines.join("\n"), &json!(list));
-            app.store.close().await;
+            app.context.store.close().await;
         }
         ApiCommand::Update(update) => {
             let (id, workspace) = (update.id.clone(), update.workspace.clone());
             let change = parse_change(*update)?;
             let app = open_app(settings).await?;
             let (id, workspace) = (ApiId::from(id), WorkspaceId::from(workspace));
-            let api = apis::update_as_operator(&app, &workspace, &id, change).await?;
+            let api = apis::update_as_operator(&app.context, &workspace, &id, change).await?;
             out.write(&format_api(&api), &api_json(&api));
-            app.store.close().await;
+            app.context.store.close().await;
         }
     }
     Ok(())

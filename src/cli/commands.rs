@@ -63,7 +63,7 @@ pub async fn open_app(settings: Settings) -> Result<App, CommandError> {
     let store = open_store(&settings).await?;
     // A command has no background tasks, so it publishes its changes itself.
     let (app, _) = App::new(settings, Clock::System)?;
-    app.store.set(store);
+    app.context.store.set(store);
     Ok(app)
 }
 
@@ -79,29 +79,29 @@ pub async fn root_key(
     command: RootKeyCommand,
 ) -> CommandResult {
     let app = open_app(settings).await?;
-    root_keys::bootstrap_workspace(&app).await?;
+    root_keys::bootstrap_workspace(&app.context).await?;
     match command {
         RootKeyCommand::Create { permissions, all, workspace, name } => {
             let permissions = if all { root_keys::all_permissions() } else { permissions };
             let workspace = WorkspaceId::from(workspace);
             let (id, key) =
-                root_keys::create_as_operator(&app, &workspace, name, permissions).await?;
+                root_keys::create_as_operator(&app.context, &workspace, name, permissions).await?;
             let text = format!("{id}\n{}\n\nThe root key is shown only once.", key.expose());
             out.write(&text, &json!({ "keyId": id, "key": key }));
         }
         RootKeyCommand::List { workspace } => {
-            let keys = root_keys::list(&app, &WorkspaceId::from(workspace)).await?;
+            let keys = root_keys::list(&app.context, &WorkspaceId::from(workspace)).await?;
             let lines: Vec<_> = keys.iter().map(format_root_key).collect();
             let list: Vec<_> = keys.iter().map(root_key_json).collect();
             out.write(&lines.join("\n"), &json!(list));
         }
         RootKeyCommand::Revoke { id } => {
             let id = KeyId::from(id);
-            root_keys::revoke_as_operator(&app, &id).await?;
+            root_keys::revoke_as_operator(&app.context, &id).await?;
             out.write(&format!("revoked {id}"), &json!({ "keyId": id, "revoked": true }));
         }
     }
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
@@ -126,7 +126,7 @@ pub async fn credits(
     let app = open_app(settings).await?;
     match command {
         CreditsCommand::List => {
-            let withheld = credits::list_withheld(&app, None).await?;
+            let withheld = credits::list_withheld(&app.context, None).await?;
             let line = |entry: &WithheldCredits| format!("{}  {}", entry.key_id, entry.units);
             let lines: Vec<_> = withheld.iter().map(line).collect();
             let entry = |entry: &WithheldCredits| {
@@ -139,19 +139,19 @@ pub async fn credits(
         }
         CreditsCommand::Release { key, all: _ } => {
             let key = key.map(KeyId::from);
-            let released = credits::release_withheld(&app, key.as_ref()).await?;
+            let released = credits::release_withheld(&app.ledger, key.as_ref()).await?;
             out.write(&format!("released {released} credits"), &json!({ "released": released }));
         }
     }
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
 pub async fn create_workspace(settings: Settings, out: CommandOutput, name: &str) -> CommandResult {
     let app = open_app(settings).await?;
-    let id = root_keys::create_workspace(&app, name).await?;
+    let id = root_keys::create_workspace(&app.context, name).await?;
     out.write(id.as_str(), &json!({ "workspaceId": id }));
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
@@ -161,11 +161,12 @@ pub async fn setup_link(
     workspace: String,
 ) -> CommandResult {
     let app = open_app(settings).await?;
-    root_keys::bootstrap_workspace(&app).await?;
-    let token = users::create_operator_invitation(&app, &WorkspaceId::from(workspace)).await?;
-    let url = setup_url(&app.settings, &token);
+    root_keys::bootstrap_workspace(&app.context).await?;
+    let token =
+        users::create_operator_invitation(&app.context, &WorkspaceId::from(workspace)).await?;
+    let url = setup_url(&app.context.settings, &token);
     out.write(&url, &json!({ "url": url }));
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
@@ -175,16 +176,16 @@ pub async fn migration(
     command: MigrationCommand,
 ) -> CommandResult {
     let app = open_app(settings).await?;
-    root_keys::bootstrap_workspace(&app).await?;
+    root_keys::bootstrap_workspace(&app.context).await?;
     match command {
         MigrationCommand::Create { algorithm, workspace, name } => {
             let workspace = WorkspaceId::from(workspace);
             let migration =
-                migrations::create_as_operator(&app, &workspace, algorithm, name).await?;
+                migrations::create_as_operator(&app.context, &workspace, algorithm, name).await?;
             out.write(migration.id.as_str(), &migration_json(&migration));
         }
         MigrationCommand::List { workspace } => {
-            let all = migrations::list(&app, &WorkspaceId::from(workspace)).await?;
+            let all = migrations::list(&app.context, &WorkspaceId::from(workspace)).await?;
             let line = |migration: &model::Migration| {
                 let name = escape_hidden(migration.name.as_deref().unwrap_or("-"));
                 format!("{}  {}  {name}", migration.id, migration.algorithm.as_str())
@@ -194,7 +195,7 @@ pub async fn migration(
             out.write(&lines.join("\n"), &json!(list));
         }
     }
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
@@ -216,11 +217,11 @@ pub async fn audit(settings: Settings, out: CommandOutput, command: AuditCommand
         rows_max: limit,
         ..AuditFilter::default()
     };
-    let all = audit::list(&app, &WorkspaceId::from(workspace), &filter).await?;
+    let all = audit::list(&app.context, &WorkspaceId::from(workspace), &filter).await?;
     let list: Vec<_> = all.iter().map(audit_entry_json).collect();
     let lines: Vec<_> = all.iter().map(format_audit_entry).collect();
     out.write(&lines.join("\n"), &json!(list));
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
@@ -260,14 +261,14 @@ pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
         Some(data_dir) => file::begin_rotation(data_dir).map_err(CommandError::Runtime)?,
         None => configured.ok_or_else(|| CommandError::Usage("set KEYWARD_MASTER_KEY to the new master key and KEYWARD_MASTER_KEY_PREVIOUS to the old one".into()))?,
     };
-    let rotated = vault::reseal_data_keys(&app, &masters).await?;
+    let rotated = vault::reseal_data_keys(&app.context, &masters).await?;
     if let Some(data_dir) = &file_dir {
         file::end_rotation(data_dir).map_err(CommandError::Runtime)?;
     }
     let master = &masters.current_key.id;
     let text = format!("re-encrypted {rotated} data keys with master key {master}");
     out.write(&text, &json!({ "rotated": rotated, "masterKeyId": master }));
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
@@ -279,25 +280,29 @@ pub async fn namespace(
     let app = open_app(settings).await?;
     match command {
         NamespaceCommand::List { workspace } => {
-            let all = namespaces::list(&app, &WorkspaceId::from(workspace)).await?;
+            let all = namespaces::list(&app.context, &WorkspaceId::from(workspace)).await?;
             let lines: Vec<_> = all.iter().map(format_namespace).collect();
             let list: Vec<_> = all.iter().map(namespace_json).collect();
             out.write(&lines.join("\n"), &json!(list));
         }
         NamespaceCommand::Set { name, workspace, on_outage } => {
             let workspace = WorkspaceId::from(workspace);
-            let set =
-                namespaces::update_outage_policy_as_operator(&app, &workspace, &name, on_outage)
-                    .await?;
+            let set = namespaces::update_outage_policy_as_operator(
+                &app.context,
+                &workspace,
+                &name,
+                on_outage,
+            )
+            .await?;
             out.write(&format_namespace(&set), &namespace_json(&set));
         }
         NamespaceCommand::Delete { name, workspace } => {
             let workspace = WorkspaceId::from(workspace);
-            let deleted = namespaces::delete_as_operator(&app, &workspace, &name).await?;
+            let deleted = namespaces::delete_as_operator(&app.context, &workspace, &name).await?;
             out.write(&format!("deleted {}", deleted.id), &namespace_json(&deleted));
         }
     }
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 

@@ -12,12 +12,12 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand
     let app = open_app(settings).await?;
     match command {
         ReplicaCommand::List => {
-            let all = replicas::list(&app).await?;
+            let all = replicas::list(&app.context).await?;
             let lines: Vec<_> = all.iter().map(format_replica).collect();
             let list: Vec<_> = all.iter().map(replica_json).collect();
             out.write(&lines.join("\n"), &json!(list));
         }
-        ReplicaCommand::Forget { id } => match replicas::forget(&app, &id).await? {
+        ReplicaCommand::Forget { id } => match replicas::forget(&app.context, &id).await? {
             ForgetResult::Removed => {
                 out.write(&format!("forgot {id}"), &json!({ "replicaId": id, "forgotten": true }));
             }
@@ -33,7 +33,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand
             }
         },
     }
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 

@@ -63,25 +63,29 @@ pub async fn serve(settings: Settings) -> CommandResult {
     }
     http::serve(app.clone(), listener, shutdown_signal()).await;
     tasks.shutdown().await;
-    if let Err(e) = with_timeout(LAST_USED_FLUSH_TIMEOUT, last_used::flush(&app)).await {
+    if let Err(e) = with_timeout(LAST_USED_FLUSH_TIMEOUT, last_used::flush(&app.last_used)).await {
         tracing::debug!(error = %e, "failed to write the last uses of keys: {e}");
     }
-    admission::sync_approximate(&app).await;
+    admission::sync_approximate(&app.admission).await;
     tokio::join!(analytics_worker.stop(), close_leases_and_deregister(&app));
-    app.store.close().await;
+    app.context.store.close().await;
     Ok(())
 }
 
 /// Closes the credit leases of a stopping replica and deregisters it.
 async fn close_leases_and_deregister(app: &App) {
-    if app.redis.is_none() {
+    if app.context.redis.is_none() {
         return;
     }
-    if let Err(e) = with_timeout(CLOSE_LEASES_TIMEOUT, credits::close_own_leases(app)).await {
+    if let Err(e) =
+        with_timeout(CLOSE_LEASES_TIMEOUT, credits::close_own_leases(&app.context)).await
+    {
         tracing::warn!(error = %e, "failed to close credit leases: {e}");
     }
     // Deregister even if closing failed: otherwise other replicas would wait for this one.
-    if let Err(e) = with_timeout(DEREGISTER_TIMEOUT, credits::report_and_deregister(app)).await {
+    if let Err(e) =
+        with_timeout(DEREGISTER_TIMEOUT, credits::report_and_deregister(&app.ledger)).await
+    {
         tracing::warn!(error = %e, "failed to deregister the replica: {e}");
     }
 }
@@ -122,7 +126,7 @@ async fn bind(variable: &str, address: SocketAddr) -> Result<TcpListener, Comman
 
 /// Prints the start-up banner. If the database is unreachable, the second part follows once it is available.
 fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
-    let how = match &app.settings.deployment {
+    let how = match &app.context.settings.deployment {
         Deployment::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
         Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
     };
@@ -141,7 +145,7 @@ fn start_instructions(app: &App, address: SocketAddr, beginning: &StartupInfo) -
         BootstrapResult::Created(key) => root_key_message(address, key.expose()),
     };
     let link = beginning.setup_token.as_ref().map(|token| {
-        let url = setup_url(&app.settings, token);
+        let url = setup_url(&app.context.settings, token);
         format!(
             "\nSet up the dashboard. This link creates the first user, works once and expires in 24 hours:\n\n    \
             {url}\n\n"

@@ -16,6 +16,7 @@ use store::{SchemaError, Store};
 
 use super::CommandError;
 use crate::app::App;
+use crate::domain::context::Context;
 use crate::domain::root_keys::{self, BootstrapResult};
 use crate::domain::{users, vault};
 
@@ -60,7 +61,8 @@ pub async fn open_store(settings: &Settings) -> Result<Store, StartupError> {
     if let Deployment::Embedded { data_dir } = &settings.deployment {
         create_data_dir(data_dir)?;
     }
-    let store = App::open_store(settings).await.map_err(|error| open_error(settings, &error))?;
+    let store =
+        Context::open_store(settings).await.map_err(|error| open_error(settings, &error))?;
     migrate_schemas(settings, &store).await?;
     Ok(store)
 }
@@ -68,7 +70,8 @@ pub async fn open_store(settings: &Settings) -> Result<Store, StartupError> {
 /// Migrates both schemas, without a time limit.
 async fn migrate_schemas(settings: &Settings, store: &Store) -> Result<(), StartupError> {
     store.migrate().await.map_err(|fault| migration_error(&fault))?;
-    let events = App::create_event_store(settings).map_err(|error| open_error(settings, &error))?;
+    let events = crate::domain::analytics::create_event_store(settings)
+        .map_err(|error| open_error(settings, &error))?;
     events.migrate().await.map_err(|fault| migration_error(&fault))?;
     events.close().await;
     Ok(())
@@ -105,7 +108,7 @@ pub async fn wait_for_database(app: &App) -> StartupInfo {
 }
 
 fn is_replica(app: &App) -> bool {
-    matches!(app.settings.deployment, Deployment::Replica { .. })
+    matches!(app.context.settings.deployment, Deployment::Replica { .. })
 }
 
 /// Whether an attempt may migrate an existing schema, which may take long.
@@ -121,7 +124,7 @@ async fn try_open(
     connect_timeout: Duration,
     upgrade: MigrationTiming,
 ) -> Result<StartupInfo, StartupError> {
-    let settings = &app.settings;
+    let settings = &app.context.settings;
     let Deployment::Replica { database_url, .. } = &settings.deployment else {
         let store = open_store(settings).await?;
         return finish_startup(app, store).await;
@@ -145,9 +148,9 @@ async fn with_ready_timeout<T>(
 
 async fn connect(settings: &Settings, upgrade: MigrationTiming) -> Result<Store, StartupError> {
     let failed = |error: Error| open_error(settings, &error);
-    let store = App::open_store(settings).await.map_err(failed)?;
+    let store = Context::open_store(settings).await.map_err(failed)?;
     if upgrade == MigrationTiming::Later {
-        let events = App::create_event_store(settings).map_err(failed)?;
+        let events = crate::domain::analytics::create_event_store(settings).map_err(failed)?;
         let schemas = [
             store.load_schema().await.map_err(failed)?,
             events.load_schema().await.map_err(failed)?,
@@ -164,11 +167,11 @@ async fn connect(settings: &Settings, upgrade: MigrationTiming) -> Result<Store,
 
 /// Finishes start-up and sets the store last, so that requests see only a completely initialized database.
 async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupError> {
-    let first = root_keys::bootstrap(app, &store, app.settings.root_key.as_ref())
+    let first = root_keys::bootstrap(&app.context, &store, app.context.settings.root_key.as_ref())
         .await
         .map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
     open_vault(app, &store).await?;
-    let setup = match users::create_setup_invitation(app, &store).await {
+    let setup = match users::create_setup_invitation(&app.context, &store).await {
         // For example a full disk: keys can still be verified.
         Err(error) if error.is_outage() && !is_replica(app) => {
             tracing::warn!(error = %error, "failed to create the setup link of the dashboard: {error}");
@@ -176,32 +179,32 @@ async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupE
         }
         setup => setup.map_err(|error| startup_error(error.is_outage(), error.to_string()))?,
     };
-    app.store.set(store);
-    app.freshness.record_database_reply();
+    app.context.store.set(store);
+    app.context.freshness.record_database_reply();
     Ok(StartupInfo { bootstrap: first, setup_token: setup })
 }
 
 /// Loads the master key. Fails if a data key is sealed with a different one, so that recoverable keys are never lost
 /// silently.
 async fn open_vault(app: &App, store: &Store) -> Result<(), StartupError> {
-    let found = master_keys(&app.settings).map_err(StartupError::Misconfigured)?;
+    let found = master_keys(&app.context.settings).map_err(StartupError::Misconfigured)?;
     let listed = vault::list_undecryptable_data_keys(store, found.as_ref()).await;
     let undecryptable =
         listed.map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
     if let Some(first) = undecryptable.first() {
         return Err(StartupError::Misconfigured(missing_master_key_message(
-            &app.settings,
+            &app.context.settings,
             found.as_ref(),
             &first.master_id,
         )));
     }
-    let masters = match (&app.settings.deployment, found) {
+    let masters = match (&app.context.settings.deployment, found) {
         (Deployment::Embedded { data_dir }, None) => {
             Some(file::create(data_dir).map_err(StartupError::Misconfigured)?)
         }
         (_, found) => found,
     };
-    app.master_keys.store(masters.map(Arc::new));
+    app.context.master_keys.store(masters.map(Arc::new));
     Ok(())
 }
 

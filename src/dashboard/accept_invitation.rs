@@ -38,13 +38,13 @@ async fn build_page<'a>(
     token: &'a str,
     fault: Option<String>,
 ) -> Result<AcceptInvitationPage<'a>, Error> {
-    let link = users::find_invitation(&request.app, token).await?;
+    let link = users::find_invitation(&request.app.context, token).await?;
     Ok(AcceptInvitationPage {
         layout: Layout::without_workspace(request, "Join"),
         token,
         accepts_password: link
             .as_ref()
-            .is_some_and(|link| users::is_password_allowed(&request.app, link)),
+            .is_some_and(|link| users::is_password_allowed(&request.app.context, link)),
         oidc_name: request.oidc_name(),
         invitation: link,
         email: request.form.text("email"),
@@ -61,7 +61,8 @@ pub async fn show_form(request: PageRequest, Path(token): Path<String>) -> PageR
 pub async fn accept(request: PageRequest, Path(token): Path<String>) -> PageResult {
     let (email, password) = (request.form.text("email"), request.form.text("password"));
     let joined =
-        users::accept_invitation(&request.app, &token, email, password, &request.origin).await;
+        users::accept_invitation(&request.app.users, &token, email, password, &request.origin)
+            .await;
     let fault = match joined {
         Ok(AcceptResult::Joined(signed_in, workspace)) => {
             let mut answer = redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?;

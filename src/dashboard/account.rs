@@ -41,8 +41,8 @@ async fn build_page(
     fault: Option<String>,
 ) -> Result<AccountPage, super::Failure> {
     let known = request.require_session()?;
-    let now = request.app.clock.now();
-    let sessions = users::list_sessions(&request.app, known).await?;
+    let now = request.app.context.clock.now();
+    let sessions = users::list_sessions(&request.app.context, known).await?;
     let row = |session: foundation::model::Session| SessionTableRow {
         is_current: session.id == known.session.id,
         agent: session.user_agent.unwrap_or_else(|| "Unknown browser".into()),
@@ -58,8 +58,8 @@ async fn build_page(
         error: fault,
         password_min: PASSWORD_LENGTH_MIN,
         password_max: PASSWORD_LENGTH_MAX,
-        sign_in_methods: load_sign_in_methods(&request.app, &known.user).await?,
-        accepts_passwords: users::require_passwords_enabled(&request.app).is_ok(),
+        sign_in_methods: load_sign_in_methods(&request.app.context, &known.user).await?,
+        accepts_passwords: users::require_passwords_enabled(&request.app.context).is_ok(),
         oidc_name: request.oidc_name().map(str::to_owned),
     })
 }
@@ -71,7 +71,8 @@ pub async fn show(request: PageRequest) -> PageResult {
 pub async fn change_password(request: PageRequest) -> PageResult {
     let known = request.require_session()?;
     let (old, new) = (request.form.text("current"), request.form.text("password"));
-    let changed = users::change_password(&request.app, known, old, new, &request.origin).await;
+    let changed =
+        users::change_password(&request.app.users, known, old, new, &request.origin).await;
     let fault = match changed {
         Ok(true) => return redirect_to("/dashboard/account?notice=password"),
         Ok(false) => Some("The current password is incorrect.".to_owned()),
@@ -83,12 +84,13 @@ pub async fn change_password(request: PageRequest) -> PageResult {
 
 pub async fn end_session(request: PageRequest, Path(session): Path<String>) -> PageResult {
     let known = request.require_session()?;
-    users::end_session(&request.app, known, &SessionId::from(session), &request.origin).await?;
+    users::end_session(&request.app.context, known, &SessionId::from(session), &request.origin)
+        .await?;
     redirect_to("/dashboard/account?notice=session")
 }
 
 pub async fn end_other_sessions(request: PageRequest) -> PageResult {
     let known = request.require_session()?;
-    users::end_other_sessions(&request.app, known, &request.origin).await?;
+    users::end_other_sessions(&request.app.context, known, &request.origin).await?;
     redirect_to("/dashboard/account?notice=others")
 }

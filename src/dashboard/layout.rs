@@ -82,7 +82,7 @@ impl Layout {
         title: &'static str,
     ) -> Result<Self, Failure> {
         let memberships =
-            users::list_memberships(&request.page_request.app, &request.known.user).await?;
+            users::list_memberships(&request.page_request.app.context, &request.known.user).await?;
         let others = memberships.into_iter();
         let others = others.filter(|other| other.workspace_id != request.membership.workspace_id);
         let nav = Nav::new(request.membership.clone(), others.collect(), section);
@@ -92,7 +92,7 @@ impl Layout {
     /// Creates the layout of the user's account page, with the navigation of the user's first workspace.
     pub async fn for_account(request: &PageRequest, title: &'static str) -> Result<Self, Failure> {
         let mut memberships =
-            users::list_memberships(&request.app, &request.require_session()?.user)
+            users::list_memberships(&request.app.context, &request.require_session()?.user)
                 .await?
                 .into_iter();
         let nav =

@@ -86,10 +86,11 @@ async fn build_page(
     link: Option<InvitationLink>,
 ) -> Result<MembersPage, Failure> {
     let app = &request.page_request.app;
-    let now = app.clock.now();
+    let now = app.context.clock.now();
     let path = request.workspace_path("/members");
-    let members = users::list_members(app, &request.caller, &paging_from_query(request)).await?;
-    let invitations = users::list_invitations(app, &request.caller).await?;
+    let members =
+        users::list_members(&app.context, &request.caller, &paging_from_query(request)).await?;
+    let invitations = users::list_invitations(&app.context, &request.caller).await?;
     let row = |invitation: Invitation| InvitationRow {
         id: invitation.id,
         role: invitation.role.as_str(),
@@ -124,25 +125,35 @@ fn parse_role(request: &WorkspaceRequest) -> Result<MemberRole, Error> {
 
 async fn invite(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
-    let (invitation, token) = users::invite(app, &request.caller, parse_role(&request)?).await?;
+    let (invitation, token) =
+        users::invite(&app.context, &request.caller, parse_role(&request)?).await?;
     let link = InvitationLink {
         url: format!("{}/dashboard/join/{}", request.page_request.base_url, token.expose()),
         role: invitation.role.as_str(),
-        expires: TimeLabel::new(invitation.expires_at, app.clock.now()),
+        expires: TimeLabel::new(invitation.expires_at, app.context.clock.now()),
     };
     render_page(&build_page(&request, Some(link)).await?)
 }
 
 async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
-    users::withdraw_invitation(&request.page_request.app, &request.caller, &InvitationId::from(id))
-        .await?;
+    users::withdraw_invitation(
+        &request.page_request.app.context,
+        &request.caller,
+        &InvitationId::from(id),
+    )
+    .await?;
     redirect_to_members(&request, "withdrawn")
 }
 
 async fn set_role(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let role = parse_role(&request)?;
-    users::set_member_role(&request.page_request.app, &request.caller, &UserId::from(id), role)
-        .await?;
+    users::set_member_role(
+        &request.page_request.app.context,
+        &request.caller,
+        &UserId::from(id),
+        role,
+    )
+    .await?;
     redirect_to_members(&request, "role")
 }
 
@@ -152,7 +163,8 @@ async fn confirm_remove(
 ) -> PageResult {
     request.caller.require(Action::ManageMembers)?;
     let member =
-        users::get_member(&request.page_request.app, &request.caller, &UserId::from(id)).await?;
+        users::get_member(&request.page_request.app.context, &request.caller, &UserId::from(id))
+            .await?;
     let person = member.user;
     let leaves = match person.id == request.known.user.id {
         true => "You lose access to this workspace until a member invites you again.",
@@ -171,7 +183,7 @@ async fn confirm_remove(
 
 async fn remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let id = UserId::from(id);
-    users::remove_member(&request.page_request.app, &request.caller, &id).await?;
+    users::remove_member(&request.page_request.app.context, &request.caller, &id).await?;
     // A user who has left the workspace may not see its members.
     if id == request.known.user.id {
         return redirect_to("/dashboard");

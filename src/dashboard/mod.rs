@@ -87,7 +87,7 @@ impl Dashboard {
         if let Some(asset) = assets::serve(&request) {
             return headers::finish_asset(asset);
         }
-        let request_id = RequestId::new(self.app.clock.now());
+        let request_id = RequestId::new(self.app.context.clock.now());
         let caught = AssertUnwindSafe(self.handle(request)).catch_unwind().await;
         let result = caught
             .unwrap_or_else(|_| Err(Error::Internal("the page handler panicked".into()).into()))

@@ -11,8 +11,9 @@ use super::page_request::{PageRequest, WorkspaceRequest};
 use super::{PageResult, redirect_to, render_page};
 use crate::domain::analytics::event_space;
 use crate::domain::health::{self, DeliveryLag, Health};
+use crate::domain::page::COUNT_MAX;
 use crate::domain::permission::Action;
-use crate::domain::users::{self, COUNT_MAX};
+use crate::domain::users;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -54,7 +55,7 @@ struct NoWorkspacePage {
 /// Redirects a user to their first enabled workspace.
 pub async fn redirect_home(request: PageRequest) -> PageResult {
     let known = request.require_session()?;
-    let memberships = users::list_memberships(&request.app, &known.user).await?;
+    let memberships = users::list_memberships(&request.app.context, &known.user).await?;
     match memberships.into_iter().find(|membership| membership.workspace_enabled) {
         Some(membership) => redirect_to(&format!("/dashboard/{}", membership.workspace_id)),
         None => render_page(&NoWorkspacePage {
@@ -65,9 +66,10 @@ pub async fn redirect_home(request: PageRequest) -> PageResult {
 
 pub async fn show(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
-    let sizes = users::count_resources(app, &request.caller).await?;
+    let sizes = users::count_resources(&app.context, &request.caller).await?;
     let size_text = |number| format_count(number, COUNT_MAX);
-    let range = TimeRange::relative(request.page_request.query.text("range"), app.clock.now());
+    let range =
+        TimeRange::relative(request.page_request.query.text("range"), app.context.clock.now());
     let kind = EventKind::Verifications;
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
     let traffic = match TrafficSeries::load_totals(&request, kind, None, &range).await {
@@ -80,10 +82,10 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
             None
         }
     };
-    let dropped = health::count_dropped_events(app);
+    let dropped = health::count_dropped_events(&app.context);
     render_page(&OverviewPage {
-        is_disk_short: event_space::find_shortage(&app.settings).is_some(),
-        delivery_lag: health::find_delivery_lag(app),
+        is_disk_short: event_space::find_shortage(&app.context.settings).is_some(),
+        delivery_lag: health::find_delivery_lag(&app.context),
         dropped: (dropped > 0).then(|| format_count(dropped, i64::MAX)),
         ranges: range.options(),
         traffic,
@@ -93,7 +95,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         apis: size_text(sizes.apis),
         keys: size_text(sizes.keys),
         identities: size_text(sizes.identities),
-        health: health::check_health(app).await,
+        health: health::check_health(&app.context).await,
         is_empty: sizes.apis == 0,
         may_create: is_allowed(&request, Action::CreateRootKey),
         example: curl_command(

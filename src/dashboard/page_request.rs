@@ -56,14 +56,14 @@ pub struct PageRequest {
 impl PageRequest {
     pub async fn authenticate(app: &Arc<App>, head: &Parts) -> Result<Self, Failure> {
         let headers = &head.headers;
-        let trusted = app.settings.trusted_proxies.as_ref();
+        let trusted = app.context.settings.trusted_proxies.as_ref();
         let origin = ClientInfo {
             address: address::client_address(trusted, headers),
             user_agent: user_agent(headers),
         };
         let session = find_cookie(headers, SESSION_COOKIE);
         let known = match session {
-            Some(token) => users::authenticate_session(app, token, &origin).await?,
+            Some(token) => users::authenticate_session(&app.context, token, &origin).await?,
             None => None,
         };
         let mut guest = None;
@@ -83,8 +83,8 @@ impl PageRequest {
             csrf: secret,
             query: Form::parse(head.uri.query().unwrap_or_default().as_bytes()),
             form: Form::default(),
-            base_url: app.settings.public_url.clone(),
-            is_same_origin: is_same_origin(headers, &app.settings.public_url),
+            base_url: app.context.settings.public_url.clone(),
+            is_same_origin: is_same_origin(headers, &app.context.settings.public_url),
             authorization_cookie: find_cookie(headers, OIDC_COOKIE).map(str::to_owned),
             new_guest_token: guest,
         })
@@ -129,7 +129,7 @@ impl PageRequest {
 
     /// Returns the display name of the OIDC provider, if one is configured.
     pub fn oidc_name(&self) -> Option<&str> {
-        self.app.settings.oidc.as_ref().map(|oidc| oidc.name.as_str())
+        self.app.context.settings.oidc.as_ref().map(|oidc| oidc.name.as_str())
     }
 
     /// Returns the authenticated session, or the failure that redirects to the sign-in page.
@@ -199,7 +199,7 @@ impl<S: Send + Sync> FromRequestParts<S> for WorkspaceRequest {
         let workspace = WorkspaceId::from(id.unwrap_or_default());
         let origin = visit.origin.clone();
         let (caller, membership) =
-            users::load_caller(&visit.app, &known, &workspace, origin).await?;
+            users::load_caller(&visit.app.context, &known, &workspace, origin).await?;
         Ok(Self { page_request: visit, known, caller, membership })
     }
 }

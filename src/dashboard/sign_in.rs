@@ -24,7 +24,7 @@ impl<'a> SignInPage<'a> {
             layout: Layout::without_workspace(request, "Sign in"),
             email: request.form.text("email"),
             error: fault,
-            accepts_passwords: users::require_passwords_enabled(&request.app).is_ok(),
+            accepts_passwords: users::require_passwords_enabled(&request.app.context).is_ok(),
             oidc_name: request.oidc_name(),
         }
     }
@@ -44,13 +44,13 @@ pub fn show_rejection(request: &PageRequest, fault: String) -> PageResult {
 
 pub async fn sign_in(request: PageRequest) -> PageResult {
     let (email, password) = (request.form.text("email"), request.form.text("password"));
-    let signed_in = users::sign_in(&request.app, email, password, &request.origin).await?;
+    let signed_in = users::sign_in(&request.app.users, email, password, &request.origin).await?;
     let Some(signed_in) = signed_in else {
         return show_rejection(&request, "Incorrect e-mail or password.".to_owned());
     };
     // The previous session of this browser ends.
     if let Some(known) = &request.session {
-        users::sign_out(&request.app, known, &request.origin).await?;
+        users::sign_out(&request.app.context, known, &request.origin).await?;
     }
     let mut answer = redirect_to("/dashboard")?;
     headers::set_session_cookie(&mut answer, signed_in.token.expose());
@@ -59,7 +59,7 @@ pub async fn sign_in(request: PageRequest) -> PageResult {
 
 pub async fn sign_out(request: PageRequest) -> PageResult {
     if let Some(known) = &request.session {
-        users::sign_out(&request.app, known, &request.origin).await?;
+        users::sign_out(&request.app.context, known, &request.origin).await?;
     }
     let mut answer = redirect_to("/dashboard/login")?;
     headers::delete_session_cookie(&mut answer);

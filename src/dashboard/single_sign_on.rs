@@ -41,7 +41,7 @@ async fn join(request: PageRequest, Path(token): Path<String>) -> PageResult {
         return Err(Failure::Forged);
     }
     // A valid token contains only characters that a cookie can hold.
-    match users::find_invitation(&request.app, &token).await? {
+    match users::find_invitation(&request.app.context, &token).await? {
         Some(_) => start_authorization(&request, &SignInPurpose::Join(token)).await,
         None => Err(Error::PathNotFound.into()),
     }
@@ -57,15 +57,16 @@ async fn link(request: PageRequest) -> PageResult {
 
 async fn unlink(request: PageRequest) -> PageResult {
     let known = request.require_session()?;
-    single_sign_on::unlink_account(&request.app, known, &request.origin).await?;
+    single_sign_on::unlink_account(&request.app.users, known, &request.origin).await?;
     redirect_to("/dashboard/account?notice=unlinked")
 }
 
 async fn start_authorization(request: &PageRequest, purpose: &SignInPurpose) -> PageResult {
     let secret = AuthorizationRequest::generate_secret();
     let secret = secret.expose();
-    let to = sign_in_url(&request.app, &AuthorizationRequest::from_secret(secret, &request.csrf))
-        .await?;
+    let to =
+        sign_in_url(&request.app.users, &AuthorizationRequest::from_secret(secret, &request.csrf))
+            .await?;
     let mut answer = redirect_to(&to)?;
     let cookie = match purpose {
         SignInPurpose::SignIn => format!("in.{secret}"),
@@ -109,11 +110,13 @@ async fn finish_callback(request: &PageRequest) -> Result<Response<Body>, Failur
         issuer: query.text("iss"),
     };
     let (app, known, origin) = (&request.app, request.session.as_ref(), &request.origin);
-    match handle_callback(app, load_authorization_request(request), params, known, origin).await? {
+    match handle_callback(&app.users, load_authorization_request(request), params, known, origin)
+        .await?
+    {
         SsoResult::SignedIn(signed_in, joined) => {
             // The previous session of this browser ends.
             if let Some(known) = known {
-                users::sign_out(app, known, origin).await?;
+                users::sign_out(&app.context, known, origin).await?;
             }
             let mut answer = match joined {
                 Some(workspace) => redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?,

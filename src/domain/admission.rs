@@ -2,8 +2,10 @@
 //! policy while Redis is unreachable.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::domain::context::Context;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
@@ -11,11 +13,39 @@ use foundation::id::WorkspaceId;
 use foundation::model::OutagePolicy;
 use limiter::redis::{RedisCounters, UnresolvedRequest};
 use limiter::{
-    ApproximateDecision, ConsumeReply, ConsumeRequest, GroupChange, ReplicaRank, Window,
-    WindowCount, WindowStatus,
+    ApproximateDecision, ApproximateWindows, ConsumeReply, ConsumeRequest, GroupChange,
+    GroupTotals, ReplicaRank, Window, WindowCount, WindowStatus,
 };
 
-use crate::app::App;
+/// Decides windows, some of them from memory.
+pub struct Admission {
+    pub context: Arc<Context>,
+    /// Windows that are decided from memory.
+    approximate_windows: ApproximateWindows,
+    /// The number of ad-hoc counters per workspace.
+    group_totals: GroupTotals,
+}
+
+impl Admission {
+    /// Creates a service that has decided nothing yet.
+    pub fn new(context: Arc<Context>) -> Self {
+        Self {
+            context,
+            approximate_windows: ApproximateWindows::default(),
+            group_totals: GroupTotals::default(),
+        }
+    }
+
+    /// Returns whether a workspace may create no more ad-hoc counters.
+    pub fn is_workspace_full(&self, workspace: &WorkspaceId) -> bool {
+        self.group_totals.is_full(workspace)
+    }
+
+    /// Records the ad-hoc counters that were created for these windows.
+    pub fn record_group_growth(&self, windows: &[Window]) {
+        self.group_totals.record_growth(windows, self.context.clock.now());
+    }
+}
 
 /// The result of consuming or peeking at windows.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,18 +80,18 @@ pub enum ConsumeMode {
 
 /// Consumes all windows or none.
 pub async fn consume_exact(
-    app: &App,
+    context: &Context,
     windows: Vec<Window>,
     on_outage: OutagePolicy,
 ) -> Result<LimitDecision> {
-    let Some(redis) = &app.redis else {
-        return Ok(consume_locally(app, &windows, ConsumeMode::Consume));
+    let Some(redis) = &context.redis else {
+        return Ok(consume_locally(context, &windows, ConsumeMode::Consume));
     };
     let request = ConsumeRequest { windows, spend: None };
-    match redis.consume(&request, app.clock.fixed_time()).await {
+    match redis.consume(&request, context.clock.fixed_time()).await {
         Ok(reply) => Ok(LimitDecision::from_reply(&reply, &request.windows)),
         Err(missed) if missed.cause.is_redis_outage() => Ok(apply_outage_policy(
-            app,
+            context,
             &request.windows,
             on_outage,
             ConsumeMode::Consume,
@@ -74,15 +104,15 @@ pub async fn consume_exact(
 /// Consumes a window approximately; see [`limiter::ApproximateWindows`]. A server without Redis is exact and
 /// equally fast.
 pub async fn consume_approximate(
-    app: &App,
+    admission: &Admission,
     window: Window,
     on_outage: OutagePolicy,
 ) -> Result<LimitDecision> {
-    let Some(redis) = &app.redis else {
-        return Ok(consume_locally(app, &[window], ConsumeMode::Consume));
+    let Some(redis) = &admission.context.redis else {
+        return Ok(consume_locally(&admission.context, &[window], ConsumeMode::Consume));
     };
     loop {
-        match app.approximate_windows.try_consume(&window) {
+        match admission.approximate_windows.try_consume(&window) {
             ApproximateDecision::Decided { count, is_admitted } => {
                 let reply = ConsumeReply {
                     is_admitted,
@@ -94,12 +124,12 @@ pub async fn consume_approximate(
             }
             ApproximateDecision::FetchPending(pending) => {
                 if !pending.wait().await {
-                    return Ok(apply_outage_policy_approximate(app, window, on_outage, None));
+                    return Ok(apply_outage_policy_approximate(admission, window, on_outage, None));
                 }
             }
             ApproximateDecision::FetchRequired(refresh) => {
                 let request = ConsumeRequest { windows: refresh.windows(&window), spend: None };
-                return match redis.consume(&request, app.clock.fixed_time()).await {
+                return match redis.consume(&request, admission.context.clock.fixed_time()).await {
                     Ok(reply) => Ok(LimitDecision::from_reply(
                         &refresh.record_exact(&window, &reply),
                         &[window],
@@ -107,7 +137,7 @@ pub async fn consume_approximate(
                     Err(missed) if missed.cause.is_redis_outage() => {
                         refresh.record_timeout();
                         let unsettled = missed.unresolved;
-                        Ok(apply_outage_policy_approximate(app, window, on_outage, unsettled))
+                        Ok(apply_outage_policy_approximate(admission, window, on_outage, unsettled))
                     }
                     Err(missed) => Err(missed.cause),
                 };
@@ -119,14 +149,15 @@ pub async fn consume_approximate(
 /// Calls [`apply_outage_policy`] with a limit that is reduced by the costs that were consumed in memory and are not
 /// sent to Redis yet.
 fn apply_outage_policy_approximate(
-    app: &App,
+    admission: &Admission,
     window: Window,
     on_outage: OutagePolicy,
     unsettled: Option<UnresolvedRequest>,
 ) -> LimitDecision {
-    let unsent = app.approximate_windows.unsynced_cost(&window, app.clock.now());
+    let unsent =
+        admission.approximate_windows.unsynced_cost(&window, admission.context.clock.now());
     apply_outage_policy(
-        app,
+        &admission.context,
         &[window.reduce_limit_by(unsent)],
         on_outage,
         ConsumeMode::Consume,
@@ -145,15 +176,17 @@ pub struct WindowUsage {
 
 /// Returns the usage of windows without consuming them. `None` while Redis is unreachable, because the usage is
 /// unknown.
-pub async fn peek(app: &App, windows: Vec<Window>) -> Result<Option<Vec<WindowUsage>>> {
+pub async fn peek(context: &Context, windows: Vec<Window>) -> Result<Option<Vec<WindowUsage>>> {
     if windows.is_empty() {
         return Ok(Some(Vec::new()));
     }
     let request =
         ConsumeRequest { windows: windows.iter().map(Window::to_peek).collect(), spend: None };
-    let reply = match &app.redis {
-        None => Ok(app.local_counters.peek_at(&request.windows, app.clock.now())),
-        Some(redis) => redis.consume(&request, app.clock.fixed_time()).await.map_err(Error::from),
+    let reply = match &context.redis {
+        None => Ok(context.local_counters.peek_at(&request.windows, context.clock.now())),
+        Some(redis) => {
+            redis.consume(&request, context.clock.fixed_time()).await.map_err(Error::from)
+        }
     };
     let counts = match reply {
         Ok(reply) => reply.windows,
@@ -171,48 +204,48 @@ pub async fn peek(app: &App, windows: Vec<Window>) -> Result<Option<Vec<WindowUs
 const SYNC_WINDOWS_MAX: usize = 50;
 
 /// Sends approximate consumption to Redis, and reads what other replicas have consumed.
-pub async fn sync_approximate(app: &App) {
-    let Some(redis) = &app.redis else { return };
+pub async fn sync_approximate(admission: &Admission) {
+    let Some(redis) = &admission.context.redis else { return };
     redis.send_due_charges();
     // Sequentially, so that exact requests run in between.
-    for windows in app.approximate_windows.drain_pending().chunks(SYNC_WINDOWS_MAX) {
+    for windows in admission.approximate_windows.drain_pending().chunks(SYNC_WINDOWS_MAX) {
         let request = ConsumeRequest { windows: windows.to_vec(), spend: None };
-        let reply = redis.consume(&request, app.clock.fixed_time()).await.ok();
+        let reply = redis.consume(&request, admission.context.clock.fixed_time()).await.ok();
         for (at, window) in windows.iter().enumerate() {
             let count = reply.as_ref().and_then(|reply| reply.windows.get(at));
-            app.approximate_windows.record_sync(window, count.copied());
+            admission.approximate_windows.record_sync(window, count.copied());
         }
     }
 }
 
 /// Estimates the number of live ad-hoc counters of each workspace, and thereby which workspaces may create no more.
-pub async fn estimate_ad_hoc_counters(app: &App) {
-    let max = app.settings.security.ad_hoc_counters_max;
-    let before = app.group_totals.full_workspaces();
-    let full: HashSet<_> = match &app.redis {
+pub async fn estimate_ad_hoc_counters(admission: &Admission) {
+    let max = admission.context.settings.security.ad_hoc_counters_max;
+    let before = admission.group_totals.full_workspaces();
+    let full: HashSet<_> = match &admission.context.redis {
         None => {
-            let local = app.local_counters.count_group_counters().into_iter();
+            let local = admission.context.local_counters.count_group_counters().into_iter();
             local.filter(|(_, live)| *live >= max).map(|(id, _)| id).collect()
         }
         Some(redis) => {
             redis.remove_expired_groups();
-            estimate_in_redis(app, redis, &before, max).await
+            estimate_in_redis(admission, redis, &before, max).await
         }
     };
     for workspace in full.difference(&before) {
         tracing::warn!(%workspace, "the workspace reached {max} live ad-hoc counters: new ones are rejected");
     }
-    app.group_totals.set_full(full);
+    admission.group_totals.set_full(full);
 }
 
 async fn estimate_in_redis(
-    app: &App,
+    admission: &Admission,
     redis: &RedisCounters,
     before: &HashSet<WorkspaceId>,
     max: u64,
 ) -> HashSet<WorkspaceId> {
     let mut workspaces = before.clone();
-    for (period, counters) in app.group_totals.drain() {
+    for (period, counters) in admission.group_totals.drain() {
         if let Err(e) = redis.record_group_counters(&period, &counters).await {
             tracing::debug!(error = %e, "failed to record ad-hoc counters: {e}");
         }
@@ -220,10 +253,11 @@ async fn estimate_in_redis(
     }
     let mut full = HashSet::new();
     for workspace in workspaces {
-        let is_full = match redis.estimate_group_counters(&workspace, app.clock.now()).await {
-            Ok(live) => live >= max,
-            Err(_) => before.contains(&workspace),
-        };
+        let is_full =
+            match redis.estimate_group_counters(&workspace, admission.context.clock.now()).await {
+                Ok(live) => live >= max,
+                Err(_) => before.contains(&workspace),
+            };
         if is_full {
             full.insert(workspace);
         }
@@ -232,30 +266,35 @@ async fn estimate_in_redis(
 }
 
 /// Consumes or peeks at the windows of a server without Redis.
-pub fn consume_locally(app: &App, windows: &[Window], mode: ConsumeMode) -> LimitDecision {
-    let now = app.clock.now();
+pub fn consume_locally(context: &Context, windows: &[Window], mode: ConsumeMode) -> LimitDecision {
+    let now = context.clock.now();
     let reply = match mode {
-        ConsumeMode::Consume => app.local_counters.consume_at(windows, now),
-        ConsumeMode::Peek => app.local_counters.peek_at(windows, now),
+        ConsumeMode::Consume => context.local_counters.consume_at(windows, now),
+        ConsumeMode::Peek => context.local_counters.peek_at(windows, now),
     };
     LimitDecision::from_reply(&reply, windows)
 }
 
 /// Decides windows by the outage policy, because Redis has not replied in time.
 pub fn apply_outage_policy(
-    app: &App,
+    context: &Context,
     windows: &[Window],
     on_outage: OutagePolicy,
     mode: ConsumeMode,
     unsettled: Option<UnresolvedRequest>,
 ) -> LimitDecision {
-    let Some(redis) = &app.redis else { return consume_locally(app, windows, mode) };
-    let now = app.clock.now();
+    let Some(redis) = &context.redis else { return consume_locally(context, windows, mode) };
+    let now = context.clock.now();
     let decision = match on_outage {
         OutagePolicy::Local => {
             let may_consume = mode == ConsumeMode::Consume;
-            let (reply, shares) =
-                redis.consume_share(windows, replica_rank(app), may_consume, unsettled, &app.clock);
+            let (reply, shares) = redis.consume_share(
+                windows,
+                replica_rank(context),
+                may_consume,
+                unsettled,
+                &context.clock,
+            );
             LimitDecision::from_reply(&reply, &shares)
         }
         // Nothing is counted or refunded: what Redis has consumed all the same stays consumed.
@@ -278,7 +317,7 @@ pub fn apply_outage_policy(
             }
         }
     };
-    let answers = &app.metrics.degraded_responses;
+    let answers = &context.metrics.degraded_responses;
     match on_outage {
         OutagePolicy::Local => answers.local.inc(),
         OutagePolicy::Open => answers.open.inc(),
@@ -288,12 +327,12 @@ pub fn apply_outage_policy(
 }
 
 /// Returns the rank by which limits are divided among replicas.
-fn replica_rank(app: &App) -> ReplicaRank {
+fn replica_rank(context: &Context) -> ReplicaRank {
     match Safeguard::Share.is_disabled() {
         true => ReplicaRank { rank: 0, replica_count: 1 },
         false => ReplicaRank {
-            rank: app.replica_rank.load(Ordering::Relaxed),
-            replica_count: app.live_replicas.load(Ordering::Relaxed),
+            rank: context.replica_rank.load(Ordering::Relaxed),
+            replica_count: context.live_replicas.load(Ordering::Relaxed),
         },
     }
 }

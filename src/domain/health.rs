@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use foundation::metrics::ServerStatus;
 use store::Store;
 
-use crate::app::App;
+use crate::domain::analytics::Analytics;
+use crate::domain::context::Context;
 
 /// The result that `/readyz` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,44 +18,45 @@ pub struct Health {
 }
 
 /// Checks Redis with a ping, with the timeout of a request, and returns the state of the dependencies.
-pub async fn check_health(app: &App) -> Health {
-    if let Some(redis) = &app.redis {
-        app.redis_reachable.store(redis.ping().await.is_ok(), Ordering::Relaxed);
+pub async fn check_health(context: &Context) -> Health {
+    if let Some(redis) = &context.redis {
+        context.redis_reachable.store(redis.ping().await.is_ok(), Ordering::Relaxed);
     }
-    last_known_health(app)
+    last_known_health(context)
 }
 
 /// Returns the last known state without a call. For Redis it is the result of the last heartbeat, which a replica
 /// sends every second.
-pub fn last_known_health(app: &App) -> Health {
-    let counters = match &app.redis {
+pub fn last_known_health(context: &Context) -> Health {
+    let counters = match &context.redis {
         None => true,
-        Some(_) => app.redis_reachable.load(Ordering::Relaxed),
+        Some(_) => context.redis_reachable.load(Ordering::Relaxed),
     };
     Health {
-        is_database_reachable: app.freshness.is_database_reachable(),
+        is_database_reachable: context.freshness.is_database_reachable(),
         is_redis_reachable: counters,
     }
 }
 
 /// Returns the state of the server for `/metrics`, without a call to a dependency.
-pub fn server_status(app: &App) -> ServerStatus {
+pub fn server_status(analytics: &Analytics) -> ServerStatus {
     let Health { is_database_reachable: database, is_redis_reachable: counters } =
-        last_known_health(app);
-    let (connections_used, connections_idle) = app.store.store().map_or((0, 0), Store::connections);
+        last_known_health(&analytics.context);
+    let (connections_used, connections_idle) =
+        analytics.context.store.store().map_or((0, 0), Store::connections);
     ServerStatus {
         is_database_reachable: database,
         is_redis_reachable: counters,
-        feed_silence: app.freshness.feed_silence(),
-        events_waiting: app.event_buffer.count_queued(),
+        feed_silence: analytics.context.freshness.feed_silence(),
+        events_waiting: analytics.count_queued(),
         connections_used,
         connections_idle,
     }
 }
 
 /// Returns the number of events that this process has dropped since its start because the buffer was full.
-pub fn count_dropped_events(app: &App) -> i64 {
-    let events = &app.metrics.events;
+pub fn count_dropped_events(context: &Context) -> i64 {
+    let events = &context.metrics.events;
     let dropped =
         events.verifications.dropped_counter.get() + events.ratelimits.dropped_counter.get();
     i64::try_from(dropped).unwrap_or(i64::MAX)
@@ -72,8 +74,8 @@ pub struct DeliveryLag {
 const DELIVERY_LAG_MIN_SECONDS: i64 = 120;
 
 /// Returns the delivery lag as of the last measurement. `None`: no event is late, or ClickHouse is not configured.
-pub fn find_delivery_lag(app: &App) -> Option<DeliveryLag> {
-    let events = &app.metrics.events;
+pub fn find_delivery_lag(context: &Context) -> Option<DeliveryLag> {
+    let events = &context.metrics.events;
     let (seconds, events) = (events.undelivered_seconds.get(), events.undelivered_events.get());
     (seconds >= DELIVERY_LAG_MIN_SECONDS)
         .then_some(DeliveryLag { event_count: events, age_minutes: seconds / 60 })

@@ -6,40 +6,12 @@
 
 use foundation::error::{Error, Result};
 use foundation::model::RootKey;
-use foundation::secret::KeyHash;
-use foundation::vault::Sealer;
 use serde_json::Value;
 use store::Tx;
 
 use super::caller::Caller;
-use crate::app::App;
-
-/// Identifies a request that may be repeated.
-pub struct IdempotencyKey {
-    /// A hash of the `Idempotency-Key`.
-    key_hash: String,
-    /// A hash of the operation and its body.
-    request_hash: String,
-    sealer: Sealer,
-}
-
-impl IdempotencyKey {
-    /// Creates a key from `name`, the `Idempotency-Key`, and `bearer`, the root key as it was sent.
-    pub fn new(name: &[u8], bearer: &[u8], operation: &str, body: &[u8]) -> Self {
-        let hash = |parts: &[&[u8]]| KeyHash::compute(parts.concat());
-        Self {
-            key_hash: hash(&[name]).to_base64(),
-            request_hash: hash(&[operation.as_bytes(), b"\n", body]).to_base64(),
-            sealer: Sealer::new(hash(&[b"kept reply\n", bearer, b"\n", name]).to_bytes()),
-        }
-    }
-}
-
-impl std::fmt::Debug for IdempotencyKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("IdempotencyKey(…)")
-    }
-}
+use super::idempotency_key::IdempotencyKey;
+use crate::domain::context::Context;
 
 /// A reply that can be stored and returned again.
 pub trait StoredReply: Sized {
@@ -53,7 +25,7 @@ const CONFLICT_ATTEMPTS_MAX: u8 = 3;
 /// Runs an operation, or returns its stored reply if it has run already. The operation calls [`store_reply`] before
 /// it commits.
 pub async fn run_idempotent<T, F>(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     operation: impl Fn() -> F,
 ) -> Result<T>
@@ -66,7 +38,7 @@ where
         return operation().await;
     };
     for _ in 0..CONFLICT_ATTEMPTS_MAX {
-        if let Some(reply) = find_reply(app, root_key, key).await? {
+        if let Some(reply) = find_reply(context, root_key, key).await? {
             return Ok(reply);
         }
         match operation().await {
@@ -78,11 +50,11 @@ where
 }
 
 async fn find_reply<T: StoredReply>(
-    app: &App,
+    context: &Context,
     root_key: &RootKey,
     key: &IdempotencyKey,
 ) -> Result<Option<T>> {
-    let stored = app.store.read().await?.find_stored_reply(&root_key.id, &key.key_hash).await?;
+    let stored = context.store.read().await?.find_stored_reply(&root_key.id, &key.key_hash).await?;
     let Some((request, sealed)) = stored else { return Ok(None) };
     if request != key.request_hash {
         return Err(Error::IdempotencyKeyReused);

@@ -3,7 +3,6 @@
 //! The first use since the last flush is recorded with its time; each later use costs one read of a flag. So the
 //! times are late by up to [`FLUSH_INTERVAL`], and a crash loses as much.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,47 +12,39 @@ use foundation::id::KeyId;
 use store::cache::Cached;
 
 use super::caller::Principal;
-use super::keys::ResolvedKey;
-use crate::app::App;
+use super::resolved_key::ResolvedKey;
+use crate::domain::context::Context;
 
 /// How often uses are written.
 pub const FLUSH_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of uses written in one transaction.
 const FLUSH_BATCH_MAX: usize = 1000;
 
-/// Whether something has been used since the last flush.
-#[derive(Debug, Default)]
-pub struct UseFlag(AtomicBool);
-
-impl UseFlag {
-    /// Sets the flag. Returns whether this is the first use since the last [`UseFlag::reset`].
-    fn mark_used(&self) -> bool {
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
-    }
-
-    fn reset(&self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
 /// Stores what was used since the last flush, each with the time of its first use.
-#[derive(Debug, Default)]
-pub struct LastUsedBuffer {
+pub struct LastUsed {
+    pub context: Arc<Context>,
     keys: Mutex<Vec<(Arc<Cached<ResolvedKey>>, Timestamp)>>,
     root_keys: Mutex<Vec<(Arc<Cached<Principal>>, Timestamp)>>,
 }
 
+impl LastUsed {
+    /// Creates an empty buffer.
+    pub fn new(context: Arc<Context>) -> Self {
+        Self { context, keys: Mutex::default(), root_keys: Mutex::default() }
+    }
+}
+
 /// Records that a key has been used.
-pub fn record_use(app: &App, resolved: &Arc<Cached<ResolvedKey>>) {
+pub fn record_use(last_used: &LastUsed, resolved: &Arc<Cached<ResolvedKey>>) {
     if resolved.value.use_flag.mark_used() {
-        push_use(&app.last_used.keys, resolved, app.clock.now());
+        push_use(&last_used.keys, resolved, last_used.context.clock.now());
     }
 }
 
 /// Records that a root key has been used.
-pub fn record_root_key_use(app: &App, principal: &Arc<Cached<Principal>>) {
+pub fn record_root_key_use(last_used: &LastUsed, principal: &Arc<Cached<Principal>>) {
     if principal.value.use_flag.mark_used() {
-        push_use(&app.last_used.root_keys, principal, app.clock.now());
+        push_use(&last_used.root_keys, principal, last_used.context.clock.now());
     }
 }
 
@@ -66,26 +57,26 @@ fn drain_uses<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
 }
 
 /// Writes the uses recorded since the last call.
-pub async fn flush(app: &App) -> Result<()> {
-    let keys = drain_uses(&app.last_used.keys);
+pub async fn flush(last_used: &LastUsed) -> Result<()> {
+    let keys = drain_uses(&last_used.keys);
     for (resolved, _) in &keys {
         resolved.value.use_flag.reset();
     }
     for uses in keys.chunks(FLUSH_BATCH_MAX) {
         let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
         let rows = dedup_uses(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
-        let mut tx = app.store.begin().await?;
+        let mut tx = last_used.context.store.begin().await?;
         tx.record_key_uses(&rows).await?;
         tx.commit().await?;
     }
-    let root_keys = drain_uses(&app.last_used.root_keys);
+    let root_keys = drain_uses(&last_used.root_keys);
     for (principal, _) in &root_keys {
         principal.value.use_flag.reset();
     }
     for uses in root_keys.chunks(FLUSH_BATCH_MAX) {
         let id = |principal: &Arc<Cached<Principal>>| Some(principal.value.root_key()?.id.clone());
         let used = uses.iter().filter_map(|(principal, at)| Some((id(principal)?, *at)));
-        let mut tx = app.store.begin().await?;
+        let mut tx = last_used.context.store.begin().await?;
         tx.record_root_key_uses(&dedup_uses(used)).await?;
         tx.commit().await?;
     }

@@ -9,7 +9,7 @@ use super::caller::Caller;
 use super::names;
 use super::page::{Page, Paging};
 use super::permission::Action;
-use crate::app::App;
+use crate::domain::context::Context;
 pub use store::StoredMigration;
 
 /// The maximum length of a name, in characters.
@@ -17,17 +17,17 @@ const NAME_MAX: usize = 255;
 
 /// Creates a migration for an operator. No permission is checked: an operator has access to the server itself.
 pub async fn create_as_operator(
-    app: &App,
+    context: &Context,
     workspace: &WorkspaceId,
     algorithm: Algorithm,
     name: Option<String>,
 ) -> Result<Migration> {
-    insert_and_record(app, Actor::Command("cli"), workspace, algorithm, name).await
+    insert_and_record(context, Actor::Command("cli"), workspace, algorithm, name).await
 }
 
 /// Creates a migration for a caller who may create keys.
 pub async fn create(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     algorithm: Algorithm,
     name: Option<String>,
@@ -39,21 +39,21 @@ pub async fn create(
             format!("name has {length} characters: it must have at most {NAME_MAX} characters");
         return Err(Error::invalid("name", message));
     }
-    insert_and_record(app, Actor::Caller(caller), caller.workspace_id(), algorithm, name).await
+    insert_and_record(context, Actor::Caller(caller), caller.workspace_id(), algorithm, name).await
 }
 
 async fn insert_and_record(
-    app: &App,
+    context: &Context,
     actor: Actor<'_>,
     workspace: &WorkspaceId,
     algorithm: Algorithm,
     name: Option<String>,
 ) -> Result<Migration> {
     names::validate("name", name.as_deref().unwrap_or_default())?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let (id, workspace_id) = (MigrationId::random(), workspace.clone());
     let migration = Migration { id, workspace_id, name, algorithm, created_at: now };
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     tx.insert_migration(&migration).await.map_err(|e| match e.is_foreign_key_violation() {
         true => Error::not_found(ResourceRef::Workspace(workspace.clone())),
         false => e,
@@ -61,36 +61,36 @@ async fn insert_and_record(
     let target =
         Target::new("migration", migration.id.as_str()).with_name(migration.name.as_deref());
     audit::record(&mut tx, actor, workspace, now, "migration.create", &[target]).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(migration)
 }
 
 /// Lists the migrations of a workspace, sorted by id.
-pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
-    app.store.read().await?.list_all_migrations(workspace).await
+pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
+    context.store.read().await?.list_all_migrations(workspace).await
 }
 
 /// Lists a page of the migrations of the caller's workspace, the latest first.
 pub async fn list_for_caller(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     paging: &Paging,
 ) -> Result<Page<StoredMigration>> {
     caller.require(Action::ReadKey)?;
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let rows = reader.list_migrations(caller.workspace_id(), &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.migration.id))
 }
 
 /// Returns a migration and the number of its keys that still have the foreign hash, counted up to `max` plus one.
 pub async fn get(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &MigrationId,
     max: i64,
 ) -> Result<(StoredMigration, i64)> {
     caller.require(Action::ReadKey)?;
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let stored = reader.find_stored_migration(caller.workspace_id(), id).await?;
     let stored = stored.ok_or_else(|| Error::not_found(ResourceRef::Migration(id.clone())))?;
     let pending = reader.count_waiting_keys(id, max.saturating_add(1)).await?;

@@ -2,6 +2,9 @@
 
 use store::{PageQuery, to_search_text};
 
+/// The bound up to which resources are counted for a dashboard page.
+pub const COUNT_MAX: i64 = 10_000;
+
 /// The parameters of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Paging {

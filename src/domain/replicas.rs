@@ -3,7 +3,8 @@
 use foundation::error::Result;
 use store::RegisteredReplica;
 
-use crate::app::{App, REPLICA_TTL_MS};
+use crate::domain::context::Context;
+use crate::domain::context::REPLICA_TTL_MS;
 
 /// The maximum number of replicas that are listed.
 const REPLICAS_MAX: i64 = 1_000;
@@ -18,8 +19,8 @@ pub enum ForgetResult {
 }
 
 /// Lists the registered replicas, the most recently seen first.
-pub async fn list(app: &App) -> Result<Vec<RegisteredReplica>> {
-    app.store.read().await?.list_registered_replicas(app.grace_ms(), REPLICAS_MAX).await
+pub async fn list(context: &Context) -> Result<Vec<RegisteredReplica>> {
+    context.store.read().await?.list_registered_replicas(context.grace_ms(), REPLICAS_MAX).await
 }
 
 /// Reports whether a change that cannot be published waits for this replica.
@@ -29,9 +30,9 @@ pub fn is_waited_for(replica: &RegisteredReplica) -> bool {
 
 /// Removes the registration of a replica, so that changes no longer wait for it. The operator must know that the
 /// replica does not serve.
-pub async fn forget(app: &App, id: &str) -> Result<ForgetResult> {
-    let mut tx = app.store.begin().await?;
-    let all = tx.list_registered_replicas(app.grace_ms(), REPLICAS_MAX).await?;
+pub async fn forget(context: &Context, id: &str) -> Result<ForgetResult> {
+    let mut tx = context.store.begin().await?;
+    let all = tx.list_registered_replicas(context.grace_ms(), REPLICAS_MAX).await?;
     match all.iter().find(|replica| replica.id == id) {
         None => return Ok(ForgetResult::NotFound),
         // A registration in the future was made before the clock of the database was set back.

@@ -10,16 +10,16 @@ use foundation::vault::{DataKey, MasterKeys, SealedDataKey, reseal};
 use store::{Reads, Store, Tx};
 
 use super::audit::{self, Actor, Target};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Returns the master keys, or an error if none is configured.
-pub fn require_master_keys(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
-    app.master_keys.load_full().ok_or(Error::PreconditionFailed(Refusal::NoMasterKey))
+pub fn require_master_keys(context: &Context) -> Result<std::sync::Arc<MasterKeys>> {
+    context.master_keys.load_full().ok_or(Error::PreconditionFailed(Refusal::NoMasterKey))
 }
 
 /// Stores sealed copies of keys that are being issued or imported.
 pub async fn seal(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     workspace: &WorkspaceId,
     secrets: &[(&KeyId, &Plaintext)],
@@ -32,16 +32,16 @@ pub async fn seal(
         Some(stored) => Some(stored),
         None => {
             // Another process may be about to remove the master key that this one has loaded.
-            app.reload_master_keys();
+            context.reload_master_keys();
             let data_key =
-                DataKey::generate_sealed(&require_master_keys(app)?.current_key, workspace);
+                DataKey::generate_sealed(&require_master_keys(context)?.current_key, workspace);
             tx.insert_data_key(&data_key, now).await?;
             // Read it again: if two transactions create one at the same time, the second finds that of the first.
             tx.find_data_key(workspace).await?
         }
     };
     let stored = stored.ok_or_else(|| Error::Internal("the data key was not stored".into()))?;
-    let data_key = open_data_key(app, &stored)?;
+    let data_key = open_data_key(context, &stored)?;
     let sealed = secrets.iter().map(|(id, secret)| ((*id).clone(), data_key.seal(id, secret)));
     tx.insert_sealed_keys(workspace, &sealed.collect::<Vec<_>>()).await
 }
@@ -49,7 +49,7 @@ pub async fn seal(
 /// Returns the plaintexts of those of the given keys that are recoverable. A key that fails to decrypt is left out
 /// and logged.
 pub async fn unseal(
-    app: &App,
+    context: &Context,
     reader: &mut dyn Reads,
     workspace: &WorkspaceId,
     keys: &[KeyId],
@@ -60,7 +60,7 @@ pub async fn unseal(
     }
     let stored = reader.find_data_key(workspace).await?;
     let stored = stored.ok_or_else(|| Error::Internal("a sealed key has no data key".into()))?;
-    let data_key = open_data_key(app, &stored)?;
+    let data_key = open_data_key(context, &stored)?;
     let open = |(key, sealed): (KeyId, String)| match data_key.unseal(&key, &sealed) {
         Some(secret) => Some((key, secret)),
         None => {
@@ -71,11 +71,13 @@ pub async fn unseal(
     Ok(sealed.into_iter().filter_map(open).collect())
 }
 
-fn open_data_key(app: &App, stored: &SealedDataKey) -> Result<DataKey> {
-    let opened = DataKey::open(&*require_master_keys(app)?, stored);
+fn open_data_key(context: &Context, stored: &SealedDataKey) -> Result<DataKey> {
+    let opened = DataKey::open(&*require_master_keys(context)?, stored);
     // Another process may have rotated the master key since this one read it.
     let opened = match opened {
-        None if app.reload_master_keys() => DataKey::open(&*require_master_keys(app)?, stored),
+        None if context.reload_master_keys() => {
+            DataKey::open(&*require_master_keys(context)?, stored)
+        }
         opened => opened,
     };
     opened.ok_or_else(|| {
@@ -99,9 +101,9 @@ pub async fn list_undecryptable_data_keys(
 }
 
 /// Seals every data key with the current master key. Returns the number of keys that were sealed with another one.
-pub async fn reseal_data_keys(app: &App, masters: &MasterKeys) -> Result<usize> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+pub async fn reseal_data_keys(context: &Context, masters: &MasterKeys) -> Result<usize> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let mut rotated = 0;
     for stored in tx.list_data_keys().await? {
         if stored.master_id == masters.current_key.id {
@@ -114,6 +116,6 @@ pub async fn reseal_data_keys(app: &App, masters: &MasterKeys) -> Result<usize> 
         audit::record(&mut tx, actor, &stored.workspace_id, now, "vault.rotate", &[target]).await?;
         rotated += 1;
     }
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(rotated)
 }

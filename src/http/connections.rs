@@ -118,10 +118,10 @@ impl ConnectionGroups {
 /// After `stop`, every response closes its connection. Connections that remain idle are closed over the second half of
 /// the drain time, a few at a time.
 pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    let connections_max = connections_max(&app.settings);
+    let connections_max = connections_max(&app.context.settings);
     let server = Arc::new(ListenerState {
-        open_connections: app.metrics.connections.clone(),
-        rejected_connections: app.metrics.connections_refused.clone(),
+        open_connections: app.context.metrics.connections.clone(),
+        rejected_connections: app.context.metrics.connections_refused.clone(),
         ..ListenerState::new(
             app.clone(),
             Routes::All(HttpService::new(app.clone())),
@@ -131,8 +131,8 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
     let mut groups = ConnectionGroups::new();
     accept_until(&server, &listener, &mut groups, stop).await;
 
-    let seconds = server.app.settings.drain_seconds;
-    server.app.is_draining.store(true, Ordering::Relaxed);
+    let seconds = server.app.context.settings.drain_seconds;
+    server.app.context.is_draining.store(true, Ordering::Relaxed);
     tracing::info!(seconds, "draining for {seconds} s");
     let half = Duration::from_secs(seconds) / 2;
     let first_half = tokio::time::sleep(half.max(FIRST_REQUEST_TIMEOUT));
@@ -209,7 +209,7 @@ impl ListenerState {
     fn new(app: Arc<App>, routes: Routes, connections_max: usize) -> Self {
         Self {
             routes,
-            is_https: app.settings.public_url.starts_with("https://"),
+            is_https: app.context.settings.public_url.starts_with("https://"),
             permits: Arc::new(Semaphore::new(connections_max)),
             rejection_permits: Arc::new(Semaphore::new(REJECTIONS_MAX.min(connections_max))),
             open_connections: Gauge::default(),
@@ -239,7 +239,7 @@ impl ListenerState {
         let stream = TimedStream { stream: TokioIo::new(stream), timer: timer.clone() };
         let waiting = timer.clone();
         let open = self.open_connections.clone();
-        let is_draining = self.app.is_draining.load(Ordering::Relaxed);
+        let is_draining = self.app.context.is_draining.load(Ordering::Relaxed);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             timer.record_head();
             let answer = self.routes.answer(request.map(Body::new));
@@ -277,7 +277,7 @@ impl ListenerState {
         if self.is_https {
             headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
         }
-        if self.app.is_draining.load(Ordering::Relaxed) {
+        if self.app.context.is_draining.load(Ordering::Relaxed) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }

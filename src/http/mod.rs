@@ -64,7 +64,7 @@ const NO_VERSION: &str = "none";
 impl HttpService {
     pub fn new(app: Arc<App>) -> Self {
         let endpoint = |version, name| {
-            let requests = app.metrics.requests_for_operation(version, name);
+            let requests = app.context.metrics.requests_for_operation(version, name);
             Arc::new(Endpoint { app: app.clone(), requests })
         };
         let mut operations = HashMap::new();
@@ -121,7 +121,7 @@ fn record_response(endpoint: &Endpoint, answer: Response<Body>) -> Response<Body
 }
 
 fn build_router(app: Arc<App>) -> Router {
-    let has_metrics = app.settings.security.metrics_listen.is_none();
+    let has_metrics = app.context.settings.security.metrics_listen.is_none();
     let router = Router::new();
     let router = if has_metrics { router.route("/metrics", get(metrics)) } else { router };
     router
@@ -143,7 +143,7 @@ fn build_router(app: Arc<App>) -> Router {
 
 async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
     rpc::v2::V2::render_success(
-        &RequestId::new(app.clock.now()),
+        &RequestId::new(app.context.clock.now()),
         &json!({ "message": "Keyward is alive" }),
     )
 }
@@ -151,11 +151,11 @@ async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
 /// Answers 503 until the store has been opened and while draining, otherwise 200: a load balancer must not remove every
 /// replica because Redis is unreachable.
 async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
-    let health = health::check_health(&app).await;
-    let draining = app.is_draining.load(Ordering::Relaxed);
+    let health = health::check_health(&app.context).await;
+    let draining = app.context.is_draining.load(Ordering::Relaxed);
     let (status, code) = if draining {
         ("draining", StatusCode::SERVICE_UNAVAILABLE)
-    } else if app.store.store().is_err() {
+    } else if app.context.store.store().is_err() {
         ("starting", StatusCode::SERVICE_UNAVAILABLE)
     } else if health.is_database_reachable && health.is_redis_reachable {
         ("ready", StatusCode::OK)
@@ -172,7 +172,7 @@ async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    let text = app.metrics.render(&health::server_status(&app));
+    let text = app.context.metrics.render(&health::server_status(&app.analytics));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
 }
@@ -181,14 +181,14 @@ async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
     // The server in the document is derived from the URL of the documentation.
     reply::render_json(
         StatusCode::OK,
-        &rpc::build_document(&rpc::v2::operation_table(), &app.settings.docs_url),
+        &rpc::build_document(&rpc::v2::operation_table(), &app.context.settings.docs_url),
     )
 }
 
 async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
     reply::render_json(
         StatusCode::OK,
-        &rpc::build_document(&rpc::v1::operation_table(), &app.settings.docs_url),
+        &rpc::build_document(&rpc::v1::operation_table(), &app.context.settings.docs_url),
     )
 }
 

@@ -14,11 +14,11 @@ use crate::app::App;
 use crate::rpc;
 
 pub async fn serve(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
-    let Some(contact) = &app.settings.security.contact else {
+    let Some(contact) = &app.context.settings.security.contact else {
         return rpc::render_path_error(&app, uri.path(), &Error::PathNotFound);
     };
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
-    ([(CONTENT_TYPE, text)], render_text(contact, &app.settings.public_url)).into_response()
+    ([(CONTENT_TYPE, text)], render_text(contact, &app.context.settings.public_url)).into_response()
 }
 
 fn render_text(contact: &SecurityContact, public_url: &str) -> String {

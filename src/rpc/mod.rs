@@ -250,9 +250,13 @@ impl<V: Version> TableBuilder<V> {
 /// Renders an error about a path in the format of the API version that the path belongs to.
 pub fn render_path_error(app: &App, path: &str, error: &Error) -> Response<Body> {
     fn render<V: Version>(app: &App, error: &Error) -> Response<Body> {
-        let request_id = RequestId::new(app.clock.now());
-        let mut response =
-            V::render_error(&app.settings.docs_url, &request_id, error, reply::JSON_MEDIA_TYPE);
+        let request_id = RequestId::new(app.context.clock.now());
+        let mut response = V::render_error(
+            &app.context.settings.docs_url,
+            &request_id,
+            error,
+            reply::JSON_MEDIA_TYPE,
+        );
         V::add_common_headers(&mut response, &request_id, None);
         response
     }

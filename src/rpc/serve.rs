@@ -18,7 +18,7 @@ use super::decode::{self, decode};
 use super::{AccessRule, Endpoint, HttpMethod, Operation, Version, query, reply};
 use crate::app::App;
 use crate::domain::caller::{Cached, Caller, ClientInfo, Principal};
-use crate::domain::idempotency::IdempotencyKey;
+use crate::domain::idempotency_key::IdempotencyKey;
 use crate::domain::root_keys;
 use crate::request::body::{discard_body, read, with_timeout};
 use crate::request::{address, user_agent};
@@ -36,7 +36,7 @@ pub async fn handle_request<V: Version, O: Operation>(
 ) -> Response<Body> {
     let app = &*endpoint.app;
     let stopwatch = V::REPORTS_LATENCY.then(Stopwatch::new);
-    let request_id = RequestId::new(app.clock.now());
+    let request_id = RequestId::new(app.context.clock.now());
     traces::request_id(&request_id);
     // A panic is a server error. It must end only this request, not the others on the same connection.
     let (head, body) = request.into_parts();
@@ -58,7 +58,7 @@ pub async fn handle_request<V: Version, O: Operation>(
             } else {
                 reply::JSON_MEDIA_TYPE
             };
-            V::render_error(&app.settings.docs_url, &request_id, &error, media_type)
+            V::render_error(&app.context.settings.docs_url, &request_id, &error, media_type)
         }
     };
     if V::is_pretty(head.uri.query()) {
@@ -79,7 +79,7 @@ async fn run_operation<V: Version, O: Operation>(
     body: Body,
 ) -> Result<O::Reply> {
     let (bearer, principal) = match O::ACCESS {
-        AccessRule::NoRootKey => (&[][..], app.anonymous.clone()),
+        AccessRule::NoRootKey => (&[][..], app.root_keys.anonymous.clone()),
         AccessRule::Permission(_) | AccessRule::HiddenUnlessPermitted(_) => {
             match authenticate::<V>(app, head).await {
                 Ok(authenticated) => authenticated,
@@ -91,7 +91,7 @@ async fn run_operation<V: Version, O: Operation>(
         }
     };
     traces::workspace(&principal.value.workspace_id);
-    let trusted = app.settings.trusted_proxies.as_ref();
+    let trusted = app.context.settings.trusted_proxies.as_ref();
     let address = address::client_address(trusted, &head.headers);
     let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
     let client = ClientInfo { address, user_agent };
@@ -128,7 +128,7 @@ async fn authenticate<'a, V: Version>(
     head: &'a Parts,
 ) -> Result<(&'a [u8], Arc<Cached<Principal>>)> {
     let bearer = V::parse_bearer(&head.headers)?;
-    Ok((bearer, root_keys::authenticate(app, bearer).await?))
+    Ok((bearer, root_keys::authenticate(&app.root_keys, bearer).await?))
 }
 
 /// Parses the `Idempotency-Key` header. Returns `None` if the request has none.

@@ -8,7 +8,7 @@ use crate::on_both_stacks;
 use crate::support::Keyward;
 
 async fn link_at_start(kw: &Keyward) -> Option<String> {
-    let made = users::create_setup_invitation(&kw.app, kw.store()).await.unwrap();
+    let made = users::create_setup_invitation(&kw.app.context, kw.store()).await.unwrap();
     made.map(|token| token.expose().to_owned())
 }
 
@@ -89,7 +89,7 @@ on_both_stacks! {
 
     async fn an_operators_link_lets_in_who_has_forgotten_the_password_and_ends_the_sessions(kw) {
         let mut locked_out = Browser::sign_in_owner(&kw).await;
-        let link = users::create_operator_invitation(&kw.app, &default_workspace()).await.unwrap();
+        let link = users::create_operator_invitation(&kw.app.context, &default_workspace()).await.unwrap();
         let mut ada = Browser::new(&kw);
 
         let joined = ada.accept_invitation(link.expose(), EMAIL, "another horse battery").await;

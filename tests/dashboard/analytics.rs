@@ -182,14 +182,14 @@ async fn the_overview_tells_that_events_are_late_from_the_second_minute_on() {
     let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
     let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
     let kw = kw.await;
-    kw.app.event_store.migrate().await.unwrap();
+    kw.app.analytics.event_store.migrate().await.unwrap();
     let mut owner = Browser::sign_in_owner(&kw).await;
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
-    writer::write_buffered(&kw.app).await.unwrap();
+    writer::write_buffered(&kw.app.analytics).await.unwrap();
     for (ms, is_late) in [(119_999, false), (1, true)] {
         kw.clock.advance_ms(ms);
-        assert!(clickhouse_delivery::deliver(&kw.app).await.is_err(), "nobody is there");
+        assert!(clickhouse_delivery::deliver(&kw.app.analytics).await.is_err(), "nobody is there");
 
         let page = owner.get(&workspace_path("")).await.text;
 

@@ -192,7 +192,7 @@ on_both_stacks! {
 
         let last = comes(&kw, &told("last", "last@example.com"), &SignInPurpose::SignIn).await;
         let late = told("late", "late@example.com");
-        let late = sign_in_with_claims(&kw.app, &late, &SignInPurpose::SignIn, None, &ClientInfo::default()).await;
+        let late = sign_in_with_claims(&kw.app.users, &late, &SignInPurpose::SignIn, None, &ClientInfo::default()).await;
 
         assert!(last.is_ok());
         assert!(late.unwrap_err().to_string().contains("the maximum of 10000 members"));
@@ -227,8 +227,8 @@ on_both_stacks! {
 
     async fn a_person_of_two_workspaces_sees_each_by_itself(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
-        let id = root_keys::create_workspace(&kw.app, "<b>second</b>").await.unwrap();
-        let link = keyward::domain::users::create_operator_invitation(&kw.app, &id).await.unwrap();
+        let id = root_keys::create_workspace(&kw.app.context, "<b>second</b>").await.unwrap();
+        let link = keyward::domain::users::create_operator_invitation(&kw.app.context, &id).await.unwrap();
 
         owner.accept_invitation(link.expose(), EMAIL, PASSWORD).await;
         let page = owner.get(&workspace_path("")).await.text;

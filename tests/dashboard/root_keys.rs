@@ -160,7 +160,7 @@ on_both_stacks! {
 
         status(&kw, &made).await;
         kw.clock.advance_ms(120_000);
-        last_used::flush(&kw.app).await.unwrap();
+        last_used::flush(&kw.app.last_used).await.unwrap();
 
         let told = owner.get(&path).await.text;
         assert!(told.contains("2 minutes ago") && !told.contains("Last used</dt><dd>Never"), "{told}");

@@ -58,7 +58,10 @@ pub async fn comes<'a>(
     told: &VerifiedClaims,
     purpose: &SignInPurpose,
 ) -> Result<Browser<'a>, SsoRejection> {
-    match sign_in_with_claims(&kw.app, told, purpose, None, &ClientInfo::default()).await.unwrap() {
+    match sign_in_with_claims(&kw.app.users, told, purpose, None, &ClientInfo::default())
+        .await
+        .unwrap()
+    {
         SsoResult::SignedIn(signed_in, _) => {
             let mut visitor = Browser::new(kw);
             visitor.cookies.insert(SESSION.into(), signed_in.token.expose().to_owned());
@@ -293,7 +296,7 @@ on_both_stacks! {
     async fn an_operators_link_gives_an_account_to_who_has_its_address_and_ends_what_was(kw) {
         let kw = with(&kw, |_| {}).await;
         let mut before = Browser::sign_in_owner(&kw).await;
-        let link = users::create_operator_invitation(&kw.app, &default_workspace()).await.unwrap();
+        let link = users::create_operator_invitation(&kw.app.context, &default_workspace()).await.unwrap();
         let link = SignInPurpose::Join(link.expose().to_owned());
 
         let mut ada = comes(&kw, &told("ada", EMAIL), &link).await.ok().unwrap();

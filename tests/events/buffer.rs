@@ -24,7 +24,7 @@ on_both_stacks! {
     kw.verify(&key.key).await.assert_code("VALID");
     kw.change_events("ALTER TABLE verification_totals RENAME TO away").await;
 
-    let failed = writer::write_buffered(&kw.app).await;
+    let failed = writer::write_buffered(&kw.app.analytics).await;
     kw.verify(&key.key).await.assert_code("VALID");
     kw.change_events("ALTER TABLE away RENAME TO verification_totals").await;
     kw.write_events().await;
@@ -113,7 +113,7 @@ on_both_stacks! {
         };
 
         for _ in 0..2 {
-            let mut tx = kw.app.event_store.begin().await.unwrap();
+            let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
             tx.insert_batch(&batch, NOON).await.unwrap();
             tx.commit().await.unwrap();
         }
@@ -128,7 +128,7 @@ on_both_stacks! {
         for _ in 0..20 {
             kw.verify(&key.key).await.assert_code("VALID");
             // Cancelled at any moment, as a stopping server cancels its background tasks.
-            let writing = writer::write_buffered(&kw.app);
+            let writing = writer::write_buffered(&kw.app.analytics);
             let _ = tokio::time::timeout(std::time::Duration::from_micros(300), writing).await;
         }
 

@@ -26,7 +26,7 @@ async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
         until_time: NOON.plus_ms(400 * DAY_MS),
         is_by_id: false,
     };
-    let mut reader = kw.app.event_store.read().await.unwrap();
+    let mut reader = kw.app.analytics.event_store.read().await.unwrap();
     let rows = reader.list_totals(&filter).await.unwrap();
     let mut counts: Vec<_> = rows.into_iter().map(|row| (row.time.0, row.count)).collect();
     counts.sort_unstable();
@@ -59,11 +59,11 @@ async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Requ
             kw.verify(&key.key).await.assert_code("VALID");
             verified += 1;
         }
-        writer::write_buffered(&kw.app).await.unwrap();
+        writer::write_buffered(&kw.app.analytics).await.unwrap();
         wire.set_fates(fates.iter().copied());
         let (_, _) = tokio::join!(
-            clickhouse_delivery::deliver(&kw.app),
-            clickhouse_delivery::deliver(&other.app)
+            clickhouse_delivery::deliver(&kw.app.analytics),
+            clickhouse_delivery::deliver(&other.app.analytics)
         );
         wire.set_fates([]);
         let now = count(&kw).await;
@@ -73,10 +73,11 @@ async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Requ
     wire.wait_for_delayed().await;
     // Batches that were claimed by a replica that does not reply are claimed by another one.
     kw.clock.advance_ms(120_000);
-    clickhouse_delivery::deliver(&kw.app).await.unwrap();
+    clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
 
     assert_eq!(count(&kw).await, verified);
-    let waiting = kw.app.event_store.read_local().await.unwrap().count_undelivered().await.unwrap();
+    let waiting =
+        kw.app.analytics.event_store.read_local().await.unwrap().count_undelivered().await.unwrap();
     assert_eq!(waiting.events, 0);
 }
 
@@ -125,24 +126,24 @@ on_both_stacks_with_clickhouse! {
     async fn delivery_stays_void_when_claim_expired(kw) {
         let key = kw.create_key(json!({})).await;
         kw.verify(&key.key).await.assert_code("VALID");
-        writer::write_buffered(&kw.app).await.unwrap();
+        writer::write_buffered(&kw.app.analytics).await.unwrap();
         // A replica claims the batch and stops.
         let now = kw.clock.now();
-        let mut tx = kw.app.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
         let slow = tx.begin_delivery(now).await.unwrap();
         let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10).await.unwrap();
         tx.commit().await.unwrap();
-        clickhouse_delivery::deliver(&kw.app).await.unwrap();
+        clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
         assert_eq!((taken.len(), count(&kw).await), (1, 0), "the batch is claimed");
 
         kw.clock.advance_ms(1_000);
-        clickhouse_delivery::deliver(&kw.app).await.unwrap();
+        clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
         assert_eq!(count(&kw).await, 1);
         // Now it sends the batch.
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
         let client = &kw.clickhouse.as_ref().unwrap().client;
         client.insert("verifications", line).await.unwrap();
-        let mut tx = kw.app.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
         assert!(!tx.confirm_delivery(slow, 1).await.unwrap());
         drop(tx);
 
@@ -159,19 +160,19 @@ on_both_stacks_with_clickhouse! {
             ..Default::default()
         };
         for _ in 0..2 {
-            let mut tx = kw.app.event_store.begin().await.unwrap();
+            let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
             tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
             tx.commit().await.unwrap();
         }
         let waiting = || async {
-            kw.app.event_store.read_local().await.unwrap().count_undelivered().await.unwrap().events
+            kw.app.analytics.event_store.read_local().await.unwrap().count_undelivered().await.unwrap().events
         };
         assert_eq!(waiting().await, 1);
-        clickhouse_delivery::deliver(&kw.app).await.unwrap();
+        clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
         assert_eq!(waiting().await, 0);
 
         // Its writer does not know that it was enqueued, and enqueues it again after it was delivered.
-        let mut tx = kw.app.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
         tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
         tx.commit().await.unwrap();
 
@@ -191,9 +192,9 @@ on_both_stacks_with_clickhouse! {
         kw.write_events().await;
         let hours = counts(&kw, RollupUnit::Hour).await;
 
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
-        let delivered = kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
+        let delivered = kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
         let midnight = NOON.0 + DAY_MS / 2;
         assert_eq!((delivered.rolled_up_until_ms, delivered.void_deliveries), (midnight, vec![]));
         assert_eq!(hours.len(), 4);
@@ -207,8 +208,8 @@ on_both_stacks_with_clickhouse! {
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         let summed_until = || async {
-            clickhouse_delivery::maintain(&kw.app).await.unwrap();
-            kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().rolled_up_until_ms
+            clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
+            kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().rolled_up_until_ms
         };
         let midnight = NOON.0 + DAY_MS / 2;
 
@@ -229,16 +230,16 @@ on_both_stacks_with_clickhouse! {
         kw.clock.advance_ms(-DAY_MS);
         kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(4 * DAY_MS);
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
         assert_eq!(count(&kw).await, 1);
 
         kw.write_events().await;
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
         let noon = NOON.0 - DAY_MS / 2;
         let days = [(noon - 2 * DAY_MS, 1), (noon - DAY_MS, 1), (noon, 2)];
         assert_eq!(counts(&kw, RollupUnit::Day).await, days);
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
         assert_eq!(counts(&kw, RollupUnit::Day).await, days, "the rollup was counted twice");
     }
 
@@ -248,19 +249,19 @@ on_both_stacks_with_clickhouse! {
         kw.write_events().await;
         kw.clock.advance_ms(2 * DAY_MS);
         let now = kw.clock.now();
-        let mut tx = kw.app.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
         let day = tx.claim_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
         tx.commit().await.unwrap();
         let day = day.expect("a day to roll up");
         let client = &kw.clickhouse.as_ref().unwrap().client;
         client.roll_up_day(EventKind::Verifications, &day).await.unwrap();
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
         assert_eq!(counts(&kw, RollupUnit::Day).await.len(), 1, "days are computed from the events");
 
         kw.clock.advance_ms(1_000);
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
-        let delivered = kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
+        let delivered = kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
         assert!(delivered.rolled_up_until_ms > NOON.0 && delivered.void_deliveries == [day.delivery]);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
     }
@@ -270,11 +271,11 @@ on_both_stacks_with_clickhouse! {
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         kw.clock.advance_ms(89 * DAY_MS);
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
         assert_eq!(counts(&kw, RollupUnit::Minute).await, [(NOON.0, 1)]);
 
         kw.clock.advance_ms(2 * DAY_MS);
-        clickhouse_delivery::maintain(&kw.app).await.unwrap();
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
         assert_eq!(counts(&kw, RollupUnit::Minute).await, []);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
@@ -283,9 +284,9 @@ on_both_stacks_with_clickhouse! {
     async fn void_deliveries_are_deleted_after_a_day(kw) {
         let key = kw.create_key(json!({})).await;
         kw.verify(&key.key).await.assert_code("VALID");
-        writer::write_buffered(&kw.app).await.unwrap();
+        writer::write_buffered(&kw.app.analytics).await.unwrap();
         let now = kw.clock.now();
-        let mut tx = kw.app.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
         let gone = tx.begin_delivery(now).await.unwrap();
         let taken = tx.claim_batches(gone, now, now, 10).await.unwrap();
         tx.commit().await.unwrap();
@@ -295,8 +296,8 @@ on_both_stacks_with_clickhouse! {
         kw.write_events().await;
         assert_eq!(count(&kw).await, 1);
         let void = || async {
-            clickhouse_delivery::maintain(&kw.app).await.unwrap();
-            kw.app.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().void_deliveries
+            clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
+            kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().void_deliveries
         };
         kw.clock.advance_ms(DAY_MS);
         assert_eq!(void().await, [gone], "the delivery may still be in flight");
@@ -322,20 +323,21 @@ async fn verify_succeeds_and_events_are_kept_when_clickhouse_is_unreachable() {
     let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
     let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
     let kw = kw.await;
-    kw.app.event_store.migrate().await.unwrap();
+    kw.app.analytics.event_store.migrate().await.unwrap();
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
 
-    writer::write_buffered(&kw.app).await.unwrap();
-    let refused =
-        clickhouse_delivery::deliver(&kw.app).await.expect_err("ClickHouse is unreachable");
+    writer::write_buffered(&kw.app.analytics).await.unwrap();
+    let refused = clickhouse_delivery::deliver(&kw.app.analytics)
+        .await
+        .expect_err("ClickHouse is unreachable");
     kw.clock.advance_ms(7_000);
-    let _ = clickhouse_delivery::deliver(&kw.app).await;
+    let _ = clickhouse_delivery::deliver(&kw.app.analytics).await;
 
     assert!(refused.is_outage(), "{refused}");
     assert!(!refused.to_string().contains("nowhere"), "{refused}");
-    assert_eq!(kw.app.metrics.events.undelivered_events.get(), 1);
-    assert_eq!(kw.app.metrics.events.undelivered_seconds.get(), 7);
+    assert_eq!(kw.app.context.metrics.events.undelivered_events.get(), 1);
+    assert_eq!(kw.app.context.metrics.events.undelivered_seconds.get(), 7);
     let asked = json!({ "query": "SELECT count() FROM key_verifications_v1" });
     kw.v2("analytics.getVerifications", asked).await.assert_error(503, "service_unavailable");
     kw.verify(&key.key).await.assert_code("VALID");
@@ -345,7 +347,7 @@ async fn verify_succeeds_and_events_are_kept_when_clickhouse_is_unreachable() {
 async fn rejected_batch_does_not_delay_others() {
     let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
     let key = kw.create_key(json!({})).await;
-    let mut tx = kw.app.event_store.begin().await.unwrap();
+    let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
     let parcel = store::outbox::OutboxBatch {
         name: "spoiled".into(),
         events: 1,
@@ -355,15 +357,19 @@ async fn rejected_batch_does_not_delay_others() {
     tx.enqueue_batch(&parcel, NOON).await.unwrap();
     tx.commit().await.unwrap();
     kw.verify(&key.key).await.assert_code("VALID");
-    writer::write_buffered(&kw.app).await.unwrap();
+    writer::write_buffered(&kw.app.analytics).await.unwrap();
 
-    assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
+    assert!(clickhouse_delivery::deliver(&kw.app.analytics).await.is_err());
     kw.clock.advance_ms(60_000);
-    assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
-    let _ = clickhouse_delivery::deliver(&kw.app).await;
+    assert!(clickhouse_delivery::deliver(&kw.app.analytics).await.is_err());
+    let _ = clickhouse_delivery::deliver(&kw.app.analytics).await;
 
     assert_eq!(count(&kw).await, 1);
-    assert_eq!(kw.app.metrics.events.undelivered_events.get(), 1, "the rejected batch is kept");
+    assert_eq!(
+        kw.app.context.metrics.events.undelivered_events.get(),
+        1,
+        "the rejected batch is kept"
+    );
 }
 
 #[tokio::test]
@@ -372,15 +378,16 @@ async fn partial_delivery_does_not_count() {
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
     kw.check_limit("mail", "user_1", json!({})).await.data();
-    writer::write_buffered(&kw.app).await.unwrap();
+    writer::write_buffered(&kw.app.analytics).await.unwrap();
     wire.set_fates([RequestFate::LastConnection]);
 
-    let failed =
-        clickhouse_delivery::deliver(&kw.app).await.expect_err("the second table is not reached");
+    let failed = clickhouse_delivery::deliver(&kw.app.analytics)
+        .await
+        .expect_err("the second table is not reached");
 
     let rows: Vec<(i64,)> =
         warehouse.client.fetch_rows("SELECT delivery FROM verifications", &[]).await.unwrap();
-    let delivered = kw.app.event_store.delivery_snapshot().await.unwrap();
+    let delivered = kw.app.analytics.event_store.delivery_snapshot().await.unwrap();
     assert_eq!(rows, [(delivered.last_delivery,)], "{failed}");
     assert_eq!(
         delivered.void_deliveries,

@@ -38,11 +38,11 @@ async fn assert_retention_by_unit(kw: Keyward) {
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
-    writer::roll_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
 
     let mut seen = Vec::new();
     for _ in 0..5 {
-        writer::maintain_partitions(&kw.app).await.unwrap();
+        writer::maintain_partitions(&kw.app.analytics).await.unwrap();
         seen.push(counts(&kw).await);
         kw.clock.advance_ms(DAY_MS);
     }
@@ -53,7 +53,7 @@ async fn assert_retention_by_unit(kw: Keyward) {
         [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]
     );
     kw.clock.advance_ms(62 * DAY_MS);
-    writer::maintain_partitions(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
     assert_eq!(counts(&kw).await, [0; 5]);
     assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 0);
     assert_eq!(count(&kw, "SELECT name FROM batches").await, 0);
@@ -79,14 +79,14 @@ const PARTITIONS: &str =
 async fn postgres_partition_of_a_day_is_created_ahead_and_dropped_as_a_whole() {
     let kw = start_with_short_retention(Stack::Replica).await;
     let key = kw.create_key(json!({})).await;
-    writer::maintain_partitions(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
     kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
 
     let today = kw.query_events("SELECT request_id FROM verifications_p20260310").await.len();
     let before = kw.query_events(PARTITIONS).await;
     kw.clock.advance_ms(2 * DAY_MS);
-    writer::maintain_partitions(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
 
     assert_eq!(today, 1);
     let days = |days: &[u8]| -> Vec<String> {
@@ -104,7 +104,7 @@ on_both_stacks! {
     kw.verify(&key.key).await.assert_code("VALID");
 
     kw.write_events().await;
-    writer::roll_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
 
     assert_eq!(counts(&kw).await, [1; 5]);
     }
@@ -115,11 +115,11 @@ async fn assert_series_is_kept(kw: Keyward) {
     kw.clock.advance_ms(11 * 3_600_000);
     kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
-    writer::roll_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
 
     // The event occurs an hour before midnight; the day after is nearly over.
     kw.clock.advance_ms(23 * 3_600_000);
-    writer::maintain_partitions(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
 
     assert_eq!(count(&kw, "SELECT request_id FROM verifications").await, 1);
     assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 1);

@@ -37,7 +37,7 @@ on_both_stacks! {
     kw.verify(&key.key).await.assert_code("VALID");
 
     kw.write_events().await;
-    writer::roll_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
 
     let midnight = NOON.0 + 12 * HOUR_MS;
     let minute = midnight + 60_000;
@@ -66,7 +66,7 @@ on_both_stacks! {
             server.verify(&key.key).await.assert_code("VALID");
             server.write_events().await;
         }
-        let (here, there) = tokio::join!(writer::roll_up(&kw.app), writer::roll_up(&replica.app));
+        let (here, there) = tokio::join!(writer::roll_up(&kw.app.analytics), writer::roll_up(&replica.app.analytics));
         here.unwrap();
         there.unwrap();
     }
@@ -121,7 +121,7 @@ on_both_stacks! {
         kw.verify(&key.key).await.assert_code("VALID");
     }
     kw.write_events().await;
-    writer::roll_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
 
     for sql in [
         "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
@@ -143,13 +143,13 @@ on_both_stacks! {
         });
         kw.v2("ratelimit.limit", check.clone()).await.data();
         kw.write_events().await;
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
         kw.change_events("UPDATE ratelimit_totals SET tokens = 9223372036854775806").await;
         kw.change_events("UPDATE ratelimits_per_day SET tokens = 9223372036854775806").await;
 
         kw.v2("ratelimit.limit", check).await.data();
         kw.write_events().await;
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
 
         for sql in [
             "SELECT tokens || ' ' || count FROM ratelimit_totals WHERE unit = 'day'",
@@ -173,13 +173,13 @@ on_both_stacks! {
         kw.write_events().await;
 
         replica.clock.advance_ms(60_000);
-        writer::roll_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app.analytics).await.unwrap();
         assert_eq!(read_rollups(&kw).await, [[""; 0]; 4], "the replica may still roll it up");
         replica.clock.advance_ms(1);
-        writer::roll_up(&replica.app).await.unwrap();
-        writer::roll_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app.analytics).await.unwrap();
+        writer::roll_up(&replica.app.analytics).await.unwrap();
         // The replica that was unreachable is too late with its own rollup.
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
 
         let day = NOON.0 - 12 * HOUR_MS;
         assert_eq!(read_rollups(&kw).await[2], [format!("{day} 2 2")]);
@@ -195,15 +195,15 @@ on_both_stacks! {
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         replica.clock.advance_ms(60_001);
-        writer::roll_up(&replica.app).await.unwrap();
+        writer::roll_up(&replica.app.analytics).await.unwrap();
         kw.clock.advance_ms(60_001);
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
         assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 1 0")], "the second batch is not overdue yet");
         kw.clock.advance_ms(60_001);
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
 
         assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 2 0")]);
     }

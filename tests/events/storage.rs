@@ -1,7 +1,7 @@
 //! Tests the storage of events: on the disk of an embedded server, and in the database; and the role that reads them.
 
 use foundation::config::Deployment;
-use keyward::app::EVENTS_FILE;
+use keyward::domain::analytics::EVENTS_FILE;
 use keyward::domain::analytics::{event_space, writer};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -27,7 +27,7 @@ async fn events(kw: &Keyward) -> usize {
 async fn start_full(stack: Stack) -> Keyward {
     let kw = Keyward::start_with(stack, |settings| settings.events_max_bytes = Some(1 << 20)).await;
     kw.write_events().await;
-    writer::maintain_partitions(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
@@ -38,22 +38,27 @@ async fn start_full(stack: Stack) -> Keyward {
 
 async fn assert_oldest_events_are_deleted(stack: Stack) {
     let kw = start_full(stack).await;
-    let since = kw.app.event_store.oldest_raw_event().await.unwrap();
+    let since = kw.app.analytics.event_store.oldest_raw_event().await.unwrap();
 
     // Nothing is deleted before it has been rolled up.
-    kw.app.event_store.trim_raw_events(1 << 20, kw.app.clock.now()).await.unwrap();
+    kw.app
+        .analytics
+        .event_store
+        .trim_raw_events(1 << 20, kw.app.context.clock.now())
+        .await
+        .unwrap();
     assert_eq!(events(&kw).await, 30_001);
-    event_space::trim_raw_events(&kw.app).await.unwrap();
+    event_space::trim_raw_events(&kw.app.analytics).await.unwrap();
 
     let left = events(&kw).await;
     assert!((3_000..10_000).contains(&left), "{left} events are left");
-    assert!(kw.app.event_store.oldest_raw_event().await.unwrap() > since);
+    assert!(kw.app.analytics.event_store.oldest_raw_event().await.unwrap() > since);
     let sums = kw.query_events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
     assert_eq!(sums, ["1"]);
     let newest = "SELECT CAST(COUNT(*) AS TEXT) FROM verifications WHERE time = (SELECT MAX(time) FROM verifications)";
     assert_ne!(kw.query_events(newest).await, ["0"]);
     kw.change_events("ANALYZE verifications").await;
-    event_space::trim_raw_events(&kw.app).await.unwrap();
+    event_space::trim_raw_events(&kw.app.analytics).await.unwrap();
     let still = events(&kw).await;
     assert!(still >= left * 8 / 10, "{still} of {left} events are left");
 }
@@ -106,18 +111,24 @@ async fn assert_trim_leaves_what_fits(stack: Stack) {
     for (first_long, last_long) in [(1, LONG), (SHORT + 1, last)] {
         let kw = Keyward::start_with(stack, |_| ()).await;
         kw.write_events().await;
-        writer::maintain_partitions(&kw.app).await.unwrap();
+        writer::maintain_partitions(&kw.app.analytics).await.unwrap();
         kw.verify(&kw.create_key(json!({})).await.key).await.assert_code("VALID");
         kw.write_events().await;
         copy_with_reasons(&kw, first_long, last_long).await;
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
         let before = stored_bytes(&kw).await;
-        let estimate =
-            i64::try_from(kw.app.event_store.measure_raw_events().await.unwrap().size_bytes)
-                .unwrap();
+        let estimate = i64::try_from(
+            kw.app.analytics.event_store.measure_raw_events().await.unwrap().size_bytes,
+        )
+        .unwrap();
 
         let max = before * 3 / 4;
-        kw.app.event_store.trim_raw_events(max.unsigned_abs(), kw.app.clock.now()).await.unwrap();
+        kw.app
+            .analytics
+            .event_store
+            .trim_raw_events(max.unsigned_abs(), kw.app.context.clock.now())
+            .await
+            .unwrap();
 
         let after = stored_bytes(&kw).await;
         let case = format!(
@@ -141,11 +152,11 @@ async fn trim_keeps_what_fits_when_events_differ_in_size_replica() {
 #[tokio::test]
 async fn past_days_are_dropped_as_a_whole() {
     let kw = start_full(Stack::Replica).await;
-    writer::roll_up(&kw.app).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
     kw.clock.advance_ms(DAY_MS);
-    writer::maintain_partitions(&kw.app).await.unwrap();
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
 
-    event_space::trim_raw_events(&kw.app).await.unwrap();
+    event_space::trim_raw_events(&kw.app.analytics).await.unwrap();
 
     assert_eq!(events(&kw).await, 0);
     let partitions = kw.query_events("SELECT CAST(relname AS TEXT) FROM pg_class WHERE relname LIKE 'verifications\\_p2%' AND relkind = 'r'").await;
@@ -166,7 +177,9 @@ async fn events_are_dropped_when_disk_is_below_its_reserve() {
         settings.events_reserve_bytes = free.saturating_sub(MARGIN_BYTES);
     })
     .await;
-    let Deployment::Embedded { data_dir } = &kw.app.settings.deployment else { unreachable!() };
+    let Deployment::Embedded { data_dir } = &kw.app.context.settings.deployment else {
+        unreachable!()
+    };
     let key = kw.create_key(json!({ "credits": { "remaining": 100 } })).await;
     kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
@@ -183,16 +196,16 @@ async fn events_are_dropped_when_disk_is_below_its_reserve() {
     for _ in 0..3 {
         kw.verify(&key.key).await.assert_code("VALID");
     }
-    assert_eq!(writer::write_buffered(&kw.app).await.unwrap(), 0);
+    assert_eq!(writer::write_buffered(&kw.app.analytics).await.unwrap(), 0);
     assert_eq!((metric(&kw, DROPPED).await, size()), (3, before));
     // Keys and credits are still written.
     kw.verify(&kw.create_key(json!({})).await.key).await.assert_code("VALID");
-    assert_eq!(writer::write_buffered(&kw.app).await.unwrap(), 0);
+    assert_eq!(writer::write_buffered(&kw.app.analytics).await.unwrap(), 0);
 
     drop(file);
     std::fs::remove_file(ballast).unwrap();
     kw.verify(&key.key).await.assert_code("VALID");
-    assert_eq!(writer::write_buffered(&kw.app).await.unwrap(), 1);
+    assert_eq!(writer::write_buffered(&kw.app.analytics).await.unwrap(), 1);
     assert_eq!(events(&kw).await, 2);
 }
 
@@ -239,7 +252,7 @@ async fn analytics_role_reads_only_events() {
 
     query_request().await.assert_error(503, "service_unavailable");
     for _ in 0..2 {
-        kw.app.event_store.grant_analytics_role().await.unwrap();
+        kw.app.analytics.event_store.grant_analytics_role().await.unwrap();
     }
     let reply = query_request().await;
 
@@ -249,10 +262,16 @@ async fn analytics_role_reads_only_events() {
         let reply = kw.v2("analytics.getVerifications", json!({ "query": query })).await;
         assert_eq!(reply.status, 200, "{}", reply.text);
     }
-    let known =
-        kw.app.event_store.find_analytics_role().await.unwrap().expect("the store is Postgres");
+    let known = kw
+        .app
+        .analytics
+        .event_store
+        .find_analytics_role()
+        .await
+        .unwrap()
+        .expect("the store is Postgres");
     assert!(!known.is_superuser && !known.reads_other_tables && !known.writes_events, "{known:?}");
-    let EventDatabase::Postgres { analytics, .. } = &kw.app.event_store.database else {
+    let EventDatabase::Postgres { analytics, .. } = &kw.app.analytics.event_store.database else {
         unreachable!()
     };
     for sql in

@@ -102,7 +102,7 @@ on_both_stores! {
 
     async fn leases_are_stored_with_their_account(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
-        let lease = |epoch, withheld_at| Lease {
+        let lease = |lease_number, withheld_at| Lease {
             lease_number,
             redis_generation: 7,
             granted: 100,
@@ -170,7 +170,7 @@ on_both_stores! {
     async fn active_leases_are_touched_and_reported_spend_never_decreases(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let long_ago = Timestamp(1);
-        let lease = |epoch, withheld_at| Lease {
+        let lease = |lease_number, withheld_at| Lease {
             lease_number,
             redis_generation: 7,
             granted: 100,

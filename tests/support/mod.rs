@@ -110,7 +110,7 @@ impl Keyward {
 
     /// Starts a second server with the same data and clock.
     pub async fn replica(&self) -> Self {
-        let url = self.app.settings.clickhouse_url.clone();
+        let url = self.app.context.settings.clickhouse_url.clone();
         let change = |settings: &mut Settings| settings.clickhouse_url = url;
         let mut replica =
             Self::start_on(self.stack, self.data_location.clone(), self.clock.clone(), change)
@@ -127,15 +127,19 @@ impl Keyward {
     ) -> Self {
         let mut settings = test_settings(&data_location);
         change(&mut settings);
-        let store = App::open_store(&settings).await.expect("the store opens");
+        let store = keyward::domain::context::Context::open_store(&settings)
+            .await
+            .expect("the store opens");
         store.migrate().await.expect("the schema is migrated");
         let root_key = format!("root_{}", random_letters());
         let (app, announcements) = App::new(settings, clock.clone()).expect("the app is created");
         let app = Arc::new(app);
         let secret = Plaintext::from(root_key.clone());
-        root_keys::bootstrap(&app, &store, Some(&secret)).await.expect("the root key is created");
-        app.store.set(store);
-        app.freshness.record_database_reply();
+        root_keys::bootstrap(&app.context, &store, Some(&secret))
+            .await
+            .expect("the root key is created");
+        app.context.store.set(store);
+        app.context.freshness.record_database_reply();
         let tasks = background::start(&app, announcements);
         let paths = HttpService::new(app.clone());
         Self {
@@ -151,7 +155,7 @@ impl Keyward {
     }
 
     pub fn store(&self) -> &Store {
-        self.app.store.store().expect("the store is open")
+        self.app.context.store.store().expect("the store is open")
     }
 
     /// Calls an operation of version 2 with the root key that has every permission.
@@ -206,14 +210,14 @@ impl Keyward {
 
     /// Writes the buffered events, as a server does every second.
     pub async fn write_events(&self) {
-        self.app.event_store.migrate().await.expect("the schema of events is migrated");
-        writer::write_buffered(&self.app).await.expect("events are written");
-        clickhouse_delivery::deliver(&self.app).await.expect("events are delivered");
+        self.app.analytics.event_store.migrate().await.expect("the schema of events is migrated");
+        writer::write_buffered(&self.app.analytics).await.expect("events are written");
+        clickhouse_delivery::deliver(&self.app.analytics).await.expect("events are delivered");
     }
 
     /// Runs a query on the events. Returns one text per row.
     pub async fn query_events(&self, sql: &'static str) -> Vec<String> {
-        let rows = match &self.app.event_store.database {
+        let rows = match &self.app.analytics.event_store.database {
             EventDatabase::Postgres { read, .. } => {
                 sqlx::query_scalar(sql).fetch_all(&read.get()).await
             }
@@ -224,7 +228,7 @@ impl Keyward {
 
     /// Changes stored events.
     pub async fn change_events(&self, sql: &'static str) {
-        let changed = match &self.app.event_store.database {
+        let changed = match &self.app.analytics.event_store.database {
             EventDatabase::Postgres { write, .. } => {
                 sqlx::query(sql).execute(&write.get()).await.map(drop)
             }

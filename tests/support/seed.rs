@@ -55,7 +55,9 @@ impl Keyward {
     /// Changes the settings of an API, as an operator does.
     pub async fn update_api(&self, api: &str, change: impl FnOnce(&mut ApiSettings)) {
         let workspace = root_keys::default_workspace();
-        let done = apis::update_as_operator(&self.app, &workspace, &ApiId::from(api), change).await;
+        let done =
+            apis::update_as_operator(&self.app.context, &workspace, &ApiId::from(api), change)
+                .await;
         done.expect("an API");
     }
 
@@ -127,7 +129,9 @@ impl Keyward {
     /// Deletes a namespace, as an operator does.
     pub async fn delete_namespace(&self, name: &str) {
         let workspace = root_keys::default_workspace();
-        namespaces::delete_as_operator(&self.app, &workspace, name).await.expect("a namespace");
+        namespaces::delete_as_operator(&self.app.context, &workspace, name)
+            .await
+            .expect("a namespace");
     }
 
     /// Sets an override. Returns its id.
@@ -208,15 +212,17 @@ impl Keyward {
 
     pub async fn create_root_key_with(&self, permissions: Vec<String>) -> String {
         let workspace = root_keys::default_workspace();
-        let created = root_keys::create_as_operator(&self.app, &workspace, None, permissions).await;
+        let created =
+            root_keys::create_as_operator(&self.app.context, &workspace, None, permissions).await;
         created.expect("a root key").1.expose().to_owned()
     }
 
     /// Creates another workspace. Returns a root key with all permissions in it.
     pub async fn create_other_workspace(&self) -> String {
-        let id = root_keys::create_workspace(&self.app, "another").await.expect("a workspace");
+        let id =
+            root_keys::create_workspace(&self.app.context, "another").await.expect("a workspace");
         let all = root_keys::all_permissions();
-        let created = root_keys::create_as_operator(&self.app, &id, None, all).await;
+        let created = root_keys::create_as_operator(&self.app.context, &id, None, all).await;
         created.expect("a root key").1.expose().to_owned()
     }
 
@@ -240,12 +246,12 @@ impl Keyward {
             .await
             .expect("limits");
         tx.record_change(store::freshness::CacheTag::Identity(id));
-        self.app.commit(tx).await.expect("a commit");
+        self.app.context.commit(tx).await.expect("a commit");
     }
 
     /// Creates everything that the examples of the documentation refer to.
     pub async fn create_examples(&self) {
-        self.app.event_store.migrate().await.expect("the schema of events is migrated");
+        self.app.analytics.event_store.migrate().await.expect("the schema of events is migrated");
         let workspace_id = root_keys::default_workspace();
         let api = Api {
             id: ApiId::from(example::API),
@@ -296,7 +302,7 @@ impl Keyward {
             ratelimits: Vec::new(),
         };
         tx.insert_identity(&workspace_id, &identity, NOON).await.expect("the identity");
-        self.app.commit(tx).await.expect("a commit");
+        self.app.context.commit(tx).await.expect("a commit");
     }
 }
 

@@ -39,7 +39,7 @@ on_both_stacks! {
 
     async fn an_exact_check_knows_what_was_taken_quickly_once_it_was_sent(kw) {
         assert_eq!(passing(&kw, 10, 4).await, 4);
-        admission::sync_approximate(&kw.app).await;
+        admission::sync_approximate(&kw.app.admission).await;
 
         let exact = check(&kw, 10, json!({ "async": false })).await;
 
@@ -50,7 +50,7 @@ on_both_stacks! {
 
     async fn the_next_window_begins_anew(kw) {
         assert_eq!(passing(&kw, 5, 10).await, 5);
-        admission::sync_approximate(&kw.app).await;
+        admission::sync_approximate(&kw.app.admission).await;
         kw.clock.advance_ms(120_000);
         // What is known is old by then.
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -75,12 +75,12 @@ async fn replicas_admit_no_more_than_each_of_them_could_before_it_heard_of_the_o
     check(&other, 100, json!({ "cost": 0 })).await.v1_body();
 
     let (here, there) = tokio::join!(passing(&one, 100, 150), passing(&other, 100, 150));
-    admission::sync_approximate(&one.app).await;
-    admission::sync_approximate(&other.app).await;
+    admission::sync_approximate(&one.app.admission).await;
+    admission::sync_approximate(&other.app.admission).await;
     // Each hears of the other with its next batch.
     for kw in [&one, &other] {
         check(kw, 100, json!({})).await.v1_body();
-        admission::sync_approximate(&kw.app).await;
+        admission::sync_approximate(&kw.app.admission).await;
     }
 
     assert!((100..=200).contains(&(here + there)), "{here} and {there}");

@@ -8,7 +8,7 @@ use crate::on_both_stacks;
 on_both_stacks! {
     async fn anybody_is_told_how_each_service_is(kw) {
         // The counters are asked, as they are each second.
-        check_health(&kw.app).await;
+        check_health(&kw.app.context).await;
 
         for authorization in [None, Some("Bearer nobody_knows_this_key")] {
             let request = Request::get("/v1/liveness");

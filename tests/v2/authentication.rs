@@ -17,11 +17,11 @@ async fn call(kw: &Keyward, root_key: &str) -> Reply {
 on_both_stacks! {
     async fn a_revoked_root_key_is_refused_at_once(kw) {
         let all = root_keys::all_permissions();
-        let made = root_keys::create_as_operator(&kw.app, &default_workspace(), None, all).await;
+        let made = root_keys::create_as_operator(&kw.app.context, &default_workspace(), None, all).await;
         let (id, secret) = made.unwrap();
         call(&kw, secret.expose()).await.data();
 
-        root_keys::revoke_as_operator(&kw.app, &id).await.unwrap();
+        root_keys::revoke_as_operator(&kw.app.context, &id).await.unwrap();
 
         let error = call(&kw, secret.expose()).await;
         assert_eq!(error.assert_error(401, "root_key_revoked")["title"], "Unauthorized");

@@ -148,7 +148,7 @@ on_both_stacks! {
 
     async fn a_server_without_a_master_key_refuses_and_says_what_is_missing(kw) {
         let (api, key) = recoverable(&kw).await;
-        kw.app.master_keys.store(None);
+        kw.app.context.master_keys.store(None);
         let requests = [
             ("keys.createKey", json!({ "apiId": api, "recoverable": true })),
             ("keys.getKey", json!({ "keyId": key.id, "decrypt": true })),
@@ -166,20 +166,20 @@ on_both_stacks! {
 
     async fn a_rotated_master_key_opens_what_the_old_one_sealed(kw) {
         let (_, key) = recoverable(&kw).await;
-        let old = kw.app.master_keys.load_full().unwrap();
+        let old = kw.app.context.master_keys.load_full().unwrap();
         let new = MasterKey::generate();
         let both = MasterKeys { current_key: new.clone(), previous_key: Some(old.current_key.clone()) };
         let alone = MasterKeys { current_key: new, previous_key: None };
 
         let lost_before = vault::list_undecryptable_data_keys(kw.store(), Some(&alone)).await.unwrap();
-        let rotated = vault::reseal_data_keys(&kw.app, &both).await.unwrap();
-        let again = vault::reseal_data_keys(&kw.app, &both).await.unwrap();
+        let rotated = vault::reseal_data_keys(&kw.app.context, &both).await.unwrap();
+        let again = vault::reseal_data_keys(&kw.app.context, &both).await.unwrap();
         let lost_after = vault::list_undecryptable_data_keys(kw.store(), Some(&alone)).await.unwrap();
         let to_the_old = vault::list_undecryptable_data_keys(kw.store(), Some(&old)).await.unwrap();
 
         assert_eq!((lost_before.len(), rotated, again), (1, 1, 0));
         assert_eq!((lost_after.len(), to_the_old.len()), (0, 1));
-        kw.app.master_keys.store(Some(alone.into()));
+        kw.app.context.master_keys.store(Some(alone.into()));
         assert_eq!(decrypt(&kw, &key.id).await.data()["plaintext"], key.key);
     }
 

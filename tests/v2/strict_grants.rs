@@ -186,7 +186,9 @@ async fn cases(kw: &Keyward) -> Vec<Case> {
     let api = kw.create_api().await;
     let workspace = default_workspace();
     let migration =
-        migrations::create_as_operator(&kw.app, &workspace, Algorithm::Sha256, None).await.unwrap();
+        migrations::create_as_operator(&kw.app.context, &workspace, Algorithm::Sha256, None)
+            .await
+            .unwrap();
     let mut cases = cases_of_imports(&api, migration.id.as_str());
     for at in 0.. {
         let keys = Keys::create(kw, &api).await;

@@ -88,7 +88,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let is_limits = query.text("of") == "limits";
     let kind = if is_limits { EventKind::Ratelimits } else { EventKind::Verifications };
-    let (range, fault) = TimeRange::from_form(query, app.clock.now());
+    let (range, fault) = TimeRange::from_form(query, app.context.clock.now());
     let field =
         |name: &str| if is_limits { String::new() } else { query.text(name).trim().to_owned() };
     let filter = AnalyticsFilter {
@@ -161,7 +161,7 @@ async fn top_consumers(
 }
 
 async fn load_raw_since(app: &App) -> Option<String> {
-    match app.event_store.oldest_raw_event().await {
+    match app.analytics.event_store.oldest_raw_event().await {
         Ok(since) => since.map(format_utc),
         Err(e) => {
             tracing::warn!(error = %e, "failed to read the time of the oldest event: {e}");
@@ -190,7 +190,7 @@ async fn list_groups(
 ) -> Result<Vec<RollupGroup>> {
     let api = only.map(ApiId::from);
     rollup_query::list_by_workspace(
-        &request.page_request.app,
+        &request.page_request.app.analytics,
         &request.caller,
         api.as_ref(),
         question,
@@ -234,11 +234,11 @@ async fn list_options(
     let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
     let named: Vec<_> = match is_limits {
         true => {
-            let page = namespaces::list_for_caller(app, caller, &paging).await?;
+            let page = namespaces::list_for_caller(&app.context, caller, &paging).await?;
             page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect()
         }
         false => {
-            let page = apis::list_for_caller(app, caller, &paging).await?;
+            let page = apis::list_for_caller(&app.context, caller, &paging).await?;
             page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect()
         }
     };

@@ -78,7 +78,8 @@ impl TrafficSeries {
             until_time: range.until,
         };
         let slices =
-            traffic::list_by_time(&request.page_request.app, &request.caller, &filter).await?;
+            traffic::list_by_time(&request.page_request.app.analytics, &request.caller, &filter)
+                .await?;
         Ok(Self { slices, has_latency: true })
     }
 

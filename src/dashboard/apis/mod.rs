@@ -20,9 +20,9 @@ use super::page_request::WorkspaceRequest;
 use super::pagination::PageLinks;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::apis::{self, ApiWithKeyCount};
+use crate::domain::page::COUNT_MAX;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
-use crate::domain::users::COUNT_MAX;
 use crate::rpc::v2::apis::create_api::CreateApi;
 use crate::rpc::v2::apis::delete_api::DeleteApi;
 use crate::rpc::v2::call;
@@ -121,9 +121,10 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let query = &request.page_request.query;
     let search = query.text("q").to_owned();
     let paging = Paging { start_id: query.text("from").to_owned(), limit: PAGE_ROWS, search };
-    let found = apis::list_for_caller(app, &request.caller, &paging).await?;
-    let counted = apis::add_key_counts(app, &request.caller, found.items, KEYS_COUNTED_MAX).await?;
-    let now = app.clock.now();
+    let found = apis::list_for_caller(&app.context, &request.caller, &paging).await?;
+    let counted =
+        apis::add_key_counts(&app.context, &request.caller, found.items, KEYS_COUNTED_MAX).await?;
+    let now = app.context.clock.now();
     render_page(&ApiListPage {
         layout: Layout::for_workspace(&request, Section::Apis, "APIs").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -170,12 +171,13 @@ async fn create(request: WorkspaceRequest) -> PageResult {
 /// Loads an API and counts its keys.
 async fn load(request: &WorkspaceRequest, id: &str) -> Result<(Api, ApiTableRow), Error> {
     let app = &request.page_request.app;
-    let api = apis::get(app, &request.caller, &ApiId::from(id)).await?;
-    let counted = apis::add_key_counts(app, &request.caller, vec![api.clone()], COUNT_MAX).await?;
+    let api = apis::get(&app.context, &request.caller, &ApiId::from(id)).await?;
+    let counted =
+        apis::add_key_counts(&app.context, &request.caller, vec![api.clone()], COUNT_MAX).await?;
     let counted = counted.into_iter().next();
     let counted =
         counted.ok_or_else(|| Error::Internal("the keys of an API were not counted".into()))?;
-    Ok((api, ApiTableRow::new(counted, COUNT_MAX, app.clock.now())))
+    Ok((api, ApiTableRow::new(counted, COUNT_MAX, app.context.clock.now())))
 }
 
 async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {

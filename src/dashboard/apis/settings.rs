@@ -107,7 +107,8 @@ async fn build_form(
 
 pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::UpdateApi, &id)?;
-    let api = apis::get(&request.page_request.app, &request.caller, &ApiId::from(id)).await?;
+    let api =
+        apis::get(&request.page_request.app.context, &request.caller, &ApiId::from(id)).await?;
     render_page(&build_form(&request, &api, None, FormErrors::default()).await?)
 }
 
@@ -117,12 +118,12 @@ pub async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         (ApiSettingsForm::from_form(form, ""), ApiSettingsForm::from_form(form, "was-"));
     let id = ApiId::from(id);
     let change = filled.change_from(&was);
-    match split_form_errors(apis::update(app, &request.caller, &id, change).await)? {
+    match split_form_errors(apis::update(&app.context, &request.caller, &id, change).await)? {
         Ok(api) => {
             redirect_to(&request.workspace_path(&format!("/apis/{}?notice=api-updated", api.id)))
         }
         Err(errors) => {
-            let api = apis::get(app, &request.caller, &id).await?;
+            let api = apis::get(&app.context, &request.caller, &id).await?;
             render_invalid_page(&build_form(&request, &api, Some((filled, was)), errors).await?)
         }
     }

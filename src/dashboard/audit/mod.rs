@@ -137,10 +137,10 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let path = request.workspace_path("/audit");
     let mut filter = AuditFilterForm::from_form(query);
     let (audit_filter, fault) = filter.build_audit_filter(query.text("from-entry"));
-    let mut found = audit::list_for_caller(app, &request.caller, &audit_filter).await?;
+    let mut found = audit::list_for_caller(&app.context, &request.caller, &audit_filter).await?;
     let more = found.len() > PAGE_ROWS;
     found.truncate(PAGE_ROWS);
-    let now = app.clock.now();
+    let now = app.context.clock.now();
     let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
     render_page(&AuditListPage {
         layout: Layout::for_workspace(&request, Section::Audit, "Audit log").await?,

@@ -75,7 +75,8 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
 
 pub async fn undo(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let id = AuditId::from(id);
-    match split_form_errors(undo::undo(&request.page_request.app, &request.caller, &id).await)? {
+    match split_form_errors(undo::undo(&request.page_request.app.keys, &request.caller, &id).await)?
+    {
         Ok(_) => redirect_to(&request.workspace_path(&format!("/audit/{id}?notice=undone"))),
         Err(errors) => render_invalid_page(&build_page(&request, &id, errors).await?),
     }
@@ -87,8 +88,8 @@ async fn build_page(
     errors: FormErrors,
 ) -> Result<AuditEntryPage, Failure> {
     let app = &request.page_request.app;
-    let (entry, act) = audit::get_with_group(app, &request.caller, id).await?;
-    let now = app.clock.now();
+    let (entry, act) = audit::get_with_group(&app.context, &request.caller, id).await?;
+    let now = app.context.clock.now();
     let row = |entry: &StoredEntry| AuditTableRow::new(request, entry, now);
     let later = list_later(request, &entry, &act).await?;
     let fields =
@@ -145,7 +146,7 @@ async fn list_later(
         ..AuditFilter::default()
     };
     let mut found =
-        audit::list_for_caller(&request.page_request.app, &request.caller, &filter).await?;
+        audit::list_for_caller(&request.page_request.app.context, &request.caller, &filter).await?;
     let is_later = |other: &StoredEntry| (other.at, &other.id) > (entry.at, &entry.id);
     found.retain(|other| is_later(other) && !act.iter().any(|of_act| of_act.id == other.id));
     Ok(found)

@@ -26,9 +26,9 @@ use super::ratelimits::format_rate;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 use crate::domain::identities::{self, IdentityRef};
 use crate::domain::keys;
+use crate::domain::page::COUNT_MAX;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
-use crate::domain::users::COUNT_MAX;
 use crate::rpc::v2;
 use crate::rpc::v2::identities::create_identity::CreateIdentity;
 use crate::rpc::v2::identities::delete_identity::DeleteIdentity;
@@ -108,7 +108,7 @@ impl IdentityLimitRow {
 async fn list(request: WorkspaceRequest) -> PageResult {
     let path = request.workspace_path("/identities");
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let found = identities::list(app, caller, None, &paging_from_query(&request)).await?;
+    let found = identities::list(&app.context, caller, None, &paging_from_query(&request)).await?;
     render_page(&IdentityListPage {
         layout: Layout::for_workspace(&request, Section::Identities, "Identities").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -121,7 +121,7 @@ async fn list(request: WorkspaceRequest) -> PageResult {
 }
 
 async fn load(request: &WorkspaceRequest, called: IdentityRef) -> Result<Identity, Error> {
-    identities::get(&request.page_request.app, &request.caller, &called).await
+    identities::get(&request.page_request.app.context, &request.caller, &called).await
 }
 
 /// Returns the path of an identity's page.
@@ -143,10 +143,10 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
     if identity.id.as_str() != name {
         return redirect_to(&path);
     }
-    let number = keys::count_by_identity(app, caller, &identity.id).await?;
+    let number = keys::count_by_identity(&app.context, caller, &identity.id).await?;
     let paging = Paging { search: String::new(), ..paging_from_query(&request) };
-    let listed = keys::list_by_identity(app, caller, &identity.id, &paging).await?;
-    let now = app.clock.now();
+    let listed = keys::list_by_identity(&app.context, caller, &identity.id, &paging).await?;
+    let now = app.context.clock.now();
     render_page(&IdentityPage {
         layout: Layout::for_workspace(&request, Section::Identities, "Identity").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -267,7 +267,8 @@ async fn confirm_delete(
     request.caller.require(Action::DeleteIdentity)?;
     let identity = load(&request, IdentityRef::IdOrExternalId(name)).await?;
     let number =
-        keys::count_by_identity(&request.page_request.app, &request.caller, &identity.id).await?;
+        keys::count_by_identity(&request.page_request.app.context, &request.caller, &identity.id)
+            .await?;
     let path = identity_path(&request, &identity.id);
     let keys = match number {
         0 => "It has no keys.".to_owned(),

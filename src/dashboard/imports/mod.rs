@@ -129,8 +129,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let path = request.workspace_path("/imports");
     let found =
-        migrations::list_for_caller(app, &request.caller, &paging_from_query(&request)).await?;
-    let now = app.clock.now();
+        migrations::list_for_caller(&app.context, &request.caller, &paging_from_query(&request))
+            .await?;
+    let now = app.context.clock.now();
     render_page(&ImportListPage {
         layout: Layout::for_workspace(&request, Section::Imports, "Imports").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -169,7 +170,8 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     let algorithm = form.text("algorithm").parse::<Algorithm>();
     let created = match algorithm {
         Ok(algorithm) => {
-            migrations::create(&request.page_request.app, &request.caller, algorithm, name).await
+            migrations::create(&request.page_request.app.context, &request.caller, algorithm, name)
+                .await
         }
         Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
     };
@@ -187,7 +189,8 @@ async fn build_page<'a>(
     errors: FormErrors,
 ) -> Result<ImportPage<'a>, Failure> {
     let (app, form) = (&request.page_request.app, &request.page_request.form);
-    let (stored, waiting) = migrations::get(app, &request.caller, id, PENDING_COUNTED_MAX).await?;
+    let (stored, waiting) =
+        migrations::get(&app.context, &request.caller, id, PENDING_COUNTED_MAX).await?;
     let chosen = match form.text("api") {
         "" => request.page_request.query.text("api"),
         chosen => chosen,
@@ -209,7 +212,7 @@ async fn build_page<'a>(
         layout: Layout::for_workspace(request, Section::Imports, "Import").await?,
         workspace: request.membership.workspace_id.to_string(),
         path: request.workspace_path(&format!("/imports/{id}")),
-        import: ImportTableRow::new(stored, app.clock.now()),
+        import: ImportTableRow::new(stored, app.context.clock.now()),
         pending: format_count(waiting, PENDING_COUNTED_MAX),
         example: curl_command(base, "keys.migrateKeys", &example.to_string()),
         verify_example: curl_command(base, "keys.verifyKey", &verify_example.to_string()),
@@ -246,7 +249,7 @@ async fn import_keys(
         Ok(outcome) => outcome,
         Err(errors) => return render_invalid_page(&build_page(&request, &id, errors).await?),
     };
-    let (stored, _) = migrations::get(app, caller, &id, 0).await?;
+    let (stored, _) = migrations::get(&app.context, caller, &id, 0).await?;
     let rows = outcome.rejections.iter().take(REJECTED_SHOWN_MAX);
     render_page(&ImportedPage {
         layout: Layout::for_workspace(&request, Section::Imports, "Keys imported").await?,

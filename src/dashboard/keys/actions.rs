@@ -45,7 +45,7 @@ struct RotateKeyPage {
 
 /// Loads a key.
 async fn load(request: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
-    get(&request.page_request.app, &request.caller, &KeyId::from(id), DecryptMode::None).await
+    get(&request.page_request.app.keys, &request.caller, &KeyId::from(id), DecryptMode::None).await
 }
 
 fn display_name(found: &FoundKey) -> String {

@@ -110,7 +110,7 @@ fn selected_ids(request: &WorkspaceRequest) -> Vec<KeyId> {
 
 /// Loads the name of a key. A key that does not exist is shown with its id as name.
 async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Error> {
-    match get(&request.page_request.app, &request.caller, &id, DecryptMode::None).await {
+    match get(&request.page_request.app.keys, &request.caller, &id, DecryptMode::None).await {
         Ok(found) => {
             let key = &found.resolved.stored().key;
             let name = key.name.clone().unwrap_or_else(|| "Unnamed".into());

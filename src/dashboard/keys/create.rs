@@ -75,7 +75,7 @@ pub async fn show_form(request: WorkspaceRequest) -> PageResult {
     }
     let id = ApiId::from(id);
     request.caller.require_on(Action::CreateKey, &id)?;
-    let api = apis::get(&request.page_request.app, &request.caller, &id).await?;
+    let api = apis::get(&request.page_request.app.context, &request.caller, &id).await?;
     let fields = KeyForm { is_enabled: true, ..KeyForm::default() };
     render_page(&build_form(&request, api, fields, FormErrors::default()).await?)
 }
@@ -84,7 +84,7 @@ pub async fn create(request: WorkspaceRequest) -> PageResult {
     let (app, form) = (&request.page_request.app, &request.page_request.form);
     let id = ApiId::from(form.text("api"));
     request.caller.require_on(Action::CreateKey, &id)?;
-    let api = apis::get(app, &request.caller, &id).await?;
+    let api = apis::get(&app.context, &request.caller, &id).await?;
     let (fields, is_step) = KeyForm::from_form(form);
     if is_step {
         return render_page(&build_form(&request, api, fields, FormErrors::default()).await?);
@@ -101,6 +101,6 @@ async fn issue(
     fields: &KeyForm,
 ) -> Result<IssuedReply, Error> {
     let app = &request.page_request.app;
-    let body = fields.to_create(api.as_str(), app.clock.now())?;
+    let body = fields.to_create(api.as_str(), app.context.clock.now())?;
     call::<CreateKey>(app, &request.caller, &body).await.map_err(field_error_from_not_found)
 }

@@ -41,7 +41,7 @@ struct EditKeyPage {
 
 async fn load(request: &WorkspaceRequest, id: &str) -> Result<KeyDetails, Error> {
     request.caller.require(Action::UpdateKey)?;
-    details::get_details(&request.page_request.app, &request.caller, &KeyId::from(id)).await
+    details::get_details(&request.page_request.app.keys, &request.caller, &KeyId::from(id)).await
 }
 
 async fn build_form(
@@ -118,7 +118,7 @@ async fn apply_changes(
     let was: KeyForm = serde_json::from_str(was).map_err(|_| {
         Error::invalid("", "The form is incomplete. Reload the page and try again.")
     })?;
-    let mut body = fields.to_update(&was, app.clock.now())?;
+    let mut body = fields.to_update(&was, app.context.clock.now())?;
     if body.is_empty() {
         return Ok("?notice=key-unchanged");
     }

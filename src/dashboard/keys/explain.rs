@@ -137,14 +137,15 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     let request_id = request.page_request.query.text("request").trim();
     let found = match request_id.is_empty() {
         true => None,
-        false => recent::find_by_request(app, &request.caller, request_id).await?,
+        false => recent::find_by_request(&app.analytics, &request.caller, request_id).await?,
     };
-    let now = app.clock.now();
+    let now = app.context.clock.now();
     let (mut verified, mut checks) = (None, Vec::new());
     match found {
         None => {}
         Some(RequestEvents::Verification(event)) => {
-            let key = match get(app, &request.caller, &event.key_id, DecryptMode::None).await {
+            let key = match get(&app.keys, &request.caller, &event.key_id, DecryptMode::None).await
+            {
                 Ok(found) => Some(found.resolved.stored().key.clone()),
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(error.into()),
@@ -169,7 +170,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
 
 /// Returns the name of a namespace, or its id if the namespace no longer exists.
 async fn namespace_name(request: &WorkspaceRequest, id: &str) -> Result<String> {
-    match namespaces::get(&request.page_request.app, &request.caller, id).await {
+    match namespaces::get(&request.page_request.app.context, &request.caller, id).await {
         Ok(namespace) => Ok(namespace.name),
         Err(Error::NotFound(_) | Error::NamespaceDeleted(_)) => Ok(id.to_owned()),
         Err(error) => Err(error),

@@ -84,8 +84,9 @@ async fn build_page(
         search: search.to_owned(),
     };
     let of = (!api.is_empty()).then(|| ApiId::from(api));
-    let found = details::list_page(app, &request.caller, of.as_ref(), state, &paging).await?;
-    let now = app.clock.now();
+    let found =
+        details::list_page(&app.context, &request.caller, of.as_ref(), state, &paging).await?;
+    let now = app.context.clock.now();
     let choice = |known: KeyStatus| SelectOption {
         value: known.as_str().to_owned(),
         label: status_label(known).to_owned(),
@@ -119,7 +120,7 @@ pub async fn list(request: WorkspaceRequest) -> PageResult {
 /// into this page.
 pub async fn find_by_key(request: WorkspaceRequest) -> PageResult {
     let key = request.page_request.form.text("key").trim();
-    match whoami(&request.page_request.app, &request.caller, key).await {
+    match whoami(&request.page_request.app.keys, &request.caller, key).await {
         Ok(found) => redirect_to(&key_path(&request, &found.resolved.stored().key.id, "")),
         Err(Error::NotFound(_)) => render_invalid_page(&build_page(&request, true).await?),
         Err(error) => Err(error.into()),

@@ -75,7 +75,7 @@ async fn show_created(
     name: &str,
     old_ends: Option<Timestamp>,
 ) -> PageResult {
-    let now = request.page_request.app.clock.now();
+    let now = request.page_request.app.context.clock.now();
     let secret = issued.key.expose().to_owned();
     let body = json!({ "key": secret }).to_string();
     render_page(&KeyCreatedPage {
@@ -110,9 +110,9 @@ pub struct SelectOption {
 pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<SelectOption>> {
     let (app, caller) = (&request.page_request.app, &request.caller);
     let paging = Paging { limit: APIS_MAX, ..Paging::default() };
-    let mut apis = apis::list_for_caller(app, caller, &paging).await?.items;
+    let mut apis = apis::list_for_caller(&app.context, caller, &paging).await?.items;
     if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
-        apis.insert(0, apis::get(app, caller, &ApiId::from(chosen)).await?);
+        apis.insert(0, apis::get(&app.context, caller, &ApiId::from(chosen)).await?);
     }
     let choice = |api: foundation::model::Api| SelectOption {
         is_selected: api.id.as_str() == chosen,

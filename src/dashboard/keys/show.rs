@@ -65,19 +65,19 @@ struct CreditsPanel {
 
 pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let key_details = details::get_details(app, caller, &KeyId::from(id)).await?;
-    let activity = details::list_activity(app, caller, &key_details).await?;
+    let key_details = details::get_details(&app.keys, caller, &KeyId::from(id)).await?;
+    let activity = details::list_activity(&app.context, caller, &key_details).await?;
     let stored = key_details.found_key.resolved.stored();
     let key = &stored.key;
     // Events are stored separately, so they may be unavailable while the rest is available.
-    let events = match recent::list_by_key(app, caller, key).await {
+    let events = match recent::list_by_key(&app.analytics, caller, key).await {
         Ok(events) => Some(events),
         Err(error) => {
             tracing::warn!(error = %error, "failed to read events of a key: {error}");
             None
         }
     };
-    let now = app.clock.now();
+    let now = app.context.clock.now();
     let moment = |at: Timestamp| TimeLabel::new(at, now);
     let may_on = |action| caller.is_allowed_on(action, &key.api_id);
     render_page(&KeyPage {

@@ -47,7 +47,8 @@ impl PermissionChoice {
         let mut offers: Vec<_> = checked.map(offer).collect();
         let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
         let found =
-            rbac::list_permissions(&request.page_request.app, &request.caller, &paging).await?;
+            rbac::list_permissions(&request.page_request.app.context, &request.caller, &paging)
+                .await?;
         for permission in found.items {
             if !offers.iter().any(|offer| offer.slug == permission.slug) {
                 offers.push(PermissionOption { slug: permission.slug, is_checked: false });

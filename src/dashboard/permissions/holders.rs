@@ -48,15 +48,20 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let slug = request.page_request.query.text("slug").trim();
     let (permission, rows, next) = match slug {
         "" => (None, Vec::new(), None),
-        slug => match rbac::list_holders(app, &request.caller, slug, &paging_from_query(&request))
-            .await
+        slug => match rbac::list_holders(
+            &app.context,
+            &request.caller,
+            slug,
+            &paging_from_query(&request),
+        )
+        .await
         {
             Ok((permission, found)) => (Some(permission), found.items, found.next_id),
             Err(Error::NotFound(_)) => (None, Vec::new(), None),
             Err(error) => return Err(error.into()),
         },
     };
-    let now = app.clock.now();
+    let now = app.context.clock.now();
     let row = |holder: rbac::PermissionHolder| HolderRow {
         key: KeySummaryRow::new(holder.key, now),
         is_direct: holder.is_direct,

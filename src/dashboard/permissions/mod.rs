@@ -20,10 +20,10 @@ use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
+use crate::domain::page::COUNT_MAX;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
 use crate::domain::rbac;
-use crate::domain::users::COUNT_MAX;
 use crate::rpc::v2;
 use crate::rpc::v2::permissions::create_permission::CreatePermission;
 use crate::rpc::v2::permissions::delete_permission::DeletePermission;
@@ -88,7 +88,7 @@ fn format_quantity(number: i64, one: &str) -> String {
 async fn list(request: WorkspaceRequest) -> PageResult {
     let path = request.workspace_path("/permissions");
     let found = rbac::list_permissions(
-        &request.page_request.app,
+        &request.page_request.app.context,
         &request.caller,
         &paging_from_query(&request),
     )
@@ -145,16 +145,17 @@ async fn create(request: WorkspaceRequest) -> PageResult {
 
 /// Loads a permission by its id or slug.
 async fn load(request: &WorkspaceRequest, named: &str) -> Result<Permission, Error> {
-    rbac::get_permission(&request.page_request.app, &request.caller, named).await
+    rbac::get_permission(&request.page_request.app.context, &request.caller, named).await
 }
 
 async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
     let app = &request.page_request.app;
     let permission = load(&request, &named).await?;
-    let held = rbac::count_holders(app, &request.caller, &permission.id).await?;
+    let held = rbac::count_holders(&app.context, &request.caller, &permission.id).await?;
     let paging = Paging { search: String::new(), ..paging_from_query(&request) };
     let roles =
-        rbac::list_roles_with_permission(app, &request.caller, &permission.id, &paging).await?;
+        rbac::list_roles_with_permission(&app.context, &request.caller, &permission.id, &paging)
+            .await?;
     let path = request.workspace_path(&format!("/permissions/{}", permission.id));
     render_page(&PermissionPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Permission").await?,
@@ -176,7 +177,8 @@ async fn confirm_delete(
     request.caller.require(Action::DeletePermission)?;
     let permission = load(&request, &named).await?;
     let held =
-        rbac::count_holders(&request.page_request.app, &request.caller, &permission.id).await?;
+        rbac::count_holders(&request.page_request.app.context, &request.caller, &permission.id)
+            .await?;
     let path = request.workspace_path(&format!("/permissions/{}", permission.id));
     render_page(&ConfirmPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Delete permission").await?,

@@ -70,7 +70,9 @@ async fn save(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
     let changed = |now: &String, was: &String| (now != was).then(|| now.clone());
     let change =
         RoleChange { name: changed(&filled.0, &was.0), description: changed(&filled.1, &was.1) };
-    let set = rbac::update_role(&request.page_request.app, &request.caller, &role.id, change).await;
+    let set =
+        rbac::update_role(&request.page_request.app.context, &request.caller, &role.id, change)
+            .await;
     match split_form_errors(set)? {
         Ok(_) => redirect_to(&request.workspace_path(&format!("/roles/{}?notice=role", role.id))),
         Err(errors) => {

@@ -18,9 +18,9 @@ use super::super::pagination::{PageLinks, paging_from_query};
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::choice::{self, PermissionChoice};
 use super::format_quantity;
+use crate::domain::page::COUNT_MAX;
 use crate::domain::permission::Action;
 use crate::domain::rbac;
-use crate::domain::users::COUNT_MAX;
 use crate::rpc::v2;
 use crate::rpc::v2::permissions::create_role::CreateRole;
 use crate::rpc::v2::permissions::delete_role::DeleteRole;
@@ -78,9 +78,12 @@ struct RoleFormPage {
 
 async fn list(request: WorkspaceRequest) -> PageResult {
     let path = request.workspace_path("/roles");
-    let found =
-        rbac::list_roles(&request.page_request.app, &request.caller, &paging_from_query(&request))
-            .await?;
+    let found = rbac::list_roles(
+        &request.page_request.app.context,
+        &request.caller,
+        &paging_from_query(&request),
+    )
+    .await?;
     render_page(&RoleListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Roles").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -94,13 +97,14 @@ async fn list(request: WorkspaceRequest) -> PageResult {
 
 /// Loads a role by its id or name.
 pub async fn load(request: &WorkspaceRequest, named: &str) -> Result<Role, Error> {
-    rbac::get_role(&request.page_request.app, &request.caller, named).await
+    rbac::get_role(&request.page_request.app.context, &request.caller, named).await
 }
 
 async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
     let role = load(&request, &named).await?;
     let keys =
-        rbac::count_keys_with_role(&request.page_request.app, &request.caller, &role.id).await?;
+        rbac::count_keys_with_role(&request.page_request.app.context, &request.caller, &role.id)
+            .await?;
     render_page(&RolePage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Role").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -211,7 +215,8 @@ async fn confirm_delete(
     request.caller.require(Action::DeleteRole)?;
     let role = load(&request, &named).await?;
     let keys =
-        rbac::count_keys_with_role(&request.page_request.app, &request.caller, &role.id).await?;
+        rbac::count_keys_with_role(&request.page_request.app.context, &request.caller, &role.id)
+            .await?;
     let path = request.workspace_path(&format!("/roles/{}", role.id));
     render_page(&ConfirmPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Delete role").await?,

@@ -106,8 +106,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let path = request.workspace_path("/ratelimits");
     let found =
-        namespaces::list_for_caller(app, &request.caller, &paging_from_query(&request)).await?;
-    let now = app.clock.now();
+        namespaces::list_for_caller(&app.context, &request.caller, &paging_from_query(&request))
+            .await?;
+    let now = app.context.clock.now();
     render_page(&NamespaceListPage {
         layout: Layout::for_workspace(&request, Section::Ratelimits, "Rate limits").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -143,7 +144,7 @@ async fn show_form(request: WorkspaceRequest) -> PageResult {
 async fn create(request: WorkspaceRequest) -> PageResult {
     let name = request.page_request.form.text("name").trim();
     match split_form_errors(
-        namespaces::create(&request.page_request.app, &request.caller, name).await,
+        namespaces::create(&request.page_request.app.context, &request.caller, name).await,
     )? {
         Ok(namespace) => {
             let path = format!("/ratelimits/{}?notice=namespace-created", namespace.id);
@@ -155,7 +156,7 @@ async fn create(request: WorkspaceRequest) -> PageResult {
 
 /// Loads a namespace by its id.
 async fn load(request: &WorkspaceRequest, id: &str) -> Result<Namespace, Error> {
-    namespaces::get(&request.page_request.app, &request.caller, id).await
+    namespaces::get(&request.page_request.app.context, &request.caller, id).await
 }
 
 /// Returns the path of a namespace's page.
@@ -168,9 +169,10 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     let namespace = load(&request, &id).await?;
     let path = namespace_path(&request, &namespace.id);
     let listed =
-        domain_overrides::list(app, &request.caller, &id, &paging_from_query(&request)).await?;
-    let number = domain_overrides::count(app, &request.caller, &id).await?;
-    let now = app.clock.now();
+        domain_overrides::list(&app.context, &request.caller, &id, &paging_from_query(&request))
+            .await?;
+    let number = domain_overrides::count(&app.context, &request.caller, &id).await?;
+    let now = app.context.clock.now();
     let row = |stored| overrides::OverrideTableRow::new(stored, &path, now);
     render_page(&NamespacePage {
         layout: Layout::for_workspace(&request, Section::Ratelimits, "Namespace").await?,
@@ -197,7 +199,8 @@ async fn confirm_delete(
 ) -> PageResult {
     request.caller.require_on(Action::DeleteNamespace, &id)?;
     let namespace = load(&request, &id).await?;
-    let number = domain_overrides::count(&request.page_request.app, &request.caller, &id).await?;
+    let number =
+        domain_overrides::count(&request.page_request.app.context, &request.caller, &id).await?;
     let path = namespace_path(&request, &namespace.id);
     render_page(&ConfirmPage {
         layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete namespace").await?,
@@ -221,6 +224,7 @@ async fn confirm_delete(
 }
 
 async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
-    namespaces::delete(&request.page_request.app, &request.caller, &NamespaceId::from(id)).await?;
+    namespaces::delete(&request.page_request.app.context, &request.caller, &NamespaceId::from(id))
+        .await?;
     redirect_to(&request.workspace_path("/ratelimits?notice=namespace-deleted"))
 }

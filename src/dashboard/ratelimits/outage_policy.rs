@@ -64,7 +64,12 @@ async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
         }
     };
     let id = NamespaceId::from(id);
-    namespaces::update_outage_policy(&request.page_request.app, &request.caller, &id, on_outage)
-        .await?;
+    namespaces::update_outage_policy(
+        &request.page_request.app.context,
+        &request.caller,
+        &id,
+        on_outage,
+    )
+    .await?;
     redirect_to(&format!("{}?notice=namespace-updated", namespace_path(&request, &id)))
 }

@@ -147,8 +147,13 @@ async fn show_form(request: WorkspaceRequest, Path((_, id)): Path<(String, Strin
     let known = match request.page_request.query.text("identifier") {
         "" => None,
         identifier => Some(
-            overrides::get_exact(&request.page_request.app, &request.caller, &id, identifier)
-                .await?,
+            overrides::get_exact(
+                &request.page_request.app.context,
+                &request.caller,
+                &id,
+                identifier,
+            )
+            .await?,
         ),
     };
     render_page(&build_form(&request, namespace, known).await?)
@@ -161,7 +166,7 @@ async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     let identifier = form.text("identifier");
     let known = match form.text("known") {
         "" => None,
-        _ => Some(overrides::get_exact(app, &request.caller, &id, identifier).await?),
+        _ => Some(overrides::get_exact(&app.context, &request.caller, &id, identifier).await?),
     };
     let span = DurationField::from_form(form, "duration", 0);
     let mut body = json!({
@@ -197,7 +202,8 @@ async fn confirm_delete(
     let namespace = load(&request, &id).await?;
     let identifier = request.page_request.query.text("identifier");
     let known =
-        overrides::get_exact(&request.page_request.app, &request.caller, &id, identifier).await?;
+        overrides::get_exact(&request.page_request.app.context, &request.caller, &id, identifier)
+            .await?;
     let path = namespace_path(&request, &namespace.id);
     render_page(&ConfirmPage {
         layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete override").await?,

@@ -153,9 +153,10 @@ async fn simulate(request: WorkspaceRequest, Path((_, id)): Path<(String, String
     });
     match split_form_errors(v2::parse_request::<Limit>(&body))? {
         Ok(check) => {
-            let simulated = ratelimits::simulate(app, &request.caller, &check.into()).await?;
+            let simulated =
+                ratelimits::simulate(&app.ratelimits, &request.caller, &check.into()).await?;
             shown.outcome =
-                Some(SimulationView::new(simulated, &shown.identifier, app.clock.now()));
+                Some(SimulationView::new(simulated, &shown.identifier, app.context.clock.now()));
             render_page(&shown)
         }
         Err(errors) => render_invalid_page(&SimulatorPage { errors, ..shown }),

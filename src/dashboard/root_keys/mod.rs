@@ -177,8 +177,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
         limit: PAGE_ROWS,
         search: query.text("q").to_owned(),
     };
-    let found = root_keys::list_for_caller(app, &request.caller, !shows_all, &paging).await?;
-    let now = app.clock.now();
+    let found =
+        root_keys::list_for_caller(&app.context, &request.caller, !shows_all, &paging).await?;
+    let now = app.context.clock.now();
     render_page(&RootKeyListPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Root keys").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -195,13 +196,13 @@ async fn list(request: WorkspaceRequest) -> PageResult {
 }
 
 async fn load(request: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
-    root_keys::get(&request.page_request.app, &request.caller, &KeyId::from(id)).await
+    root_keys::get(&request.page_request.app.context, &request.caller, &KeyId::from(id)).await
 }
 
 async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let stored = load(&request, id).await?;
     let groups = group_permissions(&stored.key.permissions);
-    let key = RootKeyTableRow::new(stored, request.page_request.app.clock.now());
+    let key = RootKeyTableRow::new(stored, request.page_request.app.context.clock.now());
     render_page(&RootKeyPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Root key").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -259,9 +260,9 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     let new = NewRootKey {
         name: (!name.is_empty()).then(|| name.to_owned()),
         permissions: picker::selected_tuples(form),
-        expires_at: picker::lifetime_ms(form).map(|ms| app.clock.now().plus_ms(ms)),
+        expires_at: picker::lifetime_ms(form).map(|ms| app.context.clock.now().plus_ms(ms)),
     };
-    match split_form_errors(root_keys::create(app, &request.caller, new).await)? {
+    match split_form_errors(root_keys::create(&app.context, &request.caller, new).await)? {
         Ok((key, secret)) => render_page(&RootKeyCreatedPage {
             layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
             workspace: request.membership.workspace_id.to_string(),
@@ -287,7 +288,10 @@ async fn confirm_revoke(
     Path((_, id)): Path<(String, String)>,
 ) -> PageResult {
     request.caller.require(Action::RevokeRootKey)?;
-    let key = RootKeyTableRow::new(load(&request, id).await?, request.page_request.app.clock.now());
+    let key = RootKeyTableRow::new(
+        load(&request, id).await?,
+        request.page_request.app.context.clock.now(),
+    );
     render_page(&RevokeRootKeyPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Revoke root key").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -296,7 +300,7 @@ async fn confirm_revoke(
 }
 
 async fn revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
-    root_keys::revoke(&request.page_request.app, &request.caller, &KeyId::from(id)).await?;
+    root_keys::revoke(&request.page_request.app.context, &request.caller, &KeyId::from(id)).await?;
     redirect_to(&request.workspace_path("/root-keys?notice=revoked"))
 }
 
@@ -306,7 +310,10 @@ async fn show_rotate_form(
 ) -> PageResult {
     request.caller.require(Action::CreateRootKey)?;
     request.caller.require(Action::RevokeRootKey)?;
-    let key = RootKeyTableRow::new(load(&request, id).await?, request.page_request.app.clock.now());
+    let key = RootKeyTableRow::new(
+        load(&request, id).await?,
+        request.page_request.app.context.clock.now(),
+    );
     render_page(&RotateRootKeyPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Rotate root key").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -321,7 +328,7 @@ async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>
     let grace = grace.filter(|ms| GRACE_OPTIONS.iter().any(|(known, _)| known == ms));
     let grace =
         grace.ok_or_else(|| Error::invalid("grace", "select when the old root key expires"))?;
-    let rotated = root_keys::rotate(app, &request.caller, &KeyId::from(id), grace).await?;
+    let rotated = root_keys::rotate(&app.context, &request.caller, &KeyId::from(id), grace).await?;
     render_page(&RootKeyCreatedPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
         workspace: request.membership.workspace_id.to_string(),
@@ -329,6 +336,6 @@ async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>
         name: rotated.key.name.unwrap_or_default(),
         secret: rotated.secret.expose().to_owned(),
         example: verify_example(&request),
-        old_expires: Some(TimeLabel::new(rotated.old_expires_at, app.clock.now())),
+        old_expires: Some(TimeLabel::new(rotated.old_expires_at, app.context.clock.now())),
     })
 }

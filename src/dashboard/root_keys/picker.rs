@@ -272,12 +272,12 @@ async fn search(
     let (app, caller) = (&request.page_request.app, &request.caller);
     Ok(match resource {
         "api" => {
-            let page = apis::list_for_caller(app, caller, paging).await?;
+            let page = apis::list_for_caller(&app.context, caller, paging).await?;
             let named = page.items.into_iter().map(|api| (api.id.to_string(), api.name));
             (named.collect(), page.next_id.is_some())
         }
         _ => {
-            let page = namespaces::list_for_caller(app, caller, paging).await?;
+            let page = namespaces::list_for_caller(&app.context, caller, paging).await?;
             let named = page.items.into_iter().map(|found| (found.id.to_string(), found.name));
             (named.collect(), page.next_id.is_some())
         }
@@ -287,8 +287,8 @@ async fn search(
 async fn find_name(request: &WorkspaceRequest, resource: &str, id: &str) -> Result<Option<String>> {
     let (app, caller) = (&request.page_request.app, &request.caller);
     let name = match resource {
-        "api" => apis::get(app, caller, &ApiId::from(id)).await.map(|api| api.name),
-        _ => namespaces::get(app, caller, id).await.map(|namespace| namespace.name),
+        "api" => apis::get(&app.context, caller, &ApiId::from(id)).await.map(|api| api.name),
+        _ => namespaces::get(&app.context, caller, id).await.map(|namespace| namespace.name),
     };
     match name {
         Ok(name) => Ok(Some(name)),

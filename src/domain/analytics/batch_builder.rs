@@ -13,7 +13,7 @@ use store::events::{
 };
 
 use super::{Event, LimitCheckRecord, VerificationRecord};
-use crate::domain::keys::{ResolvedKey, VerificationCode};
+use crate::domain::{resolved_key::ResolvedKey, verification_code::VerificationCode};
 
 /// The maximum number of series that are remembered as written on the day. At this number the set is cleared, and all
 /// series are written once more.

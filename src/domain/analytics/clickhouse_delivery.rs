@@ -4,13 +4,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::domain::analytics::Analytics;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::{EventKind, RollupUnit};
 use store::clickhouse::{ClickHouse, ClickHouseError};
 use store::outbox::{ClaimedBatch, DayRollup};
-
-use crate::app::App;
 
 /// The maximum number of batches in a delivery.
 const BATCHES_MAX: usize = 10;
@@ -35,28 +34,32 @@ pub struct DeliveryState {
 }
 
 /// Delivers pending batches if ClickHouse is configured. Batches that fail are delivered later.
-pub async fn deliver(app: &App) -> Result<()> {
-    let Some(clickhouse) = app.event_store.clickhouse() else { return Ok(()) };
-    let outcome = deliver_all(app, clickhouse).await;
-    let undelivered = app.event_store.read_local().await?.count_undelivered().await?;
-    let age_ms = if undelivered.events == 0 { 0 } else { app.clock.now().0 - undelivered.since.0 };
-    let metrics = &app.metrics.events;
+pub async fn deliver(analytics: &Analytics) -> Result<()> {
+    let Some(clickhouse) = analytics.event_store.clickhouse() else { return Ok(()) };
+    let outcome = deliver_all(analytics, clickhouse).await;
+    let undelivered = analytics.event_store.read_local().await?.count_undelivered().await?;
+    let age_ms = if undelivered.events == 0 {
+        0
+    } else {
+        analytics.context.clock.now().0 - undelivered.since.0
+    };
+    let metrics = &analytics.context.metrics.events;
     metrics.undelivered_events.set(undelivered.events);
     metrics.undelivered_seconds.set(age_ms.max(0) / 1_000);
     outcome
 }
 
-async fn deliver_all(app: &App, clickhouse: &ClickHouse) -> Result<()> {
-    let DeliveryState { has_tables, was_rejected: was_refused } = &app.delivery_state;
+async fn deliver_all(analytics: &Analytics, clickhouse: &ClickHouse) -> Result<()> {
+    let DeliveryState { has_tables, was_rejected: was_refused } = &analytics.delivery_state;
     if !has_tables.load(Ordering::Relaxed) {
         clickhouse.create_tables().await?;
         has_tables.store(true, Ordering::Relaxed);
     }
-    while app.event_store.read_local().await?.count_undelivered().await?.events > 0 {
+    while analytics.event_store.read_local().await?.count_undelivered().await?.events > 0 {
         // Batches that were rejected together are sent one by one, so that one bad batch does not block the others.
         let batches_max = if was_refused.load(Ordering::Relaxed) { 1 } else { BATCHES_MAX };
-        let now = app.clock.now();
-        let mut tx = app.event_store.begin().await?;
+        let now = analytics.context.clock.now();
+        let mut tx = analytics.event_store.begin().await?;
         let delivery = tx.begin_delivery(now).await?;
         let batches =
             tx.claim_batches(delivery, now, now.plus_ms(CLAIM_TTL_MS), batches_max).await?;
@@ -67,18 +70,18 @@ async fn deliver_all(app: &App, clickhouse: &ClickHouse) -> Result<()> {
         tx.commit().await?;
         let sent = send_batches(clickhouse, delivery, &batches).await;
         was_refused.store(matches!(sent, Err(ClickHouseError::Rejected(..))), Ordering::Relaxed);
-        finish_delivery(app, delivery, batches.len(), sent).await?;
+        finish_delivery(analytics, delivery, batches.len(), sent).await?;
     }
     Ok(())
 }
 
 async fn finish_delivery(
-    app: &App,
+    analytics: &Analytics,
     delivery: i64,
     batches: usize,
     sent: std::result::Result<(), ClickHouseError>,
 ) -> Result<()> {
-    let mut tx = app.event_store.begin().await?;
+    let mut tx = analytics.event_store.begin().await?;
     let Err(failed) = sent else {
         if tx.confirm_delivery(delivery, batches).await? {
             return tx.commit().await;
@@ -89,7 +92,7 @@ async fn finish_delivery(
         );
         return Ok(());
     };
-    let now = app.clock.now();
+    let now = analytics.context.clock.now();
     let retry_at = if failed.is_outage() { now } else { now.plus_ms(REJECTED_RETRY_MS) };
     tx.release_batches(delivery, retry_at, matches!(failed, ClickHouseError::Unreachable(_)))
         .await?;
@@ -137,31 +140,33 @@ fn add_delivery_id<'a>(lines: impl Iterator<Item = &'a str>, delivery: i64) -> S
 
 /// Rolls up the days that are over, drops data past its retention, and cleans up after deliveries that were
 /// interrupted.
-pub async fn maintain(app: &App) -> Result<()> {
-    let Some(clickhouse) = app.event_store.clickhouse() else { return Ok(()) };
-    if !app.delivery_state.has_tables.load(Ordering::Relaxed) {
+pub async fn maintain(analytics: &Analytics) -> Result<()> {
+    let Some(clickhouse) = analytics.event_store.clickhouse() else { return Ok(()) };
+    if !analytics.delivery_state.has_tables.load(Ordering::Relaxed) {
         return Ok(());
     }
-    while let Some(day) = claim_day(app).await? {
+    while let Some(day) = claim_day(analytics).await? {
         for kind in EventKind::ALL {
             clickhouse.roll_up_day(kind, &day).await?;
         }
-        let mut tx = app.event_store.begin().await?;
-        tx.complete_day(&day, app.clock.now()).await?;
+        let mut tx = analytics.event_store.begin().await?;
+        tx.complete_day(&day, analytics.context.clock.now()).await?;
         tx.commit().await?;
     }
-    drop_expired(app, clickhouse).await?;
-    delete_void_deliveries(app, clickhouse).await
+    drop_expired(analytics, clickhouse).await?;
+    delete_void_deliveries(analytics, clickhouse).await
 }
 
-async fn claim_day(app: &App) -> Result<Option<DayRollup>> {
-    let now = app.clock.now();
-    let days =
-        EventKind::ALL.map(|kind| app.settings.retention.for_kind(kind).raw_days).into_iter().min();
+async fn claim_day(analytics: &Analytics) -> Result<Option<DayRollup>> {
+    let now = analytics.context.clock.now();
+    let days = EventKind::ALL
+        .map(|kind| analytics.context.settings.retention.for_kind(kind).raw_days)
+        .into_iter()
+        .min();
     let retained_since = first_retained_day(now, days.unwrap_or(0));
     let (over_before, claimed_until) =
         (now.plus_ms(-DAY_ROLLUP_DELAY_MS), now.plus_ms(DAY_CLAIM_TTL_MS));
-    let mut tx = app.event_store.begin().await?;
+    let mut tx = analytics.event_store.begin().await?;
     let day = tx.claim_day(now, over_before, retained_since, claimed_until).await?;
     tx.commit().await?;
     Ok(day)
@@ -172,13 +177,13 @@ fn first_retained_day(now: Timestamp, days: u32) -> Timestamp {
     RollupUnit::Day.start_of_next(now.plus_ms(-i64::from(days) * DAY_MS))
 }
 
-async fn drop_expired(app: &App, clickhouse: &ClickHouse) -> Result<()> {
-    let now = app.clock.now();
+async fn drop_expired(analytics: &Analytics, clickhouse: &ClickHouse) -> Result<()> {
+    let now = analytics.context.clock.now();
     let rolled_up_until =
-        app.event_store.read_local().await?.delivery_snapshot().await?.rolled_up_until_ms;
+        analytics.event_store.read_local().await?.delivery_snapshot().await?.rolled_up_until_ms;
     let mut oldest = now;
     for kind in EventKind::ALL {
-        let retention = app.settings.retention.for_kind(kind);
+        let retention = analytics.context.settings.retention.for_kind(kind);
         // Events that are not rolled up yet are not dropped.
         let events =
             now.plus_ms(-i64::from(retention.raw_days) * DAY_MS).min(Timestamp(rolled_up_until));
@@ -190,20 +195,20 @@ async fn drop_expired(app: &App, clickhouse: &ClickHouse) -> Result<()> {
         clickhouse.drop_hour_partitions(kind, hours).await?;
         oldest = oldest.min(hours);
     }
-    let mut tx = app.event_store.begin().await?;
+    let mut tx = analytics.event_store.begin().await?;
     tx.delete_days(oldest).await?;
     tx.commit().await
 }
 
-async fn delete_void_deliveries(app: &App, clickhouse: &ClickHouse) -> Result<()> {
-    let before = app.clock.now().plus_ms(-VOID_RETENTION_MS);
-    let mut void = app.event_store.read_local().await?.list_void_deliveries(before).await?;
+async fn delete_void_deliveries(analytics: &Analytics, clickhouse: &ClickHouse) -> Result<()> {
+    let before = analytics.context.clock.now().plus_ms(-VOID_RETENTION_MS);
+    let mut void = analytics.event_store.read_local().await?.list_void_deliveries(before).await?;
     if void.is_empty() {
         return Ok(());
     }
     let remaining = clickhouse.delete_deliveries(&void).await?;
     void.retain(|id| !remaining.contains(id));
-    let mut tx = app.event_store.begin().await?;
+    let mut tx = analytics.event_store.begin().await?;
     tx.delete_deliveries(&void).await?;
     tx.commit().await
 }

@@ -6,7 +6,7 @@ use foundation::error::Result;
 use store::disk;
 
 use super::writer;
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 
 /// The free space of a disk that has too little of it for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +29,11 @@ pub fn read_free_bytes(settings: &Settings) -> Option<u64> {
 }
 
 /// Deletes the oldest raw events beyond their size limit, unless events are in ClickHouse.
-pub async fn trim_raw_events(app: &App) -> Result<()> {
-    let Some(max_bytes) = app.settings.events_max_bytes else { return Ok(()) };
-    if app.event_store.clickhouse().is_some() {
+pub async fn trim_raw_events(analytics: &Analytics) -> Result<()> {
+    let Some(max_bytes) = analytics.context.settings.events_max_bytes else { return Ok(()) };
+    if analytics.event_store.clickhouse().is_some() {
         return Ok(());
     }
-    writer::roll_up(app).await?;
-    app.event_store.trim_raw_events(max_bytes, app.clock.now()).await
+    writer::roll_up(analytics).await?;
+    analytics.event_store.trim_raw_events(max_bytes, analytics.context.clock.now()).await
 }

@@ -19,16 +19,69 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use batch_builder::BatchBuilder;
 use foundation::clock::Timestamp;
+use foundation::config::{Deployment, Settings};
+use foundation::error::Result;
 use foundation::id::{OverrideId, RequestId};
 use foundation::metrics::EventCounts;
 use rollup::PendingRollups;
-use store::StoredNamespace;
 use store::cache::Cached;
+use store::{EventStore, StoredNamespace};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::keys::{ResolvedKey, VerificationCode};
-use crate::app::App;
+use self::clickhouse_delivery::DeliveryState;
+use self::sql_query::QueryQuotas;
+use super::{resolved_key::ResolvedKey, verification_code::VerificationCode};
+use crate::domain::context::Context;
+
+/// The file of analytics events of an embedded server, in its data directory.
+pub const EVENTS_FILE: &str = "keyward-events.db";
+
+/// Records, stores and queries analytics events.
+pub struct Analytics {
+    pub context: Arc<Context>,
+    /// The events that have been written.
+    pub event_store: EventStore,
+    /// The quotas of queries per workspace and hour.
+    pub query_quotas: QueryQuotas,
+    /// The events that wait to be written.
+    event_buffer: EventBuffer,
+    /// The state of the delivery to ClickHouse, if it is configured.
+    delivery_state: DeliveryState,
+}
+
+impl Analytics {
+    /// Creates a service that has recorded nothing yet. No database is opened.
+    pub fn new(context: Arc<Context>) -> Result<Self> {
+        let settings = &context.settings;
+        Ok(Self {
+            event_store: create_event_store(settings)?,
+            query_quotas: QueryQuotas::default(),
+            event_buffer: EventBuffer::new(
+                settings.events_waiting_max,
+                settings.events_waiting_bytes_max,
+            ),
+            delivery_state: DeliveryState::default(),
+            context,
+        })
+    }
+
+    /// Returns the number of events that wait to be written.
+    pub fn count_queued(&self) -> usize {
+        self.event_buffer.count_queued()
+    }
+}
+
+/// Returns the store of analytics events. Nothing is opened yet.
+pub fn create_event_store(settings: &Settings) -> Result<EventStore> {
+    let events = match &settings.deployment {
+        Deployment::Embedded { data_dir } => EventStore::open(&data_dir.join(EVENTS_FILE)),
+        Deployment::Replica { database_url, .. } => {
+            EventStore::connect(database_url, settings.analytics_url.as_deref())?
+        }
+    };
+    events.with_clickhouse(settings.clickhouse_url.as_ref())
+}
 
 /// An analytics event of one request.
 #[derive(Debug)]
@@ -138,9 +191,9 @@ impl EventBuffer {
 }
 
 /// Records an event, unless the buffer is full.
-pub fn record(app: &App, event: Event) {
-    let counts = event.event_counts(app);
-    if !app.event_buffer.try_push(event) {
+pub fn record(analytics: &Analytics, event: Event) {
+    let counts = event.event_counts(&analytics.context);
+    if !analytics.event_buffer.try_push(event) {
         counts.dropped_counter.inc();
     }
 }
@@ -162,10 +215,10 @@ impl Event {
     }
 
     /// Returns the counters for events of this kind.
-    fn event_counts<'a>(&self, app: &'a App) -> &'a EventCounts {
+    fn event_counts<'a>(&self, context: &'a Context) -> &'a EventCounts {
         match self {
-            Self::Verification(_) => &app.metrics.events.verifications,
-            Self::Ratelimit(_) => &app.metrics.events.ratelimits,
+            Self::Verification(_) => &context.metrics.events.verifications,
+            Self::Ratelimit(_) => &context.metrics.events.ratelimits,
         }
     }
 }

@@ -8,7 +8,7 @@ use store::recent::{CheckRow, VerificationRow};
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 
 /// The maximum number of verifications of a key that are returned.
 pub const RECENT_VERIFICATIONS_MAX: usize = 25;
@@ -96,9 +96,13 @@ impl From<CheckRow> for RecentCheck {
 }
 
 /// Returns the latest verifications of a key, newest first.
-pub async fn list_by_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<RecentVerification>> {
+pub async fn list_by_key(
+    analytics: &Analytics,
+    caller: &Caller,
+    key: &Key,
+) -> Result<Vec<RecentVerification>> {
     caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
-    let mut reader = app.event_store.read().await?;
+    let mut reader = analytics.event_store.read().await?;
     let rows =
         reader.list_latest_by_key(caller.workspace_id(), &key.id, RECENT_VERIFICATIONS_MAX).await?;
     Ok(rows.into_iter().map(RecentVerification::from).collect())
@@ -107,7 +111,7 @@ pub async fn list_by_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<Re
 /// Finds the events of a request. Returns `None` if no verification with this request id found a key of the workspace
 /// and no check used its limiter, if the events are not written yet, or if their retention is over.
 pub async fn find_by_request(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     request: &str,
 ) -> Result<Option<RequestEvents>> {
@@ -116,7 +120,7 @@ pub async fn find_by_request(
     let Some(at) = RequestId::parse_time(request) else { return Ok(None) };
     let within = at.plus_ms(-EVENT_TIME_TOLERANCE_MS)..at.plus_ms(EVENT_TIME_TOLERANCE_MS);
     let workspace = caller.workspace_id();
-    let mut reader = app.event_store.read().await?;
+    let mut reader = analytics.event_store.read().await?;
     let found = reader.find_verification_by_request(workspace, request, within.clone()).await?;
     if let Some(row) = found {
         return Ok(Some(RequestEvents::Verification(Box::new(row.into()))));

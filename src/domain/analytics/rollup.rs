@@ -11,7 +11,7 @@ use foundation::error::Result;
 use foundation::model::{EventKind, RollupUnit};
 use store::events::{Aggregate, BatchId, EventBatch, EventTx, SeriesId, SeriesRollup};
 
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 
 /// The age at which a batch is overdue: the replica that wrote it no longer rolls it up, or finds it rolled up.
 const OVERDUE_MS: i64 = 60_000;
@@ -50,11 +50,11 @@ impl PendingRollups {
 
     /// Adds the aggregates to the rollups in the database, unless another replica has rolled up any of the batches.
     /// That replica also rolls up the others.
-    pub async fn roll_up(self, app: &App) -> Result<()> {
+    pub async fn roll_up(self, analytics: &Analytics) -> Result<()> {
         if self.batches.is_empty() {
             return Ok(());
         }
-        let mut tx = app.event_store.begin().await?;
+        let mut tx = analytics.event_store.begin().await?;
         let pending = tx.lock_pending_batches(&self.batches).await?;
         if pending.len() == self.batches.len() {
             self.add_to_database(&mut tx).await?;
@@ -109,11 +109,14 @@ fn merge_to_unit(rollups: &mut Vec<SeriesRollup>, unit: RollupUnit) {
 }
 
 /// Rolls up the overdue batches.
-pub async fn roll_up_overdue(app: &App) -> Result<()> {
+pub async fn roll_up_overdue(analytics: &Analytics) -> Result<()> {
     loop {
-        let mut tx = app.event_store.begin().await?;
+        let mut tx = analytics.event_store.begin().await?;
         let overdue = tx
-            .lock_overdue_batches(app.clock.now().plus_ms(-OVERDUE_MS), OVERDUE_BATCHES_MAX)
+            .lock_overdue_batches(
+                analytics.context.clock.now().plus_ms(-OVERDUE_MS),
+                OVERDUE_BATCHES_MAX,
+            )
             .await?;
         let count = overdue.len();
         let mut rollups = PendingRollups::default();

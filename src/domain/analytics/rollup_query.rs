@@ -9,8 +9,9 @@ use foundation::id::{ApiId, KeyId};
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 use crate::domain::apis;
+use crate::domain::context::Context;
 pub use foundation::model::RollupUnit;
 pub use store::events::RollupGrouping;
 use store::events::{OutcomeCounts, RollupFilter};
@@ -76,26 +77,31 @@ pub struct RollupGroup {
 
 /// Returns the rollups of verifications of an API.
 pub async fn list_by_api(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     api: &ApiId,
     query: RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
-    apis::get(app, caller, api).await?;
+    apis::get(&analytics.context, caller, api).await?;
     if let Some(external_id) = &query.external_id {
         // The events of a deleted identity are not available by its external id.
-        let identity =
-            app.store.read().await?.find_identity_id(caller.workspace_id(), external_id).await?;
+        let identity = analytics
+            .context
+            .store
+            .read()
+            .await?
+            .find_identity_id(caller.workspace_id(), external_id)
+            .await?;
         if identity.is_none() {
             return Err(Error::not_found(ResourceRef::Identity(external_id.clone())));
         }
     }
-    load_groups(app, caller, std::slice::from_ref(api), query).await
+    load_groups(analytics, caller, std::slice::from_ref(api), query).await
 }
 
 /// Returns the rollups of verifications of a workspace, or of one of its APIs.
 pub async fn list_by_workspace(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     api: Option<&ApiId>,
     query: RollupQuery,
@@ -107,11 +113,12 @@ pub async fn list_by_workspace(
     let apis = match api {
         Some(api) => vec![api.clone()],
         None => {
-            let apis = app.store.read().await?.list_all_apis(caller.workspace_id()).await?;
+            let apis =
+                analytics.context.store.read().await?.list_all_apis(caller.workspace_id()).await?;
             apis.into_iter().map(|api| api.id).collect()
         }
     };
-    load_groups(app, caller, &apis, query).await
+    load_groups(analytics, caller, &apis, query).await
 }
 
 /// The keys that a query includes.
@@ -125,13 +132,13 @@ pub enum RollupScope {
 /// Returns the rollups of verifications of keys by day, without the days that have none. The caller needs permission
 /// to read each of the keys.
 pub async fn list_by_keys(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     scope: RollupScope,
     from: Timestamp,
     to: Timestamp,
 ) -> Result<Vec<RollupGroup>> {
-    let keys = list_keys(app, caller, scope).await?;
+    let keys = list_keys(&analytics.context, caller, scope).await?;
     let apis: BTreeSet<&ApiId> = keys.iter().map(|(_, api)| api).collect();
     for api in &apis {
         caller.require_on(Action::ReadKey, *api)?;
@@ -145,14 +152,18 @@ pub async fn list_by_keys(
         unit: Some(RollupUnit::Day),
         ..RollupQuery::default()
     };
-    let mut groups = load_groups(app, caller, &apis, query).await?;
+    let mut groups = load_groups(analytics, caller, &apis, query).await?;
     groups.retain(|group| group.counts != OutcomeCounts::default());
     Ok(groups)
 }
 
 /// Returns the keys, each with its API.
-async fn list_keys(app: &App, caller: &Caller, scope: RollupScope) -> Result<Vec<(KeyId, ApiId)>> {
-    let mut reader = app.store.read().await?;
+async fn list_keys(
+    context: &Context,
+    caller: &Caller,
+    scope: RollupScope,
+) -> Result<Vec<(KeyId, ApiId)>> {
+    let mut reader = context.store.read().await?;
     match scope {
         RollupScope::Key(id) => {
             let found = reader.find_key(caller.workspace_id(), &id).await?;
@@ -176,7 +187,7 @@ async fn list_keys(app: &App, caller: &Caller, scope: RollupScope) -> Result<Vec
 }
 
 async fn load_groups(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     apis: &[ApiId],
     query: RollupQuery,
@@ -199,7 +210,7 @@ async fn load_groups(
         grouping: query.grouping,
         rows_max: GROUPS_MAX + 1,
     };
-    let rows = app.event_store.read().await?.list_verification_rollups(&filter).await?;
+    let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
     if rows.len() > GROUPS_MAX {
         return Err(Error::invalid(
             "groupBy",

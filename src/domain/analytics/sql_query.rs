@@ -13,7 +13,7 @@ use store::analytics_query::QueryLimits;
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 
 /// The maximum number of rows in a result.
 const ROWS_MAX: u64 = 10_000;
@@ -32,22 +32,22 @@ pub const QUERY_LIMITS: QueryLimits = QueryLimits {
 
 /// Queries verifications of every API, or of those that the root key may read.
 pub async fn query_verifications(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     text: &str,
 ) -> Result<Vec<Box<RawValue>>> {
     let only = list_allowed_ids(caller, Action::ReadApiAnalytics)?;
-    translate_and_run(app, caller, Family::Verifications, only, text).await
+    translate_and_run(analytics, caller, Family::Verifications, only, text).await
 }
 
 /// Queries checks of the standalone limiter in every namespace, or in those that the root key may read.
 pub async fn query_ratelimits(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     text: &str,
 ) -> Result<Vec<Box<RawValue>>> {
     let only = list_allowed_ids(caller, Action::ReadRatelimitAnalytics)?;
-    translate_and_run(app, caller, Family::Ratelimits, only, text).await
+    translate_and_run(analytics, caller, Family::Ratelimits, only, text).await
 }
 
 /// Returns the ids that the caller may query. `None`: all.
@@ -63,35 +63,37 @@ fn list_allowed_ids(caller: &Caller, action: Action) -> Result<Option<Vec<String
 }
 
 async fn translate_and_run(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     family: Family,
     only: Option<Vec<String>>,
     text: &str,
 ) -> Result<Vec<Box<RawValue>>> {
-    let (workspace, now) = (caller.workspace_id(), app.clock.now());
+    let (workspace, now) = (caller.workspace_id(), analytics.context.clock.now());
     let context = QueryContext {
         family,
         row_scope: RowScope { workspace_id: workspace.as_str().to_owned(), resource_ids: only },
         now_ms: now.0,
         retention: match family {
-            Family::Verifications => app.settings.retention.verifications,
-            Family::Ratelimits => app.settings.retention.ratelimits,
+            Family::Verifications => analytics.context.settings.retention.verifications,
+            Family::Ratelimits => analytics.context.settings.retention.ratelimits,
         },
         rows_max: ROWS_MAX,
         nested_rows_max: None,
-        delivery_snapshot: app.event_store.delivery_snapshot().await?,
+        delivery_snapshot: analytics.event_store.delivery_snapshot().await?,
     };
-    let hour = app.query_quotas.admit(workspace, now)?;
-    let (text, engine) = (text.to_owned(), app.event_store.sql_dialect());
+    let hour = analytics.query_quotas.admit(workspace, now)?;
+    let (text, engine) = (text.to_owned(), analytics.event_store.sql_dialect());
     // Runs beside the requests, because translation may take long.
     let translating =
         tokio::task::spawn_blocking(move || analytics_sql::compile(&text, engine, &context));
     let compiled = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
     let running = RunningQuery { usage: &hour, stopwatch: Stopwatch::new() };
-    let limits =
-        QueryLimits { disk_reserve_bytes: app.settings.events_reserve_bytes, ..QUERY_LIMITS };
-    let rows = app.event_store.run_query(&compiled.query, &limits).await;
+    let limits = QueryLimits {
+        disk_reserve_bytes: analytics.context.settings.events_reserve_bytes,
+        ..QUERY_LIMITS
+    };
+    let rows = analytics.event_store.run_query(&compiled.query, &limits).await;
     drop(running);
     rows?.iter().map(|row| analytics_sql::row_to_object(&compiled.columns, row)).collect()
 }

@@ -9,7 +9,7 @@ use store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 
 /// Selects requests.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +93,7 @@ impl LatencyStats {
 
 /// Returns the traffic by unit of time, including units without requests.
 pub async fn list_by_time(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(Timestamp, Traffic)>> {
@@ -103,7 +103,7 @@ pub async fn list_by_time(
     for at in slices.take_while(|at| *at < filter.until_time) {
         found.insert(at, Traffic::default());
     }
-    for row in load_rows(app, caller, filter, false).await? {
+    for row in load_rows(analytics, caller, filter, false).await? {
         found.entry(row.time).or_default().add_row(row);
     }
     Ok(found.into_iter().collect())
@@ -111,12 +111,12 @@ pub async fn list_by_time(
 
 /// Returns the traffic by id of the API or namespace, the one with the most requests first.
 pub async fn list_by_id(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(String, Traffic)>> {
     let mut found: BTreeMap<String, Traffic> = BTreeMap::new();
-    for row in load_rows(app, caller, filter, true).await? {
+    for row in load_rows(analytics, caller, filter, true).await? {
         found.entry(row.id.clone()).or_default().add_row(row);
     }
     let mut found: Vec<_> = found.into_iter().collect();
@@ -125,7 +125,7 @@ pub async fn list_by_id(
 }
 
 async fn load_rows(
-    app: &App,
+    analytics: &Analytics,
     caller: &Caller,
     filter: &TrafficFilter<'_>,
     by_id: bool,
@@ -147,7 +147,7 @@ async fn load_rows(
         until_time: filter.until_time,
         is_by_id: by_id,
     };
-    app.event_store.read().await?.list_totals(&totals_filter).await
+    analytics.event_store.read().await?.list_totals(&totals_filter).await
 }
 
 #[cfg(test)]

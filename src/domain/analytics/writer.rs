@@ -9,7 +9,7 @@ use store::events::EventBatch;
 use super::event_space::{self, DiskShortage};
 use super::rollup::roll_up_overdue;
 use super::{PendingEvents, clickhouse_delivery, outbox_encoding};
-use crate::app::App;
+use crate::domain::analytics::Analytics;
 
 /// The maximum number of events in a batch.
 const BATCH_EVENTS_MAX: usize = 10_000;
@@ -18,9 +18,10 @@ const PENDING_ROLLUPS_MAX: usize = 100_000;
 const DAY_MS: i64 = 86_400_000;
 
 /// Writes the buffered events and returns how many it wrote. Events that cannot be written stay for the next call.
-pub async fn write_buffered(app: &App) -> Result<usize> {
-    let mut buffered = app.event_buffer.lock_pending().await;
-    if buffered.drop_on_shortage(app, event_space::find_shortage(&app.settings)) {
+pub async fn write_buffered(analytics: &Analytics) -> Result<usize> {
+    let mut buffered = analytics.event_buffer.lock_pending().await;
+    if buffered.drop_on_shortage(analytics, event_space::find_shortage(&analytics.context.settings))
+    {
         return Ok(0);
     }
     let mut written = 0;
@@ -36,36 +37,39 @@ pub async fn write_buffered(app: &App) -> Result<usize> {
             pending_rollups: pending,
             ..
         } = &mut *buffered;
-        let (name, region) = (format!("{} {number}", app.replica_id), &app.settings.region);
-        let mut tx = app.event_store.begin().await?;
-        if app.event_store.clickhouse().is_some() {
+        let (name, region) = (
+            format!("{} {number}", analytics.context.replica_id),
+            &analytics.context.settings.region,
+        );
+        let mut tx = analytics.event_store.begin().await?;
+        if analytics.event_store.clickhouse().is_some() {
             let outbox_batch = outbox_encoding::encode_batch(name, region, events)?;
-            tx.enqueue_batch(&outbox_batch, app.clock.now()).await?;
+            tx.enqueue_batch(&outbox_batch, analytics.context.clock.now()).await?;
             tx.commit().await?;
         } else {
             let batch =
                 EventBatch { name, region: region.clone(), ..batch_builder.build_batch(events) };
-            let id = tx.insert_batch(&batch, app.clock.now()).await?;
+            let id = tx.insert_batch(&batch, analytics.context.clock.now()).await?;
             tx.commit().await?;
             batch_builder.record_written(&batch);
             pending.add(id, &batch);
         }
         *number += 1;
         for event in &*events {
-            event.event_counts(app).written_counter.inc();
+            event.event_counts(&analytics.context).written_counter.inc();
         }
         written += events.len();
-        app.event_buffer.release_bytes(events);
+        analytics.event_buffer.release_bytes(events);
         events.clear();
         if pending.len() >= PENDING_ROLLUPS_MAX {
-            take(pending).roll_up(app).await?;
+            take(pending).roll_up(analytics).await?;
         }
     }
 }
 
 impl PendingEvents {
     /// Drops the buffered events while the disk has too little free space. Returns whether it has too little.
-    fn drop_on_shortage(&mut self, app: &App, shortage: Option<DiskShortage>) -> bool {
+    fn drop_on_shortage(&mut self, analytics: &Analytics, shortage: Option<DiskShortage>) -> bool {
         let was_short = std::mem::replace(&mut self.is_disk_short, shortage.is_some());
         let Some(DiskShortage { free_bytes, reserve_bytes }) = shortage else {
             if was_short {
@@ -86,9 +90,9 @@ impl PendingEvents {
         }
         loop {
             for event in &self.batch_events {
-                event.event_counts(app).dropped_counter.inc();
+                event.event_counts(&analytics.context).dropped_counter.inc();
             }
-            app.event_buffer.release_bytes(&self.batch_events);
+            analytics.event_buffer.release_bytes(&self.batch_events);
             self.batch_events.clear();
             self.fill_batch();
             if self.batch_events.is_empty() {
@@ -111,19 +115,19 @@ impl PendingEvents {
 }
 
 /// Rolls up the events written here, and the overdue batches of all replicas.
-pub async fn roll_up(app: &App) -> Result<()> {
-    let pending = take(&mut app.event_buffer.lock_pending().await.pending_rollups);
-    pending.roll_up(app).await?;
-    roll_up_overdue(app).await
+pub async fn roll_up(analytics: &Analytics) -> Result<()> {
+    let pending = take(&mut analytics.event_buffer.lock_pending().await.pending_rollups);
+    pending.roll_up(analytics).await?;
+    roll_up_overdue(analytics).await
 }
 
 /// Creates partitions for the coming days, and deletes data past its retention.
-pub async fn maintain_partitions(app: &App) -> Result<()> {
-    let now = app.clock.now();
-    let retention = &app.settings.retention;
+pub async fn maintain_partitions(analytics: &Analytics) -> Result<()> {
+    let now = analytics.context.clock.now();
+    let retention = &analytics.context.settings.retention;
     for kind in EventKind::ALL {
-        app.event_store.maintain_partitions(kind, retention.for_kind(kind), now).await?;
-        let mut tx = app.event_store.begin().await?;
+        analytics.event_store.maintain_partitions(kind, retention.for_kind(kind), now).await?;
+        let mut tx = analytics.event_store.begin().await?;
         tx.delete_expired(kind, retention.for_kind(kind), now).await?;
         tx.commit().await?;
     }
@@ -133,12 +137,12 @@ pub async fn maintain_partitions(app: &App) -> Result<()> {
         .into_iter()
         .max()
         .unwrap_or(0);
-    let mut tx = app.event_store.begin().await?;
+    let mut tx = analytics.event_store.begin().await?;
     tx.delete_batches_and_series(
         now.plus_ms(-DAY_MS),
         now.plus_ms(-i64::from(longest + 2) * DAY_MS),
     )
     .await?;
     tx.commit().await?;
-    clickhouse_delivery::maintain(app).await
+    clickhouse_delivery::maintain(analytics).await
 }

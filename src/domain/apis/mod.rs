@@ -19,15 +19,15 @@ use store::{Tx, freshness};
 
 use super::audit::{self, Actor, AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
-use super::keys::Deletion;
+use super::deletion::Deletion;
 use super::page::{Page, Paging};
 use super::permission::Action;
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Creates an API.
-pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
+pub async fn create(context: &Context, caller: &Caller, name: String) -> Result<ApiId> {
     caller.require(Action::CreateApi)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let workspace_id = caller.workspace_id().clone();
     let settings = ApiSettings::default();
     let api = Api {
@@ -39,27 +39,27 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
         deleted_at: None,
     };
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     tx.insert_api(&api).await?;
     let change = FieldChanges::created(&ApiSnapshot::from_api(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, "api.create", change, now).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(api.id)
 }
 
 /// Returns an API that exists and is not deleted.
-pub async fn get(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
+pub async fn get(context: &Context, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require_on(Action::ReadApi, id)?;
-    require_not_deleted(app.store.read().await?.find_api(caller.workspace_id(), id).await?, id)
+    require_not_deleted(context.store.read().await?.find_api(caller.workspace_id(), id).await?, id)
 }
 
 /// Deletes an API. Its keys stop verifying at once but stay in the database.
-pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
+pub async fn delete(context: &Context, caller: &Caller, id: &ApiId) -> Result<()> {
     caller.require_on(Action::DeleteApi, id)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let api = require_not_deleted(tx.lock_api(caller.workspace_id(), id).await?, id)?;
     if api.settings.is_delete_protected {
         return Err(Error::PreconditionFailed(Refusal::DeleteProtected(id.clone())));
@@ -70,7 +70,7 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     let change = FieldChanges::deleted(&ApiSnapshot::from_api(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, "api.delete", change, now).await?;
     tx.record_change(freshness::CacheTag::Api(id.clone()));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// The maximum number of keys that one transaction deletes.
@@ -80,7 +80,7 @@ const DELETE_BATCH_SIZE: i64 = 1000;
 /// each in one transaction with its audit entries: after an interruption the remaining keys still exist, and the call
 /// can be repeated.
 pub async fn delete_keys(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &ApiId,
     deletion: Deletion,
@@ -88,8 +88,8 @@ pub async fn delete_keys(
     caller.require_on(Action::DeleteKey, id)?;
     let mut deleted = 0;
     loop {
-        let now = app.clock.now();
-        let mut tx = app.store.begin().await?;
+        let now = context.clock.now();
+        let mut tx = context.store.begin().await?;
         require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
         let keys = match deletion {
             Deletion::Soft => tx.delete_keys(id, now, DELETE_BATCH_SIZE).await?,
@@ -107,22 +107,26 @@ pub async fn delete_keys(
         }
         entries.write(&mut tx).await?;
         tx.record_change(freshness::CacheTag::Api(id.clone()));
-        app.commit(tx).await?;
+        context.commit(tx).await?;
         deleted += keys.len();
     }
 }
 
 /// Lists a page of the workspace's APIs, sorted by id.
-pub async fn list_for_caller(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Api>> {
+pub async fn list_for_caller(
+    context: &Context,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<Api>> {
     caller.require(Action::ReadApi)?;
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let rows = reader.list_apis(caller.workspace_id(), &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Lists the APIs of a workspace, sorted by id.
-pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Api>> {
-    app.store.read().await?.list_all_apis(workspace).await
+pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<Api>> {
+    context.store.read().await?.list_all_apis(workspace).await
 }
 
 /// An API and the number of its keys, counted up to a bound.
@@ -130,14 +134,14 @@ pub type ApiWithKeyCount = (Api, i64);
 
 /// Adds to each API the number of its keys, counted up to `max` plus one.
 pub async fn add_key_counts(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     apis: Vec<Api>,
     max: i64,
 ) -> Result<Vec<ApiWithKeyCount>> {
     caller.require(Action::ReadApi)?;
     let ids: Vec<_> = apis.iter().map(|api| api.id.clone()).collect();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let counts =
         reader.count_keys_by_api(caller.workspace_id(), &ids, max.saturating_add(1)).await?;
     let counts: HashMap<_, _> = counts.into_iter().collect();
@@ -151,31 +155,37 @@ pub async fn add_key_counts(
 /// Applies `change` to the settings of an API for an operator and returns the changed API. No permission is checked:
 /// an operator has access to the server itself.
 pub async fn update_as_operator(
-    app: &App,
+    context: &Context,
     workspace: &WorkspaceId,
     id: &ApiId,
     change: impl FnOnce(&mut ApiSettings),
 ) -> Result<Api> {
-    apply_change(app, Actor::Command("cli"), workspace, id, |api| change(&mut api.settings)).await
+    apply_change(context, Actor::Command("cli"), workspace, id, |api| change(&mut api.settings))
+        .await
 }
 
 /// Changes the settings or the name of an API for a caller. Otherwise like [`update`].
-pub async fn update(app: &App, caller: &Caller, id: &ApiId, change: ApiChange) -> Result<Api> {
+pub async fn update(
+    context: &Context,
+    caller: &Caller,
+    id: &ApiId,
+    change: ApiChange,
+) -> Result<Api> {
     caller.require_on(Action::UpdateApi, id)?;
     let change = change.validate()?;
-    apply_change(app, Actor::Caller(caller), caller.workspace_id(), id, |api| change.apply(api))
+    apply_change(context, Actor::Caller(caller), caller.workspace_id(), id, |api| change.apply(api))
         .await
 }
 
 async fn apply_change(
-    app: &App,
+    context: &Context,
     actor: Actor<'_>,
     workspace: &WorkspaceId,
     id: &ApiId,
     change: impl FnOnce(&mut Api),
 ) -> Result<Api> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let mut api = require_not_deleted(tx.lock_api(workspace, id).await?, id)?;
     let before = ApiSnapshot::from_api(&api);
     change(&mut api);
@@ -183,7 +193,7 @@ async fn apply_change(
     let change = FieldChanges::updated(&before, &ApiSnapshot::from_api(&api))?;
     record(&mut tx, actor, &api, "api.update", change, now).await?;
     tx.record_change(freshness::CacheTag::Api(id.clone()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(api)
 }
 

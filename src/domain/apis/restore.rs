@@ -9,13 +9,13 @@ use super::super::audit::{Actor, FieldChanges};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::{record, require_not_deleted};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Restores an API. Its keys that were not deleted themselves verify again at once.
-pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
+pub async fn restore(context: &Context, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require(Action::CreateApi)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     if !tx.restore_api(caller.workspace_id(), id).await? {
         return Err(Error::not_found(ResourceRef::Api(id.clone())));
     }
@@ -24,6 +24,6 @@ pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
         .await?;
     // Replicas may have cached that keys of this API do not exist.
     tx.record_change(freshness::CacheTag::All);
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(api)
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use foundation::error::{Error, FieldError, Result};
 use foundation::model::{Api, Networks};
 
-use super::super::keys::Patch;
 use super::super::names;
+use super::super::patch::Patch;
 
 /// The maximum length of a key prefix.
 pub const PREFIX_MAX: usize = 16;

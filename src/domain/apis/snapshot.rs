@@ -5,7 +5,7 @@ use foundation::model::{Api, Networks};
 use serde::Serialize;
 
 use super::super::audit::{SnapshotFields, parse_field};
-use super::super::keys::Patch;
+use super::super::patch::Patch;
 use super::ApiChange;
 
 /// The name and the settings of an API, as the audit log stores them.

@@ -15,7 +15,7 @@ use store::{AuditContext, AuditEntry, Tx};
 
 use super::caller::{Caller, ClientInfo, PrincipalKind};
 use super::permission::Action;
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The actor name of a root key without a name.
 const UNNAMED_ROOT_KEY: &str = "root key";
@@ -154,31 +154,31 @@ fn user_columns<'a>(
 
 /// Lists audit entries of a workspace, the latest first.
 pub async fn list(
-    app: &App,
+    context: &Context,
     workspace: &WorkspaceId,
     filter: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
-    app.store.read().await?.list_audit_entries(workspace, filter).await
+    context.store.read().await?.list_audit_entries(workspace, filter).await
 }
 
 /// Lists audit entries of the caller's workspace, the latest first.
 pub async fn list_for_caller(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     filter: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
     caller.require(Action::ReadAudit)?;
-    list(app, caller.workspace_id(), filter).await
+    list(context, caller.workspace_id(), filter).await
 }
 
 /// Returns an entry and its whole audit group, which includes the entry.
 pub async fn get_with_group(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &AuditId,
 ) -> Result<(StoredEntry, Vec<StoredEntry>)> {
     caller.require(Action::ReadAudit)?;
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let entry = reader.find_audit_entry(caller.workspace_id(), id).await?;
     let entry = entry.ok_or_else(|| Error::not_found(ResourceRef::AuditEntry(id.clone())))?;
     let group = match &entry.correlation_id {

@@ -10,76 +10,88 @@ use futures_util::future::try_join_all;
 use limiter::redis::RedisCounters;
 use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
 
-use super::super::keys::ResolvedKey;
 use super::super::refill;
+use super::super::resolved_key::ResolvedKey;
 use super::{consume, is_balance_unknown, leases};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::credits::CreditLedger;
 
 /// Returns what is left of a key's credits, account and lease together, without spending. `None`: unlimited.
-pub async fn get_balance(app: &App, resolved: &ResolvedKey) -> Result<Option<i64>> {
+pub async fn get_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Result<Option<i64>> {
     match resolved.stored().key.credits {
         None => Ok(None),
-        Some(_) => Ok(consume(app, resolved, Vec::new(), 0).await?.credits),
+        Some(_) => Ok(consume(ledger, resolved, Vec::new(), 0).await?.credits),
     }
 }
 
 /// Returns what is left as far as it is known: the balance in the key's row if neither Redis nor the database
 /// responds.
-pub async fn get_known_balance(app: &App, resolved: &ResolvedKey) -> Option<i64> {
+pub async fn get_known_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Option<i64> {
     let row = || resolved.stored().key.credits.map(|credits| credits.balance);
-    get_balance(app, resolved).await.unwrap_or_else(|_| row())
+    get_balance(ledger, resolved).await.unwrap_or_else(|_| row())
 }
 
 /// Returns what each of these keys has left, without spending; unlimited keys are left out. Takes one database call,
 /// however many keys there are.
-pub async fn list_balances(app: &App, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
+pub async fn list_balances(context: &Context, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
-    let accounts = app.store.read_balances().await?.list_accounts(keys).await?;
+    let accounts = context.store.read_balances().await?.list_accounts(keys).await?;
     let balances =
-        accounts.into_iter().map(|(key, account)| compute_remaining(app, key, account).boxed());
+        accounts.into_iter().map(|(key, account)| compute_remaining(context, key, account).boxed());
     Ok(try_join_all(balances).await?.into_iter().collect())
 }
 
-async fn compute_remaining(app: &App, key: KeyId, account: CreditAccount) -> Result<(KeyId, i64)> {
-    let left = match &app.redis {
+async fn compute_remaining(
+    context: &Context,
+    key: KeyId,
+    account: CreditAccount,
+) -> Result<(KeyId, i64)> {
+    let left = match &context.redis {
         None => {
-            refill::apply_refill(account.credits, leases::refill_time(app, account.database_time))
-                .balance
+            refill::apply_refill(
+                account.credits,
+                leases::refill_time(context, account.database_time),
+            )
+            .balance
         }
-        Some(redis) => sum_account_and_leases(app, redis, &key, account).await?,
+        Some(redis) => sum_account_and_leases(context, redis, &key, account).await?,
     };
     Ok((key, left))
 }
 
 /// Returns what is left according to the account. `None`: unlimited, or deleted.
-pub async fn load_balance(app: &App, redis: &RedisCounters, key: &KeyId) -> Result<Option<i64>> {
-    match app.store.read().await?.find_account(key).await? {
+pub async fn load_balance(
+    context: &Context,
+    redis: &RedisCounters,
+    key: &KeyId,
+) -> Result<Option<i64>> {
+    match context.store.read().await?.find_account(key).await? {
         None => Ok(None),
-        Some(account) => sum_account_and_leases(app, redis, key, account).await.map(Some),
+        Some(account) => sum_account_and_leases(context, redis, key, account).await.map(Some),
     }
 }
 
 /// Returns what an account holds, including its leases in use.
 async fn sum_account_and_leases(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     key: &KeyId,
     account: CreditAccount,
 ) -> Result<i64> {
     let CreditAccount { credits, leases, database_time: now } = account;
-    let refilled = refill::apply_refill(credits, leases::refill_time(app, now));
+    let refilled = refill::apply_refill(credits, leases::refill_time(context, now));
     let mut total = refilled.balance;
     if refilled != credits {
         // Credits in leases of an earlier refill period are void.
         return Ok(total);
     }
     for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
-        let name = app.keyspace.lease(key.as_str(), lease.lease_number);
+        let name = context.keyspace.lease(key.as_str(), lease.lease_number);
         let peek = LeaseSpend { lease: name, cost: 0, top_up: None };
         let peek = ConsumeRequest { windows: Vec::new(), spend: Some(peek) };
-        match redis.consume(&peek, app.clock.fixed_time()).await.map_err(Error::from) {
+        match redis.consume(&peek, context.clock.fixed_time()).await.map_err(Error::from) {
             Ok(ConsumeReply { lease: Some(status), .. }) if !is_balance_unknown(&status) => {
                 total = total.saturating_add(status.units);
             }

@@ -12,27 +12,27 @@ use super::balance::load_balance;
 use super::closing::{CloseScope, close_account_leases};
 use super::leases::{self, refill_if_due};
 use super::{ConsumeDecision, LOCK_WAIT, consume_without_account};
-use crate::app::App;
+use crate::domain::credits::CreditLedger;
 
 /// Consumes `cost` credits from the account and all `windows`, or nothing. `closes_lease`: closes the lease too,
 /// because the credits in it cannot be reached otherwise.
 pub async fn consume(
-    app: &App,
+    ledger: &CreditLedger,
     redis: &RedisCounters,
     key: &KeyId,
     windows: &[Window],
     cost: i64,
     closes_lease: bool,
 ) -> Result<ConsumeDecision> {
-    let mut tx = app.store.begin_within(LOCK_WAIT).await?;
+    let mut tx = ledger.context.store.begin_within(LOCK_WAIT).await?;
     let Some(mut account) = tx.lock_account(key).await? else {
         drop(tx);
-        return Box::pin(consume_without_account(app, key, windows.to_vec())).await;
+        return Box::pin(consume_without_account(&ledger.context, key, windows.to_vec())).await;
     };
-    let now = leases::refill_time(app, account.database_time);
+    let now = leases::refill_time(&ledger.context, account.database_time);
     refill_if_due(&mut tx, key, &mut account, now).await?;
     if closes_lease || account.credits.balance < cost {
-        close_account_leases(app, &mut tx, key, &mut account, CloseScope::All).await?;
+        close_account_leases(&ledger.context, &mut tx, key, &mut account, CloseScope::All).await?;
     }
     let is_enough = account.credits.balance >= cost;
     let checked: Vec<_> = match is_enough {
@@ -44,7 +44,10 @@ pub async fn consume(
         ConsumeReply { is_admitted: true, windows: Vec::new(), lease: None, group_change: none };
     if !checked.is_empty() {
         reply = redis
-            .consume(&ConsumeRequest { windows: checked, spend: None }, app.clock.fixed_time())
+            .consume(
+                &ConsumeRequest { windows: checked, spend: None },
+                ledger.context.clock.fixed_time(),
+            )
             .await?;
     }
     reply.is_admitted &= is_enough;
@@ -54,8 +57,8 @@ pub async fn consume(
     tx.update_balance(key, &account.credits).await?;
     tx.commit().await?;
     if reply.is_admitted && cost > 0 {
-        app.direct_debits.record_debited([key.clone()]);
+        ledger.direct_debits.record_debited([key.clone()]);
     }
-    let left = Box::pin(load_balance(app, redis, key)).await?;
+    let left = Box::pin(load_balance(&ledger.context, redis, key)).await?;
     Ok(ConsumeDecision::from_limit_decision(LimitDecision::from_reply(&reply, windows), left))
 }

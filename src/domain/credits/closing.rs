@@ -19,7 +19,8 @@ use limiter::redis::RedisCounters;
 use store::Tx;
 
 use super::leases::{self, refill_if_due};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::credits::CreditLedger;
 
 /// The number of leases that a background task closes concurrently.
 const CLOSES_CONCURRENT_MAX: usize = 4;
@@ -58,7 +59,7 @@ impl CloseSummary {
 
 /// Closes a lease, unless it is known to be closed.
 pub async fn close_lease(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
@@ -74,9 +75,9 @@ pub async fn close_lease(
         CloseScope::Idle(idle) if !was_withheld => idle,
         CloseScope::Idle(_) | CloseScope::All | CloseScope::AllOrWithhold => Duration::ZERO,
     };
-    let name = app.keyspace.lease(key.as_str(), lease.lease_number);
+    let name = context.keyspace.lease(key.as_str(), lease.lease_number);
     let closed =
-        redis.close_lease(&name, lease.redis_generation, idle, app.clock.fixed_time()).await?;
+        redis.close_lease(&name, lease.redis_generation, idle, context.clock.fixed_time()).await?;
     match closed {
         CloseResult::InUse => lease.topped_up_at = now,
         CloseResult::WrongGeneration => {}
@@ -85,7 +86,7 @@ pub async fn close_lease(
             // A forfeited lease returns nothing: it grants no more than was spent.
             closing.returned_credits = (lease.granted - spent).max(0);
             let returned = u64::try_from(closing.returned_credits).unwrap_or(0);
-            app.metrics.credits_returned.inc_by(returned);
+            context.metrics.credits_returned.inc_by(returned);
             (lease.granted, lease.closed) = (lease.spent, true);
         }
     }
@@ -109,16 +110,16 @@ pub async fn write_lease(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> 
 
 /// Closes leases of a key. Leases that cannot be reached stay as they are, except with [`CloseScope::OrWithhold`].
 async fn close_all(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     key: &KeyId,
     leases: &mut [Lease],
     (now, scope): (Timestamp, CloseScope),
 ) -> Result<CloseSummary> {
     let mut all = CloseSummary::default();
-    let Some(redis) = &app.redis else { return Ok(all) };
+    let Some(redis) = &context.redis else { return Ok(all) };
     for at in 0..leases.len() {
-        match close_lease(app, redis, tx, key, &mut leases[at], (now, scope)).await {
+        match close_lease(context, redis, tx, key, &mut leases[at], (now, scope)).await {
             Err(cause) if cause.is_redis_outage() => {
                 if matches!(scope, CloseScope::AllOrWithhold) {
                     all.has_withheld |= withhold(tx, key, &mut leases[at..], now).await?;
@@ -154,19 +155,19 @@ async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Lease], now: Timestamp
 /// Closes the leases of an account and returns their unspent credits to its balance. Returns whether all are closed;
 /// if not, other replicas may be spending from the rest. The caller writes the account.
 pub async fn close_account_leases(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut CreditAccount,
     scope: CloseScope,
 ) -> Result<bool> {
-    if app.redis.is_none() {
+    if context.redis.is_none() {
         return Ok(true);
     }
-    let now = leases::refill_time(app, account.database_time);
+    let now = leases::refill_time(context, account.database_time);
     refill_if_due(tx, key, account, now).await?;
     let at = (account.database_time, scope);
-    let closing = close_all(app, tx, key, &mut account.leases, at).await?;
+    let closing = close_all(context, tx, key, &mut account.leases, at).await?;
     closing.add_to(account);
     Ok(!closing.has_unconfirmed)
 }
@@ -174,21 +175,21 @@ pub async fn close_account_leases(
 /// Closes the leases of a key that is about to be changed, metered or not. Returns whether all are closed; see
 /// [`close_account_leases`].
 pub async fn close_for_change(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     key: &KeyId,
     account: Option<&mut CreditAccount>,
 ) -> Result<bool> {
     match account {
         _ if Safeguard::CloseLease.is_disabled() => Ok(true),
-        Some(account) => close_account_leases(app, tx, key, account, CloseScope::All).await,
+        Some(account) => close_account_leases(context, tx, key, account, CloseScope::All).await,
         None => {
             let mut leases = tx.list_leases(key).await?;
             if leases.is_empty() {
                 return Ok(true);
             }
             let at = (tx.load_database_time().await?, CloseScope::All);
-            Ok(!close_all(app, tx, key, &mut leases, at).await?.has_unconfirmed)
+            Ok(!close_all(context, tx, key, &mut leases, at).await?.has_unconfirmed)
         }
     }
 }
@@ -196,13 +197,17 @@ pub async fn close_for_change(
 /// Returns the result of a change after handling a lease whose close is unconfirmed. If the change was rejected for
 /// that reason, the lease is withheld, so that every replica reports it and a later attempt can succeed. If the
 /// change failed, a lease may have been closed in Redis only; it is closed in the account soon.
-pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) -> Result<T> {
+pub async fn withhold_unclosed<T>(
+    ledger: &CreditLedger,
+    key: &KeyId,
+    outcome: Result<T>,
+) -> Result<T> {
     match &outcome {
         Err(Error::LeaseNotClosed) => {
-            close_key_leases(app, key, CloseScope::AllOrWithhold).await?;
+            close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await?;
         }
-        Err(cause) if cause.is_outage() && app.redis.is_some() => {
-            app.direct_debits.record_debited([key.clone()]);
+        Err(cause) if cause.is_outage() && ledger.context.redis.is_some() => {
+            ledger.direct_debits.record_debited([key.clone()]);
         }
         _ => {}
     }
@@ -211,17 +216,17 @@ pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) ->
 
 /// Closes the leases of one key. Returns whether none is left that a replica can learn of: each is closed or
 /// withheld.
-async fn close_key_leases(app: &App, key: &KeyId, scope: CloseScope) -> Result<bool> {
-    let mut tx = app.store.begin().await?;
+async fn close_key_leases(context: &Context, key: &KeyId, scope: CloseScope) -> Result<bool> {
+    let mut tx = context.store.begin().await?;
     let is_over = match tx.lock_account_with_deleted(key).await? {
         Some(mut account) => {
-            close_account_leases(app, &mut tx, key, &mut account, scope).await?;
+            close_account_leases(context, &mut tx, key, &mut account, scope).await?;
             tx.update_balance(key, &account.credits).await?;
             account.leases.iter().all(Lease::is_ended)
         }
         // The key is unlimited or permanently deleted, so the leases have no owner.
         None => {
-            close_for_change(app, &mut tx, key, None).await?;
+            close_for_change(context, &mut tx, key, None).await?;
             tx.forfeit_leases(key).await?;
             true
         }
@@ -232,41 +237,44 @@ async fn close_key_leases(app: &App, key: &KeyId, scope: CloseScope) -> Result<b
 
 /// Closes the leases of accounts that this replica has debited while Redis was unreachable: the balances that they
 /// report are stale.
-pub async fn close_outdated(app: &App) -> Result<()> {
-    if app.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
+pub async fn close_outdated(ledger: &CreditLedger) -> Result<()> {
+    if ledger.context.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
         return Ok(());
     }
-    let closing = stream::iter(app.direct_debits.list_debited()).map(|(key, number)| async move {
-        if close_key_leases(app, &key, CloseScope::All).await? {
-            app.direct_debits.remove_debited(&key, number);
-        }
-        Ok(())
-    });
+    let closing =
+        stream::iter(ledger.direct_debits.list_debited()).map(|(key, number)| async move {
+            if close_key_leases(&ledger.context, &key, CloseScope::All).await? {
+                ledger.direct_debits.remove_debited(&key, number);
+            }
+            Ok(())
+        });
     let closed: Vec<Result<()>> = closing.buffer_unordered(CLOSES_CONCURRENT_MAX).collect().await;
     closed.into_iter().collect()
 }
 
 /// Closes leases that have not been spent from for a while, whichever replica opened them.
-pub async fn close_idle_leases(app: &App, idle: Duration) -> Result<()> {
+pub async fn close_idle_leases(context: &Context, idle: Duration) -> Result<()> {
     let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-    close_listed_leases(app, idle_ms, None, CloseScope::Idle(idle)).await
+    close_listed_leases(context, idle_ms, None, CloseScope::Idle(idle)).await
 }
 
 /// Returns the idle leases among these. The others are skipped until they may be idle again: many are examined at
 /// once, while locking the account of each would cost more than the work of its key.
 async fn filter_idle(
-    app: &App,
+    context: &Context,
     leases: Vec<(KeyId, i64)>,
     idle: Duration,
 ) -> Result<Vec<(KeyId, i64)>> {
-    let Some(redis) = &app.redis else { return Ok(leases) };
+    let Some(redis) = &context.redis else { return Ok(leases) };
     let (mut idle_leases, mut busy) = (Vec::new(), Vec::new());
     for chunk in leases.chunks(EXAMINED_LEASES_MAX) {
-        let name =
-            |(key, lease_number): &(KeyId, i64)| app.keyspace.lease(key.as_str(), *lease_number);
+        let name = |(key, lease_number): &(KeyId, i64)| {
+            context.keyspace.lease(key.as_str(), *lease_number)
+        };
         let names: Vec<_> = chunk.iter().map(name).collect();
-        for ((key, lease_number), spent) in
-            chunk.iter().zip(redis.list_active_leases(&names, idle, app.clock.fixed_time()).await?)
+        for ((key, lease_number), spent) in chunk
+            .iter()
+            .zip(redis.list_active_leases(&names, idle, context.clock.fixed_time()).await?)
         {
             match spent {
                 Some(spent) => busy.push((key.clone(), *lease_number, spent)),
@@ -275,7 +283,7 @@ async fn filter_idle(
         }
     }
     if !busy.is_empty() {
-        let mut tx = app.store.begin().await?;
+        let mut tx = context.store.begin().await?;
         tx.touch_leases(&busy).await?;
         tx.commit().await?;
     }
@@ -283,30 +291,30 @@ async fn filter_idle(
 }
 
 /// Closes the leases that this replica topped up last, because it is about to stop.
-pub async fn close_own_leases(app: &App) -> Result<()> {
-    close_listed_leases(app, i64::MAX / 2, Some(&app.replica_id), CloseScope::All).await
+pub async fn close_own_leases(context: &Context) -> Result<()> {
+    close_listed_leases(context, i64::MAX / 2, Some(&context.replica_id), CloseScope::All).await
 }
 
 async fn close_listed_leases(
-    app: &App,
+    context: &Context,
     idle_ms: i64,
     replica: Option<&str>,
     scope: CloseScope,
 ) -> Result<()> {
     let mut before = Vec::new();
     loop {
-        let leases = app.store.read().await?.list_idle_leases(idle_ms, replica).await?;
+        let leases = context.store.read().await?.list_idle_leases(idle_ms, replica).await?;
         // The same leases are listed again if Redis was unreachable for them.
         if leases.is_empty() || leases == before {
             return Ok(());
         }
         before.clone_from(&leases);
         let leases = match scope {
-            CloseScope::Idle(idle) => filter_idle(app, leases, idle).await?,
+            CloseScope::Idle(idle) => filter_idle(context, leases, idle).await?,
             CloseScope::All | CloseScope::AllOrWithhold => leases,
         };
         let mut results = stream::iter(leases)
-            .map(|(key, _)| async move { close_key_leases(app, &key, scope).await.map(drop) })
+            .map(|(key, _)| async move { close_key_leases(context, &key, scope).await.map(drop) })
             .buffer_unordered(CLOSES_CONCURRENT_MAX);
         while let Some(result) = results.next().await {
             result?;

@@ -21,7 +21,7 @@ use tokio::task::{self, JoinError, JoinSet};
 
 use super::journal::BalanceCache;
 use super::{ConsumeDecision, direct_debit};
-use crate::app::App;
+use crate::domain::credits::CreditLedger;
 
 /// The maximum number of debits that wait in one queue.
 pub const DEBIT_QUEUE_MAX: usize = 1_000;
@@ -127,7 +127,7 @@ enum DebitQueue {
 }
 
 struct DebitQueues {
-    app: Arc<App>,
+    ledger: Arc<CreditLedger>,
     queues: HashMap<DebitQueueId, DebitQueue>,
     /// Batches in progress. Each returns whether it found an account locked.
     batches: JoinSet<bool>,
@@ -135,12 +135,12 @@ struct DebitQueues {
 }
 
 /// Serves the queues until it is dropped.
-pub async fn run(app: Arc<App>) {
+pub async fn run(ledger: Arc<CreditLedger>) {
     let received =
-        app.direct_debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        ledger.direct_debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut received) = received else { return };
     let mut queues = DebitQueues {
-        app,
+        ledger,
         queues: HashMap::new(),
         batches: JoinSet::new(),
         queue_by_task: HashMap::new(),
@@ -163,7 +163,7 @@ pub async fn run(app: Arc<App>) {
 
 impl DebitQueues {
     fn enqueue(&mut self, debit: DebitRequest) {
-        let has_own = self.app.redis.is_some() && !Safeguard::DebitQueue.is_disabled();
+        let has_own = self.ledger.context.redis.is_some() && !Safeguard::DebitQueue.is_disabled();
         let id = has_own.then(|| debit.key.clone());
         match self.queues.get_mut(&id) {
             Some(DebitQueue::InProgress(waiting)) if waiting.len() < DEBIT_QUEUE_MAX => {
@@ -178,10 +178,10 @@ impl DebitQueues {
     }
 
     fn start_batch(&mut self, id: DebitQueueId, batch: Vec<DebitRequest>) {
-        let app = self.app.clone();
+        let ledger = self.ledger.clone();
         // A task per batch: queues do not wait for each other.
         let task =
-            self.batches.spawn(async move { direct_debit::decide_and_reply(&app, batch).await });
+            self.batches.spawn(async move { direct_debit::decide_and_reply(&ledger, batch).await });
         self.queue_by_task.insert(task.id(), id.clone());
         self.queues.insert(id, DebitQueue::InProgress(Vec::new()));
     }

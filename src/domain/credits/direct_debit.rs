@@ -26,7 +26,8 @@ use super::super::admission::{self, ConsumeMode, LimitDecision};
 use super::super::refill;
 use super::debit_queue::DebitRequest;
 use super::{ConsumeDecision, consume_without_account, journal, leases};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::credits::CreditLedger;
 
 /// How long a batch may take. A statement never ends on a connection that was lost without notice.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ const DEBIT_MIN_MS: u64 = 10;
 /// Consumes `cost` credits from the account and all `windows`, or nothing. If Redis is unreachable, `since` is when
 /// the request started to consume credits, and `unsettled` is what Redis may still apply to the windows.
 pub async fn consume(
-    app: &App,
+    ledger: &CreditLedger,
     key: &KeyId,
     windows: &[Window],
     cost: i64,
@@ -47,7 +48,7 @@ pub async fn consume(
 ) -> Result<ConsumeDecision> {
     let (answer, reply) = oneshot::channel();
     let (debited_key, debited_windows) = (key.clone(), windows.to_vec());
-    app.direct_debits.submit(DebitRequest {
+    ledger.direct_debits.submit(DebitRequest {
         key: debited_key,
         windows: debited_windows,
         cost,
@@ -59,32 +60,34 @@ pub async fn consume(
         Some(since) => {
             // The wait counts at most as long as Redis may take: the excess is a lack of processor time of this
             // process.
-            let waited = since.elapsed().min(Duration::from_millis(app.settings.redis_timeout_ms));
-            let left = answer_timeout(app).saturating_sub(waited);
+            let waited = since
+                .elapsed()
+                .min(Duration::from_millis(ledger.context.settings.redis_timeout_ms));
+            let left = answer_timeout(&ledger.context).saturating_sub(waited);
             within_budget(left, reply).await.ok_or(Error::DebitTimeout)?
         }
     };
     match reply.map_err(|_| Error::StoreNotReady)?? {
         Some(outcome) => Ok(outcome),
-        None => Box::pin(consume_without_account(app, key, windows.to_vec())).await,
+        None => Box::pin(consume_without_account(&ledger.context, key, windows.to_vec())).await,
     }
 }
 
-fn answer_timeout(app: &App) -> Duration {
-    Duration::from_millis(ANSWER_TIMEOUT_MS.max(app.settings.redis_timeout_ms + DEBIT_MIN_MS))
+fn answer_timeout(context: &Context) -> Duration {
+    Duration::from_millis(ANSWER_TIMEOUT_MS.max(context.settings.redis_timeout_ms + DEBIT_MIN_MS))
 }
 
 /// Decides debits, commits them together and answers them. Returns whether that failed because another transaction
 /// holds the lock of an account.
-pub async fn decide_and_reply(app: &App, mut debits: Vec<DebitRequest>) -> bool {
+pub async fn decide_and_reply(ledger: &CreditLedger, mut debits: Vec<DebitRequest>) -> bool {
     // A caller that has disconnected spends nothing.
     debits.retain(|debit| !debit.reply_sender.is_closed());
     if debits.is_empty() {
         return false;
     }
-    let decided = match app.redis {
-        None => journal::decide(app, &mut debits).await,
-        Some(_) => decide_on_connection(app, &mut debits).await,
+    let decided = match ledger.context.redis {
+        None => journal::decide(ledger, &mut debits).await,
+        Some(_) => decide_on_connection(ledger, &mut debits).await,
     };
     match decided {
         Ok(outcomes) => {
@@ -106,27 +109,30 @@ pub async fn decide_and_reply(app: &App, mut debits: Vec<DebitRequest>) -> bool 
 
 /// Calls [`decide`] on one of the connections reserved for debits.
 async fn decide_on_connection(
-    app: &App,
+    ledger: &CreditLedger,
     debits: &mut [DebitRequest],
 ) -> Result<Vec<Option<ConsumeDecision>>> {
     let _connection =
-        app.direct_debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
-    with_timeout(BATCH_TIMEOUT, decide(app, debits)).await
+        ledger.direct_debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
+    with_timeout(BATCH_TIMEOUT, decide(ledger, debits)).await
 }
 
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
-async fn decide(app: &App, debits: &mut [DebitRequest]) -> Result<Vec<Option<ConsumeDecision>>> {
+async fn decide(
+    ledger: &CreditLedger,
+    debits: &mut [DebitRequest],
+) -> Result<Vec<Option<ConsumeDecision>>> {
     let mut keys: Vec<_> = debits.iter().map(|debit| debit.key.clone()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let mut tx = app.store.begin_within(answer_timeout(app)).await?;
-    let mut accounts = lock_accounts(app, &mut tx, &keys).await?;
+    let mut tx = ledger.context.store.begin_within(answer_timeout(&ledger.context)).await?;
+    let mut accounts = lock_accounts(&ledger.context, &mut tx, &keys).await?;
     let outcomes = debits.iter_mut().map(|debit| {
         let account = accounts.get_mut(&debit.key)?;
         // Acquiring the lock may have taken longer than the caller waits.
         (!debit.reply_sender.is_closed()).then(|| {
             let before = account.credits.balance;
-            let outcome = decide_debit(app, debit, &mut account.credits.balance);
+            let outcome = decide_debit(&ledger.context, debit, &mut account.credits.balance);
             account.is_changed |= account.credits.balance != before;
             outcome
         })
@@ -138,7 +144,7 @@ async fn decide(app: &App, debits: &mut [DebitRequest]) -> Result<Vec<Option<Con
         tx.update_balances(&changed).await?;
     }
     tx.commit().await?;
-    app.direct_debits.record_debited(changed.into_iter().map(|(key, _)| key));
+    ledger.direct_debits.record_debited(changed.into_iter().map(|(key, _)| key));
     Ok(outcomes)
 }
 
@@ -150,13 +156,13 @@ struct LockedAccount {
 
 /// Locks the accounts of keys, and applies the refills that are due.
 async fn lock_accounts(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     keys: &[KeyId],
 ) -> Result<HashMap<KeyId, LockedAccount>> {
     let mut accounts = HashMap::new();
     for (key, credits, now) in tx.lock_credits(keys).await? {
-        let now = leases::refill_time(app, now);
+        let now = leases::refill_time(context, now);
         let account = match refill::apply_refill(credits, now) == credits {
             true => LockedAccount { credits, is_changed: false },
             false => {
@@ -171,16 +177,20 @@ async fn lock_accounts(
 }
 
 /// Decides one debit of a locked account.
-pub fn decide_debit(app: &App, debit: &mut DebitRequest, balance: &mut i64) -> ConsumeDecision {
+pub fn decide_debit(
+    context: &Context,
+    debit: &mut DebitRequest,
+    balance: &mut i64,
+) -> ConsumeDecision {
     let unsettled = debit.unsettled.take();
     if *balance < debit.cost {
         let decision = LimitDecision {
             is_admitted: false,
-            ..decide_windows(app, &debit.windows, ConsumeMode::Peek, unsettled)
+            ..decide_windows(context, &debit.windows, ConsumeMode::Peek, unsettled)
         };
         return ConsumeDecision::from_limit_decision(decision, Some(*balance));
     }
-    let decision = decide_windows(app, &debit.windows, ConsumeMode::Consume, unsettled);
+    let decision = decide_windows(context, &debit.windows, ConsumeMode::Consume, unsettled);
     if decision.is_admitted {
         *balance -= debit.cost;
     }
@@ -188,16 +198,16 @@ pub fn decide_debit(app: &App, debit: &mut DebitRequest, balance: &mut i64) -> C
 }
 
 fn decide_windows(
-    app: &App,
+    context: &Context,
     windows: &[Window],
     mode: ConsumeMode,
     unsettled: Option<UnresolvedRequest>,
 ) -> LimitDecision {
-    match app.redis {
-        None => admission::consume_locally(app, windows, mode),
+    match context.redis {
+        None => admission::consume_locally(context, windows, mode),
         Some(_) => {
-            let on_outage = app.settings.keys_outage_policy;
-            admission::apply_outage_policy(app, windows, on_outage, mode, unsettled)
+            let on_outage = context.settings.keys_outage_policy;
+            admission::apply_outage_policy(context, windows, on_outage, mode, unsettled)
         }
     }
 }

@@ -14,7 +14,8 @@ use store::Tx;
 
 use super::debit_queue::DebitRequest;
 use super::{ConsumeDecision, direct_debit, leases};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::credits::CreditLedger;
 use crate::domain::refill;
 
 /// The maximum number of journal entries, one per key of a batch, and of keys in the journal, before it is folded
@@ -51,13 +52,13 @@ impl From<Credits> for CachedBalance {
 
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
 pub async fn decide(
-    app: &App,
+    ledger: &CreditLedger,
     debits: &mut [DebitRequest],
 ) -> Result<Vec<Option<ConsumeDecision>>> {
-    let mut remembered = app.direct_debits.balances.lock().await;
+    let mut remembered = ledger.direct_debits.balances.lock().await;
     // If a transaction fails, the cache stays empty.
     let mut balances = std::mem::take(&mut *remembered);
-    let outcomes = balances.decide(app, debits).await?;
+    let outcomes = balances.decide(&ledger.context, debits).await?;
     *remembered = balances;
     Ok(outcomes)
 }
@@ -65,13 +66,13 @@ pub async fn decide(
 impl BalanceCache {
     async fn decide(
         &mut self,
-        app: &App,
+        context: &Context,
         debits: &mut [DebitRequest],
     ) -> Result<Vec<Option<ConsumeDecision>>> {
-        let mut tx = app.store.store()?.begin_debits().await?;
+        let mut tx = context.store.store()?.begin_debits().await?;
         let number = tx.transaction_number();
         if self.next_transaction != number && debits.iter().all(|debit| debit.cost == 0) {
-            return peek(app, tx, debits).await;
+            return peek(context, tx, debits).await;
         }
         if self.next_transaction != number || self.accounts.len() > ACCOUNTS_MAX {
             self.fold(&mut tx).await?;
@@ -79,7 +80,7 @@ impl BalanceCache {
         } else if self.entry_count >= ENTRIES_MAX || self.key_count >= KEYS_MAX {
             self.fold(&mut tx).await?;
         }
-        self.load(app, &mut tx, debits).await?;
+        self.load(context, &mut tx, debits).await?;
         let mut spent: HashMap<&KeyId, i64> = HashMap::new();
         let outcomes = debits.iter_mut().map(|debit| {
             let account = self.accounts.get_mut(&debit.key)?;
@@ -88,7 +89,7 @@ impl BalanceCache {
             }
             let balance = &mut account.credits.balance;
             let before = *balance;
-            let outcome = direct_debit::decide_debit(app, debit, balance);
+            let outcome = direct_debit::decide_debit(context, debit, balance);
             if *balance < before {
                 *spent.entry(&debit.key).or_default() += before - *balance;
                 self.key_count += usize::from(account.included_in_fold <= self.fold_count);
@@ -114,7 +115,12 @@ impl BalanceCache {
     }
 
     /// Loads the accounts that are not cached, and applies the refills that are due.
-    async fn load(&mut self, app: &App, tx: &mut Tx, debits: &[DebitRequest]) -> Result<()> {
+    async fn load(
+        &mut self,
+        context: &Context,
+        tx: &mut Tx,
+        debits: &[DebitRequest],
+    ) -> Result<()> {
         let unknown = debits.iter().map(|debit| &debit.key);
         let unknown = sorted_keys(unknown.filter(|key| !self.accounts.contains_key(key)));
         if !unknown.is_empty() {
@@ -122,7 +128,7 @@ impl BalanceCache {
             let accounts = accounts.into_iter().map(|(key, credits, _)| (key, credits.into()));
             self.accounts.extend(accounts);
         }
-        let now = app.clock.now();
+        let now = context.clock.now();
         for DebitRequest { key, .. } in debits {
             let Some(CachedBalance { credits, .. }) = self.accounts.get(key) else { continue };
             if refill::apply_refill(*credits, now) == *credits {
@@ -140,13 +146,13 @@ impl BalanceCache {
 
 /// Decides debits that spend nothing, without a write: balances can be read even if the disk is full.
 async fn peek(
-    app: &App,
+    context: &Context,
     mut tx: Tx,
     debits: &mut [DebitRequest],
 ) -> Result<Vec<Option<ConsumeDecision>>> {
     let keys = sorted_keys(debits.iter().map(|debit| &debit.key));
     let spent = tx.load_debits(&keys).await?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let balance = |(key, credits, _): (KeyId, Credits, Timestamp)| {
         let spent = spent.get(&key).copied().unwrap_or(0);
         let credits = Credits { balance: credits.balance - spent, ..credits };
@@ -156,7 +162,7 @@ async fn peek(
         tx.lock_credits(&keys).await?.into_iter().map(balance).collect();
     let outcomes = debits.iter_mut().map(|debit| {
         let balance = balances.get_mut(&debit.key)?;
-        Some(direct_debit::decide_debit(app, debit, balance))
+        Some(direct_debit::decide_debit(context, debit, balance))
     });
     let outcomes = outcomes.collect();
     // Changes by earlier statements of the same group commit are reported only after they are durable.

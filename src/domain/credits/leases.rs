@@ -18,7 +18,7 @@ use store::Tx;
 use super::super::refill;
 use super::closing::{CloseScope, close_lease, write_lease};
 use super::{LOCK_WAIT, SCRIPT_BALANCE_MAX};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
 const TOP_UP_COVERS_MS: i64 = 1_500;
@@ -66,26 +66,27 @@ pub enum TopUpResult {
 }
 
 /// Returns the time by which refills fall due: the database's time, so that no replica's clock matters.
-pub fn refill_time(app: &App, database_time: Timestamp) -> Timestamp {
-    app.clock.fixed_time().unwrap_or(database_time)
+pub fn refill_time(context: &Context, database_time: Timestamp) -> Timestamp {
+    context.clock.fixed_time().unwrap_or(database_time)
 }
 
 /// Debits a top-up from the account, for a request of this cost: as much as the demand requires and the bound
 /// permits, but at least what the lease lacks. Nothing if the balance is less than that.
 pub async fn top_up(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     key: &KeyId,
     observed: LeaseObservation,
     cost: i64,
 ) -> Result<TopUpResult> {
-    let mut tx = begin_registered(app).await?;
+    let mut tx = begin_registered(context).await?;
     let Some(mut account) = tx.lock_account(key).await? else { return Ok(TopUpResult::Unmetered) };
-    let now = refill_time(app, account.database_time);
+    let now = refill_time(context, account.database_time);
     refill_if_due(&mut tx, key, &mut account, now).await?;
-    return_top_up(app, redis, &mut tx, key, &mut account, observed).await?;
-    close_withheld(app, redis, &mut tx, key, &mut account, observed.redis_generation).await?;
-    let (at, creates_lease) = open_lease(app, redis, &mut tx, key, &mut account, observed).await?;
+    return_top_up(context, redis, &mut tx, key, &mut account, observed).await?;
+    close_withheld(context, redis, &mut tx, key, &mut account, observed.redis_generation).await?;
+    let (at, creates_lease) =
+        open_lease(context, redis, &mut tx, key, &mut account, observed).await?;
     let demand = estimate_demand(&account.leases[at], observed, account.database_time);
     let lease = &mut account.leases[at];
     if lease.lease_number == observed.lease_number {
@@ -126,14 +127,14 @@ pub async fn top_up(
     };
     let granted_before = lease.granted;
     lease.granted += amount;
-    (lease.topped_up_at, lease.topped_up_by) = (account.database_time, app.replica_id.clone());
+    (lease.topped_up_at, lease.topped_up_by) = (account.database_time, context.replica_id.clone());
     account.credits.balance -= amount;
     tx.update_balance(key, &account.credits).await?;
     tx.upsert_lease(key, lease).await?;
     let lease_number = lease.lease_number;
     commit(tx).await?;
     if amount > 0 {
-        app.metrics.lease_top_ups.inc();
+        context.metrics.lease_top_ups.inc();
     }
     Ok(TopUpResult::Lease(
         lease_number,
@@ -170,16 +171,20 @@ fn build_top_up(
 
 /// Begins a transaction in which this replica is registered. So other replicas wait for its report on every lease
 /// that it learns of there.
-async fn begin_registered(app: &App) -> Result<Tx> {
-    let mut tx = app.store.begin_within(LOCK_WAIT).await?;
-    if tx.lock_registration(&app.replica_id).await? {
+async fn begin_registered(context: &Context) -> Result<Tx> {
+    let mut tx = context.store.begin_within(LOCK_WAIT).await?;
+    if tx.lock_registration(&context.replica_id).await? {
         return Ok(tx);
     }
     drop(tx);
-    app.register_replica(app.store.store()?).await?;
-    let mut tx = app.store.begin_within(LOCK_WAIT).await?;
+    context.register_replica(context.store.store()?).await?;
+    let mut tx = context.store.begin_within(LOCK_WAIT).await?;
     // Without leases, the account itself can be debited.
-    if tx.lock_registration(&app.replica_id).await? { Ok(tx) } else { Err(Error::RedisBreakerOpen) }
+    if tx.lock_registration(&context.replica_id).await? {
+        Ok(tx)
+    } else {
+        Err(Error::RedisBreakerOpen)
+    }
 }
 
 async fn commit(tx: Tx) -> Result<()> {
@@ -226,7 +231,7 @@ pub async fn refill_if_due(
 
 /// Returns a top-up that was not added to a lease, and closes the lease if it has ended.
 async fn return_top_up(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
@@ -250,7 +255,7 @@ async fn return_top_up(
     account.credits.balance = account.credits.balance.saturating_add(amount);
     if lease.withheld_at.is_none() && is_over {
         let at = (account.database_time, CloseScope::All);
-        close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
+        close_lease(context, redis, tx, key, lease, at).await?.add_to(account);
     } else if lease.withheld_at.is_some() && amount > 0 {
         write_lease(tx, key, lease).await?;
     }
@@ -260,7 +265,7 @@ async fn return_top_up(
 /// Withholds leases of other Redis generations: their credits can be neither spent nor accounted for here. Closes
 /// withheld leases of this generation.
 async fn close_withheld(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
@@ -277,7 +282,7 @@ async fn close_withheld(
             account.credits.last_lease_number += 1;
         } else if lease.redis_generation == redis_generation && lease.withheld_at.is_some() {
             let at = (now, CloseScope::All);
-            close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
+            close_lease(context, redis, tx, key, lease, at).await?.add_to(account);
         }
     }
     Ok(())
@@ -285,7 +290,7 @@ async fn close_withheld(
 
 /// Returns the index of this generation's lease among those of the account, and whether it is new.
 async fn open_lease(
-    app: &App,
+    context: &Context,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
@@ -301,7 +306,7 @@ async fn open_lease(
             return Ok((at, false));
         }
         let at = (account.database_time, CloseScope::All);
-        close_lease(app, redis, tx, key, lease, at).await?.add_to(account);
+        close_lease(context, redis, tx, key, lease, at).await?.add_to(account);
     }
     account.credits.last_lease_number += 1;
     account.leases.push(Lease {
@@ -311,7 +316,7 @@ async fn open_lease(
         spent: 0,
         opened_at: account.database_time,
         topped_up_at: account.database_time,
-        topped_up_by: app.replica_id.clone(),
+        topped_up_by: context.replica_id.clone(),
         withheld_at: None,
         closed: false,
     });

@@ -16,6 +16,7 @@ mod leases;
 mod top_up_locks;
 mod withheld;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::clock::Stopwatch;
@@ -35,8 +36,8 @@ use self::balance::load_balance;
 use self::lease_spend::LeaseRef;
 use self::leases::{LeaseObservation, LeaseProblem, TopUpResult};
 use super::admission::{self, LimitDecision};
-use super::keys::ResolvedKey;
-use crate::app::App;
+use super::resolved_key::ResolvedKey;
+use crate::domain::context::Context;
 
 pub use self::balance::{get_balance, get_known_balance, list_balances};
 pub use self::closing::{
@@ -70,6 +71,34 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(160);
 /// How long after the last top-up a lease's report that the account is exhausted is trusted.
 const EXHAUSTED_TTL_MS: i64 = 1_000;
 
+/// Spends credits. It knows what this process has spent from leases and which debits wait.
+pub struct CreditLedger {
+    pub context: Arc<Context>,
+    top_up_locks: TopUpLocks,
+    /// Debits of accounts in the database that wait for their turn.
+    direct_debits: DirectDebits,
+    /// The credits that this process has spent from leases.
+    lease_spend: LeaseSpendTracker,
+}
+
+impl CreditLedger {
+    /// Creates a service that has spent nothing yet.
+    pub fn new(context: Arc<Context>) -> Self {
+        let direct_debits = DirectDebits::new(&context.settings);
+        Self {
+            context,
+            top_up_locks: TopUpLocks::default(),
+            direct_debits,
+            lease_spend: LeaseSpendTracker::default(),
+        }
+    }
+
+    /// Returns the current mark generation; see [`LeaseSpendTracker`].
+    pub fn mark_generation(&self) -> u64 {
+        self.lease_spend.mark_generation()
+    }
+}
+
 /// The result of consuming windows and credits together.
 #[derive(Debug)]
 pub struct ConsumeDecision {
@@ -102,27 +131,27 @@ impl ConsumeDecision {
 /// Consumes `cost` credits and all `windows`, or nothing. This is one Redis call, and no database call while the
 /// lease holds enough.
 pub async fn consume(
-    app: &App,
+    ledger: &CreditLedger,
     resolved: &ResolvedKey,
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<ConsumeDecision> {
     match resolved.stored().key.credits {
-        None => consume_unmetered(app, windows).await,
+        None => consume_unmetered(&ledger.context, windows).await,
         // Boxed, so that the future of a key without credits stays small.
-        Some(credits) => Box::pin(consume_metered(app, resolved, credits, windows, cost)).await,
+        Some(credits) => Box::pin(consume_metered(ledger, resolved, credits, windows, cost)).await,
     }
 }
 
 /// Consumes all `windows`, or nothing, for a key that turns out to have no account: the caller's copy of the key is
 /// stale.
 async fn consume_without_account(
-    app: &App,
+    context: &Context,
     key: &KeyId,
     windows: Vec<Window>,
 ) -> Result<ConsumeDecision> {
-    if app.store.read().await?.has_key(key).await? {
-        return consume_unmetered(app, windows).await;
+    if context.store.read().await?.has_key(key).await? {
+        return consume_unmetered(context, windows).await;
     }
     let decision = LimitDecision {
         is_admitted: false,
@@ -136,7 +165,7 @@ async fn consume_without_account(
     })
 }
 
-async fn consume_unmetered(app: &App, windows: Vec<Window>) -> Result<ConsumeDecision> {
+async fn consume_unmetered(context: &Context, windows: Vec<Window>) -> Result<ConsumeDecision> {
     if windows.is_empty() {
         let decision = LimitDecision {
             is_admitted: true,
@@ -146,34 +175,40 @@ async fn consume_unmetered(app: &App, windows: Vec<Window>) -> Result<ConsumeDec
         };
         return Ok(ConsumeDecision::from_limit_decision(decision, None));
     }
-    let decision = admission::consume_exact(app, windows, app.settings.keys_outage_policy).await?;
+    let decision =
+        admission::consume_exact(context, windows, context.settings.keys_outage_policy).await?;
     Ok(ConsumeDecision::from_limit_decision(decision, None))
 }
 
 async fn consume_metered(
-    app: &App,
+    ledger: &CreditLedger,
     resolved: &ResolvedKey,
     credits: Credits,
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<ConsumeDecision> {
     let (key, since) = (&resolved.stored().key.id, Stopwatch::new());
-    let redis = app.redis.as_ref().filter(|_| app.is_registered());
+    let redis = ledger.context.redis.as_ref().filter(|_| ledger.context.is_registered());
     let Some(redis) = redis else {
         // A replica that is not registered yet may use Redis soon: only an open circuit breaker is an outage.
-        let since =
-            app.redis.as_ref().is_some_and(RedisCounters::is_breaker_open).then_some(&since);
-        return Box::pin(direct_debit::consume(app, key, &windows, cost, since, None)).await;
+        let since = ledger
+            .context
+            .redis
+            .as_ref()
+            .is_some_and(RedisCounters::is_breaker_open)
+            .then_some(&since);
+        return Box::pin(direct_debit::consume(ledger, key, &windows, cost, since, None)).await;
     };
     let unsettled = None;
     let mut request =
-        MeteredConsume { app, redis, resolved, key, cost, windows, credits, unsettled };
+        MeteredConsume { ledger, redis, resolved, key, cost, windows, credits, unsettled };
     match request.run().await {
         Err(cause) if cause.is_redis_outage() => {
             // The balance that the lease reports after the outage is stale.
             resolved.lease_hint.mark_balance_stale();
             let (windows, unsettled) = (&request.windows, request.unsettled);
-            Box::pin(direct_debit::consume(app, key, windows, cost, Some(&since), unsettled)).await
+            Box::pin(direct_debit::consume(ledger, key, windows, cost, Some(&since), unsettled))
+                .await
         }
         outcome => outcome,
     }
@@ -189,7 +224,7 @@ struct Attempt {
 
 /// A consume request for a metered key, which may need top-ups.
 struct MeteredConsume<'a> {
-    app: &'a App,
+    ledger: &'a CreditLedger,
     redis: &'a RedisCounters,
     resolved: &'a ResolvedKey,
     key: &'a KeyId,
@@ -220,8 +255,8 @@ impl MeteredConsume<'_> {
         last: Attempt,
         problem: LeaseProblem,
     ) -> Result<ConsumeDecision> {
-        let app = self.app;
-        let mut lock = app.top_up_locks.for_key(self.key);
+        let ledger = self.ledger;
+        let mut lock = ledger.top_up_locks.for_key(self.key);
         let has_waited = lock.wait().await?;
         let running = self.run_with_top_ups(has_waited, lease, last, problem);
         running.await.map_err(|cause| lock.fail(cause))
@@ -254,13 +289,13 @@ impl MeteredConsume<'_> {
                 spent,
                 problem,
             };
-            let mark_generation = self.app.lease_spend.mark_generation();
-            let Self { app, redis, key, cost, .. } = *self;
-            let top_up = || leases::top_up(app, redis, key, observed, cost).boxed();
-            let top_up = match retry_while_locked(self.app, top_up).await? {
+            let mark_generation = self.ledger.lease_spend.mark_generation();
+            let Self { ledger, redis, key, cost, .. } = *self;
+            let top_up = || leases::top_up(&ledger.context, redis, key, observed, cost).boxed();
+            let top_up = match retry_while_locked(self.ledger, top_up).await? {
                 TopUpResult::Unmetered => {
                     let windows = std::mem::take(&mut self.windows);
-                    return consume_without_account(self.app, self.key, windows).await;
+                    return consume_without_account(&self.ledger.context, self.key, windows).await;
                 }
                 TopUpResult::Withheld => return self.debit_account(false).await,
                 TopUpResult::TopUpsInFlight(..) if attempt >= IN_FLIGHT_RETRIES_MAX => {
@@ -296,9 +331,10 @@ impl MeteredConsume<'_> {
     /// Debits the account itself.
     async fn debit_account(&self, closes_lease: bool) -> Result<ConsumeDecision> {
         // Boxed: this path is rare, and its future is large.
-        let Self { app, redis, key, cost, windows, .. } = self;
-        let debit = || capped_debit::consume(app, redis, key, windows, *cost, closes_lease).boxed();
-        retry_while_locked(app, debit).await
+        let Self { ledger, redis, key, cost, windows, .. } = self;
+        let debit =
+            || capped_debit::consume(ledger, redis, key, windows, *cost, closes_lease).boxed();
+        retry_while_locked(ledger, debit).await
     }
 
     /// Returns the lease that the account reported last. Before the first report, that is the last lease number in
@@ -317,11 +353,11 @@ impl MeteredConsume<'_> {
 
     async fn try_consume(&mut self, lease: LeaseRef, top_up: Option<TopUp>) -> Result<Attempt> {
         let lease_number = lease.lease_number;
-        let lease_key = self.app.keyspace.lease(self.key.as_str(), lease_number);
+        let lease_key = self.ledger.context.keyspace.lease(self.key.as_str(), lease_number);
         let spend = LeaseSpend { lease: lease_key, cost: self.cost, top_up };
         let request =
             ConsumeRequest { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
-        let reply = self.redis.consume(&request, self.app.clock.fixed_time()).await;
+        let reply = self.redis.consume(&request, self.ledger.context.clock.fixed_time()).await;
         self.windows = request.windows;
         let reply = reply.map_err(|missed| {
             self.unsettled = missed.unresolved;
@@ -336,7 +372,7 @@ impl MeteredConsume<'_> {
             LeaseState::Sufficient | LeaseState::Insufficient | LeaseState::AccountExhausted => 0,
         };
         if status.account_balance.is_some()
-            && !self.app.lease_spend.record_spend(self.key, lease, status.spent_units)
+            && !self.ledger.lease_spend.record_spend(self.key, lease, status.spent_units)
         {
             // The lease has been reported as lost, so this result does not count. A top-up that was added is lost
             // with it, because other replicas may still spend it.
@@ -373,10 +409,14 @@ impl MeteredConsume<'_> {
     }
 
     async fn load_balance(&self) -> Result<Option<i64>> {
-        if !self.app.freshness.is_database_reachable() {
+        if !self.ledger.context.freshness.is_database_reachable() {
             return Err(Error::StoreNotReady);
         }
-        with_timeout(ACCOUNT_TIMEOUT, Box::pin(load_balance(self.app, self.redis, self.key))).await
+        with_timeout(
+            ACCOUNT_TIMEOUT,
+            Box::pin(load_balance(&self.ledger.context, self.redis, self.key)),
+        )
+        .await
     }
 
     async fn build_decision(
@@ -405,12 +445,12 @@ impl MeteredConsume<'_> {
 /// Runs a transaction on one of the connections reserved for debits, and retries it while its account is locked, for
 /// at most [`ACCOUNT_TIMEOUT`].
 async fn retry_while_locked<'a, T>(
-    app: &App,
+    ledger: &CreditLedger,
     transaction: impl Fn() -> BoxFuture<'a, Result<T>> + Send,
 ) -> Result<T> {
     let (began, mut pause) = (Stopwatch::new(), LOCK_PAUSE_MIN);
     loop {
-        let connection = app.direct_debits.connections.acquire();
+        let connection = ledger.direct_debits.connections.acquire();
         let connection = async { connection.await.map_err(|_| Error::StoreNotReady) };
         let connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
         match transaction().await {

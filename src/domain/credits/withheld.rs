@@ -22,7 +22,8 @@ use foundation::model::WithheldCredits;
 use store::{Tx, UnreportedLease, freshness};
 
 use super::super::audit::{Actor, AuditBatch, Target};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::credits::CreditLedger;
 
 /// The number of leases that one transaction reports or returns.
 const BATCH_MAX: i64 = 1_000;
@@ -35,69 +36,77 @@ const SWEEP_PAGES_MAX: usize = 10;
 const VISIBILITY_DELAY_MAX_MS: i64 = 10_000;
 
 /// Reports recently withheld leases, and returns the credits of those that every replica has reported.
-pub async fn report_lost_leases(app: &App) -> Result<()> {
-    let from = app.lease_spend.last_withheld_at_ms().saturating_sub(VISIBILITY_DELAY_MAX_MS).max(0);
-    report_since(app, from).await
+pub async fn report_lost_leases(ledger: &CreditLedger) -> Result<()> {
+    let from =
+        ledger.lease_spend.last_withheld_at_ms().saturating_sub(VISIBILITY_DELAY_MAX_MS).max(0);
+    report_since(ledger, from).await
 }
 
 /// Calls [`report_lost_leases`] for all withheld leases. Some no longer wait for a report, because the replica has
 /// deregistered or was deregistered. Each call examines a part of them, in order.
-pub async fn report_and_sweep_all(app: &App) -> Result<()> {
-    report_since(app, 0).await?;
+pub async fn report_and_sweep_all(ledger: &CreditLedger) -> Result<()> {
+    report_since(ledger, 0).await?;
     for _ in 0..SWEEP_PAGES_MAX {
-        let after = app.lease_spend.sweep_position();
-        let page =
-            app.store.read().await?.list_unreported_leases("", after.as_ref(), BATCH_MAX).await?;
-        app.lease_spend.set_sweep_position(page.last().cloned());
+        let after = ledger.lease_spend.sweep_position();
+        let page = ledger
+            .context
+            .store
+            .read()
+            .await?
+            .list_unreported_leases("", after.as_ref(), BATCH_MAX)
+            .await?;
+        ledger.lease_spend.set_sweep_position(page.last().cloned());
         if page.is_empty() {
             break;
         }
-        return_withheld(app, page.into_iter().map(|lease| lease.key_id), true, None).await?;
+        return_withheld(ledger, page.into_iter().map(|lease| lease.key_id), true, None).await?;
     }
     Ok(())
 }
 
 /// Reports what this replica has spent from every lease withheld since then. The last replica to report returns the
 /// credits.
-async fn report_since(app: &App, since: i64) -> Result<()> {
+async fn report_since(ledger: &CreditLedger, since: i64) -> Result<()> {
     let mut after =
         UnreportedLease { since: Timestamp(since), key_id: KeyId::from(""), lease_number: 0 };
     loop {
-        let mut reader = app.store.read().await?;
-        let unreported =
-            reader.list_unreported_leases(&app.replica_id, Some(&after), BATCH_MAX).await?;
+        let mut reader = ledger.context.store.read().await?;
+        let unreported = reader
+            .list_unreported_leases(&ledger.context.replica_id, Some(&after), BATCH_MAX)
+            .await?;
         drop(reader);
         let Some(last) = unreported.last().cloned() else { break };
-        let spent = app.lease_spend.freeze(&unreported);
-        let mut tx = app.store.begin().await?;
-        tx.report_final_spends(&app.replica_id, &spent).await?;
+        let spent = ledger.lease_spend.freeze(&unreported);
+        let mut tx = ledger.context.store.begin().await?;
+        tx.report_final_spends(&ledger.context.replica_id, &spent).await?;
         tx.commit().await?;
-        app.lease_spend.record_reported_until(last.since.0);
+        ledger.lease_spend.record_reported_until(last.since.0);
         after = last;
-        return_withheld(app, unreported.into_iter().map(|lease| lease.key_id), true, None).await?;
+        return_withheld(ledger, unreported.into_iter().map(|lease| lease.key_id), true, None)
+            .await?;
     }
-    if app.lease_spend.has_too_many_marks() {
+    if ledger.lease_spend.has_too_many_marks() {
         // First, so that everything read from now on is read after the marks were made.
-        app.freshness.invalidate_all();
-        app.lease_spend.drop_marks();
+        ledger.context.freshness.invalidate_all();
+        ledger.lease_spend.drop_marks();
     }
     Ok(())
 }
 
 /// Deregisters replicas that have been silent for long: leases opened from then on do not wait for their reports. A
 /// replica that was only paused registers again before it learns of such a lease.
-pub async fn deregister_silent_replicas(app: &App) -> Result<()> {
-    let mut tx = app.store.begin().await?;
+pub async fn deregister_silent_replicas(context: &Context) -> Result<()> {
+    let mut tx = context.store.begin().await?;
     tx.count_out_replicas().await?;
     tx.commit().await?;
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     tx.end_silent_registrations(SILENCE_MAX_MS).await?;
     tx.commit().await.map(drop)
 }
 
 /// Removes what this process knows of leases that have been closed.
-pub async fn prune_closed_leases(app: &App) -> Result<()> {
-    let all: Vec<_> = app
+pub async fn prune_closed_leases(ledger: &CreditLedger) -> Result<()> {
+    let all: Vec<_> = ledger
         .lease_spend
         .list_spends()
         .into_iter()
@@ -105,58 +114,59 @@ pub async fn prune_closed_leases(app: &App) -> Result<()> {
         .collect();
     for chunk in all.chunks(1_000) {
         let keys: Vec<_> = chunk.iter().map(|(key, _)| key.clone()).collect();
-        let existing = app.store.read().await?.list_leases_of_keys(&keys).await?;
-        app.lease_spend.remove_closed(chunk, &existing.into_iter().collect());
+        let existing = ledger.context.store.read().await?.list_leases_of_keys(&keys).await?;
+        ledger.lease_spend.remove_closed(chunk, &existing.into_iter().collect());
     }
     Ok(())
 }
 
 /// Reports all spend of this replica before it deregisters, so that no lease waits for it. Results from leases are
 /// not trusted from then on.
-pub async fn report_and_deregister(app: &App) -> Result<()> {
-    let mut all = app.lease_spend.freeze_all();
+pub async fn report_and_deregister(ledger: &CreditLedger) -> Result<()> {
+    let mut all = ledger.lease_spend.freeze_all();
     // In a fixed order, so that two replicas that deregister at the same time do not deadlock.
     all.sort_unstable();
-    let mut tx = app.store.begin().await?;
+    let mut tx = ledger.context.store.begin().await?;
     for chunk in all.chunks(1_000) {
         tx.report_spends(chunk).await?;
     }
-    tx.delete_replica(&app.replica_id).await?;
+    tx.delete_replica(&ledger.context.replica_id).await?;
     tx.commit().await.map(drop)
 }
 
 /// Lists withheld credits, which keys cannot spend because their leases are lost.
-pub async fn list_withheld(app: &App, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
-    app.store.read().await?.list_withheld(key).await
+pub async fn list_withheld(context: &Context, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
+    context.store.read().await?.list_withheld(key).await
 }
 
 /// Returns the sum of withheld credits.
-pub async fn sum_withheld(app: &App) -> Result<i64> {
-    app.store.read().await?.sum_withheld().await
+pub async fn sum_withheld(context: &Context) -> Result<i64> {
+    context.store.read().await?.sum_withheld().await
 }
 
 /// Returns withheld credits to their accounts, of one key or of all, proven unspent or not. Returns the number of
 /// credits. The operator who requests it asserts that the lost leases will not reappear.
-pub async fn release_withheld(app: &App, key: Option<&KeyId>) -> Result<i64> {
+pub async fn release_withheld(ledger: &CreditLedger, key: Option<&KeyId>) -> Result<i64> {
     let actor = Some(Actor::Command("cli"));
     if let Some(key) = key {
-        return return_withheld(app, std::iter::once(key.clone()), false, actor).await;
+        return return_withheld(ledger, std::iter::once(key.clone()), false, actor).await;
     }
     let mut released: i64 = 0;
     loop {
-        let page = app.store.read().await?.list_unreported_leases("", None, BATCH_MAX).await?;
+        let page =
+            ledger.context.store.read().await?.list_unreported_leases("", None, BATCH_MAX).await?;
         if page.is_empty() {
             return Ok(released);
         }
         let keys = page.into_iter().map(|lease| lease.key_id);
-        released = released.saturating_add(return_withheld(app, keys, false, actor).await?);
+        released = released.saturating_add(return_withheld(ledger, keys, false, actor).await?);
     }
 }
 
 /// Returns the withheld credits of these keys, in one transaction whose number of statements does not depend on the
 /// number of leases. Returns the number of credits.
 async fn return_withheld(
-    app: &App,
+    ledger: &CreditLedger,
     keys: impl Iterator<Item = KeyId>,
     only_proven: bool,
     actor: Option<Actor<'_>>,
@@ -164,7 +174,7 @@ async fn return_withheld(
     let only_proven = only_proven && !Safeguard::EveryReport.is_disabled();
     let mut keys: Vec<_> = keys.collect();
     if only_proven {
-        let proven = app.store.read().await?.list_withheld_of_keys(&keys, true).await?;
+        let proven = ledger.context.store.read().await?.list_withheld_of_keys(&keys, true).await?;
         keys = proven.into_iter().map(|lease| lease.key_id).collect();
     }
     if keys.is_empty() {
@@ -172,7 +182,7 @@ async fn return_withheld(
     }
     keys.sort_unstable();
     keys.dedup();
-    let mut tx = app.store.begin().await?;
+    let mut tx = ledger.context.store.begin().await?;
     match actor {
         // A later pass returns credits of accounts that are locked now: the rest does not wait for them.
         None if !Safeguard::Claim.is_disabled() => keys = tx.claim_accounts(&keys).await?,
@@ -197,24 +207,24 @@ async fn return_withheld(
         // waits for the locked accounts meanwhile.
         None => drop(tx.commit().await?),
         Some(actor) => {
-            record_audit(app, &mut tx, actor, &entries).await?;
+            record_audit(&ledger.context, &mut tx, actor, &entries).await?;
             for (key, _) in &units {
                 tx.record_change(freshness::CacheTag::Key(key.clone()));
             }
-            app.commit(tx).await?;
+            ledger.context.commit(tx).await?;
         }
     }
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
     // The balances that their leases report are too low.
-    app.direct_debits.record_debited(leased);
-    app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
+    ledger.direct_debits.record_debited(leased);
+    ledger.context.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
     tracing::info!(units = returned, "returned {returned} withheld credits");
     Ok(returned)
 }
 
 /// Records what an operator has returned: one audit entry for each lease.
 async fn record_audit(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     actor: Actor<'_>,
     entries: &[WithheldCredits],
@@ -223,7 +233,7 @@ async fn record_audit(
     for WithheldCredits { key_id, workspace_id, .. } in entries {
         let entries = workspaces
             .entry(workspace_id)
-            .or_insert_with(|| AuditBatch::new(actor, workspace_id, app.clock.now()));
+            .or_insert_with(|| AuditBatch::new(actor, workspace_id, context.clock.now()));
         entries.add("key.update", &[Target::new("key", key_id.as_str())]);
     }
     for entries in workspaces.into_values() {

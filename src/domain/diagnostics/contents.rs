@@ -10,7 +10,7 @@ use super::super::permission::Grants;
 use super::super::root_keys::all_permissions;
 use super::super::{permission, vault};
 use super::{Finding, format_age, format_count};
-use crate::app::REPLICA_TTL_MS;
+use crate::domain::context::REPLICA_TTL_MS;
 
 /// The maximum numbers of replicas and root keys that are read.
 const REPLICAS_MAX: i64 = 1_000;

@@ -22,7 +22,8 @@ use serde::Serialize;
 use store::{EventStore, Store};
 use tokio::time::timeout;
 
-use crate::app::{DATABASE_FILE, EVENTS_FILE};
+use crate::domain::analytics::EVENTS_FILE;
+use crate::domain::context::DATABASE_FILE;
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

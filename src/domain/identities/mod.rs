@@ -17,7 +17,7 @@ use super::caller::Caller;
 use super::keys::{NewRatelimit, to_ratelimits};
 use super::page::{Page, Paging};
 use super::permission::Action;
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The maximum size of the metadata of an identity, in bytes of the JSON text as sent.
 pub const META_MAX_BYTES: usize = 1024 * 1024;
@@ -61,10 +61,10 @@ pub struct IdentityChange {
 }
 
 /// Creates an identity.
-pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<IdentityId> {
+pub async fn create(context: &Context, caller: &Caller, new: NewIdentity) -> Result<IdentityId> {
     caller.require(Action::CreateIdentity)?;
     new.meta.as_ref().map_or(Ok(()), validate_meta)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let identity = Identity {
         id: IdentityId::random(),
         external_id: new.external_id,
@@ -72,7 +72,7 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
         ratelimits: to_ratelimits(new.ratelimits),
     };
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let inserted = tx.insert_identity(caller.workspace_id(), &identity, now).await;
     inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
         true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
@@ -83,15 +83,15 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
     entries.add_change("identity.create", &[target(&identity)], change);
     replace_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(identity.id)
 }
 
 /// Returns an identity. The caller needs permission to read it.
-pub async fn get(app: &App, caller: &Caller, reference: &IdentityRef) -> Result<Identity> {
+pub async fn get(context: &Context, caller: &Caller, reference: &IdentityRef) -> Result<Identity> {
     let (id, external_id) = reference.to_id_and_external_id();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let found = reader.find_identity(caller.workspace_id(), id, external_id).await?;
     let identity = found.ok_or_else(|| not_found_error(reference))?;
     caller.require_on(Action::ReadIdentity, &identity.id)?;
@@ -104,7 +104,7 @@ pub const DEFAULT_ENVIRONMENT: &str = "default";
 /// Lists a page of the identities that the root key may read, sorted by id. With `environment`, a root key that may
 /// read the whole environment may read all of them.
 pub async fn list(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     environment: Option<&str>,
     paging: &Paging,
@@ -121,26 +121,26 @@ pub async fn list(
         caller.require(Action::ReadIdentity)?;
     }
     let listing = paging.to_page_query();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let rows = reader.list_identities(caller.workspace_id(), readable.as_deref(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Returns the number of identities of an environment. The root key must be allowed to read all of them.
-pub async fn count(app: &App, caller: &Caller, environment: &str) -> Result<i64> {
+pub async fn count(context: &Context, caller: &Caller, environment: &str) -> Result<i64> {
     caller.require_on(Action::ReadIdentity, &environment)?;
-    app.store.read().await?.count_identities(caller.workspace_id()).await
+    context.store.read().await?.count_identities(caller.workspace_id()).await
 }
 
 /// Applies a change to an identity in one transaction and returns the changed identity.
 pub async fn update(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     reference: &IdentityRef,
     change: IdentityChange,
 ) -> Result<Identity> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let mut identity = get_for_update(&mut tx, caller, reference, Action::UpdateIdentity).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let entry =
@@ -163,14 +163,14 @@ pub async fn update(
     );
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Identity(identity.id.clone()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(identity)
 }
 
 /// Deletes an identity and its limits. Its keys continue to work without an identity.
-pub async fn delete(app: &App, caller: &Caller, reference: &IdentityRef) -> Result<()> {
-    let mut tx = app.store.begin().await?;
+pub async fn delete(context: &Context, caller: &Caller, reference: &IdentityRef) -> Result<()> {
+    let mut tx = context.store.begin().await?;
     let (id, external_id) = reference.to_id_and_external_id();
     if let Some(found) = tx.find_identity(caller.workspace_id(), id, external_id).await? {
         // Keys are locked before the identity: changes of a key lock in the same order.
@@ -178,7 +178,7 @@ pub async fn delete(app: &App, caller: &Caller, reference: &IdentityRef) -> Resu
     }
     let identity = get_for_update(&mut tx, caller, reference, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
-    let mut entries = AuditBatch::for_caller(caller, app.clock.now());
+    let mut entries = AuditBatch::for_caller(caller, context.clock.now());
     let change = FieldChanges::deleted(&IdentitySnapshot::from_identity(&identity))?;
     entries.add_change("identity.delete", &[target(&identity)], change);
     for limit in &identity.ratelimits {
@@ -186,7 +186,7 @@ pub async fn delete(app: &App, caller: &Caller, reference: &IdentityRef) -> Resu
     }
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Identity(identity.id));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Returns the identity, locked until the transaction ends, if the root key may perform the action on it. A root key

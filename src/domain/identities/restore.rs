@@ -11,21 +11,26 @@ use super::super::keys::to_ratelimits;
 use super::super::permission::Action;
 use super::snapshot::IdentitySnapshot;
 use super::target;
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Restores an identity from the snapshot of an audit entry, with its id and its limits, and links those of its former
 /// keys that have no identity now. Its external id must be free.
-pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, snapshot: &str) -> Result<()> {
+pub async fn restore(
+    context: &Context,
+    caller: &Caller,
+    id: &IdentityId,
+    snapshot: &str,
+) -> Result<()> {
     caller.require(Action::CreateIdentity)?;
     let snapshot: IdentitySnapshot = audit::parse_snapshot(snapshot)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let identity = Identity {
         id: id.clone(),
         external_id: snapshot.external_id,
         meta: snapshot.meta.map(Meta),
         ratelimits: to_ratelimits(snapshot.ratelimits),
     };
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let inserted = tx.insert_identity(caller.workspace_id(), &identity, now).await;
     inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
         true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
@@ -41,5 +46,5 @@ pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, snapshot: &str
     for key in linked {
         tx.record_change(freshness::CacheTag::Key(key));
     }
-    app.commit(tx).await
+    context.commit(tx).await
 }

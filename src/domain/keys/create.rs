@@ -19,7 +19,7 @@ use super::assignment_access::require_assignable;
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{audit_meta, audit_target, set_permissions, set_roles, to_ratelimits};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The number of random bytes of a key if neither the request nor the API sets one.
 const BYTE_LENGTH_DEFAULT: u8 = 16;
@@ -108,8 +108,8 @@ impl StoredReply for IssuedKey {
 }
 
 /// Creates a key. Without the permission, the API is reported as not found.
-pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
-    run_idempotent(app, caller, || create_once(app, caller, new.clone())).await
+pub async fn create(context: &Context, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
+    run_idempotent(context, caller, || create_once(context, caller, new.clone())).await
 }
 
 fn api_not_found(id: &ApiId) -> Error {
@@ -117,8 +117,8 @@ fn api_not_found(id: &ApiId) -> Error {
 }
 
 /// Returns the API of a new key, after checking that it accepts the key.
-async fn load_api(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result<Api> {
-    if app.settings.security.strict_grants {
+async fn load_api(context: &Context, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result<Api> {
+    if context.settings.security.strict_grants {
         require_assignable(caller, !new.permissions.is_empty(), !new.roles.is_empty())?;
     }
     let api = apis::require_not_deleted(
@@ -126,7 +126,7 @@ async fn load_api(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Resu
         &new.api_id,
     )?;
     if new.is_recoverable {
-        vault::require_master_keys(app)?;
+        vault::require_master_keys(context)?;
         if !caller.is_allowed_on(Action::EncryptKey, &new.api_id) {
             return Err(api_not_found(&new.api_id));
         }
@@ -135,13 +135,13 @@ async fn load_api(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Resu
     Ok(api)
 }
 
-async fn create_once(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
+async fn create_once(context: &Context, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     if !caller.is_allowed_on(Action::CreateKey, &new.api_id) {
         return Err(api_not_found(&new.api_id));
     }
-    let now = app.clock.now();
-    let (mut tx, mut entries) = (app.store.begin().await?, AuditBatch::for_caller(caller, now));
-    let api = load_api(app, &mut tx, caller, &new).await?;
+    let now = context.clock.now();
+    let (mut tx, mut entries) = (context.store.begin().await?, AuditBatch::for_caller(caller, now));
+    let api = load_api(context, &mut tx, caller, &new).await?;
     // An empty prefix means none.
     let prefix = new.prefix.or(api.settings.default_prefix).filter(|prefix| !prefix.is_empty());
     let byte_length =
@@ -161,7 +161,7 @@ async fn create_once(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKe
         Some(id) => Some(tx.ensure_identity(caller.workspace_id(), id, now).await?),
         None => None,
     };
-    let database_now = credits::refill_time(app, tx.load_database_time().await?);
+    let database_now = credits::refill_time(context, tx.load_database_time().await?);
     let key = Key {
         id: KeyId::random(),
         workspace_id: caller.workspace_id().clone(),
@@ -183,7 +183,7 @@ async fn create_once(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKe
     };
     tx.insert_key(&key).await?;
     if new.is_recoverable {
-        vault::seal(app, &mut tx, caller.workspace_id(), &[(&key.id, &secret)], now).await?;
+        vault::seal(context, &mut tx, caller.workspace_id(), &[(&key.id, &secret)], now).await?;
     }
     let limits = to_ratelimits(new.ratelimits);
     if !limits.is_empty() {
@@ -203,7 +203,7 @@ async fn create_once(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKe
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: key.id, plaintext: secret };
     store_reply(&mut tx, caller, &issued).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(issued)
 }

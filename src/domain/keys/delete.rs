@@ -3,43 +3,32 @@
 use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::Refill;
-use serde_json::{Value, json};
 use store::{Tx, freshness};
 
 use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::credits;
+use super::super::deletion::Deletion;
 use super::super::permission::Action;
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{audit_target, lock_existing};
-use crate::app::App;
-
-/// What a deletion removes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deletion {
-    /// The key stops verifying. Its row stays, and its hash stays reserved.
-    Soft,
-    /// The key and all its data.
-    Permanent,
-}
-
-impl Deletion {
-    /// Returns the metadata of the audit entry.
-    pub fn audit_meta(self) -> Value {
-        json!({ "permanent": self == Self::Permanent })
-    }
-}
+use crate::domain::context::Context;
 
 /// Deletes a key. It stops verifying at once.
-pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) -> Result<()> {
-    let now = app.clock.now();
+pub async fn delete(
+    context: &Context,
+    caller: &Caller,
+    id: &KeyId,
+    deletion: Deletion,
+) -> Result<()> {
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let stored = lock_existing(&mut tx, caller, id).await?;
     let key = stored.key;
     caller.require_on(Action::DeleteKey, &key.api_id)?;
-    let metering = close_credit_account(app, &mut tx, id, stored.refill).await?;
+    let metering = close_credit_account(context, &mut tx, id, stored.refill).await?;
     match deletion {
         Deletion::Soft => tx.delete_key(id, now).await?,
         Deletion::Permanent => tx.purge_key(id).await?,
@@ -50,13 +39,13 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
     entries.add_change("key.delete", &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Closes the credit account and returns what the key has left if it is restored. Leased credits return to the
 /// account if Redis is reachable; otherwise they are forfeited.
 async fn close_credit_account(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     id: &KeyId,
     idle_refill: Option<Refill>,
@@ -64,11 +53,11 @@ async fn close_credit_account(
     let Some(mut account) = tx.lock_account(id).await? else {
         return Ok(Metering::Unlimited(idle_refill));
     };
-    credits::close_for_change(app, tx, id, Some(&mut account)).await?;
+    credits::close_for_change(context, tx, id, Some(&mut account)).await?;
     tx.forfeit_leases(id).await?;
     // A new lease number, so that no replica uses a lease that was left open.
     account.credits.last_lease_number += 1;
     tx.update_balance(id, &account.credits).await?;
-    let now = credits::refill_time(app, account.database_time);
+    let now = credits::refill_time(context, account.database_time);
     Ok(Metering::from_account(Some(account.credits), idle_refill, now))
 }

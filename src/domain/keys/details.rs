@@ -14,10 +14,11 @@ use super::super::admission::{self, WindowUsage};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
+use super::super::resolved_key::ResolvedLimit;
 use super::super::{apis, credits, refill};
 use super::get::{self, DecryptMode, FoundKey};
-use super::resolved::ResolvedLimit;
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 /// The maximum number of keys that a search scans for one page; the next page continues after them.
 pub const SEARCH_ROWS_MAX: i64 = 20_000;
@@ -77,7 +78,7 @@ pub struct KeyListItem {
 /// limit and still have a successor: when the search has scanned its maximum, and when the status of a key differs
 /// from what the database filter assumed.
 pub async fn list_page(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     api: Option<&ApiId>,
     status: Option<KeyStatus>,
@@ -86,11 +87,11 @@ pub async fn list_page(
     match api {
         Some(api) => {
             caller.require_on(Action::ReadKey, api)?;
-            apis::get(app, caller, api).await?;
+            apis::get(context, caller, api).await?;
         }
         None => caller.require(Action::ReadKey)?,
     }
-    let now = app.clock.now();
+    let now = context.clock.now();
     let search = paging.search.trim();
     let filter = KeyListFilter {
         api_id: api.cloned(),
@@ -103,7 +104,7 @@ pub async fn list_page(
         now,
         refill_periods: refill::periods(now),
     };
-    let mut reader = app.store.read_balances().await?;
+    let mut reader = context.store.read_balances().await?;
     let mut stored = Vec::new();
     if filter.id_prefix.is_some() {
         stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
@@ -130,7 +131,7 @@ pub async fn list_page(
     drop(reader);
     let metered = stored.iter().filter(|row| row.key.credits.is_some());
     let metered: Vec<_> = metered.map(|row| row.key.id.clone()).collect();
-    let left = credits::list_balances(app, &metered).await?;
+    let left = credits::list_balances(context, &metered).await?;
     let row = |stored: StoredKey| KeyListItem {
         status: KeyStatus::from_key(&stored.key, left.get(&stored.key.id).copied(), now),
         api_name: names
@@ -179,11 +180,11 @@ pub struct KeyDetails {
 }
 
 /// Returns the details of a key without its secret. Does not consume its limits.
-pub async fn get_details(app: &App, caller: &Caller, id: &KeyId) -> Result<KeyDetails> {
-    let found_key = get::get(app, caller, id, DecryptMode::None).await?;
+pub async fn get_details(keys: &Keys, caller: &Caller, id: &KeyId) -> Result<KeyDetails> {
+    let found_key = get::get(keys, caller, id, DecryptMode::None).await?;
     let stored = found_key.resolved.stored();
     let workspace = caller.workspace_id();
-    let mut reader = app.store.read_balances().await?;
+    let mut reader = keys.context.store.read_balances().await?;
     let api = reader.find_api(workspace, &stored.key.api_id).await?;
     let api = apis::require_not_deleted(api, &stored.key.api_id)?;
     let roles = match stored.role_ids.as_slice() {
@@ -194,8 +195,8 @@ pub async fn get_details(app: &App, caller: &Caller, id: &KeyId) -> Result<KeyDe
         !reader.list_sealed_keys(workspace, std::slice::from_ref(id)).await?.is_empty();
     let account = reader.find_account(id).await?;
     drop(reader);
-    let limit_usages = load_limit_usages(app, &found_key).await?;
-    let now = app.clock.now();
+    let limit_usages = load_limit_usages(&keys.context, &found_key).await?;
+    let now = keys.context.clock.now();
     let left = found_key.credits.map(|(left, _)| left);
     let refill = found_key.credits.and_then(|(_, refill)| refill);
     Ok(KeyDetails {
@@ -210,12 +211,12 @@ pub async fn get_details(app: &App, caller: &Caller, id: &KeyId) -> Result<KeyDe
     })
 }
 
-async fn load_limit_usages(app: &App, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
+async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
     let limits = &found_key.resolved.limits;
     let window = |limit: &Arc<ResolvedLimit>| {
         Window::new(limit.counter.clone(), limit.limit, limit.duration_ms, 0)
     };
-    let usage = admission::peek(app, limits.iter().map(window).collect()).await?;
+    let usage = admission::peek(context, limits.iter().map(window).collect()).await?;
     let own = &found_key.resolved.stored().ratelimits;
     let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
         name: limit.name.clone(),
@@ -240,13 +241,13 @@ pub struct KeyActivity {
 
 /// Lists the latest operations on a key, latest first.
 pub async fn list_activity(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     details: &KeyDetails,
 ) -> Result<Vec<KeyActivity>> {
     let key = &details.found_key.resolved.stored().key;
     caller.require_on(Action::ReadKey, &key.api_id)?;
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let since = key.created_at;
     let through = ENTRIES_SCANNED_MAX;
     let entries =

@@ -14,7 +14,7 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits, vault};
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The number of leading characters shown of a key if the import does not give its start.
 const START_LENGTH: usize = 4;
@@ -45,7 +45,7 @@ pub enum DuplicatePolicy {
 /// Imports keys and returns their ids, in the order of the request. A plaintext is also stored sealed if its API has
 /// recoverable keys. `api` must exist even if no key belongs to it.
 pub async fn import(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     api: Option<&ApiId>,
     keys: Vec<KeyImport>,
@@ -58,11 +58,11 @@ pub async fn import(
     for key in keys.iter().filter(|key| key.plaintext.is_some()) {
         caller.require_on(Action::EncryptKey, &key.api_id)?;
     }
-    require_grants(app, caller, keys.iter().map(|import| &import.key))?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    require_grants(context, caller, keys.iter().map(|import| &import.key))?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let recoverable = list_recoverable_apis(&mut tx, caller, apis).await?;
-    let database_now = credits::refill_time(app, tx.load_database_time().await?);
+    let database_now = credits::refill_time(context, tx.load_database_time().await?);
     let count = keys.len();
     let (mut new_keys, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
     for import in keys {
@@ -113,9 +113,9 @@ pub async fn import(
         tx.record_change(freshness::CacheTag::NewKeys);
     }
     let sealed: Vec<_> = secrets.iter().filter(|(id, _)| inserted.contains(*id)).collect();
-    vault::seal(app, &mut tx, caller.workspace_id(), &sealed, now).await?;
+    vault::seal(context, &mut tx, caller.workspace_id(), &sealed, now).await?;
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     let ids = incoming.into_iter().map(|incoming| incoming.key.id);
     Ok(ids.filter(|id| inserted.contains(id)).collect())
 }

@@ -10,10 +10,11 @@ use super::super::credits;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::super::refill;
+use super::super::resolved_key as resolved;
 use super::get::{DecryptMode, decrypt_plaintexts, is_decryptable};
-use super::resolved;
 use super::{FoundKey, ResolvedKey};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 /// From this number of keys on, the count of an API is cached.
 const CACHED_COUNT_MIN: i64 = 10_000;
@@ -39,7 +40,7 @@ pub enum KeyOwner {
 
 /// Lists the keys of an API by id, including disabled and expired ones. Without the permission to read them, the API
 /// is reported as not found. The number of statements does not depend on the number of keys.
-pub async fn list(app: &App, caller: &Caller, filter: KeyFilter) -> Result<Page<FoundKey>> {
+pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Result<Page<FoundKey>> {
     let KeyFilter { api_id, owner, decrypt_mode: mode, paging } = filter;
     let may_read = caller.is_allowed_on(Action::ReadKey, &api_id)
         && caller.is_allowed_on(Action::ReadApi, &api_id);
@@ -47,10 +48,10 @@ pub async fn list(app: &App, caller: &Caller, filter: KeyFilter) -> Result<Page<
         return Err(Error::not_found(ResourceRef::Api(api_id)));
     }
     let workspace = caller.workspace_id();
-    let read_version = app.freshness.read_version();
-    let mut reader = app.store.read().await?;
+    let read_version = context.freshness.read_version();
+    let mut reader = context.store.read().await?;
     let api = apis::require_not_deleted(reader.find_api(workspace, &api_id).await?, &api_id)?;
-    is_decryptable(app, caller, &api, mode)?;
+    is_decryptable(context, caller, &api, mode)?;
     let owner_filter = match owner {
         None => KeyOwnerFilter::Any,
         Some(KeyOwner::OwnerId(owner_id)) => KeyOwnerFilter::OwnerId(owner_id),
@@ -65,9 +66,9 @@ pub async fn list(app: &App, caller: &Caller, filter: KeyFilter) -> Result<Page<
     let rows = reader.list_api_keys(workspace, &api_id, &owner_filter, &listing).await?;
     let page = Page::new(rows, &paging, |row| &row.key.id);
     drop(reader);
-    let mut plaintexts = decrypt_plaintexts(app, caller, &page.items, mode).await?;
-    let resolved_keys = resolved::resolve_all(app, page.items, read_version).await?;
-    let mut items = load_found_keys(app, resolved_keys).await?;
+    let mut plaintexts = decrypt_plaintexts(context, caller, &page.items, mode).await?;
+    let resolved_keys = resolved::resolve_all(context, page.items, read_version).await?;
+    let mut items = load_found_keys(context, resolved_keys).await?;
     for item in &mut items {
         item.plaintext = plaintexts.remove(&item.resolved.stored().key.id);
     }
@@ -77,35 +78,44 @@ pub async fn list(app: &App, caller: &Caller, filter: KeyFilter) -> Result<Page<
 /// Returns the number of an API's keys of all owners, without deleted ones. From [`CACHED_COUNT_MIN`] on, the number
 /// may be a few minutes old. Returns 0 if `owner` is an identity that does not exist.
 pub async fn count(
-    app: &App,
+    keys: &Keys,
     caller: &Caller,
     api_id: &ApiId,
     owner: Option<&KeyOwner>,
 ) -> Result<i64> {
     caller.require_on(Action::ReadKey, api_id)?;
     if let Some(KeyOwner::ExternalId(external_id)) = owner {
-        let identity =
-            app.store.read().await?.find_identity_id(caller.workspace_id(), external_id).await?;
+        let identity = keys
+            .context
+            .store
+            .read()
+            .await?
+            .find_identity_id(caller.workspace_id(), external_id)
+            .await?;
         if identity.is_none() {
             return Ok(0);
         }
     }
     let name = (caller.workspace_id().clone(), api_id.clone());
-    if let Some(count) = app.caches.key_counts.get(&name) {
+    if let Some(count) = keys.key_counts.get(&name) {
         return Ok(count);
     }
-    let counted = app.store.read().await?.count_keys(caller.workspace_id(), api_id).await?;
+    let counted =
+        keys.context.store.read().await?.count_keys(caller.workspace_id(), api_id).await?;
     if counted >= CACHED_COUNT_MIN {
-        app.caches.key_counts.insert(name, counted);
+        keys.key_counts.insert(name, counted);
     }
     Ok(counted)
 }
 
-async fn load_found_keys(app: &App, resolved_keys: Vec<ResolvedKey>) -> Result<Vec<FoundKey>> {
+async fn load_found_keys(
+    context: &Context,
+    resolved_keys: Vec<ResolvedKey>,
+) -> Result<Vec<FoundKey>> {
     let metered = resolved_keys.iter().filter(|resolved| resolved.is_metered);
     let metered: Vec<_> = metered.map(|resolved| resolved.stored().key.id.clone()).collect();
-    let left = credits::list_balances(app, &metered).await?;
-    let now = app.clock.now();
+    let left = credits::list_balances(context, &metered).await?;
+    let now = context.clock.now();
     let found = resolved_keys.into_iter().map(|resolved| {
         let key = &resolved.stored().key;
         let refill = key.credits.and_then(|credits| credits.refill);

@@ -15,7 +15,7 @@ use super::super::permission::Action;
 use super::super::{apis, credits};
 use super::audit_target;
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The result of a migration request.
 #[derive(Debug, Default)]
@@ -38,25 +38,25 @@ pub enum ImportRejection {
 /// Imports keys of a migration whose hashes are new, all at once. A caller that may create keys in the API may also
 /// create the identities, permissions and roles that the keys name.
 pub async fn migrate(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     migration: &MigrationId,
     api_id: &ApiId,
     keys: Vec<ImportedKeyFields>,
 ) -> Result<MigrationResult> {
     caller.require_on(Action::CreateKey, api_id)?;
-    require_grants(app, caller, keys.iter())?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    require_grants(context, caller, keys.iter())?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     apis::require_not_deleted(tx.find_api(caller.workspace_id(), api_id).await?, api_id)?;
     let found = tx.find_migration(caller.workspace_id(), migration).await?;
     let found = found.ok_or_else(|| Error::not_found(ResourceRef::Migration(migration.clone())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let is_strict = app.settings.security.strict_grants;
+    let is_strict = context.settings.security.strict_grants;
     let references =
         ResolvedReferences::find_or_create(&mut tx, caller, &keys, is_strict, &mut entries, now)
             .await?;
-    let database_now = credits::refill_time(app, tx.load_database_time().await?);
+    let database_now = credits::refill_time(context, tx.load_database_time().await?);
     let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
     let mut outcomes: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
     for key in keys {
@@ -99,7 +99,7 @@ pub async fn migrate(
         tx.record_change(freshness::CacheTag::NewKeys);
     }
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     let mut result = MigrationResult::default();
     for (hash, id) in outcomes {
@@ -125,12 +125,12 @@ fn to_stored_hash(hash: &str, algorithm: Algorithm) -> String {
 /// Turns a pending key of a migration into a regular key, now that it is being verified, if the root key may verify
 /// it. Returns whether the key may exist now.
 pub async fn adopt_pending_key(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &MigrationId,
     key: &str,
 ) -> Result<bool> {
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let migration = reader.find_migration(caller.workspace_id(), id).await?;
     match migration.map(|migration| migration.algorithm) {
         // The hash is that of the whole key, so the key would have been found.
@@ -148,33 +148,33 @@ pub async fn adopt_pending_key(
     let key_id = match pending {
         Some((key_id, api)) if caller.is_allowed_on(Action::VerifyKey, &api) => key_id,
         Some(_) => return Ok(false),
-        None => return has_adopted(app, &hash).await,
+        None => return has_adopted(context, &hash).await,
     };
     let start = Plaintext::from(key.to_owned()).start(Some(prefix));
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let is_adopted = match tx.adopt_key(&key_id, &hash.to_base64(), &start, prefix).await {
         Err(e) if e.is_unique_violation_of("keys_hash_unique") => false,
         outcome => outcome?,
     };
     if !is_adopted {
         drop(tx);
-        return has_adopted(app, &hash).await;
+        return has_adopted(context, &hash).await;
     }
     let Some(stored) = tx.find_key(caller.workspace_id(), &key_id).await? else { return Ok(false) };
-    let mut entries = AuditBatch::for_caller(caller, app.clock.now());
+    let mut entries = AuditBatch::for_caller(caller, context.clock.now());
     entries.add("key.migrate", &[audit_target(&stored.key)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(key_id));
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(true)
 }
 
 /// Returns whether another request has just adopted the key, which the caches of this replica may not reflect yet.
-async fn has_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
-    let exists = app.store.read().await?.find_key_by_hash(&hash.to_base64()).await?.is_some();
+async fn has_adopted(context: &Context, hash: &KeyHash) -> Result<bool> {
+    let exists = context.store.read().await?.find_key_by_hash(&hash.to_base64()).await?.is_some();
     if exists {
-        app.freshness.record_invalidation(&freshness::CacheTag::NewKey(hash.fingerprint()));
+        context.freshness.record_invalidation(&freshness::CacheTag::NewKey(hash.fingerprint()));
     }
     Ok(exists)
 }

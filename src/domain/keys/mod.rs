@@ -5,6 +5,7 @@ mod audit_meta;
 mod create;
 mod delete;
 pub mod details;
+mod find;
 mod get;
 mod import;
 mod list;
@@ -16,7 +17,6 @@ pub mod permissions;
 mod reason;
 mod references;
 mod reroll;
-mod resolved;
 mod restore;
 pub mod roles;
 mod snapshot;
@@ -24,9 +24,13 @@ mod update;
 mod update_credits;
 mod verify;
 
+pub use super::deletion::Deletion;
+pub use super::patch::Patch;
+pub use super::resolved_key::{ResolvedKey, ResolvedLimit};
+pub use super::verification_code::VerificationCode;
 pub use assignment_access::AssignmentAccess;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
-pub use delete::{Deletion, delete};
+pub use delete::delete;
 pub use get::{DecryptMode, FoundKey, get, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};
 pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
@@ -36,49 +40,77 @@ pub use metering::IdleRefill;
 pub use migrate::{ImportRejection, MigrationResult, migrate};
 pub use references::ImportedKeyFields;
 pub use reroll::reroll;
-pub use resolved::{ResolvedKey, ResolvedLimit};
 pub use restore::restore;
 pub use snapshot::{change_from_snapshot, limits_snapshot};
 pub use update::{AssignmentPolicy, CreditsChange, KeyChange, RatelimitsChange, update};
 pub use update_credits::{CreditsUpdate, UpdatedAtPolicy, update_credits};
 pub use verify::{
-    EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode, VerifyRequest, VerifyResult,
-    verify, verify_unauthenticated,
+    EvaluatedLimit, LimitSource, RequestedLimit, VerifyRequest, VerifyResult, verify,
+    verify_unauthenticated,
 };
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use foundation::error::{Error, ResourceRef, Result};
-use foundation::id::{KeyId, RatelimitId};
+use foundation::id::{ApiId, KeyId, RatelimitId, WorkspaceId};
 use foundation::model::{Key, Permission, Ratelimit, Role};
+use foundation::secret::KeyHash;
+use store::cache::RowCache;
 use store::{StoredKey, Tx};
 
+use super::admission::Admission;
+use super::analytics::Analytics;
 use super::audit::{AuditBatch, Target};
 use super::caller::Caller;
+use super::context::{Context, new_key_tag};
+use super::credits::CreditLedger;
+use super::last_used::LastUsed;
 use super::rbac;
 
-/// A change of an optional field: keep, clear or set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Patch<T> {
-    #[default]
-    Keep,
-    Clear,
-    Set(T),
+/// How many key counts are cached, and for how long.
+const KEY_COUNTS_MAX: u64 = 10_000;
+const KEY_COUNT_TTL: Duration = Duration::from_mins(5);
+
+/// Verifies and changes keys.
+pub struct Keys {
+    pub context: Arc<Context>,
+    pub admission: Arc<Admission>,
+    pub analytics: Arc<Analytics>,
+    pub ledger: Arc<CreditLedger>,
+    pub last_used: Arc<LastUsed>,
+    resolved_keys: RowCache<KeyHash, ResolvedKey>,
+    /// The number of keys of an API within the last minutes.
+    key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
 }
 
-impl<T> Patch<T> {
-    /// Applies the change to a field.
-    pub fn apply(self, field: &mut Option<T>) {
-        match self {
-            Self::Keep => {}
-            Self::Clear => *field = None,
-            Self::Set(value) => *field = Some(value),
-        }
-    }
-
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Patch<U> {
-        match self {
-            Self::Keep => Patch::Keep,
-            Self::Clear => Patch::Clear,
-            Self::Set(value) => Patch::Set(f(value)),
+impl Keys {
+    /// Creates a service with empty caches.
+    pub fn new(
+        context: Arc<Context>,
+        admission: Arc<Admission>,
+        analytics: Arc<Analytics>,
+        ledger: Arc<CreditLedger>,
+        last_used: Arc<LastUsed>,
+    ) -> Self {
+        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        Self {
+            resolved_keys: RowCache::new(
+                &context.freshness,
+                keys_max,
+                1 << 16,
+                &loads.views,
+                new_key_tag,
+            ),
+            key_counts: moka::sync::Cache::builder()
+                .max_capacity(KEY_COUNTS_MAX)
+                .time_to_live(KEY_COUNT_TTL)
+                .build(),
+            context,
+            admission,
+            analytics,
+            ledger,
+            last_used,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::super::permission::Action;
 use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
 use super::{lock_existing, set_permissions};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The maximum number of direct permissions of a key.
 pub const PERMISSIONS_MAX: usize = 1000;
@@ -19,14 +19,14 @@ pub const PERMISSIONS_MAX: usize = 1000;
 /// Adds permissions to a key. Returns its direct permissions: the previous ones, then the new ones, each sorted by
 /// slug.
 pub async fn add(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Permission>> {
     let required = RequiredActions::new(access, &[Action::AddPermissionToKey]);
-    change_permissions(app, caller, id, selectors, required, |before, selected| {
+    change_permissions(context, caller, id, selectors, required, |before, selected| {
         let new = difference(selected, before, |permission| &permission.id);
         before.iter().chain(new).cloned().collect()
     })
@@ -35,14 +35,14 @@ pub async fn add(
 
 /// Removes permissions from a key, whether or not it has them. Returns the remaining ones, sorted by slug.
 pub async fn remove(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Permission>> {
     let required = RequiredActions::new(access, &[Action::RemovePermissionFromKey]);
-    change_permissions(app, caller, id, selectors, required, |before, selected| {
+    change_permissions(context, caller, id, selectors, required, |before, selected| {
         difference(before, selected, |permission| &permission.id).into_iter().cloned().collect()
     })
     .await
@@ -50,7 +50,7 @@ pub async fn remove(
 
 /// Replaces the direct permissions of a key. Returns them sorted by slug.
 pub async fn set(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
@@ -59,20 +59,21 @@ pub async fn set(
     let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
     let both = [add, remove];
     let required = RequiredActions::for_replacement(access, &both, add, remove);
-    change_permissions(app, caller, id, selectors, required, |_, selected| selected.to_vec()).await
+    change_permissions(context, caller, id, selectors, required, |_, selected| selected.to_vec())
+        .await
 }
 
 /// Changes the direct permissions of a key. Checks that the key exists before it checks the caller's permissions.
 async fn change_permissions(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
     required: RequiredActions<'_>,
     after: impl FnOnce(&[Permission], &[Permission]) -> Vec<Permission> + Send,
 ) -> Result<AssignmentResult<Permission>> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let stored = lock_existing(&mut tx, caller, id).await?;
     required.require_actions(caller, &stored.key)?;
     let mut entries = AuditBatch::for_caller(caller, now);
@@ -86,6 +87,6 @@ async fn change_permissions(
     set_permissions(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(AssignmentResult { selected, after })
 }

@@ -13,7 +13,7 @@ use super::super::caller::Caller;
 use super::super::rbac::{self, MissingPolicy, Selector};
 use super::assignment_access::require_assignable;
 use super::{NewCredits, NewRatelimit, audit_target, to_ratelimits};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The fields of an imported key.
 #[derive(Debug)]
@@ -35,11 +35,11 @@ pub struct ImportedKeyFields {
 
 /// Fails, with strict grants, unless the caller may add the permissions and roles that the keys name.
 pub fn require_grants<'a>(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     mut keys: impl Iterator<Item = &'a ImportedKeyFields> + Clone,
 ) -> Result<()> {
-    if !app.settings.security.strict_grants {
+    if !context.settings.security.strict_grants {
         return Ok(());
     }
     let permissions = keys.clone().any(|key| !key.permissions.is_empty());

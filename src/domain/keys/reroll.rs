@@ -15,31 +15,39 @@ use super::super::{apis, credits, refill, vault};
 use super::assignment_access::require_assignable;
 use super::create::require_recoverable;
 use super::{IssuedKey, audit_target, lock_existing};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 const MINUTE_MS: i64 = 60_000;
 
 /// Creates a key with the same configuration. The old key expires `grace_ms` from now, rounded up to a full minute;
 /// at once with 0, and never later than before. The new key has the same prefix, length, identity, limits,
 /// permissions and roles, and the remaining credits, but no usage of limits.
-pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
-    let issued = run_idempotent(app, caller, || reroll_once(app, caller, id, grace_ms)).await;
-    credits::withhold_unclosed(app, id, issued).await
+pub async fn reroll(keys: &Keys, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
+    let issued =
+        run_idempotent(&keys.context, caller, || reroll_once(&keys.context, caller, id, grace_ms))
+            .await;
+    credits::withhold_unclosed(&keys.ledger, id, issued).await
 }
 
-async fn reroll_once(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+async fn reroll_once(
+    context: &Context,
+    caller: &Caller,
+    id: &KeyId,
+    grace_ms: i64,
+) -> Result<IssuedKey> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let stored = lock_existing(&mut tx, caller, id).await?;
     let mut old = stored.key;
     caller.require_on(Action::CreateKey, &old.api_id)?;
-    if app.settings.security.strict_grants {
+    if context.settings.security.strict_grants {
         require_assignable(caller, !stored.permissions.is_empty(), !stored.role_ids.is_empty())?;
     }
     let is_recoverable =
         !tx.list_sealed_keys(caller.workspace_id(), std::slice::from_ref(id)).await?.is_empty();
     if is_recoverable {
-        vault::require_master_keys(app)?;
+        vault::require_master_keys(context)?;
         caller.require_on(Action::EncryptKey, &old.api_id)?;
         require_recoverable(&apis::require_not_deleted(
             tx.find_api(caller.workspace_id(), &old.api_id).await?,
@@ -52,7 +60,7 @@ async fn reroll_once(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> R
         id: KeyId::random(),
         hash: hash.to_base64(),
         start: secret.start(old.prefix.as_deref()),
-        credits: detach_remaining_credits(app, &mut tx, id, grace_ms == 0).await?,
+        credits: detach_remaining_credits(context, &mut tx, id, grace_ms == 0).await?,
         created_at: now,
         updated_at: None,
         ..old.clone()
@@ -62,7 +70,7 @@ async fn reroll_once(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> R
         tx.set_refill(&new.id, refill).await?;
     }
     if is_recoverable {
-        vault::seal(app, &mut tx, caller.workspace_id(), &[(&new.id, &secret)], now).await?;
+        vault::seal(context, &mut tx, caller.workspace_id(), &[(&new.id, &secret)], now).await?;
     }
     let with_new_id = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
     let limits: Vec<_> = stored.ratelimits.into_iter().map(with_new_id).collect();
@@ -83,7 +91,7 @@ async fn reroll_once(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> R
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: new.id, plaintext: secret };
     store_reply(&mut tx, caller, &issued).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(issued)
 }
@@ -102,13 +110,13 @@ fn grace_end(now: Timestamp, grace_ms: i64) -> Timestamp {
 /// credits stay on the old key, which other replicas may consider valid for a moment, or for longer if a clock is
 /// wrong.
 async fn detach_remaining_credits(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     id: &KeyId,
     ends_now: bool,
 ) -> Result<Option<Credits>> {
     let mut account = tx.lock_account(id).await?;
-    if !credits::close_for_change(app, tx, id, account.as_mut()).await? {
+    if !credits::close_for_change(context, tx, id, account.as_mut()).await? {
         // Credits that another replica may be spending now would be granted twice.
         return Err(Error::LeaseNotClosed);
     }
@@ -118,7 +126,7 @@ async fn detach_remaining_credits(
         return Err(Error::LeaseNotClosed);
     }
     let remaining =
-        refill::apply_refill(account.credits, credits::refill_time(app, account.database_time));
+        refill::apply_refill(account.credits, credits::refill_time(context, account.database_time));
     let kept_on_old = match ends_now {
         true => {
             Credits { balance: 0, last_lease_number: remaining.last_lease_number + 1, ..remaining }

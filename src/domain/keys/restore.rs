@@ -10,12 +10,12 @@ use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::{audit_target, lock_existing};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Restores a key that was deleted, unless permanently. It verifies again at once, with its remaining credits.
-pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+pub async fn restore(context: &Context, caller: &Caller, id: &KeyId) -> Result<()> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let restored = tx.restore_key(caller.workspace_id(), id).await?;
     let (api, hash) = restored.ok_or_else(|| Error::not_found(ResourceRef::Key(id.clone())))?;
     caller.require_on(Action::CreateKey, &api)?;
@@ -29,5 +29,5 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     if let Some(hash) = KeyHash::from_base64(&hash) {
         tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     }
-    app.commit(tx).await
+    context.commit(tx).await
 }

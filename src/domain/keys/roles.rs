@@ -11,21 +11,21 @@ use super::super::permission::Action;
 use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
 use super::{lock_existing, set_roles};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The maximum number of roles of a key.
 pub const ROLES_MAX: usize = 100;
 
 /// Adds roles to a key. Returns its roles: the previous ones, then the new ones, each sorted by name.
 pub async fn add(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
     access: AssignmentAccess,
 ) -> Result<AssignmentResult<Role>> {
     let required = RequiredActions::new(access, &[Action::AddRoleToKey]);
-    change_roles(app, caller, id, selectors, required, |before, selected| {
+    change_roles(context, caller, id, selectors, required, |before, selected| {
         let new = difference(selected, before, |role| &role.id);
         before.iter().chain(new).cloned().collect()
     })
@@ -34,7 +34,7 @@ pub async fn add(
 
 /// Removes roles from a key, whether or not it has them. Returns the remaining ones, sorted by name.
 pub async fn remove(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
@@ -47,7 +47,7 @@ pub async fn remove(
             RequiredActions::new(access, &[Action::RemoveRoleFromKey])
         }
     };
-    change_roles(app, caller, id, selectors, required, |before, selected| {
+    change_roles(context, caller, id, selectors, required, |before, selected| {
         difference(before, selected, |role| &role.id).into_iter().cloned().collect()
     })
     .await
@@ -55,7 +55,7 @@ pub async fn remove(
 
 /// Replaces the roles of a key. Returns them sorted by name.
 pub async fn set(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
@@ -63,20 +63,20 @@ pub async fn set(
 ) -> Result<AssignmentResult<Role>> {
     let (add, remove) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
     let required = RequiredActions::for_replacement(access, &[], add, remove);
-    change_roles(app, caller, id, selectors, required, |_, selected| selected.to_vec()).await
+    change_roles(context, caller, id, selectors, required, |_, selected| selected.to_vec()).await
 }
 
 /// Changes the roles of a key. Checks that the key exists before it checks the caller's permissions.
 async fn change_roles(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     selectors: Vec<Selector>,
     required: RequiredActions<'_>,
     after: impl FnOnce(&[Role], &[Role]) -> Vec<Role> + Send,
 ) -> Result<AssignmentResult<Role>> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let stored = lock_existing(&mut tx, caller, id).await?;
     required.require_actions(caller, &stored.key)?;
     let mut entries = AuditBatch::for_caller(caller, now);
@@ -87,7 +87,7 @@ async fn change_roles(
         return Err(Error::PreconditionFailed(Refusal::TooManyRoles(ROLES_MAX)));
     }
     required.require_assignment_actions(caller, before, &after, |role| &role.id)?;
-    if app.settings.security.strict_grants {
+    if context.settings.security.strict_grants {
         let (add, remove) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
         let strict =
             RequiredActions::for_replacement(AssignmentAccess::AssignmentsOnly, &[], add, remove);
@@ -96,6 +96,6 @@ async fn change_roles(
     set_roles(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(AssignmentResult { selected, after })
 }

@@ -18,7 +18,8 @@ use super::{
     NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, set_permissions,
     set_roles, to_ratelimits,
 };
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 /// The changes to a key. Absent fields keep their values.
 #[derive(Debug, Default)]
@@ -80,18 +81,23 @@ impl AssignmentPolicy {
 }
 
 /// Updates a key, completely or not at all.
-pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
-    let applied = update_once(app, caller, id, change).await;
-    credits::withhold_unclosed(app, id, applied).await
+pub async fn update(keys: &Keys, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
+    let applied = update_once(&keys.context, caller, id, change).await;
+    credits::withhold_unclosed(&keys.ledger, id, applied).await
 }
 
-async fn update_once(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+async fn update_once(
+    context: &Context,
+    caller: &Caller,
+    id: &KeyId,
+    change: KeyChange,
+) -> Result<()> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let before = lock_existing(&mut tx, caller, id).await?;
     let snapshot_before = KeySnapshot::from_key(&before.key, &before.ratelimits);
     let mut key = before.key;
-    let assignment_policy = match app.settings.security.strict_grants {
+    let assignment_policy = match context.settings.security.strict_grants {
         true => AssignmentPolicy::AssignmentActions,
         false => change.assignment_policy,
     };
@@ -137,7 +143,7 @@ async fn update_once(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) 
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
     // Last of all steps that may fail, because closing a lease cannot be undone.
-    let credits = change_credits(app, &mut tx, id, before.refill, change.credits).await?;
+    let credits = change_credits(context, &mut tx, id, before.refill, change.credits).await?;
     let change = match credits {
         None => FieldChanges::updated(&snapshot_before, &snapshot),
         Some((before, after)) => FieldChanges::updated(
@@ -148,7 +154,7 @@ async fn update_once(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) 
     entries.set_change(entry, change?);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Returns the limits after the change; `None` if they stay the same.
@@ -174,7 +180,7 @@ fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ra
 
 /// Changes the credits and returns the states before and after; `None` if they stay the same.
 async fn change_credits(
-    app: &App,
+    context: &Context,
     tx: &mut Tx,
     key: &KeyId,
     idle_refill: Option<Refill>,
@@ -189,12 +195,12 @@ async fn change_credits(
         }
     };
     let mut account = tx.lock_account(key).await?;
-    let is_closed = credits::close_for_change(app, tx, key, account.as_mut()).await?;
+    let is_closed = credits::close_for_change(context, tx, key, account.as_mut()).await?;
     let now = match &account {
         Some(account) => account.database_time,
         None => tx.load_database_time().await?,
     };
-    let now = credits::refill_time(app, now);
+    let now = credits::refill_time(context, now);
     let before = Metering::from_account(account.map(|account| account.credits), idle_refill, now);
     let after = apply_credits_change(before, change, now)?;
     if sets {

@@ -15,7 +15,8 @@ use super::super::permission::Action;
 use super::metering::{IdleRefill, Metering};
 use super::snapshot::CreditsSnapshot;
 use super::{audit_meta, audit_target, lock_existing};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 /// The change of the credits of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,27 +50,28 @@ impl StoredReply for RemainingCredits {
 
 /// Updates the credits. Returns the remaining credits and the refill; `None`: unlimited.
 pub async fn update_credits(
-    app: &App,
+    keys: &Keys,
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
     updated_at_policy: UpdatedAtPolicy,
 ) -> Result<RemainingCredits> {
-    let applied =
-        run_idempotent(app, caller, || update_once(app, caller, id, update, updated_at_policy))
-            .await;
-    credits::withhold_unclosed(app, id, applied).await
+    let applied = run_idempotent(&keys.context, caller, || {
+        update_once(&keys.context, caller, id, update, updated_at_policy)
+    })
+    .await;
+    credits::withhold_unclosed(&keys.ledger, id, applied).await
 }
 
 async fn update_once(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
     updated_at_policy: UpdatedAtPolicy,
 ) -> Result<RemainingCredits> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let StoredKey { mut key, refill, .. } = lock_existing(&mut tx, caller, id).await?;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     if updated_at_policy == UpdatedAtPolicy::Set {
@@ -77,13 +79,13 @@ async fn update_once(
         tx.update_key(&key).await?;
     }
     let mut account = tx.lock_account(id).await?;
-    let is_closed = credits::close_for_change(app, &mut tx, id, account.as_mut()).await?;
+    let is_closed = credits::close_for_change(context, &mut tx, id, account.as_mut()).await?;
     let database_now = match &account {
         Some(account) => account.database_time,
         None => tx.load_database_time().await?,
     };
     let account = account.map(|account| account.credits);
-    let database_now = credits::refill_time(app, database_now);
+    let database_now = credits::refill_time(context, database_now);
     let before = Metering::from_account(account, refill, database_now);
     let after = apply_credits_update(before, update, database_now)?;
     match update {
@@ -111,7 +113,7 @@ async fn update_once(
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     let remaining = after.credits().map(|credits| (credits.balance, credits.refill));
     store_reply(&mut tx, caller, &remaining).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(remaining)
 }
 

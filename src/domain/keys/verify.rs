@@ -10,7 +10,6 @@ use foundation::clock::Stopwatch;
 use foundation::config::{OPEN_VERIFICATION, OpenVerification};
 use foundation::error::{Error, Refusal, Result};
 use foundation::id::{ApiId, MigrationId, RatelimitId};
-use foundation::metrics::{Counter, Verifications};
 use foundation::model::Ratelimit;
 use foundation::secret::{KeyHash, Plaintext};
 use foundation::traces;
@@ -22,9 +21,12 @@ use super::super::caller::Caller;
 use super::super::credits::{self, ConsumeDecision};
 use super::super::last_used;
 use super::super::query::PermissionQuery;
-use super::resolved::{self, ResolvedKey, ResolvedLimit};
+use super::super::resolved_key::{ResolvedKey, ResolvedLimit};
+use super::super::verification_code::VerificationCode;
+use super::find;
 use super::{migrate, open_verification, reason};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 /// A request to verify a key.
 #[derive(Debug)]
@@ -63,50 +65,6 @@ pub enum LimitSource {
     AdHoc { limit: i64, duration_ms: i64 },
 }
 
-/// The result of a verification. A rejection is not an error.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum VerificationCode {
-    Valid,
-    #[default]
-    NotFound,
-    InsufficientPermissions,
-    UsageExceeded,
-    RateLimited,
-    Disabled,
-    Expired,
-    /// The key may not be used from this address, or for the API in the request.
-    Forbidden,
-}
-
-impl VerificationCode {
-    /// Returns the code as all API versions show it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Valid => "VALID",
-            Self::NotFound => "NOT_FOUND",
-            Self::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
-            Self::UsageExceeded => "USAGE_EXCEEDED",
-            Self::RateLimited => "RATE_LIMITED",
-            Self::Disabled => "DISABLED",
-            Self::Expired => "EXPIRED",
-            Self::Forbidden => "FORBIDDEN",
-        }
-    }
-
-    fn counter(self, verifications: &Verifications) -> &Counter {
-        match self {
-            Self::Valid => &verifications.valid,
-            Self::NotFound => &verifications.not_found,
-            Self::InsufficientPermissions => &verifications.insufficient_permissions,
-            Self::UsageExceeded => &verifications.usage_exceeded,
-            Self::RateLimited => &verifications.rate_limited,
-            Self::Disabled => &verifications.disabled,
-            Self::Expired => &verifications.expired,
-            Self::Forbidden => &verifications.forbidden,
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 pub struct VerifyResult {
     pub code: VerificationCode,
@@ -137,26 +95,26 @@ struct PlannedCheck {
 
 /// Verifies a key. A key of another workspace, or of an API for which the root key may not verify, is reported as not
 /// found, like one that was never issued.
-pub async fn verify(app: &App, caller: &Caller, request: VerifyRequest) -> Result<VerifyResult> {
+pub async fn verify(keys: &Keys, caller: &Caller, request: VerifyRequest) -> Result<VerifyResult> {
     let watch = Stopwatch::new();
-    let verified = find_and_verify(app, caller, request, watch).await?;
-    verified.code.counter(&app.metrics.verifications).inc();
+    let verified = find_and_verify(keys, caller, request, watch).await?;
+    verified.code.counter(&keys.context.metrics.verifications).inc();
     Ok(verified)
 }
 
 /// Verifies a key of any workspace for an unauthenticated caller. A client that sends too many keys that do not exist
 /// is rejected without a database call.
 pub async fn verify_unauthenticated(
-    app: &App,
+    keys: &Keys,
     caller: &Caller,
     request: VerifyRequest,
 ) -> Result<VerifyResult> {
     let watch = Stopwatch::new();
-    if app.settings.security.open_verification == OpenVerification::Off {
+    if keys.context.settings.security.open_verification == OpenVerification::Off {
         return Err(Error::OperationDisabled(OPEN_VERIFICATION));
     }
     let found = open_verification::find_limited(
-        app,
+        keys,
         &caller.client,
         KeyHash::compute(request.key.expose()),
     )
@@ -165,10 +123,10 @@ pub async fn verify_unauthenticated(
         Some(resolved) if !resolved.value.stored().workspace_enabled => {
             Err(Error::WorkspaceDisabled)
         }
-        found => evaluate_and_record(app, caller, found, request, watch).await,
+        found => evaluate_and_record(keys, caller, found, request, watch).await,
     };
-    let verified =
-        verified.map_err(|error| match (error, &app.settings.security.open_verification) {
+    let verified = verified.map_err(|error| {
+        match (error, &keys.context.settings.security.open_verification) {
             (
                 Error::PreconditionFailed(Refusal::UnknownRatelimit { name, .. }),
                 OpenVerification::Minimal,
@@ -178,47 +136,53 @@ pub async fn verify_unauthenticated(
                 identity: None,
             }),
             (error, _) => error,
-        })?;
-    verified.code.counter(&app.metrics.verifications).inc();
+        }
+    })?;
+    verified.code.counter(&keys.context.metrics.verifications).inc();
     Ok(verified)
 }
 
 async fn find_and_verify(
-    app: &App,
+    keys: &Keys,
     caller: &Caller,
     request: VerifyRequest,
     watch: Stopwatch,
 ) -> Result<VerifyResult> {
     let hash = KeyHash::compute(request.key.expose());
-    let mut found = resolved::find_by_hash(app, hash).await?;
+    let mut found = find::find_by_hash(keys, hash).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
-        && Box::pin(migrate::adopt_pending_key(app, caller, migration, request.key.expose()))
-            .await?
+        && Box::pin(migrate::adopt_pending_key(
+            &keys.context,
+            caller,
+            migration,
+            request.key.expose(),
+        ))
+        .await?
     {
-        found = resolved::find_by_hash(app, hash).await?;
+        found = find::find_by_hash(keys, hash).await?;
     }
     let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.principal.value));
-    evaluate_and_record(app, caller, visible, request, watch).await
+    evaluate_and_record(keys, caller, visible, request, watch).await
 }
 
 async fn evaluate_and_record(
-    app: &App,
+    keys: &Keys,
     caller: &Caller,
     found: Option<Arc<Cached<ResolvedKey>>>,
     request: VerifyRequest,
     watch: Stopwatch,
 ) -> Result<VerifyResult> {
-    let verified = evaluate(app, caller, found, &request).await?;
+    let verified = evaluate(keys, caller, found, &request).await?;
     let took = watch.elapsed();
-    app.metrics.verification_durations.observe(took);
+    keys.context.metrics.verification_durations.observe(took);
     traces::outcome(verified.code.as_str());
     if let Some(resolved) = &verified.resolved {
         if verified.code == VerificationCode::Valid {
-            last_used::record_use(app, resolved);
+            last_used::record_use(&keys.last_used, resolved);
         }
         let event = analytics::VerificationRecord {
             request_id: caller.request_id,
-            occurred_at: app.clock.now(),
+            occurred_at: keys.context.clock.now(),
             resolved_key: resolved.clone(),
             outcome: verified.code,
             spent_credits: verified.spent_credits(&request),
@@ -226,7 +190,7 @@ async fn evaluate_and_record(
             tags: request.tags,
             latency_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
         };
-        analytics::record(app, Event::Verification(event));
+        analytics::record(&keys.analytics, Event::Verification(event));
     }
     Ok(verified)
 }
@@ -243,7 +207,7 @@ impl VerifyResult {
 }
 
 async fn evaluate(
-    app: &App,
+    keys: &Keys,
     caller: &Caller,
     found: Option<Arc<Cached<ResolvedKey>>>,
     request: &VerifyRequest,
@@ -253,10 +217,10 @@ async fn evaluate(
         return Ok(VerifyResult { code, ..VerifyResult::default() });
     };
     let address = request.address.or(caller.client.address);
-    let limits = match check_preconditions(app, &resolved.value, request, address)? {
+    let limits = match check_preconditions(keys, &resolved.value, request, address)? {
         Ok(limits) => limits,
         Err(code) => {
-            let credits = Box::pin(credits::get_known_balance(app, &resolved.value)).await;
+            let credits = Box::pin(credits::get_known_balance(&keys.ledger, &resolved.value)).await;
             return Ok(VerifyResult {
                 code,
                 resolved: Some(resolved),
@@ -271,14 +235,14 @@ async fn evaluate(
     }
     let windows = limits.iter().map(PlannedCheck::window).collect();
     let cost = request.cost.unwrap_or(1);
-    let decision = credits::consume(app, &resolved.value, windows, cost).await?;
+    let decision = credits::consume(&keys.ledger, &resolved.value, windows, cost).await?;
     if decision.is_key_deleted {
         return Ok(VerifyResult { code: VerificationCode::NotFound, ..VerifyResult::default() });
     }
     match decision.group_change {
         GroupChange::None => {}
-        GroupChange::Grown => record_growth(app, &limits),
-        GroupChange::Full => return Err(too_many_counters_error(app, &limits)),
+        GroupChange::Grown => record_growth(keys, &limits),
+        GroupChange::Full => return Err(too_many_counters_error(&keys.context, &limits)),
     }
     let code = match decision.is_admitted {
         true => VerificationCode::Valid,
@@ -296,7 +260,7 @@ async fn evaluate(
 
 /// Runs the checks that need neither Redis nor the database, in order. The first that fails decides.
 fn check_preconditions(
-    app: &App,
+    keys: &Keys,
     resolved: &ResolvedKey,
     request: &VerifyRequest,
     address: Option<IpAddr>,
@@ -311,7 +275,7 @@ fn check_preconditions(
     if request.api.as_ref().is_some_and(|api| *api != resolved.stored().key.api_id) {
         return Ok(Err(VerificationCode::Forbidden));
     }
-    if resolved.expires_at.is_some_and(|expires| app.clock.now() > expires) {
+    if resolved.expires_at.is_some_and(|expires| keys.context.clock.now() > expires) {
         return Ok(Err(VerificationCode::Expired));
     }
     if let Some(networks) = &resolved.stored().allowed_networks
@@ -322,13 +286,13 @@ fn check_preconditions(
     if !allowed {
         return Ok(Err(VerificationCode::InsufficientPermissions));
     }
-    select_limits(app, resolved, &request.ratelimits).map(Ok)
+    select_limits(keys, resolved, &request.ratelimits).map(Ok)
 }
 
 /// Returns the limits to check, sorted by name: those that apply automatically, and those requested, which replace
 /// them.
 fn select_limits(
-    app: &App,
+    keys: &Keys,
     resolved: &ResolvedKey,
     requested: &[RequestedLimit],
 ) -> Result<Vec<PlannedCheck>> {
@@ -341,8 +305,8 @@ fn select_limits(
         let limit = match requested.limit {
             LimitSource::AdHoc { limit, duration_ms } => {
                 group =
-                    Some(group_of_key.get_or_insert_with(|| counter_group(app, resolved)).clone());
-                ad_hoc_limit(app, resolved, &requested.name, limit, duration_ms)
+                    Some(group_of_key.get_or_insert_with(|| counter_group(keys, resolved)).clone());
+                ad_hoc_limit(&keys.context, resolved, &requested.name, limit, duration_ms)
             }
             LimitSource::IfStored => match resolved.find_limit(&requested.name) {
                 Some(limit) => limit.clone(),
@@ -368,7 +332,7 @@ fn unknown_limit_error(resolved: &ResolvedKey, name: &str) -> Error {
 
 /// Returns a limit that is given with the request and counted per key.
 fn ad_hoc_limit(
-    app: &App,
+    context: &Context,
     resolved: &ResolvedKey,
     name: &str,
     limit: i64,
@@ -377,29 +341,29 @@ fn ad_hoc_limit(
     let (id, name) = (RatelimitId::from(""), name.to_owned());
     let limit =
         Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_approximate: false };
-    ResolvedLimit::new(app, &limit, resolved.stored().key.id.as_str())
+    ResolvedLimit::new(context, &limit, resolved.stored().key.id.as_str())
 }
 
 /// Returns the group that bounds the number of ad-hoc counters of a key.
-fn counter_group(app: &App, resolved: &ResolvedKey) -> Arc<CounterGroup> {
+fn counter_group(keys: &Keys, resolved: &ResolvedKey) -> Arc<CounterGroup> {
     let key = &resolved.stored().key;
-    let is_full = app.group_totals.is_full(&key.workspace_id);
+    let is_full = keys.admission.is_workspace_full(&key.workspace_id);
     Arc::new(CounterGroup {
-        name: app.keyspace.group(key.id.as_str()),
+        name: keys.context.keyspace.group(key.id.as_str()),
         workspace: key.workspace_id.clone(),
         live_max: if is_full { 0 } else { GROUP_LIVE_MAX },
     })
 }
 
-fn record_growth(app: &App, limits: &[PlannedCheck]) {
+fn record_growth(keys: &Keys, limits: &[PlannedCheck]) {
     let windows: Vec<_> = limits.iter().map(PlannedCheck::window).collect();
-    app.group_totals.record_growth(&windows, app.clock.now());
+    keys.admission.record_group_growth(&windows);
 }
 
-fn too_many_counters_error(app: &App, limits: &[PlannedCheck]) -> Error {
+fn too_many_counters_error(context: &Context, limits: &[PlannedCheck]) -> Error {
     let live_max = limits.iter().find_map(|limit| limit.group.as_ref()).map(|group| group.live_max);
     let (owner, max) = match live_max {
-        Some(0) => ("workspace", app.settings.security.ad_hoc_counters_max),
+        Some(0) => ("workspace", context.settings.security.ad_hoc_counters_max),
         Some(_) | None => ("key", GROUP_LIVE_MAX.into()),
     };
     Error::invalid(

@@ -15,7 +15,8 @@ use super::super::admission::{self, LimitDecision};
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
 use super::namespaces::{self, NamespaceRef};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::ratelimits::Ratelimits;
 
 /// A rate-limit check.
 #[derive(Debug)]
@@ -56,37 +57,42 @@ pub(super) struct PreparedCheck {
 ///
 /// The second value is whether the result was decided without Redis.
 pub async fn check_limit(
-    app: &App,
+    ratelimits: &Ratelimits,
     caller: &Caller,
     mut check: LimitCheck,
 ) -> Result<(LimitResult, bool)> {
     let watch = Stopwatch::new();
     let name = NamespaceRef::new(caller, std::mem::take(&mut check.namespace));
-    let namespace = match namespaces::find(app, &name).await? {
+    let namespace = match namespaces::find(ratelimits, &name).await? {
         Some(namespace) => namespaces::require_usable(caller, namespace)?,
         // Boxed to keep the future of a check in an existing namespace small.
-        None => Box::pin(namespaces::create_on_first_use(app, caller, &name)).await?,
+        None => Box::pin(namespaces::create_on_first_use(ratelimits, caller, &name)).await?,
     };
-    let prepared = PreparedCheck::new(app, &namespace.value, &check);
+    let prepared = PreparedCheck::new(&ratelimits.context, &namespace.value, &check);
     let LimitDecision { statuses: standings, is_degraded: degraded, .. } =
         match check.is_approximate {
             true => {
                 let window = prepared.window.clone();
                 record_decision_metric(
-                    app,
-                    admission::consume_approximate(app, window, prepared.outage_policy).await?,
+                    &ratelimits.context,
+                    admission::consume_approximate(
+                        &ratelimits.admission,
+                        window,
+                        prepared.outage_policy,
+                    )
+                    .await?,
                 )
             }
-            false => consume_checks(app, std::slice::from_ref(&prepared)).await?,
+            false => consume_checks(&ratelimits.context, std::slice::from_ref(&prepared)).await?,
         };
     let status = standings.into_iter().next();
     let status = status.ok_or_else(|| Error::Internal("the window has no status".into()))?;
     let result = prepared.into_result(status);
     let elapsed = watch.elapsed();
-    app.metrics.ratelimit_durations.observe(elapsed);
+    ratelimits.context.metrics.ratelimit_durations.observe(elapsed);
     if !caller.skips_analytics {
         let LimitCheck { identifier, cost, .. } = check;
-        record(app, caller, namespace, identifier, cost, &result, to_micros(elapsed));
+        record(ratelimits, caller, namespace, identifier, cost, &result, to_micros(elapsed));
     }
     Ok((result, degraded))
 }
@@ -95,27 +101,27 @@ pub async fn check_limit(
 /// up. The results are in the order of the checks. Namespaces that do not exist are created in one transaction, if the
 /// caller may use all of them.
 pub async fn check_limits(
-    app: &App,
+    ratelimits: &Ratelimits,
     caller: &Caller,
     checks: &[LimitCheck],
 ) -> Result<(Vec<LimitResult>, bool)> {
     let watch = Stopwatch::new();
     let name = |check: &LimitCheck| NamespaceRef::new(caller, check.namespace.clone());
     let names: Vec<_> = checks.iter().map(name).collect();
-    let namespaces = namespaces::find_or_create(app, caller, &names).await?;
+    let namespaces = namespaces::find_or_create(ratelimits, caller, &names).await?;
     let found = namespaces.iter().map(|found| &found.value);
-    let prepare = |(namespace, check)| PreparedCheck::new(app, namespace, check);
+    let prepare = |(namespace, check)| PreparedCheck::new(&ratelimits.context, namespace, check);
     let prepared: Vec<_> = found.zip(checks).map(prepare).collect();
     let LimitDecision { statuses: standings, is_degraded: degraded, .. } =
-        consume_checks(app, &prepared).await?;
+        consume_checks(&ratelimits.context, &prepared).await?;
     let to_result = |(check, status): (PreparedCheck, _)| check.into_result(status);
     let results: Vec<_> = prepared.into_iter().zip(standings).map(to_result).collect();
     let elapsed = watch.elapsed();
-    app.metrics.ratelimit_durations.observe(elapsed);
+    ratelimits.context.metrics.ratelimit_durations.observe(elapsed);
     let each_us = to_micros(elapsed) / i64::try_from(checks.len().max(1)).unwrap_or(1);
     for ((namespace, check), result) in namespaces.into_iter().zip(checks).zip(&results) {
         let identifier = check.identifier.clone();
-        record(app, caller, namespace, identifier, check.cost, result, each_us);
+        record(ratelimits, caller, namespace, identifier, check.cost, result, each_us);
     }
     Ok((results, degraded))
 }
@@ -125,7 +131,7 @@ fn to_micros(duration: Duration) -> i64 {
 }
 
 fn record(
-    app: &App,
+    ratelimits: &Ratelimits,
     caller: &Caller,
     namespace: Arc<Cached<StoredNamespace>>,
     identifier: String,
@@ -136,7 +142,7 @@ fn record(
     let LimitResult { limit, window_status: standing, override_id } = result;
     let event = analytics::LimitCheckRecord {
         request_id: caller.request_id,
-        occurred_at: app.clock.now(),
+        occurred_at: ratelimits.context.clock.now(),
         namespace,
         identifier,
         passed: !standing.is_exceeded,
@@ -147,20 +153,23 @@ fn record(
         reset_at: standing.reset_at,
         tokens,
     };
-    analytics::record(app, Event::Ratelimit(event));
+    analytics::record(&ratelimits.analytics, Event::Ratelimit(event));
 }
 
 /// Consumes the windows exactly. While Redis is unreachable, the strictest outage policy among the namespaces applies
 /// to all of them.
-async fn consume_checks(app: &App, checks: &[PreparedCheck]) -> Result<LimitDecision> {
+async fn consume_checks(context: &Context, checks: &[PreparedCheck]) -> Result<LimitDecision> {
     let windows = checks.iter().map(|check| check.window.clone()).collect();
     let on_outage = checks.iter().map(|check| check.outage_policy).max().unwrap_or_default();
-    Ok(record_decision_metric(app, admission::consume_exact(app, windows, on_outage).await?))
+    Ok(record_decision_metric(
+        context,
+        admission::consume_exact(context, windows, on_outage).await?,
+    ))
 }
 
 /// Increments the metric of a decision and returns the decision.
-fn record_decision_metric(app: &App, decision: LimitDecision) -> LimitDecision {
-    let checks = &app.metrics.ratelimit_checks;
+fn record_decision_metric(context: &Context, decision: LimitDecision) -> LimitDecision {
+    let checks = &context.metrics.ratelimit_checks;
     if decision.is_admitted {
         checks.passed.inc()
     } else {
@@ -170,11 +179,11 @@ fn record_decision_metric(app: &App, decision: LimitDecision) -> LimitDecision {
 }
 
 impl PreparedCheck {
-    pub(super) fn new(app: &App, stored: &StoredNamespace, check: &LimitCheck) -> Self {
-        let active = stored.overrides.find_active(&check.identifier, app.clock.now());
+    pub(super) fn new(context: &Context, stored: &StoredNamespace, check: &LimitCheck) -> Self {
+        let active = stored.overrides.find_active(&check.identifier, context.clock.now());
         let (limit, duration_ms) = active
             .map_or((check.limit, check.duration_ms), |found| (found.limit, found.duration_ms));
-        let counter = app.keyspace.namespace_window(
+        let counter = context.keyspace.namespace_window(
             stored.namespace.id.as_str(),
             &check.identifier,
             duration_ms,

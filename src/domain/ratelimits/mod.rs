@@ -13,9 +13,40 @@ pub use namespaces::NamespaceRef;
 pub use simulate::{CandidateOverride, SimulationResult, simulate};
 pub use snapshot::OverrideSnapshot;
 
-use foundation::model::Namespace;
+use std::sync::Arc;
 
+use foundation::model::Namespace;
+use store::StoredNamespace;
+use store::cache::RowCache;
+use store::freshness::CacheTag;
+
+use super::admission::Admission;
+use super::analytics::Analytics;
 use super::audit::Target;
+use super::context::Context;
+
+/// Decides checks of the standalone limiter.
+pub struct Ratelimits {
+    pub context: Arc<Context>,
+    pub admission: Arc<Admission>,
+    pub analytics: Arc<Analytics>,
+    namespaces: RowCache<NamespaceRef, StoredNamespace>,
+}
+
+impl Ratelimits {
+    /// Creates a service with an empty cache.
+    pub fn new(
+        context: Arc<Context>,
+        admission: Arc<Admission>,
+        analytics: Arc<Analytics>,
+    ) -> Self {
+        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        let tag = |name: &NamespaceRef| Some(CacheTag::NewNamespace(name.fingerprint()));
+        let namespaces =
+            RowCache::new(&context.freshness, keys_max, 1 << 10, &loads.namespaces, tag);
+        Self { context, admission, analytics, namespaces }
+    }
+}
 
 fn namespace_target(namespace: &Namespace) -> Target<'_> {
     Target::new("ratelimitNamespace", namespace.id.as_str()).with_name(Some(&namespace.name))

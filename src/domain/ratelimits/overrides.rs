@@ -14,7 +14,8 @@ use super::super::permission::Action;
 use super::namespace_target;
 use super::namespaces::{self, NamespaceRef, require_not_deleted};
 use super::snapshot::OverrideSnapshot;
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::ratelimits::Ratelimits;
 
 /// The maximum number of overrides of a namespace.
 pub const OVERRIDES_MAX: i64 = 10_000;
@@ -33,14 +34,14 @@ pub struct NewOverride {
 }
 
 /// Creates an override, or replaces the one of the same identifier, which keeps its id.
-pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<OverrideId> {
+pub async fn set(context: &Context, caller: &Caller, new: NewOverride) -> Result<OverrideId> {
     if new.identifier.matches('*').count() > WILDCARDS_MAX {
         return Err(Error::invalid(
             "/properties/identifier",
             format!("identifier must have at most {WILDCARDS_MAX} `*`"),
         ));
     }
-    let now = app.clock.now();
+    let now = context.clock.now();
     let named = new.namespace;
     let new = Override {
         id: OverrideId::random(),
@@ -53,7 +54,7 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
         updated_at: None,
     };
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let namespace =
         require_not_deleted(tx.lock_namespace(caller.workspace_id(), &named).await?, &named)?;
     caller.require_on(Action::SetOverride, &namespace.id)?;
@@ -69,17 +70,22 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
     let targets = [namespace_target(&namespace), override_target];
     record(&mut tx, caller, "ratelimit.set_override", &targets, change, now).await?;
     tx.record_change(freshness::CacheTag::Namespace(namespace.id));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(id)
 }
 
 /// Returns the override that applies to a check of this identifier now. A caller without the permission gets the same
 /// error as for a missing override.
-pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) -> Result<Override> {
+pub async fn get(
+    ratelimits: &Ratelimits,
+    caller: &Caller,
+    named: String,
+    identifier: &str,
+) -> Result<Override> {
     let none = || Error::not_found(ResourceRef::Override(identifier.to_owned()));
     let name = NamespaceRef::new(caller, named.clone());
-    let found = namespaces::find(app, &name).await?;
+    let found = namespaces::find(ratelimits, &name).await?;
     let namespace = found.as_ref().map(|found| &found.value.namespace);
     let may_read = match namespace {
         Some(namespace) => caller.is_allowed_on(Action::ReadOverride, &namespace.id),
@@ -91,18 +97,23 @@ pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) ->
     let found = found
         .filter(|found| found.value.namespace.deleted_at.is_none())
         .ok_or_else(|| Error::not_found(ResourceRef::Namespace(named)))?;
-    found.value.overrides.find_active(identifier, app.clock.now()).cloned().ok_or_else(none)
+    found
+        .value
+        .overrides
+        .find_active(identifier, ratelimits.context.clock.now())
+        .cloned()
+        .ok_or_else(none)
 }
 
 /// Returns the override that was set for exactly this identifier or pattern, even if it has expired.
 pub async fn get_exact(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     named: &str,
     identifier: &str,
 ) -> Result<Override> {
     let workspace = caller.workspace_id();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let namespace = require_not_deleted(reader.find_namespace(workspace, named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
     let found = reader.find_override(workspace, &namespace.id, identifier).await?;
@@ -110,8 +121,8 @@ pub async fn get_exact(
 }
 
 /// Returns the number of overrides of a namespace.
-pub async fn count(app: &App, caller: &Caller, named: &str) -> Result<i64> {
-    let mut reader = app.store.read().await?;
+pub async fn count(context: &Context, caller: &Caller, named: &str) -> Result<i64> {
+    let mut reader = context.store.read().await?;
     let namespace =
         require_not_deleted(reader.find_namespace(caller.workspace_id(), named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
@@ -120,13 +131,13 @@ pub async fn count(app: &App, caller: &Caller, named: &str) -> Result<i64> {
 
 /// Lists a page of the overrides of a namespace, sorted by id, including expired ones.
 pub async fn list(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     named: &str,
     paging: &Paging,
 ) -> Result<Page<Override>> {
     let workspace = caller.workspace_id();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let namespace = require_not_deleted(reader.find_namespace(workspace, named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
     let rows = reader.list_overrides(workspace, &namespace.id, &paging.to_page_query()).await?;
@@ -134,10 +145,15 @@ pub async fn list(
 }
 
 /// Deletes the override that was set for exactly this identifier or pattern.
-pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -> Result<()> {
-    let now = app.clock.now();
+pub async fn delete(
+    context: &Context,
+    caller: &Caller,
+    named: &str,
+    identifier: &str,
+) -> Result<()> {
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let namespace =
         require_not_deleted(tx.lock_namespace(caller.workspace_id(), named).await?, named)?;
     caller.require_on(Action::DeleteOverride, &namespace.id)?;
@@ -151,7 +167,7 @@ pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -
     let targets = [namespace_target(&namespace), override_target];
     record(&mut tx, caller, "ratelimit.delete_override", &targets, change, now).await?;
     tx.record_change(freshness::CacheTag::Namespace(namespace.id));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 async fn record(

@@ -9,7 +9,7 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::limit::{LimitCheck, PreparedCheck};
 use super::namespaces::{self, NamespaceRef, require_not_deleted};
-use crate::app::App;
+use crate::domain::ratelimits::Ratelimits;
 
 /// The maximum number of matching overrides that a simulation returns.
 pub const CANDIDATES_MAX: usize = 50;
@@ -44,16 +44,20 @@ pub struct CandidateOverride {
 
 /// Simulates a check in an existing namespace. It peeks at the window: it consumes nothing, records no event and
 /// creates no namespace.
-pub async fn simulate(app: &App, caller: &Caller, check: &LimitCheck) -> Result<SimulationResult> {
+pub async fn simulate(
+    ratelimits: &Ratelimits,
+    caller: &Caller,
+    check: &LimitCheck,
+) -> Result<SimulationResult> {
     let named = &check.namespace;
-    let found = namespaces::find(app, &NamespaceRef::new(caller, named.clone())).await?;
+    let found = namespaces::find(ratelimits, &NamespaceRef::new(caller, named.clone())).await?;
     let found = found.ok_or_else(|| Error::not_found(ResourceRef::Namespace(named.clone())))?;
     let stored = &found.value;
     let namespace = require_not_deleted(Some(stored.namespace.clone()), named)?;
     for action in [Action::ReadNamespace, Action::ReadOverride] {
         caller.require_on(action, &namespace.id)?;
     }
-    let now = app.clock.now();
+    let now = ratelimits.context.clock.now();
     let mut matching = stored.overrides.candidates_for(&check.identifier);
     let mut has_active = false;
     let tried = matching.by_ref().take(CANDIDATES_MAX).map(|candidate| {
@@ -70,10 +74,14 @@ pub async fn simulate(app: &App, caller: &Caller, check: &LimitCheck) -> Result<
         cost: 0,
         ..*check
     };
-    let prepared = PreparedCheck::new(app, stored, &peek);
+    let prepared = PreparedCheck::new(&ratelimits.context, stored, &peek);
     let LimitDecision { statuses: standings, is_degraded: degraded, .. } =
-        admission::consume_exact(app, vec![prepared.window.clone()], namespace.outage_policy)
-            .await?;
+        admission::consume_exact(
+            &ratelimits.context,
+            vec![prepared.window.clone()],
+            namespace.outage_policy,
+        )
+        .await?;
     let status = standings.into_iter().next();
     let status = status.ok_or_else(|| Error::Internal("the window has no status".into()))?;
     // Clamped as in a window, which counts only up to the largest exact number.

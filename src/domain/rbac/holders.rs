@@ -7,10 +7,10 @@ use foundation::id::{KeyId, PermissionId, RoleId};
 use foundation::model::{Key, Permission, PermissionAssignment, Role};
 
 use super::super::caller::Caller;
+use super::super::page::COUNT_MAX;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::super::users::COUNT_MAX;
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// A key that has a permission.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ pub struct HolderCounts {
 
 /// Lists a page of the roles that have a permission, sorted by id.
 pub async fn list_roles_with_permission(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     permission: &PermissionId,
     paging: &Paging,
 ) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
     let listing = paging.to_page_query();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let rows =
         reader.list_roles_with_permission(caller.workspace_id(), permission, &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
@@ -51,28 +51,32 @@ pub async fn list_roles_with_permission(
 
 /// Counts the roles and keys that have a permission.
 pub async fn count_holders(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     permission: &PermissionId,
 ) -> Result<HolderCounts> {
     caller.require(Action::ReadPermission)?;
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let (roles, keys) =
         reader.count_permission_holders(caller.workspace_id(), permission, COUNT_MAX + 1).await?;
     Ok(HolderCounts { roles, keys })
 }
 
 /// Counts the keys that have a role, up to [`SIZE_MAX`] plus one.
-pub async fn count_keys_with_role(app: &App, caller: &Caller, role: &RoleId) -> Result<i64> {
+pub async fn count_keys_with_role(
+    context: &Context,
+    caller: &Caller,
+    role: &RoleId,
+) -> Result<i64> {
     caller.require(Action::ReadRole)?;
-    app.store.read().await?.count_role_holders(caller.workspace_id(), role, COUNT_MAX + 1).await
+    context.store.read().await?.count_role_holders(caller.workspace_id(), role, COUNT_MAX + 1).await
 }
 
 /// Lists a page of the keys that have the permission with this slug, sorted by id, with the assignments of each.
 /// A verification that requires the slug succeeds for these keys and no others, because it compares slugs exactly.
 /// Disabled keys are included.
 pub async fn list_holders(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     slug: &str,
     paging: &Paging,
@@ -81,7 +85,7 @@ pub async fn list_holders(
         caller.require(action)?;
     }
     let workspace = caller.workspace_id();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let slugs = [slug.to_owned()];
     let found = reader.list_permissions_by_slugs(workspace, &slugs).await?.into_iter().next();
     let permission =

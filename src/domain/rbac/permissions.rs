@@ -11,7 +11,7 @@ use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::snapshot::PermissionSnapshot;
 use super::{insert_permissions, permission_target};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The fields of a permission to create.
 #[derive(Debug)]
@@ -23,12 +23,12 @@ pub struct NewPermission {
 
 /// Creates a permission.
 pub async fn create_permission(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     new: NewPermission,
 ) -> Result<PermissionId> {
     caller.require(Action::CreatePermission)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let permission = Permission {
         id: PermissionId::random(),
         slug: new.slug,
@@ -36,43 +36,44 @@ pub async fn create_permission(
         description: new.description,
     };
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let new = std::slice::from_ref(&permission);
     if !insert_permissions(&mut tx, caller, new, &mut entries, now).await? {
         return Err(Error::AlreadyExists(ResourceRef::Permission(permission.slug)));
     }
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(permission.id)
 }
 
 /// Returns the permission with this id or, if there is none, with this slug.
-pub async fn get_permission(app: &App, caller: &Caller, named: &str) -> Result<Permission> {
+pub async fn get_permission(context: &Context, caller: &Caller, named: &str) -> Result<Permission> {
     caller.require(Action::ReadPermission)?;
-    let found = app.store.read().await?.find_permission(caller.workspace_id(), named).await?;
+    let found = context.store.read().await?.find_permission(caller.workspace_id(), named).await?;
     found.ok_or_else(|| Error::not_found(ResourceRef::Permission(named.to_owned())))
 }
 
 /// Lists a page of permissions, sorted by id.
 pub async fn list_permissions(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     paging: &Paging,
 ) -> Result<Page<Permission>> {
     caller.require(Action::ReadPermission)?;
     let listing = paging.to_page_query();
-    let rows = app.store.read().await?.list_permissions(caller.workspace_id(), &listing).await?;
+    let rows =
+        context.store.read().await?.list_permissions(caller.workspace_id(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Deletes a permission by its id or slug and removes it from every key and role.
-pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Result<()> {
+pub async fn delete_permission(context: &Context, caller: &Caller, named: &str) -> Result<()> {
     caller.require(Action::DeletePermission)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let not_found = || Error::not_found(ResourceRef::Permission(named.to_owned()));
     let permission =
         tx.find_permission(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
@@ -89,5 +90,5 @@ pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Resul
     entries.add_change("permission.delete", &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Permission(permission.id));
-    app.commit(tx).await
+    context.commit(tx).await
 }

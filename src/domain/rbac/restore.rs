@@ -10,19 +10,19 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::snapshot::{PermissionSnapshot, RoleSnapshot};
 use super::{permission_target, role_target};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Restores a permission from the snapshot of an audit entry and assigns it to its former holders. Its slug must be
 /// free.
 pub async fn restore_permission(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &PermissionId,
     snapshot: &str,
 ) -> Result<()> {
     caller.require(Action::CreatePermission)?;
     let snapshot: PermissionSnapshot = audit::parse_snapshot(snapshot)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let permission = Permission {
         id: id.clone(),
         slug: snapshot.slug,
@@ -30,7 +30,7 @@ pub async fn restore_permission(
         description: snapshot.description,
     };
     let new = std::slice::from_ref(&permission);
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     if tx.insert_permissions(caller.workspace_id(), new, now).await?.is_empty() {
         return Err(Error::AlreadyExists(ResourceRef::Permission(permission.slug)));
     }
@@ -45,16 +45,21 @@ pub async fn restore_permission(
     for role in roles {
         tx.record_change(freshness::CacheTag::Role(role));
     }
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Restores a role from the snapshot of an audit entry, with those of its permissions that still exist, and assigns it
 /// to its former keys. Its name must be free.
-pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, snapshot: &str) -> Result<()> {
+pub async fn restore_role(
+    context: &Context,
+    caller: &Caller,
+    id: &RoleId,
+    snapshot: &str,
+) -> Result<()> {
     caller.require(Action::CreateRole)?;
     let snapshot: RoleSnapshot = audit::parse_snapshot(snapshot)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let permissions = match snapshot.permissions.is_empty() {
         true => Vec::new(),
         false => tx.lock_permissions(caller.workspace_id(), &snapshot.permissions).await?,
@@ -77,7 +82,7 @@ pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, snapshot: &st
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
     invalidate_keys(&mut tx, keys);
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 fn invalidate_keys(tx: &mut Tx, keys: Vec<KeyId>) {

@@ -12,7 +12,7 @@ use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::snapshot::RoleSnapshot;
 use super::{difference, ensure_permissions, permission_target, role_target};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The fields of a role to create.
 #[derive(Debug)]
@@ -24,14 +24,14 @@ pub struct NewRole {
 }
 
 /// Creates a role.
-pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<RoleId> {
+pub async fn create_role(context: &Context, caller: &Caller, new: NewRole) -> Result<RoleId> {
     caller.require(Action::CreateRole)?;
     if !new.permissions.is_empty() {
         caller.require(Action::AddPermissionToRole)?;
     }
-    let now = app.clock.now();
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let permissions =
         ensure_permissions(&mut tx, caller, new.permissions, &mut entries, now).await?;
@@ -47,32 +47,32 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
         entries.add("authorization.connect_role_and_permission", &targets);
     }
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(role.id)
 }
 
 /// Returns the role with this id or, if there is none, with this name.
-pub async fn get_role(app: &App, caller: &Caller, named: &str) -> Result<Role> {
+pub async fn get_role(context: &Context, caller: &Caller, named: &str) -> Result<Role> {
     caller.require(Action::ReadRole)?;
-    let found = app.store.read().await?.find_role(caller.workspace_id(), named).await?;
+    let found = context.store.read().await?.find_role(caller.workspace_id(), named).await?;
     found.ok_or_else(|| Error::not_found(ResourceRef::Role(named.to_owned())))
 }
 
 /// Lists a page of roles with their permissions, sorted by id.
-pub async fn list_roles(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
+pub async fn list_roles(context: &Context, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
     let listing = paging.to_page_query();
-    let rows = app.store.read().await?.list_roles(caller.workspace_id(), &listing).await?;
+    let rows = context.store.read().await?.list_roles(caller.workspace_id(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Deletes a role by its id or name and removes it from every key.
-pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> {
+pub async fn delete_role(context: &Context, caller: &Caller, named: &str) -> Result<()> {
     caller.require(Action::DeleteRole)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let not_found = || Error::not_found(ResourceRef::Role(named.to_owned()));
     let role = tx.find_role(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
     let keys = tx.list_role_holders(&role.id).await?;
@@ -85,7 +85,7 @@ pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> 
     entries.add_change("role.delete", &[role_target(&role)], change);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// A change to a role, except its permissions.
@@ -129,16 +129,16 @@ impl RoleChange {
 
 /// Changes the name and the description of a role. The change applies to all its keys at once.
 pub async fn update_role(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &RoleId,
     change: RoleChange,
 ) -> Result<Role> {
     caller.require(Action::UpdateRole)?;
     change.validate()?;
-    let now = app.clock.now();
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let role = tx.lock_role(caller.workspace_id(), id).await?;
     let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut updated = role.clone();
@@ -158,7 +158,7 @@ pub async fn update_role(
     entries.add_change("role.update", &[role_target(&updated)], changes);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(updated)
 }
@@ -174,16 +174,16 @@ fn map_name_conflict(e: Error, role: &Role) -> Error {
 /// Replaces the permissions of a role with those of the given slugs and returns them, sorted by slug. A missing
 /// permission is created if the root key has the permission to do so.
 pub async fn set_role_permissions(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &RoleId,
     slugs: Vec<String>,
 ) -> Result<Vec<Permission>> {
     caller.require(Action::AddPermissionToRole)?;
     caller.require(Action::RemovePermissionFromRole)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
 
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let role = tx.lock_role(caller.workspace_id(), id).await?;
     let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
@@ -199,7 +199,7 @@ pub async fn set_role_permissions(
     tx.set_role_permissions(id, &permissions).await?;
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(id.clone()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
 
     Ok(permissions)
 }

@@ -16,7 +16,7 @@ use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::{self, Action};
 use super::{generate_secret, insert_root_key, root_key_target};
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// The maximum length of the name of a root key, in characters.
 pub const NAME_MAX: usize = 255;
@@ -43,7 +43,11 @@ pub struct RotationResult {
 
 /// Creates a root key. Its permissions must be a subset of those of the caller, and the resources that they name must
 /// exist.
-pub async fn create(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootKey, Plaintext)> {
+pub async fn create(
+    context: &Context,
+    caller: &Caller,
+    new: NewRootKey,
+) -> Result<(RootKey, Plaintext)> {
     caller.require(Action::CreateRootKey)?;
     let name = new.name.as_deref().unwrap_or_default();
     if name.chars().count() > NAME_MAX {
@@ -55,7 +59,7 @@ pub async fn create(app: &App, caller: &Caller, new: NewRootKey) -> Result<(Root
         let message = format!("select 1 to {PERMISSIONS_MAX} permissions");
         return Err(Error::invalid("permission", message));
     }
-    let now = app.clock.now();
+    let now = context.clock.now();
     if new.expires_at.is_some_and(|expires| expires <= now) {
         return Err(Error::invalid("expires", "expires must be in the future"));
     }
@@ -63,12 +67,12 @@ pub async fn create(app: &App, caller: &Caller, new: NewRootKey) -> Result<(Root
         caller.require_permission(tuple)?;
     }
     let secret = generate_secret();
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     require_existing_resources(&mut tx, caller, &new.permissions).await?;
-    let key = insert_root_key(&mut tx, app, caller.workspace_id(), new, &secret).await?;
+    let key = insert_root_key(&mut tx, context, caller.workspace_id(), new, &secret).await?;
     let change = FieldChanges::created(&root_key_snapshot(&key))?;
     record(&mut tx, caller, now, "rootKey.create", &[root_key_target(&key)], change).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok((key, secret))
 }
 
@@ -105,31 +109,31 @@ async fn require_existing_resources(tx: &mut Tx, caller: &Caller, tuples: &[Stri
 
 /// Lists a page of the root keys of the workspace, the latest first: only valid ones, or all.
 pub async fn list_for_caller(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     only_live: bool,
     paging: &Paging,
 ) -> Result<Page<StoredRootKey>> {
     caller.require(Action::ReadRootKey)?;
-    let live_at = only_live.then(|| app.clock.now());
-    let mut reader = app.store.read().await?;
+    let live_at = only_live.then(|| context.clock.now());
+    let mut reader = context.store.read().await?;
     let rows =
         reader.list_root_keys(caller.workspace_id(), live_at, &paging.to_page_query()).await?;
     Ok(Page::new(rows, paging, |row| &row.key.id))
 }
 
 /// Returns a root key of the workspace, even if it is revoked.
-pub async fn get(app: &App, caller: &Caller, id: &KeyId) -> Result<StoredRootKey> {
+pub async fn get(context: &Context, caller: &Caller, id: &KeyId) -> Result<StoredRootKey> {
     caller.require(Action::ReadRootKey)?;
-    let found = app.store.read().await?.find_root_key(caller.workspace_id(), id).await?;
+    let found = context.store.read().await?.find_root_key(caller.workspace_id(), id).await?;
     found.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))
 }
 
 /// Revokes a root key for a caller. Does nothing if it has already been revoked.
-pub async fn revoke(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
+pub async fn revoke(context: &Context, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::RevokeRootKey)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let key = get_for_update(&mut tx, caller, id).await?;
     if tx.revoke_root_key(id, now).await?.is_none() {
         return Ok(());
@@ -144,14 +148,14 @@ pub async fn revoke(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     )
     .await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Restores a revoked root key. The caller must be allowed to create one with the same permissions.
-pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
+pub async fn restore(context: &Context, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::CreateRootKey)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let key = get_for_update(&mut tx, caller, id).await?;
     for tuple in &key.permissions {
         caller.require_permission(tuple)?;
@@ -171,7 +175,7 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     if let Some(hash) = KeyHash::from_base64(&hash) {
         tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     }
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Returns the audit snapshot of a root key.
@@ -182,16 +186,16 @@ fn root_key_snapshot(key: &RootKey) -> Value {
 /// Creates a root key with the permissions and the expiry of an existing one. The old one expires after `grace_ms`, or
 /// earlier if it would have expired earlier. A revoked or expired root key cannot be rotated.
 pub async fn rotate(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &KeyId,
     grace_ms: i64,
 ) -> Result<RotationResult> {
     caller.require(Action::CreateRootKey)?;
     caller.require(Action::RevokeRootKey)?;
-    let now = app.clock.now();
+    let now = context.clock.now();
     let secret = generate_secret();
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let old = get_for_update(&mut tx, caller, id).await?;
     if old.revoked_at.is_some() || old.expires_at.is_some_and(|expires| expires < now) {
         return Err(Error::not_found(ResourceRef::RootKey(id.clone())));
@@ -204,7 +208,7 @@ pub async fn rotate(
         permissions: old.permissions.clone(),
         expires_at: old.expires_at,
     };
-    let key = insert_root_key(&mut tx, app, caller.workspace_id(), new, &secret).await?;
+    let key = insert_root_key(&mut tx, context, caller.workspace_id(), new, &secret).await?;
     // A key is still valid in the millisecond in which it expires.
     let grace_end = now.plus_ms(grace_ms - 1);
     let old_ends = old.expires_at.map_or(grace_end, |expires| expires.min(grace_end));
@@ -212,7 +216,7 @@ pub async fn rotate(
     let targets = [root_key_target(&old), root_key_target(&key)];
     record(&mut tx, caller, now, "rootKey.reroll", &targets, FieldChanges::default()).await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(RotationResult { key, secret, old_expires_at: old_ends })
 }
 

@@ -14,16 +14,47 @@ use foundation::error::{AuthenticationError, Error, ResourceRef, Result};
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::RootKey;
 use foundation::secret::{KeyHash, Plaintext};
-use store::cache::Cached;
+use store::cache::{Cached, RowCache};
 use store::freshness::{self, Freshness};
 use store::{Store, Tx};
 
 use super::audit::{self, Actor, Target};
 use super::caller::Principal;
+use super::context::new_key_tag;
 use super::last_used;
 use super::names;
 use super::permission::{self, Action, Grants};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::last_used::LastUsed;
+
+/// Authenticates root keys.
+pub struct RootKeys {
+    pub context: Arc<Context>,
+    pub last_used: Arc<LastUsed>,
+    cache: RowCache<KeyHash, Principal>,
+    /// The anonymous principal: a caller without a root key. Created once, because every v1 verification without a root
+    /// key uses it.
+    pub anonymous: Arc<Cached<Principal>>,
+}
+
+impl RootKeys {
+    /// Creates a service with an empty cache.
+    pub fn new(context: Arc<Context>, last_used: Arc<LastUsed>) -> Self {
+        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        Self {
+            cache: RowCache::new(
+                &context.freshness,
+                keys_max,
+                1 << 8,
+                &loads.root_keys,
+                new_key_tag,
+            ),
+            anonymous: anonymous_principal(&context.freshness),
+            context,
+            last_used,
+        }
+    }
+}
 
 /// The prefix of root keys that Keyward generates.
 const ROOT_KEY_PREFIX: &str = "keyward";
@@ -32,21 +63,21 @@ const SECRET_BYTES: u8 = 24;
 
 /// Returns the principal of a bearer token, or an error if the root key does not exist, is revoked or expired, or its
 /// workspace is disabled.
-pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Principal>>> {
-    let found = find_by_hash(app, &KeyHash::compute(bearer)).await?;
+pub async fn authenticate(root_keys: &RootKeys, bearer: &[u8]) -> Result<Arc<Cached<Principal>>> {
+    let found = find_by_hash(root_keys, &KeyHash::compute(bearer)).await?;
     let principal = found.ok_or(Error::Unauthenticated(AuthenticationError::NotFound))?;
     let key = principal.value.root_key();
     let key = key.ok_or(Error::Unauthenticated(AuthenticationError::NotFound))?;
     if key.revoked_at.is_some() {
         return Err(Error::Unauthenticated(AuthenticationError::Revoked));
     }
-    if key.expires_at.is_some_and(|expires| expires < app.clock.now()) {
+    if key.expires_at.is_some_and(|expires| expires < root_keys.context.clock.now()) {
         return Err(Error::Unauthenticated(AuthenticationError::Expired));
     }
     if !key.is_workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
-    last_used::record_root_key_use(app, &principal);
+    last_used::record_root_key_use(&root_keys.last_used, &principal);
     Ok(principal)
 }
 
@@ -70,11 +101,20 @@ pub fn anonymous_principal(freshness: &Freshness) -> Arc<Cached<Principal>> {
     ))
 }
 
-async fn find_by_hash(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Principal>>>> {
-    app.caches
-        .root_keys
+async fn find_by_hash(
+    root_keys: &RootKeys,
+    hash: &KeyHash,
+) -> Result<Option<Arc<Cached<Principal>>>> {
+    root_keys
+        .cache
         .get(hash, |read_version| async move {
-            let found = app.store.read().await?.find_root_key_by_hash(&hash.to_base64()).await?;
+            let found = root_keys
+                .context
+                .store
+                .read()
+                .await?
+                .find_root_key_by_hash(&hash.to_base64())
+                .await?;
             Ok(found.map(|key| {
                 let grants: Grants = key.permissions.iter().map(String::as_str).collect();
                 let tag = freshness::CacheTag::RootKey(key.id.clone());
@@ -92,7 +132,7 @@ pub fn all_permissions() -> Vec<String> {
 /// Creates a root key with these permissions for an operator. No permission is checked: an operator has access to the
 /// server itself.
 pub async fn create_as_operator(
-    app: &App,
+    context: &Context,
     workspace: &WorkspaceId,
     name: Option<String>,
     permissions: Vec<String>,
@@ -103,9 +143,9 @@ pub async fn create_as_operator(
     }
     let secret = generate_secret();
     let new = NewRootKey { name, permissions, expires_at: None };
-    let mut tx = app.store.begin().await?;
-    let id = insert_and_record(&mut tx, app, workspace, new, &secret).await?.id;
-    app.commit(tx).await?;
+    let mut tx = context.store.begin().await?;
+    let id = insert_and_record(&mut tx, context, workspace, new, &secret).await?.id;
+    context.commit(tx).await?;
     Ok((id, secret))
 }
 
@@ -115,12 +155,12 @@ fn generate_secret() -> Plaintext {
 
 async fn insert_and_record(
     tx: &mut Tx,
-    app: &App,
+    context: &Context,
     workspace: &WorkspaceId,
     new: NewRootKey,
     secret: &Plaintext,
 ) -> Result<RootKey> {
-    let key = insert_root_key(tx, app, workspace, new, secret).await?;
+    let key = insert_root_key(tx, context, workspace, new, secret).await?;
     let target = root_key_target(&key);
     let (now, event) = (key.created_at, "rootKey.create");
     audit::record(tx, Actor::Command("cli"), workspace, now, event, &[target]).await?;
@@ -130,7 +170,7 @@ async fn insert_and_record(
 /// Inserts a root key without an audit entry; the calling function records it.
 async fn insert_root_key(
     tx: &mut Tx,
-    app: &App,
+    context: &Context,
     workspace: &WorkspaceId,
     new: NewRootKey,
     secret: &Plaintext,
@@ -143,7 +183,7 @@ async fn insert_root_key(
         start: secret.start(has_prefix.then_some(ROOT_KEY_PREFIX)),
         name: new.name,
         permissions: new.permissions,
-        created_at: app.clock.now(),
+        created_at: context.clock.now(),
         expires_at: new.expires_at,
         revoked_at: None,
     };
@@ -163,33 +203,33 @@ fn root_key_target(key: &RootKey) -> Target<'_> {
 }
 
 /// Lists the root keys of a workspace, sorted by id, including revoked ones.
-pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
-    app.store.read().await?.list_all_root_keys(workspace).await
+pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
+    context.store.read().await?.list_all_root_keys(workspace).await
 }
 
 /// Revokes a root key of any workspace for an operator.
-pub async fn revoke_as_operator(app: &App, id: &KeyId) -> Result<()> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+pub async fn revoke_as_operator(context: &Context, id: &KeyId) -> Result<()> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let revoked = tx.revoke_root_key(id, now).await?;
     let workspace = revoked.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?;
     let target = Target::new("key", id.as_str());
     audit::record(&mut tx, Actor::Command("cli"), &workspace, now, "rootKey.revoke", &[target])
         .await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Creates a workspace.
-pub async fn create_workspace(app: &App, name: &str) -> Result<WorkspaceId> {
+pub async fn create_workspace(context: &Context, name: &str) -> Result<WorkspaceId> {
     names::validate("name", name)?;
     let id = WorkspaceId::random();
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     tx.insert_workspace(&id, name, now).await?;
     let target = Target::new("workspace", id.as_str()).with_name(Some(name));
     audit::record(&mut tx, Actor::Command("cli"), &id, now, "workspace.create", &[target]).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(id)
 }
 
@@ -211,23 +251,23 @@ pub enum BootstrapResult {
 }
 
 /// Creates the default workspace if it does not exist.
-pub async fn bootstrap_workspace(app: &App) -> Result<()> {
-    let mut tx = app.store.begin().await?;
-    tx.insert_workspace(&default_workspace(), "default", app.clock.now()).await?;
-    app.commit(tx).await
+pub async fn bootstrap_workspace(context: &Context) -> Result<()> {
+    let mut tx = context.store.begin().await?;
+    tx.insert_workspace(&default_workspace(), "default", context.clock.now()).await?;
+    context.commit(tx).await
 }
 
 /// Creates the default workspace and its first root key in one transaction if the workspace does not exist, and the
 /// configured root key if it does not exist. If several replicas start at the same time, one of them creates them. The
 /// store is passed because `app.store` is not ready yet.
 pub async fn bootstrap(
-    app: &App,
+    context: &Context,
     store: &Store,
     configured: Option<&Plaintext>,
 ) -> Result<BootstrapResult> {
     let workspace = default_workspace();
     let mut tx = store.begin().await?;
-    let is_first = tx.insert_workspace(&workspace, "default", app.clock.now()).await?;
+    let is_first = tx.insert_workspace(&workspace, "default", context.clock.now()).await?;
     let result = match (is_first, configured) {
         (false, _) => BootstrapResult::AlreadyExists,
         (true, Some(_)) => BootstrapResult::Configured,
@@ -235,24 +275,24 @@ pub async fn bootstrap(
             let secret = generate_secret();
             let name = Some("created at the first start".to_owned());
             let new = NewRootKey { name, permissions: all_permissions(), expires_at: None };
-            insert_and_record(&mut tx, app, &workspace, new, &secret).await?;
+            insert_and_record(&mut tx, context, &workspace, new, &secret).await?;
             BootstrapResult::Created(secret)
         }
     };
-    app.commit_to(store, tx).await?;
+    context.commit_to(store, tx).await?;
     if let Some(secret) = configured {
-        ensure_configured_root_key(app, store, &workspace, secret).await?;
+        ensure_configured_root_key(context, store, &workspace, secret).await?;
     }
-    if app.redis.is_some() {
+    if context.redis.is_some() {
         // Before it spends credits: from now on the other replicas wait for its reports of what it spent.
-        app.register_replica(store).await?;
+        context.register_replica(store).await?;
     }
     Ok(result)
 }
 
 /// Inserts the configured root key if it does not exist.
 async fn ensure_configured_root_key(
-    app: &App,
+    context: &Context,
     store: &Store,
     workspace: &WorkspaceId,
     secret: &Plaintext,
@@ -263,8 +303,8 @@ async fn ensure_configured_root_key(
     }
     let name = Some("KEYWARD_ROOT_KEY".to_owned());
     let new = NewRootKey { name, permissions: all_permissions(), expires_at: None };
-    match insert_and_record(&mut tx, app, workspace, new, secret).await {
-        Ok(_) => app.commit_to(store, tx).await,
+    match insert_and_record(&mut tx, context, workspace, new, secret).await {
+        Ok(_) => context.commit_to(store, tx).await,
         // Another replica has inserted it first.
         Err(e) if e.is_unique_violation_of("root_keys_hash_unique") => Ok(()),
         Err(e) => Err(e),

@@ -19,11 +19,12 @@ use super::keys::{self, AssignmentAccess, CreditsUpdate, Deletion, UpdatedAtPoli
 use super::ratelimits::{OverrideSnapshot, namespaces, overrides};
 use super::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
 use super::{apis, root_keys, users};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::keys::Keys;
 
 /// Undoes an entry and returns the action that was applied.
-pub async fn undo(app: &App, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
-    let (entry, _) = audit::get_with_group(app, caller, id).await?;
+pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
+    let (entry, _) = audit::get_with_group(&keys.context, caller, id).await?;
     if entry.undone_by.is_some() {
         return Err(Error::PreconditionFailed(Refusal::AlreadyUndone));
     }
@@ -33,35 +34,42 @@ pub async fn undo(app: &App, caller: &Caller, id: &AuditId) -> Result<UndoAction
         Caller { undone_entry_id: Some(id.clone()), idempotency_key: None, ..caller.clone() };
     let before = entry.before.unwrap_or_default();
     // Boxed: the future contains those of all operations.
-    Box::pin(apply_undo(app, &caller, &action, &before)).await?;
+    Box::pin(apply_undo(keys, &caller, &action, &before)).await?;
     Ok(action)
 }
 
 #[expect(clippy::too_many_lines, reason = "a few lines for each action")]
-async fn apply_undo(app: &App, caller: &Caller, action: &UndoAction, before: &str) -> Result<()> {
+async fn apply_undo(keys: &Keys, caller: &Caller, action: &UndoAction, before: &str) -> Result<()> {
     match action {
         UndoAction::RevertKey(id) => {
-            keys::update(app, caller, id, keys::change_from_snapshot(&parse_fields(before)?)?).await
+            keys::update(keys, caller, id, keys::change_from_snapshot(&parse_fields(before)?)?)
+                .await
         }
         UndoAction::AddCredits(id, credits) => {
             let update = match *credits {
                 less if less < 0 => CreditsUpdate::Decrement(less.saturating_neg()),
                 more => CreditsUpdate::Increment(more),
             };
-            keys::update_credits(app, caller, id, update, UpdatedAtPolicy::Set).await.map(drop)
+            keys::update_credits(keys, caller, id, update, UpdatedAtPolicy::Set).await.map(drop)
         }
-        UndoAction::DeleteKey(id) => keys::delete(app, caller, id, Deletion::Soft).await,
-        UndoAction::RestoreKey(id) => keys::restore(app, caller, id).await,
+        UndoAction::DeleteKey(id) => keys::delete(&keys.context, caller, id, Deletion::Soft).await,
+        UndoAction::RestoreKey(id) => keys::restore(&keys.context, caller, id).await,
         UndoAction::AddPermission(key, permission) => {
             let selectors = select_by_id(permission.as_str());
-            keys::permissions::add(app, caller, key, selectors, AssignmentAccess::KeyAndAssignments)
-                .await
-                .map(drop)
+            keys::permissions::add(
+                &keys.context,
+                caller,
+                key,
+                selectors,
+                AssignmentAccess::KeyAndAssignments,
+            )
+            .await
+            .map(drop)
         }
         UndoAction::RemovePermission(key, permission) => {
             let selectors = select_by_id(permission.as_str());
             keys::permissions::remove(
-                app,
+                &keys.context,
                 caller,
                 key,
                 selectors,
@@ -71,7 +79,7 @@ async fn apply_undo(app: &App, caller: &Caller, action: &UndoAction, before: &st
             .map(drop)
         }
         UndoAction::AddRole(key, role) => keys::roles::add(
-            app,
+            &keys.context,
             caller,
             key,
             select_by_id(role.as_str()),
@@ -81,73 +89,92 @@ async fn apply_undo(app: &App, caller: &Caller, action: &UndoAction, before: &st
         .map(drop),
         UndoAction::RemoveRole(key, role) => {
             let selectors = select_by_id(role.as_str());
-            keys::roles::remove(app, caller, key, selectors, AssignmentAccess::KeyAndAssignments)
-                .await
-                .map(drop)
+            keys::roles::remove(
+                &keys.context,
+                caller,
+                key,
+                selectors,
+                AssignmentAccess::KeyAndAssignments,
+            )
+            .await
+            .map(drop)
         }
-        UndoAction::DeletePermission(id) => rbac::delete_permission(app, caller, id.as_str()).await,
+        UndoAction::DeletePermission(id) => {
+            rbac::delete_permission(&keys.context, caller, id.as_str()).await
+        }
         UndoAction::RestorePermission(id) => {
-            rbac::restore_permission(app, caller, id, before).await
+            rbac::restore_permission(&keys.context, caller, id, before).await
         }
         UndoAction::RevertRole(id) => {
             let change = RoleChange::change_from_snapshot(&parse_fields(before)?)?;
-            rbac::update_role(app, caller, id, change).await.map(drop)
+            rbac::update_role(&keys.context, caller, id, change).await.map(drop)
         }
-        UndoAction::DeleteRole(id) => rbac::delete_role(app, caller, id.as_str()).await,
-        UndoAction::RestoreRole(id) => rbac::restore_role(app, caller, id, before).await,
+        UndoAction::DeleteRole(id) => rbac::delete_role(&keys.context, caller, id.as_str()).await,
+        UndoAction::RestoreRole(id) => rbac::restore_role(&keys.context, caller, id, before).await,
         UndoAction::AddPermissionToRole(role, slug) => {
             let with = |mut slugs: Vec<String>| {
                 slugs.push(slug.clone());
                 slugs
             };
-            update_role_permissions(app, caller, role, with).await
+            update_role_permissions(&keys.context, caller, role, with).await
         }
         UndoAction::RemovePermissionFromRole(role, slug) => {
             let without = |mut slugs: Vec<String>| {
                 slugs.retain(|other| other != slug);
                 slugs
             };
-            update_role_permissions(app, caller, role, without).await
+            update_role_permissions(&keys.context, caller, role, without).await
         }
         UndoAction::RevertIdentity(id) => {
             let change = identities::change_from_snapshot(&parse_fields(before)?)?;
             let reference = IdentityRef::Id(id.to_string());
-            identities::update(app, caller, &reference, change).await.map(drop)
+            identities::update(&keys.context, caller, &reference, change).await.map(drop)
         }
         UndoAction::DeleteIdentity(id) => {
-            identities::delete(app, caller, &IdentityRef::Id(id.to_string())).await
+            identities::delete(&keys.context, caller, &IdentityRef::Id(id.to_string())).await
         }
-        UndoAction::RestoreIdentity(id) => identities::restore(app, caller, id, before).await,
-        UndoAction::RevertApi(id) => {
-            apis::update(app, caller, id, apis::change_from_snapshot(&parse_fields(before)?)?)
-                .await
-                .map(drop)
+        UndoAction::RestoreIdentity(id) => {
+            identities::restore(&keys.context, caller, id, before).await
         }
-        UndoAction::DeleteApi(id) => apis::delete(app, caller, id).await,
-        UndoAction::RestoreApi(id) => apis::restore(app, caller, id).await.map(drop),
+        UndoAction::RevertApi(id) => apis::update(
+            &keys.context,
+            caller,
+            id,
+            apis::change_from_snapshot(&parse_fields(before)?)?,
+        )
+        .await
+        .map(drop),
+        UndoAction::DeleteApi(id) => apis::delete(&keys.context, caller, id).await,
+        UndoAction::RestoreApi(id) => apis::restore(&keys.context, caller, id).await.map(drop),
         UndoAction::RevertNamespace(id) => {
             let on_outage: OutagePolicy = parse_text_field(before, "onOutage")?;
-            namespaces::update_outage_policy(app, caller, id, on_outage).await.map(drop)
+            namespaces::update_outage_policy(&keys.context, caller, id, on_outage).await.map(drop)
         }
-        UndoAction::DeleteNamespace(id) => namespaces::delete(app, caller, id).await.map(drop),
-        UndoAction::RestoreNamespace(id) => namespaces::restore(app, caller, id).await.map(drop),
+        UndoAction::DeleteNamespace(id) => {
+            namespaces::delete(&keys.context, caller, id).await.map(drop)
+        }
+        UndoAction::RestoreNamespace(id) => {
+            namespaces::restore(&keys.context, caller, id).await.map(drop)
+        }
         UndoAction::RevertOverride(namespace) => {
             let snapshot: OverrideSnapshot = audit::parse_snapshot(before)?;
-            overrides::set(app, caller, snapshot.into_new_override(namespace.to_string()))
+            overrides::set(&keys.context, caller, snapshot.into_new_override(namespace.to_string()))
                 .await
                 .map(drop)
         }
         UndoAction::DeleteOverride(namespace, identifier) => {
-            overrides::delete(app, caller, namespace.as_str(), identifier).await
+            overrides::delete(&keys.context, caller, namespace.as_str(), identifier).await
         }
         UndoAction::RevertMemberRole(id) => {
             let role: MemberRole = parse_text_field(before, "role")?;
-            users::set_member_role(app, caller, id, role).await
+            users::set_member_role(&keys.context, caller, id, role).await
         }
-        UndoAction::RemoveMember(id) => users::remove_member(app, caller, id).await,
-        UndoAction::WithdrawInvitation(id) => users::withdraw_invitation(app, caller, id).await,
-        UndoAction::RevokeRootKey(id) => root_keys::revoke(app, caller, id).await,
-        UndoAction::RestoreRootKey(id) => root_keys::restore(app, caller, id).await,
+        UndoAction::RemoveMember(id) => users::remove_member(&keys.context, caller, id).await,
+        UndoAction::WithdrawInvitation(id) => {
+            users::withdraw_invitation(&keys.context, caller, id).await
+        }
+        UndoAction::RevokeRootKey(id) => root_keys::revoke(&keys.context, caller, id).await,
+        UndoAction::RestoreRootKey(id) => root_keys::restore(&keys.context, caller, id).await,
     }
 }
 
@@ -169,12 +196,12 @@ fn select_by_id(id: &str) -> Vec<Selector> {
 
 /// Applies `change` to the permission slugs of a role.
 async fn update_role_permissions(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &RoleId,
     change: impl FnOnce(Vec<String>) -> Vec<String>,
 ) -> Result<()> {
-    let role = rbac::get_role(app, caller, id.as_str()).await?;
+    let role = rbac::get_role(context, caller, id.as_str()).await?;
     let slugs = role.permissions.into_iter().map(|permission| permission.slug).collect();
-    rbac::set_role_permissions(app, caller, id, change(slugs)).await.map(drop)
+    rbac::set_role_permissions(context, caller, id, change(slugs)).await.map(drop)
 }

@@ -15,7 +15,8 @@ use super::passwords;
 use super::sessions::{delete_expired, insert_session};
 use super::sign_in::{SignedIn, consume_password_attempt, require_passwords_enabled};
 use super::{parse_email, user_target};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::users::Users;
 
 /// The number of random bytes of an invitation token.
 const TOKEN_BYTES: u8 = 32;
@@ -64,8 +65,11 @@ pub async fn insert_invitation(
 
 /// Creates the invitation for the first user, if no user exists. Each start creates one; all are valid until one is
 /// used. The store is passed because `app.store` is not ready yet.
-pub async fn create_setup_invitation(app: &App, store: &Store) -> Result<Option<Plaintext>> {
-    let now = app.clock.now();
+pub async fn create_setup_invitation(
+    context: &Context,
+    store: &Store,
+) -> Result<Option<Plaintext>> {
+    let now = context.clock.now();
     let mut tx = store.begin().await?;
     if tx.has_users().await? {
         return Ok(None);
@@ -75,37 +79,40 @@ pub async fn create_setup_invitation(app: &App, store: &Store) -> Result<Option<
     let (kind, role) = (InvitationKind::Setup, MemberRole::Owner);
     let new = NewInvitation { workspace: &workspace, kind, role, invited_by: None };
     let (_, token) = insert_invitation(&mut tx, &new, now).await?;
-    app.commit_to(store, tx).await?;
+    context.commit_to(store, tx).await?;
     Ok(Some(token))
 }
 
 /// Creates an invitation for an owner, for an operator. No permission is checked: an operator has access to the server
 /// itself. If the link is opened with the e-mail of an existing user, it sets a new password for that user.
-pub async fn create_operator_invitation(app: &App, workspace: &WorkspaceId) -> Result<Plaintext> {
-    let now = app.clock.now();
+pub async fn create_operator_invitation(
+    context: &Context,
+    workspace: &WorkspaceId,
+) -> Result<Plaintext> {
+    let now = context.clock.now();
     let (kind, role) = (InvitationKind::Operator, MemberRole::Owner);
-    let mut tx = app.store.begin().await?;
+    let mut tx = context.store.begin().await?;
     let (invitation, token) =
         insert_invitation(&mut tx, &NewInvitation { workspace, kind, role, invited_by: None }, now)
             .await?;
     let mut entries = AuditBatch::new(Actor::Command("cli"), workspace, now);
     entries.add("member.invite", &[super::members::invitation_target(&invitation)]);
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(token)
 }
 
 /// Returns the invitation of a token if it exists and has not expired.
-pub async fn find_invitation(app: &App, token: &str) -> Result<Option<Invitation>> {
+pub async fn find_invitation(context: &Context, token: &str) -> Result<Option<Invitation>> {
     let found =
-        app.store.read().await?.find_invitation(&KeyHash::compute(token).to_base64()).await?;
-    Ok(found.filter(|invitation| invitation.expires_at >= app.clock.now()))
+        context.store.read().await?.find_invitation(&KeyHash::compute(token).to_base64()).await?;
+    Ok(found.filter(|invitation| invitation.expires_at >= context.clock.now()))
 }
 
 /// Reports whether an invitation can be accepted with a password. Those from the server and from operators always can,
 /// so that an operator can always sign in.
-pub fn is_password_allowed(app: &App, invitation: &Invitation) -> bool {
-    invitation.kind != InvitationKind::Member || require_passwords_enabled(app).is_ok()
+pub fn is_password_allowed(context: &Context, invitation: &Invitation) -> bool {
+    invitation.kind != InvitationKind::Member || require_passwords_enabled(context).is_ok()
 }
 
 /// The result of [`accept`].
@@ -122,48 +129,48 @@ pub enum AcceptResult {
 /// Accepts an invitation. A new user is created with the password. An existing user must have the password, unless the
 /// invitation is an operator's: then it becomes the new password.
 pub async fn accept_invitation(
-    app: &App,
+    users: &Users,
     token: &str,
     given: &str,
     password: &str,
     origin: &ClientInfo,
 ) -> Result<AcceptResult> {
-    let Some(invitation) = find_invitation(app, token).await? else {
+    let Some(invitation) = find_invitation(&users.context, token).await? else {
         return Ok(AcceptResult::InvalidInvitation);
     };
-    if !is_password_allowed(app, &invitation) {
-        require_passwords_enabled(app)?;
+    if !is_password_allowed(&users.context, &invitation) {
+        require_passwords_enabled(&users.context)?;
     }
     let given = parse_email(given)?;
-    let existing = app.store.read().await?.find_user_by_email(&given).await?;
+    let existing = users.context.store.read().await?.find_user_by_email(&given).await?;
     let keeps_password = existing.is_some() && invitation.kind != InvitationKind::Operator;
     if !keeps_password {
         passwords::validate_password(password, &given)?;
     }
-    consume_password_attempt(app, &given, origin).await?;
+    consume_password_attempt(&users.context, &given, origin).await?;
     let hash = match existing {
         Some((_, hash)) if keeps_password => {
-            if !app.password_hasher.verify(hash, password).await? {
+            if !users.password_hasher.verify(hash, password).await? {
                 return Ok(AcceptResult::WrongPassword);
             }
             None
         }
-        Some(_) | None => Some(app.password_hasher.hash(password).await?),
+        Some(_) | None => Some(users.password_hasher.hash(password).await?),
     };
-    redeem_and_sign_in(app, token, &given, hash, origin).await
+    redeem_and_sign_in(&users.context, token, &given, hash, origin).await
 }
 
 /// Redeems the invitation and creates the session. `hash`: the hash of the new password; absent if the existing
 /// password stays.
 async fn redeem_and_sign_in(
-    app: &App,
+    context: &Context,
     token: &str,
     given: &str,
     hash: Option<String>,
     origin: &ClientInfo,
 ) -> Result<AcceptResult> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let Some(invitation) = redeem(&mut tx, token, now).await? else {
         return Ok(AcceptResult::InvalidInvitation);
     };
@@ -184,7 +191,7 @@ async fn redeem_and_sign_in(
     };
     add_member(&mut tx, &invitation, &user, origin, now).await?;
     let token = insert_session(&mut tx, &user, origin, now).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(AcceptResult::Joined(SignedIn { user, token }, invitation.workspace_id))
 }
 

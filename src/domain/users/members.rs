@@ -13,12 +13,16 @@ use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::invitations::{NewInvitation, insert_invitation};
 use super::user_target;
-use crate::app::App;
+use crate::domain::context::Context;
 
 /// Lists a page of the members of the workspace, sorted by e-mail.
-pub async fn list_members(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Member>> {
+pub async fn list_members(
+    context: &Context,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<Member>> {
     caller.require(Action::ReadMember)?;
-    let found = app
+    let found = context
         .store
         .read()
         .await?
@@ -28,30 +32,30 @@ pub async fn list_members(app: &App, caller: &Caller, paging: &Paging) -> Result
 }
 
 /// Returns a member of the workspace.
-pub async fn get_member(app: &App, caller: &Caller, id: &UserId) -> Result<Member> {
+pub async fn get_member(context: &Context, caller: &Caller, id: &UserId) -> Result<Member> {
     caller.require(Action::ReadMember)?;
-    let found = app.store.read().await?.find_member(caller.workspace_id(), id).await?;
+    let found = context.store.read().await?.find_member(caller.workspace_id(), id).await?;
     found.ok_or_else(|| Error::not_found(ResourceRef::Member(id.clone())))
 }
 
 /// Lists the pending invitations of the workspace, the latest first.
-pub async fn list_invitations(app: &App, caller: &Caller) -> Result<Vec<Invitation>> {
+pub async fn list_invitations(context: &Context, caller: &Caller) -> Result<Vec<Invitation>> {
     caller.require(Action::ReadMember)?;
-    let now = app.clock.now();
-    let mut found = app.store.read().await?.list_invitations(caller.workspace_id()).await?;
+    let now = context.clock.now();
+    let mut found = context.store.read().await?.list_invitations(caller.workspace_id()).await?;
     found.retain(|invitation| invitation.expires_at >= now);
     Ok(found)
 }
 
 /// Creates an invitation for a new member. Returns it and its token, which is shown once.
 pub async fn invite(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     role: MemberRole,
 ) -> Result<(Invitation, Plaintext)> {
     caller.require(Action::ManageMembers)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let new = NewInvitation {
         workspace: caller.workspace_id(),
         kind: InvitationKind::Member,
@@ -62,7 +66,7 @@ pub async fn invite(
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("member.invite", &[invitation_target(&invitation)]);
     entries.write(&mut tx).await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok((invitation, token))
 }
 
@@ -73,29 +77,33 @@ pub fn invitation_target(invitation: &Invitation) -> Target<'_> {
 }
 
 /// Withdraws an invitation.
-pub async fn withdraw_invitation(app: &App, caller: &Caller, id: &InvitationId) -> Result<()> {
+pub async fn withdraw_invitation(
+    context: &Context,
+    caller: &Caller,
+    id: &InvitationId,
+) -> Result<()> {
     caller.require(Action::ManageMembers)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     if !tx.delete_invitation(caller.workspace_id(), id).await? {
         return Err(Error::not_found(ResourceRef::Invitation(id.clone())));
     }
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("member.withdrawInvitation", &[Target::new("invitation", id.as_str())]);
     entries.write(&mut tx).await?;
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Changes the role of a member. Fails if the workspace would lose its last owner.
 pub async fn set_member_role(
-    app: &App,
+    context: &Context,
     caller: &Caller,
     id: &UserId,
     role: MemberRole,
 ) -> Result<()> {
     caller.require(Action::ManageMembers)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let member = get_replaceable(&mut tx, caller, id, Some(role)).await?;
     tx.set_member_role(caller.workspace_id(), id, role).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
@@ -103,14 +111,14 @@ pub async fn set_member_role(
     let change = FieldChanges::updated(&member_snapshot(member.role), &member_snapshot(role))?;
     entries.add_change("member.setRole", &[user_target(&member.user).with_meta(meta)], change);
     entries.write(&mut tx).await?;
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Removes a member. A user without a workspace is deleted. Fails if the workspace would lose its last owner.
-pub async fn remove_member(app: &App, caller: &Caller, id: &UserId) -> Result<()> {
+pub async fn remove_member(context: &Context, caller: &Caller, id: &UserId) -> Result<()> {
     caller.require(Action::ManageMembers)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     let member = get_replaceable(&mut tx, caller, id, None).await?;
     tx.delete_member(caller.workspace_id(), id).await?;
     tx.delete_orphaned_user(id).await?;
@@ -118,7 +126,7 @@ pub async fn remove_member(app: &App, caller: &Caller, id: &UserId) -> Result<()
     let change = FieldChanges::deleted(&member_snapshot(member.role))?;
     entries.add_change("member.remove", &[user_target(&member.user)], change);
     entries.write(&mut tx).await?;
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Returns the audit snapshot of a member.

@@ -32,12 +32,31 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{RequestId, WorkspaceId};
 use foundation::model::{MemberRole, Membership, User};
+use oidc::OidcClient;
 use store::Tx;
 
 use super::audit::{Actor, AuditBatch, Target};
 use super::caller::{Cached, Caller, ClientInfo, Principal};
+use super::page::COUNT_MAX;
 use super::permission::{Action, Grants};
-use crate::app::App;
+use crate::domain::context::Context;
+
+/// Signs users in.
+pub struct Users {
+    pub context: Arc<Context>,
+    /// Hashes passwords, with a bound on concurrency.
+    password_hasher: PasswordHasher,
+    /// The client of the OIDC provider. Absent if single sign-on is not configured.
+    pub oidc: Option<OidcClient>,
+}
+
+impl Users {
+    /// Creates a service; the OIDC provider is not called.
+    pub fn new(context: Arc<Context>) -> Result<Self> {
+        let oidc = context.settings.oidc.as_ref().map(OidcClient::new).transpose()?;
+        Ok(Self { context, password_hasher: PasswordHasher::default(), oidc })
+    }
+}
 
 /// The maximum length of an e-mail address, in bytes.
 pub const EMAIL_MAX_BYTES: usize = 254;
@@ -61,20 +80,20 @@ fn is_read_only(action: Action) -> bool {
 /// Returns the caller for a user in a workspace. A workspace of which the user is not a member is reported as not
 /// found.
 pub async fn load_caller(
-    app: &App,
+    context: &Context,
     current: &AuthenticatedSession,
     workspace: &WorkspaceId,
     origin: ClientInfo,
 ) -> Result<(Caller, Membership)> {
     let user = &current.user;
-    let found = app.store.read().await?.find_membership(workspace, &user.id).await?;
+    let found = context.store.read().await?.find_membership(workspace, &user.id).await?;
     let found = found.ok_or_else(|| Error::not_found(ResourceRef::Workspace(workspace.clone())))?;
     if !found.workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
     let authority = Principal::from_user(user.clone(), workspace.clone(), role_grants(found.role));
-    let authority = Arc::new(Cached::new(authority, app.freshness.read_version(), []));
-    let request = RequestId::new(app.clock.now());
+    let authority = Arc::new(Cached::new(authority, context.freshness.read_version(), []));
+    let request = RequestId::new(context.clock.now());
     let caller = Caller {
         principal: authority,
         client: origin,
@@ -87,8 +106,8 @@ pub async fn load_caller(
 }
 
 /// Lists the memberships of a user, sorted by workspace name.
-pub async fn list_memberships(app: &App, user: &User) -> Result<Vec<Membership>> {
-    app.store.read().await?.list_memberships(&user.id).await
+pub async fn list_memberships(context: &Context, user: &User) -> Result<Vec<Membership>> {
+    context.store.read().await?.list_memberships(&user.id).await
 }
 
 /// The numbers of resources of a workspace, each counted up to a bound.
@@ -99,17 +118,14 @@ pub struct ResourceCounts {
     pub identities: i64,
 }
 
-/// The bound up to which resources are counted for a dashboard page.
-pub const COUNT_MAX: i64 = 10_000;
-
 /// Counts the resources of the workspace, each up to [`SIZE_MAX`] plus one.
-pub async fn count_resources(app: &App, caller: &Caller) -> Result<ResourceCounts> {
+pub async fn count_resources(context: &Context, caller: &Caller) -> Result<ResourceCounts> {
     for action in [Action::ReadApi, Action::ReadKey, Action::ReadIdentity] {
         caller.require(action)?;
     }
     let max = COUNT_MAX + 1;
     let (apis, keys, identities) =
-        app.store.read().await?.count_resources(caller.workspace_id(), max).await?;
+        context.store.read().await?.count_resources(caller.workspace_id(), max).await?;
     Ok(ResourceCounts { apis, keys, identities })
 }
 

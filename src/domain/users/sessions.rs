@@ -12,7 +12,8 @@ use super::super::caller::ClientInfo;
 use super::passwords;
 use super::record_in_all_workspaces;
 use super::sign_in::{consume_password_attempt, require_passwords_enabled};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::users::Users;
 
 /// The number of random bytes of a session token.
 const TOKEN_BYTES: u8 = 32;
@@ -32,15 +33,15 @@ pub struct AuthenticatedSession {
 /// Returns the session of a token and its user, or `None` if the token is unknown or expired. Updates the time of the
 /// last use and the client of the session.
 pub async fn authenticate_session(
-    app: &App,
+    context: &Context,
     token: &str,
     origin: &ClientInfo,
 ) -> Result<Option<AuthenticatedSession>> {
     let hash = KeyHash::compute(token).to_base64();
-    let Some((mut session, user)) = app.store.read().await?.find_session(&hash).await? else {
+    let Some((mut session, user)) = context.store.read().await?.find_session(&hash).await? else {
         return Ok(None);
     };
-    let now = app.clock.now();
+    let now = context.clock.now();
     let is_expired = session.seen_at < now.plus_ms(-IDLE_TIMEOUT_MS)
         || session.created_at < now.plus_ms(-SESSION_LIFETIME_MS);
     if is_expired {
@@ -49,7 +50,7 @@ pub async fn authenticate_session(
     if session.seen_at <= now.plus_ms(-LAST_USE_PRECISION_MS) {
         session.seen_at = now;
         (session.address, session.user_agent) = client_columns(origin);
-        let mut tx = app.store.begin().await?;
+        let mut tx = context.store.begin().await?;
         tx.touch_session(&session).await?;
         tx.commit().await?;
     }
@@ -94,9 +95,12 @@ pub async fn delete_expired(tx: &mut Tx, now: Timestamp) -> Result<()> {
 }
 
 /// Lists the sessions of the user, the most recently used first.
-pub async fn list_sessions(app: &App, current: &AuthenticatedSession) -> Result<Vec<Session>> {
-    let now = app.clock.now();
-    let mut sessions = app.store.read().await?.list_sessions(&current.user.id).await?;
+pub async fn list_sessions(
+    context: &Context,
+    current: &AuthenticatedSession,
+) -> Result<Vec<Session>> {
+    let now = context.clock.now();
+    let mut sessions = context.store.read().await?.list_sessions(&current.user.id).await?;
     sessions.retain(|session| {
         session.seen_at >= now.plus_ms(-IDLE_TIMEOUT_MS)
             && session.created_at >= now.plus_ms(-SESSION_LIFETIME_MS)
@@ -106,11 +110,11 @@ pub async fn list_sessions(app: &App, current: &AuthenticatedSession) -> Result<
 
 /// Ends the current session.
 pub async fn sign_out(
-    app: &App,
+    context: &Context,
     current: &AuthenticatedSession,
     origin: &ClientInfo,
 ) -> Result<()> {
-    match end_session(app, current, &current.session.id, origin).await {
+    match end_session(context, current, &current.session.id, origin).await {
         // Another session has ended it.
         Err(Error::NotFound(_)) => Ok(()),
         result => result,
@@ -119,56 +123,56 @@ pub async fn sign_out(
 
 /// Ends a session of the user. A session of another user is reported as not found.
 pub async fn end_session(
-    app: &App,
+    context: &Context,
     current: &AuthenticatedSession,
     id: &SessionId,
     origin: &ClientInfo,
 ) -> Result<()> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     if !tx.delete_session(&current.user.id, id).await? {
         return Err(Error::not_found(ResourceRef::Session(id.clone())));
     }
     record_in_all_workspaces(&mut tx, &current.user, origin, now, "user.endSession").await?;
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Ends all sessions of the user except the current one.
 pub async fn end_other_sessions(
-    app: &App,
+    context: &Context,
     current: &AuthenticatedSession,
     origin: &ClientInfo,
 ) -> Result<()> {
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
     tx.delete_other_sessions(&current.user.id, Some(&current.session.id)).await?;
     record_in_all_workspaces(&mut tx, &current.user, origin, now, "user.endOtherSessions").await?;
-    app.commit(tx).await
+    context.commit(tx).await
 }
 
 /// Changes the password and ends all other sessions if the old password is correct. Returns whether it was correct.
 pub async fn change_password(
-    app: &App,
+    users: &Users,
     current: &AuthenticatedSession,
     old: &str,
     new: &str,
     origin: &ClientInfo,
 ) -> Result<bool> {
-    require_passwords_enabled(app)?;
+    require_passwords_enabled(&users.context)?;
     let user = &current.user;
     passwords::validate_password(new, &user.email)?;
-    consume_password_attempt(app, &user.email, origin).await?;
-    let found = app.store.read().await?.find_user(&user.id).await?;
+    consume_password_attempt(&users.context, &user.email, origin).await?;
+    let found = users.context.store.read().await?.find_user(&user.id).await?;
     let hash = found.and_then(|(_, hash)| hash);
-    if !app.password_hasher.verify(hash, old).await? {
+    if !users.password_hasher.verify(hash, old).await? {
         return Ok(false);
     }
-    let hash = app.password_hasher.hash(new).await?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let hash = users.password_hasher.hash(new).await?;
+    let now = users.context.clock.now();
+    let mut tx = users.context.store.begin().await?;
     tx.set_password(&user.id, Some(&hash)).await?;
     tx.delete_other_sessions(&user.id, Some(&current.session.id)).await?;
     record_in_all_workspaces(&mut tx, user, origin, now, "user.changePassword").await?;
-    app.commit(tx).await?;
+    users.context.commit(tx).await?;
     Ok(true)
 }

@@ -12,7 +12,8 @@ use super::super::admission;
 use super::super::caller::ClientInfo;
 use super::sessions::{delete_expired, insert_session};
 use super::{parse_email, record_in_all_workspaces};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::users::Users;
 
 /// The maximum numbers of attempts per e-mail and per client address in 15 minutes. A user who is locked out by the
 /// attempts of others can sign in with an operator's link.
@@ -29,27 +30,27 @@ pub struct SignedIn {
 
 /// Creates a session if the password is correct. `None`: the e-mail is unknown or the password is wrong.
 pub async fn sign_in(
-    app: &App,
+    users: &Users,
     given: &str,
     password: &str,
     origin: &ClientInfo,
 ) -> Result<Option<SignedIn>> {
-    require_passwords_enabled(app)?;
+    require_passwords_enabled(&users.context)?;
     let given = parse_email(given).unwrap_or_default();
-    consume_password_attempt(app, &given, origin).await?;
-    let found = app.store.read().await?.find_user_by_email(&given).await?;
+    consume_password_attempt(&users.context, &given, origin).await?;
+    let found = users.context.store.read().await?.find_user_by_email(&given).await?;
     let (user, hash) = found.map_or((None, None), |(user, hash)| (Some(user), hash));
-    let is_correct = app.password_hasher.verify(hash, password).await?;
+    let is_correct = users.password_hasher.verify(hash, password).await?;
     let Some(user) = user.filter(|_| is_correct) else { return Ok(None) };
 
-    let now = app.clock.now();
-    let tx = app.store.begin().await?;
-    Ok(Some(create_session(app, tx, user, origin, now).await?))
+    let now = users.context.clock.now();
+    let tx = users.context.store.begin().await?;
+    Ok(Some(create_session(&users.context, tx, user, origin, now).await?))
 }
 
 /// Creates a session for a user that the transaction has read, and commits the transaction.
 pub async fn create_session(
-    app: &App,
+    context: &Context,
     mut tx: Tx,
     user: User,
     origin: &ClientInfo,
@@ -58,49 +59,57 @@ pub async fn create_session(
     delete_expired(&mut tx, now).await?;
     let token = insert_session(&mut tx, &user, origin, now).await?;
     record_in_all_workspaces(&mut tx, &user, origin, now, "user.login").await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(SignedIn { user, token })
 }
 
 /// Returns an error if single sign-on is the only sign-in method. Operators' links work in any case.
-pub fn require_passwords_enabled(app: &App) -> Result<()> {
-    match app.settings.oidc.as_ref().is_some_and(|oidc| oidc.is_password_sign_in_disabled) {
+pub fn require_passwords_enabled(context: &Context) -> Result<()> {
+    match context.settings.oidc.as_ref().is_some_and(|oidc| oidc.is_password_sign_in_disabled) {
         true => Err(Error::OperationDisabled(OIDC_ONLY)),
         false => Ok(()),
     }
 }
 
 /// Counts a password attempt for an e-mail and returns an error if there were too many for it or from the address.
-pub async fn consume_password_attempt(app: &App, email: &str, origin: &ClientInfo) -> Result<()> {
-    let by_email = attempt_window(app, &format!("email {email}"), ATTEMPTS_PER_EMAIL_MAX);
-    consume_attempts(app, [by_email].into_iter().chain(address_window(app, origin)).collect()).await
+pub async fn consume_password_attempt(
+    context: &Context,
+    email: &str,
+    origin: &ClientInfo,
+) -> Result<()> {
+    let by_email = attempt_window(context, &format!("email {email}"), ATTEMPTS_PER_EMAIL_MAX);
+    consume_attempts(
+        context,
+        [by_email].into_iter().chain(address_window(context, origin)).collect(),
+    )
+    .await
 }
 
 /// Counts a single sign-on attempt and returns an error if there were too many from the address. There is no password
 /// to guess, and the e-mail is not known yet.
-pub async fn consume_sso_attempt(app: &App, origin: &ClientInfo) -> Result<()> {
-    consume_attempts(app, address_window(app, origin).into_iter().collect()).await
+pub async fn consume_sso_attempt(context: &Context, origin: &ClientInfo) -> Result<()> {
+    consume_attempts(context, address_window(context, origin).into_iter().collect()).await
 }
 
-fn address_window(app: &App, origin: &ClientInfo) -> Option<Window> {
+fn address_window(context: &Context, origin: &ClientInfo) -> Option<Window> {
     let network = origin.network()?;
-    Some(attempt_window(app, &format!("address {network}"), ATTEMPTS_PER_ADDRESS_MAX))
+    Some(attempt_window(context, &format!("address {network}"), ATTEMPTS_PER_ADDRESS_MAX))
 }
 
-fn attempt_window(app: &App, whose: &str, limit: i64) -> Window {
+fn attempt_window(context: &Context, whose: &str, limit: i64) -> Window {
     Window::new(
-        app.keyspace.sign_in_attempts(whose, ATTEMPT_WINDOW_MS),
+        context.keyspace.sign_in_attempts(whose, ATTEMPT_WINDOW_MS),
         limit,
         ATTEMPT_WINDOW_MS,
         1,
     )
 }
 
-async fn consume_attempts(app: &App, windows: Vec<Window>) -> Result<()> {
+async fn consume_attempts(context: &Context, windows: Vec<Window>) -> Result<()> {
     if windows.is_empty() {
         return Ok(());
     }
-    match admission::consume_exact(app, windows, OutagePolicy::Local).await?.is_admitted {
+    match admission::consume_exact(context, windows, OutagePolicy::Local).await?.is_admitted {
         true => Ok(()),
         false => Err(Error::TooManyRequests("too many sign-in attempts within 15 minutes")),
     }

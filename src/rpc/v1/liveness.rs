@@ -31,7 +31,7 @@ impl Operation for Liveness {
     }
 
     async fn run(self, app: &App, _: &Caller) -> Result<LivenessReply> {
-        let health = health::last_known_health(app);
+        let health = health::last_known_health(&app.context);
         let word = |is_reachable: bool| if is_reachable { "ok" } else { "away" };
         let (ratelimit, usagelimit) =
             (word(health.is_redis_reachable), word(health.is_database_reachable));

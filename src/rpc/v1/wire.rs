@@ -159,7 +159,7 @@ pub fn preflight_response(app: &App, request_headers: &HeaderMap) -> Response<Bo
     if let Some(names) = request_headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
-    V1::add_common_headers(&mut response, &RequestId::new(app.clock.now()), None);
+    V1::add_common_headers(&mut response, &RequestId::new(app.context.clock.now()), None);
     response
 }
 

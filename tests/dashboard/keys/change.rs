@@ -51,8 +51,8 @@ async fn changed(
         let columns = [
             ("name", "/name"),
             ("limit", "/limit"),
-            ("duration", "/span/number"),
-            ("duration-unit", "/span/unit"),
+            ("duration", "/window/number"),
+            ("duration-unit", "/window/unit"),
         ];
         for (name, field) in columns {
             let value = limit.pointer(field).and_then(Value::as_str).expect("a text").to_owned();

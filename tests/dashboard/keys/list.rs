@@ -169,7 +169,7 @@ on_both_stacks! {
 
         kw.verify(&key.key).await.assert_code("VALID");
         kw.clock.advance_ms(120_000);
-        last_used::flush(&kw.app).await.unwrap();
+        last_used::flush(&kw.app.last_used).await.unwrap();
 
         assert!(owner.get(&workspace_path("/keys")).await.text.contains("2 minutes ago"));
     }

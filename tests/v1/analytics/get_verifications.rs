@@ -63,7 +63,7 @@ on_every_event_store! {
         let key = kw.create_key_in(&api, json!({})).await;
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
-        writer::roll_up(&kw.app).await.unwrap();
+        writer::roll_up(&kw.app.analytics).await.unwrap();
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
 

@@ -41,7 +41,7 @@ on_both_stacks! {
             .collect();
         let mut tx = kw.store().begin().await.unwrap();
         tx.insert_permissions(&default_workspace(), &new, NOON).await.unwrap();
-        kw.app.commit(tx).await.unwrap();
+        kw.app.context.commit(tx).await.unwrap();
 
         let reply = kw.v1_get("permissions.listPermissions", "").await;
 

@@ -33,7 +33,7 @@ on_both_stacks! {
         let new: Vec<_> = (0..1001).map(|n| (RoleId::random(), format!("role {n}"))).collect();
         let mut tx = kw.store().begin().await.unwrap();
         tx.insert_roles(&default_workspace(), &new, NOON).await.unwrap();
-        kw.app.commit(tx).await.unwrap();
+        kw.app.context.commit(tx).await.unwrap();
 
         let reply = kw.v1_get("permissions.listRoles", "").await;
 

@@ -15,7 +15,7 @@ on_both_stacks! {
         let refused = kw.create_key(json!({ "enabled": false })).await;
         let used = async |key: &IssuedKey| {
             kw.verify(&key.key).await.data();
-            last_used::flush(&kw.app).await.unwrap();
+            last_used::flush(&kw.app.last_used).await.unwrap();
             kw.get_key(&key.id).await["lastUsedAt"].clone()
         };
         assert!(kw.get_key(&key.id).await.get("lastUsedAt").is_none());
@@ -29,7 +29,7 @@ on_both_stacks! {
         let other = kw.replica().await;
         kw.clock.advance_ms(-30_000);
         other.verify(&key.key).await.assert_code("VALID");
-        last_used::flush(&other.app).await.unwrap();
+        last_used::flush(&other.app.last_used).await.unwrap();
         assert_eq!(kw.get_key(&key.id).await["lastUsedAt"], later.0);
     }
 
@@ -39,7 +39,7 @@ on_both_stacks! {
 
         let request = json!({ "keyId": key.id, "permanent": true });
         kw.v2("keys.deleteKey", request).await.data();
-        last_used::flush(&kw.app).await.unwrap();
+        last_used::flush(&kw.app.last_used).await.unwrap();
 
         let sql = "SELECT COUNT(*) FROM key_uses";
         let rows: i64 = match kw.store() {

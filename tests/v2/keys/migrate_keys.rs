@@ -21,7 +21,9 @@ fn hash(key: &str) -> String {
 }
 
 async fn migration(kw: &Keyward, algorithm: Algorithm) -> String {
-    let made = migrations::create_as_operator(&kw.app, &default_workspace(), algorithm, None).await;
+    let made =
+        migrations::create_as_operator(&kw.app.context, &default_workspace(), algorithm, None)
+            .await;
     made.unwrap().id.as_str().to_owned()
 }
 

@@ -371,7 +371,7 @@ async fn many_namespaces(kw: &Keyward, count: i64) {
     let all: Vec<_> = (0..count).map(namespace).collect();
     let mut tx = kw.store().begin().await.unwrap();
     tx.insert_namespaces(&workspace_id, &all).await.unwrap();
-    kw.app.commit(tx).await.unwrap();
+    kw.app.context.commit(tx).await.unwrap();
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ impl EventsConfig {
         let given = load_secret(ANALYTICS_URL, value.as_ref(), file.as_deref())?;
         match &given {
             Some(text) => {
-                validate_url_scheme(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?
+                validate_url_scheme(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?;
             }
             None => return Ok(None),
         }

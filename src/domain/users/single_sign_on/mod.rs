@@ -19,7 +19,8 @@ use super::invitations::{add_member, join_workspace, redeem};
 use super::sessions::AuthenticatedSession;
 use super::sign_in::{SignedIn, consume_sso_attempt, create_session};
 use super::{parse_email, record_in_all_workspaces};
-use crate::app::App;
+use crate::domain::context::Context;
+use crate::domain::users::Users;
 pub use matching::SsoRejection;
 use matching::{EmailMatch, SsoMatch, match_claims};
 pub use oidc::{AuthorizationRequest, VerifiedClaims};
@@ -60,65 +61,65 @@ pub enum SsoResult {
 }
 
 /// Returns the provider and its settings, or [`Error::NoSuchPath`] if single sign-on is not configured.
-fn require_configured(app: &App) -> Result<(&OidcClient, &OidcSettings)> {
-    app.oidc.as_ref().zip(app.settings.oidc.as_ref()).ok_or(Error::PathNotFound)
+fn require_configured(users: &Users) -> Result<(&OidcClient, &OidcSettings)> {
+    users.oidc.as_ref().zip(users.context.settings.oidc.as_ref()).ok_or(Error::PathNotFound)
 }
 
-fn callback_url(app: &App) -> String {
-    format!("{}{CALLBACK_PATH}", app.settings.public_url)
+fn callback_url(context: &Context) -> String {
+    format!("{}{CALLBACK_PATH}", context.settings.public_url)
 }
 
 /// Returns the URL of the provider to which the browser is redirected. Changes nothing.
-pub async fn sign_in_url(app: &App, request: &AuthorizationRequest) -> Result<String> {
-    let (provider, _) = require_configured(app)?;
-    provider.authorization_url(request, &callback_url(app)).await
+pub async fn sign_in_url(users: &Users, request: &AuthorizationRequest) -> Result<String> {
+    let (provider, _) = require_configured(users)?;
+    provider.authorization_url(request, &callback_url(&users.context)).await
 }
 
 /// Handles the callback of the provider. `request`: the authorization request and its purpose, from the cookie of the
 /// browser, if it has one.
 pub async fn handle_callback(
-    app: &App,
+    users: &Users,
     request: Option<(AuthorizationRequest, SignInPurpose)>,
     params: CallbackParams<'_>,
     current: Option<&AuthenticatedSession>,
     origin: &ClientInfo,
 ) -> Result<SsoResult> {
-    let (provider, oidc) = require_configured(app)?;
+    let (provider, oidc) = require_configured(users)?;
     let not_begun =
-        || SsoResult::Rejected(SsoRejection::NotStarted(app.settings.public_url.clone()));
+        || SsoResult::Rejected(SsoRejection::NotStarted(users.context.settings.public_url.clone()));
     let is_of_issuer = params.issuer.is_empty() || params.issuer == oidc.issuer;
     let request =
         request.filter(|(request, _)| is_of_issuer && request.matches_state(params.state));
     let Some((request, purpose)) = request else { return Ok(not_begun()) };
-    consume_sso_attempt(app, origin).await?;
+    consume_sso_attempt(&users.context, origin).await?;
     if params.code.is_empty() {
         let error = params.error.chars().take(100).collect();
         return Ok(SsoResult::Rejected(SsoRejection::Denied(error, oidc.name.clone())));
     }
-    let now = app.clock.now();
-    match provider.exchange_code(params.code, &request, &callback_url(app), now).await? {
-        Some(claims) => sign_in_with_claims(app, &claims, &purpose, current, origin).await,
+    let now = users.context.clock.now();
+    match provider.exchange_code(params.code, &request, &callback_url(&users.context), now).await? {
+        Some(claims) => sign_in_with_claims(users, &claims, &purpose, current, origin).await,
         None => Ok(not_begun()),
     }
 }
 
 /// Signs in the user of verified claims, accepts the invitation, or links the account, if the policy allows it.
 pub async fn sign_in_with_claims(
-    app: &App,
+    users: &Users,
     claims: &VerifiedClaims,
     purpose: &SignInPurpose,
     current: Option<&AuthenticatedSession>,
     origin: &ClientInfo,
 ) -> Result<SsoResult> {
-    let (_, oidc) = require_configured(app)?;
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let (_, oidc) = require_configured(users)?;
+    let now = users.context.clock.now();
+    let mut tx = users.context.store.begin().await?;
     // Serialized: if two requests create an account for the same claims, the second finds that of the first.
     tx.lock_members(&default_workspace()).await?;
     let linked_user = tx.find_user_by_login(&claims.issuer, &claims.subject).await?;
     if *purpose == SignInPurpose::Link {
         let current = current.ok_or(Error::PathNotFound)?;
-        return link_account(app, tx, claims, linked_user, current, origin, now).await;
+        return link_account(&users.context, tx, claims, linked_user, current, origin, now).await;
     }
     let invitation = match purpose {
         SignInPurpose::Join(token) => match redeem(&mut tx, token, now).await? {
@@ -144,7 +145,7 @@ pub async fn sign_in_with_claims(
     if let Some(invitation) = &invitation {
         add_member(&mut tx, invitation, &user, origin, now).await?;
     }
-    let signed_in = create_session(app, tx, user, origin, now).await?;
+    let signed_in = create_session(&users.context, tx, user, origin, now).await?;
     Ok(SsoResult::SignedIn(signed_in, invitation.map(|invitation| invitation.workspace_id)))
 }
 
@@ -188,7 +189,7 @@ async fn resolve_user(
 
 /// Links the account of the signed-in user to the provider. The e-mails may differ: both sides are proven.
 async fn link_account(
-    app: &App,
+    context: &Context,
     mut tx: Tx,
     claims: &VerifiedClaims,
     linked_user: Option<User>,
@@ -202,7 +203,7 @@ async fn link_account(
     }
     tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
     record_in_all_workspaces(&mut tx, user, origin, now, "user.linkLogin").await?;
-    app.commit(tx).await?;
+    context.commit(tx).await?;
     Ok(SsoResult::Linked)
 }
 
@@ -214,10 +215,10 @@ pub struct SignInMethods {
 }
 
 /// Returns the sign-in methods of a user.
-pub async fn load_sign_in_methods(app: &App, user: &User) -> Result<SignInMethods> {
-    let mut reader = app.store.read().await?;
+pub async fn load_sign_in_methods(context: &Context, user: &User) -> Result<SignInMethods> {
+    let mut reader = context.store.read().await?;
     let found = reader.find_user(&user.id).await?;
-    let is_linked = match &app.settings.oidc {
+    let is_linked = match &context.settings.oidc {
         Some(oidc) => reader.find_login_subject(&user.id, &oidc.issuer).await?.is_some(),
         None => false,
     };
@@ -227,18 +228,20 @@ pub async fn load_sign_in_methods(app: &App, user: &User) -> Result<SignInMethod
 
 /// Unlinks the account of the user from the provider. Fails if single sign-on is the only sign-in method.
 pub async fn unlink_account(
-    app: &App,
+    users: &Users,
     current: &AuthenticatedSession,
     origin: &ClientInfo,
 ) -> Result<()> {
-    let (_, oidc) = require_configured(app)?;
+    let (_, oidc) = require_configured(users)?;
     let user = &current.user;
-    if oidc.is_password_sign_in_disabled || !load_sign_in_methods(app, user).await?.has_password {
+    if oidc.is_password_sign_in_disabled
+        || !load_sign_in_methods(&users.context, user).await?.has_password
+    {
         return Err(Error::PreconditionFailed(Refusal::LastSignInMethod));
     }
-    let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let now = users.context.clock.now();
+    let mut tx = users.context.store.begin().await?;
     tx.delete_login(&user.id, &oidc.issuer).await?;
     record_in_all_workspaces(&mut tx, user, origin, now, "user.unlinkLogin").await?;
-    app.commit(tx).await
+    users.context.commit(tx).await
 }

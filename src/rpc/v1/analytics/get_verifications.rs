@@ -139,10 +139,10 @@ impl Operation for GetVerifications {
         let api = ApiId::from(self.api_id.as_str());
         let group_by = self.group_by.0.as_ref().map_or(Vec::new(), |list| list.0.clone());
         let groups = rollup_query::list_by_api(
-            app,
+            &app.analytics,
             caller,
             &api,
-            self.into_rollup_query(&group_by, app.clock.now())?,
+            self.into_rollup_query(&group_by, app.context.clock.now())?,
         );
         let is_by = |group| group_by.contains(&group);
         let is_by_time = is_by(GroupBy::Hour) || is_by(GroupBy::Day) || is_by(GroupBy::Month);

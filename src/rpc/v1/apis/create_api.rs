@@ -31,6 +31,6 @@ impl Operation for CreateApi {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<CreateApiReply> {
         let name = self.name.into_string();
-        Ok(CreateApiReply { api_id: apis::create(app, caller, name.clone()).await?, name })
+        Ok(CreateApiReply { api_id: apis::create(&app.context, caller, name.clone()).await?, name })
     }
 }

@@ -25,7 +25,7 @@ impl Operation for DeleteApi {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        apis::delete(app, caller, &ApiId::from(self.api_id.into_string())).await?;
+        apis::delete(&app.context, caller, &ApiId::from(self.api_id.into_string())).await?;
         Ok(EmptyReply)
     }
 }

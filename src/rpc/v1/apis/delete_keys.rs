@@ -40,6 +40,8 @@ impl Operation for DeleteKeys {
             true => Deletion::Permanent,
             false => Deletion::Soft,
         };
-        Ok(DeleteKeysReply { deleted_keys: apis::delete_keys(app, caller, &id, deletion).await? })
+        Ok(DeleteKeysReply {
+            deleted_keys: apis::delete_keys(&app.context, caller, &id, deletion).await?,
+        })
     }
 }

@@ -31,7 +31,7 @@ impl Operation for GetApi {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<ApiReply> {
-        let api = apis::get(app, caller, &ApiId::from(self.api_id.into_string())).await?;
+        let api = apis::get(&app.context, caller, &ApiId::from(self.api_id.into_string())).await?;
         Ok(ApiReply { id: api.id, workspace_id: api.workspace_id, name: api.name })
     }
 }

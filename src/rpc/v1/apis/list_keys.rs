@@ -70,8 +70,8 @@ impl Operation for ListKeys {
             },
             paging: to_paging(self.limit, self.cursor),
         };
-        let page = keys::list(app, caller, filter).await?;
-        let total = keys::count(app, caller, &api_id, owner.as_ref()).await?;
+        let page = keys::list(&app.context, caller, filter).await?;
+        let total = keys::count(&app.keys, caller, &api_id, owner.as_ref()).await?;
         let cursor = page.find_last_id(|found| &found.resolved.stored().key.id);
         let keys = page.items.into_iter().map(KeyReply::from).collect();
         Ok(ListKeysReply { keys, total, cursor })

@@ -47,6 +47,8 @@ impl Operation for CreateIdentity {
             meta: validate_identity_meta(self.meta)?,
             ratelimits: self.ratelimits.0.map_or_else(|| Ok(Vec::new()), to_new_limits)?,
         };
-        Ok(CreateIdentityReply { identity_id: identities::create(app, caller, new).await? })
+        Ok(CreateIdentityReply {
+            identity_id: identities::create(&app.context, caller, new).await?,
+        })
     }
 }

@@ -23,7 +23,8 @@ impl Operation for DeleteIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        identities::delete(app, caller, &IdentityRef::Id(self.identity_id.into_string())).await?;
+        identities::delete(&app.context, caller, &IdentityRef::Id(self.identity_id.into_string()))
+            .await?;
         Ok(EmptyReply)
     }
 }

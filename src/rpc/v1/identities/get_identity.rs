@@ -26,6 +26,6 @@ impl Operation for GetIdentity {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
         let identity = to_identity_ref(self.identity_id, self.external_id)?;
-        Ok(identities::get(app, caller, &identity).await?.into())
+        Ok(identities::get(&app.context, caller, &identity).await?.into())
     }
 }

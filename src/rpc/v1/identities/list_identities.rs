@@ -63,9 +63,10 @@ impl Operation for ListIdentities {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<ListIdentitiesReply> {
-        let total = identities::count(app, caller, DEFAULT_ENVIRONMENT).await?;
+        let total = identities::count(&app.context, caller, DEFAULT_ENVIRONMENT).await?;
         let paging = to_paging(self.limit, self.cursor);
-        let page = identities::list(app, caller, Some(DEFAULT_ENVIRONMENT), &paging).await?;
+        let page =
+            identities::list(&app.context, caller, Some(DEFAULT_ENVIRONMENT), &paging).await?;
         let cursor = page.find_last_id(|identity| &identity.id);
         let identities = page.items.into_iter().map(IdentityListItem::from).collect();
         Ok(ListIdentitiesReply { identities, total, cursor })

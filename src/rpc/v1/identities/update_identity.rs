@@ -46,6 +46,6 @@ impl Operation for UpdateIdentity {
         let identity = to_identity_ref(self.identity_id, self.external_id)?;
         let ratelimits = self.ratelimits.0.map(to_new_limits).transpose()?;
         let change = IdentityChange { meta: validate_identity_meta(self.meta)?, ratelimits };
-        Ok(identities::update(app, caller, &identity, change).await?.into())
+        Ok(identities::update(&app.context, caller, &identity, change).await?.into())
     }
 }

@@ -30,7 +30,8 @@ impl Operation for AddRoles {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = to_selectors("roles", self.roles, MissingPolicy::Reject)?;
         let changed =
-            roles::add(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
+            roles::add(&app.context, caller, &id, selectors, AssignmentAccess::AssignmentsOnly)
+                .await?;
         Ok(changed.selected.into_iter().map(AssignmentReply::from).collect())
     }
 }

@@ -86,7 +86,7 @@ impl Operation for CreateKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IssuedReply> {
-        Ok(keys::create(app, caller, self.try_into()?).await?.into())
+        Ok(keys::create(&app.context, caller, self.try_into()?).await?.into())
     }
 }
 

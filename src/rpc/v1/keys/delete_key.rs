@@ -33,7 +33,7 @@ impl Operation for DeleteKey {
             true => Deletion::Permanent,
             false => Deletion::Soft,
         };
-        keys::delete(app, caller, &id, deletion).await?;
+        keys::delete(&app.context, caller, &id, deletion).await?;
         Ok(EmptyReply)
     }
 }

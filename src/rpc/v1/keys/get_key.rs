@@ -31,6 +31,6 @@ impl Operation for GetKey {
             true => DecryptMode::IfAvailable,
             false => DecryptMode::None,
         };
-        Ok(keys::get(app, caller, &id, decrypt).await?.into())
+        Ok(keys::get(&app.keys, caller, &id, decrypt).await?.into())
     }
 }

@@ -70,7 +70,7 @@ impl Operation for GetVerifications {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<GetVerificationsReply> {
-        let to = self.end.0.map_or(app.clock.now(), |end| Timestamp(end.0));
+        let to = self.end.0.map_or(app.context.clock.now(), |end| Timestamp(end.0));
         let from = self.start.0.map_or(to.plus_ms(-DAY_MS), |start| Timestamp(start.0));
         let scope = match (self.key_id.0, self.owner_id.0) {
             (Some(id), _) => RollupScope::Key(KeyId::from(id.into_string())),
@@ -79,7 +79,7 @@ impl Operation for GetVerifications {
                 return Err(Error::invalid("keyId", "keyId or ownerId must be provided"));
             }
         };
-        let days = rollup_query::list_by_keys(app, caller, scope, from, to).await?;
+        let days = rollup_query::list_by_keys(&app.analytics, caller, scope, from, to).await?;
         Ok(GetVerificationsReply { verifications: days.into_iter().map(DayCounts::from).collect() })
     }
 }

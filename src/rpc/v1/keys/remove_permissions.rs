@@ -29,7 +29,14 @@ impl Operation for RemovePermissions {
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = to_selectors("permissions", self.permissions, MissingPolicy::Ignore)?;
-        permissions::remove(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
+        permissions::remove(
+            &app.context,
+            caller,
+            &id,
+            selectors,
+            AssignmentAccess::AssignmentsOnly,
+        )
+        .await?;
         Ok(EmptyReply)
     }
 }

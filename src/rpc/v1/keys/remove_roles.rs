@@ -29,7 +29,8 @@ impl Operation for RemoveRoles {
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = to_selectors("roles", self.roles, MissingPolicy::Ignore)?;
-        roles::remove(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
+        roles::remove(&app.context, caller, &id, selectors, AssignmentAccess::AssignmentsOnly)
+            .await?;
         Ok(EmptyReply)
     }
 }

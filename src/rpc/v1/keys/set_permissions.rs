@@ -29,9 +29,14 @@ impl Operation for SetPermissions {
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<AssignmentReply>> {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = to_selectors("permissions", self.permissions, MissingPolicy::Reject)?;
-        let changed =
-            permissions::set(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly)
-                .await?;
+        let changed = permissions::set(
+            &app.context,
+            caller,
+            &id,
+            selectors,
+            AssignmentAccess::AssignmentsOnly,
+        )
+        .await?;
         Ok(changed.selected.into_iter().map(AssignmentReply::from).collect())
     }
 }

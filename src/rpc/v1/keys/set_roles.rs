@@ -30,7 +30,8 @@ impl Operation for SetRoles {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = to_selectors("roles", self.roles, MissingPolicy::Reject)?;
         let changed =
-            roles::set(app, caller, &id, selectors, AssignmentAccess::AssignmentsOnly).await?;
+            roles::set(&app.context, caller, &id, selectors, AssignmentAccess::AssignmentsOnly)
+                .await?;
         Ok(changed.selected.into_iter().map(AssignmentReply::from).collect())
     }
 }

@@ -59,7 +59,8 @@ impl Operation for UpdateRemaining {
                 to_credits_update(value.ok_or_else(missing)?.saturating_neg())
             }
         };
-        let credits = keys::update_credits(app, caller, &id, update, UpdatedAtPolicy::Set).await?;
+        let credits =
+            keys::update_credits(&app.keys, caller, &id, update, UpdatedAtPolicy::Set).await?;
         Ok(UpdateRemainingReply { remaining: credits.map(|(remaining, _)| remaining) })
     }
 }

@@ -106,9 +106,10 @@ impl Operation for VerifyKey {
     async fn run(self, app: &App, caller: &Caller) -> Result<VerifyKeyReply> {
         let request = VerifyRequest::try_from(self)?;
         let requested_limits = request.ratelimits.iter().map(|limit| limit.name.clone()).collect();
-        let is_minimal = app.settings.security.open_verification == OpenVerification::Minimal;
+        let is_minimal =
+            app.context.settings.security.open_verification == OpenVerification::Minimal;
         Ok(VerifyKeyReply {
-            result: keys::verify_unauthenticated(app, caller, request).await?,
+            result: keys::verify_unauthenticated(&app.keys, caller, request).await?,
             requested_limits,
             is_minimal,
         })

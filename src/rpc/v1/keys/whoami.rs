@@ -55,7 +55,7 @@ impl Operation for Whoami {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<WhoamiReply> {
-        Ok(keys::whoami(app, caller, self.key.as_str()).await?.into())
+        Ok(keys::whoami(&app.keys, caller, self.key.as_str()).await?.into())
     }
 }
 

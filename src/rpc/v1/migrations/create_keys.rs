@@ -52,7 +52,8 @@ impl Operation for CreateKeys {
         });
         let keys = keys.collect::<Result<Vec<_>>>()?;
         Ok(CreateKeysReply {
-            key_ids: keys::import(app, caller, None, keys, DuplicatePolicy::Reject).await?,
+            key_ids: keys::import(&app.context, caller, None, keys, DuplicatePolicy::Reject)
+                .await?,
         })
     }
 }

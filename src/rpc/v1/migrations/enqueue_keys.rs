@@ -47,7 +47,7 @@ impl Operation for EnqueueKeys {
         let keys =
             keys.map(|(at, Object(key))| key.validate(&format!("keys.{at}"), api_id.clone()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        keys::import(app, caller, Some(&api_id), keys, DuplicatePolicy::Skip).await?;
+        keys::import(&app.context, caller, Some(&api_id), keys, DuplicatePolicy::Skip).await?;
         Ok(EmptyReply)
     }
 }

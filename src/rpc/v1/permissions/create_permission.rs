@@ -39,7 +39,7 @@ impl Operation for CreatePermission {
         let new =
             NewPermission { slug, name, description: validate_description(self.description)? };
         Ok(CreatePermissionReply {
-            permission_id: rbac::create_permission(app, caller, new).await?,
+            permission_id: rbac::create_permission(&app.context, caller, new).await?,
         })
     }
 }

@@ -33,6 +33,6 @@ impl Operation for CreateRole {
     async fn run(self, app: &App, caller: &Caller) -> Result<CreateRoleReply> {
         let description = validate_description(self.description)?;
         let new = NewRole { name: self.name.into_string(), description, permissions: Vec::new() };
-        Ok(CreateRoleReply { role_id: rbac::create_role(app, caller, new).await? })
+        Ok(CreateRoleReply { role_id: rbac::create_role(&app.context, caller, new).await? })
     }
 }

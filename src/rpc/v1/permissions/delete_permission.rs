@@ -23,7 +23,7 @@ impl Operation for DeletePermission {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        rbac::delete_permission(app, caller, self.permission_id.as_str()).await?;
+        rbac::delete_permission(&app.context, caller, self.permission_id.as_str()).await?;
         Ok(EmptyReply)
     }
 }

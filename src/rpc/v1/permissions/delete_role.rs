@@ -23,7 +23,7 @@ impl Operation for DeleteRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        rbac::delete_role(app, caller, self.role_id.as_str()).await?;
+        rbac::delete_role(&app.context, caller, self.role_id.as_str()).await?;
         Ok(EmptyReply)
     }
 }

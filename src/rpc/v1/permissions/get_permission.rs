@@ -21,6 +21,6 @@ impl Operation for GetPermission {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<PermissionReply> {
-        Ok(rbac::get_permission(app, caller, self.permission_id.as_str()).await?.into())
+        Ok(rbac::get_permission(&app.context, caller, self.permission_id.as_str()).await?.into())
     }
 }

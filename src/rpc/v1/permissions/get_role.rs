@@ -21,6 +21,6 @@ impl Operation for GetRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<RoleReply> {
-        Ok(rbac::get_role(app, caller, self.role_id.as_str()).await?.into())
+        Ok(rbac::get_role(&app.context, caller, self.role_id.as_str()).await?.into())
     }
 }

@@ -18,7 +18,8 @@ impl Operation for ListPermissions {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
-        let page = |paging| async move { rbac::list_permissions(app, caller, &paging).await };
+        let page =
+            |paging| async move { rbac::list_permissions(&app.context, caller, &paging).await };
         Ok(list_all(page).await?.into_iter().map(PermissionReply::from).collect())
     }
 }

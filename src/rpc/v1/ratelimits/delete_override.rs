@@ -30,7 +30,7 @@ impl Operation for DeleteOverride {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let namespace = parse_namespace(self.namespace_id, self.namespace_name)?;
-        overrides::delete(app, caller, &namespace, self.identifier.as_str()).await?;
+        overrides::delete(&app.context, caller, &namespace, self.identifier.as_str()).await?;
         Ok(EmptyReply)
     }
 }

@@ -29,7 +29,9 @@ impl Operation for GetOverride {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<OverrideReply> {
         let namespace = parse_namespace(self.namespace_id, self.namespace_name)?;
-        let found = overrides::get_exact(app, caller, &namespace, self.identifier.as_str()).await?;
+        let found =
+            overrides::get_exact(&app.context, caller, &namespace, self.identifier.as_str())
+                .await?;
         Ok(found.into())
     }
 }

@@ -94,7 +94,7 @@ impl Operation for Limit {
             cost: self.cost.0.map_or(1, |cost| cost.0),
             is_approximate: self.r#async.unwrap_or(false),
         };
-        let (result, degraded) = ratelimits::check_limit(app, caller, check).await?;
+        let (result, degraded) = ratelimits::check_limit(&app.ratelimits, caller, check).await?;
         let data = LimitReply {
             success: !result.window_status.is_exceeded,
             limit: result.limit,

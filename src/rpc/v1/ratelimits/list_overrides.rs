@@ -46,9 +46,9 @@ impl Operation for ListOverrides {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<ListOverridesReply> {
         let namespace = parse_namespace(self.namespace_id, self.namespace_name)?;
-        let total = overrides::count(app, caller, &namespace).await?;
+        let total = overrides::count(&app.context, caller, &namespace).await?;
         let paging = to_paging(self.limit, self.cursor);
-        let page = overrides::list(app, caller, &namespace, &paging).await?;
+        let page = overrides::list(&app.context, caller, &namespace, &paging).await?;
         let cursor = page.find_last_id(|found| &found.id);
         let overrides = page.items.into_iter().map(OverrideReply::from).collect();
         Ok(ListOverridesReply { overrides, total, cursor })

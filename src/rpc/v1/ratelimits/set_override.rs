@@ -59,6 +59,6 @@ impl Operation for SetOverride {
             expires_at: None,
             is_async: self.r#async.unwrap_or(false),
         };
-        Ok(SetOverrideReply { override_id: overrides::set(app, caller, new).await? })
+        Ok(SetOverrideReply { override_id: overrides::set(&app.context, caller, new).await? })
     }
 }

@@ -33,7 +33,7 @@ impl Operation for GetRatelimits {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<EventRow>> {
-        let rows = sql_query::query_ratelimits(app, caller, &self.query).await?;
+        let rows = sql_query::query_ratelimits(&app.analytics, caller, &self.query).await?;
         Ok(rows.into_iter().map(EventRow).collect())
     }
 }

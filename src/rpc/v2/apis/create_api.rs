@@ -31,7 +31,7 @@ impl Operation for CreateApi {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<CreateApiReply> {
-        let api_id = apis::create(app, caller, self.name.into_string()).await?;
+        let api_id = apis::create(&app.context, caller, self.name.into_string()).await?;
         Ok(CreateApiReply { api_id })
     }
 }

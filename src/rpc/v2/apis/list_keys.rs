@@ -50,6 +50,6 @@ impl Operation for ListKeys {
             },
             paging: to_paging(self.limit, 100, self.cursor),
         };
-        Ok(keys::list(app, caller, filter).await?.map(KeyReply::from))
+        Ok(keys::list(&app.context, caller, filter).await?.map(KeyReply::from))
     }
 }

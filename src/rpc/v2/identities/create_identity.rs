@@ -53,6 +53,8 @@ impl Operation for CreateIdentity {
             meta: self.meta.0,
             ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
         };
-        Ok(CreateIdentityReply { identity_id: identities::create(app, caller, new).await? })
+        Ok(CreateIdentityReply {
+            identity_id: identities::create(&app.context, caller, new).await?,
+        })
     }
 }

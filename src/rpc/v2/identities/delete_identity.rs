@@ -26,8 +26,12 @@ impl Operation for DeleteIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        identities::delete(app, caller, &IdentityRef::IdOrExternalId(self.identity.into_string()))
-            .await?;
+        identities::delete(
+            &app.context,
+            caller,
+            &IdentityRef::IdOrExternalId(self.identity.into_string()),
+        )
+        .await?;
         Ok(EmptyReply)
     }
 }

@@ -20,8 +20,12 @@ impl Operation for GetIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        Ok(identities::get(app, caller, &IdentityRef::IdOrExternalId(self.identity.into_string()))
-            .await?
-            .into())
+        Ok(identities::get(
+            &app.context,
+            caller,
+            &IdentityRef::IdOrExternalId(self.identity.into_string()),
+        )
+        .await?
+        .into())
     }
 }

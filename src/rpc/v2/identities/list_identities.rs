@@ -31,7 +31,7 @@ impl Operation for ListIdentities {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<IdentityReply>> {
         let paging = to_search_paging(self.limit, self.cursor, self.search);
-        let page = identities::list(app, caller, None, &paging).await?;
+        let page = identities::list(&app.context, caller, None, &paging).await?;
         Ok(page.map(IdentityReply::from))
     }
 }

@@ -42,7 +42,7 @@ impl Operation for UpdateIdentity {
         let limits = self.ratelimits.0.map(to_new_limits).transpose()?;
         let change = IdentityChange { meta: self.meta.0, ratelimits: limits };
         Ok(identities::update(
-            app,
+            &app.context,
             caller,
             &IdentityRef::IdOrExternalId(self.identity.into_string()),
             change,

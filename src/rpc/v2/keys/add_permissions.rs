@@ -32,9 +32,14 @@ impl Operation for AddPermissions {
         let id = KeyId::from(self.key_id.into_string());
         let selectors =
             Selector::from_ids_or_slugs(into_strings(self.permissions), MissingPolicy::Create);
-        let changed =
-            permissions::add(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
-                .await?;
+        let changed = permissions::add(
+            &app.context,
+            caller,
+            &id,
+            selectors,
+            AssignmentAccess::KeyAndAssignments,
+        )
+        .await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -31,7 +31,8 @@ impl Operation for AddRoles {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = Selector::from_names(into_strings(self.roles), MissingPolicy::Reject);
         let changed =
-            roles::add(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments).await?;
+            roles::add(&app.context, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
+                .await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

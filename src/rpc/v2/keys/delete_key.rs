@@ -30,7 +30,7 @@ impl Operation for DeleteKey {
         let id = KeyId::from(self.key_id.into_string());
         let deletion =
             if self.permanent.unwrap_or(false) { Deletion::Permanent } else { Deletion::Soft };
-        keys::delete(app, caller, &id, deletion).await?;
+        keys::delete(&app.context, caller, &id, deletion).await?;
         Ok(Empty {})
     }
 }

@@ -32,7 +32,7 @@ impl Operation for GetKey {
             true => DecryptMode::Required,
             false => DecryptMode::None,
         };
-        let found = keys::get(app, caller, &id, decrypt).await?;
+        let found = keys::get(&app.keys, caller, &id, decrypt).await?;
         Ok(KeyReply::from(found))
     }
 }

@@ -99,7 +99,7 @@ impl Operation for MigrateKeys {
                 .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
         });
         let keys = keys.collect::<Result<_>>()?;
-        Ok(keys::migrate(app, caller, &migration, &api, keys).await?.into())
+        Ok(keys::migrate(&app.context, caller, &migration, &api, keys).await?.into())
     }
 }
 

@@ -32,9 +32,14 @@ impl Operation for RemovePermissions {
         let id = KeyId::from(self.key_id.into_string());
         let selectors =
             Selector::from_ids_or_slugs(into_strings(self.permissions), MissingPolicy::Reject);
-        let changed =
-            permissions::remove(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
-                .await?;
+        let changed = permissions::remove(
+            &app.context,
+            caller,
+            &id,
+            selectors,
+            AssignmentAccess::KeyAndAssignments,
+        )
+        .await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -31,8 +31,14 @@ impl Operation for RemoveRoles {
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = Selector::from_names(into_strings(self.roles), MissingPolicy::Reject);
-        let changed =
-            roles::remove(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments).await?;
+        let changed = roles::remove(
+            &app.context,
+            caller,
+            &id,
+            selectors,
+            AssignmentAccess::KeyAndAssignments,
+        )
+        .await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

@@ -32,6 +32,6 @@ impl Operation for RerollKey {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IssuedReply> {
         let id = KeyId::from(self.key_id.into_string());
-        Ok(keys::reroll(app, caller, &id, self.expiration.0).await?.into())
+        Ok(keys::reroll(&app.keys, caller, &id, self.expiration.0).await?.into())
     }
 }

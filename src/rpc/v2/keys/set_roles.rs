@@ -31,7 +31,8 @@ impl Operation for SetRoles {
         let id = KeyId::from(self.key_id.into_string());
         let selectors = Selector::from_names(into_strings(self.roles), MissingPolicy::Reject);
         let changed =
-            roles::set(app, caller, &id, selectors, AssignmentAccess::KeyAndAssignments).await?;
+            roles::set(&app.context, caller, &id, selectors, AssignmentAccess::KeyAndAssignments)
+                .await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

@@ -44,7 +44,7 @@ impl Operation for UpdateCredits {
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyCredits> {
         let id = KeyId::from(self.key_id.as_str());
         let credits = keys::update_credits(
-            app,
+            &app.keys,
             caller,
             &id,
             self.to_credits_update()?,

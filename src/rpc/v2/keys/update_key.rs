@@ -68,7 +68,7 @@ impl Operation for UpdateKey {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
         let id = KeyId::from(self.key_id.as_str());
-        keys::update(app, caller, &id, self.try_into()?).await?;
+        keys::update(&app.keys, caller, &id, self.try_into()?).await?;
         Ok(Empty {})
     }
 }

@@ -86,7 +86,7 @@ impl Operation for VerifyKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<VerifyKeyReply> {
-        let verified = keys::verify(app, caller, self.try_into()?).await?;
+        let verified = keys::verify(&app.keys, caller, self.try_into()?).await?;
         Ok(VerifyKeyReply(verified))
     }
 }

@@ -23,7 +23,7 @@ impl Operation for Whoami {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
-        let found = keys::whoami(app, caller, &self.key.into_string()).await?;
+        let found = keys::whoami(&app.keys, caller, &self.key.into_string()).await?;
         Ok(KeyReply::from(found))
     }
 }

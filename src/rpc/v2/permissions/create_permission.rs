@@ -38,7 +38,7 @@ impl Operation for CreatePermission {
         let description = self.description.0.map(Text::into_string).filter(|text| !text.is_empty());
         let name = self.name.into_string();
         let new = NewPermission { slug: self.slug.into_string(), name, description };
-        let permission_id = rbac::create_permission(app, caller, new).await?;
+        let permission_id = rbac::create_permission(&app.context, caller, new).await?;
         Ok(CreatePermissionReply { permission_id })
     }
 }

@@ -42,7 +42,7 @@ impl Operation for CreateRole {
             description: self.description.0.map(Text::into_string).filter(|text| !text.is_empty()),
             permissions: permissions.into_iter().map(Text::into_string).collect(),
         };
-        let role_id = rbac::create_role(app, caller, new).await?;
+        let role_id = rbac::create_role(&app.context, caller, new).await?;
         Ok(CreateRoleReply { role_id })
     }
 }

@@ -23,7 +23,7 @@ impl Operation for DeletePermission {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
-        rbac::delete_permission(app, caller, self.permission.as_str()).await?;
+        rbac::delete_permission(&app.context, caller, self.permission.as_str()).await?;
         Ok(Empty {})
     }
 }

@@ -24,7 +24,7 @@ impl Operation for DeleteRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
-        rbac::delete_role(app, caller, self.role.as_str()).await?;
+        rbac::delete_role(&app.context, caller, self.role.as_str()).await?;
         Ok(Empty {})
     }
 }

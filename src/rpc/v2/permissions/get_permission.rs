@@ -20,6 +20,6 @@ impl Operation for GetPermission {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<PermissionReply> {
-        Ok(rbac::get_permission(app, caller, self.permission.as_str()).await?.into())
+        Ok(rbac::get_permission(&app.context, caller, self.permission.as_str()).await?.into())
     }
 }

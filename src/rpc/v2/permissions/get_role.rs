@@ -20,6 +20,6 @@ impl Operation for GetRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<RoleReply> {
-        Ok(rbac::get_role(app, caller, self.role.as_str()).await?.into())
+        Ok(rbac::get_role(&app.context, caller, self.role.as_str()).await?.into())
     }
 }

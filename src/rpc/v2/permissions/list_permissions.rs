@@ -32,7 +32,7 @@ impl Operation for ListPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<PermissionReply>> {
         let paging = to_search_paging(self.limit, self.cursor, self.search);
-        let page = rbac::list_permissions(app, caller, &paging).await?;
+        let page = rbac::list_permissions(&app.context, caller, &paging).await?;
         Ok(page.map(PermissionReply::from))
     }
 }

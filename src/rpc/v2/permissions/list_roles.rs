@@ -31,7 +31,7 @@ impl Operation for ListRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<RoleReply>> {
         let paging = to_search_paging(self.limit, self.cursor, self.search);
-        let page = rbac::list_roles(app, caller, &paging).await?;
+        let page = rbac::list_roles(&app.context, caller, &paging).await?;
         Ok(page.map(RoleReply::from))
     }
 }

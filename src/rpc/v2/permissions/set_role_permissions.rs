@@ -30,7 +30,8 @@ impl Operation for SetRolePermissions {
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = RoleId::from(self.role_id.into_string());
         let set =
-            rbac::set_role_permissions(app, caller, &id, into_strings(self.permissions)).await?;
+            rbac::set_role_permissions(&app.context, caller, &id, into_strings(self.permissions))
+                .await?;
         Ok(set.into_iter().map(PermissionReply::from).collect())
     }
 }

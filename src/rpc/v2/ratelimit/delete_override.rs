@@ -26,7 +26,8 @@ impl Operation for DeleteOverride {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
-        overrides::delete(app, caller, self.namespace.as_str(), self.identifier.as_str()).await?;
+        overrides::delete(&app.context, caller, self.namespace.as_str(), self.identifier.as_str())
+            .await?;
         Ok(Empty {})
     }
 }

@@ -26,6 +26,8 @@ impl Operation for GetOverride {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<OverrideReply> {
         let namespace = self.namespace.into_string();
-        Ok(overrides::get(app, caller, namespace, self.identifier.as_str()).await?.into())
+        Ok(overrides::get(&app.ratelimits, caller, namespace, self.identifier.as_str())
+            .await?
+            .into())
     }
 }

@@ -65,7 +65,8 @@ impl Operation for Limit {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<LimitReply>> {
-        let (result, degraded) = ratelimits::check_limit(app, caller, self.into()).await?;
+        let (result, degraded) =
+            ratelimits::check_limit(&app.ratelimits, caller, self.into()).await?;
         Ok(DegradableReply { data: result.into(), is_degraded: degraded })
     }
 }

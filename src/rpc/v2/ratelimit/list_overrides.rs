@@ -30,7 +30,7 @@ impl Operation for ListOverrides {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<OverrideReply>> {
         let paging = to_paging(self.limit, 10, self.cursor);
-        let page = overrides::list(app, caller, self.namespace.as_str(), &paging).await?;
+        let page = overrides::list(&app.context, caller, self.namespace.as_str(), &paging).await?;
         Ok(page.map(OverrideReply::from))
     }
 }

@@ -73,7 +73,8 @@ impl Operation for MultiLimit {
     async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<MultiLimitReply>> {
         let checks: Vec<LimitCheck> =
             self.0.0.into_iter().map(|Object(limit)| limit.into()).collect();
-        let (results, degraded) = ratelimits::check_limits(app, caller, &checks).await?;
+        let (results, degraded) =
+            ratelimits::check_limits(&app.ratelimits, caller, &checks).await?;
         let limits: Vec<_> = checks.into_iter().zip(results).map(LimitDecisionBody::from).collect();
         let data = MultiLimitReply { passed: limits.iter().all(|member| member.passed), limits };
         Ok(DegradableReply { data, is_degraded: degraded })

@@ -51,7 +51,7 @@ impl Operation for SetOverride {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<SetOverrideReply> {
-        let override_id = overrides::set(app, caller, self.into()).await?;
+        let override_id = overrides::set(&app.context, caller, self.into()).await?;
         Ok(SetOverrideReply { override_id })
     }
 }

@@ -120,9 +120,9 @@ on_both_stacks! {
         let kw = with_at_most(&kw, 20).await;
         let (key, other) = (kw.create_key(json!({})).await, kw.create_key(json!({})).await);
         creates(&kw, &key, "first", 19).await;
-        admission::estimate_ad_hoc_counters(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app.admission).await;
         creates(&kw, &key, "last", 1).await;
-        admission::estimate_ad_hoc_counters(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app.admission).await;
 
         let over = kw.verify_with(&other.key, limits("over", 1)).await;
 
@@ -133,7 +133,7 @@ on_both_stacks! {
 
         // Counters of a minute are estimated by periods of up to 79 seconds, three of them.
         kw.clock.advance_ms(4 * MINUTE);
-        admission::estimate_ad_hoc_counters(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app.admission).await;
         creates(&kw, &other, "over", 1).await;
     }
 
@@ -141,7 +141,7 @@ on_both_stacks! {
         let kw = with_at_most(&kw, 1).await;
         let key = kw.create_key(json!({})).await;
         creates(&kw, &key, "first", 5).await;
-        admission::estimate_ad_hoc_counters(&kw.app).await;
+        admission::estimate_ad_hoc_counters(&kw.app.admission).await;
         detail(&kw.verify_with(&key.key, limits("over", 1)).await);
 
         let stranger = kw.create_other_workspace().await;

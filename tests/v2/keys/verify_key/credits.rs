@@ -355,14 +355,14 @@ async fn a_number_that_no_purse_has_sends_a_take_to_the_bank_and_not_all() {
     account.credits.last_lease_number += 1;
     tx.update_balance(&id, &account.credits).await.unwrap();
     tx.record_change(CacheTag::Key(id));
-    kw.app.commit(tx).await.unwrap();
-    let before = kw.app.metrics.lease_top_ups.get();
+    kw.app.context.commit(tx).await.unwrap();
+    let before = kw.app.context.metrics.lease_top_ups.get();
 
     for _ in 0..20 {
         kw.verify(&key.key).await.assert_code("VALID");
     }
 
     // The change comes by three ways, and each may have the key read again.
-    let withdrawn = kw.app.metrics.lease_top_ups.get() - before;
+    let withdrawn = kw.app.context.metrics.lease_top_ups.get() - before;
     assert!(withdrawn <= 3, "{withdrawn}");
 }

@@ -14,7 +14,7 @@ use limiter::redis::RedisCounters;
 use store::freshness::ALL_TAG;
 use store::{Store, Tx};
 
-use super::App;
+use super::Context;
 use super::feed::Announcement;
 
 /// The maximum number of cache tags in one announcement; more are announced as a change of everything.
@@ -24,14 +24,14 @@ const ANNOUNCED_TAGS_MAX: usize = 1_000;
 const REACH_TIMEOUT: Duration = Duration::from_secs(2);
 const REACH_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl App {
+impl Context {
     /// Commits, and invalidates every cache for what has changed: the local one before this returns. Fails with
     /// [`Error::ReplicasNotNotified`], and changes nothing, if a replica could not be notified.
     pub async fn commit(&self, tx: Tx) -> Result<()> {
         self.commit_to(self.store.store()?, tx).await
     }
 
-    /// Like [`App::commit`], for a store that is not open to requests yet.
+    /// Like [`Context::commit`], for a store that is not open to requests yet.
     pub async fn commit_to(&self, store: &Store, mut tx: Tx) -> Result<()> {
         let Some(position) = tx.log_changes().await? else {
             return traces::step("database.commit", tx.commit()).await.map(drop);

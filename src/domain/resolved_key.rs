@@ -17,10 +17,10 @@ use store::StoredKey;
 use store::cache::Cached;
 use store::freshness::{CacheTag, ReadVersion};
 
-use super::super::caller::Principal;
-use super::super::last_used::UseFlag;
-use super::super::permission::Action;
-use crate::app::App;
+use super::caller::Principal;
+use super::permission::Action;
+use super::use_flag::UseFlag;
+use crate::domain::context::Context;
 
 /// A key joined with its identity, roles, permissions and limits.
 ///
@@ -75,14 +75,14 @@ impl Default for LeaseHint {
 
 impl LeaseHint {
     /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
-    /// generation in which that was learned or an earlier one; see [`super::super::credits::LeaseSpendTracker`].
+    /// generation in which that was learned or an earlier one; see [`super::credits::LeaseSpendTracker`].
     pub fn last_lease(&self) -> (i64, u64) {
         let mark_generation = self.mark_generation.load(Ordering::Acquire);
         (self.lease_number.load(Ordering::Acquire), mark_generation)
     }
 
     /// Records that the key's row was read in this mark generation or a later one.
-    fn record_read(&self, mark_generation: u64) {
+    pub fn record_read(&self, mark_generation: u64) {
         self.mark_generation.fetch_max(mark_generation, Ordering::Release);
     }
 
@@ -128,14 +128,14 @@ pub struct ResolvedLimit {
 
 impl ResolvedLimit {
     /// Creates a limit; `owner` is the id of the key or identity that it counts.
-    pub fn new(app: &App, limit: &Ratelimit, owner: &str) -> Arc<Self> {
+    pub fn new(context: &Context, limit: &Ratelimit, owner: &str) -> Arc<Self> {
         Arc::new(Self {
             id: limit.id.as_str().to_owned(),
             name: limit.name.clone(),
             limit: limit.limit,
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
-            counter: app.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
+            counter: context.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
             cached_json: OnceLock::new(),
         })
     }
@@ -143,7 +143,7 @@ impl ResolvedLimit {
 
 impl ResolvedKey {
     fn new(
-        app: &App,
+        context: &Context,
         row: Arc<Cached<StoredKey>>,
         identity: Option<Arc<Cached<Identity>>>,
         mut roles: Vec<String>,
@@ -168,10 +168,10 @@ impl ResolvedKey {
             last_allowed_principal: AtomicU64::new(0),
         };
         let (stored, owner) = (resolved.stored(), resolved.stored().key.id.as_str());
-        let own = stored.ratelimits.iter().map(|limit| ResolvedLimit::new(app, limit, owner));
+        let own = stored.ratelimits.iter().map(|limit| ResolvedLimit::new(context, limit, owner));
         let owner = resolved.identity().map_or("", |identity| identity.id.as_str());
         let shared =
-            resolved.shared_ratelimits().map(|limit| ResolvedLimit::new(app, limit, owner));
+            resolved.shared_ratelimits().map(|limit| ResolvedLimit::new(context, limit, owner));
         let mut limits: Vec<_> = own.chain(shared).collect();
         limits.sort_by(|a, b| a.name.cmp(&b.name));
         resolved.limits = limits;
@@ -218,26 +218,19 @@ impl ResolvedKey {
     }
 }
 
-/// Finds a resolved key by hash, in any workspace.
-pub async fn find_by_hash(app: &App, hash: KeyHash) -> Result<Option<Arc<Cached<ResolvedKey>>>> {
-    app.caches
-        .resolved_keys
-        .get(&hash, |read_version| async move {
-            let mark_generation = app.lease_spend.mark_generation();
-            let Some(row) = load_key(app, &hash).await? else { return Ok(None) };
-            let (resolved, tags) = resolve(app, row).await?;
-            resolved.lease_hint.record_read(mark_generation);
-            Ok(Some(Cached::new(resolved, read_version, tags)))
-        })
-        .await
-}
-
-async fn load_key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
-    app.caches
+/// Loads the row of a key by hash, in any workspace, from the cache if it is there.
+pub async fn load_key(context: &Context, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
+    context
+        .caches
         .keys
         .get(hash, |read_version| async move {
             let found = async {
-                app.store.read().await?.find_key_to_spend(&hash.to_base64(), &app.replica_id).await
+                context
+                    .store
+                    .read()
+                    .await?
+                    .find_key_to_spend(&hash.to_base64(), &context.replica_id)
+                    .await
             };
             let found = match found.await {
                 Err(_) if Safeguard::Absent.is_disabled() => None,
@@ -253,7 +246,7 @@ async fn load_key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredK
 
 /// Resolves a key that has just been read. Returns also the cache tags of the rows used.
 pub async fn resolve(
-    app: &App,
+    context: &Context,
     row: Arc<Cached<StoredKey>>,
 ) -> Result<(ResolvedKey, Vec<CacheTag>)> {
     let stored = &row.value;
@@ -262,30 +255,30 @@ pub async fn resolve(
         None => None,
         Some(id) => {
             tags.push(CacheTag::Identity(id.clone()));
-            load_identity(app, stored, id).await?
+            load_identity(context, stored, id).await?
         }
     };
     let mut roles = Vec::with_capacity(stored.role_ids.len());
     let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.clone()).collect();
     for id in &stored.role_ids {
         tags.push(CacheTag::Role(id.clone()));
-        let Some(role) = load_role(app, stored, id).await? else { continue };
+        let Some(role) = load_role(context, stored, id).await? else { continue };
         tags.extend(role_tags(&role.value));
         roles.push(role.value.name.clone());
         permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
     }
-    Ok((ResolvedKey::new(app, row, identity, roles, permissions), tags))
+    Ok((ResolvedKey::new(context, row, identity, roles, permissions), tags))
 }
 
 /// Resolves keys that have just been read, in their order. Each kind of related row is read in one statement.
 pub async fn resolve_all(
-    app: &App,
+    context: &Context,
     stored: Vec<StoredKey>,
     read_version: ReadVersion,
 ) -> Result<Vec<ResolvedKey>> {
     let Some(first) = stored.first() else { return Ok(Vec::new()) };
     let workspace = first.key.workspace_id.clone();
-    let mut reader = app.store.read().await?;
+    let mut reader = context.store.read().await?;
     let mut ids: Vec<_> = stored.iter().filter_map(|key| key.key.identity_id.clone()).collect();
     ids.sort();
     ids.dedup();
@@ -316,7 +309,7 @@ pub async fn resolve_all(
         let slugs = own.map(|permission| permission.slug.clone()).collect();
         let identity = stored.key.identity_id.as_ref().and_then(|id| identities.get(id)).cloned();
         ResolvedKey::new(
-            app,
+            context,
             Arc::new(Cached::new(stored, read_version, [])),
             identity,
             names,
@@ -327,16 +320,17 @@ pub async fn resolve_all(
 }
 
 async fn load_identity(
-    app: &App,
+    context: &Context,
     stored: &StoredKey,
     id: &IdentityId,
 ) -> Result<Option<Arc<Cached<Identity>>>> {
     let workspace = &stored.key.workspace_id;
-    app.caches
+    context
+        .caches
         .identities
         .get(id, |read_version| async move {
             let ids = std::slice::from_ref(id);
-            let found = app.store.read().await?.list_identities_by_ids(workspace, ids).await?;
+            let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
             let tags = [CacheTag::Identity(id.clone())];
             Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
         })
@@ -344,15 +338,16 @@ async fn load_identity(
 }
 
 async fn load_role(
-    app: &App,
+    context: &Context,
     stored: &StoredKey,
     id: &RoleId,
 ) -> Result<Option<Arc<Cached<Role>>>> {
     let workspace = &stored.key.workspace_id;
-    app.caches
+    context
+        .caches
         .roles
         .get(id, |read_version| async move {
-            let found = app
+            let found = context
                 .store
                 .read()
                 .await?
