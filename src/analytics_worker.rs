@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use domain::analytics::{clickhouse_delivery, event_space, writer};
 use foundation::error::Result;
 use store::with_timeout;
 use tokio::sync::watch::{self, Receiver, Sender};
@@ -15,7 +16,6 @@ use tokio::time::{sleep, timeout};
 use tokio::{join, select};
 
 use crate::app::App;
-use crate::domain::analytics::{clickhouse_delivery, event_space, writer};
 
 /// The interval between writes. A replica that is killed loses the events since the last write.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
+use domain::admission::Admission;
+use domain::analytics::Analytics;
+use domain::context::Context;
+use domain::credits::CreditLedger;
+use domain::keys::Keys;
+use domain::last_used::LastUsed;
+use domain::ratelimits::Ratelimits;
+use domain::root_keys::RootKeys;
+use domain::users::Users;
 use foundation::clock::Clock;
 use foundation::config::Settings;
 use foundation::error::Result;
 use tokio::sync::mpsc;
-
-use crate::domain::admission::Admission;
-use crate::domain::analytics::Analytics;
-use crate::domain::context::Context;
-use crate::domain::credits::CreditLedger;
-use crate::domain::keys::Keys;
-use crate::domain::last_used::LastUsed;
-use crate::domain::ratelimits::Ratelimits;
-use crate::domain::root_keys::RootKeys;
-use crate::domain::users::Users;
 
 /// The services of one server.
 pub struct App {

@@ -9,11 +9,11 @@
 //! | [`rpc`] | the operations of the v1 and v2 API |
 //! | [`dashboard`] | the pages of the dashboard |
 //! | [`request`] | the parts of a request that every interface reads |
-//! | [`domain`] | what Keyward does |
+//! | crate `domain` | what Keyward does |
 //! | crates `store`, `limiter`, `oidc`, `analytics_sql` | durable data, counters, single sign-on, analytics queries |
 //! | crate `foundation` | ids, time, secrets, errors, settings, the model |
 //!
-//! [`app`] holds the application state and is passed to every layer. [`background`] keeps the caches of a replica
+//! [`app`] composes the services of the domain. [`background`] keeps the caches of a replica
 //! fresh; [`analytics_worker`] writes, aggregates and delivers events.
 
 pub mod analytics_worker;
@@ -21,7 +21,6 @@ pub mod app;
 pub mod background;
 pub mod cli;
 pub mod dashboard;
-pub mod domain;
 pub mod http;
 pub mod request;
 pub mod rpc;

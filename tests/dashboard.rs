@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::request::Builder;
-use keyward::domain::root_keys::default_workspace;
-use keyward::domain::users;
+use domain::root_keys::default_workspace;
+use domain::users;
 
 use crate::support::{Keyward, Reply};
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use domain::credits::DEBIT_QUEUE_MAX;
 use foundation::clock::Stopwatch;
 use foundation::config::{Deployment, Settings};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use keyward::domain::credits::DEBIT_QUEUE_MAX;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::time::{sleep, timeout};

@@ -1,11 +1,11 @@
 //! Tests that names contain no characters that change how surrounding text is displayed: in both versions of the API,
 //! in the forms of the dashboard and in the commands.
 
+use domain::migrations;
+use domain::root_keys::default_workspace;
 use foundation::id::ApiId;
 use foundation::model::Algorithm;
 use foundation::secret::KeyHash;
-use keyward::domain::migrations;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
 use crate::dashboard::{Browser, between, workspace_path};

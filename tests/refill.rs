@@ -1,8 +1,8 @@
 //! Tests refills against an independent calendar that walks from day to day.
 
+use domain::refill::{apply_refill, next_refill_at, period};
 use foundation::clock::Timestamp;
 use foundation::model::{Credits, Refill, RefillInterval};
-use keyward::domain::refill::{apply_refill, next_refill_at, period};
 use proptest::prelude::*;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;

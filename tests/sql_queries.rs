@@ -38,7 +38,7 @@ fn query_context(family: Family) -> QueryContext {
 }
 
 fn query_limits() -> QueryLimits {
-    keyward::domain::analytics::sql_query::QUERY_LIMITS
+    domain::analytics::sql_query::QUERY_LIMITS
 }
 
 /// Returns the family of the first table that the text names.

@@ -2,7 +2,7 @@
 //! from its row.
 
 use axum::body::Body;
-use keyward::domain::permission::Action;
+use domain::permission::Action;
 use keyward::rpc::{AccessRule, OperationEntry, example, v2};
 use serde_json::{Value, json};
 

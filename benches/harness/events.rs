@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::Request;
+use domain::analytics::{clickhouse_delivery, writer};
+use domain::root_keys;
 use foundation::clock::{Clock, Timestamp};
 use foundation::config::{Config, Deployment, Settings};
 use foundation::secret::Plaintext;
 use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::background;
-use keyward::domain::analytics::{clickhouse_delivery, writer};
-use keyward::domain::root_keys;
 use keyward::http::HttpService;
 use serde_json::{Value, json};
 use url::Url;
@@ -74,8 +74,7 @@ impl Server {
     async fn start(settings: Settings) -> Outcome<Self> {
         let fault = |e: foundation::error::Error| e.to_string();
         let clock = Clock::fixed_at(BEGINNING);
-        let store =
-            keyward::domain::context::Context::open_store(&settings).await.map_err(fault)?;
+        let store = domain::context::Context::open_store(&settings).await.map_err(fault)?;
         store.migrate().await.map_err(|e| e.to_string())?;
         let (app, announcements) = App::new(settings, clock.clone()).map_err(fault)?;
         let app = Arc::new(app);

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use domain::context::Context;
+use domain::context::feed::{Announcement, FeedReading, FeedState};
 use foundation::clock::Stopwatch;
 use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
 use limiter::redis::{FeedPosition, FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
-
-use crate::domain::context::Context;
-use crate::domain::context::feed::{Announcement, FeedReading, FeedState};
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// How long a reader may receive no reply from Redis before it discards its position, if the database is reachable.

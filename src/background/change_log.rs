@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
+use domain::context::Context;
+use domain::context::feed::Announcement;
 use foundation::clock::Stopwatch;
 use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
 use store::{ChangeRow, LogHead, LogPage, PAGE_ROWS, Reads};
-
-use crate::domain::context::Context;
-use crate::domain::context::feed::Announcement;
 
 /// A reader that is further behind than this, in rows or in time, treats everything as changed and continues at the
 /// end.

@@ -11,6 +11,9 @@ mod change_log;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::admission;
+use domain::credits;
+use domain::last_used;
 use foundation::clock::Stopwatch;
 use foundation::error::{Error, Result};
 use store::with_timeout;
@@ -19,9 +22,6 @@ use tokio::task::JoinSet;
 
 use self::change_log::ChangeLogCursor;
 use crate::app::App;
-use crate::domain::admission;
-use crate::domain::credits;
-use crate::domain::last_used;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval while changes or intents are pending.

@@ -1,5 +1,6 @@
 //! `keyward api`: settings of APIs that the HTTP interface leaves to operators.
 
+use domain::apis::{self, PREFIX_MAX, is_valid_prefix};
 use foundation::config::Settings;
 use foundation::id::{ApiId, WorkspaceId};
 use foundation::model::{self, ApiSettings, Networks, escape_hidden};
@@ -7,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::commands::{CommandOutput, open_app};
 use super::{ApiCommand, ApiUpdate, CommandError, CommandResult, Switch};
-use crate::domain::apis::{self, PREFIX_MAX, is_valid_prefix};
 
 pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) -> CommandResult {
     match command {

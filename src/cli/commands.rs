@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use domain::ratelimits::namespaces;
+use domain::{audit, credits, migrations, root_keys, users, vault};
 use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::id::{KeyId, WorkspaceId};
@@ -22,8 +24,6 @@ use super::{
     NamespaceCommand, RootKeyCommand,
 };
 use crate::app::App;
-use crate::domain::ratelimits::namespaces;
-use crate::domain::{audit, credits, migrations, root_keys, users, vault};
 use crate::rpc;
 
 /// Limits how long a server may take to answer `/readyz`.

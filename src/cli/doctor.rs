@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use domain::diagnostics::{self, Finding, Severity};
 use foundation::config::{Config, Deployment};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -10,7 +11,6 @@ use tokio::time::timeout;
 use super::commands::{CommandOutput, http_get};
 use super::startup::master_keys;
 use super::{CommandError, CommandResult};
-use crate::domain::diagnostics::{self, Finding, Severity};
 
 /// Limits how long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,12 +1,12 @@
 //! `keyward replica`: lists registered replicas and removes stopped ones.
 
+use domain::replicas::{self, ForgetResult};
 use foundation::config::Settings;
 use serde_json::{Value, json};
 use store::RegisteredReplica;
 
 use super::commands::{CommandOutput, open_app};
 use super::{CommandError, CommandResult, ReplicaCommand};
-use crate::domain::replicas::{self, ForgetResult};
 
 pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand) -> CommandResult {
     let app = open_app(settings).await?;

@@ -7,6 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::context::Context;
+use domain::root_keys::{self, BootstrapResult};
+use domain::{users, vault};
 use foundation::config::{Deployment, Settings};
 use foundation::error::Error;
 use foundation::secret::Plaintext;
@@ -16,9 +19,6 @@ use store::{SchemaError, Store};
 
 use super::CommandError;
 use crate::app::App;
-use crate::domain::context::Context;
-use crate::domain::root_keys::{self, BootstrapResult};
-use crate::domain::{users, vault};
 
 /// How long a server waits for Postgres at start before it starts without it.
 const STARTUP_CONNECT_TIMEOUT: Duration = Duration::from_millis(750);
@@ -70,7 +70,7 @@ pub async fn open_store(settings: &Settings) -> Result<Store, StartupError> {
 /// Migrates both schemas, without a time limit.
 async fn migrate_schemas(settings: &Settings, store: &Store) -> Result<(), StartupError> {
     store.migrate().await.map_err(|fault| migration_error(&fault))?;
-    let events = crate::domain::analytics::create_event_store(settings)
+    let events = domain::analytics::create_event_store(settings)
         .map_err(|error| open_error(settings, &error))?;
     events.migrate().await.map_err(|fault| migration_error(&fault))?;
     events.close().await;
@@ -150,7 +150,7 @@ async fn connect(settings: &Settings, upgrade: MigrationTiming) -> Result<Store,
     let failed = |error: Error| open_error(settings, &error);
     let store = Context::open_store(settings).await.map_err(failed)?;
     if upgrade == MigrationTiming::Later {
-        let events = crate::domain::analytics::create_event_store(settings).map_err(failed)?;
+        let events = domain::analytics::create_event_store(settings).map_err(failed)?;
         let schemas = [
             store.load_schema().await.map_err(failed)?,
             events.load_schema().await.map_err(failed)?,

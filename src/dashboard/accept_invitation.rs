@@ -2,13 +2,13 @@
 
 use askama::Template;
 use axum::extract::Path;
+use domain::users::{self, AcceptResult, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 use foundation::error::Error;
 use foundation::model::{Invitation, InvitationKind};
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::{PageResult, headers, redirect_to, render_invalid_page, render_page};
-use crate::domain::users::{self, AcceptResult, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 
 #[derive(Template)]
 #[template(path = "join.html")]

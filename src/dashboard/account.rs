@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use domain::users::single_sign_on::{SignInMethods, load_sign_in_methods};
+use domain::users::{self, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 use foundation::error::Error;
 use foundation::id::SessionId;
 
@@ -9,8 +11,6 @@ use super::format::TimeLabel;
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
-use crate::domain::users::single_sign_on::{SignInMethods, load_sign_in_methods};
-use crate::domain::users::{self, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 
 #[derive(Template)]
 #[template(path = "account.html")]

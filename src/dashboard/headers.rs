@@ -3,9 +3,8 @@
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use domain::users::SESSION_LIFETIME_MS;
 use foundation::id::RequestId;
-
-use crate::domain::users::SESSION_LIFETIME_MS;
 
 /// Names the session cookie of a signed-in user. Browsers accept a cookie with the prefix `__Host-` only over a secure
 /// connection, for this host alone and for all of its paths.

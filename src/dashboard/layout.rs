@@ -1,12 +1,12 @@
 //! The layout around every page: head, navigation, notice.
 
+use domain::permission::Action;
+use domain::users;
 use foundation::model::Membership;
 
 use super::assets::{AssetPaths, asset_paths};
 use super::failure::Failure;
 use super::page_request::{PageRequest, WorkspaceRequest};
-use crate::domain::permission::Action;
-use crate::domain::users;
 
 /// The navigation entry that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

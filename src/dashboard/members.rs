@@ -4,6 +4,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::{get, post};
+use domain::permission::Action;
+use domain::users;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{InvitationId, UserId};
@@ -16,8 +18,6 @@ use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::{PageResult, redirect_to, render_page};
-use crate::domain::permission::Action;
-use crate::domain::users;
 
 pub fn routes() -> Router {
     Router::new()

@@ -1,6 +1,11 @@
 //! The overview page of a workspace.
 
 use askama::Template;
+use domain::analytics::event_space;
+use domain::health::{self, DeliveryLag, Health};
+use domain::page::COUNT_MAX;
+use domain::permission::Action;
+use domain::users;
 use foundation::model::EventKind;
 
 use super::analytics::{TimeRange, TrafficSeries, build_charts};
@@ -9,11 +14,6 @@ use super::format::{curl_command, format_count};
 use super::layout::{Layout, Section, is_allowed};
 use super::page_request::{PageRequest, WorkspaceRequest};
 use super::{PageResult, redirect_to, render_page};
-use crate::domain::analytics::event_space;
-use crate::domain::health::{self, DeliveryLag, Health};
-use crate::domain::page::COUNT_MAX;
-use crate::domain::permission::Action;
-use crate::domain::users;
 
 #[derive(Template)]
 #[template(path = "overview.html")]

@@ -10,6 +10,8 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
+use domain::caller::{Caller, ClientInfo};
+use domain::users::{self, AuthenticatedSession};
 use foundation::error::Error;
 use foundation::id::WorkspaceId;
 use foundation::model::Membership;
@@ -20,8 +22,6 @@ use super::form::Form;
 use super::headers::{GUEST_COOKIE, OIDC_COOKIE, SESSION_COOKIE, find_cookie};
 use super::{FORM_BYTES_MAX, imports};
 use crate::app::App;
-use crate::domain::caller::{Caller, ClientInfo};
-use crate::domain::users::{self, AuthenticatedSession};
 use crate::request::{address, body, user_agent};
 
 /// The number of random bytes in the token of a visitor who is not signed in.

@@ -1,7 +1,8 @@
 //! Pagination of lists.
 
+use domain::page::Paging;
+
 use super::page_request::WorkspaceRequest;
-use crate::domain::page::Paging;
 
 /// The number of rows per page.
 pub const PAGE_ROWS: usize = 25;

@@ -1,11 +1,11 @@
 //! Sign-in and sign-out.
 
 use askama::Template;
+use domain::users;
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::{PageResult, headers, redirect_to, render_invalid_page, render_page};
-use crate::domain::users;
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]

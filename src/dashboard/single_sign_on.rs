@@ -9,16 +9,16 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::Response;
 use axum::routing::{get, post};
+use domain::users;
+use domain::users::single_sign_on::{
+    self, AuthorizationRequest, SignInPurpose, SsoResult, handle_callback, sign_in_url,
+};
 use foundation::error::Error;
 
 use super::failure::Failure;
 use super::page_request::PageRequest;
 use super::sign_in::show_rejection;
 use super::{PageResult, headers, redirect_to};
-use crate::domain::users;
-use crate::domain::users::single_sign_on::{
-    self, AuthorizationRequest, SignInPurpose, SsoResult, handle_callback, sign_in_url,
-};
 
 pub fn routes() -> Router {
     Router::new()

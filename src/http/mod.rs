@@ -26,9 +26,9 @@ use tower::Service as _;
 
 use crate::app::App;
 use crate::dashboard::Dashboard;
-use crate::domain::health;
 use crate::rpc::{self, Endpoint, HttpMethod, ReplyFuture, Version as _, reply};
 pub use connections::{serve, serve_metrics};
+use domain::health;
 
 /// Routes requests: operations by a hash map, other paths by a router. Finding an operation is one map lookup; a router
 /// with its layers of futures would take a tenth of the time of a verification.

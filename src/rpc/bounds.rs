@@ -15,8 +15,6 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::domain::keys::Patch;
-
 /// The set of characters that a text may contain.
 pub trait CharSet: Send + Sync + 'static {
     /// The set as a regular expression for the JSON schema. Empty if every text matches.
@@ -351,28 +349,6 @@ impl<T: JsonSchema> JsonSchema for Optional<T> {
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         T::json_schema(generator)
-    }
-}
-
-/// An omitted field keeps the stored value, null clears it and a value replaces it. Use with `#[serde(default)]`.
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Option::<T>::deserialize(deserializer)? {
-            Some(value) => Self::Set(value),
-            None => Self::Clear,
-        })
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Patch<T> {
-    fn schema_name() -> Cow<'static, str> {
-        Option::<T>::schema_name()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Option::<T>::json_schema(generator)
     }
 }
 

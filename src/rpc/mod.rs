@@ -30,17 +30,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use decode::decode;
-pub use openapi::build_document;
-use openapi::to_embedded_schema;
-
+use domain::caller::Caller;
+use domain::permission::Action;
 use foundation::error::{Error, FieldError, Result};
 use foundation::id::RequestId;
 use foundation::metrics::Requests;
+pub use openapi::build_document;
+use openapi::to_embedded_schema;
 use reply::{Reply, ReplyKind};
 
 use crate::app::App;
-use crate::domain::caller::Caller;
-use crate::domain::permission::Action;
 
 /// Re-exports the names that every operation's file uses.
 pub mod prelude {
@@ -54,9 +53,9 @@ pub mod prelude {
     };
     pub use super::{AccessRule, HttpMethod, Operation, example};
     pub use crate::app::App;
-    pub use crate::domain::caller::Caller;
-    pub use crate::domain::keys::Patch;
-    pub use crate::domain::permission::Action;
+    pub use domain::caller::Caller;
+    pub use domain::keys::Patch;
+    pub use domain::permission::Action;
     pub use foundation::error::Result;
     pub use foundation::model::Meta;
 }

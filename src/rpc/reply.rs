@@ -3,13 +3,12 @@
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
+use domain::page::Page;
 use foundation::error::Code;
 use foundation::id::RequestId;
 use http_body_util::{BodyExt as _, Collected};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
-
-use crate::domain::page::Page;
 
 /// The initial buffer size; a typical reply fits.
 const REPLY_CAPACITY_BYTES: usize = 512;
@@ -112,20 +111,34 @@ pub struct Pagination<'a> {
     cursor: Option<&'a str>,
 }
 
-impl<T: Serialize> Reply for Page<T> {
+/// A page of a list.
+#[derive(Debug)]
+pub struct PageReply<T>(pub Page<T>);
+
+impl<T> PageReply<T> {
+    /// Creates the reply from a page of the domain.
+    pub fn new<U>(page: Page<U>) -> Self
+    where
+        T: From<U>,
+    {
+        Self(page.map(T::from))
+    }
+}
+
+impl<T: Serialize> Reply for PageReply<T> {
     const KIND: ReplyKind = ReplyKind::Page;
 
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        serde_json::to_writer(into, &self.items)
+        serde_json::to_writer(into, &self.0.items)
     }
 
     fn pagination(&self) -> Option<Pagination<'_>> {
-        let cursor = self.next_id.as_deref();
+        let cursor = self.0.next_id.as_deref();
         Some(Pagination { has_more: cursor.is_some(), cursor })
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Page<T> {
+impl<T: JsonSchema> JsonSchema for PageReply<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         Vec::<T>::schema_name()
     }

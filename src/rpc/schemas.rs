@@ -1,10 +1,10 @@
 //! Schema types that operations of both versions share.
 
+use domain::keys::IssuedKey;
 use foundation::id::{KeyId, PermissionId};
 use foundation::model;
 use foundation::secret::Plaintext;
 
-use crate::domain::keys::IssuedKey;
 use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
 

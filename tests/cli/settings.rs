@@ -28,7 +28,7 @@ fn configure_page_lists_settings_as_in_code() {
     }
     assert!(
         page == expected,
-        "the table in docs/configure.md differs from src/config; to rewrite it, run: \
+        "the table in docs/configure.md differs from the settings in the code; to rewrite it, run: \
         KEYWARD_UPDATE_DOCS=1 cargo test --test all configure_page_lists_settings_as_in_code"
     );
 }

@@ -1,7 +1,7 @@
 //! Links that make somebody a member, once.
 
-use keyward::domain::root_keys::default_workspace;
-use keyward::domain::users;
+use domain::root_keys::default_workspace;
+use domain::users;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
 use crate::on_both_stacks;

@@ -1,6 +1,6 @@
 //! Charts of what came of requests, and who asked most.
 
-use keyward::domain::analytics::{clickhouse_delivery, writer};
+use domain::analytics::{clickhouse_delivery, writer};
 use serde_json::json;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};

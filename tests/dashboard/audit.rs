@@ -89,7 +89,7 @@ on_both_stacks! {
 fn every_event_is_among_those_that_can_be_looked_for() {
     let page = std::fs::read_to_string("src/dashboard/audit/labels.rs").expect("the labels");
     let mut found = 0;
-    let mut folders = vec![std::path::PathBuf::from("src/domain")];
+    let mut folders = vec![std::path::PathBuf::from("crates/domain/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();

@@ -1,9 +1,9 @@
 //! Members, roles, and what belongs to others.
 
+use domain::caller::ClientInfo;
+use domain::root_keys;
+use domain::users::single_sign_on::{SignInPurpose, sign_in_with_claims};
 use foundation::model::MemberRole;
-use keyward::domain::caller::ClientInfo;
-use keyward::domain::root_keys;
-use keyward::domain::users::single_sign_on::{SignInPurpose, sign_in_with_claims};
 
 use super::single_sign_on::{comes, told, with};
 use super::{Browser, EMAIL, PASSWORD, between, count_table_rows, next_page_path, workspace_path};
@@ -228,7 +228,7 @@ on_both_stacks! {
     async fn a_person_of_two_workspaces_sees_each_by_itself(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let id = root_keys::create_workspace(&kw.app.context, "<b>second</b>").await.unwrap();
-        let link = keyward::domain::users::create_operator_invitation(&kw.app.context, &id).await.unwrap();
+        let link = domain::users::create_operator_invitation(&kw.app.context, &id).await.unwrap();
 
         owner.accept_invitation(link.expose(), EMAIL, PASSWORD).await;
         let page = owner.get(&workspace_path("")).await.text;

@@ -1,9 +1,9 @@
 //! Namespaces, overrides and the simulator, as people use them.
 
+use domain::ratelimits::namespaces::NAMESPACES_MAX;
+use domain::root_keys::default_workspace;
 use foundation::id::NamespaceId;
 use foundation::model::{Namespace, OutagePolicy};
-use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::json;
 
 use super::{

@@ -1,6 +1,6 @@
 //! Root keys, as people make, rotate and revoke them.
 
-use keyward::domain::last_used;
+use domain::last_used;
 use serde_json::json;
 
 use super::{Browser, EMAIL, between, workspace_path};

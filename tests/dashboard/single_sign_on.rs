@@ -3,15 +3,15 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use domain::caller::ClientInfo;
+use domain::root_keys::default_workspace;
+use domain::users;
+use domain::users::single_sign_on::{
+    SignInPurpose, SsoRejection, SsoResult, VerifiedClaims, sign_in_with_claims,
+};
 use foundation::config::OidcSettings;
 use foundation::model::MemberRole;
 use foundation::secret::Plaintext;
-use keyward::domain::caller::ClientInfo;
-use keyward::domain::root_keys::default_workspace;
-use keyward::domain::users;
-use keyward::domain::users::single_sign_on::{
-    SignInPurpose, SsoRejection, SsoResult, VerifiedClaims, sign_in_with_claims,
-};
 use keyward::request::PEER;
 
 use super::{Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, workspace_path};

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use keyward::domain::analytics::writer;
+use domain::analytics::writer;
 use serde_json::json;
 use store::events::{Aggregate, EventBatch, TotalDelta, TotalKey};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use domain::analytics::{clickhouse_delivery, writer};
 use foundation::model::{EventKind, RollupUnit};
-use keyward::domain::analytics::{clickhouse_delivery, writer};
 use proptest::prelude::*;
 use serde_json::json;
 use store::events::TotalsFilter;
@@ -16,7 +16,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// Returns the number of verifications per unit of time, by its start.
 async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
-    let workspace = keyward::domain::root_keys::default_workspace();
+    let workspace = domain::root_keys::default_workspace();
     let filter = TotalsFilter {
         workspace: &workspace,
         kind: EventKind::Verifications,

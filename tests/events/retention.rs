@@ -1,7 +1,7 @@
 //! Tests the retention of events.
 
+use domain::analytics::writer;
 use foundation::model::Retention;
-use keyward::domain::analytics::writer;
 use serde_json::json;
 
 use crate::on_both_stacks;

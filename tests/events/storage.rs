@@ -1,8 +1,8 @@
 //! Tests the storage of events: on the disk of an embedded server, and in the database; and the role that reads them.
 
+use domain::analytics::EVENTS_FILE;
+use domain::analytics::{event_space, writer};
 use foundation::config::Deployment;
-use keyward::domain::analytics::EVENTS_FILE;
-use keyward::domain::analytics::{event_space, writer};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::events::EventDatabase;

@@ -1,9 +1,9 @@
 //! Fuzzes the cursor of a list, from the reply that contains it to the request that sends it back.
 
+use domain::page::{Page, Paging};
 use foundation::error::{Code, Error, FieldError};
-use keyward::domain::page::{Page, Paging};
 use keyward::rpc::decode;
-use keyward::rpc::reply::Reply as _;
+use keyward::rpc::reply::{PageReply, Reply as _};
 use keyward::rpc::v2::V2;
 use keyward::rpc::v2::permissions::list_permissions::ListPermissions;
 use keyward::rpc::v2::schemas::to_search_paging;
@@ -63,10 +63,10 @@ fn pages_contain_every_item_once() {
         let mut listed = Vec::new();
         for _ in 0..=ids.len() / limit {
             let paging = read(body.to_string().as_bytes()).unwrap();
-            let page = page(&ids, &paging);
+            let page = PageReply::<&str>::new(page(&ids, &paging));
             let pagination = serde_json::to_value(page.pagination()).unwrap();
             assert_eq!(pagination["hasMore"], pagination.get("cursor").is_some());
-            listed.extend(page.items);
+            listed.extend(page.0.items);
             match pagination.get("cursor") {
                 Some(cursor) => body["cursor"] = cursor.clone(),
                 None => break,

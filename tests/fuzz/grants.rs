@@ -1,6 +1,6 @@
 //! Fuzzes the permissions of a root key against the tuples themselves.
 
-use keyward::domain::permission::{self, Action, Grants};
+use domain::permission::{self, Action, Grants};
 
 use crate::compose;
 

@@ -1,7 +1,7 @@
 //! Fuzzes permission queries against the grammar, written as three functions.
 
+use domain::query;
 use foundation::error::{Code, Error};
-use keyward::domain::query;
 
 use crate::compose;
 

@@ -44,7 +44,7 @@ fn process_does_not_grow_when_one_list_is_selected_often() {
     };
     let bounds = QueryLimits {
         timeout: Duration::from_mins(1),
-        ..keyward::domain::analytics::sql_query::QUERY_LIMITS
+        ..domain::analytics::sql_query::QUERY_LIMITS
     };
     let query = analytics_sql::compile(&text, SqlDialect::Sqlite, &context).unwrap();
     let pid = i32::try_from(std::process::id()).unwrap();

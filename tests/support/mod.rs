@@ -14,6 +14,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use clickhouse::ClickHouseDatabase;
 use database::Database;
+use domain::analytics::{clickhouse_delivery, writer};
+use domain::root_keys;
 use faulty_proxy::FaultyProxy;
 use foundation::clock::{Clock, Timestamp};
 use foundation::config::{Config, Deployment, Settings};
@@ -22,8 +24,6 @@ use foundation::vault::{MasterKey, MasterKeys};
 use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::background;
-use keyward::domain::analytics::{clickhouse_delivery, writer};
-use keyward::domain::root_keys;
 use keyward::http::HttpService;
 use serde_json::Value;
 use store::Store;
@@ -127,9 +127,7 @@ impl Keyward {
     ) -> Self {
         let mut settings = test_settings(&data_location);
         change(&mut settings);
-        let store = keyward::domain::context::Context::open_store(&settings)
-            .await
-            .expect("the store opens");
+        let store = domain::context::Context::open_store(&settings).await.expect("the store opens");
         store.migrate().await.expect("the schema is migrated");
         let root_key = format!("root_{}", random_letters());
         let (app, announcements) = App::new(settings, clock.clone()).expect("the app is created");

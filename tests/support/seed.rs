@@ -1,5 +1,8 @@
 //! Creates test data in the terms of the field.
 
+use domain::apis;
+use domain::ratelimits::namespaces;
+use domain::root_keys;
 use foundation::error::Result;
 use foundation::id::{
     ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
@@ -11,9 +14,6 @@ use foundation::model::{
 };
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use keyward::domain::apis;
-use keyward::domain::ratelimits::namespaces;
-use keyward::domain::root_keys;
 use keyward::rpc::example;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::domain::admission;
+use domain::admission;
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;

@@ -1,6 +1,6 @@
 use axum::body::Body;
 use axum::http::Request;
-use keyward::domain::health::check_health;
+use domain::health::check_health;
 use serde_json::json;
 
 use crate::on_both_stacks;

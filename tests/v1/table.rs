@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use keyward::domain::permission::Action;
+use domain::permission::Action;
 use keyward::rpc::{AccessRule, HttpMethod, OperationEntry, example, v1};
 use serde_json::{Value, json};
 

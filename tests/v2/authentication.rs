@@ -1,9 +1,9 @@
 //! Root keys that were good once.
 
+use domain::root_keys::{self, default_workspace};
 use foundation::id::KeyId;
 use foundation::model::RootKey;
 use foundation::secret::KeyHash;
-use keyward::domain::root_keys::{self, default_workspace};
 use serde_json::json;
 use store::Store;
 

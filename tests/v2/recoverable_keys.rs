@@ -1,7 +1,7 @@
 //! Keys of which a sealed copy is kept.
 
+use domain::vault;
 use foundation::vault::{MasterKey, MasterKeys};
-use keyward::domain::vault;
 use serde_json::{Value, json};
 use store::Store;
 

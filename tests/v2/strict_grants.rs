@@ -1,10 +1,10 @@
 //! With strict grants a root key gives keys only the permissions and roles that its `rbac.*` permissions allow, in both
 //! versions of the interface.
 
+use domain::migrations;
+use domain::root_keys::default_workspace;
 use foundation::model::Algorithm;
 use foundation::secret::KeyHash;
-use keyward::domain::migrations;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
 use crate::support::{Keyward, Reply, Stack, random_letters};

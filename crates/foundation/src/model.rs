@@ -6,6 +6,7 @@ mod events;
 mod meta;
 mod names;
 mod overrides;
+mod patch;
 mod users;
 
 pub use bound_query::{BoundQuery, SqlDialect};
@@ -14,6 +15,7 @@ pub use events::{EventKind, Retention, RetentionSettings, RollupUnit};
 pub use meta::Meta;
 pub use names::{escape_hidden, is_hidden};
 pub use overrides::{Overrides, WILDCARDS_MAX};
+pub use patch::Patch;
 pub use users::{Invitation, InvitationKind, Member, MemberRole, Membership, Session, User};
 
 use std::net::IpAddr;

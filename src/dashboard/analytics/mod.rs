@@ -6,6 +6,12 @@ mod traffic;
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
+use domain::analytics::rollup_query::{
+    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery,
+};
+use domain::apis;
+use domain::page::Paging;
+use domain::ratelimits::namespaces;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::EventKind;
@@ -16,12 +22,6 @@ use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
 use crate::app::App;
-use crate::domain::analytics::rollup_query::{
-    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery,
-};
-use crate::domain::apis;
-use crate::domain::page::Paging;
-use crate::domain::ratelimits::namespaces;
 pub use range::{DAY_MS, TimeRange, parse_day, valid_date_or_empty};
 use traffic::{OUTCOMES, outcome_name};
 pub use traffic::{TrafficSeries, build_charts};

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use domain::analytics::rollup_query::RollupGroup;
+use domain::analytics::traffic::{self, Traffic, TrafficFilter};
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::EventKind;
@@ -10,8 +12,6 @@ use super::super::charts::{BarChart, ChartSeries};
 use super::super::format::{format_grouped, format_latency};
 use super::super::page_request::WorkspaceRequest;
 use super::TimeRange;
-use crate::domain::analytics::rollup_query::RollupGroup;
-use crate::domain::analytics::traffic::{self, Traffic, TrafficFilter};
 
 /// The label and color of an outcome in charts.
 pub struct OutcomeStyle {

@@ -2,6 +2,9 @@
 
 use askama::Template;
 use axum::extract::Path;
+use domain::apis::{self, ApiChange, PREFIX_MAX};
+use domain::keys::Patch;
+use domain::permission::Action;
 use foundation::id::ApiId;
 use foundation::model::{Api, Networks};
 
@@ -9,9 +12,6 @@ use super::super::form::{Form, FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use crate::domain::apis::{self, ApiChange, PREFIX_MAX};
-use crate::domain::keys::Patch;
-use crate::domain::permission::Action;
 
 #[derive(Template)]
 #[template(path = "apis/settings.html")]

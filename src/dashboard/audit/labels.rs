@@ -1,11 +1,11 @@
 //! The labels of audit events, undo actions and field values.
 
+use domain::undo::UndoAction;
 use foundation::clock::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::format::{format_json, format_utc};
-use crate::domain::undo::UndoAction;
 
 /// Every audit event and its label.
 pub const EVENT_LABELS: [(&str, &str); 55] = [

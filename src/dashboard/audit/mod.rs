@@ -6,6 +6,7 @@ mod show;
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
+use domain::audit::{self, AuditFilter, StoredEntry};
 use foundation::clock::Timestamp;
 use serde_json::Value;
 
@@ -16,7 +17,6 @@ use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PAGE_ROWS, PageLinks};
 use super::{PageResult, render_page};
-use crate::domain::audit::{self, AuditFilter, StoredEntry};
 
 pub fn routes() -> Router {
     Router::new()

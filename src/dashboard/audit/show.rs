@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use domain::audit::{self, AuditFilter, SnapshotFields, StoredEntry};
+use domain::undo;
 use foundation::error::Error;
 use foundation::id::AuditId;
 use foundation::model::MemberRole;
@@ -14,8 +16,6 @@ use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::{AuditTableRow, actor_label, labels, parse_targets, target_name};
-use crate::domain::audit::{self, AuditFilter, SnapshotFields, StoredEntry};
-use crate::domain::undo;
 
 /// Limits the number of later entries about the same target.
 const LATER_MAX: i64 = 10;

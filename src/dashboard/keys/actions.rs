@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use domain::keys::{DecryptMode, FoundKey, get};
+use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::KeyId;
 use serde_json::json;
@@ -13,8 +15,6 @@ use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::{key_path, show_created};
-use crate::domain::keys::{DecryptMode, FoundKey, get};
-use crate::domain::permission::Action;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::delete_key::DeleteKey;
 use crate::rpc::v2::keys::reroll_key::RerollKey;

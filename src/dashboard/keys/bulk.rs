@@ -1,6 +1,8 @@
 //! Bulk actions on keys: confirmed first, then applied to each key separately.
 
 use askama::Template;
+use domain::keys::{DecryptMode, get};
+use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::KeyId;
 use serde_json::json;
@@ -9,8 +11,6 @@ use super::super::failure::Failure;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use crate::domain::keys::{DecryptMode, get};
-use crate::domain::permission::Action;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::delete_key::DeleteKey;
 use crate::rpc::v2::keys::update_key::UpdateKey;

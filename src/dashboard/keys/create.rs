@@ -1,6 +1,8 @@
 //! Creating a key.
 
 use askama::Template;
+use domain::apis;
+use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::ApiId;
 use foundation::model::Api;
@@ -12,8 +14,6 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
 use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
 use super::{SelectOption, api_options, field_error_from_not_found, show_created};
-use crate::domain::apis;
-use crate::domain::permission::Action;
 use crate::rpc::IssuedReply;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::create_key::CreateKey;

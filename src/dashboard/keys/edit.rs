@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use domain::keys::details::{self, KeyDetails};
+use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::KeyId;
 use serde_json::json;
@@ -14,8 +16,6 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
 use super::{field_error_from_not_found, key_path};
-use crate::domain::keys::details::{self, KeyDetails};
-use crate::domain::permission::Action;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::update_credits::UpdateCredits;
 use crate::rpc::v2::keys::update_key::UpdateKey;

@@ -1,6 +1,10 @@
 //! Explains why a request was rejected, by its request ID.
 
 use askama::Template;
+use domain::analytics::recent::{self, RecentCheck, RecentVerification, RequestEvents};
+use domain::keys::{DecryptMode, get};
+use domain::permission::Action;
+use domain::ratelimits::namespaces;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::Key;
@@ -9,10 +13,6 @@ use super::super::format::{TimeLabel, format_count, format_latency};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
-use crate::domain::analytics::recent::{self, RecentCheck, RecentVerification, RequestEvents};
-use crate::domain::keys::{DecryptMode, get};
-use crate::domain::permission::Action;
-use crate::domain::ratelimits::namespaces;
 
 #[derive(Template)]
 #[template(path = "keys/why.html")]
@@ -179,8 +179,9 @@ async fn namespace_name(request: &WorkspaceRequest, id: &str) -> Result<String> 
 
 #[cfg(test)]
 mod tests {
+    use domain::keys::VerificationCode;
+
     use super::*;
-    use crate::domain::keys::VerificationCode;
 
     #[test]
     fn explain_outcome_covers_every_recorded_outcome() {

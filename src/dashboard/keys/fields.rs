@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use domain::keys::details::KeyDetails;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::{Key, Meta, RefillInterval};
@@ -18,7 +19,6 @@ use super::super::duration_field::parse_number;
 use super::super::form::Form;
 use super::super::format;
 use super::super::limit_rows::LimitRows;
-use crate::domain::keys::details::KeyDetails;
 
 const DAY_MS: i64 = 24 * 60 * 60_000;
 

@@ -1,6 +1,10 @@
 //! The list of keys, and the lookup of a full key.
 
 use askama::Template;
+use domain::keys::details::{self, KeyStatus};
+use domain::keys::whoami;
+use domain::page::Paging;
+use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
@@ -12,10 +16,6 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::PageLinks;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::{KeyAccess, SelectOption, api_options, key_path, status_label};
-use crate::domain::keys::details::{self, KeyStatus};
-use crate::domain::keys::whoami;
-use crate::domain::page::Paging;
-use crate::domain::permission::Action;
 
 /// The number of keys per page.
 const PAGE_ROWS: usize = 25;

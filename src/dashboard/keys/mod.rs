@@ -12,6 +12,9 @@ mod show;
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
+use domain::apis;
+use domain::keys::details::KeyStatus;
+use domain::page::Paging;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, FieldError, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
@@ -21,9 +24,6 @@ use super::format::{TimeLabel, curl_command};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
-use crate::domain::apis;
-use crate::domain::keys::details::KeyStatus;
-use crate::domain::page::Paging;
 use crate::rpc::IssuedReply;
 
 pub fn routes() -> Router {

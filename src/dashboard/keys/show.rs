@@ -4,6 +4,9 @@ mod rows;
 
 use askama::Template;
 use axum::extract::Path;
+use domain::analytics::recent;
+use domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
+use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::RefillInterval;
@@ -14,9 +17,6 @@ use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
 use super::{KeyAccess, fields, status_label};
-use crate::domain::analytics::recent;
-use crate::domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
-use crate::domain::permission::Action;
 
 #[derive(Template)]
 #[template(path = "keys/show.html")]

@@ -1,11 +1,11 @@
 //! Selecting the permissions of a role: checkboxes for existing permissions, slugs for others.
 
+use domain::page::Paging;
+use domain::rbac;
 use foundation::error::Result;
 
 use super::super::form::Form;
 use super::super::page_request::WorkspaceRequest;
-use crate::domain::page::Paging;
-use crate::domain::rbac;
 
 /// The number of permissions offered in addition to the selected ones.
 const OPTIONS_MAX: usize = 100;

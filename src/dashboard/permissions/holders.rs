@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
+use domain::rbac;
 use foundation::error::Error;
 use foundation::id::RoleId;
 use foundation::model::Permission;
@@ -12,7 +13,6 @@ use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{PageLinks, paging_from_query};
 use super::super::{PageResult, render_page};
-use crate::domain::rbac;
 
 pub fn routes() -> Router {
     Router::new().route("/dashboard/{workspace}/which-keys", get(list))

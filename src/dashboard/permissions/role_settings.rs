@@ -4,6 +4,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::permission::Action;
+use domain::rbac::{self, RoleChange};
 use foundation::model::Role;
 
 use super::super::failure::Failure;
@@ -12,8 +14,6 @@ use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::roles::load;
-use crate::domain::permission::Action;
-use crate::domain::rbac::{self, RoleChange};
 
 pub fn routes() -> Router {
     Router::new().route("/dashboard/{workspace}/roles/{role}/settings", get(show_form).post(save))

@@ -10,6 +10,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::permission::Action;
+use domain::ratelimits::{namespaces, overrides as domain_overrides};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::NamespaceId;
@@ -23,8 +25,6 @@ use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
-use crate::domain::permission::Action;
-use crate::domain::ratelimits::{namespaces, overrides as domain_overrides};
 
 pub fn routes() -> Router {
     Router::new()

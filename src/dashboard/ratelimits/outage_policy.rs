@@ -4,6 +4,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::permission::Action;
+use domain::ratelimits::namespaces;
 use foundation::id::NamespaceId;
 use foundation::model::OutagePolicy;
 
@@ -12,8 +14,6 @@ use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::{load, namespace_path};
-use crate::domain::permission::Action;
-use crate::domain::ratelimits::namespaces;
 
 pub fn routes() -> Router {
     Router::new()

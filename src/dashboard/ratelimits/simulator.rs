@@ -4,6 +4,7 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::ratelimits::{self, CandidateOverride, SimulationResult};
 use foundation::clock::Timestamp;
 use foundation::model::Namespace;
 use serde_json::json;
@@ -17,7 +18,6 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
 use super::overrides::format_rate;
 use super::{load, namespace_path};
-use crate::domain::ratelimits::{self, CandidateOverride, SimulationResult};
 use crate::rpc::v2;
 use crate::rpc::v2::ratelimit::limit::Limit;
 

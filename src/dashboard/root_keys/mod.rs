@@ -6,6 +6,9 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::page::Paging;
+use domain::permission::{self, Action};
+use domain::root_keys::{self, NewRootKey, Stored};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
@@ -18,9 +21,6 @@ use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
 use super::pagination::PageLinks;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
-use crate::domain::page::Paging;
-use crate::domain::permission::{self, Action};
-use crate::domain::root_keys::{self, NewRootKey, Stored};
 
 pub fn routes() -> Router {
     Router::new()

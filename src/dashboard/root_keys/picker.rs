@@ -4,6 +4,10 @@
 //! The form carries the whole selection, so each step (a template, a search, another API) is a GET that renders the
 //! page again, and the server stores no state.
 
+use domain::page::Paging;
+use domain::permission::{self, Action};
+use domain::ratelimits::namespaces;
+use domain::{apis, users};
 use foundation::error::{Error, Result};
 use foundation::id::ApiId;
 use foundation::model::MemberRole;
@@ -11,10 +15,6 @@ use foundation::model::MemberRole;
 use super::super::form::Form;
 use super::super::format::humanize;
 use super::super::page_request::WorkspaceRequest;
-use crate::domain::page::Paging;
-use crate::domain::permission::{self, Action};
-use crate::domain::ratelimits::namespaces;
-use crate::domain::{apis, users};
 
 /// The number of search results.
 const RESULTS_MAX: usize = 8;

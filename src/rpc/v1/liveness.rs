@@ -1,4 +1,5 @@
-use crate::domain::health;
+use domain::health;
+
 use crate::rpc::prelude::*;
 
 /// Check whether the server is running.

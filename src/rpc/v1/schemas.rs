@@ -1,14 +1,14 @@
 //! Schema types that several operations of version 1 share.
 
+use domain::keys::{FoundKey, NewCredits, NewRatelimit};
+use domain::page::Paging;
+use domain::rbac::{MissingPolicy, Selector, SelectorValue};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use foundation::model::{self, RefillInterval};
 use foundation::secret::Plaintext;
 
-use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit};
-use crate::domain::page::Paging;
-use crate::domain::rbac::{MissingPolicy, Selector, SelectorValue};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Interval, PositiveInt, non_empty_meta};
 

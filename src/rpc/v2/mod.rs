@@ -57,13 +57,13 @@ pub mod ratelimit {
     pub mod set_override;
 }
 
+use domain::caller::Caller;
 use foundation::error::{Error, Result};
 use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use super::{Operation, OperationTable, TableBuilder, decode};
 use crate::app::App;
-use crate::domain::caller::Caller;
 pub use wire::V2;
 
 /// Runs an operation for an already authenticated caller, with the same bounds and field errors as over HTTP.

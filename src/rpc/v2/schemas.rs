@@ -1,5 +1,7 @@
 //! Schema types that several operations of version 2 share.
 
+use domain::keys::{FoundKey, NewCredits, NewRatelimit, ResolvedKey};
+use domain::page::Paging;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::{IdentityId, KeyId, OverrideId, RatelimitId, RoleId};
@@ -7,8 +9,6 @@ use foundation::model::{self, RefillInterval};
 use foundation::secret::Plaintext;
 use serde_json::value::RawValue;
 
-use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit, ResolvedKey};
-use crate::domain::page::Paging;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{
     DURATION_MIN_MS, Interval, PermissionReply, PositiveInt, UnsignedInt, non_empty_meta,

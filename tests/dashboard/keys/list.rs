@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use keyward::domain::keys::details::SEARCH_ROWS_MAX;
-use keyward::domain::last_used;
+use domain::keys::details::SEARCH_ROWS_MAX;
+use domain::last_used;
 use serde_json::json;
 
 use super::*;

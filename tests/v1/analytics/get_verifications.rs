@@ -1,4 +1,4 @@
-use keyward::domain::analytics::writer;
+use domain::analytics::writer;
 use serde_json::{Value, json};
 
 use crate::on_every_event_store;

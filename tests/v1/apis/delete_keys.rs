@@ -1,6 +1,6 @@
+use domain::root_keys::default_workspace;
 use foundation::id::KeyId;
 use foundation::secret::KeyHash;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 use store::Store;
 

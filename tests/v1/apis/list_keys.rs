@@ -1,5 +1,5 @@
+use domain::root_keys::default_workspace;
 use foundation::secret::KeyHash;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;

@@ -1,8 +1,8 @@
 mod refused;
 
+use domain::root_keys;
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use keyward::domain::root_keys;
 use serde_json::{Value, json};
 use store::Store;
 

@@ -1,6 +1,6 @@
+use domain::root_keys::default_workspace;
 use foundation::id::PermissionId;
 use foundation::model::Permission;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;

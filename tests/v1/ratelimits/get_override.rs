@@ -1,4 +1,4 @@
-use keyward::domain::root_keys::default_workspace;
+use domain::root_keys::default_workspace;
 use serde_json::json;
 
 use crate::on_both_stacks;

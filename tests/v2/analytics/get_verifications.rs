@@ -159,7 +159,7 @@ on_every_event_store! {
 
     async fn a_workspace_that_has_asked_enough_waits_for_the_next_hour(kw) {
         kw.write_events().await;
-        let workspace: WorkspaceId = keyward::domain::root_keys::default_workspace();
+        let workspace: WorkspaceId = domain::root_keys::default_workspace();
         for _ in 0..999 {
             kw.app.analytics.query_quotas.admit(&workspace, NOON).unwrap();
         }

@@ -1,4 +1,4 @@
-use keyward::domain::last_used;
+use domain::last_used;
 use serde_json::{Value, json};
 use store::Store;
 

@@ -1,8 +1,8 @@
+use domain::migrations;
+use domain::root_keys::default_workspace;
 use foundation::model::Algorithm;
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use keyward::domain::migrations;
-use keyward::domain::root_keys::default_workspace;
 use keyward::rpc::example;
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
+use domain::root_keys::default_workspace;
 use futures_util::future::join_all;
-use keyward::domain::root_keys::default_workspace;
 use serde_json::json;
 
 use crate::on_both_stacks;

@@ -1,8 +1,8 @@
 //! The check of one limit.
 
 use axum::body::Body;
+use domain::ratelimits::namespaces::NAMESPACES_MAX;
 use futures_util::future::join_all;
-use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
 use serde_json::{Value, json};
 use store::Store;
 
@@ -350,7 +350,7 @@ on_both_stacks! {
 
 /// The id of a namespace of the default workspace, by its name.
 async fn namespace_id(kw: &Keyward, name: &str) -> String {
-    let workspace = keyward::domain::root_keys::default_workspace();
+    let workspace = domain::root_keys::default_workspace();
     let found = kw.store().read().await.unwrap().find_namespace(&workspace, name).await.unwrap();
     found.unwrap().id.to_string()
 }
@@ -359,7 +359,7 @@ async fn namespace_id(kw: &Keyward, name: &str) -> String {
 async fn many_namespaces(kw: &Keyward, count: i64) {
     use foundation::id::NamespaceId;
     use foundation::model::{Namespace, OutagePolicy};
-    let workspace_id = keyward::domain::root_keys::default_workspace();
+    let workspace_id = domain::root_keys::default_workspace();
     let namespace = |n: i64| Namespace {
         id: NamespaceId::random(),
         workspace_id: workspace_id.clone(),

@@ -1,6 +1,6 @@
+use domain::ratelimits::overrides::OVERRIDES_MAX;
 use foundation::clock::Stopwatch;
 use futures_util::future::join_all;
-use keyward::domain::ratelimits::overrides::OVERRIDES_MAX;
 use serde_json::{Value, json};
 use store::Store;
 
@@ -89,7 +89,7 @@ on_both_stacks! {
 
     async fn the_permission_for_this_namespace_is_enough(kw) {
         used(&kw).await;
-        let workspace = keyward::domain::root_keys::default_workspace();
+        let workspace = domain::root_keys::default_workspace();
         let mut reader = kw.store().read().await.unwrap();
         let id = reader.find_namespace(&workspace, "email.send").await.unwrap().unwrap().id;
         drop(reader);

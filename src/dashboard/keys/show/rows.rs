@@ -1,13 +1,13 @@
 //! The rows in the sections of a key's page.
 
+use domain::analytics::recent::RecentVerification;
+use domain::keys::details::{self, KeyActivity, KeyDetails};
 use foundation::clock::Timestamp;
 use foundation::model;
 use serde_json::Value;
 
 use super::super::super::duration_field;
 use super::super::super::format::{TimeLabel, format_count, format_latency};
-use crate::domain::analytics::recent::RecentVerification;
-use crate::domain::keys::details::{self, KeyActivity, KeyDetails};
 
 /// A rate limit and its usage.
 pub struct LimitGauge {

@@ -1,10 +1,10 @@
+use domain::analytics::rollup_query::{
+    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit,
+};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
 
-use crate::domain::analytics::rollup_query::{
-    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit,
-};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{PositiveInt, UnsignedInt, into_strings};
 use crate::rpc::v1::schemas::{IdOrName, OwnerId};

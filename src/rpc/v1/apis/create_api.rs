@@ -1,6 +1,6 @@
+use domain::apis;
 use foundation::id::ApiId;
 
-use crate::domain::apis;
 use crate::rpc::prelude::*;
 
 /// Create an API.

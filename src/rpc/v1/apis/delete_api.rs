@@ -1,6 +1,6 @@
+use domain::apis;
 use foundation::id::ApiId;
 
-use crate::domain::apis;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::IdOrName;

@@ -1,7 +1,7 @@
+use domain::apis;
+use domain::keys::Deletion;
 use foundation::id::ApiId;
 
-use crate::domain::apis;
-use crate::domain::keys::Deletion;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::IdOrName;
 

@@ -1,6 +1,6 @@
+use domain::apis;
 use foundation::id::{ApiId, WorkspaceId};
 
-use crate::domain::apis;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::IdOrName;
 

@@ -1,6 +1,6 @@
+use domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use foundation::id::ApiId;
 
-use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{IdOrName, KeyReply, OwnerId, PageLimit, to_paging};
 

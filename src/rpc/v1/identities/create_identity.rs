@@ -1,7 +1,7 @@
+use domain::identities::{self, NewIdentity};
 use foundation::id::IdentityId;
 
 use super::schemas::{SharedRatelimits, to_new_limits, validate_identity_meta};
-use crate::domain::identities::{self, NewIdentity};
 use crate::rpc::prelude::*;
 
 /// Create an identity.

@@ -1,4 +1,5 @@
-use crate::domain::identities::{self, IdentityRef};
+use domain::identities::{self, IdentityRef};
+
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::IdOrName;

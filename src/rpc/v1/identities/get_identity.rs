@@ -1,5 +1,6 @@
+use domain::identities;
+
 use super::schemas::{IdentityReply, to_identity_ref};
-use crate::domain::identities;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::IdOrName;
 

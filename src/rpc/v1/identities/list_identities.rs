@@ -1,8 +1,8 @@
+use domain::identities::{self, DEFAULT_ENVIRONMENT};
 use foundation::id::IdentityId;
 use foundation::model;
 
 use super::schemas::{SharedRatelimitReply, to_limit_replies};
-use crate::domain::identities::{self, DEFAULT_ENVIRONMENT};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{PageLimit, to_paging};
 

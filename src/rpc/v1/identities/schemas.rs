@@ -1,11 +1,11 @@
 //! Schema types of operations on identities.
 
+use domain::identities::IdentityRef;
+use domain::keys::NewRatelimit;
 use foundation::error::{Error, Result};
 use foundation::id::IdentityId;
 use foundation::model;
 
-use crate::domain::identities::IdentityRef;
-use crate::domain::keys::NewRatelimit;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, PositiveInt};
 use crate::rpc::v1::schemas::{IdOrName, meta_or_empty};

@@ -1,7 +1,8 @@
+use domain::identities::{self, IdentityChange};
+
 use super::schemas::{
     IdentityReply, SharedRatelimits, to_identity_ref, to_new_limits, validate_identity_meta,
 };
-use crate::domain::identities::{self, IdentityChange};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::IdOrName;
 

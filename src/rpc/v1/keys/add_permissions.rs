@@ -1,7 +1,7 @@
+use domain::keys::{AssignmentAccess, permissions};
+use domain::rbac::MissingPolicy;
 use foundation::id::KeyId;
 
-use crate::domain::keys::{AssignmentAccess, permissions};
-use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{AssignmentItem, AssignmentReply, IdOrName, to_selectors};
 

@@ -1,9 +1,9 @@
+use domain::keys::{self, NewKey};
+use domain::rbac::{MissingPolicy, Selector};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::ApiId;
 
-use crate::domain::keys::{self, NewKey};
-use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, IssuedReply, into_strings};
 use crate::rpc::v1::schemas::{

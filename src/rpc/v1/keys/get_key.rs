@@ -1,6 +1,6 @@
+use domain::keys::{self, DecryptMode};
 use foundation::id::KeyId;
 
-use crate::domain::keys::{self, DecryptMode};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{IdOrName, KeyReply};
 

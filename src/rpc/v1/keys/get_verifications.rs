@@ -1,8 +1,8 @@
+use domain::analytics::rollup_query::{self, RollupGroup, RollupScope};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
 
-use crate::domain::analytics::rollup_query::{self, RollupGroup, RollupScope};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::UnsignedInt;
 use crate::rpc::v1::schemas::{IdOrName, OwnerId};

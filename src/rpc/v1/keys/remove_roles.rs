@@ -1,7 +1,7 @@
+use domain::keys::{AssignmentAccess, roles};
+use domain::rbac::MissingPolicy;
 use foundation::id::KeyId;
 
-use crate::domain::keys::{AssignmentAccess, roles};
-use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::{AssignmentItem, IdOrName, to_selectors};

@@ -1,11 +1,11 @@
+use domain::keys::{
+    self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
+};
+use domain::rbac::MissingPolicy;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
 
-use crate::domain::keys::{
-    self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
-};
-use crate::domain::rbac::MissingPolicy;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::{

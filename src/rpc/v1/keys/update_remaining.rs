@@ -1,7 +1,7 @@
+use domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use foundation::error::Error;
 use foundation::id::KeyId;
 
-use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{AnyInt, IdOrName};
 

@@ -1,3 +1,8 @@
+use domain::keys::{
+    self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode,
+    VerifyRequest, VerifyResult,
+};
+use domain::query::{PermissionQuery, RequirementTree};
 use foundation::clock::Timestamp;
 use foundation::config::OpenVerification;
 use foundation::error::Error;
@@ -6,11 +11,6 @@ use foundation::secret::Plaintext;
 use serde::Deserializer;
 use serde::de::Error as _;
 
-use crate::domain::keys::{
-    self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode,
-    VerifyRequest, VerifyResult,
-};
-use crate::domain::query::{PermissionQuery, RequirementTree};
 use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;

@@ -1,7 +1,7 @@
+use domain::keys::{self, FoundKey};
 use foundation::clock::Timestamp;
 use foundation::id::{IdentityId, KeyId};
 
-use crate::domain::keys::{self, FoundKey};
 use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::non_empty_meta;

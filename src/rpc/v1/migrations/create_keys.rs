@@ -1,7 +1,7 @@
+use domain::keys::{self, DuplicatePolicy};
 use foundation::id::{ApiId, KeyId};
 
 use super::schemas::KeyToImport;
-use crate::domain::keys::{self, DuplicatePolicy};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::IdOrName;
 

@@ -1,11 +1,11 @@
 //! Schema types of imported keys, which both operations share.
 
+use domain::keys::{ImportedKeyFields, KeyImport, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::ApiId;
 use foundation::secret::{KeyHash, Plaintext};
 
-use crate::domain::keys::{ImportedKeyFields, KeyImport, NewRatelimit};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{PositiveInt, into_strings};
 use crate::rpc::v1::schemas::{AnyInt, OwnerId, Ratelimit, Refill, validate_credits};

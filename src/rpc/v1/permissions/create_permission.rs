@@ -1,7 +1,7 @@
+use domain::rbac::{self, NewPermission};
 use foundation::id::PermissionId;
 
 use super::schemas::{Description, Identifier, validate_description};
-use crate::domain::rbac::{self, NewPermission};
 use crate::rpc::prelude::*;
 
 /// Create a permission.

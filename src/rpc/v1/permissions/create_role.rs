@@ -1,7 +1,7 @@
+use domain::rbac::{self, NewRole};
 use foundation::id::RoleId;
 
 use super::schemas::{Description, validate_description};
-use crate::domain::rbac::{self, NewRole};
 use crate::rpc::prelude::*;
 
 /// Create a role.

@@ -1,4 +1,5 @@
-use crate::domain::rbac;
+use domain::rbac;
+
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::PermissionReply;
 use crate::rpc::v1::schemas::IdOrName;

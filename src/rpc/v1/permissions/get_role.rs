@@ -1,5 +1,6 @@
+use domain::rbac;
+
 use super::schemas::RoleReply;
-use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::IdOrName;
 

@@ -1,5 +1,6 @@
+use domain::rbac;
+
 use super::schemas::list_all;
-use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::PermissionReply;
 

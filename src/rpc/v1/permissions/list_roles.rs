@@ -1,5 +1,6 @@
+use domain::rbac;
+
 use super::schemas::{RoleReply, list_all};
-use crate::domain::rbac;
 use crate::rpc::prelude::*;
 
 /// List all roles.

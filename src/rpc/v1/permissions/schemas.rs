@@ -1,10 +1,10 @@
 //! Schema types of operations on permissions and roles.
 
+use domain::page::{Page, Paging};
 use foundation::error::{Error, Result};
 use foundation::id::RoleId;
 use foundation::model;
 
-use crate::domain::page::{Page, Paging};
 use crate::rpc::bounds::CharSet;
 use crate::rpc::prelude::*;
 

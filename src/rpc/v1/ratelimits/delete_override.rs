@@ -1,5 +1,6 @@
+use domain::ratelimits::overrides;
+
 use super::schemas::parse_namespace;
-use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::IdOrName;

@@ -1,6 +1,6 @@
+use domain::ratelimits::{self, LimitCheck};
 use foundation::clock::Timestamp;
 
-use crate::domain::ratelimits::{self, LimitCheck};
 use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;

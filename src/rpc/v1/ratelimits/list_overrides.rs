@@ -1,5 +1,6 @@
+use domain::ratelimits::overrides;
+
 use super::schemas::{OverrideReply, parse_namespace};
-use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{PageLimit, to_paging};
 

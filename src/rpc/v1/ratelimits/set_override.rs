@@ -1,7 +1,7 @@
+use domain::ratelimits::overrides::{self, NewOverride};
 use foundation::id::OverrideId;
 
 use super::schemas::parse_namespace;
-use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, UnsignedInt};
 

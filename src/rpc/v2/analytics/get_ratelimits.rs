@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use crate::domain::analytics::sql_query;
+use domain::analytics::sql_query;
+
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{ANALYTICS_QUERY_ERRORS, EventRow};
 

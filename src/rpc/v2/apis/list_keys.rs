@@ -1,8 +1,8 @@
+use domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use foundation::id::ApiId;
 
-use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
-use crate::domain::page::Page;
 use crate::rpc::prelude::*;
+use crate::rpc::reply::PageReply;
 use crate::rpc::v2::schemas::{Cursor, KeyReply, PageLimit, to_paging};
 
 /// List the keys of an API.
@@ -34,13 +34,13 @@ impl Operation for ListKeys {
     const ACCESS: AccessRule =
         AccessRule::HiddenUnlessPermitted(&[Action::ReadKey, Action::ReadApi]);
     const MAY_WRITE: bool = true;
-    type Reply = Page<KeyReply>;
+    type Reply = PageReply<KeyReply>;
 
     fn example() -> Value {
         json!({ "apiId": example::API, "limit": 20, "externalId": example::EXTERNAL_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Page<KeyReply>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<PageReply<KeyReply>> {
         let filter = WantedKeys {
             api_id: ApiId::from(self.api_id.into_string()),
             owner: self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string())),
@@ -50,6 +50,6 @@ impl Operation for ListKeys {
             },
             paging: to_paging(self.limit, 100, self.cursor),
         };
-        Ok(keys::list(&app.context, caller, filter).await?.map(KeyReply::from))
+        Ok(PageReply::new(keys::list(&app.context, caller, filter).await?))
     }
 }

@@ -1,6 +1,6 @@
+use domain::identities::{self, NewIdentity};
 use foundation::id::IdentityId;
 
-use crate::domain::identities::{self, NewIdentity};
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::NON_META_MAX_BYTES;
 use crate::rpc::v2::schemas::Ratelimit;

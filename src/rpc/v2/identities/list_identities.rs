@@ -1,6 +1,7 @@
-use crate::domain::identities;
-use crate::domain::page::Page;
+use domain::identities;
+
 use crate::rpc::prelude::*;
+use crate::rpc::reply::PageReply;
 use crate::rpc::v2::schemas::{Cursor, IdentityReply, PageLimit, Search, to_search_paging};
 
 /// List identities.
@@ -23,15 +24,15 @@ pub struct ListIdentities {
 impl Operation for ListIdentities {
     const NAME: &'static str = "identities.listIdentities";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
-    type Reply = Page<IdentityReply>;
+    type Reply = PageReply<IdentityReply>;
 
     fn example() -> Value {
         json!({ "limit": 20, "search": "user_" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Page<IdentityReply>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<PageReply<IdentityReply>> {
         let paging = to_search_paging(self.limit, self.cursor, self.search);
         let page = identities::list(&app.context, caller, None, &paging).await?;
-        Ok(page.map(IdentityReply::from))
+        Ok(PageReply::new(page))
     }
 }

@@ -1,7 +1,7 @@
+use domain::identities::{self, IdentityChange, IdentityRef};
+use domain::keys::NewRatelimit;
 use foundation::error::Error;
 
-use crate::domain::identities::{self, IdentityChange, IdentityRef};
-use crate::domain::keys::NewRatelimit;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{
     IdentityIdOrExternalId, IdentityReply, NON_META_MAX_BYTES, Ratelimit,

@@ -1,7 +1,7 @@
+use domain::keys::{AssignmentAccess, roles};
+use domain::rbac::{MissingPolicy, Selector};
 use foundation::id::KeyId;
 
-use crate::domain::keys::{AssignmentAccess, roles};
-use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::into_strings;
 use crate::rpc::v2::schemas::{RoleName, RoleReply};

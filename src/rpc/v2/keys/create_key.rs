@@ -1,10 +1,10 @@
+use domain::keys::{self, NewKey};
+use domain::rbac::{MissingPolicy, Selector};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::ApiId;
 use foundation::secret::START_LENGTH;
 
-use crate::domain::keys::{self, NewKey};
-use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::bounds::WordChars;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{IssuedReply, into_strings};

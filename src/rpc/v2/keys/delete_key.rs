@@ -1,6 +1,6 @@
+use domain::keys::{self, Deletion};
 use foundation::id::KeyId;
 
-use crate::domain::keys::{self, Deletion};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::Empty;
 

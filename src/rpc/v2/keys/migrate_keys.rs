@@ -1,8 +1,8 @@
+use domain::keys::{self, ImportRejection, ImportedKeyFields, MigrationResult};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
 
-use crate::domain::keys::{self, ImportRejection, ImportedKeyFields, MigrationResult};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::into_strings;
 use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit, RoleName};

@@ -1,7 +1,7 @@
+use domain::keys::{AssignmentAccess, permissions};
+use domain::rbac::{MissingPolicy, Selector};
 use foundation::id::KeyId;
 
-use crate::domain::keys::{AssignmentAccess, permissions};
-use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{PermissionReply, into_strings};
 

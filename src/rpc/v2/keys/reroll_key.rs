@@ -1,6 +1,6 @@
+use domain::keys;
 use foundation::id::KeyId;
 
-use crate::domain::keys;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::IssuedReply;
 use crate::rpc::v2::schemas::Expires;

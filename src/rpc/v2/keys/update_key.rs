@@ -1,11 +1,11 @@
+use domain::keys::{
+    self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
+};
+use domain::rbac::{MissingPolicy, Selector};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
 
-use crate::domain::keys::{
-    self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
-};
-use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Empty, UnsignedInt, into_strings};
 use crate::rpc::v2::schemas::{Expires, Ratelimit, Refill};

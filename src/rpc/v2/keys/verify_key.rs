@@ -1,14 +1,14 @@
+use domain::keys::{
+    self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, ResolvedKey,
+    VerificationCode, VerifyRequest, VerifyResult,
+};
+use domain::query::PermissionQuery;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
 use foundation::id::MigrationId;
 use foundation::secret::Plaintext;
 
-use crate::domain::keys::{
-    self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, ResolvedKey,
-    VerificationCode, VerifyRequest, VerifyResult,
-};
-use crate::domain::query::PermissionQuery;
 use crate::rpc::bounds::Address;
 use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;

@@ -1,4 +1,5 @@
-use crate::domain::keys;
+use domain::keys;
+
 use crate::rpc::bounds::AnyChar;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::KeyReply;

@@ -1,6 +1,6 @@
+use domain::rbac::{self, NewPermission};
 use foundation::id::PermissionId;
 
-use crate::domain::rbac::{self, NewPermission};
 use crate::rpc::prelude::*;
 
 /// Create a permission.

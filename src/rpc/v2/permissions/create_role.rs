@@ -1,6 +1,6 @@
+use domain::rbac::{self, NewRole};
 use foundation::id::RoleId;
 
-use crate::domain::rbac::{self, NewRole};
 use crate::rpc::prelude::*;
 
 /// Create a role.

@@ -1,4 +1,5 @@
-use crate::domain::rbac;
+use domain::rbac;
+
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{RoleName, RoleReply};
 

@@ -1,6 +1,7 @@
-use crate::domain::page::Page;
-use crate::domain::rbac;
+use domain::rbac;
+
 use crate::rpc::prelude::*;
+use crate::rpc::reply::PageReply;
 use crate::rpc::schemas::PermissionReply;
 use crate::rpc::v2::schemas::{Cursor, PageLimit, Search, to_search_paging};
 
@@ -24,15 +25,15 @@ pub struct ListPermissions {
 impl Operation for ListPermissions {
     const NAME: &'static str = "permissions.listPermissions";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
-    type Reply = Page<PermissionReply>;
+    type Reply = PageReply<PermissionReply>;
 
     fn example() -> Value {
         json!({ "limit": 20, "search": "documents" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Page<PermissionReply>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<PageReply<PermissionReply>> {
         let paging = to_search_paging(self.limit, self.cursor, self.search);
         let page = rbac::list_permissions(&app.context, caller, &paging).await?;
-        Ok(page.map(PermissionReply::from))
+        Ok(PageReply::new(page))
     }
 }

@@ -1,6 +1,7 @@
-use crate::domain::page::Page;
-use crate::domain::rbac;
+use domain::rbac;
+
 use crate::rpc::prelude::*;
+use crate::rpc::reply::PageReply;
 use crate::rpc::v2::schemas::{Cursor, PageLimit, RoleReply, Search, to_search_paging};
 
 /// List roles.
@@ -23,15 +24,15 @@ pub struct ListRoles {
 impl Operation for ListRoles {
     const NAME: &'static str = "permissions.listRoles";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
-    type Reply = Page<RoleReply>;
+    type Reply = PageReply<RoleReply>;
 
     fn example() -> Value {
         json!({ "limit": 20, "search": "edit" })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Page<RoleReply>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<PageReply<RoleReply>> {
         let paging = to_search_paging(self.limit, self.cursor, self.search);
         let page = rbac::list_roles(&app.context, caller, &paging).await?;
-        Ok(page.map(RoleReply::from))
+        Ok(PageReply::new(page))
     }
 }

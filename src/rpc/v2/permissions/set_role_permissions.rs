@@ -1,6 +1,6 @@
+use domain::rbac;
 use foundation::id::RoleId;
 
-use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{PermissionReply, into_strings};
 

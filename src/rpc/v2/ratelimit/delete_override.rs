@@ -1,4 +1,5 @@
-use crate::domain::ratelimits::overrides;
+use domain::ratelimits::overrides;
+
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::Empty;
 use crate::rpc::v2::schemas::NamespaceOrIdentifier;

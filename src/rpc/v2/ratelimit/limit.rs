@@ -1,7 +1,7 @@
+use domain::ratelimits::{self, LimitCheck, LimitResult};
 use foundation::clock::Timestamp;
 use foundation::id::OverrideId;
 
-use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;
 use crate::rpc::schemas::{DURATION_MIN_MS, PositiveInt, UnsignedInt};

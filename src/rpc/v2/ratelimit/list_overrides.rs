@@ -1,6 +1,7 @@
-use crate::domain::page::Page;
-use crate::domain::ratelimits::overrides;
+use domain::ratelimits::overrides;
+
 use crate::rpc::prelude::*;
+use crate::rpc::reply::PageReply;
 use crate::rpc::v2::schemas::{Cursor, NamespaceOrIdentifier, OverrideReply, PageLimit, to_paging};
 
 /// List overrides.
@@ -22,15 +23,15 @@ pub struct ListOverrides {
 impl Operation for ListOverrides {
     const NAME: &'static str = "ratelimit.listOverrides";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
-    type Reply = Page<OverrideReply>;
+    type Reply = PageReply<OverrideReply>;
 
     fn example() -> Value {
         json!({ "namespace": example::NAMESPACE_ID, "limit": 20 })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Page<OverrideReply>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<PageReply<OverrideReply>> {
         let paging = to_paging(self.limit, 10, self.cursor);
         let page = overrides::list(&app.context, caller, self.namespace.as_str(), &paging).await?;
-        Ok(page.map(OverrideReply::from))
+        Ok(PageReply::new(page))
     }
 }

@@ -1,8 +1,8 @@
+use domain::ratelimits::{self, LimitCheck, LimitResult};
 use foundation::clock::Timestamp;
 use foundation::id::OverrideId;
 
 use super::limit::Limit;
-use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;
 

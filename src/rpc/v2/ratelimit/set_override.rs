@@ -1,7 +1,7 @@
+use domain::ratelimits::overrides::{self, NewOverride};
 use foundation::clock::Timestamp;
 use foundation::id::OverrideId;
 
-use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, UnsignedInt};
 use crate::rpc::v2::schemas::{Expires, NamespaceOrIdentifier};

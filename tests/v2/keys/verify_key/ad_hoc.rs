@@ -1,6 +1,6 @@
 //! Limits that are given with the request: how long they may be, and how many a key and a workspace may have.
 
-use keyward::domain::admission;
+use domain::admission;
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;

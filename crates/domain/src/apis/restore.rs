@@ -1,0 +1,29 @@
+//! Restoring a deleted API.
+
+use foundation::error::{Error, ResourceRef, Result};
+use foundation::id::ApiId;
+use foundation::model::Api;
+use store::freshness;
+
+use super::super::audit::{Actor, FieldChanges};
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::{record, require_not_deleted};
+use crate::context::Context;
+
+/// Restores an API. Its keys that were not deleted themselves verify again at once.
+pub async fn restore(context: &Context, caller: &Caller, id: &ApiId) -> Result<Api> {
+    caller.require(Action::CreateApi)?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    if !tx.restore_api(caller.workspace_id(), id).await? {
+        return Err(Error::not_found(ResourceRef::Api(id.clone())));
+    }
+    let api = require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.restore", FieldChanges::default(), now)
+        .await?;
+    // Replicas may have cached that keys of this API do not exist.
+    tx.record_change(freshness::CacheTag::All);
+    context.commit(tx).await?;
+    Ok(api)
+}

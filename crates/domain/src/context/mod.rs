@@ -1,0 +1,177 @@
+//! What every part of the domain works with: settings, clock, databases, counters, and the caches of rows.
+//!
+//! It uses no other module of the domain. State that belongs to one module is in the service of that module, such as
+//! [`super::keys::Keys`], which holds the context and the services that it uses.
+
+mod commit;
+pub mod feed;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use foundation::clock::Clock;
+use foundation::config::{Deployment, Settings};
+use foundation::error::Result;
+use foundation::id::{IdentityId, ReplicaId, RoleId};
+use foundation::metrics::Metrics;
+use foundation::model::{Identity, Role};
+use foundation::secret::KeyHash;
+use foundation::vault::{MasterKeys, file};
+use limiter::Keyspace;
+use limiter::local::LocalCounters;
+use limiter::redis::RedisCounters;
+use store::cache::RowCache;
+use store::freshness::{CacheTag, Freshness};
+use store::{Store, StoreHandle, StoredKey};
+use tokio::sync::mpsc;
+
+use self::feed::FeedState;
+
+/// The file of an embedded server, in its data directory.
+pub const DATABASE_FILE: &str = "keyward.db";
+/// The maximum number of announcements that wait for Redis. The writer of one more sends it itself.
+const ANNOUNCEMENTS_MAX: usize = 1024;
+
+/// How long a replica counts as live after it has registered.
+pub const REPLICA_TTL_MS: i64 = 7_000;
+
+/// The process-wide state that all modules of the domain share.
+pub struct Context {
+    pub settings: Settings,
+    pub clock: Clock,
+    pub store: StoreHandle,
+    pub freshness: Arc<Freshness>,
+    /// The state of reading the announcements of other replicas.
+    pub feed_state: FeedState,
+    pub caches: Caches,
+    /// The counters that all replicas share; absent in an embedded server.
+    pub redis: Option<RedisCounters>,
+    /// The counters of this process: for an embedded server, and for a replica while Redis is unreachable.
+    pub local_counters: LocalCounters,
+    /// The ID of this process among the replicas.
+    pub replica_id: String,
+    /// The number of live replicas at the last count; 0 before the first.
+    pub live_replicas: AtomicU32,
+    /// The number of live replicas before this one in the order of their IDs, at the last count.
+    pub replica_rank: AtomicU32,
+    pub keyspace: Keyspace,
+    pub metrics: Metrics,
+    /// Whether Redis replied to the last call; see [`super::health`].
+    pub redis_reachable: AtomicBool,
+    /// Set when the server is shutting down and waits for the load balancer to notice.
+    pub is_draining: AtomicBool,
+    /// The master keys of the vault. Absent if it has none.
+    pub master_keys: ArcSwapOption<MasterKeys>,
+    announcements: mpsc::Sender<String>,
+}
+
+/// Caches of rows that are still current.
+pub struct Caches {
+    pub keys: RowCache<KeyHash, StoredKey>,
+    pub identities: RowCache<IdentityId, Identity>,
+    pub roles: RowCache<RoleId, Role>,
+}
+
+impl Context {
+    /// Creates a context whose store is yet to be opened. The second value yields announcements to publish to other
+    /// replicas.
+    pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
+        let metrics = Metrics::default();
+        let (keyspace, redis) = match &settings.deployment {
+            Deployment::Embedded { .. } => (Keyspace::new(""), None),
+            Deployment::Replica { redis_url, .. } => {
+                let keyspace = Keyspace::new(settings.redis_prefix.clone());
+                let timeout = Duration::from_millis(settings.redis_timeout_ms);
+                let redis = RedisCounters::new(redis_url, timeout, keyspace.clone(), &metrics)?;
+                (keyspace, Some(redis))
+            }
+        };
+        let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
+        let freshness = Arc::new(Freshness::new(grace_ms));
+        let (keys_max, loads) = (settings.cached_keys_max, &metrics.cache_loads);
+        let caches = Caches {
+            keys: RowCache::new(&freshness, keys_max, 0, &loads.keys, new_key_tag),
+            // A deleted identity may be restored.
+            identities: RowCache::new(
+                &freshness,
+                keys_max,
+                0,
+                &loads.identities,
+                |id: &IdentityId| Some(CacheTag::Identity(id.clone())),
+            ),
+            roles: RowCache::new(&freshness, keys_max, 0, &loads.roles, |id: &RoleId| {
+                Some(CacheTag::Role(id.clone()))
+            }),
+        };
+        let (announcements, receiver) = mpsc::channel(ANNOUNCEMENTS_MAX);
+        let master_keys = settings.master_keys.clone().map(Arc::new);
+        let context = Self {
+            settings,
+            store: StoreHandle::default(),
+            freshness,
+            feed_state: FeedState::default(),
+            caches,
+            redis,
+            local_counters: LocalCounters::new(clock.clone()),
+            replica_id: ReplicaId::random().as_str().to_owned(),
+            live_replicas: AtomicU32::new(0),
+            replica_rank: AtomicU32::new(0),
+            clock,
+            keyspace,
+            metrics,
+            redis_reachable: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            master_keys: ArcSwapOption::new(master_keys),
+            announcements,
+        };
+        Ok((context, receiver))
+    }
+
+    /// Opens the database that the settings name.
+    pub async fn open_store(settings: &Settings) -> Result<Store> {
+        match &settings.deployment {
+            Deployment::Embedded { data_dir } => Store::open(&data_dir.join(DATABASE_FILE)).await,
+            Deployment::Replica { database_url, .. } => {
+                Store::connect(database_url, settings.database_connections_max).await
+            }
+        }
+    }
+
+    /// Reads the file of an embedded server's master key again. Returns whether there is one.
+    pub fn reload_master_keys(&self) -> bool {
+        let Deployment::Embedded { data_dir } = &self.settings.deployment else { return false };
+        match file::read(data_dir) {
+            Ok(Some(found)) if self.settings.master_keys.is_none() => {
+                self.master_keys.store(Some(Arc::new(found)));
+                true
+            }
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    /// Returns whether other replicas know of this replica, so that they wait for its reports.
+    pub fn is_registered(&self) -> bool {
+        self.live_replicas.load(Ordering::Relaxed) > 0
+    }
+
+    /// Registers this replica as live, and counts the live replicas.
+    pub async fn register_replica(&self, store: &Store) -> Result<()> {
+        let mut tx = store.begin_reserved().await?;
+        let live = tx.register_replica(&self.replica_id, REPLICA_TTL_MS).await?;
+        tx.commit().await?;
+        let count = |ids: usize| u32::try_from(ids).unwrap_or(u32::MAX);
+        let rank = live.iter().filter(|id| **id < self.replica_id).count();
+        self.replica_rank.store(count(rank), Ordering::Relaxed);
+        self.live_replicas.store(count(live.len()).max(1), Ordering::Relaxed);
+        let others = live.into_iter().filter(|id| *id != self.replica_id);
+        self.feed_state.other_replicas.store(Arc::new(others.collect()));
+        Ok(())
+    }
+}
+
+/// Returns the tag that is invalidated when a key with this hash is created.
+pub fn new_key_tag(hash: &KeyHash) -> Option<CacheTag> {
+    Some(CacheTag::NewKey(hash.fingerprint()))
+}

@@ -1,0 +1,103 @@
+//! Reading of the credits that a key has left, in its account and its leases.
+
+use std::collections::HashMap;
+
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::CreditAccount;
+use futures_util::FutureExt as _;
+use futures_util::future::try_join_all;
+use limiter::redis::RedisCounters;
+use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
+
+use super::super::refill;
+use super::super::resolved_key::ResolvedKey;
+use super::{consume, is_balance_unknown, leases};
+use crate::context::Context;
+use crate::credits::CreditLedger;
+
+/// Returns what is left of a key's credits, account and lease together, without spending. `None`: unlimited.
+pub async fn get_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Result<Option<i64>> {
+    match resolved.stored().key.credits {
+        None => Ok(None),
+        Some(_) => Ok(consume(ledger, resolved, Vec::new(), 0).await?.credits),
+    }
+}
+
+/// Returns what is left as far as it is known: the balance in the key's row if neither Redis nor the database
+/// responds.
+pub async fn get_known_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Option<i64> {
+    let row = || resolved.stored().key.credits.map(|credits| credits.balance);
+    get_balance(ledger, resolved).await.unwrap_or_else(|_| row())
+}
+
+/// Returns what each of these keys has left, without spending; unlimited keys are left out. Takes one database call,
+/// however many keys there are.
+pub async fn list_balances(context: &Context, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
+    if keys.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let accounts = context.store.read_balances().await?.list_accounts(keys).await?;
+    let balances =
+        accounts.into_iter().map(|(key, account)| compute_remaining(context, key, account).boxed());
+    Ok(try_join_all(balances).await?.into_iter().collect())
+}
+
+async fn compute_remaining(
+    context: &Context,
+    key: KeyId,
+    account: CreditAccount,
+) -> Result<(KeyId, i64)> {
+    let left = match &context.redis {
+        None => {
+            refill::apply_refill(
+                account.credits,
+                leases::refill_time(context, account.database_time),
+            )
+            .balance
+        }
+        Some(redis) => sum_account_and_leases(context, redis, &key, account).await?,
+    };
+    Ok((key, left))
+}
+
+/// Returns what is left according to the account. `None`: unlimited, or deleted.
+pub async fn load_balance(
+    context: &Context,
+    redis: &RedisCounters,
+    key: &KeyId,
+) -> Result<Option<i64>> {
+    match context.store.read().await?.find_account(key).await? {
+        None => Ok(None),
+        Some(account) => sum_account_and_leases(context, redis, key, account).await.map(Some),
+    }
+}
+
+/// Returns what an account holds, including its leases in use.
+async fn sum_account_and_leases(
+    context: &Context,
+    redis: &RedisCounters,
+    key: &KeyId,
+    account: CreditAccount,
+) -> Result<i64> {
+    let CreditAccount { credits, leases, database_time: now } = account;
+    let refilled = refill::apply_refill(credits, leases::refill_time(context, now));
+    let mut total = refilled.balance;
+    if refilled != credits {
+        // Credits in leases of an earlier refill period are void.
+        return Ok(total);
+    }
+    for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
+        let name = context.keyspace.lease(key.as_str(), lease.lease_number);
+        let peek = LeaseSpend { lease: name, cost: 0, top_up: None };
+        let peek = ConsumeRequest { windows: Vec::new(), spend: Some(peek) };
+        match redis.consume(&peek, context.clock.fixed_time()).await.map_err(Error::from) {
+            Ok(ConsumeReply { lease: Some(status), .. }) if !is_balance_unknown(&status) => {
+                total = total.saturating_add(status.units);
+            }
+            Err(cause) if !cause.is_redis_outage() => return Err(cause),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(total)
+}

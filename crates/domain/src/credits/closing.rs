@@ -1,0 +1,323 @@
+//! Closing of leases: their unspent credits return to the account once no replica can spend from them any more.
+//!
+//! A close can be confirmed only in the Redis generation in which the lease was opened. If another generation
+//! responds, a replica that still reaches the old one may be spending from the lease. The lease is then withheld, and
+//! the key gets a new lease number, so that no replica learns of the lease from then on. It counts as closed when
+//! every replica has reported it (see [`mod@super::withheld`]), when its own Redis is reached again, or when an operator
+//! releases it.
+
+use std::time::Duration;
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::id::KeyId;
+use foundation::model::{CreditAccount, Lease};
+use futures_util::{StreamExt as _, stream};
+use limiter::CloseResult;
+use limiter::redis::RedisCounters;
+use store::Tx;
+
+use super::leases::{self, refill_if_due};
+use crate::context::Context;
+use crate::credits::CreditLedger;
+
+/// The number of leases that a background task closes concurrently.
+const CLOSES_CONCURRENT_MAX: usize = 4;
+/// The number of leases that one script call examines.
+const EXAMINED_LEASES_MAX: usize = 100;
+
+/// Selects the leases to close.
+#[derive(Debug, Clone, Copy)]
+pub enum CloseScope {
+    /// Leases that have not been spent from for this long.
+    Idle(Duration),
+    All,
+    /// All leases; those for which Redis cannot be reached are withheld, so that every replica reports them.
+    AllOrWithhold,
+}
+
+/// The result of closing leases.
+#[derive(Debug, Default)]
+pub struct CloseSummary {
+    /// The unspent credits of the closed leases.
+    returned_credits: i64,
+    /// Whether a lease was withheld that had been in use.
+    has_withheld: bool,
+    /// Whether a close could not be confirmed.
+    has_unconfirmed: bool,
+}
+
+impl CloseSummary {
+    /// Adds the result to the account.
+    pub fn add_to(&self, account: &mut CreditAccount) {
+        let credits = &mut account.credits;
+        credits.balance = credits.balance.saturating_add(self.returned_credits);
+        credits.last_lease_number += i64::from(self.has_withheld);
+    }
+}
+
+/// Closes a lease, unless it is known to be closed.
+pub async fn close_lease(
+    context: &Context,
+    redis: &RedisCounters,
+    tx: &mut Tx,
+    key: &KeyId,
+    lease: &mut Lease,
+    (now, scope): (Timestamp, CloseScope),
+) -> Result<CloseSummary> {
+    let mut closing = CloseSummary::default();
+    if lease.closed {
+        return Ok(closing);
+    }
+    let was_withheld = lease.withheld_at.is_some();
+    let idle = match scope {
+        CloseScope::Idle(idle) if !was_withheld => idle,
+        CloseScope::Idle(_) | CloseScope::All | CloseScope::AllOrWithhold => Duration::ZERO,
+    };
+    let name = context.keyspace.lease(key.as_str(), lease.lease_number);
+    let closed =
+        redis.close_lease(&name, lease.redis_generation, idle, context.clock.fixed_time()).await?;
+    match closed {
+        CloseResult::InUse => lease.topped_up_at = now,
+        CloseResult::WrongGeneration => {}
+        CloseResult::NotFound => lease.closed = true,
+        CloseResult::Closed { spent_units: spent } => {
+            // A forfeited lease returns nothing: it grants no more than was spent.
+            closing.returned_credits = (lease.granted - spent).max(0);
+            let returned = u64::try_from(closing.returned_credits).unwrap_or(0);
+            context.metrics.credits_returned.inc_by(returned);
+            (lease.granted, lease.closed) = (lease.spent, true);
+        }
+    }
+    if closed != CloseResult::InUse {
+        lease.withheld_at.get_or_insert(now);
+        let is_settled = matches!(closed, CloseResult::Closed { .. });
+        closing.has_withheld = !was_withheld && !is_settled;
+    }
+    closing.has_unconfirmed = !lease.closed;
+    write_lease(tx, key, lease).await?;
+    Ok(closing)
+}
+
+/// Writes a lease, or deletes it if it is closed and no credit of it is missing.
+pub async fn write_lease(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
+    match lease.closed && lease.unspent_units() == 0 {
+        true => tx.delete_lease(key, lease.lease_number).await,
+        false => tx.upsert_lease(key, lease).await,
+    }
+}
+
+/// Closes leases of a key. Leases that cannot be reached stay as they are, except with [`CloseScope::OrWithhold`].
+async fn close_all(
+    context: &Context,
+    tx: &mut Tx,
+    key: &KeyId,
+    leases: &mut [Lease],
+    (now, scope): (Timestamp, CloseScope),
+) -> Result<CloseSummary> {
+    let mut all = CloseSummary::default();
+    let Some(redis) = &context.redis else { return Ok(all) };
+    for at in 0..leases.len() {
+        match close_lease(context, redis, tx, key, &mut leases[at], (now, scope)).await {
+            Err(cause) if cause.is_redis_outage() => {
+                if matches!(scope, CloseScope::AllOrWithhold) {
+                    all.has_withheld |= withhold(tx, key, &mut leases[at..], now).await?;
+                }
+                return Ok(CloseSummary { has_unconfirmed: true, ..all });
+            }
+            one => {
+                let CloseSummary {
+                    returned_credits: returned,
+                    has_withheld: withholds,
+                    has_unconfirmed: leaves_open,
+                } = one?;
+                all.returned_credits = all.returned_credits.saturating_add(returned);
+                all.has_withheld |= withholds;
+                all.has_unconfirmed |= leaves_open;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Withholds leases that are neither withheld nor closed. Returns whether there was one.
+async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Lease], now: Timestamp) -> Result<bool> {
+    let mut withholds = false;
+    for lease in leases.iter_mut().filter(|lease| !lease.is_ended()) {
+        lease.withheld_at = Some(now);
+        tx.upsert_lease(key, lease).await?;
+        withholds = true;
+    }
+    Ok(withholds)
+}
+
+/// Closes the leases of an account and returns their unspent credits to its balance. Returns whether all are closed;
+/// if not, other replicas may be spending from the rest. The caller writes the account.
+pub async fn close_account_leases(
+    context: &Context,
+    tx: &mut Tx,
+    key: &KeyId,
+    account: &mut CreditAccount,
+    scope: CloseScope,
+) -> Result<bool> {
+    if context.redis.is_none() {
+        return Ok(true);
+    }
+    let now = leases::refill_time(context, account.database_time);
+    refill_if_due(tx, key, account, now).await?;
+    let at = (account.database_time, scope);
+    let closing = close_all(context, tx, key, &mut account.leases, at).await?;
+    closing.add_to(account);
+    Ok(!closing.has_unconfirmed)
+}
+
+/// Closes the leases of a key that is about to be changed, metered or not. Returns whether all are closed; see
+/// [`close_account_leases`].
+pub async fn close_for_change(
+    context: &Context,
+    tx: &mut Tx,
+    key: &KeyId,
+    account: Option<&mut CreditAccount>,
+) -> Result<bool> {
+    match account {
+        _ if Safeguard::CloseLease.is_disabled() => Ok(true),
+        Some(account) => close_account_leases(context, tx, key, account, CloseScope::All).await,
+        None => {
+            let mut leases = tx.list_leases(key).await?;
+            if leases.is_empty() {
+                return Ok(true);
+            }
+            let at = (tx.load_database_time().await?, CloseScope::All);
+            Ok(!close_all(context, tx, key, &mut leases, at).await?.has_unconfirmed)
+        }
+    }
+}
+
+/// Returns the result of a change after handling a lease whose close is unconfirmed. If the change was rejected for
+/// that reason, the lease is withheld, so that every replica reports it and a later attempt can succeed. If the
+/// change failed, a lease may have been closed in Redis only; it is closed in the account soon.
+pub async fn withhold_unclosed<T>(
+    ledger: &CreditLedger,
+    key: &KeyId,
+    outcome: Result<T>,
+) -> Result<T> {
+    match &outcome {
+        Err(Error::LeaseNotClosed) => {
+            close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await?;
+        }
+        Err(cause) if cause.is_outage() && ledger.context.redis.is_some() => {
+            ledger.direct_debits.record_debited([key.clone()]);
+        }
+        _ => {}
+    }
+    outcome
+}
+
+/// Closes the leases of one key. Returns whether none is left that a replica can learn of: each is closed or
+/// withheld.
+async fn close_key_leases(context: &Context, key: &KeyId, scope: CloseScope) -> Result<bool> {
+    let mut tx = context.store.begin().await?;
+    let is_over = match tx.lock_account_with_deleted(key).await? {
+        Some(mut account) => {
+            close_account_leases(context, &mut tx, key, &mut account, scope).await?;
+            tx.update_balance(key, &account.credits).await?;
+            account.leases.iter().all(Lease::is_ended)
+        }
+        // The key is unlimited or permanently deleted, so the leases have no owner.
+        None => {
+            close_for_change(context, &mut tx, key, None).await?;
+            tx.forfeit_leases(key).await?;
+            true
+        }
+    };
+    tx.commit().await?;
+    Ok(is_over)
+}
+
+/// Closes the leases of accounts that this replica has debited while Redis was unreachable: the balances that they
+/// report are stale.
+pub async fn close_outdated(ledger: &CreditLedger) -> Result<()> {
+    if ledger.context.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
+        return Ok(());
+    }
+    let closing =
+        stream::iter(ledger.direct_debits.list_debited()).map(|(key, number)| async move {
+            if close_key_leases(&ledger.context, &key, CloseScope::All).await? {
+                ledger.direct_debits.remove_debited(&key, number);
+            }
+            Ok(())
+        });
+    let closed: Vec<Result<()>> = closing.buffer_unordered(CLOSES_CONCURRENT_MAX).collect().await;
+    closed.into_iter().collect()
+}
+
+/// Closes leases that have not been spent from for a while, whichever replica opened them.
+pub async fn close_idle_leases(context: &Context, idle: Duration) -> Result<()> {
+    let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+    close_listed_leases(context, idle_ms, None, CloseScope::Idle(idle)).await
+}
+
+/// Returns the idle leases among these. The others are skipped until they may be idle again: many are examined at
+/// once, while locking the account of each would cost more than the work of its key.
+async fn filter_idle(
+    context: &Context,
+    leases: Vec<(KeyId, i64)>,
+    idle: Duration,
+) -> Result<Vec<(KeyId, i64)>> {
+    let Some(redis) = &context.redis else { return Ok(leases) };
+    let (mut idle_leases, mut busy) = (Vec::new(), Vec::new());
+    for chunk in leases.chunks(EXAMINED_LEASES_MAX) {
+        let name = |(key, lease_number): &(KeyId, i64)| {
+            context.keyspace.lease(key.as_str(), *lease_number)
+        };
+        let names: Vec<_> = chunk.iter().map(name).collect();
+        for ((key, lease_number), spent) in chunk
+            .iter()
+            .zip(redis.list_active_leases(&names, idle, context.clock.fixed_time()).await?)
+        {
+            match spent {
+                Some(spent) => busy.push((key.clone(), *lease_number, spent)),
+                None => idle_leases.push((key.clone(), *lease_number)),
+            }
+        }
+    }
+    if !busy.is_empty() {
+        let mut tx = context.store.begin().await?;
+        tx.touch_leases(&busy).await?;
+        tx.commit().await?;
+    }
+    Ok(idle_leases)
+}
+
+/// Closes the leases that this replica topped up last, because it is about to stop.
+pub async fn close_own_leases(context: &Context) -> Result<()> {
+    close_listed_leases(context, i64::MAX / 2, Some(&context.replica_id), CloseScope::All).await
+}
+
+async fn close_listed_leases(
+    context: &Context,
+    idle_ms: i64,
+    replica: Option<&str>,
+    scope: CloseScope,
+) -> Result<()> {
+    let mut before = Vec::new();
+    loop {
+        let leases = context.store.read().await?.list_idle_leases(idle_ms, replica).await?;
+        // The same leases are listed again if Redis was unreachable for them.
+        if leases.is_empty() || leases == before {
+            return Ok(());
+        }
+        before.clone_from(&leases);
+        let leases = match scope {
+            CloseScope::Idle(idle) => filter_idle(context, leases, idle).await?,
+            CloseScope::All | CloseScope::AllOrWithhold => leases,
+        };
+        let mut results = stream::iter(leases)
+            .map(|(key, _)| async move { close_key_leases(context, &key, scope).await.map(drop) })
+            .buffer_unordered(CLOSES_CONCURRENT_MAX);
+        while let Some(result) = results.next().await {
+            result?;
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The queues of pending direct debits.
+//!
+//! A queue is served in batches: while one batch is in progress, later debits gather for the next. An embedded server
+//! has one queue for all keys, because its database has one writer. A replica has one queue per key, so that an
+//! account whose row is locked delays only its own key. A debit that waits holds no connection.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foundation::clock::Stopwatch;
+use foundation::config::{Deployment, Settings};
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::id::KeyId;
+use limiter::Window;
+use limiter::redis::UnresolvedRequest;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{self, JoinError, JoinSet};
+
+use super::journal::BalanceCache;
+use super::{ConsumeDecision, direct_debit};
+use crate::credits::CreditLedger;
+
+/// The maximum number of debits that wait in one queue.
+pub const DEBIT_QUEUE_MAX: usize = 1_000;
+/// The maximum number of debits that are not sorted into queues yet. The task that sorts them never waits.
+const INBOX_MAX: usize = 4_096;
+/// The maximum number of accounts that are remembered because their leases report stale balances.
+const OUTDATED_MAX: usize = 100_000;
+/// For how long a replica rejects the debits of a key, without a database call, after it found the account locked.
+const LOCKED_QUEUE_PAUSE: Duration = Duration::from_millis(250);
+/// From this number of queues on, queues that have paused long enough are removed.
+const QUEUES_SWEEP_MIN: usize = 1_024;
+
+/// A direct debit, and the channel for its answer: the decision, or `None` if the key is not metered any more.
+pub struct DebitRequest {
+    pub key: KeyId,
+    pub windows: Vec<Window>,
+    pub cost: i64,
+    /// What Redis may still apply to the windows.
+    pub unsettled: Option<UnresolvedRequest>,
+    pub reply_sender: oneshot::Sender<Result<Option<ConsumeDecision>>>,
+}
+
+/// Accepts direct debits and passes them to their queues.
+pub struct DirectDebits {
+    inbox: mpsc::Sender<DebitRequest>,
+    /// Removed by [`run`].
+    inbox_receiver: Mutex<Option<mpsc::Receiver<DebitRequest>>>,
+    /// Limits the connections of a replica that debits use at the same time, so that they never use all of them.
+    pub connections: Semaphore,
+    /// The balances that an embedded server has cached.
+    pub balances: tokio::sync::Mutex<BalanceCache>,
+    /// The accounts that a replica has debited while they may have a lease, each with the number of its last debit.
+    outdated_accounts: Mutex<HashMap<KeyId, u64>>,
+}
+
+impl DirectDebits {
+    pub fn new(settings: &Settings) -> Self {
+        let (inbox, received) = mpsc::channel(INBOX_MAX);
+        let connections = match settings.deployment {
+            Deployment::Embedded { .. } => 1,
+            Deployment::Replica { .. } => (settings.database_connections_max / 2).max(1),
+        };
+        let connections = Semaphore::new(usize::try_from(connections).unwrap_or(1));
+        let balances = tokio::sync::Mutex::default();
+        let outdated = Mutex::default();
+        Self {
+            inbox,
+            inbox_receiver: Mutex::new(Some(received)),
+            connections,
+            balances,
+            outdated_accounts: outdated,
+        }
+    }
+
+    fn outdated_accounts(&self) -> MutexGuard<'_, HashMap<KeyId, u64>> {
+        self.outdated_accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records accounts whose balances have changed without their leases: the balances that the leases report are
+    /// stale. Accounts beyond [`OUTDATED_MAX`] stay stale until their next top-up.
+    pub fn record_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
+        let mut outdated = self.outdated_accounts();
+        for key in keys {
+            let is_full = outdated.len() >= OUTDATED_MAX;
+            if let Some(number) = outdated.get_mut(&key) {
+                *number += 1;
+            } else if !is_full {
+                outdated.insert(key, 0);
+            }
+        }
+    }
+
+    /// Returns the accounts that were debited, with the numbers of their last debits.
+    pub fn list_debited(&self) -> Vec<(KeyId, u64)> {
+        self.outdated_accounts().iter().map(|(key, number)| (key.clone(), *number)).collect()
+    }
+
+    /// Removes an account, unless it was debited again.
+    pub fn remove_debited(&self, key: &KeyId, number: u64) {
+        let mut outdated = self.outdated_accounts();
+        if outdated.get(key) == Some(&number) {
+            outdated.remove(key);
+        }
+    }
+
+    /// Sends a debit to its queue. Fails if the inbox is full or the server is stopping.
+    pub fn submit(&self, debit: DebitRequest) -> Result<()> {
+        self.inbox.try_send(debit).map_err(|failed| match failed {
+            TrySendError::Full(_) => Error::Overloaded("credits"),
+            TrySendError::Closed(_) => Error::StoreNotReady,
+        })
+    }
+}
+
+/// Identifies a queue. An embedded server has only `None`.
+type DebitQueueId = Option<KeyId>;
+
+enum DebitQueue {
+    /// A batch is in progress, and these debits wait for its end.
+    InProgress(Vec<DebitRequest>),
+    /// The last batch found the account locked.
+    Paused(Stopwatch),
+}
+
+struct DebitQueues {
+    ledger: Arc<CreditLedger>,
+    queues: HashMap<DebitQueueId, DebitQueue>,
+    /// Batches in progress. Each returns whether it found an account locked.
+    batches: JoinSet<bool>,
+    queue_by_task: HashMap<task::Id, DebitQueueId>,
+}
+
+/// Serves the queues until it is dropped.
+pub async fn run(ledger: Arc<CreditLedger>) {
+    let received =
+        ledger.direct_debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(mut received) = received else { return };
+    let mut queues = DebitQueues {
+        ledger,
+        queues: HashMap::new(),
+        batches: JoinSet::new(),
+        queue_by_task: HashMap::new(),
+    };
+    let mut debits = Vec::new();
+    loop {
+        tokio::select! {
+            // First, so that debits that have arrived join the next batch.
+            biased;
+            count = received.recv_many(&mut debits, 256) => {
+                if count == 0 {
+                    return;
+                }
+                debits.drain(..).for_each(|debit| queues.enqueue(debit));
+            }
+            Some(ended) = queues.batches.join_next_with_id() => queues.finish_batch(ended),
+        }
+    }
+}
+
+impl DebitQueues {
+    fn enqueue(&mut self, debit: DebitRequest) {
+        let has_own = self.ledger.context.redis.is_some() && !Safeguard::DebitQueue.is_disabled();
+        let id = has_own.then(|| debit.key.clone());
+        match self.queues.get_mut(&id) {
+            Some(DebitQueue::InProgress(waiting)) if waiting.len() < DEBIT_QUEUE_MAX => {
+                waiting.push(debit);
+            }
+            Some(DebitQueue::InProgress(_)) => reject([debit], || Error::Overloaded("credits")),
+            Some(DebitQueue::Paused(since)) if since.elapsed() < LOCKED_QUEUE_PAUSE => {
+                reject([debit], || Error::DebitTimeout);
+            }
+            Some(DebitQueue::Paused(_)) | None => self.start_batch(id, vec![debit]),
+        }
+    }
+
+    fn start_batch(&mut self, id: DebitQueueId, batch: Vec<DebitRequest>) {
+        let ledger = self.ledger.clone();
+        // A task per batch: queues do not wait for each other.
+        let task =
+            self.batches.spawn(async move { direct_debit::decide_and_reply(&ledger, batch).await });
+        self.queue_by_task.insert(task.id(), id.clone());
+        self.queues.insert(id, DebitQueue::InProgress(Vec::new()));
+    }
+
+    fn finish_batch(&mut self, ended: std::result::Result<(task::Id, bool), JoinError>) {
+        let (task, is_locked) = ended.unwrap_or_else(|failed| (failed.id(), false));
+        let Some(id) = self.queue_by_task.remove(&task) else { return };
+        let Some(DebitQueue::InProgress(waiting)) = self.queues.remove(&id) else { return };
+        if is_locked && id.is_some() {
+            reject(waiting, || Error::DebitTimeout);
+            self.pause_queue(id);
+        } else if !waiting.is_empty() {
+            self.start_batch(id, waiting);
+        }
+    }
+
+    fn pause_queue(&mut self, id: DebitQueueId) {
+        if self.queues.len() >= QUEUES_SWEEP_MIN {
+            self.queues.retain(|_, queue| match queue {
+                DebitQueue::InProgress(_) => true,
+                DebitQueue::Paused(since) => since.elapsed() < LOCKED_QUEUE_PAUSE,
+            });
+        }
+        self.queues.insert(id, DebitQueue::Paused(Stopwatch::new()));
+    }
+}
+
+fn reject(debits: impl IntoIterator<Item = DebitRequest>, cause: impl Fn() -> Error) {
+    for debit in debits {
+        let _ = debit.reply_sender.send(Err(cause()));
+    }
+}

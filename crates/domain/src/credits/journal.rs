@@ -1,0 +1,179 @@
+//! Direct debits of an embedded server.
+//!
+//! One queue sends all debits over the one connection that writes. It caches the balances of the accounts that it has
+//! debited, and writes the debits of a batch as one row of a journal, however many keys they concern; see
+//! [`store`]'s journal. The cache is correct as long as no other transaction runs between two of its own.
+
+use std::collections::HashMap;
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::KeyId;
+use foundation::model::Credits;
+use store::Tx;
+
+use super::debit_queue::DebitRequest;
+use super::{ConsumeDecision, direct_debit, leases};
+use crate::context::Context;
+use crate::credits::CreditLedger;
+use crate::refill;
+
+/// The maximum number of journal entries, one per key of a batch, and of keys in the journal, before it is folded
+/// into the balances. They bound how long folding takes.
+const ENTRIES_MAX: usize = 10_000;
+const KEYS_MAX: usize = 1_000;
+/// The maximum number of cached accounts.
+const ACCOUNTS_MAX: usize = 100_000;
+
+/// The balances of accounts, with all debits of the journal subtracted.
+#[derive(Default)]
+pub struct BalanceCache {
+    accounts: HashMap<KeyId, CachedBalance>,
+    /// The number of the next transaction, if nothing else is written before it.
+    next_transaction: Option<u64>,
+    /// The number of journal entries, and of keys in the journal.
+    entry_count: usize,
+    key_count: usize,
+    /// How often the journal was folded.
+    fold_count: u64,
+}
+
+struct CachedBalance {
+    credits: Credits,
+    /// The number of the fold that includes its last debit.
+    included_in_fold: u64,
+}
+
+impl From<Credits> for CachedBalance {
+    fn from(credits: Credits) -> Self {
+        Self { credits, included_in_fold: 0 }
+    }
+}
+
+/// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
+pub async fn decide(
+    ledger: &CreditLedger,
+    debits: &mut [DebitRequest],
+) -> Result<Vec<Option<ConsumeDecision>>> {
+    let mut remembered = ledger.direct_debits.balances.lock().await;
+    // If a transaction fails, the cache stays empty.
+    let mut balances = std::mem::take(&mut *remembered);
+    let outcomes = balances.decide(&ledger.context, debits).await?;
+    *remembered = balances;
+    Ok(outcomes)
+}
+
+impl BalanceCache {
+    async fn decide(
+        &mut self,
+        context: &Context,
+        debits: &mut [DebitRequest],
+    ) -> Result<Vec<Option<ConsumeDecision>>> {
+        let mut tx = context.store.store()?.begin_debits().await?;
+        let number = tx.transaction_number();
+        if self.next_transaction != number && debits.iter().all(|debit| debit.cost == 0) {
+            return peek(context, tx, debits).await;
+        }
+        if self.next_transaction != number || self.accounts.len() > ACCOUNTS_MAX {
+            self.fold(&mut tx).await?;
+            self.accounts.clear();
+        } else if self.entry_count >= ENTRIES_MAX || self.key_count >= KEYS_MAX {
+            self.fold(&mut tx).await?;
+        }
+        self.load(context, &mut tx, debits).await?;
+        let mut spent: HashMap<&KeyId, i64> = HashMap::new();
+        let outcomes = debits.iter_mut().map(|debit| {
+            let account = self.accounts.get_mut(&debit.key)?;
+            if debit.reply_sender.is_closed() {
+                return None;
+            }
+            let balance = &mut account.credits.balance;
+            let before = *balance;
+            let outcome = direct_debit::decide_debit(context, debit, balance);
+            if *balance < before {
+                *spent.entry(&debit.key).or_default() += before - *balance;
+                self.key_count += usize::from(account.included_in_fold <= self.fold_count);
+                account.included_in_fold = self.fold_count + 1;
+            }
+            Some(outcome)
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        if !spent.is_empty() {
+            self.entry_count += spent.len();
+            tx.append_debits(&spent).await?;
+        }
+        tx.commit().await?;
+        self.next_transaction = number.map(|number| number + 1);
+        Ok(outcomes)
+    }
+
+    async fn fold(&mut self, tx: &mut Tx) -> Result<()> {
+        tx.fold_debits().await?;
+        (self.entry_count, self.key_count) = (0, 0);
+        self.fold_count += 1;
+        Ok(())
+    }
+
+    /// Loads the accounts that are not cached, and applies the refills that are due.
+    async fn load(
+        &mut self,
+        context: &Context,
+        tx: &mut Tx,
+        debits: &[DebitRequest],
+    ) -> Result<()> {
+        let unknown = debits.iter().map(|debit| &debit.key);
+        let unknown = sorted_keys(unknown.filter(|key| !self.accounts.contains_key(key)));
+        if !unknown.is_empty() {
+            let accounts = tx.lock_credits(&unknown).await?;
+            let accounts = accounts.into_iter().map(|(key, credits, _)| (key, credits.into()));
+            self.accounts.extend(accounts);
+        }
+        let now = context.clock.now();
+        for DebitRequest { key, .. } in debits {
+            let Some(CachedBalance { credits, .. }) = self.accounts.get(key) else { continue };
+            if refill::apply_refill(*credits, now) == *credits {
+                continue;
+            }
+            self.fold(tx).await?;
+            let Some(mut account) = tx.lock_account(key).await? else { continue };
+            leases::refill_if_due(tx, key, &mut account, now).await?;
+            tx.update_balance(key, &account.credits).await?;
+            self.accounts.insert(key.clone(), account.credits.into());
+        }
+        Ok(())
+    }
+}
+
+/// Decides debits that spend nothing, without a write: balances can be read even if the disk is full.
+async fn peek(
+    context: &Context,
+    mut tx: Tx,
+    debits: &mut [DebitRequest],
+) -> Result<Vec<Option<ConsumeDecision>>> {
+    let keys = sorted_keys(debits.iter().map(|debit| &debit.key));
+    let spent = tx.load_debits(&keys).await?;
+    let now = context.clock.now();
+    let balance = |(key, credits, _): (KeyId, Credits, Timestamp)| {
+        let spent = spent.get(&key).copied().unwrap_or(0);
+        let credits = Credits { balance: credits.balance - spent, ..credits };
+        (key, refill::apply_refill(credits, now).balance)
+    };
+    let mut balances: HashMap<_, _> =
+        tx.lock_credits(&keys).await?.into_iter().map(balance).collect();
+    let outcomes = debits.iter_mut().map(|debit| {
+        let balance = balances.get_mut(&debit.key)?;
+        Some(direct_debit::decide_debit(context, debit, balance))
+    });
+    let outcomes = outcomes.collect();
+    // Changes by earlier statements of the same group commit are reported only after they are durable.
+    tx.commit().await?;
+    Ok(outcomes)
+}
+
+/// Returns the keys sorted, without duplicates.
+fn sorted_keys<'a>(keys: impl Iterator<Item = &'a KeyId>) -> Vec<KeyId> {
+    let mut keys: Vec<_> = keys.cloned().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}

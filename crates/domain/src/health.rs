@@ -1,0 +1,82 @@
+//! The state of the dependencies: the database, Redis and ClickHouse.
+
+use std::sync::atomic::Ordering;
+
+use foundation::metrics::ServerStatus;
+use store::Store;
+
+use crate::analytics::Analytics;
+use crate::context::Context;
+
+/// The result that `/readyz` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// Whether the database has responded recently; it is not queried again.
+    pub is_database_reachable: bool,
+    /// Whether Redis responds. True without Redis.
+    pub is_redis_reachable: bool,
+}
+
+/// Checks Redis with a ping, with the timeout of a request, and returns the state of the dependencies.
+pub async fn check_health(context: &Context) -> Health {
+    if let Some(redis) = &context.redis {
+        context.redis_reachable.store(redis.ping().await.is_ok(), Ordering::Relaxed);
+    }
+    last_known_health(context)
+}
+
+/// Returns the last known state without a call. For Redis it is the result of the last heartbeat, which a replica
+/// sends every second.
+pub fn last_known_health(context: &Context) -> Health {
+    let counters = match &context.redis {
+        None => true,
+        Some(_) => context.redis_reachable.load(Ordering::Relaxed),
+    };
+    Health {
+        is_database_reachable: context.freshness.is_database_reachable(),
+        is_redis_reachable: counters,
+    }
+}
+
+/// Returns the state of the server for `/metrics`, without a call to a dependency.
+pub fn server_status(analytics: &Analytics) -> ServerStatus {
+    let Health { is_database_reachable: database, is_redis_reachable: counters } =
+        last_known_health(&analytics.context);
+    let (connections_used, connections_idle) =
+        analytics.context.store.store().map_or((0, 0), Store::connections);
+    ServerStatus {
+        is_database_reachable: database,
+        is_redis_reachable: counters,
+        feed_silence: analytics.context.freshness.feed_silence(),
+        events_waiting: analytics.count_queued(),
+        connections_used,
+        connections_idle,
+    }
+}
+
+/// Returns the number of events that this process has dropped since its start because the buffer was full.
+pub fn count_dropped_events(context: &Context) -> i64 {
+    let events = &context.metrics.events;
+    let dropped =
+        events.verifications.dropped_counter.get() + events.ratelimits.dropped_counter.get();
+    i64::try_from(dropped).unwrap_or(i64::MAX)
+}
+
+/// The events whose delivery to ClickHouse is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeliveryLag {
+    pub event_count: i64,
+    /// The age of the oldest event, in minutes.
+    pub age_minutes: i64,
+}
+
+/// The age from which an undelivered event is late.
+const DELIVERY_LAG_MIN_SECONDS: i64 = 120;
+
+/// Returns the delivery lag as of the last measurement. `None`: no event is late, or ClickHouse is not configured.
+pub fn find_delivery_lag(context: &Context) -> Option<DeliveryLag> {
+    let events = &context.metrics.events;
+    let (seconds, events) = (events.undelivered_seconds.get(), events.undelivered_events.get());
+    (seconds >= DELIVERY_LAG_MIN_SECONDS)
+        .then_some(DeliveryLag { event_count: events, age_minutes: seconds / 60 })
+}

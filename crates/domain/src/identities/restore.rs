@@ -1,0 +1,50 @@
+//! Restoring a deleted identity.
+
+use foundation::error::{Error, ResourceRef, Result};
+use foundation::id::IdentityId;
+use foundation::model::{Identity, Meta};
+use store::{LimitOwner, freshness};
+
+use super::super::audit::{self, AuditBatch};
+use super::super::caller::Caller;
+use super::super::keys::to_ratelimits;
+use super::super::permission::Action;
+use super::snapshot::IdentitySnapshot;
+use super::target;
+use crate::context::Context;
+
+/// Restores an identity from the snapshot of an audit entry, with its id and its limits, and links those of its former
+/// keys that have no identity now. Its external id must be free.
+pub async fn restore(
+    context: &Context,
+    caller: &Caller,
+    id: &IdentityId,
+    snapshot: &str,
+) -> Result<()> {
+    caller.require(Action::CreateIdentity)?;
+    let snapshot: IdentitySnapshot = audit::parse_snapshot(snapshot)?;
+    let now = context.clock.now();
+    let identity = Identity {
+        id: id.clone(),
+        external_id: snapshot.external_id,
+        meta: snapshot.meta.map(Meta),
+        ratelimits: to_ratelimits(snapshot.ratelimits),
+    };
+    let mut tx = context.store.begin().await?;
+    let inserted = tx.insert_identity(caller.workspace_id(), &identity, now).await;
+    inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
+        true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
+        false => e,
+    })?;
+    tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Identity(id), &identity.ratelimits)
+        .await?;
+    let linked = tx.link_identity(caller.workspace_id(), id, &identity.external_id).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    entries.add("identity.restore", &[target(&identity)]);
+    entries.write(&mut tx).await?;
+    tx.record_change(freshness::CacheTag::Identity(identity.id));
+    for key in linked {
+        tx.record_change(freshness::CacheTag::Key(key));
+    }
+    context.commit(tx).await
+}

@@ -1,0 +1,292 @@
+//! Keys for display: search results, and the details of one key.
+
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{ApiId, KeyId};
+use foundation::model::{Api, CreditAccount, Key, Role};
+use limiter::Window;
+use serde_json::Value;
+use store::{KeyCursor, KeyListFilter, StoredEntry, StoredKey};
+
+use super::super::admission::{self, WindowUsage};
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::super::resolved_key::ResolvedLimit;
+use super::super::{apis, credits, refill};
+use super::get::{self, DecryptMode, FoundKey};
+use crate::context::Context;
+use crate::keys::Keys;
+
+/// The maximum number of keys that a search scans for one page; the next page continues after them.
+pub const SEARCH_ROWS_MAX: i64 = 20_000;
+/// The maximum number of audit entries returned for a key, and of entries scanned for them.
+const ENTRIES_MAX: i64 = 25;
+const ENTRIES_SCANNED_MAX: i64 = 100_000;
+/// The prefix of key ids.
+const KEY_ID_PREFIX: &str = "key_";
+
+/// Whether a key verifies, by its own state alone; in the order of the verification checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyStatus {
+    Active,
+    Disabled,
+    Expired,
+    /// The key has no credits left.
+    Exhausted,
+}
+
+impl KeyStatus {
+    pub const ALL: [Self; 4] = [Self::Active, Self::Disabled, Self::Expired, Self::Exhausted];
+
+    /// Returns the status of a key with `left` credits; `None` means unlimited.
+    pub fn from_key(key: &Key, left: Option<i64>, now: Timestamp) -> Self {
+        if !key.is_enabled {
+            return Self::Disabled;
+        }
+        if key.expires_at.is_some_and(|expires| now > expires) {
+            return Self::Expired;
+        }
+        if left == Some(0) { Self::Exhausted } else { Self::Active }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Disabled => "disabled",
+            Self::Expired => "expired",
+            Self::Exhausted => "exhausted",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// A key in a list.
+#[derive(Debug)]
+pub struct KeyListItem {
+    pub stored: StoredKey,
+    pub api_name: String,
+    pub status: KeyStatus,
+}
+
+/// Lists a page of the keys of a workspace, or of one of its APIs, latest first. A page may have fewer items than its
+/// limit and still have a successor: when the search has scanned its maximum, and when the status of a key differs
+/// from what the database filter assumed.
+pub async fn list_page(
+    context: &Context,
+    caller: &Caller,
+    api: Option<&ApiId>,
+    status: Option<KeyStatus>,
+    paging: &Paging,
+) -> Result<Page<KeyListItem>> {
+    match api {
+        Some(api) => {
+            caller.require_on(Action::ReadKey, api)?;
+            apis::get(context, caller, api).await?;
+        }
+        None => caller.require(Action::ReadKey)?,
+    }
+    let now = context.clock.now();
+    let search = paging.search.trim();
+    let filter = KeyListFilter {
+        api_id: api.cloned(),
+        search: search.to_owned(),
+        id_prefix: search.starts_with(KEY_ID_PREFIX).then(|| search.to_owned()),
+        state: status.map_or("", KeyStatus::as_str),
+        start: parse_cursor(&paging.start_id),
+        end: None,
+        rows_max: paging.limit_with_lookahead(),
+        now,
+        refill_periods: refill::periods(now),
+    };
+    let mut reader = context.store.read_balances().await?;
+    let mut stored = Vec::new();
+    if filter.id_prefix.is_some() {
+        stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
+    }
+    let mut resume_at = None;
+    if stored.is_empty() {
+        // A name may start like an id.
+        let scans = !search.is_empty() || status.is_some();
+        let mut filter = KeyListFilter { id_prefix: None, ..filter };
+        if scans {
+            filter.end =
+                reader.find_key_cursor(caller.workspace_id(), &filter, SEARCH_ROWS_MAX).await?;
+        }
+        stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
+        resume_at = filter.end;
+    }
+    let next = stored.get(paging.limit).map(|row| (row.key.created_at, row.key.id.clone()));
+    let next = next.or(resume_at).map(|(at, id)| format!("{}.{id}", at.0));
+    stored.truncate(paging.limit);
+    let mut ids: Vec<_> = stored.iter().map(|row| row.key.api_id.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    let names = reader.load_api_names(caller.workspace_id(), &ids).await?;
+    drop(reader);
+    let metered = stored.iter().filter(|row| row.key.credits.is_some());
+    let metered: Vec<_> = metered.map(|row| row.key.id.clone()).collect();
+    let left = credits::list_balances(context, &metered).await?;
+    let row = |stored: StoredKey| KeyListItem {
+        status: KeyStatus::from_key(&stored.key, left.get(&stored.key.id).copied(), now),
+        api_name: names
+            .iter()
+            .find(|(id, _)| *id == stored.key.api_id)
+            .map_or_else(String::new, |(_, name)| name.clone()),
+        stored,
+    };
+    let mut items: Vec<_> = stored.into_iter().map(row).collect();
+    items.retain(|row| status.is_none_or(|status| row.status == status));
+    Ok(Page { items, next_id: next })
+}
+
+/// Parses a cursor. An invalid cursor starts at the beginning.
+fn parse_cursor(cursor: &str) -> Option<KeyCursor> {
+    let (at, id) = cursor.split_once('.')?;
+    Some((Timestamp(at.parse().ok()?), KeyId::from(id)))
+}
+
+/// A limit that applies to verifications of a key, and its current usage.
+#[derive(Debug)]
+pub struct LimitUsage {
+    pub name: String,
+    pub limit: i64,
+    pub duration_ms: i64,
+    pub auto_apply: bool,
+    /// Whether all keys of the identity share it.
+    pub is_shared: bool,
+    /// Absent: the usage is unknown at the moment.
+    pub usage: Option<WindowUsage>,
+}
+
+/// A key and the entities that belong to it.
+#[derive(Debug)]
+pub struct KeyDetails {
+    pub found_key: FoundKey,
+    pub status: KeyStatus,
+    pub api: Api,
+    pub roles: Vec<Role>,
+    pub is_recoverable: bool,
+    pub limit_usages: Vec<LimitUsage>,
+    /// The credit account in the database. Absent: credits are unlimited.
+    pub account: Option<CreditAccount>,
+    /// When the credits are refilled next.
+    pub next_refill_at: Option<Timestamp>,
+}
+
+/// Returns the details of a key without its secret. Does not consume its limits.
+pub async fn get_details(keys: &Keys, caller: &Caller, id: &KeyId) -> Result<KeyDetails> {
+    let found_key = get::get(keys, caller, id, DecryptMode::None).await?;
+    let stored = found_key.resolved.stored();
+    let workspace = caller.workspace_id();
+    let mut reader = keys.context.store.read_balances().await?;
+    let api = reader.find_api(workspace, &stored.key.api_id).await?;
+    let api = apis::require_not_deleted(api, &stored.key.api_id)?;
+    let roles = match stored.role_ids.as_slice() {
+        [] => Vec::new(),
+        ids => reader.list_roles_by_ids(workspace, ids).await?,
+    };
+    let is_recoverable =
+        !reader.list_sealed_keys(workspace, std::slice::from_ref(id)).await?.is_empty();
+    let account = reader.find_account(id).await?;
+    drop(reader);
+    let limit_usages = load_limit_usages(&keys.context, &found_key).await?;
+    let now = keys.context.clock.now();
+    let left = found_key.credits.map(|(left, _)| left);
+    let refill = found_key.credits.and_then(|(_, refill)| refill);
+    Ok(KeyDetails {
+        status: KeyStatus::from_key(&stored.key, left, now),
+        next_refill_at: refill.map(|refill| refill::next_refill_at(&refill, now)),
+        found_key,
+        api,
+        roles,
+        is_recoverable,
+        limit_usages,
+        account,
+    })
+}
+
+async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
+    let limits = &found_key.resolved.limits;
+    let window = |limit: &Arc<ResolvedLimit>| {
+        Window::new(limit.counter.clone(), limit.limit, limit.duration_ms, 0)
+    };
+    let usage = admission::peek(context, limits.iter().map(window).collect()).await?;
+    let own = &found_key.resolved.stored().ratelimits;
+    let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
+        name: limit.name.clone(),
+        limit: limit.limit,
+        duration_ms: limit.duration_ms,
+        auto_apply: limit.auto_apply,
+        is_shared: own.iter().all(|known| known.name != limit.name),
+        usage: usage.as_ref().and_then(|usage| usage.get(at)).copied(),
+    };
+    Ok(limits.iter().enumerate().map(limit_usage).collect())
+}
+
+/// An operation on a key.
+#[derive(Debug)]
+pub struct KeyActivity {
+    pub at: Timestamp,
+    pub event: String,
+    pub actor: String,
+    /// The change of its credits, if the entry records it.
+    pub credits: Option<Value>,
+}
+
+/// Lists the latest operations on a key, latest first.
+pub async fn list_activity(
+    context: &Context,
+    caller: &Caller,
+    details: &KeyDetails,
+) -> Result<Vec<KeyActivity>> {
+    let key = &details.found_key.resolved.stored().key;
+    caller.require_on(Action::ReadKey, &key.api_id)?;
+    let mut reader = context.store.read().await?;
+    let since = key.created_at;
+    let through = ENTRIES_SCANNED_MAX;
+    let entries =
+        reader.list_key_audit_entries(caller.workspace_id(), &key.id, since, through, ENTRIES_MAX);
+    let entries = entries.await?;
+    let activity = |entry: StoredEntry| KeyActivity {
+        at: entry.at,
+        actor: entry.actor_name.unwrap_or(entry.actor_id),
+        event: entry.event,
+        credits: credits_meta(&entry.targets, &key.id),
+    };
+    Ok(entries.into_iter().map(activity).collect())
+}
+
+fn credits_meta(targets: &str, key: &KeyId) -> Option<Value> {
+    let targets: Vec<Value> = serde_json::from_str(targets).ok()?;
+    let target = targets.into_iter().find(|target| target["id"] == key.as_str())?;
+    target.pointer("/meta/credits").filter(|credits| !credits.is_null()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_cursor_returns_none_when_cursor_is_invalid() {
+        assert_eq!(parse_cursor("12.key_1"), Some((Timestamp(12), KeyId::from("key_1"))));
+        for wrong in ["", "key_1", "x.key_1", ".key_1"] {
+            assert_eq!(parse_cursor(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn credits_meta_is_none_when_entry_has_no_credits_of_the_key() {
+        let targets = r#"[{"id":"key_1","meta":{"credits":{"set":5}}},{"id":"key_2"}]"#;
+
+        let credits = credits_meta(targets, &KeyId::from("key_1"));
+        assert_eq!(credits, Some(serde_json::json!({ "set": 5 })));
+        assert_eq!(credits_meta(targets, &KeyId::from("key_2")), None);
+        assert_eq!(credits_meta("no list", &KeyId::from("key_1")), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Reading a key without using it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, ResourceRef, Result};
+use foundation::id::KeyId;
+use foundation::model::{Api, Refill};
+use foundation::secret::{KeyHash, Plaintext};
+use futures_util::FutureExt as _;
+use store::StoredKey;
+use store::cache::Cached;
+
+use super::super::audit::AuditBatch;
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::super::resolved_key::{self, ResolvedKey};
+use super::super::{apis, credits, refill, vault};
+use super::audit_target;
+use super::create::require_recoverable;
+use crate::context::Context;
+use crate::keys::Keys;
+
+/// A key and the entities that belong to it.
+#[derive(Debug)]
+pub struct FoundKey {
+    pub resolved: ResolvedKey,
+    /// The remaining credits, account and lease together, and the refill. Absent: unlimited.
+    pub credits: Option<(i64, Option<Refill>)>,
+    /// When its credits were last refilled, if that is known.
+    pub refilled_at: Option<Timestamp>,
+    /// The plaintext, if it was requested and the key is recoverable.
+    pub plaintext: Option<Plaintext>,
+}
+
+/// Whether plaintexts are requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecryptMode {
+    None,
+    /// Of recoverable keys; fails if the API stores none.
+    Required,
+    /// Of recoverable keys, if there are any.
+    IfAvailable,
+}
+
+/// Returns a key by id, even if it is disabled or expired.
+pub async fn get(keys: &Keys, caller: &Caller, id: &KeyId, mode: DecryptMode) -> Result<FoundKey> {
+    let read_version = keys.context.freshness.read_version();
+    let stored = keys.context.store.read().await?.find_key(caller.workspace_id(), id).await?;
+    let stored = stored.ok_or_else(|| Error::not_found(ResourceRef::Key(id.clone())))?;
+    caller.require_on(Action::ReadKey, &stored.key.api_id)?;
+    let mut plaintexts =
+        decrypt_plaintexts(&keys.context, caller, std::slice::from_ref(&stored), mode).await?;
+    let found_key = load_found_key(keys, Cached::new(stored, read_version, [])).boxed().await?;
+    Ok(FoundKey { plaintext: plaintexts.remove(id), ..found_key })
+}
+
+/// Returns the plaintexts of an API's recoverable keys among these. An audit entry is committed first.
+pub async fn decrypt_plaintexts(
+    context: &Context,
+    caller: &Caller,
+    stored: &[StoredKey],
+    mode: DecryptMode,
+) -> Result<HashMap<KeyId, Plaintext>> {
+    let Some(first) = stored.first() else { return Ok(HashMap::new()) };
+    if mode == DecryptMode::None {
+        return Ok(HashMap::new());
+    }
+    let api_id = &first.key.api_id;
+    let mut tx = context.store.begin().await?;
+    let api = apis::require_not_deleted(tx.find_api(caller.workspace_id(), api_id).await?, api_id)?;
+    if !is_decryptable(context, caller, &api, mode)? {
+        return Ok(HashMap::new());
+    }
+    let ids: Vec<_> = stored.iter().map(|stored| stored.key.id.clone()).collect();
+    let plaintexts = vault::unseal(context, &mut *tx, caller.workspace_id(), &ids).await?;
+    let mut entries = AuditBatch::for_caller(caller, context.clock.now());
+    for stored in stored.iter().filter(|stored| plaintexts.contains_key(&stored.key.id)) {
+        entries.add("key.decrypt", &[audit_target(&stored.key)]);
+    }
+    entries.write(&mut tx).await?;
+    context.commit(tx).await?;
+    Ok(plaintexts)
+}
+
+/// Returns whether plaintexts can exist. Fails unless the root key may decrypt those of the API.
+pub fn is_decryptable(
+    context: &Context,
+    caller: &Caller,
+    api: &Api,
+    mode: DecryptMode,
+) -> Result<bool> {
+    let has_master_keys = vault::require_master_keys(context).map(drop);
+    let is_recoverable = require_recoverable(api);
+    match mode {
+        DecryptMode::None => Ok(false),
+        DecryptMode::Required => {
+            has_master_keys?;
+            caller.require_on(Action::DecryptKey, &api.id)?;
+            is_recoverable.map(|()| true)
+        }
+        DecryptMode::IfAvailable => {
+            caller.require_on(Action::DecryptKey, &api.id)?;
+            Ok(has_master_keys.is_ok() && is_recoverable.is_ok())
+        }
+    }
+}
+
+/// Returns the key with this plaintext. Without the permission to read it, the key is reported as not found.
+pub async fn whoami(keys: &Keys, caller: &Caller, key: &str) -> Result<FoundKey> {
+    let read_version = keys.context.freshness.read_version();
+    let stored = keys
+        .context
+        .store
+        .read()
+        .await?
+        .find_key_by_hash(&KeyHash::compute(key).to_base64())
+        .await?;
+    let stored = stored
+        .filter(|stored| stored.key.workspace_id == *caller.workspace_id())
+        .filter(|stored| caller.is_allowed_on(Action::ReadKey, &stored.key.api_id))
+        .ok_or_else(|| Error::not_found(ResourceRef::GivenKey))?;
+    load_found_key(keys, Cached::new(stored, read_version, [])).boxed().await
+}
+
+async fn load_found_key(keys: &Keys, row: Cached<StoredKey>) -> Result<FoundKey> {
+    let (resolved, _) = resolved_key::resolve(&keys.context, Arc::new(row)).await?;
+    let key = &resolved.stored().key;
+    let left = credits::get_balance(&keys.ledger, &resolved).await?;
+    let refill = key.credits.and_then(|credits| credits.refill);
+    let refilled_at = refill::last_refill_at(key, keys.context.clock.now());
+    Ok(FoundKey {
+        credits: left.map(|left| (left, refill)),
+        refilled_at,
+        resolved,
+        plaintext: None,
+    })
+}

@@ -1,0 +1,37 @@
+//! Listing the keys of an identity, across all APIs.
+
+use foundation::error::Result;
+use foundation::id::IdentityId;
+use foundation::model::Key;
+
+use super::super::caller::Caller;
+use super::super::page::COUNT_MAX;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use crate::context::Context;
+
+/// Lists a page of the keys, by id.
+pub async fn list_by_identity(
+    context: &Context,
+    caller: &Caller,
+    identity: &IdentityId,
+    paging: &Paging,
+) -> Result<Page<Key>> {
+    caller.require(Action::ReadKey)?;
+    let listing = paging.to_page_query();
+    let mut reader = context.store.read().await?;
+    let rows = reader.list_identity_keys(caller.workspace_id(), identity, &listing).await?;
+    let keys = rows.into_iter().map(|stored| stored.key).collect();
+    Ok(Page::new(keys, paging, |key: &Key| &key.id))
+}
+
+/// Returns the number of keys, counted up to [`SIZE_MAX`] + 1.
+pub async fn count_by_identity(
+    context: &Context,
+    caller: &Caller,
+    identity: &IdentityId,
+) -> Result<i64> {
+    caller.require(Action::ReadKey)?;
+    let mut reader = context.store.read().await?;
+    reader.count_identity_keys(caller.workspace_id(), identity, COUNT_MAX + 1).await
+}

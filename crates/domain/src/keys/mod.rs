@@ -1,0 +1,187 @@
+//! Keys: creation, lookup, changes, deletion and verification.
+
+mod assignment_access;
+mod audit_meta;
+mod create;
+mod delete;
+pub mod details;
+mod find;
+mod get;
+mod import;
+mod list;
+mod list_by_identity;
+mod metering;
+mod migrate;
+mod open_verification;
+pub mod permissions;
+mod reason;
+mod references;
+mod reroll;
+mod restore;
+pub mod roles;
+mod snapshot;
+mod update;
+mod update_credits;
+mod verify;
+
+pub use super::deletion::Deletion;
+pub use super::resolved_key::{ResolvedKey, ResolvedLimit};
+pub use super::verification_code::VerificationCode;
+pub use assignment_access::AssignmentAccess;
+pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
+pub use delete::delete;
+pub use foundation::model::Patch;
+pub use get::{DecryptMode, FoundKey, get, whoami};
+pub use import::{DuplicatePolicy, KeyImport, import};
+pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
+pub use list::{KeyFilter as WantedKeys, KeyOwner, count, list};
+pub use list_by_identity::{count_by_identity, list_by_identity};
+pub use metering::IdleRefill;
+pub use migrate::{ImportRejection, MigrationResult, migrate};
+pub use references::ImportedKeyFields;
+pub use reroll::reroll;
+pub use restore::restore;
+pub use snapshot::{change_from_snapshot, limits_snapshot};
+pub use update::{AssignmentPolicy, CreditsChange, KeyChange, RatelimitsChange, update};
+pub use update_credits::{CreditsUpdate, UpdatedAtPolicy, update_credits};
+pub use verify::{
+    EvaluatedLimit, LimitSource, RequestedLimit, VerifyRequest, VerifyResult, verify,
+    verify_unauthenticated,
+};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foundation::error::{Error, ResourceRef, Result};
+use foundation::id::{ApiId, KeyId, RatelimitId, WorkspaceId};
+use foundation::model::{Key, Permission, Ratelimit, Role};
+use foundation::secret::KeyHash;
+use store::cache::RowCache;
+use store::{StoredKey, Tx};
+
+use super::admission::Admission;
+use super::analytics::Analytics;
+use super::audit::{AuditBatch, Target};
+use super::caller::Caller;
+use super::context::{Context, new_key_tag};
+use super::credits::CreditLedger;
+use super::last_used::LastUsed;
+use super::rbac;
+
+/// How many key counts are cached, and for how long.
+const KEY_COUNTS_MAX: u64 = 10_000;
+const KEY_COUNT_TTL: Duration = Duration::from_mins(5);
+
+/// Verifies and changes keys.
+pub struct Keys {
+    pub context: Arc<Context>,
+    pub admission: Arc<Admission>,
+    pub analytics: Arc<Analytics>,
+    pub ledger: Arc<CreditLedger>,
+    pub last_used: Arc<LastUsed>,
+    resolved_keys: RowCache<KeyHash, ResolvedKey>,
+    /// The number of keys of an API within the last minutes.
+    key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
+}
+
+impl Keys {
+    /// Creates a service with empty caches.
+    pub fn new(
+        context: Arc<Context>,
+        admission: Arc<Admission>,
+        analytics: Arc<Analytics>,
+        ledger: Arc<CreditLedger>,
+        last_used: Arc<LastUsed>,
+    ) -> Self {
+        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        Self {
+            resolved_keys: RowCache::new(
+                &context.freshness,
+                keys_max,
+                1 << 16,
+                &loads.views,
+                new_key_tag,
+            ),
+            key_counts: moka::sync::Cache::builder()
+                .max_capacity(KEY_COUNTS_MAX)
+                .time_to_live(KEY_COUNT_TTL)
+                .build(),
+            context,
+            admission,
+            analytics,
+            ledger,
+            last_used,
+        }
+    }
+}
+
+/// Returns a key of the caller's workspace, whatever the caller may do with it, and locks it until the transaction
+/// ends.
+async fn lock_existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey> {
+    tx.lock_key(caller.workspace_id(), id)
+        .await?
+        .ok_or_else(|| Error::not_found(ResourceRef::Key(id.clone())))
+}
+
+/// Converts limits for storage. If names repeat, the last limit counts.
+pub fn to_ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
+    let mut limits: Vec<Ratelimit> = Vec::with_capacity(new.len());
+    for limit in new {
+        limits.retain(|known| known.name != limit.name);
+        limits.push(Ratelimit {
+            id: RatelimitId::random(),
+            name: limit.name,
+            limit: limit.limit,
+            duration_ms: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+            is_approximate: limit.is_async,
+        });
+    }
+    limits
+}
+
+fn audit_target(key: &Key) -> Target<'_> {
+    Target::new("key", key.id.as_str()).with_name(key.name.as_deref())
+}
+
+/// Sets the direct permissions of a key to `after`, and records the changes in the audit log.
+async fn set_permissions(
+    tx: &mut Tx,
+    entries: &mut AuditBatch<'_>,
+    key: &Key,
+    before: &[Permission],
+    after: &[Permission],
+) -> Result<()> {
+    for permission in rbac::difference(after, before, |permission| &permission.id) {
+        let targets = [audit_target(key), rbac::permission_target(permission)];
+        entries.add("authorization.connect_permission_and_key", &targets);
+    }
+    for permission in rbac::difference(before, after, |permission| &permission.id) {
+        let targets = [audit_target(key), rbac::permission_target(permission)];
+        entries.add("authorization.disconnect_permission_and_key", &targets);
+    }
+    let ids: Vec<_> = after.iter().map(|permission| permission.id.clone()).collect();
+    tx.set_key_permissions(&key.id, &ids).await
+}
+
+/// Sets the roles of a key to `after`, and records the changes in the audit log.
+async fn set_roles(
+    tx: &mut Tx,
+    entries: &mut AuditBatch<'_>,
+    key: &Key,
+    before: &[Role],
+    after: &[Role],
+) -> Result<()> {
+    for role in rbac::difference(after, before, |role| &role.id) {
+        entries.add(
+            "authorization.connect_role_and_key",
+            &[audit_target(key), rbac::role_target(role)],
+        );
+    }
+    for role in rbac::difference(before, after, |role| &role.id) {
+        let targets = [audit_target(key), rbac::role_target(role)];
+        entries.add("authorization.disconnect_role_and_key", &targets);
+    }
+    let ids: Vec<_> = after.iter().map(|role| role.id.clone()).collect();
+    tx.set_key_roles(&key.id, &ids).await
+}

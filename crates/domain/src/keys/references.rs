@@ -1,0 +1,177 @@
+//! The identities, permissions and roles that imported keys refer to, resolved together.
+
+use std::collections::{BTreeSet, HashMap};
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{IdentityId, PermissionId, RoleId};
+use foundation::model::{Key, Meta, Permission, Role};
+use store::{KeyToInsert, Tx};
+
+use super::super::audit::{AuditBatch, Target};
+use super::super::caller::Caller;
+use super::super::rbac::{self, MissingPolicy, Selector};
+use super::assignment_access::require_assignable;
+use super::{NewCredits, NewRatelimit, audit_target, to_ratelimits};
+use crate::context::Context;
+
+/// The fields of an imported key.
+#[derive(Debug)]
+pub struct ImportedKeyFields {
+    /// The hash, in the form in which the original issuer computed it.
+    pub hash: String,
+    pub name: Option<String>,
+    pub external_id: Option<String>,
+    pub meta: Option<Meta>,
+    /// Names.
+    pub roles: Vec<String>,
+    /// Slugs.
+    pub permissions: Vec<String>,
+    pub expires_at: Option<Timestamp>,
+    pub enabled: bool,
+    pub credits: Option<NewCredits>,
+    pub ratelimits: Vec<NewRatelimit>,
+}
+
+/// Fails, with strict grants, unless the caller may add the permissions and roles that the keys name.
+pub fn require_grants<'a>(
+    context: &Context,
+    caller: &Caller,
+    mut keys: impl Iterator<Item = &'a ImportedKeyFields> + Clone,
+) -> Result<()> {
+    if !context.settings.security.strict_grants {
+        return Ok(());
+    }
+    let permissions = keys.clone().any(|key| !key.permissions.is_empty());
+    require_assignable(caller, permissions, keys.any(|key| !key.roles.is_empty()))
+}
+
+/// The entities that keys refer to, by name.
+pub struct ResolvedReferences {
+    identities: HashMap<String, IdentityId>,
+    permissions: HashMap<String, PermissionId>,
+    slugs: HashMap<PermissionId, String>,
+    roles: HashMap<String, Role>,
+}
+
+impl ResolvedReferences {
+    /// Resolves references and creates missing entities; with strict grants, only if the root key may create them.
+    pub async fn find_or_create(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKeyFields],
+        is_strict: bool,
+        entries: &mut AuditBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let identities = ensure_identities(tx, caller, keys, now).await?;
+        let (names, slugs) =
+            (collect_names(keys, |key| &key.roles), collect_names(keys, |key| &key.permissions));
+        if is_strict {
+            let selectors = Selector::from_names(slugs, MissingPolicy::Create);
+            let permissions =
+                rbac::resolve_permissions(tx, caller, selectors, entries, now).await?;
+            let selectors = Selector::from_names(names, MissingPolicy::Create);
+            let roles = rbac::resolve_roles(tx, caller, selectors, entries, now).await?;
+            return Ok(Self::new(identities, permissions, roles));
+        }
+        let permissions = rbac::create_missing_permissions(tx, caller, slugs, entries, now).await?;
+        let roles = rbac::create_missing_roles(tx, caller, names, entries, now).await?;
+        Ok(Self::new(identities, permissions, roles))
+    }
+
+    /// Resolves references. Missing identities are created; permissions and roles must exist.
+    pub async fn require_existing(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKeyFields],
+        entries: &mut AuditBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let identities = ensure_identities(tx, caller, keys, now).await?;
+        let (names, slugs) =
+            (collect_names(keys, |key| &key.roles), collect_names(keys, |key| &key.permissions));
+        let selectors = Selector::from_names(slugs, MissingPolicy::Reject);
+        let references = rbac::resolve_existing_roles_and_permissions(
+            tx, caller, names, selectors, entries, now,
+        )
+        .await;
+        let (roles, permissions) = references.map_err(|e| match e {
+            Error::NotFound(missing) => {
+                Error::PreconditionFailed(Refusal::MissingReferences(missing))
+            }
+            other => other,
+        })?;
+        Ok(Self::new(identities, permissions, roles))
+    }
+
+    fn new(
+        identities: Vec<(String, IdentityId)>,
+        permissions: Vec<Permission>,
+        roles: Vec<Role>,
+    ) -> Self {
+        Self {
+            identities: identities.into_iter().collect(),
+            permissions: permissions.iter().map(|p| (p.slug.clone(), p.id.clone())).collect(),
+            slugs: permissions.into_iter().map(|p| (p.id, p.slug)).collect(),
+            roles: roles.into_iter().map(|role| (role.name.clone(), role)).collect(),
+        }
+    }
+
+    /// Returns the key with its references.
+    pub fn attach_to(&self, key: Key, from: ImportedKeyFields) -> KeyToInsert {
+        let mut permission_ids: Vec<PermissionId> = from
+            .permissions
+            .iter()
+            .filter_map(|slug| self.permissions.get(slug).cloned())
+            .collect();
+        permission_ids.sort();
+        permission_ids.dedup();
+        let mut role_ids: Vec<RoleId> =
+            from.roles.iter().filter_map(|name| Some(self.roles.get(name)?.id.clone())).collect();
+        role_ids.sort();
+        role_ids.dedup();
+        let identity_id = from.external_id.as_ref().and_then(|id| self.identities.get(id).cloned());
+        let owner_id = from.external_id.or(key.owner_id);
+        let key = Key { name: from.name, meta: from.meta, identity_id, owner_id, ..key };
+        KeyToInsert { key, ratelimits: to_ratelimits(from.ratelimits), permission_ids, role_ids }
+    }
+
+    /// Records the creation of the key and its assignments.
+    pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &KeyToInsert) {
+        entries.add("key.create", &[audit_target(&incoming.key)]);
+        for id in &incoming.permission_ids {
+            let slug = self.slugs.get(id).map(String::as_str);
+            let permission = Target::new("permission", id.as_str()).with_name(slug);
+            let targets = [audit_target(&incoming.key), permission];
+            entries.add("authorization.connect_permission_and_key", &targets);
+        }
+        for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
+            let targets = [audit_target(&incoming.key), rbac::role_target(role)];
+            entries.add("authorization.connect_role_and_key", &targets);
+        }
+    }
+}
+
+fn collect_names(
+    keys: &[ImportedKeyFields],
+    names: impl Fn(&ImportedKeyFields) -> &Vec<String>,
+) -> Vec<String> {
+    keys.iter().flat_map(|key| names(key).clone()).collect()
+}
+
+async fn ensure_identities(
+    tx: &mut Tx,
+    caller: &Caller,
+    keys: &[ImportedKeyFields],
+    now: Timestamp,
+) -> Result<Vec<(String, IdentityId)>> {
+    let users: BTreeSet<_> = keys.iter().filter_map(|key| key.external_id.clone()).collect();
+    match users.is_empty() {
+        true => Ok(Vec::new()),
+        false => {
+            let users: Vec<_> = users.into_iter().collect();
+            tx.ensure_identities(caller.workspace_id(), &users, now).await
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Updating a key.
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::{Credits, Meta, Ratelimit, Refill};
+use store::{LimitOwner, Tx, freshness};
+
+use super::super::audit::{AuditBatch, FieldChanges};
+use super::super::caller::Caller;
+use super::super::credits;
+use super::super::permission::Action;
+use super::super::rbac::{self, Selector};
+use super::assignment_access::{AssignmentAccess, RequiredActions};
+use super::metering::{IdleRefill, Metering};
+use super::snapshot::KeySnapshot;
+use super::{
+    NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, set_permissions,
+    set_roles, to_ratelimits,
+};
+use crate::context::Context;
+use crate::keys::Keys;
+
+/// The changes to a key. Absent fields keep their values.
+#[derive(Debug, Default)]
+pub struct KeyChange {
+    pub name: Patch<String>,
+    pub external_id: Patch<String>,
+    pub meta: Patch<Meta>,
+    pub expires_at: Patch<Timestamp>,
+    pub credits: Patch<CreditsChange>,
+    pub ratelimits: RatelimitsChange,
+    pub enabled: Option<bool>,
+    pub roles: Option<Vec<Selector>>,
+    pub permissions: Option<Vec<Selector>>,
+    /// The permissions required to change `roles` and `permissions`, besides the one to update the key.
+    pub assignment_policy: AssignmentPolicy,
+}
+
+/// The change of the limits of a key.
+#[derive(Debug, Default)]
+pub enum RatelimitsChange {
+    #[default]
+    Keep,
+    /// Replaces all limits.
+    All(Vec<NewRatelimit>),
+    /// Sets or removes the limit of this name; the others stay.
+    One { name: String, limit: Option<NewRatelimit> },
+}
+
+/// The permissions required to change permissions and roles.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum AssignmentPolicy {
+    /// None: a caller that may update the key may change them.
+    #[default]
+    KeyUpdate,
+    /// Those to add and to remove, as far as something is added or removed.
+    AssignmentActions,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CreditsChange {
+    pub remaining: Patch<i64>,
+    pub refill: Patch<Refill>,
+    /// What happens to the refill if the key becomes unlimited. A refill that is dropped cannot be set.
+    pub idle_refill: IdleRefill,
+}
+
+impl AssignmentPolicy {
+    fn required_actions(self, add: Action, remove: Action) -> RequiredActions<'static> {
+        match self {
+            Self::KeyUpdate => RequiredActions::new(AssignmentAccess::KeyAndAssignments, &[]),
+            Self::AssignmentActions => RequiredActions::for_replacement(
+                AssignmentAccess::AssignmentsOnly,
+                &[],
+                add,
+                remove,
+            ),
+        }
+    }
+}
+
+/// Updates a key, completely or not at all.
+pub async fn update(keys: &Keys, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
+    let applied = update_once(&keys.context, caller, id, change).await;
+    credits::withhold_unclosed(&keys.ledger, id, applied).await
+}
+
+async fn update_once(
+    context: &Context,
+    caller: &Caller,
+    id: &KeyId,
+    change: KeyChange,
+) -> Result<()> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    let before = lock_existing(&mut tx, caller, id).await?;
+    let snapshot_before = KeySnapshot::from_key(&before.key, &before.ratelimits);
+    let mut key = before.key;
+    let assignment_policy = match context.settings.security.strict_grants {
+        true => AssignmentPolicy::AssignmentActions,
+        false => change.assignment_policy,
+    };
+    caller.require_on(Action::UpdateKey, &key.api_id)?;
+    change.name.apply(&mut key.name);
+    change.meta.apply(&mut key.meta);
+    change.expires_at.apply(&mut key.expires_at);
+    key.is_enabled = change.enabled.unwrap_or(key.is_enabled);
+    key.updated_at = Some(now);
+    match change.external_id {
+        Patch::Keep => {}
+        Patch::Clear => (key.identity_id, key.owner_id) = (None, None),
+        Patch::Set(external_id) => {
+            let id = tx.ensure_identity(caller.workspace_id(), &external_id, now).await?;
+            (key.identity_id, key.owner_id) = (Some(id), Some(external_id));
+        }
+    }
+    tx.update_key(&key).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let targets = [audit_target(&key).with_meta(audit_meta::for_key_update(&change.credits))];
+    let entry = entries.add_change("key.update", &targets, FieldChanges::default());
+    let limits = limits_after(change.ratelimits, &before.ratelimits);
+    if let Some(limits) = &limits {
+        tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Key(id), limits).await?;
+    }
+    let snapshot = KeySnapshot::from_key(&key, limits.as_deref().unwrap_or(&before.ratelimits));
+    if let Some(selectors) = change.permissions {
+        let after =
+            rbac::resolve_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
+        let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
+        let required = assignment_policy.required_actions(add, remove);
+        required.require_assignment_actions(caller, &before.permissions, &after, |permission| {
+            &permission.id
+        })?;
+        set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
+    }
+    if let Some(selectors) = change.roles {
+        let known = tx.list_roles_by_ids(caller.workspace_id(), &before.role_ids).await?;
+        let after = rbac::resolve_roles(&mut tx, caller, selectors, &mut entries, now).await?;
+        let required =
+            assignment_policy.required_actions(Action::AddRoleToKey, Action::RemoveRoleFromKey);
+        required.require_assignment_actions(caller, &known, &after, |role| &role.id)?;
+        set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
+    }
+    // Last of all steps that may fail, because closing a lease cannot be undone.
+    let credits = change_credits(context, &mut tx, id, before.refill, change.credits).await?;
+    let change = match credits {
+        None => FieldChanges::updated(&snapshot_before, &snapshot),
+        Some((before, after)) => FieldChanges::updated(
+            &snapshot_before.with_credits(before),
+            &snapshot.with_credits(after),
+        ),
+    };
+    entries.set_change(entry, change?);
+    entries.write(&mut tx).await?;
+    tx.record_change(freshness::CacheTag::Key(id.clone()));
+    context.commit(tx).await
+}
+
+/// Returns the limits after the change; `None` if they stay the same.
+fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ratelimit>> {
+    match change {
+        RatelimitsChange::Keep => None,
+        RatelimitsChange::All(limits) => Some(to_ratelimits(limits)),
+        RatelimitsChange::One { name, limit } => {
+            let known = before.iter().find(|known| known.name == name);
+            // An existing limit keeps its `auto_apply`.
+            let auto_apply = known.map(|known| known.auto_apply);
+            let updated = limit.map(|limit| NewRatelimit {
+                auto_apply: auto_apply.unwrap_or(limit.auto_apply),
+                ..limit
+            });
+            let mut limits = before.to_vec();
+            limits.retain(|known| known.name != name);
+            limits.extend(to_ratelimits(updated.into_iter().collect()));
+            Some(limits)
+        }
+    }
+}
+
+/// Changes the credits and returns the states before and after; `None` if they stay the same.
+async fn change_credits(
+    context: &Context,
+    tx: &mut Tx,
+    key: &KeyId,
+    idle_refill: Option<Refill>,
+    change: Patch<CreditsChange>,
+) -> Result<Option<(Metering, Metering)>> {
+    let (change, sets) = match change {
+        Patch::Keep => return Ok(None),
+        Patch::Clear => (CreditsChange { remaining: Patch::Clear, ..Default::default() }, true),
+        Patch::Set(change) => {
+            let sets = change.remaining != Patch::Keep;
+            (change, sets)
+        }
+    };
+    let mut account = tx.lock_account(key).await?;
+    let is_closed = credits::close_for_change(context, tx, key, account.as_mut()).await?;
+    let now = match &account {
+        Some(account) => account.database_time,
+        None => tx.load_database_time().await?,
+    };
+    let now = credits::refill_time(context, now);
+    let before = Metering::from_account(account.map(|account| account.credits), idle_refill, now);
+    let after = apply_credits_change(before, change, now)?;
+    if sets {
+        if !is_closed && after.credits().is_some() {
+            // A replica may be spending from a lease whose close is unconfirmed, and that spend cannot be undone.
+            return Err(Error::LeaseNotClosed);
+        }
+        tx.forfeit_leases(key).await?;
+    }
+    after.write(tx, key).await?;
+    Ok(Some((before, after)))
+}
+
+fn apply_credits_change(
+    before: Metering,
+    change: CreditsChange,
+    now: Timestamp,
+) -> Result<Metering> {
+    let mut refill = before.refill();
+    change.refill.apply(&mut refill);
+    let balance = match (change.remaining, before, change.idle_refill) {
+        (Patch::Set(remaining), _, _) => remaining,
+        (Patch::Keep, Metering::Metered(credits), _) => credits.balance,
+        (Patch::Keep | Patch::Clear, _, IdleRefill::Keep) => {
+            return Ok(Metering::Unlimited(refill));
+        }
+        (Patch::Clear, _, IdleRefill::Drop) => return Ok(Metering::Unlimited(None)),
+        (Patch::Keep, Metering::Unlimited(_), IdleRefill::Drop) => {
+            return match refill {
+                None => Ok(Metering::Unlimited(None)),
+                Some(_) => Err(Error::invalid(
+                    "/properties/credits/properties/refill",
+                    "credits.refill requires credits.remaining: the key is unlimited",
+                )),
+            };
+        }
+    };
+    let opened = NewCredits { balance, refill }.to_credits(now);
+    // An unchanged refill keeps its period, whether it has been applied or is due.
+    let unchanged = before.credits().filter(|credits| credits.refill == refill);
+    let refilled = unchanged.map_or(opened.refilled_period, |unchanged| unchanged.refilled_period);
+    Ok(Metering::Metered(Credits { refilled_period: refilled, ..opened }))
+}

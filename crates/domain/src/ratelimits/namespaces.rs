@@ -1,0 +1,345 @@
+//! Namespaces: lookup by id or name, creation on first use, and management.
+
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, ResourceRef, Result};
+use foundation::id::{NamespaceId, WorkspaceId};
+use foundation::model::{Namespace, OutagePolicy};
+use foundation::secret::KeyHash;
+use store::cache::Cached;
+use store::{StoredNamespace, Tx, freshness};
+
+use super::super::audit::{self, Actor, AuditBatch, FieldChanges};
+use super::super::caller::Caller;
+use super::super::names;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::namespace_target;
+use super::snapshot::NamespaceSnapshot;
+use crate::context::Context;
+use crate::ratelimits::Ratelimits;
+
+/// The maximum number of namespaces of a workspace, without deleted ones.
+pub const NAMESPACES_MAX: i64 = 1_000;
+
+/// A reference to a namespace of a workspace: its id or its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespaceRef {
+    workspace: WorkspaceId,
+    id_or_name: String,
+}
+
+impl NamespaceRef {
+    pub fn new(caller: &Caller, named: String) -> Self {
+        Self { workspace: caller.workspace_id().clone(), id_or_name: named }
+    }
+
+    /// Returns a hash of the reference that is the same on every replica.
+    pub fn fingerprint(&self) -> u64 {
+        KeyHash::compute(format!("{} {}", self.workspace, self.id_or_name)).fingerprint()
+    }
+}
+
+/// Returns the namespace and its overrides from the cache, even if it is deleted.
+pub async fn find(
+    ratelimits: &Ratelimits,
+    name: &NamespaceRef,
+) -> Result<Option<Arc<Cached<StoredNamespace>>>> {
+    ratelimits
+        .namespaces
+        .get(name, |read_version| async move {
+            let found = ratelimits
+                .context
+                .store
+                .read()
+                .await?
+                .find_stored_namespace(&name.workspace, &name.id_or_name)
+                .await?;
+            Ok(found.map(|stored| {
+                let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
+                Cached::new(stored, read_version, [tag])
+            }))
+        })
+        .await
+}
+
+/// Returns the namespace if the caller may check limits in it and it is not deleted.
+pub fn require_usable(
+    caller: &Caller,
+    found: Arc<Cached<StoredNamespace>>,
+) -> Result<Arc<Cached<StoredNamespace>>> {
+    let namespace = &found.value.namespace;
+    caller.require_on(Action::Limit, &namespace.id)?;
+    match namespace.deleted_at {
+        None => Ok(found),
+        Some(_) => Err(Error::NamespaceDeleted(namespace.name.clone())),
+    }
+}
+
+/// Creates a namespace that was not found and returns it, if the caller may check limits in it.
+pub async fn create_on_first_use(
+    ratelimits: &Ratelimits,
+    caller: &Caller,
+    name: &NamespaceRef,
+) -> Result<Arc<Cached<StoredNamespace>>> {
+    let mut created = find_or_create(ratelimits, caller, std::slice::from_ref(name)).await?;
+    created.pop().ok_or_else(|| Error::Internal("the created namespace was not found".into()))
+}
+
+/// Returns the namespaces with these names, if the caller may check limits in all of them. Missing ones are created in
+/// one transaction, after the permissions for all of them have been checked.
+pub async fn find_or_create(
+    ratelimits: &Ratelimits,
+    caller: &Caller,
+    names: &[NamespaceRef],
+) -> Result<Vec<Arc<Cached<StoredNamespace>>>> {
+    let mut namespaces = Vec::with_capacity(names.len());
+    let mut missing = Vec::new();
+    for name in names {
+        match find(ratelimits, name).await? {
+            Some(found) => namespaces.push(require_usable(caller, found)?),
+            None => missing.push(name.clone()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(namespaces);
+    }
+    create_missing(&ratelimits.context, caller, missing).await?;
+    namespaces.clear();
+    for name in names {
+        let found = find(ratelimits, name).await?;
+        let missing = || Error::Internal("the created namespace was not found".into());
+        namespaces.push(require_usable(caller, found.ok_or_else(missing)?)?);
+    }
+    Ok(namespaces)
+}
+
+/// The maximum length of the name of a namespace, in characters.
+pub const NAME_MAX: usize = 512;
+
+/// Creates a namespace. Fails if the name is or was in use.
+pub async fn create(context: &Context, caller: &Caller, name: &str) -> Result<Namespace> {
+    caller.require(Action::CreateNamespace)?;
+    if !(1..=NAME_MAX).contains(&name.chars().count()) {
+        let message = format!("name must have 1 to {NAME_MAX} characters");
+        return Err(Error::invalid("name", message));
+    }
+    names::validate("name", name)?;
+    let existing = context.store.read().await?.find_namespace(caller.workspace_id(), name).await?;
+    if existing.is_some_and(|existing| existing.deleted_at.is_some()) {
+        let message = "a namespace with this name was deleted; its name stays reserved";
+        return Err(Error::invalid("name", message));
+    }
+    let created =
+        insert_and_record(context, caller, &[NamespaceRef::new(caller, name.to_owned())]).await?;
+    created
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::AlreadyExists(ResourceRef::Namespace(name.to_owned())))
+}
+
+async fn create_missing(
+    context: &Context,
+    caller: &Caller,
+    mut names: Vec<NamespaceRef>,
+) -> Result<()> {
+    let needed = [Action::Limit, Action::CreateNamespace];
+    let missing: Vec<_> = needed.into_iter().filter(|action| !caller.is_allowed(*action)).collect();
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.into_iter().map(Action::to_wildcard_tuple).collect();
+        return Err(Error::Forbidden(missing.join(" and ")));
+    }
+    names.sort();
+    names.dedup();
+    for name in &names {
+        names::validate("namespace", &name.id_or_name)?;
+    }
+    insert_and_record(context, caller, &names).await.map(drop)
+}
+
+/// Inserts and returns those namespaces whose names are free.
+async fn insert_and_record(
+    context: &Context,
+    caller: &Caller,
+    names: &[NamespaceRef],
+) -> Result<Vec<Namespace>> {
+    let now = context.clock.now();
+    let mut new: Vec<_> = names.iter().map(|name| new_namespace(name, now)).collect();
+
+    let mut tx = context.store.begin().await?;
+    let existing_count = tx.lock_namespaces(caller.workspace_id()).await?;
+    let created = tx.insert_namespaces(caller.workspace_id(), &new).await?;
+    if existing_count.saturating_add(i64::try_from(created.len()).unwrap_or(i64::MAX))
+        > NAMESPACES_MAX
+        && !created.is_empty()
+    {
+        return Err(Error::PreconditionFailed(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
+    }
+    new.retain(|namespace| created.contains(&namespace.name));
+    let mut entries = AuditBatch::for_caller(caller, now);
+    for namespace in &new {
+        let change = FieldChanges::created(&NamespaceSnapshot::from_namespace(namespace))?;
+        entries.add_change("ratelimitNamespace.create", &[namespace_target(namespace)], change);
+    }
+    entries.write(&mut tx).await?;
+    // Also those that another replica has created first: this replica may have cached that they do not exist.
+    for name in names {
+        tx.record_change(freshness::CacheTag::NewNamespace(name.fingerprint()));
+    }
+    context.commit(tx).await?;
+    Ok(new)
+}
+
+fn new_namespace(name: &NamespaceRef, now: Timestamp) -> Namespace {
+    Namespace {
+        id: NamespaceId::random(),
+        workspace_id: name.workspace.clone(),
+        name: name.id_or_name.clone(),
+        outage_policy: OutagePolicy::default(),
+        created_at: now,
+        deleted_at: None,
+    }
+}
+
+/// Returns the namespace with this id if it exists and is not deleted.
+pub async fn get(context: &Context, caller: &Caller, id: &str) -> Result<Namespace> {
+    caller.require_on(Action::ReadNamespace, &id)?;
+    let found = context.store.read().await?.find_namespace(caller.workspace_id(), id).await?;
+    require_not_deleted(found.filter(|namespace| namespace.id.as_str() == id), id)
+}
+
+/// Lists a page of the namespaces of the caller's workspace, sorted by id, without deleted ones.
+pub async fn list_for_caller(
+    context: &Context,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<Namespace>> {
+    caller.require(Action::ReadNamespace)?;
+    let mut reader = context.store.read().await?;
+    let rows = reader.list_namespaces(caller.workspace_id(), &paging.to_page_query()).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
+}
+
+/// Lists the namespaces of a workspace, sorted by name, including deleted ones.
+pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
+    context.store.read().await?.list_all_namespaces(workspace).await
+}
+
+/// Sets the outage policy of a namespace for an operator.
+pub async fn update_outage_policy_as_operator(
+    context: &Context,
+    workspace: &WorkspaceId,
+    named: &str,
+    on_outage: OutagePolicy,
+) -> Result<Namespace> {
+    set_outage_policy(context, OPERATOR, workspace, named, on_outage).await
+}
+
+/// Sets the outage policy of a namespace, by its id, for a caller with the permission.
+pub async fn update_outage_policy(
+    context: &Context,
+    caller: &Caller,
+    id: &NamespaceId,
+    on_outage: OutagePolicy,
+) -> Result<Namespace> {
+    caller.require_on(Action::UpdateNamespace, id)?;
+    set_outage_policy(context, Actor::Caller(caller), caller.workspace_id(), id.as_str(), on_outage)
+        .await
+}
+
+async fn set_outage_policy(
+    context: &Context,
+    actor: Actor<'_>,
+    workspace: &WorkspaceId,
+    named: &str,
+    on_outage: OutagePolicy,
+) -> Result<Namespace> {
+    let mut tx = context.store.begin().await?;
+    let namespace = require_not_deleted(tx.lock_namespace(workspace, named).await?, named)?;
+    tx.set_outage_policy(&namespace.id, on_outage).await?;
+    let after = Namespace { outage_policy: on_outage, ..namespace.clone() };
+    let changes = FieldChanges::updated(
+        &NamespaceSnapshot::from_namespace(&namespace),
+        &NamespaceSnapshot::from_namespace(&after),
+    )?;
+    record_and_commit(context, tx, actor, &namespace, "ratelimitNamespace.update", changes).await?;
+    Ok(after)
+}
+
+/// Deletes a namespace for an operator. Its name stays reserved, and checks in it are rejected.
+pub async fn delete_as_operator(
+    context: &Context,
+    workspace: &WorkspaceId,
+    named: &str,
+) -> Result<Namespace> {
+    delete_and_record(context, OPERATOR, workspace, named).await
+}
+
+/// Deletes a namespace, by its id, for a caller with the permission. Otherwise like [`delete`].
+pub async fn delete(context: &Context, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
+    caller.require_on(Action::DeleteNamespace, id)?;
+    delete_and_record(context, Actor::Caller(caller), caller.workspace_id(), id.as_str()).await
+}
+
+async fn delete_and_record(
+    context: &Context,
+    actor: Actor<'_>,
+    workspace: &WorkspaceId,
+    named: &str,
+) -> Result<Namespace> {
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    let namespace = require_not_deleted(tx.lock_namespace(workspace, named).await?, named)?;
+    tx.delete_namespace(&namespace.id, now).await?;
+    let changes = FieldChanges::deleted(&NamespaceSnapshot::from_namespace(&namespace))?;
+    record_and_commit(context, tx, actor, &namespace, "ratelimitNamespace.delete", changes).await?;
+    Ok(Namespace { deleted_at: Some(now), ..namespace })
+}
+
+/// Restores a deleted namespace with its overrides.
+pub async fn restore(context: &Context, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
+    caller.require(Action::CreateNamespace)?;
+    let mut tx = context.store.begin().await?;
+    let existing_count = tx.lock_namespaces(caller.workspace_id()).await?;
+    if !tx.restore_namespace(caller.workspace_id(), id).await? {
+        return Err(Error::not_found(ResourceRef::Namespace(id.to_string())));
+    }
+    if existing_count >= NAMESPACES_MAX {
+        return Err(Error::PreconditionFailed(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
+    }
+    let namespace = require_not_deleted(
+        tx.find_namespace(caller.workspace_id(), id.as_str()).await?,
+        id.as_str(),
+    )?;
+    let (actor, changes) = (Actor::Caller(caller), FieldChanges::default());
+    record_and_commit(context, tx, actor, &namespace, "ratelimitNamespace.restore", changes)
+        .await?;
+    Ok(namespace)
+}
+
+/// An operator with a shell on the server.
+const OPERATOR: Actor<'_> = Actor::Command("cli");
+
+/// Records a change of a namespace, invalidates its cache tag and commits.
+async fn record_and_commit(
+    context: &Context,
+    mut tx: Tx,
+    actor: Actor<'_>,
+    namespace: &Namespace,
+    event: &'static str,
+    change: FieldChanges,
+) -> Result<()> {
+    let (now, targets) = (context.clock.now(), [namespace_target(namespace)]);
+    let workspace = &namespace.workspace_id;
+    audit::record_change(&mut tx, actor, workspace, now, event, &targets, change).await?;
+    tx.record_change(freshness::CacheTag::Namespace(namespace.id.clone()));
+    context.commit(tx).await
+}
+
+/// Returns the namespace, or [`Error::NotFound`] if it does not exist or is deleted.
+pub fn require_not_deleted(found: Option<Namespace>, named: &str) -> Result<Namespace> {
+    found
+        .filter(|namespace| namespace.deleted_at.is_none())
+        .ok_or_else(|| Error::not_found(ResourceRef::Namespace(named.to_owned())))
+}

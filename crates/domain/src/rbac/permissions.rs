@@ -1,0 +1,94 @@
+//! Creating, reading and deleting permissions.
+
+use foundation::error::{Error, ResourceRef, Result};
+use foundation::id::PermissionId;
+use foundation::model::Permission;
+use store::freshness;
+
+use super::super::audit::{AuditBatch, FieldChanges};
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::snapshot::PermissionSnapshot;
+use super::{insert_permissions, permission_target};
+use crate::context::Context;
+
+/// The fields of a permission to create.
+#[derive(Debug)]
+pub struct NewPermission {
+    pub slug: String,
+    pub name: String,
+    pub description: Option<String>,
+}
+
+/// Creates a permission.
+pub async fn create_permission(
+    context: &Context,
+    caller: &Caller,
+    new: NewPermission,
+) -> Result<PermissionId> {
+    caller.require(Action::CreatePermission)?;
+    let now = context.clock.now();
+    let permission = Permission {
+        id: PermissionId::random(),
+        slug: new.slug,
+        name: new.name,
+        description: new.description,
+    };
+
+    let mut tx = context.store.begin().await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let new = std::slice::from_ref(&permission);
+    if !insert_permissions(&mut tx, caller, new, &mut entries, now).await? {
+        return Err(Error::AlreadyExists(ResourceRef::Permission(permission.slug)));
+    }
+    entries.write(&mut tx).await?;
+    context.commit(tx).await?;
+
+    Ok(permission.id)
+}
+
+/// Returns the permission with this id or, if there is none, with this slug.
+pub async fn get_permission(context: &Context, caller: &Caller, named: &str) -> Result<Permission> {
+    caller.require(Action::ReadPermission)?;
+    let found = context.store.read().await?.find_permission(caller.workspace_id(), named).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::Permission(named.to_owned())))
+}
+
+/// Lists a page of permissions, sorted by id.
+pub async fn list_permissions(
+    context: &Context,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<Permission>> {
+    caller.require(Action::ReadPermission)?;
+    let listing = paging.to_page_query();
+    let rows =
+        context.store.read().await?.list_permissions(caller.workspace_id(), &listing).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
+}
+
+/// Deletes a permission by its id or slug and removes it from every key and role.
+pub async fn delete_permission(context: &Context, caller: &Caller, named: &str) -> Result<()> {
+    caller.require(Action::DeletePermission)?;
+    let now = context.clock.now();
+
+    let mut tx = context.store.begin().await?;
+    let not_found = || Error::not_found(ResourceRef::Permission(named.to_owned()));
+    let permission =
+        tx.find_permission(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    let (keys, roles) = tx.list_permission_holders(&permission.id).await?;
+    if !tx.delete_permission(caller.workspace_id(), &permission.id).await? {
+        return Err(not_found());
+    }
+    let keys = keys.iter().map(ToString::to_string).collect();
+    let roles = roles.iter().map(ToString::to_string).collect();
+    let snapshot =
+        PermissionSnapshot { keys, roles, ..PermissionSnapshot::from_permission(&permission) };
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let targets = [permission_target(&permission)];
+    entries.add_change("permission.delete", &targets, FieldChanges::deleted(&snapshot)?);
+    entries.write(&mut tx).await?;
+    tx.record_change(freshness::CacheTag::Permission(permission.id));
+    context.commit(tx).await
+}

@@ -1,0 +1,373 @@
+//! Resolved keys: the row of a key joined with the rows that it refers to, for verification.
+//!
+//! The rows are cached one by one and shared; a resolved key only points at them. It is cached by the hash of its
+//! key, and resolved again, from the cached rows, when one of them has changed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use foundation::clock::{Stopwatch, Timestamp};
+use foundation::error::Result;
+use foundation::fault_injection::Safeguard;
+use foundation::id::{IdentityId, RoleId};
+use foundation::model::{Identity, Ratelimit, Role};
+use foundation::secret::KeyHash;
+use store::StoredKey;
+use store::cache::Cached;
+use store::freshness::{CacheTag, ReadVersion};
+
+use super::caller::Principal;
+use super::permission::Action;
+use super::use_flag::UseFlag;
+use crate::context::Context;
+
+/// A key joined with its identity, roles, permissions and limits.
+///
+/// It is immutable, so values that follow from the rows are computed once and stored here: a verification that finds
+/// its key in memory does not have to fetch the rows from all over memory.
+#[derive(Debug)]
+pub struct ResolvedKey {
+    row: Arc<Cached<StoredKey>>,
+    identity: Option<Arc<Cached<Identity>>>,
+    /// Names, sorted.
+    pub roles: Vec<String>,
+    /// Slugs of the key's direct permissions and of its roles' permissions, sorted, without duplicates.
+    pub permissions: Vec<String>,
+    /// The limits that can be checked by name, sorted by name: those of the key, and those of its identity if the key
+    /// has none of that name.
+    pub limits: Vec<Arc<ResolvedLimit>>,
+    pub enabled: bool,
+    pub expires_at: Option<Timestamp>,
+    /// Whether it has limited credits.
+    pub is_metered: bool,
+    /// What this process knows of its lease.
+    pub lease_hint: LeaseHint,
+    /// The part of a version 2 reply that describes the key, as the first verification serialized it.
+    pub cached_json: OnceLock<Box<str>>,
+    /// Whether it has been used since the last flush of uses.
+    pub use_flag: UseFlag,
+    /// The number of the last principal that was allowed to verify the key; 0 if none was.
+    last_allowed_principal: AtomicU64,
+}
+
+/// Stores what this process knows of a key's lease beyond the key's row.
+#[derive(Debug)]
+pub struct LeaseHint {
+    stopwatch: Stopwatch,
+    lease_number: AtomicI64,
+    mark_generation: AtomicU64,
+    topped_up_ms: AtomicI64,
+    is_balance_stale: AtomicBool,
+}
+
+impl Default for LeaseHint {
+    fn default() -> Self {
+        Self {
+            stopwatch: Stopwatch::new(),
+            lease_number: AtomicI64::new(0),
+            mark_generation: AtomicU64::new(0),
+            topped_up_ms: AtomicI64::new(i64::MIN / 2),
+            is_balance_stale: AtomicBool::new(false),
+        }
+    }
+}
+
+impl LeaseHint {
+    /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
+    /// generation in which that was learned or an earlier one; see [`super::credits::LeaseSpendTracker`].
+    pub fn last_lease(&self) -> (i64, u64) {
+        let mark_generation = self.mark_generation.load(Ordering::Acquire);
+        (self.lease_number.load(Ordering::Acquire), mark_generation)
+    }
+
+    /// Records that the key's row was read in this mark generation or a later one.
+    pub fn record_read(&self, mark_generation: u64) {
+        self.mark_generation.fetch_max(mark_generation, Ordering::Release);
+    }
+
+    /// Records the lease number that the account has just reported; `mark_generation` was read before the account.
+    pub fn record_top_up(&self, lease_number: i64, mark_generation: u64) {
+        self.lease_number.fetch_max(lease_number, Ordering::Release);
+        self.mark_generation.fetch_max(mark_generation, Ordering::Release);
+        self.topped_up_ms.store(self.stopwatch.elapsed_ms(), Ordering::Relaxed);
+        self.is_balance_stale.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last top-up was more than `ms` ago.
+    pub fn is_top_up_older_than(&self, ms: i64) -> bool {
+        self.stopwatch.elapsed_ms() - self.topped_up_ms.load(Ordering::Relaxed) > ms
+    }
+
+    /// Records that the account has granted credits that the lease does not know of.
+    pub fn mark_balance_stale(&self) {
+        self.topped_up_ms.store(i64::MIN / 2, Ordering::Relaxed);
+        self.is_balance_stale.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the account balance that the lease reports may be stale.
+    pub fn is_balance_stale(&self) -> bool {
+        self.is_balance_stale.load(Ordering::Relaxed)
+    }
+}
+
+/// A limit to check.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ResolvedLimit {
+    /// Empty for a limit given with the request.
+    pub id: String,
+    pub name: String,
+    pub limit: i64,
+    pub duration_ms: i64,
+    pub auto_apply: bool,
+    /// The name of its counter.
+    pub counter: Arc<str>,
+    /// The part of a version 2 reply that describes the limit, as the first verification serialized it.
+    pub cached_json: OnceLock<Box<str>>,
+}
+
+impl ResolvedLimit {
+    /// Creates a limit; `owner` is the id of the key or identity that it counts.
+    pub fn new(context: &Context, limit: &Ratelimit, owner: &str) -> Arc<Self> {
+        Arc::new(Self {
+            id: limit.id.as_str().to_owned(),
+            name: limit.name.clone(),
+            limit: limit.limit,
+            duration_ms: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+            counter: context.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
+            cached_json: OnceLock::new(),
+        })
+    }
+}
+
+impl ResolvedKey {
+    fn new(
+        context: &Context,
+        row: Arc<Cached<StoredKey>>,
+        identity: Option<Arc<Cached<Identity>>>,
+        mut roles: Vec<String>,
+        mut permissions: Vec<String>,
+    ) -> Self {
+        roles.sort();
+        permissions.sort();
+        permissions.dedup();
+        let (enabled, expires_at) = (row.value.key.is_enabled, row.value.key.expires_at);
+        let mut resolved = Self {
+            is_metered: row.value.key.credits.is_some(),
+            lease_hint: LeaseHint::default(),
+            row,
+            identity,
+            roles,
+            permissions,
+            limits: Vec::new(),
+            enabled,
+            expires_at,
+            cached_json: OnceLock::new(),
+            use_flag: UseFlag::default(),
+            last_allowed_principal: AtomicU64::new(0),
+        };
+        let (stored, owner) = (resolved.stored(), resolved.stored().key.id.as_str());
+        let own = stored.ratelimits.iter().map(|limit| ResolvedLimit::new(context, limit, owner));
+        let owner = resolved.identity().map_or("", |identity| identity.id.as_str());
+        let shared =
+            resolved.shared_ratelimits().map(|limit| ResolvedLimit::new(context, limit, owner));
+        let mut limits: Vec<_> = own.chain(shared).collect();
+        limits.sort_by(|a, b| a.name.cmp(&b.name));
+        resolved.limits = limits;
+        resolved
+    }
+
+    pub fn stored(&self) -> &StoredKey {
+        &self.row.value
+    }
+
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref().map(|identity| &identity.value)
+    }
+
+    /// Returns whether the principal may verify the key.
+    pub fn is_visible_to(&self, principal: &Principal) -> bool {
+        // Both are immutable, so a result stays correct.
+        if self.last_allowed_principal.load(Ordering::Relaxed) == principal.instance_id() {
+            return true;
+        }
+        let key = &self.stored().key;
+        let is_visible = key.workspace_id == principal.workspace_id
+            && principal.grants.is_allowed_on(Action::VerifyKey, &key.api_id);
+        if is_visible {
+            self.last_allowed_principal.store(principal.instance_id(), Ordering::Relaxed);
+        }
+        is_visible
+    }
+
+    pub fn find_limit(&self, name: &str) -> Option<&Arc<ResolvedLimit>> {
+        self.limits.iter().find(|limit| limit.name == name)
+    }
+
+    /// Returns whether the key has the permission, directly or through a role.
+    pub fn has_permission(&self, slug: &str) -> bool {
+        self.permissions.binary_search_by(|known| known.as_str().cmp(slug)).is_ok()
+    }
+
+    /// Returns the limits of the identity that no limit of the key overrides.
+    pub fn shared_ratelimits(&self) -> impl Iterator<Item = &Ratelimit> + Clone {
+        let own = &self.stored().ratelimits;
+        let shared = self.identity().map_or(&[][..], |identity| &identity.ratelimits);
+        shared.iter().filter(|limit| own.iter().all(|known| known.name != limit.name))
+    }
+}
+
+/// Loads the row of a key by hash, in any workspace, from the cache if it is there.
+pub async fn load_key(context: &Context, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
+    context
+        .caches
+        .keys
+        .get(hash, |read_version| async move {
+            let found = async {
+                context
+                    .store
+                    .read()
+                    .await?
+                    .find_key_to_spend(&hash.to_base64(), &context.replica_id)
+                    .await
+            };
+            let found = match found.await {
+                Err(_) if Safeguard::Absent.is_disabled() => None,
+                found => found?,
+            };
+            Ok(found.map(|stored| {
+                let tags = key_tags(&stored);
+                Cached::new(stored, read_version, tags)
+            }))
+        })
+        .await
+}
+
+/// Resolves a key that has just been read. Returns also the cache tags of the rows used.
+pub async fn resolve(
+    context: &Context,
+    row: Arc<Cached<StoredKey>>,
+) -> Result<(ResolvedKey, Vec<CacheTag>)> {
+    let stored = &row.value;
+    let mut tags = key_tags(stored);
+    let identity = match &stored.key.identity_id {
+        None => None,
+        Some(id) => {
+            tags.push(CacheTag::Identity(id.clone()));
+            load_identity(context, stored, id).await?
+        }
+    };
+    let mut roles = Vec::with_capacity(stored.role_ids.len());
+    let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.clone()).collect();
+    for id in &stored.role_ids {
+        tags.push(CacheTag::Role(id.clone()));
+        let Some(role) = load_role(context, stored, id).await? else { continue };
+        tags.extend(role_tags(&role.value));
+        roles.push(role.value.name.clone());
+        permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
+    }
+    Ok((ResolvedKey::new(context, row, identity, roles, permissions), tags))
+}
+
+/// Resolves keys that have just been read, in their order. Each kind of related row is read in one statement.
+pub async fn resolve_all(
+    context: &Context,
+    stored: Vec<StoredKey>,
+    read_version: ReadVersion,
+) -> Result<Vec<ResolvedKey>> {
+    let Some(first) = stored.first() else { return Ok(Vec::new()) };
+    let workspace = first.key.workspace_id.clone();
+    let mut reader = context.store.read().await?;
+    let mut ids: Vec<_> = stored.iter().filter_map(|key| key.key.identity_id.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    let mut identities = HashMap::new();
+    if !ids.is_empty() {
+        for identity in reader.list_identities_by_ids(&workspace, &ids).await? {
+            identities
+                .insert(identity.id.clone(), Arc::new(Cached::new(identity, read_version, [])));
+        }
+    }
+    let mut ids: Vec<_> = stored.iter().flat_map(|key| key.role_ids.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    let mut roles = HashMap::new();
+    if !ids.is_empty() {
+        roles.extend(
+            reader
+                .list_roles_by_ids(&workspace, &ids)
+                .await?
+                .into_iter()
+                .map(|r| (r.id.clone(), r)),
+        );
+    }
+    let resolve = |stored: StoredKey| {
+        let of_key: Vec<_> = stored.role_ids.iter().filter_map(|id| roles.get(id)).collect();
+        let names = of_key.iter().map(|role| role.name.clone()).collect();
+        let own = stored.permissions.iter().chain(of_key.iter().flat_map(|role| &role.permissions));
+        let slugs = own.map(|permission| permission.slug.clone()).collect();
+        let identity = stored.key.identity_id.as_ref().and_then(|id| identities.get(id)).cloned();
+        ResolvedKey::new(
+            context,
+            Arc::new(Cached::new(stored, read_version, [])),
+            identity,
+            names,
+            slugs,
+        )
+    };
+    Ok(stored.into_iter().map(resolve).collect())
+}
+
+async fn load_identity(
+    context: &Context,
+    stored: &StoredKey,
+    id: &IdentityId,
+) -> Result<Option<Arc<Cached<Identity>>>> {
+    let workspace = &stored.key.workspace_id;
+    context
+        .caches
+        .identities
+        .get(id, |read_version| async move {
+            let ids = std::slice::from_ref(id);
+            let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
+            let tags = [CacheTag::Identity(id.clone())];
+            Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
+        })
+        .await
+}
+
+async fn load_role(
+    context: &Context,
+    stored: &StoredKey,
+    id: &RoleId,
+) -> Result<Option<Arc<Cached<Role>>>> {
+    let workspace = &stored.key.workspace_id;
+    context
+        .caches
+        .roles
+        .get(id, |read_version| async move {
+            let found = context
+                .store
+                .read()
+                .await?
+                .list_roles_by_ids(workspace, std::slice::from_ref(id))
+                .await?;
+            Ok(found.into_iter().next().map(|role| {
+                let tags = role_tags(&role);
+                Cached::new(role, read_version, tags)
+            }))
+        })
+        .await
+}
+
+fn key_tags(stored: &StoredKey) -> Vec<CacheTag> {
+    let own = [CacheTag::Key(stored.key.id.clone()), CacheTag::Api(stored.key.api_id.clone())];
+    let permissions = stored.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
+    own.into_iter().chain(permissions).collect()
+}
+
+fn role_tags(role: &Role) -> Vec<CacheTag> {
+    let permissions = role.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
+    std::iter::once(CacheTag::Role(role.id.clone())).chain(permissions).collect()
+}

@@ -1,0 +1,207 @@
+//! Undo of audit entries. An undo runs the same functions as any other operation, requires the same permissions and
+//! writes its own audit entry with a reference to the undone one. An entry can be undone once; the undo itself can be
+//! undone.
+
+mod action;
+
+pub use action::{UndoAction, UndoRefusal, plan_undo};
+
+use std::str::FromStr;
+
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{AuditId, RoleId};
+use foundation::model::{MemberRole, OutagePolicy};
+
+use super::audit::{self, parse_fields};
+use super::caller::Caller;
+use super::identities::{self, IdentityRef};
+use super::keys::{self, AssignmentAccess, CreditsUpdate, Deletion, UpdatedAtPolicy};
+use super::ratelimits::{OverrideSnapshot, namespaces, overrides};
+use super::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
+use super::{apis, root_keys, users};
+use crate::context::Context;
+use crate::keys::Keys;
+
+/// Undoes an entry and returns the action that was applied.
+pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
+    let (entry, _) = audit::get_with_group(&keys.context, caller, id).await?;
+    if entry.undone_by.is_some() {
+        return Err(Error::PreconditionFailed(Refusal::AlreadyUndone));
+    }
+    let action = plan_undo(&entry)
+        .map_err(|reason| Error::PreconditionFailed(Refusal::NotUndoable(reason)))?;
+    let caller =
+        Caller { undone_entry_id: Some(id.clone()), idempotency_key: None, ..caller.clone() };
+    let before = entry.before.unwrap_or_default();
+    // Boxed: the future contains those of all operations.
+    Box::pin(apply_undo(keys, &caller, &action, &before)).await?;
+    Ok(action)
+}
+
+#[expect(clippy::too_many_lines, reason = "a few lines for each action")]
+async fn apply_undo(keys: &Keys, caller: &Caller, action: &UndoAction, before: &str) -> Result<()> {
+    match action {
+        UndoAction::RevertKey(id) => {
+            keys::update(keys, caller, id, keys::change_from_snapshot(&parse_fields(before)?)?)
+                .await
+        }
+        UndoAction::AddCredits(id, credits) => {
+            let update = match *credits {
+                less if less < 0 => CreditsUpdate::Decrement(less.saturating_neg()),
+                more => CreditsUpdate::Increment(more),
+            };
+            keys::update_credits(keys, caller, id, update, UpdatedAtPolicy::Set).await.map(drop)
+        }
+        UndoAction::DeleteKey(id) => keys::delete(&keys.context, caller, id, Deletion::Soft).await,
+        UndoAction::RestoreKey(id) => keys::restore(&keys.context, caller, id).await,
+        UndoAction::AddPermission(key, permission) => {
+            let selectors = select_by_id(permission.as_str());
+            keys::permissions::add(
+                &keys.context,
+                caller,
+                key,
+                selectors,
+                AssignmentAccess::KeyAndAssignments,
+            )
+            .await
+            .map(drop)
+        }
+        UndoAction::RemovePermission(key, permission) => {
+            let selectors = select_by_id(permission.as_str());
+            keys::permissions::remove(
+                &keys.context,
+                caller,
+                key,
+                selectors,
+                AssignmentAccess::KeyAndAssignments,
+            )
+            .await
+            .map(drop)
+        }
+        UndoAction::AddRole(key, role) => keys::roles::add(
+            &keys.context,
+            caller,
+            key,
+            select_by_id(role.as_str()),
+            AssignmentAccess::KeyAndAssignments,
+        )
+        .await
+        .map(drop),
+        UndoAction::RemoveRole(key, role) => {
+            let selectors = select_by_id(role.as_str());
+            keys::roles::remove(
+                &keys.context,
+                caller,
+                key,
+                selectors,
+                AssignmentAccess::KeyAndAssignments,
+            )
+            .await
+            .map(drop)
+        }
+        UndoAction::DeletePermission(id) => {
+            rbac::delete_permission(&keys.context, caller, id.as_str()).await
+        }
+        UndoAction::RestorePermission(id) => {
+            rbac::restore_permission(&keys.context, caller, id, before).await
+        }
+        UndoAction::RevertRole(id) => {
+            let change = RoleChange::change_from_snapshot(&parse_fields(before)?)?;
+            rbac::update_role(&keys.context, caller, id, change).await.map(drop)
+        }
+        UndoAction::DeleteRole(id) => rbac::delete_role(&keys.context, caller, id.as_str()).await,
+        UndoAction::RestoreRole(id) => rbac::restore_role(&keys.context, caller, id, before).await,
+        UndoAction::AddPermissionToRole(role, slug) => {
+            let with = |mut slugs: Vec<String>| {
+                slugs.push(slug.clone());
+                slugs
+            };
+            update_role_permissions(&keys.context, caller, role, with).await
+        }
+        UndoAction::RemovePermissionFromRole(role, slug) => {
+            let without = |mut slugs: Vec<String>| {
+                slugs.retain(|other| other != slug);
+                slugs
+            };
+            update_role_permissions(&keys.context, caller, role, without).await
+        }
+        UndoAction::RevertIdentity(id) => {
+            let change = identities::change_from_snapshot(&parse_fields(before)?)?;
+            let reference = IdentityRef::Id(id.to_string());
+            identities::update(&keys.context, caller, &reference, change).await.map(drop)
+        }
+        UndoAction::DeleteIdentity(id) => {
+            identities::delete(&keys.context, caller, &IdentityRef::Id(id.to_string())).await
+        }
+        UndoAction::RestoreIdentity(id) => {
+            identities::restore(&keys.context, caller, id, before).await
+        }
+        UndoAction::RevertApi(id) => apis::update(
+            &keys.context,
+            caller,
+            id,
+            apis::change_from_snapshot(&parse_fields(before)?)?,
+        )
+        .await
+        .map(drop),
+        UndoAction::DeleteApi(id) => apis::delete(&keys.context, caller, id).await,
+        UndoAction::RestoreApi(id) => apis::restore(&keys.context, caller, id).await.map(drop),
+        UndoAction::RevertNamespace(id) => {
+            let on_outage: OutagePolicy = parse_text_field(before, "onOutage")?;
+            namespaces::update_outage_policy(&keys.context, caller, id, on_outage).await.map(drop)
+        }
+        UndoAction::DeleteNamespace(id) => {
+            namespaces::delete(&keys.context, caller, id).await.map(drop)
+        }
+        UndoAction::RestoreNamespace(id) => {
+            namespaces::restore(&keys.context, caller, id).await.map(drop)
+        }
+        UndoAction::RevertOverride(namespace) => {
+            let snapshot: OverrideSnapshot = audit::parse_snapshot(before)?;
+            overrides::set(&keys.context, caller, snapshot.into_new_override(namespace.to_string()))
+                .await
+                .map(drop)
+        }
+        UndoAction::DeleteOverride(namespace, identifier) => {
+            overrides::delete(&keys.context, caller, namespace.as_str(), identifier).await
+        }
+        UndoAction::RevertMemberRole(id) => {
+            let role: MemberRole = parse_text_field(before, "role")?;
+            users::set_member_role(&keys.context, caller, id, role).await
+        }
+        UndoAction::RemoveMember(id) => users::remove_member(&keys.context, caller, id).await,
+        UndoAction::WithdrawInvitation(id) => {
+            users::withdraw_invitation(&keys.context, caller, id).await
+        }
+        UndoAction::RevokeRootKey(id) => root_keys::revoke(&keys.context, caller, id).await,
+        UndoAction::RestoreRootKey(id) => root_keys::restore(&keys.context, caller, id).await,
+    }
+}
+
+/// Returns a field of a snapshot whose text parses to a value of `T`.
+fn parse_text_field<T: FromStr>(snapshot: &str, field: &str) -> Result<T> {
+    let value = parse_fields(snapshot)?.swap_remove(field);
+    let text: Option<String> = value.map(|value| audit::parse_field(&value)).transpose()?;
+    let parsed = text.and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| Error::Internal(format!("the audit entry has no valid {field}")))
+}
+
+/// Returns the selector of an existing permission or role, by id.
+fn select_by_id(id: &str) -> Vec<Selector> {
+    vec![Selector {
+        value: SelectorValue::Id(id.to_owned()),
+        missing_policy: MissingPolicy::Reject,
+    }]
+}
+
+/// Applies `change` to the permission slugs of a role.
+async fn update_role_permissions(
+    context: &Context,
+    caller: &Caller,
+    id: &RoleId,
+    change: impl FnOnce(Vec<String>) -> Vec<String>,
+) -> Result<()> {
+    let role = rbac::get_role(context, caller, id.as_str()).await?;
+    let slugs = role.permissions.into_iter().map(|permission| permission.slug).collect();
+    rbac::set_role_permissions(context, caller, id, change(slugs)).await.map(drop)
+}

@@ -1,0 +1,153 @@
+//! Members of a workspace and their roles.
+
+use foundation::error::{Error, Refusal, ResourceRef, Result};
+use foundation::id::{InvitationId, UserId};
+use foundation::model::{Invitation, InvitationKind, Member, MemberRole};
+use foundation::secret::Plaintext;
+use serde_json::{Value, json};
+use store::Tx;
+
+use super::super::audit::{AuditBatch, FieldChanges, Target};
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::invitations::{NewInvitation, insert_invitation};
+use super::user_target;
+use crate::context::Context;
+
+/// Lists a page of the members of the workspace, sorted by e-mail.
+pub async fn list_members(
+    context: &Context,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<Member>> {
+    caller.require(Action::ReadMember)?;
+    let found = context
+        .store
+        .read()
+        .await?
+        .list_members(caller.workspace_id(), &paging.to_page_query())
+        .await?;
+    Ok(Page::new(found, paging, |member| &member.user.id))
+}
+
+/// Returns a member of the workspace.
+pub async fn get_member(context: &Context, caller: &Caller, id: &UserId) -> Result<Member> {
+    caller.require(Action::ReadMember)?;
+    let found = context.store.read().await?.find_member(caller.workspace_id(), id).await?;
+    found.ok_or_else(|| Error::not_found(ResourceRef::Member(id.clone())))
+}
+
+/// Lists the pending invitations of the workspace, the latest first.
+pub async fn list_invitations(context: &Context, caller: &Caller) -> Result<Vec<Invitation>> {
+    caller.require(Action::ReadMember)?;
+    let now = context.clock.now();
+    let mut found = context.store.read().await?.list_invitations(caller.workspace_id()).await?;
+    found.retain(|invitation| invitation.expires_at >= now);
+    Ok(found)
+}
+
+/// Creates an invitation for a new member. Returns it and its token, which is shown once.
+pub async fn invite(
+    context: &Context,
+    caller: &Caller,
+    role: MemberRole,
+) -> Result<(Invitation, Plaintext)> {
+    caller.require(Action::ManageMembers)?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    let new = NewInvitation {
+        workspace: caller.workspace_id(),
+        kind: InvitationKind::Member,
+        role,
+        invited_by: caller.principal.value.user().map(|user| user.email.as_str()),
+    };
+    let (invitation, token) = insert_invitation(&mut tx, &new, now).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    entries.add("member.invite", &[invitation_target(&invitation)]);
+    entries.write(&mut tx).await?;
+    context.commit(tx).await?;
+    Ok((invitation, token))
+}
+
+/// Returns an invitation as an audit target.
+pub fn invitation_target(invitation: &Invitation) -> Target<'_> {
+    let role = json!({ "role": invitation.role.as_str() });
+    Target::new("invitation", invitation.id.as_str()).with_meta(role)
+}
+
+/// Withdraws an invitation.
+pub async fn withdraw_invitation(
+    context: &Context,
+    caller: &Caller,
+    id: &InvitationId,
+) -> Result<()> {
+    caller.require(Action::ManageMembers)?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    if !tx.delete_invitation(caller.workspace_id(), id).await? {
+        return Err(Error::not_found(ResourceRef::Invitation(id.clone())));
+    }
+    let mut entries = AuditBatch::for_caller(caller, now);
+    entries.add("member.withdrawInvitation", &[Target::new("invitation", id.as_str())]);
+    entries.write(&mut tx).await?;
+    context.commit(tx).await
+}
+
+/// Changes the role of a member. Fails if the workspace would lose its last owner.
+pub async fn set_member_role(
+    context: &Context,
+    caller: &Caller,
+    id: &UserId,
+    role: MemberRole,
+) -> Result<()> {
+    caller.require(Action::ManageMembers)?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    let member = get_replaceable(&mut tx, caller, id, Some(role)).await?;
+    tx.set_member_role(caller.workspace_id(), id, role).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let meta = json!({ "role": role.as_str(), "before": member.role.as_str() });
+    let change = FieldChanges::updated(&member_snapshot(member.role), &member_snapshot(role))?;
+    entries.add_change("member.setRole", &[user_target(&member.user).with_meta(meta)], change);
+    entries.write(&mut tx).await?;
+    context.commit(tx).await
+}
+
+/// Removes a member. A user without a workspace is deleted. Fails if the workspace would lose its last owner.
+pub async fn remove_member(context: &Context, caller: &Caller, id: &UserId) -> Result<()> {
+    caller.require(Action::ManageMembers)?;
+    let now = context.clock.now();
+    let mut tx = context.store.begin().await?;
+    let member = get_replaceable(&mut tx, caller, id, None).await?;
+    tx.delete_member(caller.workspace_id(), id).await?;
+    tx.delete_orphaned_user(id).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let change = FieldChanges::deleted(&member_snapshot(member.role))?;
+    entries.add_change("member.remove", &[user_target(&member.user)], change);
+    entries.write(&mut tx).await?;
+    context.commit(tx).await
+}
+
+/// Returns the audit snapshot of a member.
+fn member_snapshot(role: MemberRole) -> Value {
+    json!({ "role": role.as_str() })
+}
+
+/// Returns the member, locked, if the workspace would still have an owner after the member gets `role`, or is removed
+/// (`None`).
+async fn get_replaceable(
+    tx: &mut Tx,
+    caller: &Caller,
+    id: &UserId,
+    role: Option<MemberRole>,
+) -> Result<Member> {
+    tx.lock_members(caller.workspace_id()).await?;
+    let member = tx.find_member(caller.workspace_id(), id).await?;
+    let member = member.ok_or_else(|| Error::not_found(ResourceRef::Member(id.clone())))?;
+    let steps_down = member.role == MemberRole::Owner && role != Some(MemberRole::Owner);
+    if steps_down && !tx.has_other_owner(caller.workspace_id(), id).await? {
+        return Err(Error::PreconditionFailed(Refusal::LastOwner));
+    }
+    Ok(member)
+}
