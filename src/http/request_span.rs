@@ -8,10 +8,10 @@ use tracing::instrument::Instrument as _;
 
 use super::{HttpService, OTHER};
 use crate::dashboard::Dashboard;
-use crate::rpc::Answer;
+use crate::rpc::ReplyFuture;
 
 impl HttpService {
-    pub fn answer(&self, request: Request) -> Answer {
+    pub fn answer(&self, request: Request) -> ReplyFuture {
         let route = self.route(request.uri().path());
         let span = traces::begin(request.method().as_str(), route, &Headers(request.headers()));
         let answer = self.routed(request);
@@ -28,7 +28,7 @@ impl HttpService {
     fn route(&self, path: &str) -> &str {
         match self.operations.get_key_value(path) {
             Some((route, _)) => route,
-            None if Dashboard::has(path) => "/dashboard",
+            None if Dashboard::is_dashboard_path(path) => "/dashboard",
             None => OTHER,
         }
     }

@@ -19,8 +19,8 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use support::database::Database;
-use support::process::{Server, exchange, get, keyward};
-use support::{random, redis_url};
+use support::process::{Server, exchange, get, keyward_command};
+use support::{random_letters, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 const TRACE_ID: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
@@ -127,11 +127,11 @@ fn database() -> Database {
 }
 
 fn replica(database: &Database, collector: &Collector) -> Command {
-    let mut command = keyward();
+    let mut command = keyward_command();
     command
         .env("KEYWARD_DATABASE_URL", &database.url)
         .env("KEYWARD_REDIS_URL", redis_url())
-        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random()))
+        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random_letters()))
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
         .env("KEYWARD_DRAIN_SECONDS", "0")
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
@@ -227,7 +227,7 @@ fn traces_contain_no_secrets_and_no_caller_input() {
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
     let key = key(&server);
-    let canary = format!("canary{}", random());
+    let canary = format!("canary{}", random_letters());
 
     server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
     server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": canary }));

@@ -8,7 +8,7 @@ use axum::extract::Path;
 use axum::routing::get;
 use domain::page::Paging;
 use domain::permission::{self, Action};
-use domain::root_keys::{self, NewRootKey, Stored};
+use domain::root_keys::{self, NewRootKey, StoredRootKey};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::KeyId;
@@ -143,7 +143,7 @@ struct GrantGroup {
 }
 
 impl RootKeyTableRow {
-    fn new(stored: Stored, now: Timestamp) -> Self {
+    fn new(stored: StoredRootKey, now: Timestamp) -> Self {
         let key = stored.key;
         let is_expired = key.expires_at.is_some_and(|expires| expires < now);
         let state = match (key.revoked_at, is_expired) {
@@ -195,7 +195,7 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     })
 }
 
-async fn load(request: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
+async fn load(request: &WorkspaceRequest, id: String) -> Result<StoredRootKey, Error> {
     root_keys::get(&request.page_request.app.context, &request.caller, &KeyId::from(id)).await
 }
 

@@ -34,7 +34,7 @@ pub use foundation::model::Patch;
 pub use get::{DecryptMode, FoundKey, get, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};
 pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
-pub use list::{KeyFilter as WantedKeys, KeyOwner, count, list};
+pub use list::{KeyFilter, KeyOwner, count, list};
 pub use list_by_identity::{count_by_identity, list_by_identity};
 pub use metering::IdleRefill;
 pub use migrate::{ImportRejection, MigrationResult, migrate};

@@ -5,7 +5,7 @@ mod issue;
 pub use issue::{
     NAME_MAX, NewRootKey, RotationResult, create, get, list_for_caller, restore, revoke, rotate,
 };
-pub use store::StoredRootKey as Stored;
+pub use store::StoredRootKey;
 
 use std::sync::Arc;
 

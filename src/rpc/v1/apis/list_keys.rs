@@ -1,4 +1,4 @@
-use domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
+use domain::keys::{self, DecryptMode, KeyFilter, KeyOwner};
 use foundation::id::ApiId;
 
 use crate::rpc::prelude::*;
@@ -61,7 +61,7 @@ impl Operation for ListKeys {
         let api_id = ApiId::from(self.api_id.into_string());
         let external_id = self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string()));
         let owner = external_id.or(self.owner_id.0.map(|id| KeyOwner::OwnerId(id.into_string())));
-        let filter = WantedKeys {
+        let filter = KeyFilter {
             api_id: api_id.clone(),
             owner: owner.clone(),
             decrypt_mode: match self.decrypt.unwrap_or(false) {

@@ -1,4 +1,4 @@
-use domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
+use domain::keys::{self, DecryptMode, KeyFilter, KeyOwner};
 use foundation::id::ApiId;
 
 use crate::rpc::prelude::*;
@@ -41,7 +41,7 @@ impl Operation for ListKeys {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<PageReply<KeyReply>> {
-        let filter = WantedKeys {
+        let filter = KeyFilter {
             api_id: ApiId::from(self.api_id.into_string()),
             owner: self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string())),
             decrypt_mode: match self.decrypt.unwrap_or(false) {
