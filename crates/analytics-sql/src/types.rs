@@ -237,7 +237,7 @@ impl TypedExpr {
         }
     }
 
-    /// Converts the expression to a type that [`Type::join`] returned for it.
+    /// Converts the expression to a type that [`Type::common_type`] returned for it.
     pub fn widen_to(self, to: &Type) -> Result<Self> {
         match (&self.ty, to) {
             (from, to) if from == to => Ok(self),

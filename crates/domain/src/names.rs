@@ -12,7 +12,7 @@ pub fn validate(field: &str, name: &str) -> Result<()> {
     }
 }
 
-/// Returns the message of the error that [`check`] returns.
+/// Returns the message of the error that [`validate`] returns.
 pub fn error_message(field: &str) -> String {
     format!(
         "{field} must not contain control characters or characters that change the direction of text"

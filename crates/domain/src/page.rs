@@ -47,7 +47,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Creates a page from the rows that were read with the limit of [`Paging::look_ahead`].
+    /// Creates a page from the rows that were read with the limit of [`Paging::limit_with_lookahead`].
     pub fn new<I: AsRef<str>>(mut rows: Vec<T>, paging: &Paging, id: impl Fn(&T) -> &I) -> Self {
         let next = rows.get(paging.limit).map(|row| id(row).as_ref().to_owned());
         rows.truncate(paging.limit);

@@ -102,7 +102,7 @@ pub struct StoredKey {
 pub struct PageQuery<'a> {
     /// The id at which the page begins.
     pub start_id: &'a str,
-    /// The text that each row must contain, in the form of [`searchable`]. Empty matches every row.
+    /// The text that each row must contain, in the form of [`to_search_text`]. Empty matches every row.
     pub search: String,
     /// The maximum number of rows.
     pub rows_max: i64,

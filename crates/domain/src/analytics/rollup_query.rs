@@ -38,7 +38,7 @@ pub struct RollupQuery {
     /// `from_time` and `to_time` most exactly.
     pub grain: RollupUnit,
     pub grouping: RollupGrouping,
-    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::tags`].
+    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::is_by_tags`].
     pub is_per_tag: bool,
     pub order: Option<RollupOrder>,
     pub is_descending: bool,

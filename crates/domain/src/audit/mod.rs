@@ -101,7 +101,7 @@ impl<'a> AuditBatch<'a> {
         }
     }
 
-    /// Writes the entries. Returns [`Refusal::UndoneAlready`] if they undo an entry that has already been undone.
+    /// Writes the entries. Returns [`Refusal::AlreadyUndone`] if they undo an entry that has already been undone.
     pub async fn write(mut self, tx: &mut Tx) -> Result<()> {
         let Some(first) = self.entries.first_mut() else { return Ok(()) };
         if let Actor::Caller(caller) = self.actor {

@@ -108,7 +108,7 @@ pub async fn write_lease(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> 
     }
 }
 
-/// Closes leases of a key. Leases that cannot be reached stay as they are, except with [`CloseScope::OrWithhold`].
+/// Closes leases of a key. Leases that cannot be reached stay as they are, except with [`CloseScope::AllOrWithhold`].
 async fn close_all(
     context: &Context,
     tx: &mut Tx,

@@ -25,7 +25,7 @@ pub async fn list_by_identity(
     Ok(Page::new(keys, paging, |key: &Key| &key.id))
 }
 
-/// Returns the number of keys, counted up to [`SIZE_MAX`] + 1.
+/// Returns the number of keys, counted up to [`COUNT_MAX`] + 1.
 pub async fn count_by_identity(
     context: &Context,
     caller: &Caller,

@@ -25,7 +25,7 @@ pub const OVERRIDES_MAX: i64 = 10_000;
 pub struct NewOverride {
     /// The id or the name of its namespace.
     pub namespace: String,
-    /// An identifier, or a pattern in which `*`, at most [`STARS_MAX`] times, stands for any run of characters.
+    /// An identifier, or a pattern in which `*`, at most [`WILDCARDS_MAX`] times, stands for any run of characters.
     pub identifier: String,
     pub limit: i64,
     pub duration_ms: i64,

@@ -26,7 +26,7 @@ pub struct PermissionHolder {
 /// rounds a page may be short.
 const ROUNDS_MAX: usize = 8;
 
-/// The numbers of holders of a permission, each counted up to [`SIZE_MAX`] plus one.
+/// The numbers of holders of a permission, each counted up to [`COUNT_MAX`] plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HolderCounts {
     pub roles: i64,
@@ -62,7 +62,7 @@ pub async fn count_holders(
     Ok(HolderCounts { roles, keys })
 }
 
-/// Counts the keys that have a role, up to [`SIZE_MAX`] plus one.
+/// Counts the keys that have a role, up to [`COUNT_MAX`] plus one.
 pub async fn count_keys_with_role(
     context: &Context,
     caller: &Caller,

@@ -186,7 +186,7 @@ pub async fn resolve_permissions(
     Ok(permissions)
 }
 
-/// Returns the selected roles, sorted by name and without duplicates. Otherwise like [`picked_permissions`].
+/// Returns the selected roles, sorted by name and without duplicates. Otherwise like [`resolve_permissions`].
 pub async fn resolve_roles(
     tx: &mut Tx,
     caller: &Caller,

@@ -163,7 +163,7 @@ pub async fn update_role(
     Ok(updated)
 }
 
-/// Maps a violation of the unique name to [`Error::Taken`].
+/// Maps a violation of the unique name to [`Error::AlreadyExists`].
 fn map_name_conflict(e: Error, role: &Role) -> Error {
     match e.is_unique_violation_of("roles_name_unique") {
         true => Error::AlreadyExists(ResourceRef::Role(role.name.clone())),

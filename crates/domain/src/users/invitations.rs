@@ -115,7 +115,7 @@ pub fn is_password_allowed(context: &Context, invitation: &Invitation) -> bool {
     invitation.kind != InvitationKind::Member || require_passwords_enabled(context).is_ok()
 }
 
-/// The result of [`accept`].
+/// The result of [`accept_invitation`].
 #[derive(Debug)]
 pub enum AcceptResult {
     /// The user, new or existing, is a member of the workspace and is signed in.

@@ -118,7 +118,7 @@ pub struct ResourceCounts {
     pub identities: i64,
 }
 
-/// Counts the resources of the workspace, each up to [`SIZE_MAX`] plus one.
+/// Counts the resources of the workspace, each up to [`COUNT_MAX`] plus one.
 pub async fn count_resources(context: &Context, caller: &Caller) -> Result<ResourceCounts> {
     for action in [Action::ReadApi, Action::ReadKey, Action::ReadIdentity] {
         caller.require(action)?;

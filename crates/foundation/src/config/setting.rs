@@ -1,10 +1,10 @@
-//! Settings that state their variable, their default and their allowed values once: [`Config::check`], the help and
+//! Settings that state their variable, their default and their allowed values once: [`Config::validate`], the help and
 //! the documentation use the same constant.
 //!
 //! The command line accepts any text for them. Otherwise `keyward doctor` could not report an invalid value, and
 //! commands that need no settings would fail.
 //!
-//! [`Config::check`]: super::Config::check
+//! [`Config::validate`]: super::Config::validate
 
 use std::ffi::OsStr;
 

@@ -32,7 +32,7 @@ impl BoundTexts {
     }
 }
 
-/// The outcomes in the order of [`Counts`].
+/// The outcomes in the order of [`crate::events::OutcomeCounts`].
 const COUNTED_OUTCOMES: [&str; 7] = [
     "VALID",
     "FORBIDDEN",

@@ -60,7 +60,7 @@ pub enum SsoResult {
     Rejected(SsoRejection),
 }
 
-/// Returns the provider and its settings, or [`Error::NoSuchPath`] if single sign-on is not configured.
+/// Returns the provider and its settings, or [`Error::PathNotFound`] if single sign-on is not configured.
 fn require_configured(users: &Users) -> Result<(&OidcClient, &OidcSettings)> {
     users.oidc.as_ref().zip(users.context.settings.oidc.as_ref()).ok_or(Error::PathNotFound)
 }
