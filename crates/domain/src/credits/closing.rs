@@ -194,22 +194,33 @@ pub async fn close_for_change(
     }
 }
 
-/// Returns the result of a change after handling a lease whose close is unconfirmed. If the change was rejected for
-/// that reason, the lease is withheld, so that every replica reports it and a later attempt can succeed. If the
-/// change failed, a lease may have been closed in Redis only; it is closed in the account soon.
-pub async fn withhold_unclosed<T>(
+/// How long a change waits for Redis before it is tried again: longer than the circuit breaker stays open after a short
+/// stall.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Runs a change that needs the leases of a key closed. If the close of one is unconfirmed, the change is tried again
+/// after a pause, in which no account is locked: Redis may only have stalled for a moment. By then each lease is closed
+/// or, if Redis is still unreachable, withheld, so that every replica reports it and a later attempt can succeed. If
+/// the change failed, a lease may have been closed in Redis only; it is closed in the account soon.
+pub async fn run_with_closed_leases<T, F>(
     ledger: &CreditLedger,
     key: &KeyId,
-    outcome: Result<T>,
-) -> Result<T> {
-    match &outcome {
-        Err(Error::LeaseNotClosed) => {
-            close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await?;
-        }
-        Err(cause) if cause.is_outage() && ledger.context.redis.is_some() => {
-            ledger.direct_debits.record_debited([key.clone()]);
-        }
-        _ => {}
+    change: impl Fn() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut outcome = change().await;
+    if matches!(outcome, Err(Error::LeaseNotClosed)) {
+        tokio::time::sleep(RETRY_PAUSE).await;
+        close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await?;
+        outcome = change().await;
+    }
+    if let Err(cause) = &outcome
+        && cause.is_outage()
+        && ledger.context.redis.is_some()
+    {
+        ledger.direct_debits.record_debited([key.clone()]);
     }
     outcome
 }

@@ -41,7 +41,7 @@ use crate::context::Context;
 
 pub use self::balance::{get_balance, get_known_balance, list_balances};
 pub use self::closing::{
-    close_for_change, close_idle_leases, close_outdated, close_own_leases, withhold_unclosed,
+    close_for_change, close_idle_leases, close_outdated, close_own_leases, run_with_closed_leases,
 };
 pub use self::debit_queue::{DEBIT_QUEUE_MAX, DirectDebits, run as serve_debits};
 pub use self::lease_spend::LeaseSpendTracker;

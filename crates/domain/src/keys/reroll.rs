@@ -24,10 +24,12 @@ const MINUTE_MS: i64 = 60_000;
 /// at once with 0, and never later than before. The new key has the same prefix, length, identity, limits,
 /// permissions and roles, and the remaining credits, but no usage of limits.
 pub async fn reroll(keys: &Keys, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
-    let issued =
-        run_idempotent(&keys.context, caller, || reroll_once(&keys.context, caller, id, grace_ms))
-            .await;
-    credits::withhold_unclosed(&keys.ledger, id, issued).await
+    run_idempotent(&keys.context, caller, || {
+        credits::run_with_closed_leases(&keys.ledger, id, || {
+            reroll_once(&keys.context, caller, id, grace_ms)
+        })
+    })
+    .await
 }
 
 async fn reroll_once(

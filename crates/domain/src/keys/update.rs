@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::keys::Keys;
 
 /// The changes to a key. Absent fields keep their values.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct KeyChange {
     pub name: Patch<String>,
     pub external_id: Patch<String>,
@@ -38,7 +38,7 @@ pub struct KeyChange {
 }
 
 /// The change of the limits of a key.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum RatelimitsChange {
     #[default]
     Keep,
@@ -58,7 +58,7 @@ pub enum AssignmentPolicy {
     AssignmentActions,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreditsChange {
     pub remaining: Patch<i64>,
     pub refill: Patch<Refill>,
@@ -82,8 +82,10 @@ impl AssignmentPolicy {
 
 /// Updates a key, completely or not at all.
 pub async fn update(keys: &Keys, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
-    let applied = update_once(&keys.context, caller, id, change).await;
-    credits::withhold_unclosed(&keys.ledger, id, applied).await
+    credits::run_with_closed_leases(&keys.ledger, id, || {
+        update_once(&keys.context, caller, id, change.clone())
+    })
+    .await
 }
 
 async fn update_once(

@@ -56,11 +56,12 @@ pub async fn update_credits(
     update: CreditsUpdate,
     updated_at_policy: UpdatedAtPolicy,
 ) -> Result<RemainingCredits> {
-    let applied = run_idempotent(&keys.context, caller, || {
-        update_once(&keys.context, caller, id, update, updated_at_policy)
+    run_idempotent(&keys.context, caller, || {
+        credits::run_with_closed_leases(&keys.ledger, id, || {
+            update_once(&keys.context, caller, id, update, updated_at_policy)
+        })
     })
-    .await;
-    credits::withhold_unclosed(&keys.ledger, id, applied).await
+    .await
 }
 
 async fn update_once(

@@ -250,8 +250,7 @@ impl RedisCounters {
     }
 
     /// Closes a lease permanently, unless it was spent from within `idle`. `generation` is the Redis generation in
-    /// which it was created. A call without a reply is repeated once, which is safe because closing is idempotent: the
-    /// caller would otherwise have to reject a change because of one late reply.
+    /// which it was created. Closing it again returns the same result.
     pub async fn close_lease(
         &self,
         lease: &str,
@@ -259,26 +258,20 @@ impl RedisCounters {
         idle: Duration,
         now: Option<Timestamp>,
     ) -> Result<CloseResult> {
+        if self.is_breaker_open() {
+            return Err(Error::RedisBreakerOpen);
+        }
         let arguments = |command: &mut Cmd| {
             command.arg(1).arg(lease);
             batch::encode_time(command, now);
             command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).arg(generation);
         };
-        let close = async || {
-            if self.is_breaker_open() {
-                return Err(Error::RedisBreakerOpen);
-            }
-            let closing = self.script_runner.connections.run_script(
-                &self.close_script,
-                RetryPolicy::Once,
-                arguments,
-            );
-            self.script_runner.record_outcome(closing).await
-        };
-        let (state, spent): (i64, i64) = match close().await {
-            Err(cause) if cause.is_redis_outage() => close().await?,
-            reply => reply?,
-        };
+        let closing = self.script_runner.connections.run_script(
+            &self.close_script,
+            RetryPolicy::Once,
+            arguments,
+        );
+        let (state, spent): (i64, i64) = self.script_runner.record_outcome(closing).await?;
         Ok(match state {
             0 => CloseResult::NotFound,
             1 => CloseResult::Closed { spent_units: spent },
