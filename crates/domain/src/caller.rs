@@ -8,9 +8,9 @@ use foundation::error::{Error, Result};
 use foundation::id::{AuditId, RequestId, WorkspaceId};
 use foundation::model::{RootKey, User};
 
-use super::idempotency_key::IdempotencyKey;
-use super::permission::{self, Action, Grants};
-use super::use_flag::UseFlag;
+use crate::idempotency_key::IdempotencyKey;
+use crate::permission::{self, Action, Grants};
+use crate::use_flag::UseFlag;
 pub use store::cache::Cached;
 
 /// The root key or user behind a principal.

@@ -9,9 +9,9 @@ use foundation::model::RootKey;
 use serde_json::Value;
 use store::Tx;
 
-use super::caller::Caller;
-use super::idempotency_key::IdempotencyKey;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::idempotency_key::IdempotencyKey;
 
 /// A reply that can be stored and returned again.
 pub trait StoredReply: Sized {

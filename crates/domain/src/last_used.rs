@@ -11,9 +11,9 @@ use foundation::error::Result;
 use foundation::id::KeyId;
 use store::cache::Cached;
 
-use super::caller::Principal;
-use super::resolved_key::ResolvedKey;
+use crate::caller::Principal;
 use crate::context::Context;
+use crate::resolved_key::ResolvedKey;
 
 /// How often uses are written.
 pub const FLUSH_INTERVAL: Duration = Duration::from_secs(30);

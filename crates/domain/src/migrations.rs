@@ -4,12 +4,12 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{MigrationId, WorkspaceId};
 use foundation::model::{Algorithm, Migration};
 
-use super::audit::{self, Actor, Target};
-use super::caller::Caller;
-use super::names;
-use super::page::{Page, Paging};
-use super::permission::Action;
+use crate::audit::{self, Actor, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::names;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 pub use store::StoredMigration;
 
 /// The maximum length of a name, in characters.

@@ -17,10 +17,10 @@ use store::StoredKey;
 use store::cache::Cached;
 use store::freshness::{CacheTag, ReadVersion};
 
-use super::caller::Principal;
-use super::permission::Action;
-use super::use_flag::UseFlag;
+use crate::caller::Principal;
 use crate::context::Context;
+use crate::permission::Action;
+use crate::use_flag::UseFlag;
 
 /// A key joined with its identity, roles, permissions and limits.
 ///
@@ -75,7 +75,7 @@ impl Default for LeaseHint {
 
 impl LeaseHint {
     /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
-    /// generation in which that was learned or an earlier one; see [`super::credits::LeaseSpendTracker`].
+    /// generation in which that was learned or an earlier one; see [`crate::credits::LeaseSpendTracker`].
     pub fn last_lease(&self) -> (i64, u64) {
         let mark_generation = self.mark_generation.load(Ordering::Acquire);
         (self.lease_number.load(Ordering::Acquire), mark_generation)

@@ -9,7 +9,7 @@ use foundation::secret::Plaintext;
 use foundation::vault::{DataKey, MasterKeys, SealedDataKey, reseal};
 use store::{Reads, Store, Tx};
 
-use super::audit::{self, Actor, Target};
+use crate::audit::{self, Actor, Target};
 use crate::context::Context;
 
 /// Returns the master keys, or an error if none is configured.

@@ -13,7 +13,8 @@ use store::events::{
 };
 
 use super::{Event, LimitCheckRecord, VerificationRecord};
-use crate::{resolved_key::ResolvedKey, verification_code::VerificationCode};
+use crate::resolved_key::ResolvedKey;
+use crate::verification_code::VerificationCode;
 
 /// The maximum number of series that are remembered as written on the day. At this number the set is cleared, and all
 /// series are written once more.

@@ -31,8 +31,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use self::clickhouse_delivery::DeliveryState;
 use self::sql_query::QueryQuotas;
-use super::{resolved_key::ResolvedKey, verification_code::VerificationCode};
 use crate::context::Context;
+use crate::{resolved_key::ResolvedKey, verification_code::VerificationCode};
 
 /// The file of analytics events of an embedded server, in its data directory.
 pub const EVENTS_FILE: &str = "keyward-events.db";

@@ -6,9 +6,9 @@ use foundation::id::{KeyId, RequestId};
 use foundation::model::Key;
 use store::recent::{CheckRow, VerificationRow};
 
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use crate::analytics::Analytics;
+use crate::caller::Caller;
+use crate::permission::Action;
 
 /// The maximum number of verifications of a key that are returned.
 pub const RECENT_VERIFICATIONS_MAX: usize = 25;

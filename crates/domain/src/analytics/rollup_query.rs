@@ -7,11 +7,11 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
 
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use crate::analytics::Analytics;
 use crate::apis;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
 pub use foundation::model::RollupUnit;
 pub use store::events::RollupGrouping;
 use store::events::{OutcomeCounts, RollupFilter};

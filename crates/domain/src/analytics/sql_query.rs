@@ -11,9 +11,9 @@ use foundation::id::WorkspaceId;
 use serde_json::value::RawValue;
 use store::analytics_query::QueryLimits;
 
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use crate::analytics::Analytics;
+use crate::caller::Caller;
+use crate::permission::Action;
 
 /// The maximum number of rows in a result.
 const ROWS_MAX: u64 = 10_000;

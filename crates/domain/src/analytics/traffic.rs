@@ -7,9 +7,9 @@ use foundation::error::Result;
 use foundation::model::{EventKind, RollupUnit};
 use store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
 
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use crate::analytics::Analytics;
+use crate::caller::Caller;
+use crate::permission::Action;
 
 /// Selects requests.
 #[derive(Debug, Clone, Copy)]

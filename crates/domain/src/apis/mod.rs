@@ -17,12 +17,12 @@ use foundation::id::{ApiId, WorkspaceId};
 use foundation::model::{Api, ApiSettings};
 use store::{Tx, freshness};
 
-use super::audit::{self, Actor, AuditBatch, FieldChanges, Target};
-use super::caller::Caller;
-use super::deletion::Deletion;
-use super::page::{Page, Paging};
-use super::permission::Action;
+use crate::audit::{self, Actor, AuditBatch, FieldChanges, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::deletion::Deletion;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// Creates an API.
 pub async fn create(context: &Context, caller: &Caller, name: String) -> Result<ApiId> {

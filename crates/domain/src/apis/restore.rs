@@ -5,11 +5,11 @@ use foundation::id::ApiId;
 use foundation::model::Api;
 use store::freshness;
 
-use super::super::audit::{Actor, FieldChanges};
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use super::{record, require_not_deleted};
+use crate::audit::{Actor, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
 
 /// Restores an API. Its keys that were not deleted themselves verify again at once.
 pub async fn restore(context: &Context, caller: &Caller, id: &ApiId) -> Result<Api> {

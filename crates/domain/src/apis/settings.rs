@@ -6,7 +6,7 @@ use foundation::error::{Error, FieldError, Result};
 use foundation::model::Patch;
 use foundation::model::{Api, Networks};
 
-use super::super::names;
+use crate::names;
 
 /// The maximum length of a key prefix.
 pub const PREFIX_MAX: usize = 16;

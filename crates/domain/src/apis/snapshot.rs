@@ -5,8 +5,8 @@ use foundation::model::Patch;
 use foundation::model::{Api, Networks};
 use serde::Serialize;
 
-use super::super::audit::{SnapshotFields, parse_field};
 use super::ApiChange;
+use crate::audit::{SnapshotFields, parse_field};
 
 /// The name and the settings of an API, as the audit log stores them.
 #[derive(Debug, Serialize)]

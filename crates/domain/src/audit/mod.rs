@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use store::{AuditContext, AuditEntry, Tx};
 
-use super::caller::{Caller, ClientInfo, PrincipalKind};
-use super::permission::Action;
+use crate::caller::{Caller, ClientInfo, PrincipalKind};
 use crate::context::Context;
+use crate::permission::Action;
 
 /// The actor name of a root key without a name.
 const UNNAMED_ROOT_KEY: &str = "root key";

@@ -1,7 +1,7 @@
 //! What every part of the domain works with: settings, clock, databases, counters, and the caches of rows.
 //!
 //! It uses no other module of the domain. State that belongs to one module is in the service of that module, such as
-//! [`super::keys::Keys`], which holds the context and the services that it uses.
+//! [`crate::keys::Keys`], which holds the context and the services that it uses.
 
 mod commit;
 pub mod feed;
@@ -58,7 +58,7 @@ pub struct Context {
     pub replica_rank: AtomicU32,
     pub keyspace: Keyspace,
     pub metrics: Metrics,
-    /// Whether Redis replied to the last call; see [`super::health`].
+    /// Whether Redis replied to the last call; see [`crate::health`].
     pub redis_reachable: AtomicBool,
     /// Set when the server is shutting down and waits for the load balancer to notice.
     pub is_draining: AtomicBool,

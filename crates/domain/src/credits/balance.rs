@@ -10,11 +10,11 @@ use futures_util::future::try_join_all;
 use limiter::redis::RedisCounters;
 use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
 
-use super::super::refill;
-use super::super::resolved_key::ResolvedKey;
 use super::{consume, is_balance_unknown, leases};
 use crate::context::Context;
 use crate::credits::CreditLedger;
+use crate::refill;
+use crate::resolved_key::ResolvedKey;
 
 /// Returns what is left of a key's credits, account and lease together, without spending. `None`: unlimited.
 pub async fn get_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Result<Option<i64>> {

@@ -7,11 +7,11 @@ use foundation::id::KeyId;
 use limiter::redis::RedisCounters;
 use limiter::{ConsumeReply, ConsumeRequest, GroupChange, Window};
 
-use super::super::admission::LimitDecision;
 use super::balance::load_balance;
 use super::closing::{CloseScope, close_account_leases};
 use super::leases::{self, refill_if_due};
 use super::{ConsumeDecision, LOCK_WAIT, consume_without_account};
+use crate::admission::LimitDecision;
 use crate::credits::CreditLedger;
 
 /// Consumes `cost` credits from the account and all `windows`, or nothing. `closes_lease`: closes the lease too,

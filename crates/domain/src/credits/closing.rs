@@ -213,8 +213,10 @@ where
     let mut outcome = change().await;
     if matches!(outcome, Err(Error::LeaseNotClosed)) {
         tokio::time::sleep(RETRY_PAUSE).await;
-        close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await?;
-        outcome = change().await;
+        outcome = match close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await {
+            Ok(_) => change().await,
+            Err(cause) => Err(cause),
+        };
     }
     if let Err(cause) = &outcome
         && cause.is_outage()

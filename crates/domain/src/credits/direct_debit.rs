@@ -22,12 +22,12 @@ use limiter::redis::{UnresolvedRequest, within_budget};
 use store::{Tx, with_timeout};
 use tokio::sync::oneshot;
 
-use super::super::admission::{self, ConsumeMode, LimitDecision};
-use super::super::refill;
 use super::debit_queue::DebitRequest;
 use super::{ConsumeDecision, consume_without_account, journal, leases};
+use crate::admission::{self, ConsumeMode, LimitDecision};
 use crate::context::Context;
 use crate::credits::CreditLedger;
+use crate::refill;
 
 /// How long a batch may take. A statement never ends on a connection that was lost without notice.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);

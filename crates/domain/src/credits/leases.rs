@@ -15,10 +15,10 @@ use limiter::TopUp;
 use limiter::redis::RedisCounters;
 use store::Tx;
 
-use super::super::refill;
 use super::closing::{CloseScope, close_lease, write_lease};
 use super::{LOCK_WAIT, SCRIPT_BALANCE_MAX};
 use crate::context::Context;
+use crate::refill;
 
 /// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
 const TOP_UP_COVERS_MS: i64 = 1_500;

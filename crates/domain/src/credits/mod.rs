@@ -35,9 +35,9 @@ use store::with_timeout;
 use self::balance::load_balance;
 use self::lease_spend::LeaseRef;
 use self::leases::{LeaseObservation, LeaseProblem, TopUpResult};
-use super::admission::{self, LimitDecision};
-use super::resolved_key::ResolvedKey;
+use crate::admission::{self, LimitDecision};
 use crate::context::Context;
+use crate::resolved_key::ResolvedKey;
 
 pub use self::balance::{get_balance, get_known_balance, list_balances};
 pub use self::closing::{

@@ -21,7 +21,7 @@ use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::WithheldCredits;
 use store::{Tx, UnreportedLease, freshness};
 
-use super::super::audit::{Actor, AuditBatch, Target};
+use crate::audit::{Actor, AuditBatch, Target};
 use crate::context::Context;
 use crate::credits::CreditLedger;
 

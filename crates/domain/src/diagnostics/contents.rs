@@ -6,11 +6,11 @@ use foundation::model::RootKey;
 use foundation::vault::MasterKeys;
 use store::Store;
 
-use super::super::permission::Grants;
-use super::super::root_keys::all_permissions;
-use super::super::{permission, vault};
 use super::{Finding, format_age, format_count};
 use crate::context::REPLICA_TTL_MS;
+use crate::permission::Grants;
+use crate::root_keys::all_permissions;
+use crate::{permission, vault};
 
 /// The maximum numbers of replicas and root keys that are read.
 const REPLICAS_MAX: i64 = 1_000;

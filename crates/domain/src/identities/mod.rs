@@ -12,12 +12,12 @@ use foundation::model::{Identity, Meta, Ratelimit};
 use snapshot::IdentitySnapshot;
 use store::{LimitOwner, Tx, freshness};
 
-use super::audit::{AuditBatch, FieldChanges, Target};
-use super::caller::Caller;
-use super::keys::{NewRatelimit, to_ratelimits};
-use super::page::{Page, Paging};
-use super::permission::Action;
+use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::keys::{NewRatelimit, to_ratelimits};
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// The maximum size of the metadata of an identity, in bytes of the JSON text as sent.
 pub const META_MAX_BYTES: usize = 1024 * 1024;

@@ -5,13 +5,13 @@ use foundation::id::IdentityId;
 use foundation::model::{Identity, Meta};
 use store::{LimitOwner, freshness};
 
-use super::super::audit::{self, AuditBatch};
-use super::super::caller::Caller;
-use super::super::keys::to_ratelimits;
-use super::super::permission::Action;
 use super::snapshot::IdentitySnapshot;
 use super::target;
+use crate::audit::{self, AuditBatch};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::keys::to_ratelimits;
+use crate::permission::Action;
 
 /// Restores an identity from the snapshot of an audit entry, with its id and its limits, and links those of its former
 /// keys that have no identity now. Its external id must be free.

@@ -5,9 +5,9 @@ use foundation::model::{Identity, Meta};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::audit::{SnapshotFields, parse_field};
-use super::super::keys::{NewRatelimit, limits_snapshot};
 use super::IdentityChange;
+use crate::audit::{SnapshotFields, parse_field};
+use crate::keys::{NewRatelimit, limits_snapshot};
 
 /// The metadata to which an identity without metadata is restored: metadata can be changed but not removed.
 const EMPTY_META: &str = "{}";

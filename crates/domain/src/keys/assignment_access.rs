@@ -3,9 +3,9 @@
 use foundation::error::Result;
 use foundation::model::Key;
 
-use super::super::caller::Caller;
-use super::super::permission::Action;
-use super::super::rbac::difference;
+use crate::caller::Caller;
+use crate::permission::Action;
+use crate::rbac::difference;
 
 /// The permissions that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

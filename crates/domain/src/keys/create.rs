@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{LimitOwner, Tx, freshness};
 
-use super::super::audit::{AuditBatch, FieldChanges};
-use super::super::caller::Caller;
-use super::super::idempotency::{StoredReply, run_idempotent, store_reply};
-use super::super::permission::Action;
-use super::super::rbac::{self, Selector};
-use super::super::{apis, credits, refill, vault};
 use super::assignment_access::require_assignable;
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{audit_meta, audit_target, set_permissions, set_roles, to_ratelimits};
+use crate::audit::{AuditBatch, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::idempotency::{StoredReply, run_idempotent, store_reply};
+use crate::permission::Action;
+use crate::rbac::{self, Selector};
+use crate::{apis, credits, refill, vault};
 
 /// The number of random bytes of a key if neither the request nor the API sets one.
 const BYTE_LENGTH_DEFAULT: u8 = 16;

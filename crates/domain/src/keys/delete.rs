@@ -5,15 +5,15 @@ use foundation::id::KeyId;
 use foundation::model::Refill;
 use store::{Tx, freshness};
 
-use super::super::audit::{AuditBatch, FieldChanges};
-use super::super::caller::Caller;
-use super::super::credits;
-use super::super::deletion::Deletion;
-use super::super::permission::Action;
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{audit_target, lock_existing};
+use crate::audit::{AuditBatch, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::credits;
+use crate::deletion::Deletion;
+use crate::permission::Action;
 
 /// Deletes a key. It stops verifying at once.
 pub async fn delete(

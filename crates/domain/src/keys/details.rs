@@ -10,15 +10,15 @@ use limiter::Window;
 use serde_json::Value;
 use store::{KeyCursor, KeyListFilter, StoredEntry, StoredKey};
 
-use super::super::admission::{self, WindowUsage};
-use super::super::caller::Caller;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
-use super::super::resolved_key::ResolvedLimit;
-use super::super::{apis, credits, refill};
 use super::get::{self, DecryptMode, FoundKey};
+use crate::admission::{self, WindowUsage};
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::Keys;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
+use crate::resolved_key::ResolvedLimit;
+use crate::{apis, credits, refill};
 
 /// The maximum number of keys that a search scans for one page; the next page continues after them.
 pub const SEARCH_ROWS_MAX: i64 = 20_000;

@@ -6,8 +6,8 @@ use foundation::error::Result;
 use foundation::secret::KeyHash;
 use store::cache::Cached;
 
-use super::super::resolved_key::{ResolvedKey, load_key, resolve};
 use super::Keys;
+use crate::resolved_key::{ResolvedKey, load_key, resolve};
 
 /// Finds a resolved key by hash, in any workspace.
 pub async fn find_by_hash(keys: &Keys, hash: KeyHash) -> Result<Option<Arc<Cached<ResolvedKey>>>> {

@@ -12,15 +12,15 @@ use futures_util::FutureExt as _;
 use store::StoredKey;
 use store::cache::Cached;
 
-use super::super::audit::AuditBatch;
-use super::super::caller::Caller;
-use super::super::permission::Action;
-use super::super::resolved_key::{self, ResolvedKey};
-use super::super::{apis, credits, refill, vault};
 use super::audit_target;
 use super::create::require_recoverable;
+use crate::audit::AuditBatch;
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::Keys;
+use crate::permission::Action;
+use crate::resolved_key::{self, ResolvedKey};
+use crate::{apis, credits, refill, vault};
 
 /// A key and the entities that belong to it.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use foundation::model::Key;
 use foundation::secret::Plaintext;
 use store::{Tx, freshness};
 
-use super::super::audit::AuditBatch;
-use super::super::caller::Caller;
-use super::super::permission::Action;
-use super::super::{apis, credits, vault};
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
+use crate::audit::AuditBatch;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
+use crate::{apis, credits, vault};
 
 /// The number of leading characters shown of a key if the import does not give its start.
 const START_LENGTH: usize = 4;

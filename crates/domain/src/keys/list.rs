@@ -4,17 +4,17 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::ApiId;
 use store::KeyOwnerFilter;
 
-use super::super::apis;
-use super::super::caller::Caller;
-use super::super::credits;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
-use super::super::refill;
-use super::super::resolved_key as resolved;
 use super::get::{DecryptMode, decrypt_plaintexts, is_decryptable};
 use super::{FoundKey, ResolvedKey};
+use crate::apis;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::credits;
 use crate::keys::Keys;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
+use crate::refill;
+use crate::resolved_key as resolved;
 
 /// From this number of keys on, the count of an API is cached.
 const CACHED_COUNT_MIN: i64 = 10_000;

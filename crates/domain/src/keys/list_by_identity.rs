@@ -4,11 +4,11 @@ use foundation::error::Result;
 use foundation::id::IdentityId;
 use foundation::model::Key;
 
-use super::super::caller::Caller;
-use super::super::page::COUNT_MAX;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::page::COUNT_MAX;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// Lists a page of the keys, by id.
 pub async fn list_by_identity(

@@ -6,8 +6,8 @@ use foundation::id::KeyId;
 use foundation::model::{Credits, Refill};
 use store::Tx;
 
-use super::super::refill;
 use super::NewCredits;
+use crate::refill;
 
 /// What happens to the refill of an unlimited key.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

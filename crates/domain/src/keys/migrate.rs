@@ -9,13 +9,13 @@ use foundation::model::{Algorithm, Key};
 use foundation::secret::{KeyHash, Plaintext, split_prefixed_key};
 use store::freshness;
 
-use super::super::audit::AuditBatch;
-use super::super::caller::Caller;
-use super::super::permission::Action;
-use super::super::{apis, credits};
 use super::audit_target;
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
+use crate::audit::AuditBatch;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
+use crate::{apis, credits};
 
 /// The result of a migration request.
 #[derive(Debug, Default)]

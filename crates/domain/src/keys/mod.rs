@@ -24,9 +24,9 @@ mod update;
 mod update_credits;
 mod verify;
 
-pub use super::deletion::Deletion;
-pub use super::resolved_key::{ResolvedKey, ResolvedLimit};
-pub use super::verification_code::VerificationCode;
+pub use crate::deletion::Deletion;
+pub use crate::resolved_key::{ResolvedKey, ResolvedLimit};
+pub use crate::verification_code::VerificationCode;
 pub use assignment_access::AssignmentAccess;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::delete;
@@ -59,14 +59,14 @@ use foundation::secret::KeyHash;
 use store::cache::RowCache;
 use store::{StoredKey, Tx};
 
-use super::admission::Admission;
-use super::analytics::Analytics;
-use super::audit::{AuditBatch, Target};
-use super::caller::Caller;
-use super::context::{Context, new_key_tag};
-use super::credits::CreditLedger;
-use super::last_used::LastUsed;
-use super::rbac;
+use crate::admission::Admission;
+use crate::analytics::Analytics;
+use crate::audit::{AuditBatch, Target};
+use crate::caller::Caller;
+use crate::context::{Context, new_key_tag};
+use crate::credits::CreditLedger;
+use crate::last_used::LastUsed;
+use crate::rbac;
 
 /// How many key counts are cached, and for how long.
 const KEY_COUNTS_MAX: u64 = 10_000;

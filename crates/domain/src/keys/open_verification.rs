@@ -9,11 +9,11 @@ use foundation::error::{Error, Result};
 use foundation::secret::KeyHash;
 use limiter::Window;
 
-use super::super::caller::{Cached, ClientInfo};
-use super::super::resolved_key::ResolvedKey;
 use super::find;
+use crate::caller::{Cached, ClientInfo};
 use crate::context::Context;
 use crate::keys::Keys;
+use crate::resolved_key::ResolvedKey;
 
 const MINUTE_MS: i64 = 60_000;
 

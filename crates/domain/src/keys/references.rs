@@ -8,12 +8,12 @@ use foundation::id::{IdentityId, PermissionId, RoleId};
 use foundation::model::{Key, Meta, Permission, Role};
 use store::{KeyToInsert, Tx};
 
-use super::super::audit::{AuditBatch, Target};
-use super::super::caller::Caller;
-use super::super::rbac::{self, MissingPolicy, Selector};
 use super::assignment_access::require_assignable;
 use super::{NewCredits, NewRatelimit, audit_target, to_ratelimits};
+use crate::audit::{AuditBatch, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::rbac::{self, MissingPolicy, Selector};
 
 /// The fields of an imported key.
 #[derive(Debug)]

@@ -7,16 +7,16 @@ use foundation::model::{Credits, Key, Ratelimit};
 use foundation::secret::Plaintext;
 use store::{LimitOwner, Tx, freshness};
 
-use super::super::audit::AuditBatch;
-use super::super::caller::Caller;
-use super::super::idempotency::{run_idempotent, store_reply};
-use super::super::permission::Action;
-use super::super::{apis, credits, refill, vault};
 use super::assignment_access::require_assignable;
 use super::create::require_recoverable;
 use super::{IssuedKey, audit_target, lock_existing};
+use crate::audit::AuditBatch;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::idempotency::{run_idempotent, store_reply};
 use crate::keys::Keys;
+use crate::permission::Action;
+use crate::{apis, credits, refill, vault};
 
 const MINUTE_MS: i64 = 60_000;
 

@@ -5,12 +5,12 @@ use foundation::id::KeyId;
 use foundation::secret::KeyHash;
 use store::freshness;
 
-use super::super::apis;
-use super::super::audit::AuditBatch;
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use super::{audit_target, lock_existing};
+use crate::apis;
+use crate::audit::AuditBatch;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
 
 /// Restores a key that was deleted, unless permanently. It verifies again at once, with its remaining credits.
 pub async fn restore(context: &Context, caller: &Caller, id: &KeyId) -> Result<()> {

@@ -5,13 +5,13 @@ use foundation::id::KeyId;
 use foundation::model::Role;
 use store::freshness;
 
-use super::super::audit::AuditBatch;
-use super::super::caller::Caller;
-use super::super::permission::Action;
-use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
 use super::{lock_existing, set_roles};
+use crate::audit::AuditBatch;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
+use crate::rbac::{self, Selector, difference};
 
 /// The maximum number of roles of a key.
 pub const ROLES_MAX: usize = 100;

@@ -6,9 +6,9 @@ use foundation::model::{Key, Meta, Ratelimit, Refill, RefillInterval};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::audit::{SnapshotFields, parse_field};
 use super::metering::{IdleRefill, Metering};
 use super::{CreditsChange, KeyChange, NewRatelimit, Patch, RatelimitsChange};
+use crate::audit::{SnapshotFields, parse_field};
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]

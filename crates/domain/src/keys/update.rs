@@ -6,11 +6,6 @@ use foundation::id::KeyId;
 use foundation::model::{Credits, Meta, Ratelimit, Refill};
 use store::{LimitOwner, Tx, freshness};
 
-use super::super::audit::{AuditBatch, FieldChanges};
-use super::super::caller::Caller;
-use super::super::credits;
-use super::super::permission::Action;
-use super::super::rbac::{self, Selector};
 use super::assignment_access::{AssignmentAccess, RequiredActions};
 use super::metering::{IdleRefill, Metering};
 use super::snapshot::KeySnapshot;
@@ -18,8 +13,13 @@ use super::{
     NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, set_permissions,
     set_roles, to_ratelimits,
 };
+use crate::audit::{AuditBatch, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::credits;
 use crate::keys::Keys;
+use crate::permission::Action;
+use crate::rbac::{self, Selector};
 
 /// The changes to a key. Absent fields keep their values.
 #[derive(Debug, Clone, Default)]

@@ -7,16 +7,16 @@ use foundation::model::{Credits, Refill};
 use serde_json::{Value, json};
 use store::{StoredKey, freshness};
 
-use super::super::audit::{AuditBatch, FieldChanges};
-use super::super::caller::Caller;
-use super::super::credits;
-use super::super::idempotency::{StoredReply, run_idempotent, store_reply};
-use super::super::permission::Action;
 use super::metering::{IdleRefill, Metering};
 use super::snapshot::CreditsSnapshot;
 use super::{audit_meta, audit_target, lock_existing};
+use crate::audit::{AuditBatch, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::credits;
+use crate::idempotency::{StoredReply, run_idempotent, store_reply};
 use crate::keys::Keys;
+use crate::permission::Action;
 
 /// The change of the credits of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,17 +16,17 @@ use foundation::traces;
 use limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Window, WindowStatus};
 use store::cache::Cached;
 
-use super::super::analytics::{self, Event};
-use super::super::caller::Caller;
-use super::super::credits::{self, ConsumeDecision};
-use super::super::last_used;
-use super::super::query::PermissionQuery;
-use super::super::resolved_key::{ResolvedKey, ResolvedLimit};
-use super::super::verification_code::VerificationCode;
 use super::find;
 use super::{migrate, open_verification, reason};
+use crate::analytics::{self, Event};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::credits::{self, ConsumeDecision};
 use crate::keys::Keys;
+use crate::last_used;
+use crate::query::PermissionQuery;
+use crate::resolved_key::{ResolvedKey, ResolvedLimit};
+use crate::verification_code::VerificationCode;
 
 /// A request to verify a key.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use limiter::{Window, WindowStatus};
 use store::StoredNamespace;
 use store::cache::Cached;
 
-use super::super::admission::{self, LimitDecision};
-use super::super::analytics::{self, Event};
-use super::super::caller::Caller;
 use super::namespaces::{self, NamespaceRef};
+use crate::admission::{self, LimitDecision};
+use crate::analytics::{self, Event};
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::ratelimits::Ratelimits;
 

@@ -20,10 +20,10 @@ use store::StoredNamespace;
 use store::cache::RowCache;
 use store::freshness::CacheTag;
 
-use super::admission::Admission;
-use super::analytics::Analytics;
-use super::audit::Target;
-use super::context::Context;
+use crate::admission::Admission;
+use crate::analytics::Analytics;
+use crate::audit::Target;
+use crate::context::Context;
 
 /// Decides checks of the standalone limiter.
 pub struct Ratelimits {

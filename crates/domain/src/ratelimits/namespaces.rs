@@ -10,14 +10,14 @@ use foundation::secret::KeyHash;
 use store::cache::Cached;
 use store::{StoredNamespace, Tx, freshness};
 
-use super::super::audit::{self, Actor, AuditBatch, FieldChanges};
-use super::super::caller::Caller;
-use super::super::names;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
 use super::namespace_target;
 use super::snapshot::NamespaceSnapshot;
+use crate::audit::{self, Actor, AuditBatch, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::names;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 use crate::ratelimits::Ratelimits;
 
 /// The maximum number of namespaces of a workspace, without deleted ones.

@@ -7,14 +7,14 @@ use foundation::id::OverrideId;
 use foundation::model::{Override, WILDCARDS_MAX};
 use store::{Tx, freshness};
 
-use super::super::audit::{self, Actor, FieldChanges, Target};
-use super::super::caller::Caller;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
 use super::namespace_target;
 use super::namespaces::{self, NamespaceRef, require_not_deleted};
 use super::snapshot::OverrideSnapshot;
+use crate::audit::{self, Actor, FieldChanges, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 use crate::ratelimits::Ratelimits;
 
 /// The maximum number of overrides of a namespace.

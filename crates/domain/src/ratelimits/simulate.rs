@@ -4,11 +4,11 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::model::Override;
 use limiter::{EXACT_MAX, WindowStatus};
 
-use super::super::admission::{self, LimitDecision};
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use super::limit::{LimitCheck, PreparedCheck};
 use super::namespaces::{self, NamespaceRef, require_not_deleted};
+use crate::admission::{self, LimitDecision};
+use crate::caller::Caller;
+use crate::permission::Action;
 use crate::ratelimits::Ratelimits;
 
 /// The maximum number of matching overrides that a simulation returns.

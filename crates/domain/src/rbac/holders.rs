@@ -6,11 +6,11 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, PermissionId, RoleId};
 use foundation::model::{Key, Permission, PermissionAssignment, Role};
 
-use super::super::caller::Caller;
-use super::super::page::COUNT_MAX;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::page::COUNT_MAX;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// A key that has a permission.
 #[derive(Debug)]

@@ -28,10 +28,10 @@ use foundation::model::{Permission, Role};
 use snapshot::{PermissionSnapshot, RoleSnapshot};
 use store::Tx;
 
-use super::audit::{AuditBatch, FieldChanges, Target};
-use super::caller::Caller;
-use super::names;
-use super::permission::Action;
+use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::caller::Caller;
+use crate::names;
+use crate::permission::Action;
 
 /// A reference to a permission or role in a request, and what to do if it does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

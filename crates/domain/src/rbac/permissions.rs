@@ -5,13 +5,13 @@ use foundation::id::PermissionId;
 use foundation::model::Permission;
 use store::freshness;
 
-use super::super::audit::{AuditBatch, FieldChanges};
-use super::super::caller::Caller;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
 use super::snapshot::PermissionSnapshot;
 use super::{insert_permissions, permission_target};
+use crate::audit::{AuditBatch, FieldChanges};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// The fields of a permission to create.
 #[derive(Debug)]

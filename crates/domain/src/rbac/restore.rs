@@ -5,12 +5,12 @@ use foundation::id::{KeyId, PermissionId, RoleId};
 use foundation::model::{Permission, Role};
 use store::{Tx, freshness};
 
-use super::super::audit::{self, AuditBatch};
-use super::super::caller::Caller;
-use super::super::permission::Action;
 use super::snapshot::{PermissionSnapshot, RoleSnapshot};
 use super::{permission_target, role_target};
+use crate::audit::{self, AuditBatch};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::permission::Action;
 
 /// Restores a permission from the snapshot of an audit entry and assigns it to its former holders. Its slug must be
 /// free.

@@ -5,14 +5,14 @@ use foundation::id::RoleId;
 use foundation::model::{Permission, Role};
 use store::freshness;
 
-use super::super::audit::{AuditBatch, FieldChanges, SnapshotFields, parse_field};
-use super::super::caller::Caller;
-use super::super::names;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
 use super::snapshot::RoleSnapshot;
 use super::{difference, ensure_permissions, permission_target, role_target};
+use crate::audit::{AuditBatch, FieldChanges, SnapshotFields, parse_field};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::names;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// The fields of a role to create.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use foundation::secret::{KeyHash, Plaintext};
 use serde_json::{Value, json};
 use store::{StoredRootKey, Tx, freshness};
 
-use super::super::audit::{AuditBatch, FieldChanges, Target};
-use super::super::caller::Caller;
-use super::super::names;
-use super::super::page::{Page, Paging};
-use super::super::permission::{self, Action};
 use super::{generate_secret, insert_root_key, root_key_target};
+use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::names;
+use crate::page::{Page, Paging};
+use crate::permission::{self, Action};
 
 /// The maximum length of the name of a root key, in characters.
 pub const NAME_MAX: usize = 255;

@@ -18,14 +18,14 @@ use store::cache::{Cached, RowCache};
 use store::freshness::{self, Freshness};
 use store::{Store, Tx};
 
-use super::audit::{self, Actor, Target};
-use super::caller::Principal;
-use super::context::new_key_tag;
-use super::last_used;
-use super::names;
-use super::permission::{self, Action, Grants};
+use crate::audit::{self, Actor, Target};
+use crate::caller::Principal;
 use crate::context::Context;
+use crate::context::new_key_tag;
+use crate::last_used;
 use crate::last_used::LastUsed;
+use crate::names;
+use crate::permission::{self, Action, Grants};
 
 /// Authenticates root keys.
 pub struct RootKeys {

@@ -12,15 +12,15 @@ use foundation::error::{Error, Refusal, Result};
 use foundation::id::{AuditId, RoleId};
 use foundation::model::{MemberRole, OutagePolicy};
 
-use super::audit::{self, parse_fields};
-use super::caller::Caller;
-use super::identities::{self, IdentityRef};
-use super::keys::{self, AssignmentAccess, CreditsUpdate, Deletion, UpdatedAtPolicy};
-use super::ratelimits::{OverrideSnapshot, namespaces, overrides};
-use super::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
-use super::{apis, root_keys, users};
+use crate::audit::{self, parse_fields};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::identities::{self, IdentityRef};
 use crate::keys::Keys;
+use crate::keys::{self, AssignmentAccess, CreditsUpdate, Deletion, UpdatedAtPolicy};
+use crate::ratelimits::{OverrideSnapshot, namespaces, overrides};
+use crate::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
+use crate::{apis, root_keys, users};
 
 /// Undoes an entry and returns the action that was applied.
 pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoAction> {

@@ -8,14 +8,14 @@ use foundation::model::{Invitation, InvitationKind, MemberRole, User};
 use foundation::secret::{KeyHash, Plaintext};
 use store::{Store, Tx};
 
-use super::super::audit::{Actor, AuditBatch};
-use super::super::caller::ClientInfo;
-use super::super::root_keys::default_workspace;
 use super::passwords;
 use super::sessions::{delete_expired, insert_session};
 use super::sign_in::{SignedIn, consume_password_attempt, require_passwords_enabled};
 use super::{parse_email, user_target};
+use crate::audit::{Actor, AuditBatch};
+use crate::caller::ClientInfo;
 use crate::context::Context;
+use crate::root_keys::default_workspace;
 use crate::users::Users;
 
 /// The number of random bytes of an invitation token.

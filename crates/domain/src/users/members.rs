@@ -7,13 +7,13 @@ use foundation::secret::Plaintext;
 use serde_json::{Value, json};
 use store::Tx;
 
-use super::super::audit::{AuditBatch, FieldChanges, Target};
-use super::super::caller::Caller;
-use super::super::page::{Page, Paging};
-use super::super::permission::Action;
 use super::invitations::{NewInvitation, insert_invitation};
 use super::user_target;
+use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::page::{Page, Paging};
+use crate::permission::Action;
 
 /// Lists a page of the members of the workspace, sorted by e-mail.
 pub async fn list_members(

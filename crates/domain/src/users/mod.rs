@@ -35,11 +35,11 @@ use foundation::model::{MemberRole, Membership, User};
 use oidc::OidcClient;
 use store::Tx;
 
-use super::audit::{Actor, AuditBatch, Target};
-use super::caller::{Cached, Caller, ClientInfo, Principal};
-use super::page::COUNT_MAX;
-use super::permission::{Action, Grants};
+use crate::audit::{Actor, AuditBatch, Target};
+use crate::caller::{Cached, Caller, ClientInfo, Principal};
 use crate::context::Context;
+use crate::page::COUNT_MAX;
+use crate::permission::{Action, Grants};
 
 /// Signs users in.
 pub struct Users {

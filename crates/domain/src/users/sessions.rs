@@ -8,10 +8,10 @@ use foundation::model::{Session, User};
 use foundation::secret::{KeyHash, Plaintext};
 use store::Tx;
 
-use super::super::caller::ClientInfo;
 use super::passwords;
 use super::record_in_all_workspaces;
 use super::sign_in::{consume_password_attempt, require_passwords_enabled};
+use crate::caller::ClientInfo;
 use crate::context::Context;
 use crate::users::Users;
 

@@ -8,10 +8,10 @@ use foundation::secret::Plaintext;
 use limiter::Window;
 use store::Tx;
 
-use super::super::admission;
-use super::super::caller::ClientInfo;
 use super::sessions::{delete_expired, insert_session};
 use super::{parse_email, record_in_all_workspaces};
+use crate::admission;
+use crate::caller::ClientInfo;
 use crate::context::Context;
 use crate::users::Users;
 

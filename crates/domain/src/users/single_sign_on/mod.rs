@@ -13,13 +13,13 @@ use foundation::id::{UserId, WorkspaceId};
 use foundation::model::User;
 use oidc::OidcClient;
 
-use super::super::caller::ClientInfo;
-use super::super::root_keys::default_workspace;
 use super::invitations::{add_member, join_workspace, redeem};
 use super::sessions::AuthenticatedSession;
 use super::sign_in::{SignedIn, consume_sso_attempt, create_session};
 use super::{parse_email, record_in_all_workspaces};
+use crate::caller::ClientInfo;
 use crate::context::Context;
+use crate::root_keys::default_workspace;
 use crate::users::Users;
 pub use matching::SsoRejection;
 use matching::{EmailMatch, SsoMatch, match_claims};
