@@ -126,12 +126,7 @@ fn connections_above_the_limit_get_503_and_are_counted() {
     let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     command.env("KEYWARD_CONNECTIONS_MAX", "2").env("KEYWARD_METRICS_LISTEN", metrics.to_string());
     let server = Server::start(command);
-    let mut connections: Vec<_> =
-        (0..2).map(|_| PersistentConnection::to(server.address)).collect();
-    // Connections of the start may still be closing.
-    while connections.iter_mut().any(|connections| connections.get("/livez").is_err()) {
-        connections = (0..2).map(|_| PersistentConnection::to(server.address)).collect();
-    }
+    let mut connections = open(server.address, 2);
 
     let refused = head(server.address, "/livez");
 
