@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use domain::analytics::{clickhouse_delivery, event_space, writer};
+use analytics::{clickhouse_delivery, event_space, writer};
+use domain::app::App;
 use foundation::error::Result;
 use store::with_timeout;
 use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
 use tokio::{join, select};
-
-use crate::app::App;
 
 /// The interval between writes. A replica that is killed loses the events since the last write.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,7 +74,7 @@ async fn run(app: &App, stopped: Receiver<()>) {
     // Events that are not delivered in this time are delivered by another replica, or after the next start.
     let _ = timeout(LAST_DELIVERY_TIMEOUT, clickhouse_delivery::deliver(&app.analytics)).await;
     // Connections belong to the thread that opened them.
-    app.analytics.event_store.close().await;
+    app.analytics.event_store().close().await;
 }
 
 /// Writes events until the server stops. A batch that may have been written by then is written again under the same
@@ -136,7 +135,7 @@ async fn maintain_partitions(app: &App) {
     }
     loop {
         let granted =
-            with_timeout(PASS_TIMEOUT, app.analytics.event_store.grant_analytics_role()).await;
+            with_timeout(PASS_TIMEOUT, app.analytics.event_store().grant_analytics_role()).await;
         log_if_err("grant the analytics role access to events", granted);
         log_if_err("maintain event partitions", writer::maintain_partitions(&app.analytics).await);
         sleep(MAINTENANCE_INTERVAL).await;

@@ -6,21 +6,17 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`http`] | the server: routes, connections, draining |
-//! | [`rpc`] | the operations of the v1 and v2 API |
-//! | [`dashboard`] | the pages of the dashboard |
-//! | [`request`] | the parts of a request that every interface reads |
-//! | crate `domain` | what Keyward does |
+//! | crate `api` | the operations of the v1 and v2 API |
+//! | crate `dashboard` | the pages of the dashboard |
+//! | crate `request` | the parts of a request that every interface reads |
+//! | crate `domain` | what Keyward does; `domain::app` composes its services |
+//! | crate `analytics` | analytics events |
 //! | crates `store`, `limiter`, `oidc`, `analytics_sql` | durable data, counters, single sign-on, analytics queries |
 //! | crate `foundation` | ids, time, secrets, errors, settings, the model |
 //!
-//! [`app`] composes the services of the domain. [`background`] keeps the caches of a replica
-//! fresh; [`analytics_worker`] writes, aggregates and delivers events.
+//! [`background`] keeps the caches of a replica fresh; [`analytics_worker`] writes, aggregates and delivers events.
 
 pub mod analytics_worker;
-pub mod app;
 pub mod background;
 pub mod cli;
-pub mod dashboard;
 pub mod http;
-pub mod request;
-pub mod rpc;

@@ -66,7 +66,7 @@ impl<'a> Browser<'a> {
 
     /// Signs in the owner of the default workspace.
     pub async fn sign_in_owner(kw: &'a Keyward) -> Self {
-        kw.app.analytics.event_store.migrate().await.expect("the schema of events is migrated");
+        kw.app.analytics.event_store().migrate().await.expect("the schema of events is migrated");
         let link = users::create_operator_invitation(&kw.app.context, &default_workspace())
             .await
             .expect("a link");

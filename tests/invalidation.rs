@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foundation::clock::Stopwatch;
+use foundation::clock::{Monotonic, Stopwatch};
 use foundation::id::KeyId;
 use foundation::secret::KeyHash;
 use serde_json::json;
@@ -41,7 +41,7 @@ async fn becomes_stale(kw: &Keyward, read_version: ReadVersion, key: &str) -> bo
     let slots = [VersionSlot::from_tag(&CacheTag::Key(KeyId::from(key)))];
     let since = Stopwatch::new();
     while since.elapsed() < Duration::from_secs(2) {
-        if !kw.app.context.freshness.is_fresh(read_version, &slots) {
+        if !kw.app.context.freshness.is_fresh(read_version, &slots, Monotonic::now()) {
             return true;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -53,9 +53,9 @@ async fn becomes_stale(kw: &Keyward, read_version: ReadVersion, key: &str) -> bo
 async fn wait_until_caught_up(kw: &Keyward) {
     let since = Stopwatch::new();
     loop {
-        let read_version = kw.app.context.freshness.read_version();
+        let read_version = kw.app.context.freshness.read_version(Monotonic::now());
         tokio::time::sleep(Duration::from_millis(700)).await;
-        if kw.app.context.freshness.is_fresh(read_version, &[]) {
+        if kw.app.context.freshness.is_fresh(read_version, &[], Monotonic::now()) {
             return;
         }
         assert!(since.elapsed() < Duration::from_secs(10), "everything stays invalidated");
@@ -77,7 +77,7 @@ async fn late_commit_is_seen_and_rollback_does_not_block_the_reader() {
     let mut undone = kw.store().begin().await.unwrap();
     undone.insert_changes(&["key:undone".to_owned()]).await.unwrap();
     drop(undone);
-    let read_version = kw.app.context.freshness.read_version();
+    let read_version = kw.app.context.freshness.read_version(Monotonic::now());
 
     log_change(&kw, "key:soon").await;
     assert!(becomes_stale(&kw, read_version, "soon").await);
@@ -85,7 +85,7 @@ async fn late_commit_is_seen_and_rollback_does_not_block_the_reader() {
     log_change(&kw, "key:next").await;
     assert!(becomes_stale(&kw, read_version, "next").await);
     let slots = [VersionSlot::from_tag(&CacheTag::Key(KeyId::from("late")))];
-    assert!(kw.app.context.freshness.is_fresh(read_version, &slots));
+    assert!(kw.app.context.freshness.is_fresh(read_version, &slots, Monotonic::now()));
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     late.commit().await.unwrap();
 
@@ -97,18 +97,18 @@ async fn late_commit_is_seen_and_rollback_does_not_block_the_reader() {
 async fn reader_invalidates_everything_when_far_behind() {
     for stack in [Stack::Embedded, Stack::Replica] {
         let kw = Keyward::start(stack).await;
-        let first = kw.app.context.freshness.read_version();
+        let first = kw.app.context.freshness.read_version(Monotonic::now());
         log_change(&kw, "key:first").await;
         assert!(becomes_stale(&kw, first, "first").await);
         let many: Vec<_> = (0..100_010).map(|n| format!("key:of_many_{n}")).collect();
 
-        let read_version = kw.app.context.freshness.read_version();
+        let read_version = kw.app.context.freshness.read_version(Monotonic::now());
         let mut tx = kw.store().begin().await.unwrap();
         tx.insert_changes(&many).await.unwrap();
         tx.commit().await.unwrap();
 
         assert!(becomes_stale(&kw, read_version, "not among them").await);
-        let after = kw.app.context.freshness.read_version();
+        let after = kw.app.context.freshness.read_version(Monotonic::now());
         log_change(&kw, "key:afterwards").await;
         assert!(becomes_stale(&kw, after, "afterwards").await);
     }

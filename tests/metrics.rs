@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::{v1, v2};
 use axum::body::Body;
 use axum::http::Request;
-use keyward::rpc::{v1, v2};
 use serde_json::json;
 
 use crate::on_both_stacks;

@@ -2,6 +2,7 @@
 //! runs on every engine; all hold the same events of two workspaces.
 
 mod bounds;
+mod compiler_bounds;
 mod growth;
 mod isolation;
 mod memory;
@@ -38,7 +39,7 @@ fn query_context(family: Family) -> QueryContext {
 }
 
 fn query_limits() -> QueryLimits {
-    domain::analytics::sql_query::QUERY_LIMITS
+    analytics::sql_query::QUERY_LIMITS
 }
 
 /// Returns the family of the first table that the text names.
@@ -154,147 +155,6 @@ fn compiler_rejects_every_attack_with_its_error() {
         }
     }
     assert!(faults.is_empty(), "\n{}", faults.concat());
-}
-
-/// Returns the error that rejects a text.
-fn rejection(text: &str) -> String {
-    let error =
-        analytics_sql::compile(text, SqlDialect::Postgres, &query_context(Family::Verifications));
-    let error = error.expect_err("the query is rejected");
-    assert!(error.to_string().len() < 500, "{error}");
-    format!("{}: {error}", error.code().name())
-}
-
-fn is_accepted(text: &str) -> bool {
-    analytics_sql::compile(text, SqlDialect::Postgres, &query_context(Family::Verifications))
-        .is_ok()
-}
-
-#[test]
-fn compiler_rejects_query_above_16_kib() {
-    let select = "SELECT count() FROM key_verifications_v1";
-    let padded = |length: usize| format!("{select}{}", " ".repeat(length - select.len()));
-
-    assert!(is_accepted(&padded(16 * 1024)));
-    assert!(rejection(&padded(16 * 1024 + 1)).contains("longer than 16384 bytes"));
-}
-
-#[test]
-fn compiler_rejects_query_with_more_than_64_columns() {
-    let columns = |count: usize| vec!["key_id"; count].join(", ");
-    let nested = |inner: usize| {
-        format!("SELECT count() FROM (SELECT {} FROM key_verifications_v1) AS x", columns(inner))
-    };
-
-    assert!(is_accepted(&nested(63)));
-    assert!(rejection(&nested(64)).contains("more than 64 columns"));
-    let stars = "SELECT count() FROM (SELECT a.*, b.*, c.*, d.*, e.* FROM key_verifications_v1 a, \
-        key_verifications_v1 b, key_verifications_v1 c, key_verifications_v1 d, key_verifications_v1 e) x";
-    assert!(rejection(stars).contains("more than 64 columns"));
-}
-
-#[test]
-fn compiler_rejects_query_with_more_than_2000_parts() {
-    let list = |count: usize| {
-        let items = vec!["1"; count].join(",");
-        format!("SELECT count() FROM key_verifications_v1 WHERE spent_credits IN ({items})")
-    };
-
-    // The query, its SELECT, its table, count, IN and the value that is looked up are parts too.
-    assert!(is_accepted(&list(1_994)));
-    assert!(rejection(&list(1_995)).contains("more than 2000 parts"));
-}
-
-#[test]
-fn compiler_does_not_overflow_the_stack_when_query_is_deep() {
-    let select = |what: String| format!("SELECT {what} AS x FROM key_verifications_v1");
-    let deep = |open: &str, close: &str, times: usize| {
-        select(format!("{}1{}", open.repeat(times), close.repeat(times)))
-    };
-
-    assert!(is_accepted(&deep("(", ")", 40)));
-    for (open, close) in [
-        ("(", ")"),
-        ("abs(", ")"),
-        ("-", ""),
-        ("- ", ""),
-        ("NOT ", ""),
-        ("[", "]"),
-        ("1+", ""),
-        ("", "+1"),
-        ("", "::Int64"),
-        ("", " IS NULL"),
-        ("CASE WHEN ", " THEN 1 END"),
-        ("(SELECT ", " FROM key_verifications_v1)"),
-        ("x -> ", ""),
-        ("", "[1]"),
-        ("if(1,1,", ")"),
-        ("1 BETWEEN 1 AND ", ""),
-        ("{'a':", "}"),
-        ("INTERVAL ", " DAY"),
-        ("", " IN (1)"),
-        ("CAST(", " AS Int64)"),
-        ("trim(", ")"),
-        ("", " OR 1"),
-        ("EXISTS (SELECT ", ")"),
-    ] {
-        let length = open.len() + close.len();
-        for times in [101, 1_000, 15_000 / length] {
-            rejection(&deep(open, close, times.min(15_000 / length)));
-        }
-    }
-    let union = vec!["SELECT key_id FROM key_verifications_v1"; 350].join(" UNION ALL ");
-    rejection(&union);
-    let from = "SELECT key_id FROM ";
-    rejection(&format!(
-        "{}key_verifications_v1{}",
-        format!("{from}(").repeat(500),
-        ") AS x".repeat(500)
-    ));
-    rejection(&format!("{from}{}key_verifications_v1{}", "(".repeat(5_000), ")".repeat(5_000)));
-    rejection(&format!("{from}key_verifications_v1{}", " JOIN (key_verifications_v1".repeat(500)));
-    rejection(&format!("SELECT {}", "/*".repeat(8_000)));
-}
-
-/// The parser reads the contents of these twice, at each level.
-#[test]
-fn compiler_rejects_query_that_the_parser_would_read_exponentially() {
-    let events = "FROM key_verifications_v1";
-    let position = format!("SELECT {}key_id{} {events}", "position(".repeat(40), ")".repeat(40));
-    let lambdas = format!("SELECT {}1 {events}", "(x) -> ".repeat(40));
-
-    assert!(rejection(&position).contains("there is no function position"));
-    assert!(rejection(&lambdas).contains("more than 8 lambdas"));
-    let few = |times: usize| {
-        let filter = "length(arrayFilter(x -> x != '', tags))";
-        format!("SELECT {} AS n {events}", [filter].repeat(times).join(" + "))
-    };
-    assert!(is_accepted(&few(8)));
-    assert!(rejection(&few(9)).contains("more than 8 lambdas"));
-}
-
-#[test]
-fn compiler_rejects_pattern_above_256_characters() {
-    let like = |length: usize| {
-        let pattern = "a".repeat(length);
-        format!("SELECT count() FROM key_verifications_v1 WHERE outcome LIKE '{pattern}'")
-    };
-
-    assert!(is_accepted(&like(256)));
-    assert!(rejection(&like(257)).contains("256 characters"));
-}
-
-#[test]
-fn compiler_rejects_nested_list_literals() {
-    assert!(rejection("SELECT [tags] FROM key_verifications_v1").contains("a list of lists"));
-}
-
-#[test]
-fn compiler_rejects_aliases_that_expand_without_end() {
-    let names: Vec<_> = (1..60).map(|n| format!("concat(a{0}, a{0}) AS a{1}", n - 1, n)).collect();
-    let text = format!("SELECT key_id AS a0, {} FROM key_verifications_v1", names.join(", "));
-
-    assert!(rejection(&text).contains("too large"));
 }
 
 #[test]

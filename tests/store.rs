@@ -56,6 +56,7 @@ mod credits;
 mod identities;
 mod journal;
 mod keys;
+mod leases;
 mod ratelimits;
 mod rbac;
 mod root_keys;

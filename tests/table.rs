@@ -1,9 +1,9 @@
 //! Tests every operation of the table. A new operation needs no line here: its fields, permissions and bounds are read
 //! from its row.
 
+use api::{AccessRule, OperationEntry, example, v2};
 use axum::body::Body;
 use domain::permission::Action;
-use keyward::rpc::{AccessRule, OperationEntry, example, v2};
 use serde_json::{Value, json};
 
 pub mod cases;
@@ -289,7 +289,7 @@ fn every_operation_has_a_test_file() {
 
 #[test]
 fn openapi_document_matches_snapshot() {
-    let document = keyward::rpc::build_document(&v2::operation_table(), "http://127.0.0.1:3000");
+    let document = api::build_document(&v2::operation_table(), "http://127.0.0.1:3000");
     insta::assert_json_snapshot!("openapi_v2", document);
 }
 

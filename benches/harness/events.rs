@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use analytics::{clickhouse_delivery, writer};
 use axum::body::Body;
 use axum::http::Request;
-use domain::analytics::{clickhouse_delivery, writer};
+use domain::app::App;
 use domain::root_keys;
-use foundation::clock::{Clock, Timestamp};
+use foundation::clock::{Clock, Monotonic, Timestamp};
 use foundation::config::{Config, Deployment, Settings};
 use foundation::secret::Plaintext;
 use http_body_util::BodyExt as _;
-use keyward::app::App;
 use keyward::background;
 use keyward::http::HttpService;
 use serde_json::{Value, json};
@@ -81,8 +81,8 @@ impl Server {
         let secret = Plaintext::from(ROOT_KEY.to_owned());
         root_keys::bootstrap(&app.context, &store, Some(&secret)).await.map_err(fault)?;
         app.context.store.set(store);
-        app.context.freshness.record_database_reply();
-        app.analytics.event_store.migrate().await.map_err(|e| e.to_string())?;
+        app.context.freshness.record_database_reply(Monotonic::now());
+        app.analytics.event_store().migrate().await.map_err(|e| e.to_string())?;
         let tasks = background::start(&app, announcements);
         Ok(Self { paths: HttpService::new(app.clone()), app, clock, _tasks: tasks })
     }

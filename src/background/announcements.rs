@@ -5,35 +5,28 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::context::Context;
-use domain::context::feed::{Announcement, FeedReading, FeedState};
-use foundation::clock::Stopwatch;
+use domain::context::change_log::LogPass;
+use domain::context::feed::{Announcement, FeedReading, FeedReport};
+use domain::context::feed_reader::FeedReader;
+use foundation::clock::Monotonic;
 use foundation::error::Result;
-use foundation::fault_injection::Safeguard;
-use limiter::redis::{FeedPosition, FeedReadResult, RedisCounters};
+use limiter::redis::{FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
-/// How long a reader may receive no reply from Redis before it discards its position, if the database is reachable.
-const POSITION_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often Redis is pinged when there is nothing to announce.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads announcements until the task is stopped.
 pub async fn subscribe_to_changes(context: Arc<Context>) {
     let Some(redis) = &context.redis else { return };
-    // The next connection continues where the last one stopped.
-    let mut position = None;
-    let mut last_reply = Stopwatch::new();
+    let mut reader = FeedReader::new(Monotonic::now());
     loop {
-        if let Err(e) = read_new_changes(&context, redis, &mut position, &mut last_reply).await {
+        if let Err(e) = read_new_changes(&context, redis, &mut reader).await {
             tracing::warn!(error = %e, "failed to read the change feed: {e}");
         }
-        // While the database is reachable, continuing there has no benefit, and writers would wait for this replica.
-        if last_reply.elapsed() > POSITION_TIMEOUT && context.freshness.is_database_reachable() {
-            context.feed_state.end_reading();
-            position = None;
-        }
+        reader.record_failure(Monotonic::now(), &context.feed_state, &context.freshness);
         tokio::time::sleep(RECONNECT_DELAY).await;
     }
 }
@@ -41,70 +34,23 @@ pub async fn subscribe_to_changes(context: Arc<Context>) {
 async fn read_new_changes(
     context: &Context,
     redis: &RedisCounters,
-    position: &mut Option<FeedPosition>,
-    last_reply: &mut Stopwatch,
+    reader: &mut FeedReader,
 ) -> Result<()> {
     let mut connection = redis.connect_feed().await?;
+    let Context { feed_state, freshness, .. } = context;
     loop {
-        let Some(from) = position else {
-            let end = connection.get_or_create_end().await?;
-            context.feed_state.begin_reading(&end.era);
-            *position = Some(end);
+        let Some(from) = reader.position() else {
+            reader.begin_at(connection.get_or_create_end().await?, feed_state);
             continue;
         };
-        let began_ms = context.freshness.now_ms();
-        let others = context.feed_state.other_replicas.load_full();
-        let result = connection
-            .read(from, (&context.replica_id, &others), context.feed_state.is_proof())
-            .await?;
-        *last_reply = Stopwatch::new();
-        match result {
-            FeedReadResult::Gap => {
-                tracing::info!("detected a gap in the change feed");
-                context.feed_state.end_reading();
-                *position = None;
-            }
-            FeedReadResult::Announcements {
-                texts,
-                position: to,
-                is_end: is_all,
-                reader_ages: ages,
-            } => {
-                for text in &texts {
-                    apply_announcement(context, text);
-                }
-                *position = Some(to);
-                let majority_age = match Safeguard::Majority.is_disabled() {
-                    true => Some(Duration::ZERO),
-                    false => FeedState::majority_age(&ages),
-                };
-                if is_all
-                    && context.feed_state.is_proof()
-                    && let Some(age) = majority_age
-                {
-                    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-                    context.freshness.record_announcements_read(began_ms.saturating_sub(age_ms));
-                }
-            }
+        let began = Monotonic::now();
+        let others = feed_state.other_replicas.load_full();
+        let result =
+            connection.read(from, (&context.replica_id, &others), feed_state.is_proof()).await?;
+        if result == FeedReadResult::Gap {
+            tracing::info!("detected a gap in the change feed");
         }
-    }
-}
-
-fn apply_announcement(context: &Context, text: &str) {
-    match Announcement::parse(text) {
-        Some(Announcement::Intent { position, cache_tags }) => {
-            context.freshness.intents.open(position, cache_tags);
-        }
-        Some(Announcement::Committed { position, cache_tags }) => {
-            cache_tags
-                .lines()
-                .for_each(|cache_tag| context.freshness.record_invalidation_text(cache_tag));
-            context.freshness.intents.close(position);
-        }
-        Some(Announcement::RolledBack { position }) => {
-            context.freshness.intents.close(position);
-        }
-        None => {}
+        reader.apply_result(result, (began, Monotonic::now()), feed_state, freshness);
     }
 }
 
@@ -133,28 +79,24 @@ pub async fn publish_changes(context: Arc<Context>, mut announcements: mpsc::Rec
 pub async fn report_feed_state(
     context: &Context,
     reading: Option<&FeedReading>,
-    head: &LogHead,
-    intents: &[i64],
+    pass: &LogPass,
 ) -> Result<bool> {
-    if context.redis.is_none() || head.seen_at.is_none() {
-        return Ok(false);
-    }
-    let era = reading.map_or("", |reading| &*reading.era);
-    let is_recorded = head.feed.as_deref() == Some(era);
-    if !is_recorded || !intents.is_empty() {
+    let report = context.redis.as_ref().and_then(|_| FeedReport::new(reading, pass));
+    let Some(report) = report else { return Ok(false) };
+    if !report.is_empty() {
         let mut tx = context.store.store()?.begin_reserved().await?;
-        if !is_recorded {
+        if let Some(era) = report.era {
             tx.set_replica_feed(&context.replica_id, era, context.grace_ms()).await?;
         }
-        if !intents.is_empty() {
-            publish_found_intents(context, intents).await;
-            tx.acknowledge_intents(&context.replica_id, intents).await?;
+        if !report.intents.is_empty() {
+            publish_found_intents(context, report.intents).await;
+            tx.acknowledge_intents(&context.replica_id, report.intents).await?;
         }
         tx.commit().await?;
     }
     let is_pending =
-        reading.is_some_and(|reading| context.feed_state.confirm_reading(reading, head));
-    Ok(!is_recorded || is_pending)
+        reading.is_some_and(|reading| context.feed_state.confirm_reading(reading, &pass.head));
+    Ok(report.era.is_some() || is_pending)
 }
 
 /// Announces intents that were found in the change log. Replicas that cannot read it rely on the announcements of the
@@ -187,22 +129,13 @@ pub async fn resolve_intents(
     let committed = reader.list_existing_positions(&positions).await?;
     drop(reader);
     for (position, intent) in open_intents {
-        let position = *position;
-        let has_ended = intent.first_search.is_some_and(|next| head.ended_below >= next);
-        let cache_tags = &*intent.tags;
-        let result = if committed.contains(&position) {
-            cache_tags
-                .lines()
-                .for_each(|cache_tag| context.freshness.record_invalidation_text(cache_tag));
-            Announcement::Committed { position, cache_tags }
-        } else if has_ended {
-            Announcement::RolledBack { position }
-        } else {
-            context.freshness.intents.record_search(position, head.next);
-            continue;
-        };
-        if context.freshness.intents.close(position) {
-            context.queue_announcement(result).await;
+        let is_committed = committed.contains(position);
+        match Announcement::find_result(*position, intent, is_committed, head) {
+            Some(result) if result.apply_to(&context.freshness) => {
+                context.queue_announcement(result).await;
+            }
+            Some(_) => {}
+            None => context.freshness.intents.record_search(*position, head.next),
         }
     }
     Ok(())

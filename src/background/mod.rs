@@ -12,26 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::admission;
+use domain::app::App;
+use domain::context::change_log::ChangeLogReader;
+use domain::context::poll_schedule::{PollResult, PollSchedule};
 use domain::credits;
 use domain::last_used;
-use foundation::clock::Stopwatch;
+use foundation::clock::{Monotonic, Stopwatch};
 use foundation::error::{Error, Result};
 use store::with_timeout;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::change_log::ChangeLogCursor;
-use crate::app::App;
-
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The interval while changes or intents are pending.
-const POLL_INTERVAL_PENDING: Duration = Duration::from_millis(20);
-/// How long that is expected to last at most.
-const PENDING_EXPECTED_MAX: Duration = Duration::from_secs(3);
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long after a reconnect all connections may be replaced again: a database that is only slow should not get more
-/// of them.
-const RECONNECT_INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// The maximum duration of one pass of the other tasks: on a connection that was lost without notice a statement never
 /// ends.
 const PASS_TIMEOUT: Duration = Duration::from_mins(1);
@@ -72,40 +64,27 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
 }
 
 async fn poll_change_log(app: Arc<App>) {
-    let mut log = ChangeLogCursor::new();
-    let mut is_unresponsive = false;
-    let mut reconnected: Option<Stopwatch> = None;
-    let mut pending_since: Option<Stopwatch> = None;
+    let mut log = ChangeLogReader::new(Monotonic::now());
+    let mut schedule = PollSchedule::default();
     loop {
         let read = tokio::select! {
             // A database that accepts connections and never replies must not stop the feed permanently.
             read = with_timeout(POLL_TIMEOUT, read_log(&app, &mut log)) => read,
-            () = replace_connections(&app), if is_unresponsive => {
-                is_unresponsive = false;
-                reconnected = Some(Stopwatch::new());
+            () = replace_connections(&app), if schedule.should_reconnect() => {
+                schedule.record_reconnect(Monotonic::now());
                 continue;
             }
         };
-        let may_reconnect =
-            reconnected.is_none_or(|since| since.elapsed() >= RECONNECT_INTERVAL_MIN);
-        is_unresponsive = read.as_ref().is_err_and(Error::is_database_timeout) && may_reconnect;
-        let next = match read {
-            Ok(has_pending) => {
-                pending_since = has_pending.then(|| pending_since.unwrap_or_else(Stopwatch::new));
-                match pending_since {
-                    Some(pending_since) if pending_since.elapsed() < PENDING_EXPECTED_MAX => {
-                        POLL_INTERVAL_PENDING
-                    }
-                    _ => POLL_INTERVAL,
-                }
-            }
+        let result = match read {
+            Ok(has_pending) => PollResult::Read { has_pending },
             // The startup code logs why the store is not ready.
-            Err(Error::StoreNotReady) => POLL_INTERVAL,
+            Err(Error::StoreNotReady) => PollResult::Failed,
             Err(e) => {
                 tracing::warn!(error = %e, "failed to read the change log: {e}");
-                POLL_INTERVAL
+                if e.is_database_timeout() { PollResult::TimedOut } else { PollResult::Failed }
             }
         };
+        let next = schedule.record_result(result, Monotonic::now());
         tokio::select! {
             () = tokio::time::sleep(next) => {}
             () = app.context.feed_state.wait_for_change() => {}
@@ -121,30 +100,26 @@ async fn replace_connections(app: &App) {
         tracing::debug!(error = %e, "failed to connect to the database: {e}");
         return std::future::pending().await;
     }
-    app.analytics.event_store.reconnect();
+    app.analytics.event_store().reconnect();
     tracing::warn!("replaced unresponsive database connections");
 }
 
 /// Reads the change log to its end, confirms the reading of announcements and resolves open intents. Returns whether it
 /// should be read again soon.
-async fn read_log(app: &App, log: &mut ChangeLogCursor) -> Result<bool> {
+async fn read_log(app: &App, log: &mut ChangeLogReader) -> Result<bool> {
     // Both are captured before the read begins, which then proves that no earlier change was missed.
     let (reading, open_intents) =
         (app.context.feed_state.current_reading(), app.context.freshness.intents.list());
-    let began_ms = app.context.freshness.now_ms();
-    let pass = log.read(&app.context).await?;
-    let head = &pass.head;
-    // The grace period counts from the time at which other replicas assume that it does.
-    let registered_ms = match (&app.context.redis, head.seen_at) {
-        (Some(_), Some(seen_at)) => began_ms - (head.now - seen_at).max(0),
-        (Some(_), None) => 0,
-        (None, _) => began_ms,
+    let began = Monotonic::now();
+    let pass = change_log::read_to_end(&app.context, log).await?;
+    let registered_at = match &app.context.redis {
+        Some(_) => pass.registered_at(began),
+        None => Some(began),
     };
-    app.context.freshness.record_log_read(began_ms, registered_ms);
+    app.context.freshness.record_log_read(began, registered_at, Monotonic::now());
     let has_pending =
-        announcements::report_feed_state(&app.context, reading.as_ref(), head, &pass.intents)
-            .await?;
-    announcements::resolve_intents(&app.context, &open_intents, head).await?;
+        announcements::report_feed_state(&app.context, reading.as_ref(), &pass).await?;
+    announcements::resolve_intents(&app.context, &open_intents, &pass.head).await?;
     Ok(has_pending)
 }
 

@@ -1,6 +1,7 @@
 //! `keyward api`: settings of APIs that the HTTP interface leaves to operators.
 
-use domain::apis::{self, PREFIX_MAX, is_valid_prefix};
+use domain::apis::{self, is_valid_prefix};
+use domain::bounds::KEY_PREFIX_MAX;
 use foundation::config::Settings;
 use foundation::id::{ApiId, WorkspaceId};
 use foundation::model::{self, ApiSettings, Networks, escape_hidden};
@@ -36,7 +37,8 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) ->
 fn parse_change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), CommandError> {
     let prefix = update.default_prefix;
     if !prefix.as_deref().is_none_or(is_valid_prefix) {
-        let fault = format!("--default-prefix must be at most {PREFIX_MAX} letters, digits and _");
+        let fault =
+            format!("--default-prefix must be at most {KEY_PREFIX_MAX} letters, digits and _");
         return Err(CommandError::Usage(fault));
     }
     let networks = update.allow.as_deref().map(Networks::parse).transpose();

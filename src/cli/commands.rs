@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use domain::app::App;
 use domain::ratelimits::namespaces;
 use domain::{audit, credits, migrations, root_keys, users, vault};
 use foundation::clock::Clock;
@@ -23,8 +24,6 @@ use super::{
     ApiVersion, AuditCommand, CommandError, CommandResult, CreditsCommand, MigrationCommand,
     NamespaceCommand, RootKeyCommand,
 };
-use crate::app::App;
-use crate::rpc;
 
 /// Limits how long a server may take to answer `/readyz`.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -323,10 +322,10 @@ fn namespace_json(namespace: &model::Namespace) -> Value {
 
 pub fn openapi(settings: &Settings, version: ApiVersion) -> CommandResult {
     let table = match version {
-        ApiVersion::V1 => rpc::v1::operation_table(),
-        ApiVersion::V2 => rpc::v2::operation_table(),
+        ApiVersion::V1 => api::v1::operation_table(),
+        ApiVersion::V2 => api::v2::operation_table(),
     };
-    let document = rpc::build_document(&table, &settings.docs_url);
+    let document = api::build_document(&table, &settings.docs_url);
     let text = serde_json::to_string_pretty(&document)
         .map_err(|e| CommandError::Runtime(format!("failed to render the document: {e}")))?;
     print_line(&text);

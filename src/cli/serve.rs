@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::app::App;
 use domain::last_used;
 use domain::root_keys::BootstrapResult;
 use domain::{admission, credits};
@@ -20,7 +21,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::startup::{self, StartupInfo, create_data_dir};
 use super::{CommandError, CommandResult};
-use crate::app::App;
 use crate::{analytics_worker, background, http};
 
 /// Limits how long a stopping replica closes its credit leases. If that is too short, other replicas use the leases or

@@ -7,9 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::app::App;
 use domain::context::Context;
 use domain::root_keys::{self, BootstrapResult};
 use domain::{users, vault};
+use foundation::clock::Monotonic;
 use foundation::config::{Deployment, Settings};
 use foundation::error::Error;
 use foundation::secret::Plaintext;
@@ -18,7 +20,6 @@ use store::inspect::SchemaStatus;
 use store::{SchemaError, Store};
 
 use super::CommandError;
-use crate::app::App;
 
 /// How long a server waits for Postgres at start before it starts without it.
 const STARTUP_CONNECT_TIMEOUT: Duration = Duration::from_millis(750);
@@ -70,8 +71,8 @@ pub async fn open_store(settings: &Settings) -> Result<Store, StartupError> {
 /// Migrates both schemas, without a time limit.
 async fn migrate_schemas(settings: &Settings, store: &Store) -> Result<(), StartupError> {
     store.migrate().await.map_err(|fault| migration_error(&fault))?;
-    let events = domain::analytics::create_event_store(settings)
-        .map_err(|error| open_error(settings, &error))?;
+    let events =
+        analytics::create_event_store(settings).map_err(|error| open_error(settings, &error))?;
     events.migrate().await.map_err(|fault| migration_error(&fault))?;
     events.close().await;
     Ok(())
@@ -150,7 +151,7 @@ async fn connect(settings: &Settings, upgrade: MigrationTiming) -> Result<Store,
     let failed = |error: Error| open_error(settings, &error);
     let store = Context::open_store(settings).await.map_err(failed)?;
     if upgrade == MigrationTiming::Later {
-        let events = domain::analytics::create_event_store(settings).map_err(failed)?;
+        let events = analytics::create_event_store(settings).map_err(failed)?;
         let schemas = [
             store.load_schema().await.map_err(failed)?,
             events.load_schema().await.map_err(failed)?,
@@ -180,7 +181,7 @@ async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupE
         setup => setup.map_err(|error| startup_error(error.is_outage(), error.to_string()))?,
     };
     app.context.store.set(store);
-    app.context.freshness.record_database_reply();
+    app.context.freshness.record_database_reply(Monotonic::now());
     Ok(StartupInfo { bootstrap: first, setup_token: setup })
 }
 

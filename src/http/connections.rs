@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use api::ReplyFuture;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY};
 use axum::http::{HeaderMap, HeaderValue, Request};
 use axum::routing::get;
+use domain::app::App;
 use foundation::config::Settings;
 use foundation::descriptors;
 use foundation::metrics::{Counter, Gauge};
@@ -23,6 +25,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use request::PEER;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,9 +34,6 @@ use tower::Service as _;
 
 use super::connection_timer::{ConnectionTimer, TimedStream};
 use super::{HttpService, metrics};
-use crate::app::App;
-use crate::request::PEER;
-use crate::rpc::ReplyFuture;
 
 /// Limits how long in-flight requests may take to finish during shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);

@@ -11,6 +11,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use api::{Endpoint, HttpMethod, ReplyFuture, Version as _, reply};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -18,17 +19,15 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
+pub use connections::{serve, serve_metrics};
+use dashboard::Dashboard;
+use domain::app::App;
+use domain::health;
 use foundation::error::{Code, Error};
 use foundation::id::RequestId;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tower::Service as _;
-
-use crate::app::App;
-use crate::dashboard::Dashboard;
-use crate::rpc::{self, Endpoint, HttpMethod, ReplyFuture, Version as _, reply};
-pub use connections::{serve, serve_metrics};
-use domain::health;
 
 /// Routes requests: operations by a hash map, other paths by a router. Finding an operation is one map lookup; a router
 /// with its layers of futures would take a tenth of the time of a verification.
@@ -68,7 +67,7 @@ impl HttpService {
             Arc::new(Endpoint { app: app.clone(), requests })
         };
         let mut operations = HashMap::new();
-        for table in [rpc::v1::operation_table(), rpc::v2::operation_table()] {
+        for table in [api::v1::operation_table(), api::v2::operation_table()] {
             for row in table.operations {
                 let path = format!("{}{}", table.prefix, row.name);
                 let endpoint = endpoint(table.prefix.trim_matches('/'), row.name);
@@ -97,7 +96,7 @@ impl HttpService {
     }
 
     fn route_fallback(&self, operation: Option<&Route>, request: Request) -> ReplyFuture {
-        if let Some(answer) = rpc::preflight_response(&self.fallback_endpoint.app, &request) {
+        if let Some(answer) = api::preflight_response(&self.fallback_endpoint.app, &request) {
             return Box::pin(ready(record_response(&self.fallback_endpoint, answer)));
         }
         if let Some(Route { verb, endpoint, .. }) = operation {
@@ -142,7 +141,7 @@ fn build_router(app: Arc<App>) -> Router {
 }
 
 async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
-    rpc::v2::V2::render_success(
+    api::v2::V2::render_success(
         &RequestId::new(app.context.clock.now()),
         &json!({ "message": "Keyward is alive" }),
     )
@@ -172,7 +171,7 @@ async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    let text = app.context.metrics.render(&health::server_status(&app.analytics));
+    let text = app.context.metrics.render(&health::server_status(&app.context, &app.analytics));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
 }
@@ -181,19 +180,19 @@ async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
     // The server in the document is derived from the URL of the documentation.
     reply::render_json(
         StatusCode::OK,
-        &rpc::build_document(&rpc::v2::operation_table(), &app.context.settings.docs_url),
+        &api::build_document(&api::v2::operation_table(), &app.context.settings.docs_url),
     )
 }
 
 async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
     reply::render_json(
         StatusCode::OK,
-        &rpc::build_document(&rpc::v1::operation_table(), &app.context.settings.docs_url),
+        &api::build_document(&api::v1::operation_table(), &app.context.settings.docs_url),
     )
 }
 
 async fn not_found(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
-    rpc::render_path_error(&app, uri.path(), &Error::PathNotFound)
+    api::render_path_error(&app, uri.path(), &Error::PathNotFound)
 }
 
 fn method_not_allowed(
@@ -203,7 +202,7 @@ fn method_not_allowed(
     allowed: &'static str,
 ) -> Response<Body> {
     let error = Error::MethodNotAllowed(method.to_string(), allowed);
-    let mut response = rpc::render_path_error(app, path, &error);
+    let mut response = api::render_path_error(app, path, &error);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
@@ -211,7 +210,7 @@ fn method_not_allowed(
 /// Serves the section of `docs/errors.md` that explains an error.
 async fn serve_error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
     let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
-        return rpc::render_path_error(&app, "/errors/", &Error::PathNotFound);
+        return api::render_path_error(&app, "/errors/", &Error::PathNotFound);
     };
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     ([(CONTENT_TYPE, html)], error_html(*code)).into_response()

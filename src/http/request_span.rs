@@ -1,14 +1,14 @@
 //! Traces each request as a span, in builds with the feature `otel`.
 
+use api::ReplyFuture;
 use axum::extract::Request;
 use axum::http::HeaderMap;
+use dashboard::Dashboard;
 use foundation::traces;
 use opentelemetry::propagation::Extractor;
 use tracing::instrument::Instrument as _;
 
 use super::{HttpService, OTHER};
-use crate::dashboard::Dashboard;
-use crate::rpc::ReplyFuture;
 
 impl HttpService {
     pub fn answer(&self, request: Request) -> ReplyFuture {

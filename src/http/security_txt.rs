@@ -7,15 +7,13 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response, Uri};
 use axum::response::IntoResponse as _;
+use domain::app::App;
 use foundation::config::SecurityContact;
 use foundation::error::Error;
 
-use crate::app::App;
-use crate::rpc;
-
 pub async fn serve(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
     let Some(contact) = &app.context.settings.security.contact else {
-        return rpc::render_path_error(&app, uri.path(), &Error::PathNotFound);
+        return api::render_path_error(&app, uri.path(), &Error::PathNotFound);
     };
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     ([(CONTENT_TYPE, text)], render_text(contact, &app.context.settings.public_url)).into_response()

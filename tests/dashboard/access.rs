@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
+use domain::app::App;
 use foundation::clock::Clock;
 use foundation::config::Config;
 use http_body_util::BodyExt as _;
-use keyward::app::App;
 use keyward::http::HttpService;
 
 use super::{Browser, EMAIL, PASSWORD, between, form_encode, workspace_path};

@@ -1,6 +1,6 @@
 //! Charts of what came of requests, and who asked most.
 
-use domain::analytics::{clickhouse_delivery, writer};
+use analytics::{clickhouse_delivery, writer};
 use serde_json::json;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
@@ -182,7 +182,7 @@ async fn the_overview_tells_that_events_are_late_from_the_second_minute_on() {
     let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
     let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
     let kw = kw.await;
-    kw.app.analytics.event_store.migrate().await.unwrap();
+    kw.app.analytics.event_store().migrate().await.unwrap();
     let mut owner = Browser::sign_in_owner(&kw).await;
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");

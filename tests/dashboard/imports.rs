@@ -90,11 +90,14 @@ on_both_stacks! {
         let good = format!("hash\n{}", hash("old_one"));
         let mixed = format!("{good}\nprod_a_key_itself\n");
         let late = format!("hash,expires\n{},soon\n", hash("old_one"));
+        let both = format!("hash,name,enabled\n{},{},often\n", hash("old_one"), "n".repeat(256));
 
         for (api, keys, words, field) in [
             (api.as_str(), "", "paste at least one hash", "keys"),
             (&api, &mixed, "keys[1].hash must be SHA-256", "keys"),
             (&api, &late, "keys[0].expires", "keys"),
+            (&api, &both, "keys[0].name must have 1 to 255 characters", "keys"),
+            (&api, &both, "keys[0].enabled must be true or false", "keys"),
             (&api, "{\"keys\":[{\"name\":\"a\"}]}", "hash", "keys"),
             ("", &good, "apiId", "api"),
             ("api_none", &good, "select the API", "api"),

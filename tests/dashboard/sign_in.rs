@@ -1,6 +1,6 @@
 //! Signing in and out.
 
-use keyward::request::PEER;
+use request::PEER;
 
 use super::{Browser, EMAIL, PASSWORD};
 use crate::on_both_stacks;

@@ -12,7 +12,7 @@ use domain::users::single_sign_on::{
 use foundation::config::OidcSettings;
 use foundation::model::MemberRole;
 use foundation::secret::Plaintext;
-use keyward::request::PEER;
+use request::PEER;
 
 use super::{Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, workspace_path};
 use crate::on_both_stacks;

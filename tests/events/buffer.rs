@@ -1,8 +1,8 @@
 //! Tests the event buffer between requests and the database: requests do not wait, and every lost event is counted.
 
+use analytics::writer;
 use axum::body::Body;
 use axum::http::Request;
-use domain::analytics::writer;
 use serde_json::json;
 use store::events::{Aggregate, EventBatch, TotalDelta, TotalKey};
 
@@ -113,7 +113,7 @@ on_both_stacks! {
         };
 
         for _ in 0..2 {
-            let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+            let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
             tx.insert_batch(&batch, NOON).await.unwrap();
             tx.commit().await.unwrap();
         }

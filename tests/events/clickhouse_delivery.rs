@@ -1,8 +1,11 @@
 //! Tests the delivery of events to ClickHouse: each event counts once, whatever fails in between.
 
+mod failures;
+
 use std::sync::Arc;
 
-use domain::analytics::{clickhouse_delivery, writer};
+use analytics::{clickhouse_delivery, writer};
+use foundation::clock::{DAY_MS, HOUR_MS};
 use foundation::model::{EventKind, RollupUnit};
 use proptest::prelude::*;
 use serde_json::json;
@@ -10,9 +13,6 @@ use store::events::TotalsFilter;
 
 use crate::support::faulty_proxy::RequestFate;
 use crate::support::{Keyward, NOON, Stack};
-
-const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// Returns the number of verifications per unit of time, by its start.
 async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
@@ -26,7 +26,7 @@ async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
         until_time: NOON.plus_ms(400 * DAY_MS),
         is_by_id: false,
     };
-    let mut reader = kw.app.analytics.event_store.read().await.unwrap();
+    let mut reader = kw.app.analytics.event_store().read().await.unwrap();
     let rows = reader.list_totals(&filter).await.unwrap();
     let mut counts: Vec<_> = rows.into_iter().map(|row| (row.time.0, row.count)).collect();
     counts.sort_unstable();
@@ -76,8 +76,16 @@ async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Requ
     clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
 
     assert_eq!(count(&kw).await, verified);
-    let waiting =
-        kw.app.analytics.event_store.read_local().await.unwrap().count_undelivered().await.unwrap();
+    let waiting = kw
+        .app
+        .analytics
+        .event_store()
+        .read_local()
+        .await
+        .unwrap()
+        .count_undelivered()
+        .await
+        .unwrap();
     assert_eq!(waiting.events, 0);
 }
 
@@ -129,7 +137,7 @@ on_both_stacks_with_clickhouse! {
         writer::write_buffered(&kw.app.analytics).await.unwrap();
         // A replica claims the batch and stops.
         let now = kw.clock.now();
-        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         let slow = tx.begin_delivery(now).await.unwrap();
         let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10).await.unwrap();
         tx.commit().await.unwrap();
@@ -143,7 +151,7 @@ on_both_stacks_with_clickhouse! {
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
         let client = &kw.clickhouse.as_ref().unwrap().client;
         client.insert("verifications", line).await.unwrap();
-        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         assert!(!tx.confirm_delivery(slow, 1).await.unwrap());
         drop(tx);
 
@@ -160,19 +168,19 @@ on_both_stacks_with_clickhouse! {
             ..Default::default()
         };
         for _ in 0..2 {
-            let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+            let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
             tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
             tx.commit().await.unwrap();
         }
         let waiting = || async {
-            kw.app.analytics.event_store.read_local().await.unwrap().count_undelivered().await.unwrap().events
+            kw.app.analytics.event_store().read_local().await.unwrap().count_undelivered().await.unwrap().events
         };
         assert_eq!(waiting().await, 1);
         clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
         assert_eq!(waiting().await, 0);
 
         // Its writer does not know that it was enqueued, and enqueues it again after it was delivered.
-        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
         tx.commit().await.unwrap();
 
@@ -194,7 +202,7 @@ on_both_stacks_with_clickhouse! {
 
         clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
-        let delivered = kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
+        let delivered = kw.app.analytics.event_store().read_local().await.unwrap().delivery_snapshot().await.unwrap();
         let midnight = NOON.0 + DAY_MS / 2;
         assert_eq!((delivered.rolled_up_until_ms, delivered.void_deliveries), (midnight, vec![]));
         assert_eq!(hours.len(), 4);
@@ -209,7 +217,7 @@ on_both_stacks_with_clickhouse! {
         kw.write_events().await;
         let summed_until = || async {
             clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
-            kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().rolled_up_until_ms
+            kw.app.analytics.event_store().read_local().await.unwrap().delivery_snapshot().await.unwrap().rolled_up_until_ms
         };
         let midnight = NOON.0 + DAY_MS / 2;
 
@@ -249,7 +257,7 @@ on_both_stacks_with_clickhouse! {
         kw.write_events().await;
         kw.clock.advance_ms(2 * DAY_MS);
         let now = kw.clock.now();
-        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         let day = tx.claim_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
         tx.commit().await.unwrap();
         let day = day.expect("a day to roll up");
@@ -261,7 +269,7 @@ on_both_stacks_with_clickhouse! {
         kw.clock.advance_ms(1_000);
         clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
-        let delivered = kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap();
+        let delivered = kw.app.analytics.event_store().read_local().await.unwrap().delivery_snapshot().await.unwrap();
         assert!(delivered.rolled_up_until_ms > NOON.0 && delivered.void_deliveries == [day.delivery]);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
     }
@@ -286,7 +294,7 @@ on_both_stacks_with_clickhouse! {
         kw.verify(&key.key).await.assert_code("VALID");
         writer::write_buffered(&kw.app.analytics).await.unwrap();
         let now = kw.clock.now();
-        let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
+        let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         let gone = tx.begin_delivery(now).await.unwrap();
         let taken = tx.claim_batches(gone, now, now, 10).await.unwrap();
         tx.commit().await.unwrap();
@@ -297,7 +305,7 @@ on_both_stacks_with_clickhouse! {
         assert_eq!(count(&kw).await, 1);
         let void = || async {
             clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
-            kw.app.analytics.event_store.read_local().await.unwrap().delivery_snapshot().await.unwrap().void_deliveries
+            kw.app.analytics.event_store().read_local().await.unwrap().delivery_snapshot().await.unwrap().void_deliveries
         };
         kw.clock.advance_ms(DAY_MS);
         assert_eq!(void().await, [gone], "the delivery may still be in flight");
@@ -316,82 +324,4 @@ on_both_stacks_with_clickhouse! {
         assert_eq!(rows.len(), 1);
         assert_eq!((void().await, count(&kw).await), (vec![], 1));
     }
-}
-
-#[tokio::test]
-async fn verify_succeeds_and_events_are_kept_when_clickhouse_is_unreachable() {
-    let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
-    let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
-    let kw = kw.await;
-    kw.app.analytics.event_store.migrate().await.unwrap();
-    let key = kw.create_key(json!({})).await;
-    kw.verify(&key.key).await.assert_code("VALID");
-
-    writer::write_buffered(&kw.app.analytics).await.unwrap();
-    let refused = clickhouse_delivery::deliver(&kw.app.analytics)
-        .await
-        .expect_err("ClickHouse is unreachable");
-    kw.clock.advance_ms(7_000);
-    let _ = clickhouse_delivery::deliver(&kw.app.analytics).await;
-
-    assert!(refused.is_outage(), "{refused}");
-    assert!(!refused.to_string().contains("nowhere"), "{refused}");
-    assert_eq!(kw.app.context.metrics.events.undelivered_events.get(), 1);
-    assert_eq!(kw.app.context.metrics.events.undelivered_seconds.get(), 7);
-    let asked = json!({ "query": "SELECT count() FROM key_verifications_v1" });
-    kw.v2("analytics.getVerifications", asked).await.assert_error(503, "service_unavailable");
-    kw.verify(&key.key).await.assert_code("VALID");
-}
-
-#[tokio::test]
-async fn rejected_batch_does_not_delay_others() {
-    let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
-    let key = kw.create_key(json!({})).await;
-    let mut tx = kw.app.analytics.event_store.begin().await.unwrap();
-    let parcel = store::outbox::OutboxBatch {
-        name: "spoiled".into(),
-        events: 1,
-        verifications: "{\"time\":\"never\"}\n".into(),
-        ..Default::default()
-    };
-    tx.enqueue_batch(&parcel, NOON).await.unwrap();
-    tx.commit().await.unwrap();
-    kw.verify(&key.key).await.assert_code("VALID");
-    writer::write_buffered(&kw.app.analytics).await.unwrap();
-
-    assert!(clickhouse_delivery::deliver(&kw.app.analytics).await.is_err());
-    kw.clock.advance_ms(60_000);
-    assert!(clickhouse_delivery::deliver(&kw.app.analytics).await.is_err());
-    let _ = clickhouse_delivery::deliver(&kw.app.analytics).await;
-
-    assert_eq!(count(&kw).await, 1);
-    assert_eq!(
-        kw.app.context.metrics.events.undelivered_events.get(),
-        1,
-        "the rejected batch is kept"
-    );
-}
-
-#[tokio::test]
-async fn partial_delivery_does_not_count() {
-    let (kw, wire, warehouse) = Keyward::start_with_faulty_clickhouse(Stack::Embedded).await;
-    let key = kw.create_key(json!({})).await;
-    kw.verify(&key.key).await.assert_code("VALID");
-    kw.check_limit("mail", "user_1", json!({})).await.data();
-    writer::write_buffered(&kw.app.analytics).await.unwrap();
-    wire.set_fates([RequestFate::LastConnection]);
-
-    let failed = clickhouse_delivery::deliver(&kw.app.analytics)
-        .await
-        .expect_err("the second table is not reached");
-
-    let rows: Vec<(i64,)> =
-        warehouse.client.fetch_rows("SELECT delivery FROM verifications", &[]).await.unwrap();
-    let delivered = kw.app.analytics.event_store.delivery_snapshot().await.unwrap();
-    assert_eq!(rows, [(delivered.last_delivery,)], "{failed}");
-    assert_eq!(
-        delivered.void_deliveries,
-        [delivered.last_delivery],
-        "the batch is delivered again, and must not count twice"
-    );
 }

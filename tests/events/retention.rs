@@ -1,6 +1,6 @@
 //! Tests the retention of events.
 
-use domain::analytics::writer;
+use analytics::writer;
 use foundation::model::Retention;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! Tests the rollups of events per minute, hour, day and month.
 
-use domain::analytics::writer;
+use analytics::writer;
 use serde_json::json;
 
 use crate::on_both_stacks;

@@ -1,7 +1,8 @@
 //! Tests the storage of events: on the disk of an embedded server, and in the database; and the role that reads them.
 
-use domain::analytics::EVENTS_FILE;
-use domain::analytics::{event_space, writer};
+use analytics::EVENTS_FILE;
+use analytics::event_space::{self, DiskReserve};
+use analytics::writer;
 use foundation::config::Deployment;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -38,12 +39,12 @@ async fn start_full(stack: Stack) -> Keyward {
 
 async fn assert_oldest_events_are_deleted(stack: Stack) {
     let kw = start_full(stack).await;
-    let since = kw.app.analytics.event_store.oldest_raw_event().await.unwrap();
+    let since = kw.app.analytics.event_store().oldest_raw_event().await.unwrap();
 
     // Nothing is deleted before it has been rolled up.
     kw.app
         .analytics
-        .event_store
+        .event_store()
         .trim_raw_events(1 << 20, kw.app.context.clock.now())
         .await
         .unwrap();
@@ -52,7 +53,7 @@ async fn assert_oldest_events_are_deleted(stack: Stack) {
 
     let left = events(&kw).await;
     assert!((3_000..10_000).contains(&left), "{left} events are left");
-    assert!(kw.app.analytics.event_store.oldest_raw_event().await.unwrap() > since);
+    assert!(kw.app.analytics.event_store().oldest_raw_event().await.unwrap() > since);
     let sums = kw.query_events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
     assert_eq!(sums, ["1"]);
     let newest = "SELECT CAST(COUNT(*) AS TEXT) FROM verifications WHERE time = (SELECT MAX(time) FROM verifications)";
@@ -118,14 +119,14 @@ async fn assert_trim_leaves_what_fits(stack: Stack) {
         writer::roll_up(&kw.app.analytics).await.unwrap();
         let before = stored_bytes(&kw).await;
         let estimate = i64::try_from(
-            kw.app.analytics.event_store.measure_raw_events().await.unwrap().size_bytes,
+            kw.app.analytics.event_store().measure_raw_events().await.unwrap().size_bytes,
         )
         .unwrap();
 
         let max = before * 3 / 4;
         kw.app
             .analytics
-            .event_store
+            .event_store()
             .trim_raw_events(max.unsigned_abs(), kw.app.context.clock.now())
             .await
             .unwrap();
@@ -173,7 +174,8 @@ async fn events_are_dropped_when_disk_is_below_its_reserve() {
     const MARGIN_BYTES: u64 = 256 << 20;
     let kw = Keyward::start_with(Stack::Embedded, |settings| {
         settings.events_reserve_bytes = 0;
-        let free = event_space::read_free_bytes(settings).expect("the system tells");
+        let free =
+            DiskReserve::from_settings(settings).read_free_bytes().expect("the system tells");
         settings.events_reserve_bytes = free.saturating_sub(MARGIN_BYTES);
     })
     .await;
@@ -252,7 +254,7 @@ async fn analytics_role_reads_only_events() {
 
     query_request().await.assert_error(503, "service_unavailable");
     for _ in 0..2 {
-        kw.app.analytics.event_store.grant_analytics_role().await.unwrap();
+        kw.app.analytics.event_store().grant_analytics_role().await.unwrap();
     }
     let reply = query_request().await;
 
@@ -265,13 +267,13 @@ async fn analytics_role_reads_only_events() {
     let known = kw
         .app
         .analytics
-        .event_store
+        .event_store()
         .find_analytics_role()
         .await
         .unwrap()
         .expect("the store is Postgres");
     assert!(!known.is_superuser && !known.reads_other_tables && !known.writes_events, "{known:?}");
-    let EventDatabase::Postgres { analytics, .. } = &kw.app.analytics.event_store.database else {
+    let EventDatabase::Postgres { analytics, .. } = &kw.app.analytics.event_store().database else {
         unreachable!()
     };
     for sql in

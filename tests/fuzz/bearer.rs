@@ -1,11 +1,11 @@
 //! Fuzzes the Authorization header against a simple parser of its words.
 
+use api::Version;
+use api::v1::V1;
+use api::v2::V2;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
 use foundation::error::{AuthenticationError, Error};
-use keyward::rpc::Version;
-use keyward::rpc::v1::V1;
-use keyward::rpc::v2::V2;
 
 use crate::compose;
 

@@ -1,12 +1,12 @@
 //! Fuzzes the cursor of a list, from the reply that contains it to the request that sends it back.
 
+use api::decode;
+use api::reply::{PageReply, Reply as _};
+use api::v2::V2;
+use api::v2::permissions::list_permissions::ListPermissions;
+use api::v2::schemas::to_search_paging;
 use domain::page::{Page, Paging};
 use foundation::error::{Code, Error, FieldError};
-use keyward::rpc::decode;
-use keyward::rpc::reply::{PageReply, Reply as _};
-use keyward::rpc::v2::V2;
-use keyward::rpc::v2::permissions::list_permissions::ListPermissions;
-use keyward::rpc::v2::schemas::to_search_paging;
 use serde_json::{Value, json};
 
 use crate::compose;

@@ -11,7 +11,6 @@ mod check;
 mod client;
 mod final_state;
 mod fleet;
-mod leases;
 mod load;
 #[path = "../support/previous_version.rs"]
 mod previous_version;

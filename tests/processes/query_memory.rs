@@ -42,10 +42,8 @@ fn process_does_not_grow_when_one_list_is_selected_often() {
         nested_rows_max: None,
         delivery_snapshot: DeliverySnapshot::default(),
     };
-    let bounds = QueryLimits {
-        timeout: Duration::from_mins(1),
-        ..domain::analytics::sql_query::QUERY_LIMITS
-    };
+    let bounds =
+        QueryLimits { timeout: Duration::from_mins(1), ..analytics::sql_query::QUERY_LIMITS };
     let query = analytics_sql::compile(&text, SqlDialect::Sqlite, &context).unwrap();
     let pid = i32::try_from(std::process::id()).unwrap();
 

@@ -7,7 +7,7 @@ use store::{AuditContext, AuditEntry};
 use super::*;
 
 /// An audit entry as stored in the table.
-#[derive(Debug, PartialEq, sqlx::FromRow)]
+#[derive(Debug, PartialEq, sqlx_macros::FromRow)]
 struct Entry {
     id: String,
     workspace_id: String,

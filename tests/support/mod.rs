@@ -6,29 +6,32 @@ pub mod database;
 pub mod faulty_proxy;
 pub mod memory;
 pub mod process;
+mod reply;
 pub mod seed;
 
 use std::sync::Arc;
 
+use analytics::{clickhouse_delivery, writer};
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::http::{Method, Request};
 use clickhouse::ClickHouseDatabase;
 use database::Database;
-use domain::analytics::{clickhouse_delivery, writer};
+use domain::app::App;
 use domain::root_keys;
 use faulty_proxy::FaultyProxy;
-use foundation::clock::{Clock, Timestamp};
+use foundation::clock::{Clock, Monotonic, Timestamp};
 use foundation::config::{Config, Deployment, Settings};
 use foundation::secret::Plaintext;
 use foundation::vault::{MasterKey, MasterKeys};
 use http_body_util::BodyExt as _;
-use keyward::app::App;
 use keyward::background;
 use keyward::http::HttpService;
 use serde_json::Value;
 use store::Store;
 use store::events::EventDatabase;
 use tokio::task::JoinSet;
+
+pub use self::reply::Reply;
 
 /// Noon of a day that is neither the first nor the last of a month.
 pub const NOON: Timestamp = Timestamp(1_773_144_000_000);
@@ -137,7 +140,7 @@ impl Keyward {
             .await
             .expect("the root key is created");
         app.context.store.set(store);
-        app.context.freshness.record_database_reply();
+        app.context.freshness.record_database_reply(Monotonic::now());
         let tasks = background::start(&app, announcements);
         let paths = HttpService::new(app.clone());
         Self {
@@ -208,14 +211,14 @@ impl Keyward {
 
     /// Writes the buffered events, as a server does every second.
     pub async fn write_events(&self) {
-        self.app.analytics.event_store.migrate().await.expect("the schema of events is migrated");
+        self.app.analytics.event_store().migrate().await.expect("the schema of events is migrated");
         writer::write_buffered(&self.app.analytics).await.expect("events are written");
         clickhouse_delivery::deliver(&self.app.analytics).await.expect("events are delivered");
     }
 
     /// Runs a query on the events. Returns one text per row.
     pub async fn query_events(&self, sql: &'static str) -> Vec<String> {
-        let rows = match &self.app.analytics.event_store.database {
+        let rows = match &self.app.analytics.event_store().database {
             EventDatabase::Postgres { read, .. } => {
                 sqlx::query_scalar(sql).fetch_all(&read.get()).await
             }
@@ -226,7 +229,7 @@ impl Keyward {
 
     /// Changes stored events.
     pub async fn change_events(&self, sql: &'static str) {
-        let changed = match &self.app.analytics.event_store.database {
+        let changed = match &self.app.analytics.event_store().database {
             EventDatabase::Postgres { write, .. } => {
                 sqlx::query(sql).execute(&write.get()).await.map(drop)
             }
@@ -296,86 +299,6 @@ pub fn server_url(variable: &str) -> String {
 /// Returns twelve random letters.
 pub fn random_letters() -> String {
     foundation::id::KeyId::random().as_str()[4..16].to_lowercase()
-}
-
-/// A reply.
-#[derive(Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Value,
-    pub text: String,
-}
-
-impl Reply {
-    /// Returns the data. Fails with the error if there is one.
-    #[track_caller]
-    pub fn data(&self) -> &Value {
-        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
-        &self.body["data"]
-    }
-
-    /// Returns a text within the data.
-    #[track_caller]
-    pub fn text_of(&self, field: &str) -> String {
-        self.data()[field].as_str().unwrap_or_else(|| panic!("{field}: {}", self.text)).to_owned()
-    }
-
-    /// Fails unless the verification has this code.
-    #[track_caller]
-    pub fn assert_code(&self, code: &str) {
-        assert_eq!(self.data()["code"], code, "{}", self.text);
-        assert_eq!(self.data()["valid"], code == "VALID", "{}", self.text);
-    }
-
-    /// Returns the body of a version 1 reply. Fails with the error if there is one.
-    #[track_caller]
-    pub fn v1_body(&self) -> &Value {
-        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
-        &self.body
-    }
-
-    /// Fails unless the verification of version 1 has this code.
-    #[track_caller]
-    pub fn assert_v1_code(&self, code: &str) -> &Value {
-        assert_eq!(self.v1_body()["code"], code, "{}", self.text);
-        assert_eq!(self.body["valid"], code == "VALID", "{}", self.text);
-        &self.body
-    }
-
-    /// Fails unless the reply is this error of version 1. Returns its message.
-    #[track_caller]
-    pub fn assert_v1_error(&self, status: u16, code: &str) -> String {
-        assert_eq!(self.status.as_u16(), status, "{}", self.text);
-        let error = &self.body["error"];
-        assert_eq!(error["code"], code, "{}", self.text);
-        let id = self.headers["unkey-request-id"].to_str().expect("a text");
-        assert_eq!(error["requestId"], id);
-        let text = |field: &str| error[field].as_str().expect("a text").to_owned();
-        assert!(text("docs").starts_with("http://docs.test/errors/"), "{}", self.text);
-        text("message")
-    }
-
-    /// Fails unless the reply is this error. Returns its `error` object.
-    #[track_caller]
-    pub fn assert_error(&self, status: u16, name: &str) -> &Value {
-        assert_eq!(self.status.as_u16(), status, "{}", self.text);
-        let error = &self.body["error"];
-        assert_eq!(error["status"], status, "{}", self.text);
-        assert_eq!(error["type"], format!("http://docs.test/errors/{name}"), "{}", self.text);
-        assert!(error["title"].is_string() && error["detail"].is_string(), "{}", self.text);
-        assert!(self.body["meta"]["requestId"].is_string(), "{}", self.text);
-        error
-    }
-
-    /// Fails unless the request was rejected for this one field error. Returns its message.
-    #[track_caller]
-    pub fn assert_field_error(&self, location: &str) -> String {
-        let errors = self.assert_error(400, "invalid_input")["errors"].clone();
-        let found = errors.as_array().into_iter().flatten().find(|e| e["location"] == location);
-        let found = found.unwrap_or_else(|| panic!("no field error at {location}: {}", self.text));
-        found["message"].as_str().unwrap_or_default().to_owned()
-    }
 }
 
 /// Runs a test on both stacks: `both! { async fn key_is_valid(kw) { … } }`.

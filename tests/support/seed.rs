@@ -1,5 +1,6 @@
 //! Creates test data in the terms of the field.
 
+use api::example;
 use domain::apis;
 use domain::ratelimits::namespaces;
 use domain::root_keys;
@@ -14,7 +15,6 @@ use foundation::model::{
 };
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use keyward::rpc::example;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use store::{LimitOwner, Store, Tx};
@@ -251,7 +251,7 @@ impl Keyward {
 
     /// Creates everything that the examples of the documentation refer to.
     pub async fn create_examples(&self) {
-        self.app.analytics.event_store.migrate().await.expect("the schema of events is migrated");
+        self.app.analytics.event_store().migrate().await.expect("the schema of events is migrated");
         let workspace_id = root_keys::default_workspace();
         let api = Api {
             id: ApiId::from(example::API),

@@ -1,6 +1,6 @@
 //! Generates values on both sides of every bound in the schema of an operation.
 
-use keyward::rpc::OperationEntry;
+use api::OperationEntry;
 use serde_json::{Value, json};
 
 /// A body on one side of a bound.

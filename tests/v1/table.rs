@@ -1,9 +1,9 @@
 //! Walks every operation of version 1, as `crate::table` does of version 2.
 
+use api::{AccessRule, HttpMethod, OperationEntry, example, v1};
 use axum::body::Body;
 use axum::http::Request;
 use domain::permission::Action;
-use keyward::rpc::{AccessRule, HttpMethod, OperationEntry, example, v1};
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;
@@ -219,6 +219,6 @@ fn every_operation_has_its_test_file() {
 
 #[test]
 fn the_openapi_document_is_the_accepted_one() {
-    let document = keyward::rpc::build_document(&v1::operation_table(), "http://127.0.0.1:3000");
+    let document = api::build_document(&v1::operation_table(), "http://127.0.0.1:3000");
     insta::assert_json_snapshot!("openapi_v1", document);
 }

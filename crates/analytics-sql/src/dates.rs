@@ -1,11 +1,12 @@
 //! Translates the functions for dates and times.
 
+use foundation::clock::DAY_MS;
 use foundation::error::Result;
 
 use super::casts;
 use super::fragment::Fragment;
 use super::functions::CallArguments;
-use super::times::{self, DAY_MS, SECOND_MS};
+use super::times::{self, SECOND_MS};
 use super::types::{IntervalUnit, SqlDialect, Type, TypedExpr};
 use super::{excerpt, invalid, type_domains};
 

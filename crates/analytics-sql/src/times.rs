@@ -1,74 +1,25 @@
 //! Parses times, adds to them, and truncates them to a unit. Constants are computed here, so that the engines get a
 //! number and the time range of a query is known.
 
+mod intervals;
+
+use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS};
 use foundation::error::Result;
-use jiff::Span;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use sqlparser::ast::{DataType, DateTimeField, TypedString, Value};
+use sqlparser::ast::{DataType, TypedString, Value};
 
-use super::fragment::Fragment;
+pub use self::intervals::{add_interval, to_interval};
 use super::functions::CallArguments;
 use super::tables::Grain;
 use super::types::{IntervalUnit, SqlDialect, Type, TypedExpr};
 use super::{excerpt, invalid, type_domains, unsupported};
 
 pub const SECOND_MS: i64 = 1_000;
-const MINUTE_MS: i64 = 60 * SECOND_MS;
-const HOUR_MS: i64 = 60 * MINUTE_MS;
-pub const DAY_MS: i64 = 24 * HOUR_MS;
 const WEEK_MS: i64 = 7 * DAY_MS;
 /// The distance of the first Sunday and the first Monday from the Unix epoch, which is a Thursday.
 const SUNDAY_MS: i64 = 4 * DAY_MS;
 const MONDAY_MS: i64 = 3 * DAY_MS;
-
-impl IntervalUnit {
-    /// Returns the unit with a name in any letter case: `hour`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        const UNITS: [IntervalUnit; 11] = [
-            IntervalUnit::Nanosecond,
-            IntervalUnit::Microsecond,
-            IntervalUnit::Millisecond,
-            IntervalUnit::Second,
-            IntervalUnit::Minute,
-            IntervalUnit::Hour,
-            IntervalUnit::Day,
-            IntervalUnit::Week,
-            IntervalUnit::Month,
-            IntervalUnit::Quarter,
-            IntervalUnit::Year,
-        ];
-        UNITS.into_iter().find(|unit| format!("{unit:?}").eq_ignore_ascii_case(name))
-    }
-
-    /// Returns the unit after INTERVAL, singular or plural.
-    pub fn from_field(field: &DateTimeField) -> Option<Self> {
-        let name = field.to_string();
-        Self::from_name(&name).or_else(|| Self::from_name(name.strip_suffix(['s', 'S'])?))
-    }
-
-    /// Returns its length, or `None` if it varies or is shorter than a millisecond.
-    fn fixed_ms(self) -> Option<i64> {
-        match self {
-            Self::Nanosecond | Self::Microsecond | Self::Month | Self::Quarter | Self::Year => None,
-            Self::Millisecond => Some(1),
-            Self::Second => Some(SECOND_MS),
-            Self::Minute => Some(MINUTE_MS),
-            Self::Hour => Some(HOUR_MS),
-            Self::Day => Some(DAY_MS),
-            Self::Week => Some(WEEK_MS),
-        }
-    }
-
-    fn fixed_months(self) -> Option<i64> {
-        match self {
-            Self::Month => Some(1),
-            Self::Quarter => Some(3),
-            Self::Year => Some(12),
-            _ => None,
-        }
-    }
-}
 
 /// Returns a template that divides whole numbers to a whole number: with `/` in every engine but ClickHouse.
 pub fn integer_division(
@@ -79,75 +30,6 @@ pub fn integer_division(
     engine.select([others, others, clickhouse])
 }
 
-/// Returns an interval of a number of units.
-pub fn to_interval(value: TypedExpr, unit: IntervalUnit) -> Result<TypedExpr> {
-    let value = match value.constant_text() {
-        Some(text) => match text.trim().parse() {
-            Ok(count) => TypedExpr::int(count, Type::Int),
-            Err(_) => return invalid("an INTERVAL must be a whole number of a unit"),
-        },
-        None => value,
-    };
-    if value.ty != Type::Int {
-        return invalid("an INTERVAL must be a whole number of a unit");
-    }
-    Ok(TypedExpr { ty: Type::Interval(unit), ..value })
-}
-
-/// Translates `+` and `-` with a time.
-pub fn add_interval(
-    engine: SqlDialect,
-    left: TypedExpr,
-    is_minus: bool,
-    right: TypedExpr,
-) -> Result<TypedExpr> {
-    if left.ty.is_time() && right.ty.is_time() && is_minus {
-        let in_days = left.ty == Type::Date && right.ty == Type::Date;
-        let template = if in_days {
-            integer_division(engine, "(({0} - {1}) / 86400000)", "intDiv({0} - {1}, 86400000)")
-        } else {
-            let clickhouse = "(intDiv({0}, 1000) - intDiv({1}, 1000))";
-            integer_division(engine, "({0} / 1000 - {1} / 1000)", clickhouse)
-        };
-        return Ok(TypedExpr::from_template(template, Type::Int, &[&left, &right]));
-    }
-    let (time, by) = match right.ty.is_time() {
-        true if !is_minus => (right, left),
-        _ => (left, right),
-    };
-    let unit = match (&time.ty, &by.ty) {
-        (Type::Date, Type::Int) => IntervalUnit::Day,
-        (ty, Type::Int) if ty.is_time() => IntervalUnit::Second,
-        (ty, Type::Interval(unit)) if ty.is_time() => *unit,
-        (a, b) => return invalid(format!("{a} and {b} cannot be added or subtracted")),
-    };
-    let ty = match (&time.ty, unit) {
-        (
-            Type::Date,
-            IntervalUnit::Day
-            | IntervalUnit::Week
-            | IntervalUnit::Month
-            | IntervalUnit::Quarter
-            | IntervalUnit::Year,
-        ) => Type::Date,
-        (_, IntervalUnit::Nanosecond | IntervalUnit::Microsecond | IntervalUnit::Millisecond) => {
-            Type::DateTime64
-        }
-        (Type::Date, _) => Type::DateTime,
-        (ty, _) => ty.clone(),
-    };
-    if let (Some(at), Some(count)) = (time.constant_int(), by.constant_int()) {
-        let count = if is_minus { count.checked_neg() } else { Some(count) };
-        return match count.and_then(|count| add_units(at, count, unit)) {
-            Some(moved) => constant_time(moved, ty),
-            None => reject_out_of_range(),
-        };
-    }
-    let sql =
-        type_domains::bound_time(engine, &add_interval_sql(engine, &time.sql, &by, unit, is_minus));
-    Ok(TypedExpr::from_parts(sql, ty, &[&time, &by]))
-}
-
 /// Returns a time that is known before the query runs.
 pub fn constant_time(at: i64, ty: Type) -> Result<TypedExpr> {
     if type_domains::is_valid_time(at) { Ok(TypedExpr::int(at, ty)) } else { reject_out_of_range() }
@@ -155,49 +37,6 @@ pub fn constant_time(at: i64, ty: Type) -> Result<TypedExpr> {
 
 pub fn reject_out_of_range<T>() -> Result<T> {
     invalid("a time is out of range: times are from year 1 to year 9999")
-}
-
-fn add_units(at: i64, count: i64, unit: IntervalUnit) -> Option<i64> {
-    if let Some(ms) = unit.fixed_ms() {
-        return at.checked_add(count.checked_mul(ms)?);
-    }
-    match unit.fixed_months() {
-        Some(months) => {
-            let span = Span::new().try_months(count.checked_mul(months)?).ok()?;
-            to_unix_ms(to_civil(at)?.checked_add(span).ok()?)
-        }
-        None if unit == IntervalUnit::Microsecond => at.checked_add(count / 1_000),
-        None => at.checked_add(count / 1_000_000),
-    }
-}
-
-fn add_interval_sql(
-    engine: SqlDialect,
-    time: &Fragment,
-    count: &TypedExpr,
-    unit: IntervalUnit,
-    is_minus: bool,
-) -> Fragment {
-    let signed = |number: i64| Fragment::int(if is_minus { -number } else { number });
-    let wide = type_domains::to_exact(engine, count);
-    if let Some(ms) = unit.fixed_ms() {
-        return Fragment::from_template("({0} + {1} * {2})", &[time, &wide, &signed(ms)]);
-    }
-    let Some(months) = unit.fixed_months() else {
-        let part = signed(if unit == IntervalUnit::Microsecond { 1_000 } else { 1_000_000 });
-        let template = integer_division(engine, "({0} + {1} / {2})", "({0} + intDiv({1}, {2}))");
-        return Fragment::from_template(template, &[time, &count.sql, &part]);
-    };
-    let months = type_domains::bound_months(
-        engine,
-        &Fragment::from_template("({0} * {1})", &[&wide, &signed(months)]),
-    );
-    let template = engine.select([
-        "(CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => {1}))) AS BIGINT) * 1000 + {0} % 1000)",
-        "(unixepoch({0} / 1000, 'unixepoch', {1} || ' months', 'floor') * 1000 + {0} % 1000)",
-        "(toInt64(toUnixTimestamp(addMonths(toDateTime(intDiv({0}, 1000), 'UTC'), {1}))) * 1000 + {0} % 1000)",
-    ]);
-    Fragment::from_template(template, &[time, &months])
 }
 
 /// Truncates a time to the start of its unit.
@@ -368,9 +207,9 @@ pub fn validate_zone(args: &CallArguments<'_>, index: usize) -> Result<()> {
 mod tests {
     use super::*;
 
-    const NOON: i64 = 1_773_144_000_000; // 2026-03-10 12:00:00, a Tuesday.
+    pub(super) const NOON: i64 = 1_773_144_000_000; // 2026-03-10 12:00:00, a Tuesday.
 
-    fn text(at: Option<i64>) -> String {
+    pub(super) fn text(at: Option<i64>) -> String {
         to_civil(at.expect("a time")).expect("it is in range").to_string()
     }
 
@@ -385,19 +224,6 @@ mod tests {
         assert_eq!(start(IntervalUnit::Month), "2026-03-01T00:00:00");
         assert_eq!(start(IntervalUnit::Quarter), "2026-01-01T00:00:00");
         assert_eq!(start(IntervalUnit::Year), "2026-01-01T00:00:00");
-    }
-
-    #[test]
-    fn add_units_stays_in_next_month_when_day_is_missing() {
-        let end_of_january = to_unix_ms(jiff::civil::date(2026, 1, 31).at(1, 2, 3, 0));
-
-        assert_eq!(
-            text(add_units(end_of_january.expect("a time"), 1, IntervalUnit::Month)),
-            "2026-02-28T01:02:03"
-        );
-        assert_eq!(text(add_units(NOON, -1, IntervalUnit::Quarter)), "2025-12-10T12:00:00");
-        assert_eq!(add_units(NOON, i64::MAX, IntervalUnit::Day), None);
-        assert_eq!(add_units(NOON, i64::MAX, IntervalUnit::Month), None);
     }
 
     #[test]

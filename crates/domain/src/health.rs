@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use analytics::Analytics;
+use foundation::clock::Monotonic;
 use foundation::metrics::ServerStatus;
 use store::Store;
 
-use crate::analytics::Analytics;
 use crate::context::Context;
 
 /// The result that `/readyz` reports.
@@ -33,21 +34,21 @@ pub fn last_known_health(context: &Context) -> Health {
         Some(_) => context.redis_reachable.load(Ordering::Relaxed),
     };
     Health {
-        is_database_reachable: context.freshness.is_database_reachable(),
+        is_database_reachable: context.freshness.is_database_reachable(Monotonic::now()),
         is_redis_reachable: counters,
     }
 }
 
 /// Returns the state of the server for `/metrics`, without a call to a dependency.
-pub fn server_status(analytics: &Analytics) -> ServerStatus {
+pub fn server_status(context: &Context, analytics: &Analytics) -> ServerStatus {
     let Health { is_database_reachable: database, is_redis_reachable: counters } =
-        last_known_health(&analytics.context);
+        last_known_health(context);
     let (connections_used, connections_idle) =
-        analytics.context.store.store().map_or((0, 0), Store::connections);
+        context.store.store().map_or((0, 0), Store::connections);
     ServerStatus {
         is_database_reachable: database,
         is_redis_reachable: counters,
-        feed_silence: analytics.context.freshness.feed_silence(),
+        feed_silence: context.freshness.feed_silence(Monotonic::now()),
         events_waiting: analytics.count_queued(),
         connections_used,
         connections_idle,

@@ -3,12 +3,13 @@
 //! The first use since the last flush is recorded with its time; each later use costs one read of a flag. So the
 //! times are late by up to [`FLUSH_INTERVAL`], and a crash loses as much.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::KeyId;
+use parking_lot::Mutex;
 use store::cache::Cached;
 
 use crate::caller::Principal;
@@ -49,11 +50,11 @@ pub fn record_root_key_use(last_used: &LastUsed, principal: &Arc<Cached<Principa
 }
 
 fn push_use<T>(buffer: &Mutex<Vec<(Arc<T>, Timestamp)>>, item: &Arc<T>, at: Timestamp) {
-    buffer.lock().unwrap_or_else(PoisonError::into_inner).push((item.clone(), at));
+    buffer.lock().push((item.clone(), at));
 }
 
 fn drain_uses<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut *buffer.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *buffer.lock())
 }
 
 /// Writes the uses recorded since the last call.

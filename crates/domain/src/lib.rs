@@ -6,9 +6,11 @@
 //! the commit.
 
 pub mod admission;
-pub mod analytics;
+pub mod analytics_access;
 pub mod apis;
+pub mod app;
 pub mod audit;
+pub mod bounds;
 pub mod caller;
 pub mod context;
 pub mod credits;
@@ -35,4 +37,3 @@ pub mod undo;
 mod use_flag;
 pub mod users;
 pub mod vault;
-pub mod verification_code;

@@ -4,7 +4,7 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{MigrationId, WorkspaceId};
 use foundation::model::{Algorithm, Migration};
 
-use crate::audit::{self, Actor, Target};
+use crate::audit::{self, Actor, AuditEvent, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::names;
@@ -60,7 +60,7 @@ async fn insert_and_record(
     })?;
     let target =
         Target::new("migration", migration.id.as_str()).with_name(migration.name.as_deref());
-    audit::record(&mut tx, actor, workspace, now, "migration.create", &[target]).await?;
+    audit::record(&mut tx, actor, workspace, now, AuditEvent::MigrationCreated, &[target]).await?;
     context.commit(tx).await?;
     Ok(migration)
 }

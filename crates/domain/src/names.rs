@@ -1,20 +1,18 @@
 //! Validation of names before they are stored.
 
 use foundation::error::{Error, Result};
-use foundation::model::is_hidden;
+use foundation::model::AllowedChars;
 
 /// Returns an error if a name contains a character that changes how the text around it is displayed. Lookups do not
 /// use this check, so names that were stored before it existed can still be found.
 pub fn validate(field: &str, name: &str) -> Result<()> {
-    match name.chars().any(is_hidden) {
-        true => Err(Error::invalid(field, error_message(field))),
-        false => Ok(()),
+    match name.chars().all(|c| AllowedChars::Printable.contains(c)) {
+        true => Ok(()),
+        false => Err(Error::invalid(field, error_message(field))),
     }
 }
 
 /// Returns the message of the error that [`validate`] returns.
 pub fn error_message(field: &str) -> String {
-    format!(
-        "{field} must not contain control characters or characters that change the direction of text"
-    )
+    format!("{field} {}", AllowedChars::Printable.rule())
 }

@@ -1,12 +1,10 @@
 //! Refills of credits, as a function of time: no job has to run, and downtime loses no refill.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::model::{Credits, Key, Refill, RefillInterval};
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use store::RefillPeriods;
-
-const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Returns the number of the refill period that contains a time, in UTC. Periods are numbered in order; the first
 /// operation in a new period refills the balance.

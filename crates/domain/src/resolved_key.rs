@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use foundation::clock::{Stopwatch, Timestamp};
+use analytics::KeyDimensions;
+use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
 use foundation::id::{IdentityId, RoleId};
-use foundation::model::{Identity, Ratelimit, Role};
+use foundation::model::{Identity, Key, Ratelimit, Role};
 use foundation::secret::KeyHash;
 use store::StoredKey;
 use store::cache::Cached;
@@ -51,12 +52,15 @@ pub struct ResolvedKey {
     last_allowed_principal: AtomicU64,
 }
 
+/// The time of what has not happened yet: earlier than any time, and far enough from the bounds to be subtracted.
+const NEVER_MS: i64 = i64::MIN / 2;
+
 /// Stores what this process knows of a key's lease beyond the key's row.
 #[derive(Debug)]
 pub struct LeaseHint {
-    stopwatch: Stopwatch,
     lease_number: AtomicI64,
     mark_generation: AtomicU64,
+    /// The time of the last top-up, a [`Monotonic`] in milliseconds; [`NEVER_MS`] before the first.
     topped_up_ms: AtomicI64,
     is_balance_stale: AtomicBool,
 }
@@ -64,10 +68,9 @@ pub struct LeaseHint {
 impl Default for LeaseHint {
     fn default() -> Self {
         Self {
-            stopwatch: Stopwatch::new(),
             lease_number: AtomicI64::new(0),
             mark_generation: AtomicU64::new(0),
-            topped_up_ms: AtomicI64::new(i64::MIN / 2),
+            topped_up_ms: AtomicI64::new(NEVER_MS),
             is_balance_stale: AtomicBool::new(false),
         }
     }
@@ -87,21 +90,21 @@ impl LeaseHint {
     }
 
     /// Records the lease number that the account has just reported; `mark_generation` was read before the account.
-    pub fn record_top_up(&self, lease_number: i64, mark_generation: u64) {
+    pub fn record_top_up(&self, lease_number: i64, mark_generation: u64, now: Monotonic) {
         self.lease_number.fetch_max(lease_number, Ordering::Release);
         self.mark_generation.fetch_max(mark_generation, Ordering::Release);
-        self.topped_up_ms.store(self.stopwatch.elapsed_ms(), Ordering::Relaxed);
+        self.topped_up_ms.store(now.as_ms(), Ordering::Relaxed);
         self.is_balance_stale.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether the last top-up was more than `ms` ago.
-    pub fn is_top_up_older_than(&self, ms: i64) -> bool {
-        self.stopwatch.elapsed_ms() - self.topped_up_ms.load(Ordering::Relaxed) > ms
+    pub fn is_top_up_older_than(&self, ms: i64, now: Monotonic) -> bool {
+        now.as_ms() - self.topped_up_ms.load(Ordering::Relaxed) > ms
     }
 
     /// Records that the account has granted credits that the lease does not know of.
     pub fn mark_balance_stale(&self) {
-        self.topped_up_ms.store(i64::MIN / 2, Ordering::Relaxed);
+        self.topped_up_ms.store(NEVER_MS, Ordering::Relaxed);
         self.is_balance_stale.store(true, Ordering::Relaxed);
     }
 
@@ -215,6 +218,16 @@ impl ResolvedKey {
         let own = &self.stored().ratelimits;
         let shared = self.identity().map_or(&[][..], |identity| &identity.ratelimits);
         shared.iter().filter(|limit| own.iter().all(|known| known.name != limit.name))
+    }
+}
+
+impl KeyDimensions for ResolvedKey {
+    fn key(&self) -> &Key {
+        &self.stored().key
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        self.identity()
     }
 }
 

@@ -9,7 +9,7 @@ use foundation::secret::Plaintext;
 use foundation::vault::{DataKey, MasterKeys, SealedDataKey, reseal};
 use store::{Reads, Store, Tx};
 
-use crate::audit::{self, Actor, Target};
+use crate::audit::{self, Actor, AuditEvent, Target};
 use crate::context::Context;
 
 /// Returns the master keys, or an error if none is configured.
@@ -112,8 +112,8 @@ pub async fn reseal_data_keys(context: &Context, masters: &MasterKeys) -> Result
         let error = || Error::Internal(format!("no master key decrypts data key {}", stored.id));
         tx.reseal_data_key(&reseal(masters, &stored).ok_or_else(error)?).await?;
         let target = Target::new("workspace", stored.workspace_id.as_str());
-        let actor = Actor::Command("cli");
-        audit::record(&mut tx, actor, &stored.workspace_id, now, "vault.rotate", &[target]).await?;
+        let (actor, event) = (Actor::Command("cli"), AuditEvent::VaultRotated);
+        audit::record(&mut tx, actor, &stored.workspace_id, now, event, &[target]).await?;
         rotated += 1;
     }
     context.commit(tx).await?;

@@ -1,12 +1,21 @@
 //! Provides time. This is the only module that reads the machine's clock.
 //!
-//! Other modules receive a [`Clock`], so that a test can set it.
+//! Other modules receive a [`Clock`], so that a test can set it. Code whose decisions depend on how much time has passed
+//! receives the time as a [`Monotonic`] value, so that tests and simulations choose it.
 
-use std::sync::Arc;
+use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+
+/// The length of a minute in milliseconds.
+pub const MINUTE_MS: i64 = 60_000;
+/// The length of an hour in milliseconds.
+pub const HOUR_MS: i64 = 60 * MINUTE_MS;
+/// The length of a day in milliseconds.
+pub const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// A point in time, in milliseconds since the Unix epoch.
 #[derive(
@@ -20,7 +29,7 @@ use serde::Serialize;
     Ord,
     Hash,
     Serialize,
-    sqlx::Type,
+    sqlx_macros::Type,
     schemars::JsonSchema,
 )]
 #[serde(transparent)]
@@ -76,6 +85,54 @@ impl Clock {
 fn system_now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A point in time that never goes backward, independent of changes to the system clock: the time since a moment before
+/// the first call of [`Monotonic::now`] in this process. It continues while the process is stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Monotonic(Duration);
+
+impl Monotonic {
+    /// Returns the current time of this process.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
+    pub fn now() -> Self {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let start = *START;
+        Self(Instant::now().saturating_duration_since(start))
+    }
+
+    /// Returns the time this many milliseconds after the start.
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(Duration::from_millis(ms))
+    }
+
+    /// Returns the time since the start, in whole milliseconds.
+    pub fn as_ms(self) -> i64 {
+        i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the time that has passed since `earlier`; zero if that is not earlier.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Monotonic {
+    type Output = Self;
+
+    /// Returns the time this much later, saturating at the bound.
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+}
+
+impl Sub<Duration> for Monotonic {
+    type Output = Self;
+
+    /// Returns the time this much earlier, but not before the start.
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(duration))
+    }
 }
 
 /// Measures the time since it was created, independent of changes to the system clock. It continues while the process

@@ -3,6 +3,8 @@
 //! `KEYWARD_DISABLE_SAFEGUARD` names one. Only a build with debug assertions reads it, so it has no effect on a release
 //! binary. See `tests/nemesis`.
 
+use std::sync::LazyLock;
+
 /// A safeguard that a test can disable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Safeguard {
@@ -59,65 +61,48 @@ pub enum Safeguard {
     Claim,
 }
 
-#[cfg(debug_assertions)]
-mod switch {
-    use std::sync::LazyLock;
+static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
+    let name = std::env::var("KEYWARD_DISABLE_SAFEGUARD").ok()?;
+    Some(match name.as_str() {
+        "fence" => Safeguard::FenceGeneration,
+        "debit-first" => Safeguard::DebitFirst,
+        "atomic-consume" => Safeguard::AtomicConsume,
+        "close-lease" => Safeguard::CloseLease,
+        "refill-once" => Safeguard::RefillOnce,
+        "share" => Safeguard::Share,
+        "timeout" => Safeguard::Timeout,
+        "run-time" => Safeguard::RunTime,
+        "charge" => Safeguard::Charge,
+        "absent" => Safeguard::Absent,
+        "gap" => Safeguard::Gap,
+        "majority" => Safeguard::Majority,
+        "reach" => Safeguard::Reach,
+        "commit" => Safeguard::Commit,
+        "result" => Safeguard::Result,
+        "format" => Safeguard::Format,
+        "lease-bound" => Safeguard::LeaseBound,
+        "proven-closed" => Safeguard::ProvenClosed,
+        "reported" => Safeguard::Reported,
+        "every-report" => Safeguard::EveryReport,
+        "intent" => Safeguard::Intent,
+        "skip" => Safeguard::Skip,
+        "debit-queue" => Safeguard::DebitQueue,
+        "claim" => Safeguard::Claim,
+        other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which is not a safeguard"),
+    })
+});
 
-    use super::Safeguard;
-
-    static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
-        let name = std::env::var("KEYWARD_DISABLE_SAFEGUARD").ok()?;
-        Some(match name.as_str() {
-            "fence" => Safeguard::FenceGeneration,
-            "debit-first" => Safeguard::DebitFirst,
-            "atomic-take" => Safeguard::AtomicConsume,
-            "close-purse" => Safeguard::CloseLease,
-            "refill-once" => Safeguard::RefillOnce,
-            "share" => Safeguard::Share,
-            "timeout" => Safeguard::Timeout,
-            "run-time" => Safeguard::RunTime,
-            "charge" => Safeguard::Charge,
-            "absent" => Safeguard::Absent,
-            "gap" => Safeguard::Gap,
-            "majority" => Safeguard::Majority,
-            "reach" => Safeguard::Reach,
-            "commit" => Safeguard::Commit,
-            "result" => Safeguard::Result,
-            "format" => Safeguard::Format,
-            "lease-bound" => Safeguard::LeaseBound,
-            "proven-closed" => Safeguard::ProvenClosed,
-            "reported" => Safeguard::Reported,
-            "every-report" => Safeguard::EveryReport,
-            "intent" => Safeguard::Intent,
-            "skip" => Safeguard::Skip,
-            "debit-queue" => Safeguard::DebitQueue,
-            "claim" => Safeguard::Claim,
-            other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which is not a safeguard"),
-        })
-    });
-
-    impl Safeguard {
-        /// Returns whether a test has disabled this safeguard.
-        pub fn is_disabled(self) -> bool {
-            *DISABLED_SAFEGUARD == Some(self)
-        }
-
-        /// Aborts the process if a test has disabled this safeguard.
-        pub fn abort_if_disabled(self) {
-            if self.is_disabled() {
-                std::process::abort();
-            }
-        }
-    }
-}
-
-#[cfg(not(debug_assertions))]
 impl Safeguard {
-    /// Returns `false` in a release build.
+    /// Returns whether a test has disabled this safeguard; `false` in a build without debug assertions.
+    #[inline]
     pub fn is_disabled(self) -> bool {
-        false
+        cfg!(debug_assertions) && *DISABLED_SAFEGUARD == Some(self)
     }
 
-    /// Does nothing in a release build.
-    pub fn die(self) {}
+    /// Aborts the process if a test has disabled this safeguard.
+    pub fn abort_if_disabled(self) {
+        if self.is_disabled() {
+            std::process::abort();
+        }
+    }
 }

@@ -107,7 +107,7 @@ macro_rules! id {
     ($($(#[$doc:meta])* $name:ident $prefix:literal,)*) => {$(
         $(#[$doc])*
         #[derive(
-            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, sqlx::Type,
+            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, sqlx_macros::Type,
         )]
         #[serde(transparent)]
         #[sqlx(transparent)]

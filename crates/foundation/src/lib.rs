@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`clock`] | the time, as unix milliseconds; a clock that tests can set |
+//! | `column` | the macro [`read_from_column`] |
 //! | [`config`] | the settings of the server, from the command line and from `KEYWARD_` variables |
 //! | [`descriptors`] | the limit on open files |
 //! | [`error`] | the one error type: codes, messages and what a caller may do about them |
@@ -17,6 +18,7 @@
 //! Conversions of database and Redis errors live in [`error`], because `?` needs them next to the type.
 
 pub mod clock;
+mod column;
 pub mod config;
 pub mod descriptors;
 pub mod error;

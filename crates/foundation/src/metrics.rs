@@ -82,7 +82,7 @@ labelled! {
 }
 
 /// Counts the events of one kind: verifications, or checks of the standalone limiter.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct EventCounts {
     /// Events that were written to the database.
     pub written_counter: Counter,
@@ -90,8 +90,8 @@ pub struct EventCounts {
     pub dropped_counter: Counter,
 }
 
-/// Metrics of the events of both kinds.
-#[derive(Debug)]
+/// Metrics of the events of both kinds. A clone counts into the same metrics.
+#[derive(Debug, Clone)]
 pub struct EventMetrics {
     pub verifications: EventCounts,
     pub ratelimits: EventCounts,

@@ -8,15 +8,17 @@ mod names;
 mod overrides;
 mod patch;
 mod users;
+mod verification_code;
 
 pub use bound_query::{BoundQuery, SqlDialect};
 pub use delivery_snapshot::DeliverySnapshot;
 pub use events::{EventKind, Retention, RetentionSettings, RollupUnit};
 pub use meta::Meta;
-pub use names::{escape_hidden, is_hidden};
+pub use names::{AllowedChars, escape_hidden, is_hidden};
 pub use overrides::{Overrides, WILDCARDS_MAX};
 pub use patch::Patch;
 pub use users::{Invitation, InvitationKind, Member, MemberRole, Membership, Session, User};
+pub use verification_code::VerificationCode;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -133,7 +135,7 @@ pub struct Credits {
 }
 
 /// A lease in the database: the credits debited for it, and the Redis that holds it.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct Lease {
     /// The lease number, unique per key.
     #[sqlx(rename = "epoch")]
@@ -189,7 +191,7 @@ impl CreditAccount {
 }
 
 /// Credits that a key cannot spend, because the Redis that held them lost them.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct WithheldCredits {
     pub key_id: KeyId,
     pub workspace_id: WorkspaceId,

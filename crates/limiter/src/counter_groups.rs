@@ -6,18 +6,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::id::WorkspaceId;
+use parking_lot::Mutex;
 
 use super::Window;
 
 /// The maximum number of live counters in a group.
 pub const GROUP_LIVE_MAX: u16 = 1_000;
-/// The longest window of a counter in a group: 30 days.
-pub const GROUP_WINDOW_MAX_MS: i64 = 2_592_000_000;
+/// The longest window of a counter in a group.
+pub const GROUP_WINDOW_MAX_MS: i64 = 30 * DAY_MS;
 /// The maximum number of counters that wait to be estimated. Further counters are left out of the estimate until their
 /// next window.
 const PENDING_COUNTERS_MAX: usize = 1_000_000;
@@ -122,13 +123,9 @@ impl GroupTotals {
         self.full_workspaces.load_full()
     }
 
-    fn lock_pending(&self) -> MutexGuard<'_, PendingGrowth> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the windows of a request that has grown a group, except windows that are too short to be estimated.
     pub fn record_growth(&self, windows: &[Window], now: Timestamp) {
-        let mut pending = self.lock_pending();
+        let mut pending = self.pending.lock();
         for window in windows {
             let is_estimated = window.cost > 0 && window.duration_ms >= ESTIMATED_WINDOW_MIN_MS;
             let Some(group) = window.group.as_ref().filter(|_| is_estimated) else { continue };
@@ -144,7 +141,7 @@ impl GroupTotals {
 
     /// Removes and returns the recorded counters.
     pub fn drain(&self) -> HashMap<GroupPeriod, HashSet<u64>> {
-        std::mem::take(&mut *self.lock_pending()).counters
+        std::mem::take(&mut *self.pending.lock()).counters
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foundation::clock::{Clock, Timestamp};
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
 use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::window::{WindowCounter, is_within_limit};
 use super::{ConsumeReply, CounterGroup, GroupChange, Window, WindowCount, WindowCounters};
@@ -76,9 +76,7 @@ impl LocalCounters {
     /// Returns the number of counters in memory.
     #[expect(clippy::len_without_is_empty, reason = "it is a number of counters, not a collection")]
     pub fn len(&self) -> usize {
-        let lock = |shard: &Mutex<LocalShard>| {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
-        };
+        let lock = |shard: &Mutex<LocalShard>| shard.lock().entries.len();
         self.shards.iter().map(lock).sum()
     }
 
@@ -101,8 +99,7 @@ impl LocalCounters {
     /// Refunds a cost that was consumed from the window with this number. A counter that drops to 0 is removed.
     pub fn refund(&self, key: &str, number: i64, cost: i64) {
         let name = self.hash_key(key);
-        let mut shard =
-            self.shards[name.shard_index()].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shards[name.shard_index()].lock();
         let matches_key = |entry: &CounterEntry| *entry.key == *name.key;
         let Ok(mut entry) = shard.entries.find_entry(name.hash, matches_key) else { return };
         let counter = &mut entry.get_mut().counter;
@@ -174,7 +171,7 @@ impl LocalCounters {
         let now = self.clock.now();
         let mut totals = HashMap::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             shard.groups.retain(|_, group| {
                 let live = group.retain_live(now);
                 if live > 0 {
@@ -195,7 +192,7 @@ impl<'a> LockedShards<'a> {
         let mut shards: Vec<_> = names.map(HashedKey::shard_index).collect();
         shards.sort_unstable();
         shards.dedup();
-        let lock = |at: usize| counters.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = |at: usize| counters.shards[at].lock();
         Self(shards.into_iter().map(|at| (at, lock(at))).collect())
     }
 

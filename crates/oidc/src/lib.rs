@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use authorization_request::AuthorizationRequest;
 use chrono::{DateTime, Utc};
 use fetch::Fetcher;
-use foundation::clock::Timestamp;
+use foundation::clock::{MINUTE_MS, Timestamp};
 use foundation::config::OidcSettings;
 use foundation::error::{Error, Result};
 use moka::future::Cache;
@@ -33,7 +33,7 @@ use openidconnect::{
 /// metadata to be fetched again.
 const METADATA_TTL: Duration = Duration::from_hours(1);
 /// The maximum difference between the provider's clock and this one.
-const CLOCK_SKEW_MAX_MS: i64 = 60_000;
+const CLOCK_SKEW_MAX_MS: i64 = MINUTE_MS;
 /// The maximum length of a subject, by the specification.
 const SUBJECT_LENGTH_MAX: usize = 255;
 /// The allowed signature algorithms: asymmetric ones, whose private key only the provider has.

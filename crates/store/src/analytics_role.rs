@@ -8,7 +8,7 @@ use super::EventStore;
 use super::events::{EventDatabase, SCHEMA};
 
 /// The privileges of a role that matter for analytics queries.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct AnalyticsRole {
     pub name: String,
     pub is_superuser: bool,

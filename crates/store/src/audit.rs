@@ -55,7 +55,7 @@ pub struct AuditFilter {
 }
 
 /// A stored audit entry.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct StoredEntry {
     pub id: String,
     pub at: Timestamp,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
 use foundation::metrics::Counter;
 use foundation::traces;
@@ -110,7 +111,7 @@ where
     }
 
     fn is_fresh(&self, row: &Cached<T>) -> bool {
-        self.freshness.is_fresh(row.read_version, &row.slots)
+        self.freshness.is_fresh(row.read_version, &row.slots, Monotonic::now())
     }
 
     /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must
@@ -191,7 +192,7 @@ where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        let version = self.freshness.read_version();
+        let version = self.freshness.read_version(Monotonic::now());
         self.loads.inc();
         match traces::step("database.load", load(version)).await {
             Ok(Some(row)) => Ok(Arc::new(row)),
@@ -226,7 +227,7 @@ where
         let tag = (self.tag_of_new_row)(name);
         let slots: Vec<_> =
             tag.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::from_tag).collect();
-        self.freshness.is_fresh(version, &slots)
+        self.freshness.is_fresh(version, &slots, Monotonic::now())
     }
 }
 

@@ -7,7 +7,7 @@ use foundation::error::Result;
 pub const PAGE_ROWS: usize = 10_000;
 
 /// A row of the change log.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct ChangeRow {
     /// The position in the log.
     pub seq: i64,
@@ -17,7 +17,7 @@ pub struct ChangeRow {
 }
 
 /// The state of the database when a read of the change log began.
-#[derive(Debug, Clone, PartialEq, Eq, Default, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, sqlx_macros::FromRow)]
 pub struct LogHead {
     /// The time of the database's clock, in Unix milliseconds.
     pub now: i64,
@@ -48,7 +48,7 @@ pub struct LogPage {
 }
 
 /// A registered replica.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct RegisteredReplica {
     pub id: String,
     pub started_at: i64,

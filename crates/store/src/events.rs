@@ -34,8 +34,9 @@ use super::{SchemaError, partitions, postgres, sqlite};
 pub const SCHEMA: &str = "keyward_events";
 
 pub(super) static POSTGRES_MIGRATIONS: Migrator =
-    sqlx::migrate!("../../migrations/events/postgres");
-pub(super) static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/events/sqlite");
+    sqlx_macros::migrate!("../../migrations/events/postgres");
+pub(super) static SQLITE_MIGRATIONS: Migrator =
+    sqlx_macros::migrate!("../../migrations/events/sqlite");
 
 #[async_trait]
 pub trait EventReads: RecentReads {

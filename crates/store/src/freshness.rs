@@ -9,12 +9,14 @@
 //! by its own reads of the change log, or by announcements without gaps. Announcements are sufficient while the
 //! database is unreachable, for the length of the grace period, and not for entities that another process is about to
 //! change ([`Intents`]).
+//!
+//! [`Freshness`] reads no clock: each call that depends on the time receives it.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use foundation::clock::Stopwatch;
+use foundation::clock::Monotonic;
 use foundation::fault_injection::Safeguard;
 use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId};
 
@@ -74,7 +76,8 @@ impl VersionSlot {
         Self::from_text(&tag.to_string())
     }
 
-    pub(super) fn from_text(tag: &str) -> Self {
+    /// Returns the slot of a cache tag in its text form.
+    pub fn from_text(tag: &str) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(tag);
         Self((hash & 0xffff) as u16)
     }
@@ -97,9 +100,11 @@ const UNPROVEN_TRUST_MAX_MS: i64 = 5_000;
 /// The maximum age of the last database reply for the database to count as reachable: four polls of the change log.
 const DATABASE_REPLY_AGE_MAX_MS: i64 = 2_000;
 
+/// The time of what has not happened yet.
+const NEVER_MS: i64 = i64::MIN;
+
 /// Stores the last change of every version slot, and how recently this replica has proved that it knows all changes.
 pub struct Freshness {
-    stopwatch: Stopwatch,
     /// The number of the last change.
     last_change: AtomicU64,
     /// The number of the last change, by [`VersionSlot`].
@@ -108,12 +113,12 @@ pub struct Freshness {
     all_invalidated: AtomicU64,
     /// Changes that other processes are about to commit.
     pub intents: Intents,
-    /// Every change committed before this time is known from the change log. In milliseconds since the start of the
-    /// process, as are the fields below.
+    /// Every change committed before this time is known from the change log. A [`Monotonic`] in milliseconds, as are the
+    /// fields below.
     log_proved_ms: AtomicI64,
     /// Every change committed before this time is known from announcements without gaps.
     announcements_proved_ms: AtomicI64,
-    /// The time of the last database reply.
+    /// The time of the last database reply; [`NEVER_MS`] before the first.
     database_replied_ms: AtomicI64,
     /// The time from which the grace period counts: the last registration of this replica.
     registered_ms: AtomicI64,
@@ -122,27 +127,24 @@ pub struct Freshness {
 }
 
 impl Freshness {
-    pub fn new(grace_ms: i64) -> Self {
+    /// Creates the state of a process that starts now and has cached nothing.
+    pub fn new(grace_ms: i64, now: Monotonic) -> Self {
         Self {
-            stopwatch: Stopwatch::new(),
             last_change: AtomicU64::new(0),
             last_changes: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(),
             all_invalidated: AtomicU64::new(0),
             intents: Intents::default(),
-            log_proved_ms: AtomicI64::new(0),
-            announcements_proved_ms: AtomicI64::new(0),
-            database_replied_ms: AtomicI64::new(0),
-            registered_ms: AtomicI64::new(0),
+            log_proved_ms: AtomicI64::new(now.as_ms()),
+            announcements_proved_ms: AtomicI64::new(now.as_ms()),
+            database_replied_ms: AtomicI64::new(NEVER_MS),
+            registered_ms: AtomicI64::new(now.as_ms()),
             grace_ms,
         }
     }
 
     /// Returns the current read version. Take it before the first read of the value that it belongs to.
-    pub fn read_version(&self) -> ReadVersion {
-        ReadVersion {
-            last_change: self.last_change.load(Ordering::SeqCst),
-            at_ms: self.stopwatch.elapsed_ms(),
-        }
+    pub fn read_version(&self, now: Monotonic) -> ReadVersion {
+        ReadVersion { last_change: self.last_change.load(Ordering::SeqCst), at_ms: now.as_ms() }
     }
 
     /// Records that the entity of a cache tag has changed. Call it after the change is committed.
@@ -165,34 +167,35 @@ impl Freshness {
         self.all_invalidated.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Returns the time for the proofs below. Take it before the read that proves anything begins.
-    pub fn now_ms(&self) -> i64 {
-        self.stopwatch.elapsed_ms()
+    /// Records a read of the change log that began at `began` and ended at `now`: every change committed before it began
+    /// is known. `registered_at` is the last registration of this replica according to the database, if it has one.
+    pub fn record_log_read(
+        &self,
+        began: Monotonic,
+        registered_at: Option<Monotonic>,
+        now: Monotonic,
+    ) {
+        self.log_proved_ms.fetch_max(began.as_ms(), Ordering::SeqCst);
+        if let Some(registered_at) = registered_at {
+            self.registered_ms.fetch_max(registered_at.as_ms(), Ordering::SeqCst);
+        }
+        self.record_database_reply(now);
     }
 
-    /// Records a read of the change log: every change committed before `at_ms` is known. `registered_ms` is the last
-    /// registration of this replica according to the database.
-    pub fn record_log_read(&self, at_ms: i64, registered_ms: i64) {
-        self.log_proved_ms.fetch_max(at_ms, Ordering::SeqCst);
-        self.registered_ms.fetch_max(registered_ms, Ordering::SeqCst);
-        self.record_database_reply();
-    }
-
-    /// Records that the announcements have no gap: of every change committed before `at_ms`, the change or its intent
-    /// is known.
-    pub fn record_announcements_read(&self, at_ms: i64) {
-        self.announcements_proved_ms.fetch_max(at_ms, Ordering::SeqCst);
+    /// Records that the announcements have no gap: of every change committed before `at`, the change or its intent is
+    /// known. Take the time before the read that proves it begins.
+    pub fn record_announcements_read(&self, at: Monotonic) {
+        self.announcements_proved_ms.fetch_max(at.as_ms(), Ordering::SeqCst);
     }
 
     /// Records a reply of the database.
-    pub fn record_database_reply(&self) {
-        self.database_replied_ms.fetch_max(self.stopwatch.elapsed_ms(), Ordering::SeqCst);
+    pub fn record_database_reply(&self, now: Monotonic) {
+        self.database_replied_ms.fetch_max(now.as_ms(), Ordering::SeqCst);
     }
 
     /// Returns the time since it was last proved that no change was missed.
-    pub fn feed_silence(&self) -> Duration {
-        let proved_ms = u64::try_from(self.last_proof_ms()).unwrap_or(0);
-        self.stopwatch.elapsed().saturating_sub(Duration::from_millis(proved_ms))
+    pub fn feed_silence(&self, now: Monotonic) -> Duration {
+        now.since(Monotonic::from_ms(u64::try_from(self.last_proof_ms()).unwrap_or(0)))
     }
 
     fn last_proof_ms(&self) -> i64 {
@@ -202,14 +205,14 @@ impl Freshness {
     }
 
     /// Returns whether the database replied within the last two seconds.
-    pub fn is_database_reachable(&self) -> bool {
+    pub fn is_database_reachable(&self, now: Monotonic) -> bool {
         let replied_ms = self.database_replied_ms.load(Ordering::SeqCst);
-        replied_ms > 0 && self.stopwatch.elapsed_ms() - replied_ms <= DATABASE_REPLY_AGE_MAX_MS
+        replied_ms != NEVER_MS && now.as_ms() - replied_ms <= DATABASE_REPLY_AGE_MAX_MS
     }
 
     /// Returns whether a value that was read at `version` and depends on `slots` may still be used.
-    pub fn is_fresh(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
-        self.is_unchanged(version, slots) && self.is_trusted(version, slots)
+    pub fn is_fresh(&self, version: ReadVersion, slots: &[VersionSlot], now: Monotonic) -> bool {
+        self.is_unchanged(version, slots) && self.is_trusted(version, slots, now.as_ms())
     }
 
     fn is_unchanged(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
@@ -220,17 +223,16 @@ impl Freshness {
                 }))
     }
 
-    fn is_trusted(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
-        let now = self.stopwatch.elapsed_ms();
-        if now - self.log_proved_ms.load(Ordering::SeqCst) <= DATABASE_REPLY_AGE_MAX_MS {
+    fn is_trusted(&self, version: ReadVersion, slots: &[VersionSlot], now_ms: i64) -> bool {
+        if now_ms - self.log_proved_ms.load(Ordering::SeqCst) <= DATABASE_REPLY_AGE_MAX_MS {
             return true;
         }
         if self.intents.has_open_for(slots) && !Safeguard::Intent.is_disabled() {
             return false;
         }
-        now - version.at_ms <= UNPROVEN_TRUST_MAX_MS
-            || (now - self.last_proof_ms() <= UNPROVEN_TRUST_MAX_MS
-                && now - self.registered_ms.load(Ordering::SeqCst) <= self.grace_ms)
+        now_ms - version.at_ms <= UNPROVEN_TRUST_MAX_MS
+            || (now_ms - self.last_proof_ms() <= UNPROVEN_TRUST_MAX_MS
+                && now_ms - self.registered_ms.load(Ordering::SeqCst) <= self.grace_ms)
     }
 }
 
@@ -242,79 +244,125 @@ mod tests {
         CacheTag::Key(KeyId::from(id))
     }
 
+    fn slots(id: &str) -> [VersionSlot; 1] {
+        [VersionSlot::from_tag(&key(id))]
+    }
+
+    const START: Monotonic = Monotonic::from_ms(1_000_000);
+
+    fn after(seconds: u64) -> Monotonic {
+        START + Duration::from_secs(seconds)
+    }
+
     #[test]
     fn value_is_stale_only_when_its_tag_changed_after_it_was_read() {
-        let freshness = Freshness::new(900_000);
-        let before = freshness.read_version();
+        let freshness = Freshness::new(900_000, START);
+        let before = freshness.read_version(START);
 
         freshness.record_invalidation(&key("a"));
 
-        assert!(!freshness.is_fresh(before, &[VersionSlot::from_tag(&key("a"))]));
-        assert!(freshness.is_fresh(before, &[VersionSlot::from_tag(&key("b"))]));
-        assert!(freshness.is_fresh(freshness.read_version(), &[VersionSlot::from_tag(&key("a"))]));
+        assert!(!freshness.is_fresh(before, &slots("a"), START));
+        assert!(freshness.is_fresh(before, &slots("b"), START));
+        assert!(freshness.is_fresh(freshness.read_version(START), &slots("a"), START));
     }
 
     #[test]
     fn value_is_stale_when_its_tag_changed_during_the_load() {
-        let freshness = Freshness::new(900_000);
-        let version = freshness.read_version();
+        let freshness = Freshness::new(900_000, START);
+        let version = freshness.read_version(START);
         freshness.record_invalidation(&key("a"));
 
-        let is_fresh = freshness.is_fresh(version, &[VersionSlot::from_tag(&key("a"))]);
+        let is_fresh = freshness.is_fresh(version, &slots("a"), START);
 
         assert!(!is_fresh);
     }
 
     #[test]
     fn value_is_stale_when_all_tags_are_invalidated() {
-        let freshness = Freshness::new(900_000);
-        let before = freshness.read_version();
+        let freshness = Freshness::new(900_000, START);
+        let before = freshness.read_version(START);
 
         freshness.invalidate_all();
 
-        assert!(!freshness.is_fresh(before, &[]));
-        assert!(freshness.is_fresh(freshness.read_version(), &[]));
+        assert!(!freshness.is_fresh(before, &[], START));
+        assert!(freshness.is_fresh(freshness.read_version(START), &[], START));
+    }
+
+    #[test]
+    fn value_is_trusted_for_five_seconds_when_nothing_proves_it() {
+        let freshness = Freshness::new(900_000, START);
+        let version = freshness.read_version(after(60));
+
+        assert!(freshness.is_fresh(version, &slots("a"), after(65)));
+        let late = after(65) + Duration::from_millis(1);
+        assert!(!freshness.is_fresh(version, &slots("a"), late));
     }
 
     #[test]
     fn old_value_is_trusted_when_log_or_announcements_prove_it_within_grace_period() {
-        let freshness = Freshness::new(20_000);
-        let version = ReadVersion { last_change: 0, at_ms: -60_000 };
-        let is_trusted = || freshness.is_fresh(version, &[VersionSlot::from_tag(&key("a"))]);
-        let set_times = |log, feed, registered| {
-            freshness.log_proved_ms.store(log, Ordering::SeqCst);
-            freshness.announcements_proved_ms.store(feed, Ordering::SeqCst);
-            freshness.registered_ms.store(registered, Ordering::SeqCst);
-        };
+        let freshness = Freshness::new(20_000, START);
+        let version = freshness.read_version(START);
+        let is_trusted = |seconds| freshness.is_fresh(version, &slots("a"), after(seconds));
 
-        set_times(0, -60_000, -60_000);
-        assert!(is_trusted(), "the change log has just been read");
-        set_times(-60_000, 0, -10_000);
-        assert!(is_trusted(), "the announcements have no gap");
-        set_times(-60_000, 0, -30_000);
-        assert!(!is_trusted(), "the grace period is over");
-        set_times(-60_000, -6_000, -10_000);
-        assert!(!is_trusted(), "neither the change log nor announcements prove it");
-        set_times(-4_000, -60_000, -4_000);
-        assert!(is_trusted(), "the change log was read within five seconds");
+        freshness.record_log_read(after(60), Some(after(58)), after(61));
+        assert!(is_trusted(62), "the change log has just been read");
+        assert!(is_trusted(65), "the change log was read within five seconds");
+        assert!(!is_trusted(66), "neither the change log nor announcements prove it");
+        freshness.record_announcements_read(after(73));
+        assert!(is_trusted(78), "the announcements have no gap");
+        assert!(!is_trusted(79), "the grace period is over");
+        freshness.record_announcements_read(after(79));
+        assert!(!is_trusted(79), "the grace period is over");
+        freshness.record_log_read(after(80), None, after(80));
+        assert!(is_trusted(82), "the change log has just been read");
+        assert!(!is_trusted(83), "it has not registered again");
+    }
+
+    #[test]
+    fn proof_is_kept_when_a_late_reply_proves_less() {
+        let freshness = Freshness::new(900_000, START);
+        let version = freshness.read_version(START);
+        freshness.record_log_read(after(60), Some(after(60)), after(60));
+        freshness.record_announcements_read(after(70));
+
+        freshness.record_announcements_read(after(50));
+        freshness.record_log_read(after(40), Some(after(40)), after(75));
+
+        assert!(freshness.is_fresh(version, &slots("a"), after(75)));
+        assert_eq!(freshness.feed_silence(after(75)), Duration::from_secs(5));
+        assert!(!freshness.is_fresh(version, &slots("a"), after(76)));
     }
 
     #[test]
     fn value_is_untrusted_when_intent_is_open_and_database_is_unreachable() {
-        let freshness = Freshness::new(900_000);
-        let version = ReadVersion { last_change: 0, at_ms: -60_000 };
-        let is_trusted = |id| freshness.is_fresh(version, &[VersionSlot::from_tag(&key(id))]);
+        let freshness = Freshness::new(900_000, START);
+        let version = freshness.read_version(START);
+        let is_trusted = |id, seconds| freshness.is_fresh(version, &slots(id), after(seconds));
+        freshness.record_log_read(after(60), Some(after(60)), after(60));
+        freshness.record_announcements_read(after(63));
         freshness.intents.open(7, "key:a\n");
         freshness.intents.open(8, "key:a\n");
-        assert!(is_trusted("a"), "the change log has just been read");
+        freshness.intents.open(8, "key:a\n");
+        assert!(is_trusted("a", 62), "the change log has just been read");
 
-        freshness.log_proved_ms.store(-60_000, Ordering::SeqCst);
-        assert!(!is_trusted("a") && is_trusted("b"));
+        assert!(!is_trusted("a", 63) && is_trusted("b", 63));
         freshness.intents.close(7);
-        assert!(!is_trusted("a"));
+        assert!(!is_trusted("a", 63));
         freshness.intents.close(8);
-        assert!(is_trusted("a"), "neither change was committed");
+        assert!(is_trusted("a", 63), "neither change was committed");
+        assert!(!freshness.intents.close(8), "a second announcement of the result");
         freshness.intents.open(9, ALL_TAG);
-        assert!(!is_trusted("b"));
+        assert!(!is_trusted("b", 63));
+    }
+
+    #[test]
+    fn database_is_reachable_for_two_seconds_after_a_reply() {
+        let freshness = Freshness::new(900_000, Monotonic::default());
+        assert!(!freshness.is_database_reachable(Monotonic::default()));
+
+        freshness.record_database_reply(Monotonic::default());
+
+        assert!(freshness.is_database_reachable(Monotonic::from_ms(2_000)));
+        assert!(!freshness.is_database_reachable(Monotonic::from_ms(2_001)));
     }
 }

@@ -53,7 +53,7 @@ impl SchemaStatus {
 }
 
 /// The settings and the state of a Postgres server.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct PostgresServer {
     pub version: String,
     /// The version as a number: 150004 is 15.4.
@@ -68,7 +68,7 @@ pub struct PostgresServer {
 }
 
 /// The state of the analytics events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct EventsState {
     pub last_written_at: Option<Timestamp>,
     /// The number of batches written before the given time that have not been rolled up.

@@ -5,16 +5,18 @@
 //! and must know what may have been committed by a writer that failed before it announced the result. So
 //! announcements alone do not establish trust in an entity that an open intent names.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::freshness::{ALL_TAG, VersionSlot};
 
 /// The intents whose result this process does not know.
 pub struct Intents {
     /// The intents, by the position that their first row will have in the change log.
-    open_intents: Mutex<HashMap<i64, Intent>>,
+    open_intents: Mutex<BTreeMap<i64, Intent>>,
     /// The number of open intents, by version slot.
     open_counts: Box<[AtomicU32]>,
     /// The number of open intents that name every entity.
@@ -40,14 +42,10 @@ impl Default for Intents {
 }
 
 impl Intents {
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<i64, Intent>> {
-        self.open_intents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an intent to change the entities in `tags`, one per line, by the transaction whose first row in the
     /// change log will be at `position`.
     pub fn open(&self, position: i64, tags: &str) {
-        let mut open = self.lock_open();
+        let mut open = self.open_intents.lock();
         if open.contains_key(&position) {
             return;
         }
@@ -60,7 +58,7 @@ impl Intents {
 
     /// Removes an intent whose result is known. Returns whether it was open.
     pub fn close(&self, position: i64) -> bool {
-        let mut open = self.lock_open();
+        let mut open = self.open_intents.lock();
         let Some(intent) = open.remove(&position) else { return false };
         for count in self.counters_of(&intent.tags) {
             count.fetch_sub(1, Ordering::SeqCst);
@@ -68,14 +66,18 @@ impl Intents {
         true
     }
 
-    /// Returns the open intents with their positions.
+    /// Returns the open intents with their positions, by position.
     pub fn list(&self) -> Vec<(i64, Intent)> {
-        self.lock_open().iter().map(|(position, intent)| (*position, intent.clone())).collect()
+        self.open_intents
+            .lock()
+            .iter()
+            .map(|(position, intent)| (*position, intent.clone()))
+            .collect()
     }
 
     /// Records that the change log did not contain this intent when `next` was the number of the next transaction.
     pub fn record_search(&self, position: i64, next: i64) {
-        if let Some(intent) = self.lock_open().get_mut(&position) {
+        if let Some(intent) = self.open_intents.lock().get_mut(&position) {
             intent.first_search.get_or_insert(next);
         }
     }

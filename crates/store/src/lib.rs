@@ -77,8 +77,8 @@ pub use handle::StoreHandle;
 pub use schema::SchemaError;
 pub use tx::{Reader, Tx};
 
-static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
-static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
+static POSTGRES: Migrator = sqlx_macros::migrate!("../../migrations/postgres");
+static SQLITE: Migrator = sqlx_macros::migrate!("../../migrations/sqlite");
 
 /// A key with its limits, permissions and roles. Roles are ids, because each role is a row of its own.
 #[derive(Debug, Clone)]

@@ -27,7 +27,7 @@ pub struct OutboxBatch {
 }
 
 /// A batch that a delivery has claimed.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct ClaimedBatch {
     pub batch: BatchId,
     pub events: i64,
@@ -36,7 +36,7 @@ pub struct ClaimedBatch {
 }
 
 /// Counts the events that are not delivered yet.
-#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, Default, sqlx_macros::FromRow)]
 pub struct UndeliveredEvents {
     pub events: i64,
     /// When the oldest of them was written; 0 if there is none.

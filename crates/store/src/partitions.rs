@@ -1,14 +1,13 @@
 //! Maintains the partitions of the event tables in Postgres: one for each span of days, created ahead and dropped
 //! whole.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::{EventKind, Retention};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use sqlx::{AssertSqlSafe, PgPool, query, query_scalar};
 
-const DAY_MS: i64 = 86_400_000;
 /// How far ahead partitions are created: a server that cannot create any for a day still writes into the right ones.
 const CREATE_AHEAD_MS: i64 = 2 * DAY_MS;
 /// An arbitrary number that nothing else in the database locks.

@@ -1,9 +1,9 @@
 //! Implements the Postgres dialect: connecting, beginning transactions, and the SQL that differs from SQLite.
 
 use std::str::FromStr as _;
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgPool, Postgres, Transaction};
 use tokio::task::JoinSet;
@@ -196,7 +196,7 @@ impl Pool {
 
     /// Returns the pool in use.
     pub fn get(&self) -> PgPool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// Waits until Postgres accepts a connection. Fails if Postgres rejects it.
@@ -209,7 +209,7 @@ impl Pool {
         let old = self.get();
         let options = (*old.connect_options()).clone();
         let new = old.options().clone().connect_lazy_with(options);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.0.write() = new;
         tokio::spawn(async move { old.close().await });
     }
 

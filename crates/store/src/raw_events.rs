@@ -4,7 +4,7 @@
 //! Sizes are estimates: what the rows take that exist, not what their files have ever taken. Neither engine returns
 //! space to the disk; both reuse it.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::EventKind;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
@@ -29,14 +29,15 @@ const SAMPLED_ROWS: i64 = 1_000;
 const SAMPLED_PAGES: i64 = 1_000;
 /// The size of a row without its texts: numbers, headers, and its part of the indexes.
 const ROW_BYTES: u32 = 110;
-const DAY_MS: i64 = 86_400_000;
 
 impl EventStore {
     pub async fn measure_raw_events(&self) -> Result<RawEvents> {
         let size_bytes = match &self.database {
-            EventDatabase::Postgres { read, .. } => {
-                list_postgres_partitions(&read.get()).await?.iter().map(|part| part.bytes).sum()
-            }
+            EventDatabase::Postgres { read, .. } => list_postgres_partitions(&read.get())
+                .await?
+                .iter()
+                .map(PostgresPartition::bytes)
+                .sum(),
             EventDatabase::Sqlite { read, .. } => {
                 let mut bytes = 0;
                 for kind in EventKind::ALL {
@@ -195,14 +196,17 @@ const FIRST_PENDING_BATCH_POSTGRES: &str =
     "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE NOT summed)";
 
 /// A partition of the event tables in Postgres.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 struct PostgresPartition {
     name: String,
-    #[sqlx(try_from = "i64")]
-    bytes: u64,
+    bytes: i64,
 }
 
 impl PostgresPartition {
+    fn bytes(&self) -> u64 {
+        self.bytes.unsigned_abs()
+    }
+
     /// Returns the start of its day, or `None` if it is not the partition of a day.
     fn day_start(&self) -> Option<i64> {
         EventKind::ALL
@@ -230,7 +234,7 @@ async fn list_postgres_partitions(pool: &PgPool) -> Result<Vec<PostgresPartition
 async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<()> {
     let today = now.0.div_euclid(DAY_MS) * DAY_MS;
     let partitions = list_postgres_partitions(pool).await?;
-    let mut total: u64 = partitions.iter().map(|partition| partition.bytes).sum();
+    let mut total: u64 = partitions.iter().map(PostgresPartition::bytes).sum();
     for partition in &partitions {
         let Some(start) = partition.day_start().filter(|start| *start < today) else { continue };
         if total <= max_bytes {
@@ -239,7 +243,7 @@ async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<
         if !drop_rolled_up(pool, &partition.name, start + DAY_MS).await? {
             return Ok(());
         }
-        total -= partition.bytes;
+        total -= partition.bytes();
     }
     if total <= max_bytes {
         return Ok(());
@@ -269,7 +273,7 @@ async fn drop_rolled_up(pool: &PgPool, partition: &str, end: i64) -> Result<bool
 }
 
 /// A sampled row.
-#[derive(sqlx::FromRow)]
+#[derive(sqlx_macros::FromRow)]
 struct SampledRow {
     time: i64,
     /// The size of all the rows that it represents.

@@ -8,7 +8,7 @@ use foundation::error::Result;
 use foundation::id::{KeyId, WorkspaceId};
 
 /// A verification, with the dimensions of its series.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct VerificationRow {
     pub time: Timestamp,
     pub request_id: String,
@@ -27,7 +27,7 @@ pub struct VerificationRow {
 }
 
 /// A check of the standalone limiter, with the dimensions of its series.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct CheckRow {
     pub time: Timestamp,
     pub namespace_id: String,

@@ -7,7 +7,7 @@ use foundation::id::KeyId;
 use foundation::model::WithheldCredits;
 
 /// A withheld lease that a replica has to report.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct UnreportedLease {
     pub since: Timestamp,
     pub key_id: KeyId,

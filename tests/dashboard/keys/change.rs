@@ -157,6 +157,13 @@ on_both_stacks! {
         let refused = owner.post(&workspace_path("/keys"), &fields).await;
         assert_eq!(refused.status, 422);
         assert!(refused.text.contains("value=\"2030-01-01T00:00\""), "{}", refused.text);
+        for told in [
+            "ratelimits[0].name must have 3 to 128 characters",
+            "ratelimits[0].limit must be an integer from 1 to 9223372036854775807",
+            "ratelimits[0].duration must be a duration from 1 second to",
+        ] {
+            assert!(refused.text.contains(told), "{told}: {}", refused.text);
+        }
         let when = [("api", api.as_str()), ("expires", "at"), ("expires-at", "soon")];
         assert_eq!(owner.post(&workspace_path("/keys"), &when).await.status, 422);
         assert_eq!(kw.count_rows("keys").await, rows);

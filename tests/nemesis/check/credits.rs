@@ -1,23 +1,12 @@
 //! Checks that credits are never over-granted, and that no credits vanish except those whose spend is unknown.
 
-use super::{Finding, SLACK, changes, describe};
-use crate::record::{Action, Call, Change, InjectedFault, KeyFinalState, KeyIndex, Run};
+mod sets;
+mod totals;
+
+use self::totals::{CreditTotals, origin, sum_credits};
+use super::{Finding, describe};
+use crate::record::{Action, Call, InjectedFault, KeyFinalState, KeyIndex, Run};
 use crate::schedule::FaultKind;
-
-const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-
-/// The totals of a key's credits.
-#[derive(Default)]
-struct CreditTotals {
-    /// The upper and the lower bound.
-    granted_max: i64,
-    granted_min: i64,
-    /// The costs of all VALID replies.
-    spent: i64,
-    /// The costs of requests with an unknown outcome: those without a reply, and those that were decided while Redis
-    /// was unreachable, which may have counted them.
-    unsure: i64,
-}
 
 pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::new("credits");
@@ -28,8 +17,8 @@ pub fn check(run: &Run) -> Finding {
         if info.credits.is_none() {
             continue;
         }
-        if sets(run, key).next().is_some() {
-            check_sets(run, key, &mut finding);
+        if sets::list_sets(run, key).next().is_some() {
+            sets::check(run, key, &mut finding);
             continue;
         }
         match origin(run, key) {
@@ -42,7 +31,7 @@ pub fn check(run: &Run) -> Finding {
             None => {}
         }
         let keys = with_replacement(run, key);
-        let totals = totals(run, &keys);
+        let totals = sum_credits(run, &keys);
         finding.require(totals.spent <= totals.granted_max, || {
             let last = valid(run, &keys).last().map(|(call, _)| describe(call)).unwrap_or_default();
             format!(
@@ -71,14 +60,6 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
-/// Returns the re-roll that issued a key, and its grace period. Returns `None` if the key was created.
-fn origin(run: &Run, key: KeyIndex) -> Option<(&Call, i64)> {
-    run.calls.iter().find_map(|call| match call.action {
-        Action::Reroll { new, grace_ms, .. } if new == Some(key) => Some((call, grace_ms)),
-        _ => None,
-    })
-}
-
 /// Returns a key and the one that replaced it without a grace period: both have one balance.
 fn with_replacement(run: &Run, key: KeyIndex) -> Vec<KeyIndex> {
     let new = run.calls.iter().filter_map(|call| match call.action {
@@ -86,26 +67,6 @@ fn with_replacement(run: &Run, key: KeyIndex) -> Vec<KeyIndex> {
         _ => None,
     });
     std::iter::once(key).chain(new).collect()
-}
-
-/// Returns the upper and lower bound of what a key was granted. A key that was issued with a grace period starts with
-/// the rest of the old one.
-fn granted(run: &Run, key: KeyIndex) -> (i64, i64) {
-    let granted = run.keys[key].credits.unwrap_or(0);
-    let Some((reroll, _)) = origin(run, key) else { return (granted, granted) };
-    let Action::Reroll { key: old, .. } = reroll.action else { return (granted, granted) };
-    let is_before = |(call, _): &(&Call, i64)| call.received < reroll.sent;
-    let before: i64 = valid(run, &[old]).filter(is_before).map(|(_, cost)| cost).sum();
-    let may_be_before = |call: &&Call| {
-        let is_valid_later = call.is_valid() && call.received >= reroll.sent;
-        let is_degraded = call.answer.as_ref().is_some_and(|answer| answer.degraded);
-        call.sent < reroll.received && (is_valid_later || call.is_uncertain() || is_degraded)
-    };
-    let perhaps = run.calls.iter().filter(may_be_before).filter_map(|call| match call.action {
-        Action::Verify { key, cost } if key == old => Some(cost),
-        _ => None,
-    });
-    (granted - before, granted - before - perhaps.sum::<i64>())
 }
 
 /// Returns the VALID replies for keys, with their costs.
@@ -119,51 +80,6 @@ fn valid<'run, 'keys>(
         }
         _ => None,
     })
-}
-
-/// Returns the totals of a key and of the key that replaced it.
-fn totals(run: &Run, keys: &[KeyIndex]) -> CreditTotals {
-    let (granted_max, granted_min) = granted(run, keys[0]);
-    let mut totals = CreditTotals { granted_max, granted_min, ..CreditTotals::default() };
-    totals.granted_max += run.keys[keys[0]].refill.unwrap_or(0) * midnights(run);
-    for call in &run.calls {
-        let answer = call.answer.as_ref();
-        let (is_done, is_unsure) = (call.has_status(200), call.is_uncertain());
-        match call.action {
-            Action::Verify { key, cost } if keys.contains(&key) => {
-                if call.is_valid() {
-                    totals.spent += cost;
-                }
-                if is_unsure || answer.is_some_and(|answer| answer.degraded) {
-                    totals.unsure += cost;
-                }
-            }
-            Action::Credits { key, change } if key == keys[0] => match change {
-                Change::Increment(value) => {
-                    totals.granted_max += if is_done || is_unsure { value } else { 0 };
-                    totals.granted_min += if is_done { value } else { 0 };
-                }
-                Change::Decrement(value) => {
-                    // A decrement that ends at 0 may have taken less.
-                    let is_whole =
-                        answer.and_then(|answer| answer.credits).is_some_and(|left| left > 0);
-                    totals.granted_max -= if is_done && is_whole { value } else { 0 };
-                    totals.granted_min -= if is_done || is_unsure { value } else { 0 };
-                }
-                Change::Set(_) | Change::Unlimit => {}
-            },
-            _ => {}
-        }
-    }
-    totals
-}
-
-/// Returns how many days started during the run, by any clock that is wrong by at most ten minutes.
-fn midnights(run: &Run) -> i64 {
-    let wrong = 10 * 60 * 1000;
-    let end = run.calls.iter().map(|call| call.received).max().unwrap_or_default();
-    let day = |ms: i64| ms.div_euclid(DAY_MS);
-    run.days + day(run.unix_ms(end) + wrong) - day(run.began_unix_ms - wrong)
 }
 
 fn was_killed(run: &Run) -> bool {
@@ -277,59 +193,13 @@ fn greatest_cost(run: &Run, key: KeyIndex) -> i64 {
     run.calls.iter().map(cost).max().unwrap_or(0)
 }
 
-/// Whether the replica had learned of the change, or should have: until then it treats the key as unlimited, which it
-/// may have been.
-fn must_know(run: &Run, set: &Call, call: &Call) -> bool {
-    let is_unlimited = call.answer.as_ref().is_some_and(|answer| answer.credits.is_none());
-    let delay_max = changes::delay_max(run, call, set.received) + SLACK;
-    !is_unlimited || call.replica == set.replica || call.sent > set.received + delay_max
-}
-
-/// Returns the balances that were set, in order. `None` means unlimited.
-fn sets(run: &Run, key: KeyIndex) -> impl Iterator<Item = (&Call, Option<i64>)> {
-    run.calls.iter().filter_map(move |call| match call.action {
-        Action::Credits { key: changed, change } if changed == key => match change {
-            Change::Set(value) => Some((call, Some(value))),
-            Change::Unlimit => Some((call, None)),
-            Change::Increment(_) | Change::Decrement(_) => None,
-        },
-        _ => None,
-    })
-}
-
-/// Checks that no more than the balance that was set is spent until the next one is set.
-fn check_sets(run: &Run, key: KeyIndex, finding: &mut Finding) {
-    let sets: Vec<_> = sets(run, key).collect();
-    let mut held = 0;
-    for (at, (set, value)) in sets.iter().enumerate() {
-        let Some(value) = value.filter(|_| set.has_status(200)) else { continue };
-        let until = sets.get(at + 1).map(|(next, _)| next.sent);
-        let within = |call: &Call| {
-            call.sent > set.received && until.is_none_or(|until| call.received < until)
-        };
-        let spends: Vec<_> = valid(run, &[key])
-            .filter(|(call, cost)| *cost > 0 && within(call) && must_know(run, set, call))
-            .collect();
-        let spent: i64 = spends.iter().map(|(_, cost)| cost).sum();
-        held += 1;
-        finding.require(spent <= value, || {
-            format!(
-                "key {}: {spent} credits were spent of {value}, set {}; spent: {:?}",
-                run.keys[key].id,
-                describe(set),
-                spends.iter().map(|(call, _)| describe(call)).collect::<Vec<_>>()
-            )
-        });
-    }
-    finding.notes.push(format!("{held} balances that were set held until the next one"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::{call, fault, finds, finds_nothing, key, reply, run, verify};
     use super::*;
+    use crate::record::Change;
 
-    fn metered(credits: i64, calls: Vec<Call>, final_states: Vec<KeyFinalState>) -> Run {
+    pub(super) fn metered(credits: i64, calls: Vec<Call>, final_states: Vec<KeyFinalState>) -> Run {
         Run { keys: vec![key(Some(credits))], final_states, ..run(calls) }
     }
 
@@ -347,7 +217,7 @@ mod tests {
         }]
     }
 
-    fn changed(sent_ms: u64, change: Change, left: i64) -> Call {
+    pub(super) fn changed(sent_ms: u64, change: Change, left: i64) -> Call {
         let credits = Some(left);
         let answer = crate::record::Answer { credits, ..reply(200, "") };
         call(sent_ms, Action::Credits { key: 0, change }, Some(answer))
@@ -425,71 +295,5 @@ mod tests {
 
         finds(&finding, "and 5 once they were released");
         finds(&finding, "reported Some(4) credits, and a spend found 5");
-    }
-
-    fn rerolled(grace_ms: i64, calls: Vec<Call>, left: [i64; 2]) -> Run {
-        let action = Action::Reroll { key: 0, grace_ms, new: Some(1) };
-        let reroll = call(100, action, Some(reply(200, "")));
-        let final_state = |key, credits| KeyFinalState {
-            key,
-            status: 200,
-            credits: Some(credits),
-            credits_reported: Some(credits),
-            credits_released: Some(credits),
-            drained: Some(credits),
-            ..KeyFinalState::default()
-        };
-        let calls = [vec![reroll], calls].concat();
-        let final_states = vec![final_state(0, left[0]), final_state(1, left[1])];
-        Run { keys: vec![key(Some(10)), key(Some(10))], final_states, ..run(calls) }
-    }
-
-    fn spend(sent_ms: u64, key: KeyIndex, cost: i64) -> Call {
-        call(sent_ms, Action::Verify { key, cost }, Some(reply(200, "VALID")))
-    }
-
-    #[test]
-    fn check_expects_one_balance_when_rerolled_without_grace_period() {
-        let calls = vec![spend(0, 0, 4), spend(200, 1, 5)];
-
-        finds_nothing(&check(&rerolled(0, calls.clone(), [0, 1])));
-        finds(&check(&rerolled(0, calls.clone(), [6, 1])), "has 7 credits left, of at most 1");
-        let twice = [calls, vec![spend(300, 0, 2)]].concat();
-        finds(&check(&rerolled(0, twice, [0, 0])), "11 credits were spent and at most 10");
-    }
-
-    #[test]
-    fn check_expects_balance_on_both_keys_when_rerolled_with_grace_period() {
-        let calls = vec![spend(0, 0, 4), spend(200, 0, 6), spend(200, 1, 5)];
-
-        finds_nothing(&check(&rerolled(60_000, calls.clone(), [0, 1])));
-        finds(&check(&rerolled(60_000, calls.clone(), [0, 2])), "has 2 credits left, of at most 1");
-        let more = [calls, vec![spend(300, 1, 2)]].concat();
-        finds(&check(&rerolled(60_000, more, [0, 0])), "7 credits were spent and at most 6");
-    }
-
-    #[test]
-    fn check_reports_spend_above_set_balance_until_next_set() {
-        let set = |sent, value| changed(sent, Change::Set(value), value);
-        let spent =
-            |cost| vec![verify(0, 50, "VALID"), set(10, 3), verify(20, cost, "VALID"), set(30, 9)];
-
-        finds_nothing(&check(&metered(60, spent(3), Vec::new())));
-        finds(&check(&metered(60, spent(4), Vec::new())), "4 credits were spent of 3");
-    }
-
-    #[test]
-    fn check_ignores_spend_of_unlimited_keys() {
-        let set = |sent, value| changed(sent, Change::Set(value), value);
-        let calls = vec![
-            set(0, 3),
-            changed(10, Change::Unlimit, 0),
-            verify(20, 50, "VALID"),
-            set(30, 3),
-            verify(40, 4, "VALID"),
-        ];
-
-        finds_nothing(&check(&metered(60, calls[..4].to_vec(), Vec::new())));
-        finds(&check(&metered(60, calls, Vec::new())), "4 credits were spent of 3");
     }
 }

@@ -1,4 +1,4 @@
-use domain::analytics::writer;
+use analytics::writer;
 use serde_json::{Value, json};
 
 use crate::on_every_event_store;

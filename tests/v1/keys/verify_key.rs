@@ -8,10 +8,10 @@ mod shared_limits;
 mod strangers;
 mod told;
 
+use ::request::PEER;
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::future::join_all;
-use keyward::request::PEER;
 use serde_json::{Value, json};
 use store::Store;
 

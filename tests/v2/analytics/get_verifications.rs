@@ -161,7 +161,7 @@ on_every_event_store! {
         kw.write_events().await;
         let workspace: WorkspaceId = domain::root_keys::default_workspace();
         for _ in 0..999 {
-            kw.app.analytics.query_quotas.admit(&workspace, NOON).unwrap();
+            kw.app.analytics.query_quotas().admit(&workspace, NOON).unwrap();
         }
         let query = "SELECT key_id FROM key_verifications_v1";
 

@@ -1,9 +1,9 @@
+use api::example;
 use domain::migrations;
 use domain::root_keys::default_workspace;
 use foundation::model::Algorithm;
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use keyward::rpc::example;
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;

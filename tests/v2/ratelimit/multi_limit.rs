@@ -54,7 +54,7 @@ on_both_stacks! {
 
     async fn a_namespace_is_told_as_it_was_sent(kw) {
         kw.create_examples().await;
-        let id = keyward::rpc::example::NAMESPACE_ID;
+        let id = api::example::NAMESPACE_ID;
         let by_name = limit_request("email.send", "nobody", json!({}));
 
         let reply = multi(&kw, json!([limit_request(id, "nobody", json!({})), by_name])).await;

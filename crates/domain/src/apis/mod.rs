@@ -7,7 +7,7 @@ mod snapshot;
 use std::collections::HashMap;
 
 pub use restore::restore;
-pub use settings::{ApiChange, PREFIX_MAX, is_valid_prefix};
+pub use settings::{ApiChange, is_valid_prefix};
 use snapshot::ApiSnapshot;
 pub use snapshot::change_from_snapshot;
 
@@ -17,7 +17,7 @@ use foundation::id::{ApiId, WorkspaceId};
 use foundation::model::{Api, ApiSettings};
 use store::{Tx, freshness};
 
-use crate::audit::{self, Actor, AuditBatch, FieldChanges, Target};
+use crate::audit::{self, Actor, AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::deletion::Deletion;
@@ -42,7 +42,7 @@ pub async fn create(context: &Context, caller: &Caller, name: String) -> Result<
     let mut tx = context.store.begin().await?;
     tx.insert_api(&api).await?;
     let change = FieldChanges::created(&ApiSnapshot::from_api(&api))?;
-    record(&mut tx, Actor::Caller(caller), &api, "api.create", change, now).await?;
+    record(&mut tx, Actor::Caller(caller), &api, AuditEvent::ApiCreated, change, now).await?;
     context.commit(tx).await?;
 
     Ok(api.id)
@@ -68,7 +68,7 @@ pub async fn delete(context: &Context, caller: &Caller, id: &ApiId) -> Result<()
         return Err(Error::not_found(ResourceRef::Api(id.clone())));
     }
     let change = FieldChanges::deleted(&ApiSnapshot::from_api(&api))?;
-    record(&mut tx, Actor::Caller(caller), &api, "api.delete", change, now).await?;
+    record(&mut tx, Actor::Caller(caller), &api, AuditEvent::ApiDeleted, change, now).await?;
     tx.record_change(freshness::CacheTag::Api(id.clone()));
     context.commit(tx).await
 }
@@ -100,10 +100,8 @@ pub async fn delete_keys(
         }
         let mut entries = AuditBatch::for_caller(caller, now);
         for key in &keys {
-            entries.add(
-                "key.delete",
-                &[Target::new("key", key.as_str()).with_meta(deletion.audit_meta())],
-            );
+            let target = Target::new("key", key.as_str()).with_meta(deletion.audit_meta());
+            entries.add(AuditEvent::KeyDeleted, &[target]);
         }
         entries.write(&mut tx).await?;
         tx.record_change(freshness::CacheTag::Api(id.clone()));
@@ -191,7 +189,7 @@ async fn apply_change(
     change(&mut api);
     tx.update_api(&api).await?;
     let change = FieldChanges::updated(&before, &ApiSnapshot::from_api(&api))?;
-    record(&mut tx, actor, &api, "api.update", change, now).await?;
+    record(&mut tx, actor, &api, AuditEvent::ApiUpdated, change, now).await?;
     tx.record_change(freshness::CacheTag::Api(id.clone()));
     context.commit(tx).await?;
     Ok(api)
@@ -208,7 +206,7 @@ async fn record(
     tx: &mut Tx,
     actor: Actor<'_>,
     api: &Api,
-    event: &'static str,
+    event: AuditEvent,
     change: FieldChanges,
     now: Timestamp,
 ) -> Result<()> {

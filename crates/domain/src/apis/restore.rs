@@ -6,7 +6,7 @@ use foundation::model::Api;
 use store::freshness;
 
 use super::{record, require_not_deleted};
-use crate::audit::{Actor, FieldChanges};
+use crate::audit::{Actor, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::permission::Action;
@@ -20,8 +20,8 @@ pub async fn restore(context: &Context, caller: &Caller, id: &ApiId) -> Result<A
         return Err(Error::not_found(ResourceRef::Api(id.clone())));
     }
     let api = require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
-    record(&mut tx, Actor::Caller(caller), &api, "api.restore", FieldChanges::default(), now)
-        .await?;
+    let (actor, change) = (Actor::Caller(caller), FieldChanges::default());
+    record(&mut tx, actor, &api, AuditEvent::ApiRestored, change, now).await?;
     // Replicas may have cached that keys of this API do not exist.
     tx.record_change(freshness::CacheTag::All);
     context.commit(tx).await?;

@@ -1,19 +1,10 @@
 //! Settings of an API and their validation.
 
-use std::ops::RangeInclusive;
-
 use foundation::error::{Error, FieldError, Result};
-use foundation::model::Patch;
-use foundation::model::{Api, Networks};
+use foundation::model::{AllowedChars, Api, Networks, Patch};
 
+use crate::bounds::{API_NAME_MAX, API_NAME_MIN, KEY_BYTES_MAX, KEY_BYTES_MIN, KEY_PREFIX_MAX};
 use crate::names;
-
-/// The maximum length of a key prefix.
-pub const PREFIX_MAX: usize = 16;
-/// The length of a name, in characters. `apis.createApi` documents the same bounds.
-const NAME_LENGTHS: RangeInclusive<usize> = 3..=256;
-/// The number of random bytes of a key.
-const BYTE_LENGTHS: RangeInclusive<i64> = 16..=255;
 
 /// A change to an API. Absent fields keep their values.
 #[derive(Debug, Default)]
@@ -34,9 +25,9 @@ pub struct ValidatedApiChange {
     networks: Patch<Networks>,
 }
 
-/// Reports whether a text is a valid key prefix: at most [`PREFIX_MAX`] letters, digits and `_`.
+/// Reports whether a text is a valid key prefix: at most [`KEY_PREFIX_MAX`] letters, digits and `_`.
 pub fn is_valid_prefix(text: &str) -> bool {
-    text.len() <= PREFIX_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    text.len() <= KEY_PREFIX_MAX && text.chars().all(|c| AllowedChars::Word.contains(c))
 }
 
 impl ApiChange {
@@ -46,23 +37,25 @@ impl ApiChange {
         let mut reject = |location: &str, message: String| {
             errors.push(FieldError { location: location.to_owned(), message, fix: None });
         };
-        let is_name = |name: &String| NAME_LENGTHS.contains(&name.chars().count());
+        let is_name = |name: &String| (API_NAME_MIN..=API_NAME_MAX).contains(&name.chars().count());
         if self.name.as_deref().is_some_and(|name| names::validate("name", name).is_err()) {
             reject("name", names::error_message("name"));
         } else if !self.name.as_ref().is_none_or(is_name) {
-            let (from, to) = (NAME_LENGTHS.start(), NAME_LENGTHS.end());
-            reject("name", format!("name must have {from} to {to} characters"));
+            let message = format!("name must have {API_NAME_MIN} to {API_NAME_MAX} characters");
+            reject("name", message);
         }
         if !self.default_prefix.as_deref().is_none_or(is_valid_prefix) {
-            let message =
-                format!("prefix must have at most {PREFIX_MAX} letters, digits and underscores");
+            let message = format!(
+                "prefix must have at most {KEY_PREFIX_MAX} letters, digits and underscores"
+            );
             reject("prefix", message);
         }
         if let Patch::Set(length) = self.default_byte_length
-            && !BYTE_LENGTHS.contains(&length)
+            && !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&length)
         {
-            let (from, to) = (BYTE_LENGTHS.start(), BYTE_LENGTHS.end());
-            reject("bytes", format!("random bytes must be a number from {from} to {to}"));
+            let message =
+                format!("random bytes must be a number from {KEY_BYTES_MIN} to {KEY_BYTES_MAX}");
+            reject("bytes", message);
         }
         let networks = match self.allowed_networks.as_deref().map(Networks::parse) {
             None => Patch::Keep,

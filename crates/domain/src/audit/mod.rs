@@ -1,9 +1,13 @@
 //! The audit log: one entry for each change, written in the transaction of the change.
 
 mod change;
+mod event;
+mod undo_rule;
 
 pub use change::{FieldChanges, SnapshotFields, parse_field, parse_fields, parse_snapshot};
+pub use event::{AuditEvent, NOTHING_TO_RESTORE};
 pub use store::{AuditFilter, StoredEntry};
+pub use undo_rule::{UndoAction, UndoRefusal, UndoRule};
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, ResourceRef, Result};
@@ -76,19 +80,19 @@ impl<'a> AuditBatch<'a> {
         Self::new(Actor::Caller(caller), caller.workspace_id(), at)
     }
 
-    /// Adds an entry. `event` is an audit event name of the public service, such as `key.create`.
-    pub fn add(&mut self, event: &'static str, targets: &[Target<'_>]) {
+    /// Adds an entry.
+    pub fn add(&mut self, event: AuditEvent, targets: &[Target<'_>]) {
         self.add_change(event, targets, FieldChanges::default());
     }
 
     /// Adds an entry with the fields that changed. Returns its index in the batch.
     pub fn add_change(
         &mut self,
-        event: &'static str,
+        event: AuditEvent,
         targets: &[Target<'_>],
         change: FieldChanges,
     ) -> usize {
-        let (id, targets) = (AuditId::random(), json!(targets));
+        let (id, event, targets) = (AuditId::random(), event.as_str(), json!(targets));
         let FieldChanges { before, after } = change;
         self.entries.push(AuditEntry { id, event, targets, before, after, undoes: None });
         self.entries.len() - 1
@@ -196,7 +200,7 @@ pub async fn record(
     actor: Actor<'_>,
     workspace: &WorkspaceId,
     at: Timestamp,
-    event: &'static str,
+    event: AuditEvent,
     targets: &[Target<'_>],
 ) -> Result<()> {
     record_change(tx, actor, workspace, at, event, targets, FieldChanges::default()).await
@@ -208,7 +212,7 @@ pub async fn record_change(
     actor: Actor<'_>,
     workspace: &WorkspaceId,
     at: Timestamp,
-    event: &'static str,
+    event: AuditEvent,
     targets: &[Target<'_>],
     change: FieldChanges,
 ) -> Result<()> {

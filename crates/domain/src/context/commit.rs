@@ -4,9 +4,7 @@
 //! *before* the commit, whatever happens to the writer afterwards: over Redis or, if Redis does not reach it, as an
 //! intent in the change log, which it acknowledges. If neither reaches every such replica, nothing is committed.
 
-use std::time::Duration;
-
-use foundation::clock::Stopwatch;
+use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::traces;
@@ -16,13 +14,10 @@ use store::{Store, Tx};
 
 use super::Context;
 use super::feed::Announcement;
+use super::reach::{ReachStep, ReplicaReach};
 
 /// The maximum number of cache tags in one announcement; more are announced as a change of everything.
 const ANNOUNCED_TAGS_MAX: usize = 1_000;
-/// How long to retry to announce an intent. In this time, replicas can acknowledge it in the change log, which they
-/// read twice a second.
-const REACH_TIMEOUT: Duration = Duration::from_secs(2);
-const REACH_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Context {
     /// Commits, and invalidates every cache for what has changed: the local one before this returns. Fails with
@@ -76,34 +71,34 @@ impl Context {
         cache_tags: &str,
     ) -> Result<()> {
         let intent = Announcement::Intent { position, cache_tags }.to_string();
-        let mut era = match redis.is_breaker_open() {
-            true => String::new(),
-            false => publish_intent(redis, &intent).await,
-        };
-        if Safeguard::Reach.is_disabled()
-            || self.list_unreached_replicas(tx, &era, position).await?.is_empty()
-        {
-            return Ok(());
-        }
-        // A reserved connection, because requests that wait here may already hold all others.
-        let mut intent_tx = store.begin_reserved().await?;
-        intent_tx.insert_changes(std::slice::from_ref(&intent)).await?;
-        intent_tx.commit().await?;
-        let since = Stopwatch::new();
+        let mut reach = ReplicaReach::new(redis.is_breaker_open());
+        let mut unreached = Vec::new();
         loop {
-            // A busy machine occasionally exceeds the timeout of a call, and a change has more time than a
-            // verification.
-            if era.is_empty() {
-                era = publish_intent(redis, &intent).await;
+            match reach.next_step() {
+                ReachStep::Publish => {
+                    reach.record_published(publish_intent(redis, &intent).await);
+                }
+                ReachStep::ListUnreached if Safeguard::Reach.is_disabled() => return Ok(()),
+                ReachStep::ListUnreached => {
+                    unreached = self.list_unreached_replicas(tx, reach.era(), position).await?;
+                    reach.record_unreached(!unreached.is_empty(), Monotonic::now());
+                }
+                ReachStep::LogIntent => {
+                    // A reserved connection, because requests that wait here may already hold all others.
+                    let mut intent_tx = store.begin_reserved().await?;
+                    intent_tx.insert_changes(std::slice::from_ref(&intent)).await?;
+                    intent_tx.commit().await?;
+                    reach.record_logged(Monotonic::now());
+                }
+                ReachStep::Pause(pause) => {
+                    tokio::time::sleep(pause).await;
+                    reach.try_again();
+                }
+                ReachStep::Commit => return Ok(()),
+                ReachStep::RollBack => {
+                    return Err(Error::ReplicasNotNotified(unreached.join(", ")));
+                }
             }
-            let unreached = self.list_unreached_replicas(tx, &era, position).await?;
-            if unreached.is_empty() {
-                return Ok(());
-            }
-            if since.elapsed() >= REACH_TIMEOUT {
-                return Err(Error::ReplicasNotNotified(unreached.join(", ")));
-            }
-            tokio::time::sleep(REACH_POLL_INTERVAL).await;
         }
     }
 

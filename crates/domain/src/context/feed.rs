@@ -1,12 +1,16 @@
 //! Announcements of changes, and the state that decides whether this replica may rely on those of others.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use store::LogHead;
+use parking_lot::Mutex;
+use store::freshness::Freshness;
+use store::{Intent, LogHead};
 use tokio::sync::Notify;
+
+use super::change_log::LogPass;
 
 /// An announcement of a change by its writer. A change is identified by the position of its first row in the change
 /// log.
@@ -39,6 +43,36 @@ impl<'a> Announcement<'a> {
             "undone" => Self::RolledBack { position },
             _ => return None,
         })
+    }
+
+    /// Decides, from a pass over the change log that began after the intent was opened, how it has ended.
+    /// `is_committed`: the log contains its position. Returns `None` if it may still be committed.
+    pub fn find_result(
+        position: i64,
+        intent: &'a Intent,
+        is_committed: bool,
+        head: &LogHead,
+    ) -> Option<Self> {
+        let has_ended = intent.first_search.is_some_and(|next| head.ended_below >= next);
+        match is_committed {
+            true => Some(Self::Committed { position, cache_tags: &intent.tags }),
+            false => has_ended.then_some(Self::RolledBack { position }),
+        }
+    }
+
+    /// Applies the announcement to what this replica knows of changes. Returns whether it ended an open intent.
+    pub fn apply_to(&self, freshness: &Freshness) -> bool {
+        match self {
+            Self::Intent { position, cache_tags } => {
+                freshness.intents.open(*position, cache_tags);
+                false
+            }
+            Self::Committed { position, cache_tags } => {
+                cache_tags.lines().for_each(|tag| freshness.record_invalidation_text(tag));
+                freshness.intents.close(*position)
+            }
+            Self::RolledBack { position } => freshness.intents.close(*position),
+        }
     }
 }
 
@@ -86,14 +120,34 @@ pub struct FeedReading {
     pub era: Arc<str>,
 }
 
-impl FeedState {
-    fn lock_reading_state(&self) -> MutexGuard<'_, Option<ReadingState>> {
-        self.reading_state.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the database lacks about this replica after a pass over the change log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedReport<'a> {
+    /// The era of the announcements that this replica relies on, empty for none. Absent if it is recorded already.
+    pub era: Option<&'a str>,
+    /// The intents that it has received.
+    pub intents: &'a [i64],
+}
+
+impl<'a> FeedReport<'a> {
+    /// Returns `None` if the replica is not registered. `reading` was in progress before the pass began.
+    pub fn new(reading: Option<&'a FeedReading>, pass: &'a LogPass) -> Option<Self> {
+        pass.head.seen_at?;
+        let era = reading.map_or("", |reading| &*reading.era);
+        let is_recorded = pass.head.feed.as_deref() == Some(era);
+        Some(Self { era: (!is_recorded).then_some(era), intents: &pass.intents })
     }
 
+    /// Returns whether the database lacks nothing.
+    pub fn is_empty(&self) -> bool {
+        self.era.is_none() && self.intents.is_empty()
+    }
+}
+
+impl FeedState {
     /// Begins a reading of announcements of this era.
     pub fn begin_reading(&self, era: &str) {
-        let mut synced = self.lock_reading_state();
+        let mut synced = self.reading_state.lock();
         self.is_proof.store(false, Ordering::SeqCst);
         *synced = Some(ReadingState { era: era.into(), registered_at_transaction: None });
         drop(synced);
@@ -102,7 +156,7 @@ impl FeedState {
 
     /// Ends the reading, because announcements were missed, or may have been.
     pub fn end_reading(&self) {
-        let mut synced = self.lock_reading_state();
+        let mut synced = self.reading_state.lock();
         self.is_proof.store(false, Ordering::SeqCst);
         *synced = None;
         drop(synced);
@@ -111,14 +165,14 @@ impl FeedState {
 
     /// Returns the current reading without a gap.
     pub fn current_reading(&self) -> Option<FeedReading> {
-        let synced = self.lock_reading_state();
+        let synced = self.reading_state.lock();
         synced.as_ref().map(|synced| FeedReading { era: synced.era.clone() })
     }
 
     /// Records that the change log has been read, as it stood at `head`, after `reading` began. Returns whether it
     /// should be read again soon, because not all transactions have ended.
     pub fn confirm_reading(&self, reading: &FeedReading, head: &LogHead) -> bool {
-        let mut synced = self.lock_reading_state();
+        let mut synced = self.reading_state.lock();
         let is_this = |synced: &&mut ReadingState| Arc::ptr_eq(&synced.era, &reading.era);
         let Some(synced) = synced.as_mut().filter(is_this) else { return false };
         if head.feed.as_deref() != Some(&*reading.era) || head.has_older_replicas {
@@ -174,6 +228,46 @@ mod tests {
         }
         assert_eq!(Announcement::parse("key:key_a"), None);
         assert_eq!(Announcement::parse(""), None);
+    }
+
+    #[test]
+    fn intent_has_ended_when_log_contains_it_or_its_transaction_cannot_be_running() {
+        let found = |first_search, is_committed, ended_below| {
+            let intent = Intent { tags: "key:a\n".into(), first_search };
+            let head = LogHead { ended_below, ..LogHead::default() };
+            let result = Announcement::find_result(7, &intent, is_committed, &head);
+            result.map(|result| result.to_string())
+        };
+
+        assert_eq!(found(None, false, 20), None, "it was opened after an earlier search");
+        assert_eq!(found(Some(20), false, 19), None);
+        assert_eq!(found(Some(20), false, 20), Some("undone 7\n".into()));
+        assert_eq!(found(None, true, 0), Some("committed 7\nkey:a\n".into()));
+        assert_eq!(found(Some(20), true, 20), Some("committed 7\nkey:a\n".into()));
+    }
+
+    #[test]
+    fn report_contains_what_the_database_lacks() {
+        let feed = FeedState::default();
+        feed.begin_reading("a");
+        let reading = feed.current_reading();
+        let pass = |feed: Option<&str>, seen_at, intents: &[i64]| LogPass {
+            head: LogHead { feed: feed.map(str::to_owned), seen_at, ..LogHead::default() },
+            intents: intents.to_vec(),
+        };
+
+        let new = pass(Some(""), Some(1), &[]);
+        let report = FeedReport::new(reading.as_ref(), &new).expect("a registered replica");
+        assert_eq!((report.era, report.is_empty()), (Some("a"), false));
+        let recorded = pass(Some("a"), Some(1), &[]);
+        let report = FeedReport::new(reading.as_ref(), &recorded).expect("a registered replica");
+        assert!(report.is_empty());
+        let report = FeedReport::new(None, &recorded).expect("a registered replica");
+        assert_eq!(report.era, Some(""), "the reading has ended");
+        let with_intents = pass(Some("a"), Some(1), &[7]);
+        let report = FeedReport::new(reading.as_ref(), &with_intents).expect("a replica");
+        assert_eq!((report.era, report.intents), (None, &[7][..]));
+        assert_eq!(FeedReport::new(reading.as_ref(), &pass(None, None, &[7])), None);
     }
 
     #[test]

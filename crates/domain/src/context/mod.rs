@@ -3,15 +3,19 @@
 //! It uses no other module of the domain. State that belongs to one module is in the service of that module, such as
 //! [`crate::keys::Keys`], which holds the context and the services that it uses.
 
+pub mod change_log;
 mod commit;
 pub mod feed;
+pub mod feed_reader;
+pub mod poll_schedule;
+pub mod reach;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use foundation::clock::Clock;
+use foundation::clock::{Clock, Monotonic};
 use foundation::config::{Deployment, Settings};
 use foundation::error::Result;
 use foundation::id::{IdentityId, ReplicaId, RoleId};
@@ -89,7 +93,7 @@ impl Context {
             }
         };
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
-        let freshness = Arc::new(Freshness::new(grace_ms));
+        let freshness = Arc::new(Freshness::new(grace_ms, Monotonic::now()));
         let (keys_max, loads) = (settings.cached_keys_max, &metrics.cache_loads);
         let caches = Caches {
             keys: RowCache::new(&freshness, keys_max, 0, &loads.keys, new_key_tag),

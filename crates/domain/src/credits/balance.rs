@@ -8,9 +8,9 @@ use foundation::model::CreditAccount;
 use futures_util::FutureExt as _;
 use futures_util::future::try_join_all;
 use limiter::redis::RedisCounters;
-use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
+use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend, LeaseState, LeaseStatus};
 
-use super::{consume, is_balance_unknown, leases};
+use super::{consume, leases};
 use crate::context::Context;
 use crate::credits::CreditLedger;
 use crate::refill;
@@ -100,4 +100,9 @@ async fn sum_account_and_leases(
         }
     }
     Ok(total)
+}
+
+/// Returns whether the balance in a lease status has no meaning any more.
+pub fn is_balance_unknown(status: &LeaseStatus) -> bool {
+    !matches!(status.state, LeaseState::Sufficient | LeaseState::AccountExhausted)
 }

@@ -8,7 +8,8 @@ use limiter::redis::RedisCounters;
 use limiter::{ConsumeReply, ConsumeRequest, GroupChange, Window};
 
 use super::balance::load_balance;
-use super::closing::{CloseScope, close_account_leases};
+use super::closing::close_account_leases;
+use super::closing_steps::CloseScope;
 use super::leases::{self, refill_if_due};
 use super::{ConsumeDecision, LOCK_WAIT, consume_without_account};
 use crate::admission::LimitDecision;

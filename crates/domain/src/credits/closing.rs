@@ -18,7 +18,9 @@ use limiter::CloseResult;
 use limiter::redis::RedisCounters;
 use store::Tx;
 
+use super::closing_steps::{AccountStep, CloseScope, CloseSummary, LeaseClosing};
 use super::leases::{self, refill_if_due};
+use super::retries::{ChangeRetry, ChangeStep};
 use crate::context::Context;
 use crate::credits::CreditLedger;
 
@@ -27,88 +29,35 @@ const CLOSES_CONCURRENT_MAX: usize = 4;
 /// The number of leases that one script call examines.
 const EXAMINED_LEASES_MAX: usize = 100;
 
-/// Selects the leases to close.
-#[derive(Debug, Clone, Copy)]
-pub enum CloseScope {
-    /// Leases that have not been spent from for this long.
-    Idle(Duration),
-    All,
-    /// All leases; those for which Redis cannot be reached are withheld, so that every replica reports them.
-    AllOrWithhold,
-}
-
-/// The result of closing leases.
-#[derive(Debug, Default)]
-pub struct CloseSummary {
-    /// The unspent credits of the closed leases.
-    returned_credits: i64,
-    /// Whether a lease was withheld that had been in use.
-    has_withheld: bool,
-    /// Whether a close could not be confirmed.
-    has_unconfirmed: bool,
-}
-
-impl CloseSummary {
-    /// Adds the result to the account.
-    pub fn add_to(&self, account: &mut CreditAccount) {
-        let credits = &mut account.credits;
-        credits.balance = credits.balance.saturating_add(self.returned_credits);
-        credits.last_lease_number += i64::from(self.has_withheld);
-    }
-}
-
-/// Closes a lease, unless it is known to be closed.
-pub async fn close_lease(
+/// Performs a step of a transaction that has locked the account of a key. Returns the result of closing a lease.
+pub async fn perform(
     context: &Context,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
-    lease: &mut Lease,
-    (now, scope): (Timestamp, CloseScope),
-) -> Result<CloseSummary> {
-    let mut closing = CloseSummary::default();
-    if lease.closed {
-        return Ok(closing);
-    }
-    let was_withheld = lease.withheld_at.is_some();
-    let idle = match scope {
-        CloseScope::Idle(idle) if !was_withheld => idle,
-        CloseScope::Idle(_) | CloseScope::All | CloseScope::AllOrWithhold => Duration::ZERO,
-    };
-    let name = context.keyspace.lease(key.as_str(), lease.lease_number);
-    let closed =
-        redis.close_lease(&name, lease.redis_generation, idle, context.clock.fixed_time()).await?;
-    match closed {
-        CloseResult::InUse => lease.topped_up_at = now,
-        CloseResult::WrongGeneration => {}
-        CloseResult::NotFound => lease.closed = true,
-        CloseResult::Closed { spent_units: spent } => {
-            // A forfeited lease returns nothing: it grants no more than was spent.
-            closing.returned_credits = (lease.granted - spent).max(0);
-            let returned = u64::try_from(closing.returned_credits).unwrap_or(0);
-            context.metrics.credits_returned.inc_by(returned);
-            (lease.granted, lease.closed) = (lease.spent, true);
+    step: AccountStep<'_>,
+) -> Result<Option<CloseResult>> {
+    match step {
+        AccountStep::ForfeitLeases => tx.forfeit_leases(key).await?,
+        AccountStep::CloseLease { lease, idle } => {
+            let name = context.keyspace.lease(key.as_str(), lease.lease_number);
+            let now = context.clock.fixed_time();
+            return redis.close_lease(&name, lease.redis_generation, idle, now).await.map(Some);
         }
+        AccountStep::UpsertLease(lease) => tx.upsert_lease(key, lease).await?,
+        AccountStep::DeleteLease(lease) => tx.delete_lease(key, lease.lease_number).await?,
+        AccountStep::UpdateBalance(credits) => tx.update_balance(key, credits).await?,
+        AccountStep::End => {}
     }
-    if closed != CloseResult::InUse {
-        lease.withheld_at.get_or_insert(now);
-        let is_settled = matches!(closed, CloseResult::Closed { .. });
-        closing.has_withheld = !was_withheld && !is_settled;
-    }
-    closing.has_unconfirmed = !lease.closed;
-    write_lease(tx, key, lease).await?;
-    Ok(closing)
+    Ok(None)
 }
 
-/// Writes a lease, or deletes it if it is closed and no credit of it is missing.
-pub async fn write_lease(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
-    match lease.closed && lease.unspent_units() == 0 {
-        true => tx.delete_lease(key, lease.lease_number).await,
-        false => tx.upsert_lease(key, lease).await,
-    }
+/// Counts credits that were returned to an account.
+pub fn count_returned(context: &Context, units: i64) {
+    context.metrics.credits_returned.inc_by(u64::try_from(units).unwrap_or(0));
 }
 
-/// Closes leases of a key. Leases that cannot be reached stay as they are, except with [`CloseScope::AllOrWithhold`].
+/// Closes leases of a key; see [`LeaseClosing`].
 async fn close_all(
     context: &Context,
     tx: &mut Tx,
@@ -116,40 +65,20 @@ async fn close_all(
     leases: &mut [Lease],
     (now, scope): (Timestamp, CloseScope),
 ) -> Result<CloseSummary> {
-    let mut all = CloseSummary::default();
-    let Some(redis) = &context.redis else { return Ok(all) };
-    for at in 0..leases.len() {
-        match close_lease(context, redis, tx, key, &mut leases[at], (now, scope)).await {
-            Err(cause) if cause.is_redis_outage() => {
-                if matches!(scope, CloseScope::AllOrWithhold) {
-                    all.has_withheld |= withhold(tx, key, &mut leases[at..], now).await?;
-                }
-                return Ok(CloseSummary { has_unconfirmed: true, ..all });
-            }
-            one => {
-                let CloseSummary {
-                    returned_credits: returned,
-                    has_withheld: withholds,
-                    has_unconfirmed: leaves_open,
-                } = one?;
-                all.returned_credits = all.returned_credits.saturating_add(returned);
-                all.has_withheld |= withholds;
-                all.has_unconfirmed |= leaves_open;
-            }
+    let mut closing = LeaseClosing::new(scope, now);
+    let Some(redis) = &context.redis else { return Ok(closing.summary()) };
+    loop {
+        let step = closing.next_step(leases);
+        if step == AccountStep::End {
+            return Ok(closing.summary());
+        }
+        match perform(context, redis, tx, key, step).await {
+            Ok(Some(result)) => count_returned(context, closing.apply_result(leases, result)),
+            Ok(None) => {}
+            Err(cause) if cause.is_redis_outage() => closing.record_outage(),
+            Err(cause) => return Err(cause),
         }
     }
-    Ok(all)
-}
-
-/// Withholds leases that are neither withheld nor closed. Returns whether there was one.
-async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Lease], now: Timestamp) -> Result<bool> {
-    let mut withholds = false;
-    for lease in leases.iter_mut().filter(|lease| !lease.is_ended()) {
-        lease.withheld_at = Some(now);
-        tx.upsert_lease(key, lease).await?;
-        withholds = true;
-    }
-    Ok(withholds)
 }
 
 /// Closes the leases of an account and returns their unspent credits to its balance. Returns whether all are closed;
@@ -194,14 +123,7 @@ pub async fn close_for_change(
     }
 }
 
-/// How long a change waits for Redis before it is tried again: longer than the circuit breaker stays open after a short
-/// stall.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
-
-/// Runs a change that needs the leases of a key closed. If the close of one is unconfirmed, the change is tried again
-/// after a pause, in which no account is locked: Redis may only have stalled for a moment. By then each lease is closed
-/// or, if Redis is still unreachable, withheld, so that every replica reports it and a later attempt can succeed. If
-/// the change failed, a lease may have been closed in Redis only; it is closed in the account soon.
+/// Runs a change that needs the leases of a key closed, and tries it again if necessary; see [`ChangeRetry`].
 pub async fn run_with_closed_leases<T, F>(
     ledger: &CreditLedger,
     key: &KeyId,
@@ -210,21 +132,33 @@ pub async fn run_with_closed_leases<T, F>(
 where
     F: Future<Output = Result<T>>,
 {
-    let mut outcome = change().await;
-    if matches!(outcome, Err(Error::LeaseNotClosed)) {
-        tokio::time::sleep(RETRY_PAUSE).await;
-        outcome = match close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold).await {
-            Ok(_) => change().await,
-            Err(cause) => Err(cause),
-        };
+    let (mut retry, mut outcome) = (ChangeRetry::default(), Err(Error::LeaseNotClosed));
+    loop {
+        match retry.next_step() {
+            ChangeStep::Change => {
+                outcome = change().await;
+                retry.record_result(outcome.as_ref().err());
+            }
+            ChangeStep::Pause(pause) => {
+                tokio::time::sleep(pause).await;
+                retry.record_result(None);
+            }
+            ChangeStep::CloseLeases => {
+                let closing = close_key_leases(&ledger.context, key, CloseScope::AllOrWithhold);
+                let failure = closing.await.err();
+                retry.record_result(failure.as_ref());
+                if let Some(cause) = failure {
+                    outcome = Err(cause);
+                }
+            }
+            ChangeStep::End { is_outdated } => {
+                if is_outdated && ledger.context.redis.is_some() {
+                    ledger.direct_debits.record_debited([key.clone()]);
+                }
+                return outcome;
+            }
+        }
     }
-    if let Err(cause) = &outcome
-        && cause.is_outage()
-        && ledger.context.redis.is_some()
-    {
-        ledger.direct_debits.record_debited([key.clone()]);
-    }
-    outcome
 }
 
 /// Closes the leases of one key. Returns whether none is left that a replica can learn of: each is closed or

@@ -5,34 +5,29 @@
 //! account whose row is locked delays only its own key. A debit that waits holds no connection.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use foundation::clock::Stopwatch;
+use foundation::clock::Monotonic;
 use foundation::config::{Deployment, Settings};
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
 use limiter::Window;
 use limiter::redis::UnresolvedRequest;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinError, JoinSet};
 
+use super::debit_batching::{DebitQueueId, DebitQueues, EnqueueResult, FinishResult};
 use super::journal::BalanceCache;
 use super::{ConsumeDecision, direct_debit};
 use crate::credits::CreditLedger;
 
-/// The maximum number of debits that wait in one queue.
-pub const DEBIT_QUEUE_MAX: usize = 1_000;
 /// The maximum number of debits that are not sorted into queues yet. The task that sorts them never waits.
 const INBOX_MAX: usize = 4_096;
 /// The maximum number of accounts that are remembered because their leases report stale balances.
 const OUTDATED_MAX: usize = 100_000;
-/// For how long a replica rejects the debits of a key, without a database call, after it found the account locked.
-const LOCKED_QUEUE_PAUSE: Duration = Duration::from_millis(250);
-/// From this number of queues on, queues that have paused long enough are removed.
-const QUEUES_SWEEP_MIN: usize = 1_024;
 
 /// A direct debit, and the channel for its answer: the decision, or `None` if the key is not metered any more.
 pub struct DebitRequest {
@@ -76,14 +71,10 @@ impl DirectDebits {
         }
     }
 
-    fn outdated_accounts(&self) -> MutexGuard<'_, HashMap<KeyId, u64>> {
-        self.outdated_accounts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records accounts whose balances have changed without their leases: the balances that the leases report are
     /// stale. Accounts beyond [`OUTDATED_MAX`] stay stale until their next top-up.
     pub fn record_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
-        let mut outdated = self.outdated_accounts();
+        let mut outdated = self.outdated_accounts.lock();
         for key in keys {
             let is_full = outdated.len() >= OUTDATED_MAX;
             if let Some(number) = outdated.get_mut(&key) {
@@ -96,12 +87,12 @@ impl DirectDebits {
 
     /// Returns the accounts that were debited, with the numbers of their last debits.
     pub fn list_debited(&self) -> Vec<(KeyId, u64)> {
-        self.outdated_accounts().iter().map(|(key, number)| (key.clone(), *number)).collect()
+        self.outdated_accounts.lock().iter().map(|(key, number)| (key.clone(), *number)).collect()
     }
 
     /// Removes an account, unless it was debited again.
     pub fn remove_debited(&self, key: &KeyId, number: u64) {
-        let mut outdated = self.outdated_accounts();
+        let mut outdated = self.outdated_accounts.lock();
         if outdated.get(key) == Some(&number) {
             outdated.remove(key);
         }
@@ -116,19 +107,10 @@ impl DirectDebits {
     }
 }
 
-/// Identifies a queue. An embedded server has only `None`.
-type DebitQueueId = Option<KeyId>;
-
-enum DebitQueue {
-    /// A batch is in progress, and these debits wait for its end.
-    InProgress(Vec<DebitRequest>),
-    /// The last batch found the account locked.
-    Paused(Stopwatch),
-}
-
-struct DebitQueues {
+/// The queues, and the batches in progress.
+struct DebitBatches {
     ledger: Arc<CreditLedger>,
-    queues: HashMap<DebitQueueId, DebitQueue>,
+    queues: DebitQueues<DebitRequest>,
     /// Batches in progress. Each returns whether it found an account locked.
     batches: JoinSet<bool>,
     queue_by_task: HashMap<task::Id, DebitQueueId>,
@@ -136,12 +118,11 @@ struct DebitQueues {
 
 /// Serves the queues until it is dropped.
 pub async fn run(ledger: Arc<CreditLedger>) {
-    let received =
-        ledger.direct_debits.inbox_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let received = ledger.direct_debits.inbox_receiver.lock().take();
     let Some(mut received) = received else { return };
-    let mut queues = DebitQueues {
+    let mut queues = DebitBatches {
         ledger,
-        queues: HashMap::new(),
+        queues: DebitQueues::default(),
         batches: JoinSet::new(),
         queue_by_task: HashMap::new(),
     };
@@ -161,19 +142,15 @@ pub async fn run(ledger: Arc<CreditLedger>) {
     }
 }
 
-impl DebitQueues {
+impl DebitBatches {
     fn enqueue(&mut self, debit: DebitRequest) {
         let has_own = self.ledger.context.redis.is_some() && !Safeguard::DebitQueue.is_disabled();
         let id = has_own.then(|| debit.key.clone());
-        match self.queues.get_mut(&id) {
-            Some(DebitQueue::InProgress(waiting)) if waiting.len() < DEBIT_QUEUE_MAX => {
-                waiting.push(debit);
-            }
-            Some(DebitQueue::InProgress(_)) => reject([debit], || Error::Overloaded("credits")),
-            Some(DebitQueue::Paused(since)) if since.elapsed() < LOCKED_QUEUE_PAUSE => {
-                reject([debit], || Error::DebitTimeout);
-            }
-            Some(DebitQueue::Paused(_)) | None => self.start_batch(id, vec![debit]),
+        match self.queues.enqueue(&id, debit, Monotonic::now()) {
+            EnqueueResult::Waiting => {}
+            EnqueueResult::Start(batch) => self.start_batch(id, batch),
+            EnqueueResult::Full(debit) => reject([debit], || Error::Overloaded("credits")),
+            EnqueueResult::Locked(debit) => reject([debit], || Error::DebitTimeout),
         }
     }
 
@@ -182,30 +159,17 @@ impl DebitQueues {
         // A task per batch: queues do not wait for each other.
         let task =
             self.batches.spawn(async move { direct_debit::decide_and_reply(&ledger, batch).await });
-        self.queue_by_task.insert(task.id(), id.clone());
-        self.queues.insert(id, DebitQueue::InProgress(Vec::new()));
+        self.queue_by_task.insert(task.id(), id);
     }
 
     fn finish_batch(&mut self, ended: std::result::Result<(task::Id, bool), JoinError>) {
         let (task, is_locked) = ended.unwrap_or_else(|failed| (failed.id(), false));
         let Some(id) = self.queue_by_task.remove(&task) else { return };
-        let Some(DebitQueue::InProgress(waiting)) = self.queues.remove(&id) else { return };
-        if is_locked && id.is_some() {
-            reject(waiting, || Error::DebitTimeout);
-            self.pause_queue(id);
-        } else if !waiting.is_empty() {
-            self.start_batch(id, waiting);
+        match self.queues.finish_batch(&id, is_locked, Monotonic::now()) {
+            FinishResult::Idle => {}
+            FinishResult::Start(batch) => self.start_batch(id, batch),
+            FinishResult::Locked(waiting) => reject(waiting, || Error::DebitTimeout),
         }
-    }
-
-    fn pause_queue(&mut self, id: DebitQueueId) {
-        if self.queues.len() >= QUEUES_SWEEP_MIN {
-            self.queues.retain(|_, queue| match queue {
-                DebitQueue::InProgress(_) => true,
-                DebitQueue::Paused(since) => since.elapsed() < LOCKED_QUEUE_PAUSE,
-            });
-        }
-        self.queues.insert(id, DebitQueue::Paused(Stopwatch::new()));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Tracking of the spend that this process has observed per lease, and of the leases that have been reported: results
 //! from those are not trusted any more.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use dashmap::DashMap;
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
+use parking_lot::{Mutex, RwLock};
 use store::UnreportedLease;
 
 /// The number of reported leases that are marked before the marks are dropped, together with everything learned
@@ -15,8 +15,10 @@ use store::UnreportedLease;
 const MARKS_MAX: usize = 100_000;
 
 /// Stores the spend that this process has observed per lease.
+#[derive(Default)]
 pub struct LeaseSpendTracker {
-    shards: Vec<Mutex<HashMap<KeyId, Vec<ObservedSpend>>>>,
+    /// The leases of each key.
+    spends: DashMap<KeyId, Vec<ObservedSpend>>,
     reported: RwLock<ReportedLeases>,
     /// The latest time at which a lease was withheld that this process has reported.
     last_withheld_at_ms: AtomicI64,
@@ -47,38 +49,11 @@ struct ObservedSpend {
     spent: i64,
 }
 
-impl Default for LeaseSpendTracker {
-    fn default() -> Self {
-        let shards = (0..64).map(|_| Mutex::default()).collect();
-        Self {
-            shards,
-            reported: RwLock::default(),
-            last_withheld_at_ms: AtomicI64::new(0),
-            sweep_position: Mutex::default(),
-        }
-    }
-}
-
 impl LeaseSpendTracker {
-    fn shard(&self, key: &KeyId) -> MutexGuard<'_, HashMap<KeyId, Vec<ObservedSpend>>> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        self.shards[(hash % 64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reported(&self) -> RwLockReadGuard<'_, ReportedLeases> {
-        self.reported.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reported_mut(&self) -> RwLockWriteGuard<'_, ReportedLeases> {
-        self.reported.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn update_spend(&self, key: &KeyId, lease_number: i64, spent: i64) {
-        let mut shard = self.shard(key);
-        if !shard.contains_key(key) {
-            shard.insert(key.clone(), Vec::with_capacity(1));
-        }
-        let Some(leases) = shard.get_mut(key) else { return };
+        // Only a new key is copied.
+        let insert = || self.spends.entry(key.clone()).or_insert_with(|| Vec::with_capacity(1));
+        let mut leases = self.spends.get_mut(key).unwrap_or_else(insert);
         if let Some(known) = leases.iter_mut().find(|known| known.lease_number == lease_number) {
             known.spent = known.spent.max(spent);
             return;
@@ -88,14 +63,14 @@ impl LeaseSpendTracker {
 
     /// Returns the mark generation. Read it before reading a lease from the database.
     pub fn mark_generation(&self) -> u64 {
-        self.reported().mark_generation
+        self.reported.read().mark_generation
     }
 
     /// Records the total spend of a lease as a script has reported it. Returns whether the result can be trusted; it
     /// cannot once this process has reported the lease.
     pub fn record_spend(&self, key: &KeyId, lease: LeaseRef, spent: i64) -> bool {
         // Locked until the spend is recorded, so that a later report includes it.
-        let reported = self.reported();
+        let reported = self.reported.read();
         if lease.generation < reported.mark_generation
             || (!reported.marks.is_empty()
                 && reported.marks.contains(&(key.clone(), lease.lease_number)))
@@ -110,7 +85,7 @@ impl LeaseSpendTracker {
     /// happens to the leases. Leases whose credits have been returned may still exist in a Redis that some replica
     /// reaches.
     pub fn freeze(&self, leases: &[UnreportedLease]) -> Vec<(KeyId, i64, i64)> {
-        let mut reported = self.reported_mut();
+        let mut reported = self.reported.write();
         if !Safeguard::Reported.is_disabled() {
             reported
                 .marks
@@ -118,9 +93,11 @@ impl LeaseSpendTracker {
         }
         drop(reported);
         let spent = |lease: &UnreportedLease| {
-            let shard = self.shard(&lease.key_id);
-            let known = shard.get(&lease.key_id).into_iter().flatten();
+            let known = self.spends.get(&lease.key_id);
             let spent = known
+                .as_deref()
+                .into_iter()
+                .flatten()
                 .filter(|known| known.lease_number == lease.lease_number)
                 .map(|known| known.spent);
             (lease.key_id.clone(), lease.lease_number, spent.max().unwrap_or(0))
@@ -129,13 +106,13 @@ impl LeaseSpendTracker {
     }
 
     pub fn has_too_many_marks(&self) -> bool {
-        self.reported().marks.len() > MARKS_MAX
+        self.reported.read().marks.len() > MARKS_MAX
     }
 
     /// Drops all marks, and with them the trust in all leases that have been learned so far. They must be learned
     /// again, which is impossible for a withheld lease.
     pub fn drop_marks(&self) {
-        let mut reported = self.reported_mut();
+        let mut reported = self.reported.write();
         reported.mark_generation += 1;
         reported.marks = HashSet::new();
     }
@@ -149,29 +126,25 @@ impl LeaseSpendTracker {
     }
 
     pub fn sweep_position(&self) -> Option<UnreportedLease> {
-        self.sweep_position.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sweep_position.lock().clone()
     }
 
     pub fn set_sweep_position(&self, from: Option<UnreportedLease>) {
-        *self.sweep_position.lock().unwrap_or_else(PoisonError::into_inner) = from;
+        *self.sweep_position.lock() = from;
     }
 
     /// Returns the spend of all leases, by key and lease number, for the last time.
     pub fn freeze_all(&self) -> Vec<(KeyId, i64, i64)> {
-        self.reported_mut().mark_generation = u64::MAX;
+        self.reported.write().mark_generation = u64::MAX;
         self.list_spends()
     }
 
     /// Returns the spend of all leases, by key and lease number.
     pub fn list_spends(&self) -> Vec<(KeyId, i64, i64)> {
         let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (key, leases) in shard.iter() {
-                all.extend(
-                    leases.iter().map(|known| (key.clone(), known.lease_number, known.spent)),
-                );
-            }
+        for entry in &self.spends {
+            let (key, leases) = entry.pair();
+            all.extend(leases.iter().map(|known| (key.clone(), known.lease_number, known.spent)));
         }
         all
     }
@@ -180,13 +153,10 @@ impl LeaseSpendTracker {
     pub fn remove_closed(&self, leases: &[(KeyId, i64)], existing: &HashSet<(KeyId, i64)>) {
         let is_gone = |lease: &(KeyId, i64)| !existing.contains(lease);
         for lease in leases.iter().filter(|lease| is_gone(lease)) {
-            let mut shard = self.shard(&lease.0);
-            if let Some(spends) = shard.get_mut(&lease.0) {
+            self.spends.remove_if_mut(&lease.0, |_, spends| {
                 spends.retain(|known| known.lease_number != lease.1);
-                if spends.is_empty() {
-                    shard.remove(&lease.0);
-                }
-            }
+                spends.is_empty()
+            });
         }
     }
 }

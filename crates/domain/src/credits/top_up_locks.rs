@@ -4,14 +4,15 @@
 //! out that the account is locked or a server is unreachable.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex as SyncMutex, MutexGuard as SyncMutexGuard, PoisonError};
 
 use foundation::error::{Error, Result};
 use foundation::id::KeyId;
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::debit_queue::DEBIT_QUEUE_MAX;
+use super::debit_batching::DEBIT_QUEUE_MAX;
 
 /// One lock for each key that a request tops up or waits for. A key whose row is locked delays no other key.
 #[derive(Default)]
@@ -26,12 +27,6 @@ struct LockQueue {
     failures: SyncMutex<(u64, Option<Arc<Error>>)>,
 }
 
-impl LockQueue {
-    fn failures(&self) -> SyncMutexGuard<'_, (u64, Option<Arc<Error>>)> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A place in the queue of a key, released on drop.
 pub struct TopUpLock<'a> {
     locks: &'a TopUpLocks,
@@ -42,14 +37,14 @@ pub struct TopUpLock<'a> {
 
 impl TopUpLocks {
     pub fn for_key<'a>(&'a self, key: &'a KeyId) -> TopUpLock<'a> {
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.0.lock();
         let queue = queues.entry(key.clone()).or_default().clone();
         TopUpLock { locks: self, key, queue, guard: None }
     }
 
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 }
 
@@ -62,9 +57,9 @@ impl TopUpLock<'_> {
             return Ok(false);
         }
         let _slot = WaitSlot::acquire(&self.queue)?;
-        let failures = self.queue.failures().0;
+        let failures = self.queue.failures.lock().0;
         self.guard = Some(self.queue.lock.clone().lock_owned().await);
-        match &*self.queue.failures() {
+        match &*self.queue.failures.lock() {
             (count, Some(cause)) if *count != failures => Err(Error::Shared(cause.clone())),
             _ => Ok(true),
         }
@@ -73,7 +68,7 @@ impl TopUpLock<'_> {
     /// Fails all requests that wait now with this error, and returns it.
     pub fn fail(&self, cause: Error) -> Error {
         let cause = Arc::new(cause);
-        let mut failures = self.queue.failures();
+        let mut failures = self.queue.failures.lock();
         *failures = (failures.0 + 1, Some(cause.clone()));
         Error::Shared(cause)
     }
@@ -100,7 +95,7 @@ impl Drop for WaitSlot<'_> {
 
 impl Drop for TopUpLock<'_> {
     fn drop(&mut self) {
-        let mut queues = self.locks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.locks.0.lock();
         self.guard = None;
         // One reference is the map's, one is this one: no other request holds the lock or waits for it.
         if Arc::strong_count(&self.queue) == 2 {

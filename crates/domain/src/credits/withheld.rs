@@ -21,7 +21,7 @@ use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::WithheldCredits;
 use store::{Tx, UnreportedLease, freshness};
 
-use crate::audit::{Actor, AuditBatch, Target};
+use crate::audit::{Actor, AuditBatch, AuditEvent, Target};
 use crate::context::Context;
 use crate::credits::CreditLedger;
 
@@ -234,7 +234,7 @@ async fn record_audit(
         let entries = workspaces
             .entry(workspace_id)
             .or_insert_with(|| AuditBatch::new(actor, workspace_id, context.clock.now()));
-        entries.add("key.update", &[Target::new("key", key_id.as_str())]);
+        entries.add(AuditEvent::KeyUpdated, &[Target::new("key", key_id.as_str())]);
     }
     for entries in workspaces.into_values() {
         entries.write(tx).await?;

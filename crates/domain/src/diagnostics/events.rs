@@ -1,6 +1,7 @@
 //! Checks of analytics events: rollups, delivery to ClickHouse, disk space, database role and retention.
 
-use foundation::clock::Timestamp;
+use analytics::event_space::DiskReserve;
+use foundation::clock::{DAY_MS, MINUTE_MS, Timestamp};
 use foundation::config::{ANALYTICS_URL, EVENTS_BYTES, EVENTS_RESERVE, Settings};
 use foundation::error::Result;
 use foundation::model::{EventKind, Retention, RetentionSettings};
@@ -9,15 +10,12 @@ use store::clickhouse::ClickHouse;
 use store::raw_events::RawEvents;
 
 use super::{Finding, format_age, format_count, format_size};
-use crate::analytics::event_space;
 
 /// The age after which a batch should have been rolled up.
-const ROLLUP_DELAY_MAX_MS: i64 = 10 * 60_000;
-
-const DAY_MS: i64 = 86_400_000;
+const ROLLUP_DELAY_MAX_MS: i64 = 10 * MINUTE_MS;
 
 /// The age after which an event should have been delivered to ClickHouse.
-const DELIVERY_DELAY_MAX_MS: i64 = 5 * 60_000;
+const DELIVERY_DELAY_MAX_MS: i64 = 5 * MINUTE_MS;
 
 /// Reports the age of the last events, their size, and batches whose rollup is overdue.
 pub async fn check_events(events: &EventStore, now: Timestamp) -> Result<Finding> {
@@ -105,13 +103,14 @@ pub async fn check_single_events(
 
 /// Checks that the disk of an embedded server has space for events.
 pub fn check_disk(settings: &Settings) -> Option<Finding> {
-    let (check, free) = ("events-disk", event_space::read_free_bytes(settings)?);
-    let reserve = format_size(settings.events_reserve_bytes);
+    let disk_reserve = DiskReserve::from_settings(settings);
+    let (check, free) = ("events-disk", disk_reserve.read_free_bytes()?);
+    let reserve = format_size(disk_reserve.reserve_bytes());
     let found = format!(
         "the disk has {} free; events are written until {reserve} are left",
         format_size(free)
     );
-    Some(match event_space::find_shortage(settings) {
+    Some(match disk_reserve.find_shortage() {
         None => Finding::ok(check, found),
         Some(_) => {
             let todo = format!(

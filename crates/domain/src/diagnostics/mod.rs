@@ -14,6 +14,7 @@ mod events;
 use std::path::Path;
 use std::time::Duration;
 
+use analytics::EVENTS_FILE;
 use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::error::{Error, Result};
@@ -22,7 +23,6 @@ use serde::Serialize;
 use store::{EventStore, Store};
 use tokio::time::timeout;
 
-use crate::analytics::EVENTS_FILE;
 use crate::context::DATABASE_FILE;
 
 /// The severity of a finding.

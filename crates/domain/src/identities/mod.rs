@@ -6,13 +6,14 @@ mod snapshot;
 pub use restore::restore;
 pub use snapshot::change_from_snapshot;
 
+use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Meta, Ratelimit};
 use snapshot::IdentitySnapshot;
 use store::{LimitOwner, Tx, freshness};
 
-use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::{NewRatelimit, to_ratelimits};
@@ -73,19 +74,29 @@ pub async fn create(context: &Context, caller: &Caller, new: NewIdentity) -> Res
     };
 
     let mut tx = context.store.begin().await?;
-    let inserted = tx.insert_identity(caller.workspace_id(), &identity, now).await;
-    inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
-        true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
-        false => e,
-    })?;
+    insert_identity(&mut tx, caller, &identity, now).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let change = FieldChanges::created(&IdentitySnapshot::from_identity(&identity))?;
-    entries.add_change("identity.create", &[target(&identity)], change);
+    entries.add_change(AuditEvent::IdentityCreated, &[target(&identity)], change);
     replace_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
 
     Ok(identity.id)
+}
+
+/// Inserts an identity. Its external id must be free.
+async fn insert_identity(
+    tx: &mut Tx,
+    caller: &Caller,
+    identity: &Identity,
+    now: Timestamp,
+) -> Result<()> {
+    let inserted = tx.insert_identity(caller.workspace_id(), identity, now).await;
+    inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
+        true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
+        false => e,
+    })
 }
 
 /// Returns an identity. The caller needs permission to read it.
@@ -143,8 +154,8 @@ pub async fn update(
     let mut tx = context.store.begin().await?;
     let mut identity = get_for_update(&mut tx, caller, reference, Action::UpdateIdentity).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let entry =
-        entries.add_change("identity.update", &[target(&identity)], FieldChanges::default());
+    let no_change = FieldChanges::default();
+    let entry = entries.add_change(AuditEvent::IdentityUpdated, &[target(&identity)], no_change);
     let before = IdentitySnapshot::from_identity(&identity);
     if let Some(meta) = change.meta {
         validate_meta(&meta)?;
@@ -180,9 +191,9 @@ pub async fn delete(context: &Context, caller: &Caller, reference: &IdentityRef)
     tx.delete_identity(&identity.id).await?;
     let mut entries = AuditBatch::for_caller(caller, context.clock.now());
     let change = FieldChanges::deleted(&IdentitySnapshot::from_identity(&identity))?;
-    entries.add_change("identity.delete", &[target(&identity)], change);
+    entries.add_change(AuditEvent::IdentityDeleted, &[target(&identity)], change);
     for limit in &identity.ratelimits {
-        entries.add("ratelimit.delete", &[target(&identity), limit_target(limit)]);
+        entries.add(AuditEvent::IdentityLimitDeleted, &[target(&identity), limit_target(limit)]);
     }
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Identity(identity.id));
@@ -255,14 +266,14 @@ async fn replace_limits(
     tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Identity(&identity.id), after).await?;
     for limit in after {
         let event = match before.iter().find(|old| old.id == limit.id) {
-            None => "ratelimit.create",
-            Some(old) if old != limit => "ratelimit.update",
+            None => AuditEvent::IdentityLimitCreated,
+            Some(old) if old != limit => AuditEvent::IdentityLimitUpdated,
             Some(_) => continue,
         };
         entries.add(event, &[target(identity), limit_target(limit)]);
     }
     for limit in before.iter().filter(|old| after.iter().all(|limit| limit.id != old.id)) {
-        entries.add("ratelimit.delete", &[target(identity), limit_target(limit)]);
+        entries.add(AuditEvent::IdentityLimitDeleted, &[target(identity), limit_target(limit)]);
     }
     Ok(())
 }

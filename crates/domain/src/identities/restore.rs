@@ -1,13 +1,13 @@
 //! Restoring a deleted identity.
 
-use foundation::error::{Error, ResourceRef, Result};
+use foundation::error::Result;
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Meta};
 use store::{LimitOwner, freshness};
 
 use super::snapshot::IdentitySnapshot;
-use super::target;
-use crate::audit::{self, AuditBatch};
+use super::{insert_identity, target};
+use crate::audit::{self, AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::to_ratelimits;
@@ -31,16 +31,12 @@ pub async fn restore(
         ratelimits: to_ratelimits(snapshot.ratelimits),
     };
     let mut tx = context.store.begin().await?;
-    let inserted = tx.insert_identity(caller.workspace_id(), &identity, now).await;
-    inserted.map_err(|e| match e.is_unique_violation_of("identities_external_id_unique") {
-        true => Error::AlreadyExists(ResourceRef::Identity(identity.external_id.clone())),
-        false => e,
-    })?;
+    insert_identity(&mut tx, caller, &identity, now).await?;
     tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Identity(id), &identity.ratelimits)
         .await?;
     let linked = tx.link_identity(caller.workspace_id(), id, &identity.external_id).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("identity.restore", &[target(&identity)]);
+    entries.add(AuditEvent::IdentityRestored, &[target(&identity)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Identity(identity.id));
     for key in linked {

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{LimitOwner, Tx, freshness};
 
-use super::assignment_access::require_assignable;
+use super::assignments::{require_assignable, set_assigned};
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
-use super::{audit_meta, audit_target, set_permissions, set_roles, to_ratelimits};
-use crate::audit::{AuditBatch, FieldChanges};
+use super::{audit_meta, audit_target, to_ratelimits};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::idempotency::{StoredReply, run_idempotent, store_reply};
@@ -68,7 +68,7 @@ impl NewCredits {
     }
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewRatelimit {
     pub name: String,
@@ -192,12 +192,12 @@ async fn create_once(context: &Context, caller: &Caller, new: NewKey) -> Result<
     let metering = Metering::from_account(key.credits, None, database_now);
     let state = KeySnapshot::from_key(&key, &limits).with_credits(metering);
     let targets = [audit_target(&key).with_meta(audit_meta::for_new_key(new.credits.as_ref()))];
-    entries.add_change("key.create", &targets, FieldChanges::created(&state)?);
+    entries.add_change(AuditEvent::KeyCreated, &targets, FieldChanges::created(&state)?);
     if !permissions.is_empty() {
-        set_permissions(&mut tx, &mut entries, &key, &[], &permissions).await?;
+        set_assigned(&mut tx, &mut entries, &key, &[], &permissions).await?;
     }
     if !roles.is_empty() {
-        set_roles(&mut tx, &mut entries, &key, &[], &roles).await?;
+        set_assigned(&mut tx, &mut entries, &key, &[], &roles).await?;
     }
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));

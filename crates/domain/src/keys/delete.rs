@@ -8,7 +8,7 @@ use store::{Tx, freshness};
 use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{audit_target, lock_existing};
-use crate::audit::{AuditBatch, FieldChanges};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::credits;
@@ -36,7 +36,7 @@ pub async fn delete(
     let snapshot = KeySnapshot::from_key(&key, &stored.ratelimits).with_credits(metering);
     let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [audit_target(&key).with_meta(deletion.audit_meta())];
-    entries.add_change("key.delete", &targets, FieldChanges::deleted(&snapshot)?);
+    entries.add_change(AuditEvent::KeyDeleted, &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     context.commit(tx).await

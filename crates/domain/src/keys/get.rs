@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use foundation::clock::Timestamp;
+use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::KeyId;
 use foundation::model::{Api, Refill};
@@ -14,7 +14,7 @@ use store::cache::Cached;
 
 use super::audit_target;
 use super::create::require_recoverable;
-use crate::audit::AuditBatch;
+use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::Keys;
@@ -46,7 +46,7 @@ pub enum DecryptMode {
 
 /// Returns a key by id, even if it is disabled or expired.
 pub async fn get(keys: &Keys, caller: &Caller, id: &KeyId, mode: DecryptMode) -> Result<FoundKey> {
-    let read_version = keys.context.freshness.read_version();
+    let read_version = keys.context.freshness.read_version(Monotonic::now());
     let stored = keys.context.store.read().await?.find_key(caller.workspace_id(), id).await?;
     let stored = stored.ok_or_else(|| Error::not_found(ResourceRef::Key(id.clone())))?;
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
@@ -77,7 +77,7 @@ pub async fn decrypt_plaintexts(
     let plaintexts = vault::unseal(context, &mut *tx, caller.workspace_id(), &ids).await?;
     let mut entries = AuditBatch::for_caller(caller, context.clock.now());
     for stored in stored.iter().filter(|stored| plaintexts.contains_key(&stored.key.id)) {
-        entries.add("key.decrypt", &[audit_target(&stored.key)]);
+        entries.add(AuditEvent::KeyDecrypted, &[audit_target(&stored.key)]);
     }
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
@@ -109,7 +109,7 @@ pub fn is_decryptable(
 
 /// Returns the key with this plaintext. Without the permission to read it, the key is reported as not found.
 pub async fn whoami(keys: &Keys, caller: &Caller, key: &str) -> Result<FoundKey> {
-    let read_version = keys.context.freshness.read_version();
+    let read_version = keys.context.freshness.read_version(Monotonic::now());
     let stored = keys
         .context
         .store

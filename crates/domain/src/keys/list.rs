@@ -1,5 +1,6 @@
 //! Listing the keys of an API.
 
+use foundation::clock::Monotonic;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::ApiId;
 use store::KeyOwnerFilter;
@@ -48,7 +49,7 @@ pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Resu
         return Err(Error::not_found(ResourceRef::Api(api_id)));
     }
     let workspace = caller.workspace_id();
-    let read_version = context.freshness.read_version();
+    let read_version = context.freshness.read_version(Monotonic::now());
     let mut reader = context.store.read().await?;
     let api = apis::require_not_deleted(reader.find_api(workspace, &api_id).await?, &api_id)?;
     is_decryptable(context, caller, &api, mode)?;

@@ -11,7 +11,7 @@ use store::freshness;
 
 use super::audit_target;
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
-use crate::audit::AuditBatch;
+use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::permission::Action;
@@ -162,7 +162,7 @@ pub async fn adopt_pending_key(
     }
     let Some(stored) = tx.find_key(caller.workspace_id(), &key_id).await? else { return Ok(false) };
     let mut entries = AuditBatch::for_caller(caller, context.clock.now());
-    entries.add("key.migrate", &[audit_target(&stored.key)]);
+    entries.add(AuditEvent::KeyImported, &[audit_target(&stored.key)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(key_id));
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));

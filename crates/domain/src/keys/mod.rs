@@ -1,6 +1,6 @@
 //! Keys: creation, lookup, changes, deletion and verification.
 
-mod assignment_access;
+mod assignments;
 mod audit_meta;
 mod create;
 mod delete;
@@ -13,12 +13,12 @@ mod list_by_identity;
 mod metering;
 mod migrate;
 mod open_verification;
-pub mod permissions;
+mod permissions;
 mod reason;
 mod references;
 mod reroll;
 mod restore;
-pub mod roles;
+mod roles;
 mod snapshot;
 mod update;
 mod update_credits;
@@ -26,11 +26,12 @@ mod verify;
 
 pub use crate::deletion::Deletion;
 pub use crate::resolved_key::{ResolvedKey, ResolvedLimit};
-pub use crate::verification_code::VerificationCode;
-pub use assignment_access::AssignmentAccess;
+pub use assignments::{
+    Assignment, AssignmentAccess, AssignmentChange, AssignmentResult, change_assignments,
+};
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::delete;
-pub use foundation::model::Patch;
+pub use foundation::model::{Patch, VerificationCode};
 pub use get::{DecryptMode, FoundKey, get, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};
 pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
@@ -52,21 +53,20 @@ pub use verify::{
 use std::sync::Arc;
 use std::time::Duration;
 
+use analytics::Analytics;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId, RatelimitId, WorkspaceId};
-use foundation::model::{Key, Permission, Ratelimit, Role};
+use foundation::model::{Key, Ratelimit};
 use foundation::secret::KeyHash;
 use store::cache::RowCache;
 use store::{StoredKey, Tx};
 
 use crate::admission::Admission;
-use crate::analytics::Analytics;
-use crate::audit::{AuditBatch, Target};
+use crate::audit::Target;
 use crate::caller::Caller;
 use crate::context::{Context, new_key_tag};
 use crate::credits::CreditLedger;
 use crate::last_used::LastUsed;
-use crate::rbac;
 
 /// How many key counts are cached, and for how long.
 const KEY_COUNTS_MAX: u64 = 10_000;
@@ -142,46 +142,4 @@ pub fn to_ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
 
 fn audit_target(key: &Key) -> Target<'_> {
     Target::new("key", key.id.as_str()).with_name(key.name.as_deref())
-}
-
-/// Sets the direct permissions of a key to `after`, and records the changes in the audit log.
-async fn set_permissions(
-    tx: &mut Tx,
-    entries: &mut AuditBatch<'_>,
-    key: &Key,
-    before: &[Permission],
-    after: &[Permission],
-) -> Result<()> {
-    for permission in rbac::difference(after, before, |permission| &permission.id) {
-        let targets = [audit_target(key), rbac::permission_target(permission)];
-        entries.add("authorization.connect_permission_and_key", &targets);
-    }
-    for permission in rbac::difference(before, after, |permission| &permission.id) {
-        let targets = [audit_target(key), rbac::permission_target(permission)];
-        entries.add("authorization.disconnect_permission_and_key", &targets);
-    }
-    let ids: Vec<_> = after.iter().map(|permission| permission.id.clone()).collect();
-    tx.set_key_permissions(&key.id, &ids).await
-}
-
-/// Sets the roles of a key to `after`, and records the changes in the audit log.
-async fn set_roles(
-    tx: &mut Tx,
-    entries: &mut AuditBatch<'_>,
-    key: &Key,
-    before: &[Role],
-    after: &[Role],
-) -> Result<()> {
-    for role in rbac::difference(after, before, |role| &role.id) {
-        entries.add(
-            "authorization.connect_role_and_key",
-            &[audit_target(key), rbac::role_target(role)],
-        );
-    }
-    for role in rbac::difference(before, after, |role| &role.id) {
-        let targets = [audit_target(key), rbac::role_target(role)];
-        entries.add("authorization.disconnect_role_and_key", &targets);
-    }
-    let ids: Vec<_> = after.iter().map(|role| role.id.clone()).collect();
-    tx.set_key_roles(&key.id, &ids).await
 }

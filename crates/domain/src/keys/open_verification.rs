@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use foundation::clock::MINUTE_MS;
 use foundation::error::{Error, Result};
 use foundation::secret::KeyHash;
 use limiter::Window;
@@ -14,8 +15,6 @@ use crate::caller::{Cached, ClientInfo};
 use crate::context::Context;
 use crate::keys::Keys;
 use crate::resolved_key::ResolvedKey;
-
-const MINUTE_MS: i64 = 60_000;
 
 /// Finds a key by hash. Fails if the client has sent too many unknown keys.
 pub async fn find_limited(

@@ -1,92 +1,59 @@
 //! The direct permissions of a key.
 
-use foundation::error::{Error, Refusal, Result};
-use foundation::id::KeyId;
+use foundation::clock::Timestamp;
+use foundation::error::{Refusal, Result};
+use foundation::id::{KeyId, PermissionId};
 use foundation::model::Permission;
-use store::freshness;
+use store::{StoredKey, Tx};
 
-use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
-use super::{lock_existing, set_permissions};
-use crate::audit::AuditBatch;
+use super::assignments::{Assignment, AssignmentChange};
+use crate::audit::{AuditBatch, AuditEvent, Target};
+use crate::bounds::PERMISSIONS_MAX;
 use crate::caller::Caller;
-use crate::context::Context;
 use crate::permission::Action;
-use crate::rbac::{self, Selector, difference};
+use crate::rbac::{self, Selector};
 
-/// The maximum number of direct permissions of a key.
-pub const PERMISSIONS_MAX: usize = 1000;
+impl Assignment for Permission {
+    type Id = PermissionId;
 
-/// Adds permissions to a key. Returns its direct permissions: the previous ones, then the new ones, each sorted by
-/// slug.
-pub async fn add(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    access: AssignmentAccess,
-) -> Result<AssignmentResult<Permission>> {
-    let required = RequiredActions::new(access, &[Action::AddPermissionToKey]);
-    change_permissions(context, caller, id, selectors, required, |before, selected| {
-        let new = difference(selected, before, |permission| &permission.id);
-        before.iter().chain(new).cloned().collect()
-    })
-    .await
-}
+    const ADD: Action = Action::AddPermissionToKey;
+    const REMOVE: Action = Action::RemovePermissionFromKey;
+    const ADDED_EVENT: AuditEvent = AuditEvent::KeyPermissionAdded;
+    const REMOVED_EVENT: AuditEvent = AuditEvent::KeyPermissionRemoved;
+    const PER_KEY_MAX: usize = PERMISSIONS_MAX;
+    const TOO_MANY: Refusal = Refusal::TooManyPermissions(Self::PER_KEY_MAX);
 
-/// Removes permissions from a key, whether or not it has them. Returns the remaining ones, sorted by slug.
-pub async fn remove(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    access: AssignmentAccess,
-) -> Result<AssignmentResult<Permission>> {
-    let required = RequiredActions::new(access, &[Action::RemovePermissionFromKey]);
-    change_permissions(context, caller, id, selectors, required, |before, selected| {
-        difference(before, selected, |permission| &permission.id).into_iter().cloned().collect()
-    })
-    .await
-}
-
-/// Replaces the direct permissions of a key. Returns them sorted by slug.
-pub async fn set(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    access: AssignmentAccess,
-) -> Result<AssignmentResult<Permission>> {
-    let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
-    let both = [add, remove];
-    let required = RequiredActions::for_replacement(access, &both, add, remove);
-    change_permissions(context, caller, id, selectors, required, |_, selected| selected.to_vec())
-        .await
-}
-
-/// Changes the direct permissions of a key. Checks that the key exists before it checks the caller's permissions.
-async fn change_permissions(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    required: RequiredActions<'_>,
-    after: impl FnOnce(&[Permission], &[Permission]) -> Vec<Permission> + Send,
-) -> Result<AssignmentResult<Permission>> {
-    let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
-    let stored = lock_existing(&mut tx, caller, id).await?;
-    required.require_actions(caller, &stored.key)?;
-    let mut entries = AuditBatch::for_caller(caller, now);
-    let selected = rbac::resolve_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
-    let before = &stored.permissions;
-    let after = after(before, &selected);
-    if after.len() > PERMISSIONS_MAX {
-        return Err(Error::PreconditionFailed(Refusal::TooManyPermissions(PERMISSIONS_MAX)));
+    fn actions_beside_update(change: AssignmentChange) -> &'static [Action] {
+        match change {
+            AssignmentChange::Add => &[Action::AddPermissionToKey],
+            AssignmentChange::Remove => &[Action::RemovePermissionFromKey],
+            AssignmentChange::Set => &[Action::AddPermissionToKey, Action::RemovePermissionFromKey],
+        }
     }
-    required.require_assignment_actions(caller, before, &after, |permission| &permission.id)?;
-    set_permissions(&mut tx, &mut entries, &stored.key, before, &after).await?;
-    entries.write(&mut tx).await?;
-    tx.record_change(freshness::CacheTag::Key(id.clone()));
-    context.commit(tx).await?;
-    Ok(AssignmentResult { selected, after })
+
+    fn id(&self) -> &PermissionId {
+        &self.id
+    }
+
+    fn to_target(&self) -> Target<'_> {
+        rbac::permission_target(self)
+    }
+
+    async fn resolve(
+        tx: &mut Tx,
+        caller: &Caller,
+        selectors: Vec<Selector>,
+        entries: &mut AuditBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Vec<Self>> {
+        rbac::resolve_permissions(tx, caller, selectors, entries, now).await
+    }
+
+    async fn list_assigned(_: &mut Tx, _: &Caller, key: &StoredKey) -> Result<Vec<Self>> {
+        Ok(key.permissions.clone())
+    }
+
+    async fn replace(tx: &mut Tx, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
+        tx.set_key_permissions(key, ids).await
+    }
 }

@@ -1,8 +1,9 @@
 //! The reason why a verification was rejected, as text for the analytics event.
 
+use foundation::model::VerificationCode;
+
 use super::verify::{EvaluatedLimit, VerifyRequest, VerifyResult};
 use crate::caller::Caller;
-use crate::verification_code::VerificationCode;
 
 /// Returns the reason of a rejection, for the event that records it.
 pub fn refusal_reason(

@@ -8,9 +8,9 @@ use foundation::id::{IdentityId, PermissionId, RoleId};
 use foundation::model::{Key, Meta, Permission, Role};
 use store::{KeyToInsert, Tx};
 
-use super::assignment_access::require_assignable;
+use super::assignments::{Assignment, require_assignable};
 use super::{NewCredits, NewRatelimit, audit_target, to_ratelimits};
-use crate::audit::{AuditBatch, Target};
+use crate::audit::{AuditBatch, AuditEvent, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::rbac::{self, MissingPolicy, Selector};
@@ -139,16 +139,16 @@ impl ResolvedReferences {
 
     /// Records the creation of the key and its assignments.
     pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &KeyToInsert) {
-        entries.add("key.create", &[audit_target(&incoming.key)]);
+        entries.add(AuditEvent::KeyCreated, &[audit_target(&incoming.key)]);
         for id in &incoming.permission_ids {
             let slug = self.slugs.get(id).map(String::as_str);
             let permission = Target::new("permission", id.as_str()).with_name(slug);
             let targets = [audit_target(&incoming.key), permission];
-            entries.add("authorization.connect_permission_and_key", &targets);
+            entries.add(Permission::ADDED_EVENT, &targets);
         }
         for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
             let targets = [audit_target(&incoming.key), rbac::role_target(role)];
-            entries.add("authorization.connect_role_and_key", &targets);
+            entries.add(Role::ADDED_EVENT, &targets);
         }
     }
 }

@@ -1,24 +1,22 @@
 //! Rerolling a key: a new secret with the same configuration.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{MINUTE_MS, Timestamp};
 use foundation::error::{Error, Result};
 use foundation::id::{KeyId, RatelimitId};
 use foundation::model::{Credits, Key, Ratelimit};
 use foundation::secret::Plaintext;
 use store::{LimitOwner, Tx, freshness};
 
-use super::assignment_access::require_assignable;
+use super::assignments::require_assignable;
 use super::create::require_recoverable;
 use super::{IssuedKey, audit_target, lock_existing};
-use crate::audit::AuditBatch;
+use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::idempotency::{run_idempotent, store_reply};
 use crate::keys::Keys;
 use crate::permission::Action;
 use crate::{apis, credits, refill, vault};
-
-const MINUTE_MS: i64 = 60_000;
 
 /// Creates a key with the same configuration. The old key expires `grace_ms` from now, rounded up to a full minute;
 /// at once with 0, and never later than before. The new key has the same prefix, length, identity, limits,
@@ -87,7 +85,7 @@ async fn reroll_once(
     old.updated_at = None;
     tx.update_key(&old).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("key.reroll", &[audit_target(&old), audit_target(&new)]);
+    entries.add(AuditEvent::KeyRotated, &[audit_target(&old), audit_target(&new)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));

@@ -7,7 +7,7 @@ use store::freshness;
 
 use super::{audit_target, lock_existing};
 use crate::apis;
-use crate::audit::AuditBatch;
+use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::permission::Action;
@@ -22,7 +22,7 @@ pub async fn restore(context: &Context, caller: &Caller, id: &KeyId) -> Result<(
     apis::require_not_deleted(tx.find_api(caller.workspace_id(), &api).await?, &api)?;
     let key = lock_existing(&mut tx, caller, id).await?.key;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("key.restore", &[audit_target(&key)]);
+    entries.add(AuditEvent::KeyRestored, &[audit_target(&key)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     // Replicas may have cached that no key has this hash.

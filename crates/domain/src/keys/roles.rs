@@ -1,101 +1,59 @@
 //! The roles of a key.
 
-use foundation::error::{Error, Refusal, Result};
-use foundation::id::KeyId;
+use foundation::clock::Timestamp;
+use foundation::error::{Refusal, Result};
+use foundation::id::{KeyId, RoleId};
 use foundation::model::Role;
-use store::freshness;
+use store::{StoredKey, Tx};
 
-use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
-use super::{lock_existing, set_roles};
-use crate::audit::AuditBatch;
+use super::assignments::{Assignment, AssignmentChange};
+use crate::audit::{AuditBatch, AuditEvent, Target};
+use crate::bounds::KEY_ROLES_MAX;
 use crate::caller::Caller;
-use crate::context::Context;
 use crate::permission::Action;
-use crate::rbac::{self, Selector, difference};
+use crate::rbac::{self, Selector};
 
-/// The maximum number of roles of a key.
-pub const ROLES_MAX: usize = 100;
+impl Assignment for Role {
+    type Id = RoleId;
 
-/// Adds roles to a key. Returns its roles: the previous ones, then the new ones, each sorted by name.
-pub async fn add(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    access: AssignmentAccess,
-) -> Result<AssignmentResult<Role>> {
-    let required = RequiredActions::new(access, &[Action::AddRoleToKey]);
-    change_roles(context, caller, id, selectors, required, |before, selected| {
-        let new = difference(selected, before, |role| &role.id);
-        before.iter().chain(new).cloned().collect()
-    })
-    .await
-}
+    const ADD: Action = Action::AddRoleToKey;
+    const REMOVE: Action = Action::RemoveRoleFromKey;
+    const ADDED_EVENT: AuditEvent = AuditEvent::KeyRoleAdded;
+    const REMOVED_EVENT: AuditEvent = AuditEvent::KeyRoleRemoved;
+    const PER_KEY_MAX: usize = KEY_ROLES_MAX;
+    const TOO_MANY: Refusal = Refusal::TooManyRoles(Self::PER_KEY_MAX);
 
-/// Removes roles from a key, whether or not it has them. Returns the remaining ones, sorted by name.
-pub async fn remove(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    access: AssignmentAccess,
-) -> Result<AssignmentResult<Role>> {
-    // A caller that may update the key needs no further permission to remove its roles.
-    let required = match access {
-        AssignmentAccess::KeyAndAssignments => RequiredActions::new(access, &[]),
-        AssignmentAccess::AssignmentsOnly => {
-            RequiredActions::new(access, &[Action::RemoveRoleFromKey])
+    /// A caller that may update the key needs no further permission to remove or replace its roles.
+    fn actions_beside_update(change: AssignmentChange) -> &'static [Action] {
+        match change {
+            AssignmentChange::Add => &[Action::AddRoleToKey],
+            AssignmentChange::Remove | AssignmentChange::Set => &[],
         }
-    };
-    change_roles(context, caller, id, selectors, required, |before, selected| {
-        difference(before, selected, |role| &role.id).into_iter().cloned().collect()
-    })
-    .await
-}
-
-/// Replaces the roles of a key. Returns them sorted by name.
-pub async fn set(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    access: AssignmentAccess,
-) -> Result<AssignmentResult<Role>> {
-    let (add, remove) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
-    let required = RequiredActions::for_replacement(access, &[], add, remove);
-    change_roles(context, caller, id, selectors, required, |_, selected| selected.to_vec()).await
-}
-
-/// Changes the roles of a key. Checks that the key exists before it checks the caller's permissions.
-async fn change_roles(
-    context: &Context,
-    caller: &Caller,
-    id: &KeyId,
-    selectors: Vec<Selector>,
-    required: RequiredActions<'_>,
-    after: impl FnOnce(&[Role], &[Role]) -> Vec<Role> + Send,
-) -> Result<AssignmentResult<Role>> {
-    let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
-    let stored = lock_existing(&mut tx, caller, id).await?;
-    required.require_actions(caller, &stored.key)?;
-    let mut entries = AuditBatch::for_caller(caller, now);
-    let selected = rbac::resolve_roles(&mut tx, caller, selectors, &mut entries, now).await?;
-    let before = &tx.list_roles_by_ids(caller.workspace_id(), &stored.role_ids).await?;
-    let after = after(before, &selected);
-    if after.len() > ROLES_MAX {
-        return Err(Error::PreconditionFailed(Refusal::TooManyRoles(ROLES_MAX)));
     }
-    required.require_assignment_actions(caller, before, &after, |role| &role.id)?;
-    if context.settings.security.strict_grants {
-        let (add, remove) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
-        let strict =
-            RequiredActions::for_replacement(AssignmentAccess::AssignmentsOnly, &[], add, remove);
-        strict.require_assignment_actions(caller, before, &after, |role| &role.id)?;
+
+    fn id(&self) -> &RoleId {
+        &self.id
     }
-    set_roles(&mut tx, &mut entries, &stored.key, before, &after).await?;
-    entries.write(&mut tx).await?;
-    tx.record_change(freshness::CacheTag::Key(id.clone()));
-    context.commit(tx).await?;
-    Ok(AssignmentResult { selected, after })
+
+    fn to_target(&self) -> Target<'_> {
+        rbac::role_target(self)
+    }
+
+    async fn resolve(
+        tx: &mut Tx,
+        caller: &Caller,
+        selectors: Vec<Selector>,
+        entries: &mut AuditBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Vec<Self>> {
+        rbac::resolve_roles(tx, caller, selectors, entries, now).await
+    }
+
+    async fn list_assigned(tx: &mut Tx, caller: &Caller, key: &StoredKey) -> Result<Vec<Self>> {
+        tx.list_roles_by_ids(caller.workspace_id(), &key.role_ids).await
+    }
+
+    async fn replace(tx: &mut Tx, key: &KeyId, ids: &[RoleId]) -> Result<()> {
+        tx.set_key_roles(key, ids).await
+    }
 }

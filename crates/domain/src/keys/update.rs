@@ -3,23 +3,22 @@
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::KeyId;
-use foundation::model::{Credits, Meta, Ratelimit, Refill};
-use store::{LimitOwner, Tx, freshness};
+use foundation::model::{Credits, Meta, Permission, Ratelimit, Refill, Role};
+use store::{LimitOwner, StoredKey, Tx, freshness};
 
-use super::assignment_access::{AssignmentAccess, RequiredActions};
+use super::assignments::{Assignment, require_changes, set_assigned};
 use super::metering::{IdleRefill, Metering};
 use super::snapshot::KeySnapshot;
 use super::{
-    NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, set_permissions,
-    set_roles, to_ratelimits,
+    NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, to_ratelimits,
 };
-use crate::audit::{AuditBatch, FieldChanges};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::credits;
 use crate::keys::Keys;
 use crate::permission::Action;
-use crate::rbac::{self, Selector};
+use crate::rbac::Selector;
 
 /// The changes to a key. Absent fields keep their values.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +34,24 @@ pub struct KeyChange {
     pub permissions: Option<Vec<Selector>>,
     /// The permissions required to change `roles` and `permissions`, besides the one to update the key.
     pub assignment_policy: AssignmentPolicy,
+}
+
+impl KeyChange {
+    /// Returns whether every field keeps its value.
+    pub fn is_empty(&self) -> bool {
+        let is_kept = [
+            self.name == Patch::Keep,
+            self.external_id == Patch::Keep,
+            matches!(self.meta, Patch::Keep),
+            self.expires_at == Patch::Keep,
+            self.credits == Patch::Keep,
+            matches!(self.ratelimits, RatelimitsChange::Keep),
+            self.enabled.is_none(),
+            self.roles.is_none(),
+            self.permissions.is_none(),
+        ];
+        is_kept.into_iter().all(|is_kept| is_kept)
+    }
 }
 
 /// The change of the limits of a key.
@@ -66,20 +83,6 @@ pub struct CreditsChange {
     pub idle_refill: IdleRefill,
 }
 
-impl AssignmentPolicy {
-    fn required_actions(self, add: Action, remove: Action) -> RequiredActions<'static> {
-        match self {
-            Self::KeyUpdate => RequiredActions::new(AssignmentAccess::KeyAndAssignments, &[]),
-            Self::AssignmentActions => RequiredActions::for_replacement(
-                AssignmentAccess::AssignmentsOnly,
-                &[],
-                add,
-                remove,
-            ),
-        }
-    }
-}
-
 /// Updates a key, completely or not at all.
 pub async fn update(keys: &Keys, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
     credits::run_with_closed_leases(&keys.ledger, id, || {
@@ -96,10 +99,10 @@ async fn update_once(
 ) -> Result<()> {
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;
-    let before = lock_existing(&mut tx, caller, id).await?;
-    let snapshot_before = KeySnapshot::from_key(&before.key, &before.ratelimits);
-    let mut key = before.key;
-    let assignment_policy = match context.settings.security.strict_grants {
+    let mut stored = lock_existing(&mut tx, caller, id).await?;
+    let snapshot_before = KeySnapshot::from_key(&stored.key, &stored.ratelimits);
+    let key = &mut stored.key;
+    let policy = match context.settings.security.strict_grants {
         true => AssignmentPolicy::AssignmentActions,
         false => change.assignment_policy,
     };
@@ -117,35 +120,33 @@ async fn update_once(
             (key.identity_id, key.owner_id) = (Some(id), Some(external_id));
         }
     }
-    tx.update_key(&key).await?;
+    tx.update_key(key).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let targets = [audit_target(&key).with_meta(audit_meta::for_key_update(&change.credits))];
-    let entry = entries.add_change("key.update", &targets, FieldChanges::default());
-    let limits = limits_after(change.ratelimits, &before.ratelimits);
+    let targets = [audit_target(key).with_meta(audit_meta::for_key_update(&change.credits))];
+    let entry = entries.add_change(AuditEvent::KeyUpdated, &targets, FieldChanges::default());
+    let limits = limits_after(change.ratelimits, &stored.ratelimits);
     if let Some(limits) = &limits {
         tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Key(id), limits).await?;
     }
-    let snapshot = KeySnapshot::from_key(&key, limits.as_deref().unwrap_or(&before.ratelimits));
+    let snapshot = KeySnapshot::from_key(key, limits.as_deref().unwrap_or(&stored.ratelimits));
     if let Some(selectors) = change.permissions {
-        let after =
-            rbac::resolve_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
-        let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
-        let required = assignment_policy.required_actions(add, remove);
-        required.require_assignment_actions(caller, &before.permissions, &after, |permission| {
-            &permission.id
-        })?;
-        set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
+        replace_assignments::<Permission>(
+            &mut tx,
+            caller,
+            &stored,
+            selectors,
+            policy,
+            &mut entries,
+            now,
+        )
+        .await?;
     }
     if let Some(selectors) = change.roles {
-        let known = tx.list_roles_by_ids(caller.workspace_id(), &before.role_ids).await?;
-        let after = rbac::resolve_roles(&mut tx, caller, selectors, &mut entries, now).await?;
-        let required =
-            assignment_policy.required_actions(Action::AddRoleToKey, Action::RemoveRoleFromKey);
-        required.require_assignment_actions(caller, &known, &after, |role| &role.id)?;
-        set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
+        replace_assignments::<Role>(&mut tx, caller, &stored, selectors, policy, &mut entries, now)
+            .await?;
     }
     // Last of all steps that may fail, because closing a lease cannot be undone.
-    let credits = change_credits(context, &mut tx, id, before.refill, change.credits).await?;
+    let credits = change_credits(context, &mut tx, id, stored.refill, change.credits).await?;
     let change = match credits {
         None => FieldChanges::updated(&snapshot_before, &snapshot),
         Some((before, after)) => FieldChanges::updated(
@@ -157,6 +158,24 @@ async fn update_once(
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     context.commit(tx).await
+}
+
+/// Replaces the direct permissions or the roles of a key.
+async fn replace_assignments<T: Assignment>(
+    tx: &mut Tx,
+    caller: &Caller,
+    stored: &StoredKey,
+    selectors: Vec<Selector>,
+    policy: AssignmentPolicy,
+    entries: &mut AuditBatch<'_>,
+    now: Timestamp,
+) -> Result<()> {
+    let after = T::resolve(tx, caller, selectors, entries, now).await?;
+    let before = T::list_assigned(tx, caller, stored).await?;
+    if policy == AssignmentPolicy::AssignmentActions {
+        require_changes(caller, &before, &after)?;
+    }
+    set_assigned(tx, entries, &stored.key, &before, &after).await
 }
 
 /// Returns the limits after the change; `None` if they stay the same.

@@ -10,7 +10,7 @@ use store::{StoredKey, freshness};
 use super::metering::{IdleRefill, Metering};
 use super::snapshot::CreditsSnapshot;
 use super::{audit_meta, audit_target, lock_existing};
-use crate::audit::{AuditBatch, FieldChanges};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::credits;
@@ -106,7 +106,7 @@ async fn update_once(
     let change =
         FieldChanges::updated(&CreditsSnapshot::from(before), &CreditsSnapshot::from(after))?;
     entries.add_change(
-        "key.update",
+        AuditEvent::KeyUpdated,
         &[audit_target(&key).with_meta(audit_meta::for_credits_update(update))],
         change,
     );

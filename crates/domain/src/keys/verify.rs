@@ -3,30 +3,31 @@
 //! [`check_preconditions`] is pure: it returns the rejection, or the limits to consume. Then at most one Redis call
 //! consumes windows and credits together, all or nothing.
 
+mod limits;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use analytics::Event;
 use foundation::clock::Stopwatch;
 use foundation::config::{OPEN_VERIFICATION, OpenVerification};
 use foundation::error::{Error, Refusal, Result};
-use foundation::id::{ApiId, MigrationId, RatelimitId};
-use foundation::model::Ratelimit;
+use foundation::id::{ApiId, MigrationId};
+use foundation::model::VerificationCode;
 use foundation::secret::{KeyHash, Plaintext};
 use foundation::traces;
-use limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Window, WindowStatus};
+use limiter::{GroupChange, WindowStatus};
+use limits::PlannedCheck;
 use store::cache::Cached;
 
 use super::find;
 use super::{migrate, open_verification, reason};
-use crate::analytics::{self, Event};
 use crate::caller::Caller;
-use crate::context::Context;
 use crate::credits::{self, ConsumeDecision};
 use crate::keys::Keys;
 use crate::last_used;
 use crate::query::PermissionQuery;
 use crate::resolved_key::{ResolvedKey, ResolvedLimit};
-use crate::verification_code::VerificationCode;
 
 /// A request to verify a key.
 #[derive(Debug)]
@@ -83,14 +84,6 @@ pub struct VerifyResult {
 pub struct EvaluatedLimit {
     pub limit: Arc<ResolvedLimit>,
     pub status: WindowStatus,
-}
-
-/// A limit that remains to be checked.
-struct PlannedCheck {
-    limit: Arc<ResolvedLimit>,
-    cost: i64,
-    /// The group of the key's ad-hoc counters, if this limit is one of them.
-    group: Option<Arc<CounterGroup>>,
 }
 
 /// Verifies a key. A key of another workspace, or of an API for which the root key may not verify, is reported as not
@@ -241,8 +234,8 @@ async fn evaluate(
     }
     match decision.group_change {
         GroupChange::None => {}
-        GroupChange::Grown => record_growth(keys, &limits),
-        GroupChange::Full => return Err(too_many_counters_error(&keys.context, &limits)),
+        GroupChange::Grown => limits::record_growth(keys, &limits),
+        GroupChange::Full => return Err(limits::too_many_counters_error(&keys.context, &limits)),
     }
     let code = match decision.is_admitted {
         true => VerificationCode::Valid,
@@ -286,102 +279,5 @@ fn check_preconditions(
     if !allowed {
         return Ok(Err(VerificationCode::InsufficientPermissions));
     }
-    select_limits(keys, resolved, &request.ratelimits).map(Ok)
-}
-
-/// Returns the limits to check, sorted by name: those that apply automatically, and those requested, which replace
-/// them.
-fn select_limits(
-    keys: &Keys,
-    resolved: &ResolvedKey,
-    requested: &[RequestedLimit],
-) -> Result<Vec<PlannedCheck>> {
-    let applied = resolved.limits.iter().filter(|limit| limit.auto_apply);
-    let mut planned: Vec<_> =
-        applied.map(|limit| PlannedCheck { limit: limit.clone(), cost: 1, group: None }).collect();
-    let mut group_of_key = None;
-    for requested in requested {
-        let mut group = None;
-        let limit = match requested.limit {
-            LimitSource::AdHoc { limit, duration_ms } => {
-                group =
-                    Some(group_of_key.get_or_insert_with(|| counter_group(keys, resolved)).clone());
-                ad_hoc_limit(&keys.context, resolved, &requested.name, limit, duration_ms)
-            }
-            LimitSource::IfStored => match resolved.find_limit(&requested.name) {
-                Some(limit) => limit.clone(),
-                None => continue,
-            },
-            LimitSource::Stored => resolved
-                .find_limit(&requested.name)
-                .cloned()
-                .ok_or_else(|| unknown_limit_error(resolved, &requested.name))?,
-        };
-        planned.retain(|known| known.limit.name != requested.name);
-        planned.push(PlannedCheck { limit, cost: requested.cost, group });
-    }
-    planned.sort_by(|a, b| a.limit.name.cmp(&b.limit.name));
-    Ok(planned)
-}
-
-fn unknown_limit_error(resolved: &ResolvedKey, name: &str) -> Error {
-    let (name, key) = (name.to_owned(), Some(resolved.stored().key.id.clone()));
-    let identity = resolved.identity().map(|identity| identity.id.clone());
-    Error::PreconditionFailed(Refusal::UnknownRatelimit { name, key, identity })
-}
-
-/// Returns a limit that is given with the request and counted per key.
-fn ad_hoc_limit(
-    context: &Context,
-    resolved: &ResolvedKey,
-    name: &str,
-    limit: i64,
-    duration_ms: i64,
-) -> Arc<ResolvedLimit> {
-    let (id, name) = (RatelimitId::from(""), name.to_owned());
-    let limit =
-        Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_approximate: false };
-    ResolvedLimit::new(context, &limit, resolved.stored().key.id.as_str())
-}
-
-/// Returns the group that bounds the number of ad-hoc counters of a key.
-fn counter_group(keys: &Keys, resolved: &ResolvedKey) -> Arc<CounterGroup> {
-    let key = &resolved.stored().key;
-    let is_full = keys.admission.is_workspace_full(&key.workspace_id);
-    Arc::new(CounterGroup {
-        name: keys.context.keyspace.group(key.id.as_str()),
-        workspace: key.workspace_id.clone(),
-        live_max: if is_full { 0 } else { GROUP_LIVE_MAX },
-    })
-}
-
-fn record_growth(keys: &Keys, limits: &[PlannedCheck]) {
-    let windows: Vec<_> = limits.iter().map(PlannedCheck::window).collect();
-    keys.admission.record_group_growth(&windows);
-}
-
-fn too_many_counters_error(context: &Context, limits: &[PlannedCheck]) -> Error {
-    let live_max = limits.iter().find_map(|limit| limit.group.as_ref()).map(|group| group.live_max);
-    let (owner, max) = match live_max {
-        Some(0) => ("workspace", context.settings.security.ad_hoc_counters_max),
-        Some(_) | None => ("key", GROUP_LIVE_MAX.into()),
-    };
-    Error::invalid(
-        "/properties/ratelimits",
-        format!(
-            "ratelimits would create a counter for an ad-hoc limit, and the {owner} has {max} live \
-            ones, the maximum: reuse names and durations, or set the limits on the key"
-        ),
-    )
-}
-
-impl PlannedCheck {
-    fn window(&self) -> Window {
-        let ResolvedLimit { counter, limit, duration_ms, .. } = &*self.limit;
-        let window = Window::new(counter.clone(), *limit, *duration_ms, self.cost);
-        match &self.group {
-            Some(group) => window.with_group(group.clone()),
-            None => window,
-        }
-    }
+    limits::select_limits(keys, resolved, &request.ratelimits).map(Ok)
 }

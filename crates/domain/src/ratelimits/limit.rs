@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use analytics::Event;
 use foundation::clock::Stopwatch;
 use foundation::error::{Error, Result};
 use foundation::id::OverrideId;
@@ -13,7 +14,6 @@ use store::cache::Cached;
 
 use super::namespaces::{self, NamespaceRef};
 use crate::admission::{self, LimitDecision};
-use crate::analytics::{self, Event};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::ratelimits::Ratelimits;

@@ -15,13 +15,13 @@ pub use snapshot::OverrideSnapshot;
 
 use std::sync::Arc;
 
+use analytics::Analytics;
 use foundation::model::Namespace;
 use store::StoredNamespace;
 use store::cache::RowCache;
 use store::freshness::CacheTag;
 
 use crate::admission::Admission;
-use crate::analytics::Analytics;
 use crate::audit::Target;
 use crate::context::Context;
 

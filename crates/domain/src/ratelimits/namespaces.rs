@@ -12,7 +12,8 @@ use store::{StoredNamespace, Tx, freshness};
 
 use super::namespace_target;
 use super::snapshot::NamespaceSnapshot;
-use crate::audit::{self, Actor, AuditBatch, FieldChanges};
+use crate::audit::{self, Actor, AuditBatch, AuditEvent, FieldChanges};
+use crate::bounds::IDENTIFIER_MAX;
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::names;
@@ -115,14 +116,11 @@ pub async fn find_or_create(
     Ok(namespaces)
 }
 
-/// The maximum length of the name of a namespace, in characters.
-pub const NAME_MAX: usize = 512;
-
 /// Creates a namespace. Fails if the name is or was in use.
 pub async fn create(context: &Context, caller: &Caller, name: &str) -> Result<Namespace> {
     caller.require(Action::CreateNamespace)?;
-    if !(1..=NAME_MAX).contains(&name.chars().count()) {
-        let message = format!("name must have 1 to {NAME_MAX} characters");
+    if !(1..=IDENTIFIER_MAX).contains(&name.chars().count()) {
+        let message = format!("name must have 1 to {IDENTIFIER_MAX} characters");
         return Err(Error::invalid("name", message));
     }
     names::validate("name", name)?;
@@ -180,7 +178,7 @@ async fn insert_and_record(
     let mut entries = AuditBatch::for_caller(caller, now);
     for namespace in &new {
         let change = FieldChanges::created(&NamespaceSnapshot::from_namespace(namespace))?;
-        entries.add_change("ratelimitNamespace.create", &[namespace_target(namespace)], change);
+        entries.add_change(AuditEvent::NamespaceCreated, &[namespace_target(namespace)], change);
     }
     entries.write(&mut tx).await?;
     // Also those that another replica has created first: this replica may have cached that they do not exist.
@@ -263,7 +261,8 @@ async fn set_outage_policy(
         &NamespaceSnapshot::from_namespace(&namespace),
         &NamespaceSnapshot::from_namespace(&after),
     )?;
-    record_and_commit(context, tx, actor, &namespace, "ratelimitNamespace.update", changes).await?;
+    record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceUpdated, changes)
+        .await?;
     Ok(after)
 }
 
@@ -293,7 +292,8 @@ async fn delete_and_record(
     let namespace = require_not_deleted(tx.lock_namespace(workspace, named).await?, named)?;
     tx.delete_namespace(&namespace.id, now).await?;
     let changes = FieldChanges::deleted(&NamespaceSnapshot::from_namespace(&namespace))?;
-    record_and_commit(context, tx, actor, &namespace, "ratelimitNamespace.delete", changes).await?;
+    record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceDeleted, changes)
+        .await?;
     Ok(Namespace { deleted_at: Some(now), ..namespace })
 }
 
@@ -313,7 +313,7 @@ pub async fn restore(context: &Context, caller: &Caller, id: &NamespaceId) -> Re
         id.as_str(),
     )?;
     let (actor, changes) = (Actor::Caller(caller), FieldChanges::default());
-    record_and_commit(context, tx, actor, &namespace, "ratelimitNamespace.restore", changes)
+    record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceRestored, changes)
         .await?;
     Ok(namespace)
 }
@@ -327,7 +327,7 @@ async fn record_and_commit(
     mut tx: Tx,
     actor: Actor<'_>,
     namespace: &Namespace,
-    event: &'static str,
+    event: AuditEvent,
     change: FieldChanges,
 ) -> Result<()> {
     let (now, targets) = (context.clock.now(), [namespace_target(namespace)]);

@@ -10,7 +10,7 @@ use store::{Tx, freshness};
 use super::namespace_target;
 use super::namespaces::{self, NamespaceRef, require_not_deleted};
 use super::snapshot::OverrideSnapshot;
-use crate::audit::{self, Actor, FieldChanges, Target};
+use crate::audit::{self, Actor, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::page::{Page, Paging};
@@ -68,7 +68,7 @@ pub async fn set(context: &Context, caller: &Caller, new: NewOverride) -> Result
     let override_target =
         Target::new("ratelimitOverride", id.as_str()).with_name(Some(&new.identifier));
     let targets = [namespace_target(&namespace), override_target];
-    record(&mut tx, caller, "ratelimit.set_override", &targets, change, now).await?;
+    record(&mut tx, caller, AuditEvent::OverrideSet, &targets, change, now).await?;
     tx.record_change(freshness::CacheTag::Namespace(namespace.id));
     context.commit(tx).await?;
 
@@ -165,7 +165,7 @@ pub async fn delete(
     let override_target =
         Target::new("ratelimitOverride", stored.id.as_str()).with_name(Some(identifier));
     let targets = [namespace_target(&namespace), override_target];
-    record(&mut tx, caller, "ratelimit.delete_override", &targets, change, now).await?;
+    record(&mut tx, caller, AuditEvent::OverrideDeleted, &targets, change, now).await?;
     tx.record_change(freshness::CacheTag::Namespace(namespace.id));
     context.commit(tx).await
 }
@@ -173,7 +173,7 @@ pub async fn delete(
 async fn record(
     tx: &mut Tx,
     caller: &Caller,
-    event: &'static str,
+    event: AuditEvent,
     targets: &[Target<'_>],
     change: FieldChanges,
     now: Timestamp,

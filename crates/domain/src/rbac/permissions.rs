@@ -7,7 +7,7 @@ use store::freshness;
 
 use super::snapshot::PermissionSnapshot;
 use super::{insert_permissions, permission_target};
-use crate::audit::{AuditBatch, FieldChanges};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::page::{Page, Paging};
@@ -87,7 +87,7 @@ pub async fn delete_permission(context: &Context, caller: &Caller, named: &str) 
         PermissionSnapshot { keys, roles, ..PermissionSnapshot::from_permission(&permission) };
     let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [permission_target(&permission)];
-    entries.add_change("permission.delete", &targets, FieldChanges::deleted(&snapshot)?);
+    entries.add_change(AuditEvent::PermissionDeleted, &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Permission(permission.id));
     context.commit(tx).await

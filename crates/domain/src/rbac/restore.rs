@@ -7,7 +7,7 @@ use store::{Tx, freshness};
 
 use super::snapshot::{PermissionSnapshot, RoleSnapshot};
 use super::{permission_target, role_target};
-use crate::audit::{self, AuditBatch};
+use crate::audit::{self, AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::permission::Action;
@@ -38,7 +38,7 @@ pub async fn restore_permission(
     let roles: Vec<_> = snapshot.roles.into_iter().map(RoleId::from).collect();
     tx.assign_permission(caller.workspace_id(), id, &keys, &roles).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("permission.restore", &[permission_target(&permission)]);
+    entries.add(AuditEvent::PermissionRestored, &[permission_target(&permission)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Permission(permission.id));
     invalidate_keys(&mut tx, keys);
@@ -78,7 +78,7 @@ pub async fn restore_role(
     let keys: Vec<_> = snapshot.keys.into_iter().map(KeyId::from).collect();
     tx.assign_role(caller.workspace_id(), id, &keys).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("role.restore", &[role_target(&role)]);
+    entries.add(AuditEvent::RoleRestored, &[role_target(&role)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
     invalidate_keys(&mut tx, keys);

@@ -7,7 +7,8 @@ use store::freshness;
 
 use super::snapshot::RoleSnapshot;
 use super::{difference, ensure_permissions, permission_target, role_target};
-use crate::audit::{AuditBatch, FieldChanges, SnapshotFields, parse_field};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges, SnapshotFields, parse_field};
+use crate::bounds::{DESCRIPTION_MAX, ROLE_NAME_MAX};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::names;
@@ -41,10 +42,10 @@ pub async fn create_role(context: &Context, caller: &Caller, new: NewRole) -> Re
         .await
         .map_err(|e| map_name_conflict(e, &role))?;
     let change = FieldChanges::created(&RoleSnapshot::from_role(&role))?;
-    entries.add_change("role.create", &[role_target(&role)], change);
+    entries.add_change(AuditEvent::RoleCreated, &[role_target(&role)], change);
     for permission in &role.permissions {
         let targets = [role_target(&role), permission_target(permission)];
-        entries.add("authorization.connect_role_and_permission", &targets);
+        entries.add(AuditEvent::RolePermissionAdded, &targets);
     }
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
@@ -82,7 +83,7 @@ pub async fn delete_role(context: &Context, caller: &Caller, named: &str) -> Res
     let keys = keys.iter().map(ToString::to_string).collect();
     let change = FieldChanges::deleted(&RoleSnapshot { keys, ..RoleSnapshot::from_role(&role) })?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add_change("role.delete", &[role_target(&role)], change);
+    entries.add_change(AuditEvent::RoleDeleted, &[role_target(&role)], change);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
     context.commit(tx).await
@@ -91,9 +92,9 @@ pub async fn delete_role(context: &Context, caller: &Caller, named: &str) -> Res
 /// A change to a role, except its permissions.
 #[derive(Debug, Default)]
 pub struct RoleChange {
-    /// 1 to 128 characters. Absent: unchanged.
+    /// At most [`ROLE_NAME_MAX`] characters. Absent: unchanged.
     pub name: Option<String>,
-    /// At most 512 characters. Empty: no description. Absent: unchanged.
+    /// At most [`DESCRIPTION_MAX`] characters. Empty: no description. Absent: unchanged.
     pub description: Option<String>,
 }
 
@@ -110,7 +111,10 @@ impl RoleChange {
 
     /// Validates the change. The error lists all invalid fields.
     fn validate(&self) -> Result<()> {
-        let bounds = [("name", &self.name, 1..=128), ("description", &self.description, 0..=512)];
+        let bounds = [
+            ("name", &self.name, 1..=ROLE_NAME_MAX),
+            ("description", &self.description, 0..=DESCRIPTION_MAX),
+        ];
         let errors = bounds.into_iter().filter_map(|(field, text, lengths)| {
             let length = text.as_ref()?.chars().count();
             let (from, to) = (lengths.start(), lengths.end());
@@ -155,7 +159,7 @@ pub async fn update_role(
     let changes =
         FieldChanges::updated(&RoleSnapshot::from_role(&role), &RoleSnapshot::from_role(&updated))?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add_change("role.update", &[role_target(&updated)], changes);
+    entries.add_change(AuditEvent::RoleUpdated, &[role_target(&updated)], changes);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
     context.commit(tx).await?;
@@ -190,11 +194,11 @@ pub async fn set_role_permissions(
     let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
     for permission in difference(&permissions, &role.permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];
-        entries.add("authorization.connect_role_and_permission", &targets);
+        entries.add(AuditEvent::RolePermissionAdded, &targets);
     }
     for permission in difference(&role.permissions, &permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];
-        entries.add("authorization.disconnect_role_and_permissions", &targets);
+        entries.add(AuditEvent::RolePermissionRemoved, &targets);
     }
     tx.set_role_permissions(id, &permissions).await?;
     entries.write(&mut tx).await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::{StoredRootKey, Tx, freshness};
 
 use super::{generate_secret, insert_root_key, root_key_target};
-use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::names;
@@ -71,7 +71,8 @@ pub async fn create(
     require_existing_resources(&mut tx, caller, &new.permissions).await?;
     let key = insert_root_key(&mut tx, context, caller.workspace_id(), new, &secret).await?;
     let change = FieldChanges::created(&root_key_snapshot(&key))?;
-    record(&mut tx, caller, now, "rootKey.create", &[root_key_target(&key)], change).await?;
+    record(&mut tx, caller, now, AuditEvent::RootKeyCreated, &[root_key_target(&key)], change)
+        .await?;
     context.commit(tx).await?;
     Ok((key, secret))
 }
@@ -138,15 +139,9 @@ pub async fn revoke(context: &Context, caller: &Caller, id: &KeyId) -> Result<()
     if tx.revoke_root_key(id, now).await?.is_none() {
         return Ok(());
     }
-    record(
-        &mut tx,
-        caller,
-        now,
-        "rootKey.revoke",
-        &[root_key_target(&key)],
-        FieldChanges::deleted(&root_key_snapshot(&key))?,
-    )
-    .await?;
+    let change = FieldChanges::deleted(&root_key_snapshot(&key))?;
+    record(&mut tx, caller, now, AuditEvent::RootKeyRevoked, &[root_key_target(&key)], change)
+        .await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     context.commit(tx).await
 }
@@ -162,15 +157,8 @@ pub async fn restore(context: &Context, caller: &Caller, id: &KeyId) -> Result<(
     }
     let restored = tx.restore_root_key(caller.workspace_id(), id).await?;
     let hash = restored.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?;
-    record(
-        &mut tx,
-        caller,
-        now,
-        "rootKey.restore",
-        &[root_key_target(&key)],
-        FieldChanges::default(),
-    )
-    .await?;
+    let (targets, change) = ([root_key_target(&key)], FieldChanges::default());
+    record(&mut tx, caller, now, AuditEvent::RootKeyRestored, &targets, change).await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     if let Some(hash) = KeyHash::from_base64(&hash) {
         tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
@@ -214,7 +202,8 @@ pub async fn rotate(
     let old_ends = old.expires_at.map_or(grace_end, |expires| expires.min(grace_end));
     tx.set_root_key_expiry(id, old_ends).await?;
     let targets = [root_key_target(&old), root_key_target(&key)];
-    record(&mut tx, caller, now, "rootKey.reroll", &targets, FieldChanges::default()).await?;
+    record(&mut tx, caller, now, AuditEvent::RootKeyRotated, &targets, FieldChanges::default())
+        .await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     context.commit(tx).await?;
     Ok(RotationResult { key, secret, old_expires_at: old_ends })
@@ -229,7 +218,7 @@ async fn record(
     tx: &mut Tx,
     caller: &Caller,
     now: Timestamp,
-    event: &'static str,
+    event: AuditEvent,
     targets: &[Target<'_>],
     change: FieldChanges,
 ) -> Result<()> {

@@ -9,7 +9,7 @@ pub use store::StoredRootKey;
 
 use std::sync::Arc;
 
-use foundation::clock::Timestamp;
+use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::{AuthenticationError, Error, ResourceRef, Result};
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::RootKey;
@@ -18,7 +18,7 @@ use store::cache::{Cached, RowCache};
 use store::freshness::{self, Freshness};
 use store::{Store, Tx};
 
-use crate::audit::{self, Actor, Target};
+use crate::audit::{self, Actor, AuditEvent, Target};
 use crate::caller::Principal;
 use crate::context::Context;
 use crate::context::new_key_tag;
@@ -96,7 +96,7 @@ pub fn anonymous_principal(freshness: &Freshness) -> Arc<Cached<Principal>> {
     };
     Arc::new(Cached::new(
         Principal::from_root_key(key, Grants::default()),
-        freshness.read_version(),
+        freshness.read_version(Monotonic::now()),
         [],
     ))
 }
@@ -162,7 +162,7 @@ async fn insert_and_record(
 ) -> Result<RootKey> {
     let key = insert_root_key(tx, context, workspace, new, secret).await?;
     let target = root_key_target(&key);
-    let (now, event) = (key.created_at, "rootKey.create");
+    let (now, event) = (key.created_at, AuditEvent::RootKeyCreated);
     audit::record(tx, Actor::Command("cli"), workspace, now, event, &[target]).await?;
     Ok(key)
 }
@@ -214,8 +214,8 @@ pub async fn revoke_as_operator(context: &Context, id: &KeyId) -> Result<()> {
     let revoked = tx.revoke_root_key(id, now).await?;
     let workspace = revoked.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?;
     let target = Target::new("key", id.as_str());
-    audit::record(&mut tx, Actor::Command("cli"), &workspace, now, "rootKey.revoke", &[target])
-        .await?;
+    let (actor, event) = (Actor::Command("cli"), AuditEvent::RootKeyRevoked);
+    audit::record(&mut tx, actor, &workspace, now, event, &[target]).await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
     context.commit(tx).await
 }
@@ -228,7 +228,8 @@ pub async fn create_workspace(context: &Context, name: &str) -> Result<Workspace
     let mut tx = context.store.begin().await?;
     tx.insert_workspace(&id, name, now).await?;
     let target = Target::new("workspace", id.as_str()).with_name(Some(name));
-    audit::record(&mut tx, Actor::Command("cli"), &id, now, "workspace.create", &[target]).await?;
+    let (actor, event) = (Actor::Command("cli"), AuditEvent::WorkspaceCreated);
+    audit::record(&mut tx, actor, &id, now, event, &[target]).await?;
     context.commit(tx).await?;
     Ok(id)
 }

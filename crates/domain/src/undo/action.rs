@@ -1,53 +1,9 @@
 //! The undo action of an audit entry.
 
-use foundation::id::{
-    ApiId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, RoleId, UserId,
-};
 use serde_json::Value;
 use store::StoredEntry;
 
-/// The operation that reverses an audit entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UndoAction {
-    RevertKey(KeyId),
-    /// Adds credits, or removes them if the number is negative. Credits that were used since stay used.
-    AddCredits(KeyId, i64),
-    DeleteKey(KeyId),
-    RestoreKey(KeyId),
-    AddPermission(KeyId, PermissionId),
-    RemovePermission(KeyId, PermissionId),
-    AddRole(KeyId, RoleId),
-    RemoveRole(KeyId, RoleId),
-    DeletePermission(PermissionId),
-    RestorePermission(PermissionId),
-    /// Restores the name and the description.
-    RevertRole(RoleId),
-    DeleteRole(RoleId),
-    RestoreRole(RoleId),
-    /// The role and the slug of the permission.
-    AddPermissionToRole(RoleId, String),
-    RemovePermissionFromRole(RoleId, String),
-    RevertIdentity(IdentityId),
-    DeleteIdentity(IdentityId),
-    RestoreIdentity(IdentityId),
-    RevertApi(ApiId),
-    DeleteApi(ApiId),
-    RestoreApi(ApiId),
-    RevertNamespace(NamespaceId),
-    DeleteNamespace(NamespaceId),
-    RestoreNamespace(NamespaceId),
-    RevertOverride(NamespaceId),
-    /// The namespace and the identifier.
-    DeleteOverride(NamespaceId, String),
-    RevertMemberRole(UserId),
-    RemoveMember(UserId),
-    WithdrawInvitation(InvitationId),
-    RevokeRootKey(KeyId),
-    RestoreRootKey(KeyId),
-}
-
-/// The reason why an entry cannot be undone.
-pub type UndoRefusal = &'static str;
+use crate::audit::{AuditEvent, NOTHING_TO_RESTORE, UndoAction, UndoRefusal, UndoRule};
 
 const NO_PREVIOUS_STATE: UndoRefusal = "the entry does not contain the previous state";
 
@@ -66,76 +22,35 @@ impl Targets {
 
 /// Returns the action that undoes an entry, or the reason why it cannot be undone.
 pub fn plan_undo(entry: &StoredEntry) -> Result<UndoAction, UndoRefusal> {
-    use UndoAction as Undo;
     let targets = Targets(serde_json::from_str(&entry.targets).unwrap_or_default());
     let id = targets.id(0)?;
-    let if_has_before = |action: Undo| {
+    let if_has_before = |action: UndoAction| {
         if entry.before.is_some() { Ok(action) } else { Err(NO_PREVIOUS_STATE) }
     };
-    Ok(match entry.event.as_str() {
-        "key.create" | "key.restore" | "key.migrate" => Undo::DeleteKey(id.into()),
-        "key.update" => match find_added_credits(&targets, entry) {
+    let event = AuditEvent::parse(&entry.event).ok_or(NOTHING_TO_RESTORE)?;
+    match event.undo_rule() {
+        UndoRule::ById(action) => Ok(action(id)),
+        UndoRule::FromPrevious(action) => if_has_before(action(id)),
+        UndoRule::ByIds(action) => Ok(action(id, targets.id(1)?)),
+        UndoRule::ByIdAndName(action) => Ok(action(id, targets.name(1)?)),
+        UndoRule::KeyUpdate => match find_added_credits(&targets, entry) {
             Some(added) => {
-                Undo::AddCredits(id.into(), added.checked_neg().ok_or(NO_PREVIOUS_STATE)?)
+                let opposite = added.checked_neg().ok_or(NO_PREVIOUS_STATE)?;
+                Ok(UndoAction::AddCredits(id.into(), opposite))
             }
-            None => if_has_before(Undo::RevertKey(id.into()))?,
+            None => if_has_before(UndoAction::RevertKey(id.into())),
         },
-        "key.delete" if targets.0[0]["meta"]["permanent"] == true => {
-            return Err("the key was deleted permanently");
+        UndoRule::KeyDeletion if targets.0[0]["meta"]["permanent"] == true => {
+            Err("the key was deleted permanently")
         }
-        "key.delete" => Undo::RestoreKey(id.into()),
-        "authorization.connect_permission_and_key" => {
-            Undo::RemovePermission(id.into(), targets.id(1)?.into())
+        UndoRule::KeyDeletion => Ok(UndoAction::RestoreKey(id.into())),
+        UndoRule::OverrideUpdate if entry.after.is_none() => Err(NO_PREVIOUS_STATE),
+        UndoRule::OverrideUpdate if entry.before.is_none() => {
+            Ok(UndoAction::DeleteOverride(id.into(), targets.name(1)?.to_owned()))
         }
-        "authorization.disconnect_permission_and_key" => {
-            Undo::AddPermission(id.into(), targets.id(1)?.into())
-        }
-        "authorization.connect_role_and_key" => Undo::RemoveRole(id.into(), targets.id(1)?.into()),
-        "authorization.disconnect_role_and_key" => Undo::AddRole(id.into(), targets.id(1)?.into()),
-        "permission.create" | "permission.restore" => Undo::DeletePermission(id.into()),
-        "permission.delete" => if_has_before(Undo::RestorePermission(id.into()))?,
-        "role.create" | "role.restore" => Undo::DeleteRole(id.into()),
-        "role.update" => if_has_before(Undo::RevertRole(id.into()))?,
-        "role.delete" => if_has_before(Undo::RestoreRole(id.into()))?,
-        "authorization.connect_role_and_permission" => {
-            Undo::RemovePermissionFromRole(id.into(), targets.name(1)?.to_owned())
-        }
-        "authorization.disconnect_role_and_permissions" => {
-            Undo::AddPermissionToRole(id.into(), targets.name(1)?.to_owned())
-        }
-        "identity.create" | "identity.restore" => Undo::DeleteIdentity(id.into()),
-        "identity.update" => if_has_before(Undo::RevertIdentity(id.into()))?,
-        "identity.delete" => if_has_before(Undo::RestoreIdentity(id.into()))?,
-        "ratelimit.create" | "ratelimit.update" | "ratelimit.delete" => {
-            return Err("it is part of a change to an identity; undo that change");
-        }
-        "api.create" | "api.restore" => Undo::DeleteApi(id.into()),
-        "api.update" => if_has_before(Undo::RevertApi(id.into()))?,
-        "api.delete" => Undo::RestoreApi(id.into()),
-        "ratelimitNamespace.create" | "ratelimitNamespace.restore" => {
-            Undo::DeleteNamespace(id.into())
-        }
-        "ratelimitNamespace.update" => if_has_before(Undo::RevertNamespace(id.into()))?,
-        "ratelimitNamespace.delete" => Undo::RestoreNamespace(id.into()),
-        "ratelimit.set_override" if entry.after.is_none() => return Err(NO_PREVIOUS_STATE),
-        "ratelimit.set_override" if entry.before.is_none() => {
-            Undo::DeleteOverride(id.into(), targets.name(1)?.to_owned())
-        }
-        "ratelimit.set_override" | "ratelimit.delete_override" => {
-            if_has_before(Undo::RevertOverride(id.into()))?
-        }
-        "member.setRole" => if_has_before(Undo::RevertMemberRole(id.into()))?,
-        "member.join" => Undo::RemoveMember(id.into()),
-        "member.remove" => return Err("a removed member must be invited again"),
-        "member.invite" => Undo::WithdrawInvitation(id.into()),
-        "member.withdrawInvitation" => return Err("a withdrawn invitation cannot be restored"),
-        "rootKey.create" | "rootKey.restore" => Undo::RevokeRootKey(id.into()),
-        "rootKey.revoke" => Undo::RestoreRootKey(id.into()),
-        "key.reroll" | "rootKey.reroll" => {
-            return Err("the new key may be in use; delete or revoke one of the two instead");
-        }
-        _ => return Err("the entry has nothing to restore"),
-    })
+        UndoRule::OverrideUpdate => Ok(UndoAction::RevertOverride(id.into())),
+        UndoRule::Refused(refusal) => Err(refusal),
+    }
 }
 
 /// Returns the number of credits that an entry added, negative if it removed credits. `None`: the entry set the credits
@@ -216,6 +131,7 @@ mod tests {
             ("key.delete", "[]"),
             ("key.delete", "no list"),
             ("key.decrypt", r#"[{"id":"key_1"}]"#),
+            ("key.unknown", r#"[{"id":"key_1"}]"#),
         ] {
             assert!(plan_undo(&entry(event, targets, None, None)).is_err(), "{event} {targets}");
         }

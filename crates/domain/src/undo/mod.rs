@@ -4,20 +4,23 @@
 
 mod action;
 
-pub use action::{UndoAction, UndoRefusal, plan_undo};
+pub use crate::audit::UndoAction;
+pub use action::plan_undo;
 
 use std::str::FromStr;
 
 use foundation::error::{Error, Refusal, Result};
-use foundation::id::{AuditId, RoleId};
-use foundation::model::{MemberRole, OutagePolicy};
+use foundation::id::{AuditId, KeyId, RoleId};
+use foundation::model::{MemberRole, OutagePolicy, Permission, Role};
 
 use crate::audit::{self, parse_fields};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::identities::{self, IdentityRef};
 use crate::keys::Keys;
-use crate::keys::{self, AssignmentAccess, CreditsUpdate, Deletion, UpdatedAtPolicy};
+use crate::keys::{
+    self, Assignment, AssignmentAccess, AssignmentChange, CreditsUpdate, Deletion, UpdatedAtPolicy,
+};
 use crate::ratelimits::{OverrideSnapshot, namespaces, overrides};
 use crate::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
 use crate::{apis, root_keys, users};
@@ -54,50 +57,20 @@ async fn apply_undo(keys: &Keys, caller: &Caller, action: &UndoAction, before: &
         }
         UndoAction::DeleteKey(id) => keys::delete(&keys.context, caller, id, Deletion::Soft).await,
         UndoAction::RestoreKey(id) => keys::restore(&keys.context, caller, id).await,
-        UndoAction::AddPermission(key, permission) => {
-            let selectors = select_by_id(permission.as_str());
-            keys::permissions::add(
-                &keys.context,
-                caller,
-                key,
-                selectors,
-                AssignmentAccess::KeyAndAssignments,
-            )
-            .await
-            .map(drop)
+        UndoAction::AddPermission(key, id) => {
+            change_assignment::<Permission>(keys, caller, key, AssignmentChange::Add, id.as_str())
+                .await
         }
-        UndoAction::RemovePermission(key, permission) => {
-            let selectors = select_by_id(permission.as_str());
-            keys::permissions::remove(
-                &keys.context,
-                caller,
-                key,
-                selectors,
-                AssignmentAccess::KeyAndAssignments,
-            )
-            .await
-            .map(drop)
+        UndoAction::RemovePermission(key, id) => {
+            let change = AssignmentChange::Remove;
+            change_assignment::<Permission>(keys, caller, key, change, id.as_str()).await
         }
-        UndoAction::AddRole(key, role) => keys::roles::add(
-            &keys.context,
-            caller,
-            key,
-            select_by_id(role.as_str()),
-            AssignmentAccess::KeyAndAssignments,
-        )
-        .await
-        .map(drop),
-        UndoAction::RemoveRole(key, role) => {
-            let selectors = select_by_id(role.as_str());
-            keys::roles::remove(
-                &keys.context,
-                caller,
-                key,
-                selectors,
-                AssignmentAccess::KeyAndAssignments,
-            )
-            .await
-            .map(drop)
+        UndoAction::AddRole(key, id) => {
+            change_assignment::<Role>(keys, caller, key, AssignmentChange::Add, id.as_str()).await
+        }
+        UndoAction::RemoveRole(key, id) => {
+            let change = AssignmentChange::Remove;
+            change_assignment::<Role>(keys, caller, key, change, id.as_str()).await
         }
         UndoAction::DeletePermission(id) => {
             rbac::delete_permission(&keys.context, caller, id.as_str()).await
@@ -186,12 +159,20 @@ fn parse_text_field<T: FromStr>(snapshot: &str, field: &str) -> Result<T> {
     parsed.ok_or_else(|| Error::Internal(format!("the audit entry has no valid {field}")))
 }
 
-/// Returns the selector of an existing permission or role, by id.
-fn select_by_id(id: &str) -> Vec<Selector> {
-    vec![Selector {
-        value: SelectorValue::Id(id.to_owned()),
-        missing_policy: MissingPolicy::Reject,
-    }]
+/// Adds an existing permission or role to a key, or removes it.
+async fn change_assignment<T: Assignment>(
+    keys: &Keys,
+    caller: &Caller,
+    key: &KeyId,
+    change: AssignmentChange,
+    id: &str,
+) -> Result<()> {
+    let selector =
+        Selector { value: SelectorValue::Id(id.to_owned()), missing_policy: MissingPolicy::Reject };
+    let access = AssignmentAccess::KeyAndAssignments;
+    keys::change_assignments::<T>(&keys.context, caller, key, change, vec![selector], access)
+        .await
+        .map(drop)
 }
 
 /// Applies `change` to the permission slugs of a role.

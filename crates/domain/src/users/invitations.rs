@@ -1,7 +1,7 @@
 //! Invitations: single-use links that make a user a member. They are created for the first user, by an operator or by
 //! an owner. Only the hash of the token is stored.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{InvitationId, UserId, WorkspaceId};
 use foundation::model::{Invitation, InvitationKind, MemberRole, User};
@@ -12,7 +12,7 @@ use super::passwords;
 use super::sessions::{delete_expired, insert_session};
 use super::sign_in::{SignedIn, consume_password_attempt, require_passwords_enabled};
 use super::{parse_email, user_target};
-use crate::audit::{Actor, AuditBatch};
+use crate::audit::{Actor, AuditBatch, AuditEvent};
 use crate::caller::ClientInfo;
 use crate::context::Context;
 use crate::root_keys::default_workspace;
@@ -21,8 +21,8 @@ use crate::users::Users;
 /// The number of random bytes of an invitation token.
 const TOKEN_BYTES: u8 = 32;
 /// The lifetime of an invitation from the server or an operator, and of one from a member.
-const SETUP_LIFETIME_MS: i64 = 24 * 60 * 60_000;
-const INVITATION_LIFETIME_MS: i64 = 3 * 24 * 60 * 60_000;
+const SETUP_LIFETIME_MS: i64 = DAY_MS;
+const INVITATION_LIFETIME_MS: i64 = 3 * DAY_MS;
 /// The maximum number of members of a workspace.
 const MEMBERS_MAX: i64 = 10_000;
 
@@ -96,7 +96,7 @@ pub async fn create_operator_invitation(
         insert_invitation(&mut tx, &NewInvitation { workspace, kind, role, invited_by: None }, now)
             .await?;
     let mut entries = AuditBatch::new(Actor::Command("cli"), workspace, now);
-    entries.add("member.invite", &[super::members::invitation_target(&invitation)]);
+    entries.add(AuditEvent::MemberInvited, &[super::members::invitation_target(&invitation)]);
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
     Ok(token)
@@ -243,7 +243,7 @@ pub async fn join_workspace(
     }
     let is_new = tx.insert_member(workspace, &user.id, role, now).await?;
     let mut entries = AuditBatch::new(Actor::User(user, origin), workspace, now);
-    entries.add("member.join", &[user_target(user)]);
+    entries.add(AuditEvent::MemberJoined, &[user_target(user)]);
     entries.write(tx).await?;
     Ok(is_new)
 }

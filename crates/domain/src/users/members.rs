@@ -9,7 +9,7 @@ use store::Tx;
 
 use super::invitations::{NewInvitation, insert_invitation};
 use super::user_target;
-use crate::audit::{AuditBatch, FieldChanges, Target};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::page::{Page, Paging};
@@ -64,7 +64,7 @@ pub async fn invite(
     };
     let (invitation, token) = insert_invitation(&mut tx, &new, now).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("member.invite", &[invitation_target(&invitation)]);
+    entries.add(AuditEvent::MemberInvited, &[invitation_target(&invitation)]);
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
     Ok((invitation, token))
@@ -89,7 +89,7 @@ pub async fn withdraw_invitation(
         return Err(Error::not_found(ResourceRef::Invitation(id.clone())));
     }
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add("member.withdrawInvitation", &[Target::new("invitation", id.as_str())]);
+    entries.add(AuditEvent::InvitationWithdrawn, &[Target::new("invitation", id.as_str())]);
     entries.write(&mut tx).await?;
     context.commit(tx).await
 }
@@ -109,7 +109,8 @@ pub async fn set_member_role(
     let mut entries = AuditBatch::for_caller(caller, now);
     let meta = json!({ "role": role.as_str(), "before": member.role.as_str() });
     let change = FieldChanges::updated(&member_snapshot(member.role), &member_snapshot(role))?;
-    entries.add_change("member.setRole", &[user_target(&member.user).with_meta(meta)], change);
+    let target = user_target(&member.user).with_meta(meta);
+    entries.add_change(AuditEvent::MemberRoleChanged, &[target], change);
     entries.write(&mut tx).await?;
     context.commit(tx).await
 }
@@ -124,7 +125,7 @@ pub async fn remove_member(context: &Context, caller: &Caller, id: &UserId) -> R
     tx.delete_orphaned_user(id).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let change = FieldChanges::deleted(&member_snapshot(member.role))?;
-    entries.add_change("member.remove", &[user_target(&member.user)], change);
+    entries.add_change(AuditEvent::MemberRemoved, &[user_target(&member.user)], change);
     entries.write(&mut tx).await?;
     context.commit(tx).await
 }

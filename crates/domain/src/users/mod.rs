@@ -28,14 +28,14 @@ pub use sessions::{
 };
 pub use sign_in::{SignedIn, require_passwords_enabled, sign_in};
 
-use foundation::clock::Timestamp;
+use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{RequestId, WorkspaceId};
 use foundation::model::{MemberRole, Membership, User};
 use oidc::OidcClient;
 use store::Tx;
 
-use crate::audit::{Actor, AuditBatch, Target};
+use crate::audit::{Actor, AuditBatch, AuditEvent, Target};
 use crate::caller::{Cached, Caller, ClientInfo, Principal};
 use crate::context::Context;
 use crate::page::COUNT_MAX;
@@ -92,7 +92,8 @@ pub async fn load_caller(
         return Err(Error::WorkspaceDisabled);
     }
     let authority = Principal::from_user(user.clone(), workspace.clone(), role_grants(found.role));
-    let authority = Arc::new(Cached::new(authority, context.freshness.read_version(), []));
+    let authority =
+        Arc::new(Cached::new(authority, context.freshness.read_version(Monotonic::now()), []));
     let request = RequestId::new(context.clock.now());
     let caller = Caller {
         principal: authority,
@@ -151,7 +152,7 @@ async fn record_in_all_workspaces(
     user: &User,
     origin: &ClientInfo,
     now: Timestamp,
-    event: &'static str,
+    event: AuditEvent,
 ) -> Result<()> {
     for membership in tx.list_memberships(&user.id).await? {
         let mut entries = AuditBatch::new(Actor::User(user, origin), &membership.workspace_id, now);

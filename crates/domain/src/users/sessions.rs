@@ -1,7 +1,7 @@
 //! Sessions of signed-in users. A session ends when the user ends it, after eight hours without use, and after one week
 //! in any case.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS, Timestamp};
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::SessionId;
 use foundation::model::{Session, User};
@@ -11,6 +11,7 @@ use store::Tx;
 use super::passwords;
 use super::record_in_all_workspaces;
 use super::sign_in::{consume_password_attempt, require_passwords_enabled};
+use crate::audit::AuditEvent;
 use crate::caller::ClientInfo;
 use crate::context::Context;
 use crate::users::Users;
@@ -18,10 +19,10 @@ use crate::users::Users;
 /// The number of random bytes of a session token.
 const TOKEN_BYTES: u8 = 32;
 /// The idle timeout and the maximum lifetime of a session.
-const IDLE_TIMEOUT_MS: i64 = 8 * 60 * 60_000;
-pub const SESSION_LIFETIME_MS: i64 = 7 * 24 * 60 * 60_000;
+const IDLE_TIMEOUT_MS: i64 = 8 * HOUR_MS;
+pub const SESSION_LIFETIME_MS: i64 = 7 * DAY_MS;
 /// The precision of the time of the last use: it is written at most once per minute.
-const LAST_USE_PRECISION_MS: i64 = 60_000;
+const LAST_USE_PRECISION_MS: i64 = MINUTE_MS;
 
 /// A signed-in user and the session.
 #[derive(Debug, Clone)]
@@ -133,7 +134,7 @@ pub async fn end_session(
     if !tx.delete_session(&current.user.id, id).await? {
         return Err(Error::not_found(ResourceRef::Session(id.clone())));
     }
-    record_in_all_workspaces(&mut tx, &current.user, origin, now, "user.endSession").await?;
+    record_in_all_workspaces(&mut tx, &current.user, origin, now, AuditEvent::SessionEnded).await?;
     context.commit(tx).await
 }
 
@@ -146,7 +147,8 @@ pub async fn end_other_sessions(
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;
     tx.delete_other_sessions(&current.user.id, Some(&current.session.id)).await?;
-    record_in_all_workspaces(&mut tx, &current.user, origin, now, "user.endOtherSessions").await?;
+    record_in_all_workspaces(&mut tx, &current.user, origin, now, AuditEvent::OtherSessionsEnded)
+        .await?;
     context.commit(tx).await
 }
 
@@ -172,7 +174,7 @@ pub async fn change_password(
     let mut tx = users.context.store.begin().await?;
     tx.set_password(&user.id, Some(&hash)).await?;
     tx.delete_other_sessions(&user.id, Some(&current.session.id)).await?;
-    record_in_all_workspaces(&mut tx, user, origin, now, "user.changePassword").await?;
+    record_in_all_workspaces(&mut tx, user, origin, now, AuditEvent::PasswordChanged).await?;
     users.context.commit(tx).await?;
     Ok(true)
 }

@@ -1,6 +1,6 @@
 //! Sign-in with a password. Every failure has the same response and takes the same time, and attempts are limited.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{MINUTE_MS, Timestamp};
 use foundation::config::OIDC_ONLY;
 use foundation::error::{Error, Result};
 use foundation::model::{OutagePolicy, User};
@@ -11,6 +11,7 @@ use store::Tx;
 use super::sessions::{delete_expired, insert_session};
 use super::{parse_email, record_in_all_workspaces};
 use crate::admission;
+use crate::audit::AuditEvent;
 use crate::caller::ClientInfo;
 use crate::context::Context;
 use crate::users::Users;
@@ -19,7 +20,7 @@ use crate::users::Users;
 /// attempts of others can sign in with an operator's link.
 const ATTEMPTS_PER_EMAIL_MAX: i64 = 10;
 const ATTEMPTS_PER_ADDRESS_MAX: i64 = 50;
-const ATTEMPT_WINDOW_MS: i64 = 15 * 60_000;
+const ATTEMPT_WINDOW_MS: i64 = 15 * MINUTE_MS;
 
 /// A user who has signed in, and the token of the new session.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ pub async fn create_session(
 ) -> Result<SignedIn> {
     delete_expired(&mut tx, now).await?;
     let token = insert_session(&mut tx, &user, origin, now).await?;
-    record_in_all_workspaces(&mut tx, &user, origin, now, "user.login").await?;
+    record_in_all_workspaces(&mut tx, &user, origin, now, AuditEvent::UserSignedIn).await?;
     context.commit(tx).await?;
     Ok(SignedIn { user, token })
 }

@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use jiff::{ToSpan as _, Zoned};
 
-use crate::clock::Timestamp;
+use crate::clock::{DAY_MS, HOUR_MS, MINUTE_MS, Timestamp};
 
 /// The unit of a rollup, in UTC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,10 +15,6 @@ pub enum RollupUnit {
     Day,
     Month,
 }
-
-const MINUTE_MS: i64 = 60_000;
-const HOUR_MS: i64 = 60 * MINUTE_MS;
-const DAY_MS: i64 = 24 * HOUR_MS;
 
 impl RollupUnit {
     pub const ALL: [Self; 4] = [Self::Minute, Self::Hour, Self::Day, Self::Month];

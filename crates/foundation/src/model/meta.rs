@@ -13,6 +13,9 @@ use serde_json::value::RawValue;
 pub struct Meta(pub Box<RawValue>);
 
 impl Meta {
+    /// The maximum number of fields.
+    pub const FIELDS_MAX: usize = 100;
+
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
@@ -29,17 +32,16 @@ impl Meta {
     }
 }
 
-/// The maximum number of fields in a meta object.
-const META_FIELDS_MAX: usize = 100;
-
 impl<'de> Deserialize<'de> for Meta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let object: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        match object.len() <= META_FIELDS_MAX {
+        match object.len() <= Self::FIELDS_MAX {
             true => Ok(Self(raw)),
-            false => Err(D::Error::custom(format!("must have at most {META_FIELDS_MAX} fields"))),
+            false => {
+                Err(D::Error::custom(format!("must have at most {} fields", Self::FIELDS_MAX)))
+            }
         }
     }
 }
@@ -54,7 +56,7 @@ impl JsonSchema for Meta {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "object",
-            "maxProperties": META_FIELDS_MAX,
+            "maxProperties": Self::FIELDS_MAX,
             "additionalProperties": true,
             "description": "Custom JSON object.",
         })

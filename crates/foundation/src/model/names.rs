@@ -1,4 +1,44 @@
-//! Checks and escapes the characters of names that are shown to people.
+//! Checks and escapes the characters of texts.
+
+/// The characters that a text may contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllowedChars {
+    /// Every character except NUL, which PostgreSQL cannot store.
+    NonNul,
+    /// Every character except those that [`is_hidden`] finds. For names that are shown to people.
+    Printable,
+    /// Letters, digits and `_`. For ids and prefixes.
+    Word,
+    /// For slugs of permissions.
+    Slug,
+    /// For external ids, which identify end users.
+    ExternalId,
+}
+
+impl AllowedChars {
+    pub fn contains(self, c: char) -> bool {
+        match self {
+            Self::NonNul => c != '\0',
+            Self::Printable => !is_hidden(c),
+            Self::Word => c.is_ascii_alphanumeric() || c == '_',
+            Self::Slug => c.is_ascii_alphanumeric() || "_:-.*".contains(c),
+            Self::ExternalId => c.is_ascii_alphanumeric() || "_.-".contains(c),
+        }
+    }
+
+    /// Returns the rule as the end of a sentence that begins with the name of a field.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::NonNul => "must not contain the character NUL",
+            Self::Printable => {
+                "must not contain control characters or characters that change the direction of text"
+            }
+            Self::Word => "must contain only letters, digits and _",
+            Self::Slug => "must contain only letters, digits and _ : - . *",
+            Self::ExternalId => "must contain only letters, digits and _ . -",
+        }
+    }
+}
 
 /// Returns whether a character changes how the surrounding text is displayed: a control character, or one that sets the
 /// direction of writing or breaks a line. Terminals and web pages obey them.

@@ -33,13 +33,17 @@ impl<T> Patch<T> {
     }
 }
 
+/// `None` clears the field.
+impl<T> From<Option<T>> for Patch<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Clear, Self::Set)
+    }
+}
+
 /// An omitted field keeps the stored value, null clears it and a value replaces it. Use with `#[serde(default)]`.
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Option::<T>::deserialize(deserializer)? {
-            Some(value) => Self::Set(value),
-            None => Self::Clear,
-        })
+        Option::<T>::deserialize(deserializer).map(Self::from)
     }
 }
 

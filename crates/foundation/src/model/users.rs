@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::id::{InvitationId, SessionId, UserId, WorkspaceId};
 
 /// A user who signs in to the dashboard.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct User {
     pub id: UserId,
     /// The e-mail, in lower case.
@@ -55,27 +55,27 @@ impl TryFrom<String> for MemberRole {
     }
 }
 
+crate::read_from_column!(MemberRole, String);
+
 /// The error for a value in the database that this version does not support.
 #[derive(Debug, thiserror::Error)]
 #[error("the database contains {0:?}, which this version does not support")]
 pub struct UnknownValueError(String);
 
 /// The membership of a user in a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct Membership {
     pub workspace_id: WorkspaceId,
     pub workspace_name: String,
     pub workspace_enabled: bool,
-    #[sqlx(try_from = "String")]
     pub role: MemberRole,
 }
 
 /// A member of a workspace, as shown to the others.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct Member {
     #[sqlx(flatten)]
     pub user: User,
-    #[sqlx(try_from = "String")]
     pub role: MemberRole,
     pub joined_at: Timestamp,
     /// When one of the user's sessions was last used.
@@ -83,7 +83,7 @@ pub struct Member {
 }
 
 /// A browser session of a signed-in user.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct Session {
     pub id: SessionId,
     pub person_id: UserId,
@@ -127,15 +127,15 @@ impl TryFrom<String> for InvitationKind {
     }
 }
 
+crate::read_from_column!(InvitationKind, String);
+
 /// An invitation: a single-use URL that makes a user a member.
-#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct Invitation {
     pub id: InvitationId,
     pub workspace_id: WorkspaceId,
     pub workspace_name: String,
-    #[sqlx(try_from = "String")]
     pub kind: InvitationKind,
-    #[sqlx(try_from = "String")]
     pub role: MemberRole,
     /// The e-mail of the member who created it.
     pub invited_by: Option<String>,

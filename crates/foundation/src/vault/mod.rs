@@ -114,7 +114,7 @@ impl MasterKeys {
 }
 
 /// A data key as it is stored.
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone, sqlx_macros::FromRow)]
 pub struct SealedDataKey {
     pub id: DataKeyId,
     pub workspace_id: WorkspaceId,

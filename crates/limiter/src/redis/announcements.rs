@@ -34,6 +34,12 @@ pub struct FeedPosition {
     last_number: u64,
 }
 
+impl FeedPosition {
+    pub fn new(era: impl Into<String>, last_number: u64) -> Self {
+        Self { era: era.into(), last_number }
+    }
+}
+
 /// The result of reading the feed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FeedReadResult {
@@ -132,7 +138,7 @@ impl FeedConnection {
             .arg("");
         let ((era, number),): ((String, u64),) =
             with_timeout(REPLY_TIMEOUT, self.send(&pipe)).await?;
-        Ok(FeedPosition { era, last_number: number })
+        Ok(FeedPosition::new(era, number))
     }
 
     /// Reads what was announced after `from`, and waits for up to [`READ_WAIT`] if there is nothing yet. The pair holds
@@ -183,8 +189,9 @@ async fn with_timeout<T>(timeout: Duration, call: impl Future<Output = Result<T>
     tokio::time::timeout(timeout, call).await.unwrap_or_else(|_| Err(timeout_error(timeout)))
 }
 
-/// Checks the entries of a stream for a reader that has read up to `from`, given the current era of the feed.
-fn check_entries(
+/// Checks the entries of a stream for a reader that has read up to `from`, given the current era of the feed. An entry is
+/// its ID and its fields: the name and value of the era, the name and value of the text.
+pub fn check_entries(
     from: &FeedPosition,
     entries: Vec<(String, Vec<String>)>,
     era: &str,
@@ -214,7 +221,7 @@ mod tests {
     use super::*;
 
     fn position(number: u64) -> FeedPosition {
-        FeedPosition { era: "a:1".into(), last_number: number }
+        FeedPosition::new("a:1", number)
     }
 
     fn entry(number: u64, era: &str) -> (String, Vec<String>) {

@@ -1,19 +1,19 @@
 //! Implements the circuit breaker for Redis. When half of the calls fail, it opens: requests are decided without Redis,
-//! without waiting for it, until a probe succeeds.
+//! without waiting for it, until a probe succeeds. It reads no clock: each call is recorded with the time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use foundation::clock::Stopwatch;
+use foundation::clock::Monotonic;
+use parking_lot::Mutex;
 
 /// How long calls are counted before a new count begins.
-const PERIOD: Duration = Duration::from_millis(500);
+const PERIOD_MS: i64 = 500;
 /// The minimum number of failed calls, so that a single failure does not count as an outage.
 const FAILURES_MIN: u32 = 4;
 
+/// Counts the calls to Redis and decides whether they are suspended. It begins closed.
+#[derive(Debug, Default)]
 pub struct Breaker {
-    stopwatch: Stopwatch,
     is_open: AtomicBool,
     current_period: Mutex<BreakerPeriod>,
 }
@@ -21,7 +21,7 @@ pub struct Breaker {
 /// Counts the calls of the current and the previous period.
 #[derive(Debug, Default, Clone, Copy)]
 struct BreakerPeriod {
-    period_number: u128,
+    period_number: i64,
     current_counts: CallCounts,
     previous_counts: CallCounts,
 }
@@ -33,7 +33,7 @@ struct CallCounts {
 }
 
 impl BreakerPeriod {
-    fn advance_to(self, period: u128) -> Self {
+    fn advance_to(self, period: i64) -> Self {
         match period - self.period_number {
             0 => self,
             1 => Self {
@@ -53,42 +53,32 @@ impl BreakerPeriod {
 }
 
 impl Breaker {
-    pub fn new() -> Self {
-        Self {
-            stopwatch: Stopwatch::new(),
-            is_open: AtomicBool::new(false),
-            current_period: Mutex::new(BreakerPeriod::default()),
-        }
-    }
-
     /// Returns whether calls to Redis are suspended.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
 
     /// Records a call that succeeded.
-    pub fn record_success(&self) {
-        self.record(|calls| calls.success_count += 1);
+    pub fn record_success(&self, now: Monotonic) {
+        self.record(now, |calls| calls.success_count += 1);
     }
 
     /// Records a call that failed. Returns whether this call opened the breaker: the caller must then probe until Redis
     /// replies.
-    pub fn record_failure(&self) -> bool {
-        self.record(|calls| calls.failure_count += 1).is_over_threshold()
+    pub fn record_failure(&self, now: Monotonic) -> bool {
+        self.record(now, |calls| calls.failure_count += 1).is_over_threshold()
             && !self.is_open.swap(true, Ordering::Relaxed)
     }
 
     /// Closes the breaker after a successful probe.
     pub fn close(&self) {
-        *self.current_period.lock().unwrap_or_else(PoisonError::into_inner) =
-            BreakerPeriod::default();
+        *self.current_period.lock() = BreakerPeriod::default();
         self.is_open.store(false, Ordering::Relaxed);
     }
 
-    fn record(&self, add: impl FnOnce(&mut CallCounts)) -> BreakerPeriod {
-        let mut period_counts = self.current_period.lock().unwrap_or_else(PoisonError::into_inner);
-        let period = (self.stopwatch.elapsed().as_millis() / PERIOD.as_millis())
-            .max(period_counts.period_number);
+    fn record(&self, now: Monotonic, add: impl FnOnce(&mut CallCounts)) -> BreakerPeriod {
+        let mut period_counts = self.current_period.lock();
+        let period = (now.as_ms() / PERIOD_MS).max(period_counts.period_number);
         *period_counts = period_counts.advance_to(period);
         add(&mut period_counts.current_counts);
         *period_counts
@@ -101,15 +91,15 @@ mod tests {
 
     #[test]
     fn breaker_opens_once_when_half_of_the_calls_fail() {
-        let breaker = Breaker::new();
+        let breaker = Breaker::default();
         for _ in 0..3 {
-            assert!(!breaker.record_failure());
+            assert!(!breaker.record_failure(Monotonic::default()));
         }
         assert!(!breaker.is_open());
 
-        assert!(breaker.record_failure(), "the fourth failure of four calls");
+        assert!(breaker.record_failure(Monotonic::default()), "the fourth failure of four calls");
         assert!(breaker.is_open());
-        assert!(!breaker.record_failure(), "the probe is already running");
+        assert!(!breaker.record_failure(Monotonic::default()), "the probe is already running");
 
         breaker.close();
         assert!(!breaker.is_open());
@@ -117,11 +107,32 @@ mod tests {
 
     #[test]
     fn breaker_stays_closed_when_most_calls_succeed() {
-        let breaker = Breaker::new();
-        (0..100).for_each(|_| breaker.record_success());
+        let breaker = Breaker::default();
+        (0..100).for_each(|_| breaker.record_success(Monotonic::default()));
 
-        assert!(!(0..50).any(|_| breaker.record_failure()));
+        assert!(!(0..50).any(|_| breaker.record_failure(Monotonic::default())));
         assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn breaker_stays_closed_when_failures_are_rare() {
+        let breaker = Breaker::default();
+
+        assert!(!(0..100).any(|n| breaker.record_failure(Monotonic::from_ms(n * 400))));
+        assert!(!(0..3).any(|_| breaker.record_failure(Monotonic::from_ms(60_000))));
+    }
+
+    #[test]
+    fn breaker_counts_a_late_call_in_the_current_period() {
+        let breaker = Breaker::default();
+        let at = Monotonic::from_ms;
+        assert!(!breaker.record_failure(at(10_000)) && !breaker.record_failure(at(10_400)));
+        assert!(!breaker.record_failure(at(9_000)), "its time was read earlier");
+
+        assert!(breaker.record_failure(at(10_600)));
+        assert!(!breaker.record_failure(at(10_600)));
+        breaker.close();
+        assert!(!breaker.record_failure(at(10_700)), "the count begins anew");
     }
 
     #[test]

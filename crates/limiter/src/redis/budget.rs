@@ -1,14 +1,15 @@
 //! Implements the time budget of a call, which counts only time in which this process ran.
 //!
 //! A process that is stopped, throttled or descheduled cannot read a reply, so the time that passes says nothing about
-//! Redis. A wait is divided into short ticks, and a tick that ends late counts as one that ends on time.
+//! Redis. A wait is divided into short ticks, and a tick that ends late counts as one that ends on time. What is decided
+//! after each tick, by [`RunTime`] and [`ReplyWait`], depends on the time that is passed to them alone.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use foundation::clock::Stopwatch;
+use foundation::clock::Monotonic;
 use foundation::fault_injection::Safeguard;
 
 /// How long a wait lasts until the time is read again.
@@ -24,43 +25,75 @@ const EXTRA_TICKS_MAX: usize = 24;
 
 /// Counts the time in which this process ran, as far as it can be observed.
 pub struct RunTime {
-    stopwatch: Stopwatch,
-    observed_at: Duration,
+    observed_at: Monotonic,
     run_time_total: Duration,
 }
 
 impl RunTime {
-    pub fn new() -> Self {
-        Self {
-            stopwatch: Stopwatch::new(),
-            observed_at: Duration::ZERO,
-            run_time_total: Duration::ZERO,
-        }
+    pub fn new(now: Monotonic) -> Self {
+        Self { observed_at: now, run_time_total: Duration::ZERO }
     }
 
     /// Returns the time in which this process ran since this was created. If the time between two observations is
     /// longer than [`TICK_MAX`], it counts as one [`TICK`], so a waiting caller must observe more often.
-    pub fn observe(&mut self) -> Duration {
-        self.advance_to(self.stopwatch.elapsed())
-    }
-
-    fn advance_to(&mut self, now: Duration) -> Duration {
-        let step = now.saturating_sub(self.observed_at);
-        let is_late = step > TICK_MAX && !Safeguard::RunTime.is_disabled();
-        self.run_time_total += if is_late { TICK } else { step };
-        self.observed_at = now;
+    pub fn observe(&mut self, now: Monotonic) -> Duration {
+        let step = now.since(self.observed_at);
+        self.run_time_total += if is_tick_late(step) { TICK } else { step };
+        // Another caller may have read the time later and observed it earlier.
+        self.observed_at = self.observed_at.max(now);
         self.run_time_total
     }
+}
+
+fn is_tick_late(length: Duration) -> bool {
+    length > TICK_MAX && !Safeguard::RunTime.is_disabled()
 }
 
 /// The deadlines of one or more callers that wait for the same reply.
 pub trait Deadlines {
     /// Updates how much time has passed.
-    fn observe(&mut self);
+    fn observe(&mut self, now: Monotonic);
     /// Returns the time left to the first of the callers that still wait.
     fn time_left(&self) -> Duration;
     /// Times out the callers whose deadline has passed. Returns whether any caller still waits.
     fn expire(&mut self) -> bool;
+}
+
+/// Decides when a reply counts as late.
+#[derive(Debug)]
+struct ReplyWait {
+    /// How many ticks in a row have ended on time.
+    on_time_ticks: usize,
+    /// How many ticks began after the budget was used up.
+    extra_ticks: usize,
+    tick_count: usize,
+    late_count: usize,
+}
+
+impl ReplyWait {
+    fn new() -> Self {
+        // The process is assumed to be scheduled until a tick ends late.
+        Self { on_time_ticks: ON_TIME_TICKS_MIN, extra_ticks: 0, tick_count: 0, late_count: 0 }
+    }
+
+    /// Returns the length of the next tick, `left` before the deadline. `None`: the reply is late, unless it has arrived
+    /// and was not read yet.
+    fn next_tick(&mut self, left: Duration) -> Option<Duration> {
+        let has_run = self.on_time_ticks >= ON_TIME_TICKS_MIN;
+        if left.is_zero() && (has_run || self.extra_ticks >= EXTRA_TICKS_MAX) {
+            return None;
+        }
+        self.extra_ticks += usize::from(left.is_zero());
+        Some(TICK.min(left.max(Duration::from_millis(1))))
+    }
+
+    /// Records a tick that took `length`.
+    fn record_tick(&mut self, length: Duration) {
+        let is_late = is_tick_late(length);
+        self.on_time_ticks = if is_late { 0 } else { self.on_time_ticks + 1 };
+        self.tick_count += 1;
+        self.late_count += usize::from(is_late);
+    }
 }
 
 /// Waits for a reply while any caller waits for it. A reply that has arrived by the time a deadline is noticed counts.
@@ -69,33 +102,35 @@ pub async fn wait<T>(
     mut reply: Pin<&mut impl Future<Output = T>>,
     deadlines: &mut impl Deadlines,
 ) -> Option<T> {
-    // The process is assumed to be scheduled until a tick ends late.
-    let (mut in_time, mut extra) = (ON_TIME_TICKS_MIN, 0);
-    let (watch, mut ticks, mut late) = (Stopwatch::new(), 0, 0);
+    let (began, mut waiting) = (Monotonic::now(), ReplyWait::new());
     loop {
-        let left = deadlines.time_left();
-        if left.is_zero() && (in_time >= ON_TIME_TICKS_MIN || extra >= EXTRA_TICKS_MAX) {
+        let Some(length) = waiting.next_tick(deadlines.time_left()) else {
             if let Some(reply) = poll_arrived_reply(reply.as_mut()).await {
                 return Some(reply);
             }
             if !deadlines.expire() {
-                let waited_ms = watch.elapsed_ms();
-                tracing::debug!(waited_ms, ticks, late, extra, "no reply from Redis in time");
+                let waited_ms = u64::try_from(Monotonic::now().since(began).as_millis()).ok();
+                let ReplyWait { extra_ticks, tick_count, late_count, .. } = waiting;
+                tracing::debug!(
+                    waited_ms,
+                    ticks = tick_count,
+                    late = late_count,
+                    extra = extra_ticks,
+                    "no reply from Redis in time"
+                );
                 return None;
             }
             continue;
-        }
-        extra += usize::from(left.is_zero());
-        let (tick, length) = (Stopwatch::new(), TICK.min(left.max(Duration::from_millis(1))));
+        };
+        let tick_began = Monotonic::now();
         tokio::select! {
             biased;
             reply = reply.as_mut() => return Some(reply),
             () = tokio::time::sleep(length) => {}
         }
-        deadlines.observe();
-        let is_late = tick.elapsed() > TICK_MAX && !Safeguard::RunTime.is_disabled();
-        in_time = if is_late { 0 } else { in_time + 1 };
-        (ticks, late) = (ticks + 1, late + usize::from(is_late));
+        let now = Monotonic::now();
+        deadlines.observe(now);
+        waiting.record_tick(now.since(tick_began));
     }
 }
 
@@ -119,8 +154,8 @@ struct SingleDeadline {
 }
 
 impl Deadlines for SingleDeadline {
-    fn observe(&mut self) {
-        self.time_left = self.timeout.saturating_sub(self.run_time.observe());
+    fn observe(&mut self, now: Monotonic) {
+        self.time_left = self.timeout.saturating_sub(self.run_time.observe(now));
     }
 
     fn time_left(&self) -> Duration {
@@ -134,7 +169,8 @@ impl Deadlines for SingleDeadline {
 
 /// Waits for a reply for at most `timeout`. Returns `None` if it took longer.
 pub async fn wait_with_timeout<T>(timeout: Duration, reply: impl Future<Output = T>) -> Option<T> {
-    let mut deadline = SingleDeadline { run_time: RunTime::new(), time_left: timeout, timeout };
+    let run_time = RunTime::new(Monotonic::now());
+    let mut deadline = SingleDeadline { run_time, time_left: timeout, timeout };
     wait(pin!(reply), &mut deadline).await
 }
 
@@ -146,21 +182,55 @@ mod tests {
 
     #[test]
     fn run_time_counts_no_pause_when_observed_often() {
-        let mut run_time = RunTime::new();
+        let mut run_time = RunTime::new(Monotonic::from_ms(100));
+        let mut observe = |ms| run_time.observe(Monotonic::from_ms(ms));
 
-        assert_eq!(run_time.advance_to(3 * MS), 3 * MS);
-        assert_eq!(run_time.advance_to(5 * MS), 5 * MS);
-        assert_eq!(run_time.advance_to(905 * MS), 7 * MS);
-        assert_eq!(run_time.advance_to(904 * MS), 7 * MS);
+        assert_eq!(observe(103), 3 * MS);
+        assert_eq!(observe(105), 5 * MS);
+        assert_eq!(observe(1_005), 7 * MS);
+        assert_eq!(observe(1_004), 7 * MS);
+        assert_eq!(observe(1_006), 8 * MS, "no time is counted twice");
+    }
+
+    #[test]
+    fn reply_is_late_when_the_budget_is_used_up_and_the_process_runs() {
+        let mut waiting = ReplyWait::new();
+        assert_eq!(waiting.next_tick(40 * MS), Some(2 * MS));
+        assert_eq!(waiting.next_tick(MS / 2), Some(MS));
+        waiting.record_tick(5 * MS);
+
+        assert_eq!(waiting.next_tick(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn reply_is_late_only_after_four_ticks_on_time_when_the_process_was_paused() {
+        let mut waiting = ReplyWait::new();
+        waiting.record_tick(900 * MS);
+        for _ in 0..4 {
+            assert_eq!(waiting.next_tick(Duration::ZERO), Some(MS));
+            waiting.record_tick(2 * MS);
+        }
+        assert_eq!(waiting.next_tick(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn reply_is_late_after_24_ticks_when_the_process_hardly_runs() {
+        let mut waiting = ReplyWait::new();
+        waiting.record_tick(900 * MS);
+        for _ in 0..24 {
+            assert!(waiting.next_tick(Duration::ZERO).is_some());
+            waiting.record_tick(6 * MS);
+        }
+        assert_eq!(waiting.next_tick(Duration::ZERO), None);
     }
 
     #[tokio::test]
     async fn wait_with_timeout_returns_none_when_no_reply_arrives() {
-        let watch = Stopwatch::new();
+        let began = Monotonic::now();
 
         assert_eq!(wait_with_timeout(40 * MS, std::future::pending::<()>()).await, None);
 
-        assert!(watch.elapsed() >= 40 * MS);
+        assert!(Monotonic::now().since(began) >= 40 * MS);
     }
 
     /// The runtime's only thread is blocked for longer than the budget several times.

@@ -5,7 +5,7 @@
 //! the address again. For a Redis Cluster there is one shared connection, which manages its own connections. No caller
 //! waits longer than the timeout, whatever Redis does.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -15,6 +15,7 @@ use foundation::clock::Stopwatch;
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -67,11 +68,11 @@ struct DiscardTime(Mutex<Option<Stopwatch>>);
 
 impl DiscardTime {
     fn record(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stopwatch::new());
+        *self.0.lock() = Some(Stopwatch::new());
     }
 
     fn is_discarded(&self, connection: &Metrics) -> bool {
-        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *self.0.lock();
         since.is_some_and(|since| since.elapsed() <= connection.age())
     }
 }

@@ -3,22 +3,22 @@
 
 mod announcements;
 mod batch;
-mod breaker;
+pub mod breaker;
 mod budget;
 mod cluster;
 mod connections;
 mod counter_groups;
 pub mod inspect;
-mod outage;
+pub mod outage;
 mod queue;
 mod scripts;
-mod server_clock;
+pub mod server_clock;
 mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use foundation::clock::{Clock, Timestamp};
+use foundation::clock::{Clock, Monotonic, Timestamp};
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::metrics::Metrics;
@@ -76,7 +76,7 @@ impl RedisAddress {
 /// The scheme of the URL of a Redis Cluster.
 pub const CLUSTER_SCHEME: &str = "redis-cluster://";
 
-pub use announcements::{FeedConnection, FeedPosition, FeedReadResult};
+pub use announcements::{FeedConnection, FeedPosition, FeedReadResult, check_entries};
 
 pub struct RedisCounters {
     address: RedisAddress,
@@ -111,14 +111,14 @@ impl RedisCounters {
             list_active_script: Script::new(
                 include_str!("../../../../lua/list_active_leases.lua").to_owned(),
             ),
-            queue: ConsumeQueue::new(workers_max, connections.timeout()),
+            queue: ConsumeQueue::new(workers_max, connections.timeout(), Monotonic::now()),
             script_runner: Arc::new(ScriptRunner {
                 connections,
                 consume_script: consume,
                 charge_script: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
                 probe_key: keyspace.probe(),
-                breaker: Breaker::new(),
-                redis_time: RedisTime::new(),
+                breaker: Breaker::default(),
+                redis_time: RedisTime::default(),
                 outage_windows: OutageWindows::new(metrics.local_costs_dropped.clone()),
                 call_counter: metrics.redis_calls.clone(),
                 failure_counter: metrics.redis_failures.clone(),
@@ -167,7 +167,8 @@ impl RedisCounters {
     ) -> std::result::Result<ConsumeReply, ConsumeError> {
         let (reply_sender, reply) = oneshot::channel();
         // The worker runs in its own task: a caller that stops waiting must not end the batch of other callers.
-        if let Some(worker) = self.queue.add(PendingRequest { request, now, slot, reply_sender }) {
+        let pending = PendingRequest { request, now, slot, reply_sender };
+        if let Some(worker) = self.queue.add(pending, Monotonic::now()) {
             spawn_worker(&self.script_runner, worker);
         }
         // No timer is needed: the worker times out callers whose deadline has passed.
@@ -186,8 +187,9 @@ impl RedisCounters {
         unresolved: Option<UnresolvedRequest>,
         clock: &Clock,
     ) -> (ConsumeReply, Vec<Window>) {
+        let redis_time = &self.script_runner.redis_time;
         let redis_now =
-            clock.fixed_time().or_else(|| self.script_runner.redis_time.deadline_after_ms(0));
+            clock.fixed_time().or_else(|| redis_time.deadline_after_ms(0, Monotonic::now()));
         let now = redis_now.unwrap_or_else(|| clock.now());
         self.script_runner.outage_windows.consume(windows, rank, may_consume, unresolved, now)
     }

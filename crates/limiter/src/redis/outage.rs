@@ -6,12 +6,13 @@
 //! consumed it, or because `lua/charge.lua` has. A charge whose reply is lost is never sent again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foundation::clock::{Clock, Timestamp};
 use foundation::fault_injection::Safeguard;
 use foundation::metrics::Counter;
+use parking_lot::Mutex;
 use redis::Cmd;
 use tokio::sync::oneshot;
 
@@ -129,7 +130,7 @@ impl OutageWindows {
         if charges.is_empty() || Safeguard::Charge.is_disabled() {
             return;
         }
-        let mut pending = self.lock_pending();
+        let mut pending = self.pending_charges.lock();
         for charge in charges {
             let name = (charge.key.clone(), charge.window_number);
             let is_full = pending.len() >= WINDOWS_MAX;
@@ -140,10 +141,6 @@ impl OutageWindows {
             }
         }
         self.is_charge_due.store(!pending.is_empty(), Ordering::Relaxed);
-    }
-
-    fn lock_pending(&self) -> MutexGuard<'_, HashMap<(Arc<str>, i64), Charge>> {
-        self.pending_charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record_dropped_charge(&self, charge: &Charge) {
@@ -220,7 +217,7 @@ pub struct ChargeGuard<'a>(&'a OutageWindows);
 impl ChargeGuard<'_> {
     /// Removes and returns the next charges, for at most this many windows.
     pub fn take_next(&self, windows_max: usize) -> Vec<Charge> {
-        let mut pending = self.0.lock_pending();
+        let mut pending = self.0.pending_charges.lock();
         let names: Vec<_> = pending.keys().take(windows_max).cloned().collect();
         let charges = names.iter().filter_map(|name| pending.remove(name)).collect();
         self.0.is_charge_due.store(!pending.is_empty(), Ordering::Relaxed);
@@ -354,6 +351,6 @@ mod tests {
         outage.add_charges(vec![charge(0)]);
 
         assert_eq!(outage.dropped_costs.get(), 6);
-        assert_eq!(outage.lock_pending().len(), WINDOWS_MAX);
+        assert_eq!(outage.pending_charges.lock().len(), WINDOWS_MAX);
     }
 }

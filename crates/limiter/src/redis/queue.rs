@@ -2,11 +2,12 @@
 //! one. A single request does not wait for others; under load, Redis runs a tenth of the scripts.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use foundation::clock::Timestamp;
+use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Error;
+use parking_lot::Mutex;
 use redis::cluster_routing::Slot;
 use tokio::sync::oneshot;
 
@@ -115,8 +116,8 @@ impl Callers {
 }
 
 impl Deadlines for Callers {
-    fn observe(&mut self) {
-        self.run_time = self.queue.lock().run_time.observe();
+    fn observe(&mut self, now: Monotonic) {
+        self.run_time = self.queue.state.lock().run_time.observe(now);
     }
 
     fn time_left(&self) -> Duration {
@@ -157,20 +158,16 @@ pub struct QueueWorker(Option<Arc<ConsumeQueue>>);
 
 impl ConsumeQueue {
     /// Creates a queue with at most this many workers. No caller waits longer than the timeout.
-    pub fn new(workers_max: usize, timeout: Duration) -> Arc<Self> {
-        let (waiting, run_time) = (VecDeque::new(), RunTime::new());
+    pub fn new(workers_max: usize, timeout: Duration, now: Monotonic) -> Arc<Self> {
+        let (waiting, run_time) = (VecDeque::new(), RunTime::new(now));
         let state = Mutex::new(QueueState { waiting_requests: waiting, worker_count: 0, run_time });
         Arc::new(Self { workers_max, timeout, state })
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a request. Returns a worker if too few are running; it must run batches until there are none.
-    pub fn add(self: &Arc<Self>, request: PendingRequest) -> Option<QueueWorker> {
-        let mut state = self.lock();
-        let since = state.run_time.observe();
+    pub fn add(self: &Arc<Self>, request: PendingRequest, now: Monotonic) -> Option<QueueWorker> {
+        let mut state = self.state.lock();
+        let since = state.run_time.observe(now);
         state.waiting_requests.push_back((since, request));
         if state.worker_count == self.workers_max {
             return None;
@@ -183,9 +180,9 @@ impl ConsumeQueue {
 impl QueueWorker {
     /// Returns the next batch, in the order of the requests. `None` means that the worker is done. The requests of
     /// callers that have stopped waiting are left out, and so consume nothing.
-    pub fn next_batch(&mut self) -> Option<ConsumeBatch> {
+    pub fn next_batch(&mut self, at: Monotonic) -> Option<ConsumeBatch> {
         let queue = self.0.take()?;
-        let mut state = queue.lock();
+        let mut state = queue.state.lock();
         let capacity = state.waiting_requests.len().min(KEYS_MAX);
         let (mut requests, mut callers) =
             (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
@@ -212,7 +209,7 @@ impl QueueWorker {
             state.worker_count -= 1;
             return None;
         }
-        let run = state.run_time.observe();
+        let run = state.run_time.observe(at);
         drop(state);
         self.0 = Some(queue.clone());
         let (timeout, unresolved) = (queue.timeout, Vec::new());
@@ -226,7 +223,7 @@ impl Drop for QueueWorker {
     /// Rejects the waiting requests if the worker did not finish, so that their callers do not wait in vain.
     fn drop(&mut self) {
         if let Some(queue) = &self.0 {
-            let mut state = queue.lock();
+            let mut state = queue.state.lock();
             state.worker_count -= 1;
             state.waiting_requests.clear();
         }
@@ -264,13 +261,18 @@ mod tests {
     }
 
     fn queue() -> Arc<ConsumeQueue> {
-        ConsumeQueue::new(WORKERS_MAX, Duration::from_millis(40))
+        ConsumeQueue::new(WORKERS_MAX, Duration::from_millis(40), Monotonic::default())
     }
 
     fn batch_sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
-        let mut workers: Vec<_> =
-            requests.into_iter().filter_map(|request| queue.add(request)).collect();
-        std::iter::from_fn(|| workers[0].next_batch().map(|batch| batch.requests.len())).collect()
+        let mut workers: Vec<_> = requests
+            .into_iter()
+            .filter_map(|request| queue.add(request, Monotonic::default()))
+            .collect();
+        std::iter::from_fn(|| {
+            workers[0].next_batch(Monotonic::default()).map(|batch| batch.requests.len())
+        })
+        .collect()
     }
 
     #[test]
@@ -329,29 +331,65 @@ mod tests {
         let queue = queue();
         let (requests, _replies): (Vec<_>, Vec<_>) =
             (0..3).map(|_| pending_request(1, 0, None)).unzip();
-        let mut workers: Vec<_> =
-            requests.into_iter().filter_map(|request| queue.add(request)).collect();
+        let mut workers: Vec<_> = requests
+            .into_iter()
+            .filter_map(|request| queue.add(request, Monotonic::default()))
+            .collect();
 
         assert_eq!(workers.len(), 2);
-        assert_eq!(workers[1].next_batch().map(|batch| batch.requests.len()), Some(3));
-        assert!(workers[0].next_batch().is_none());
+        assert_eq!(
+            workers[1].next_batch(Monotonic::default()).map(|batch| batch.requests.len()),
+            Some(3)
+        );
+        assert!(workers[0].next_batch(Monotonic::default()).is_none());
         let (next, _reply) = pending_request(1, 0, None);
-        assert!(queue.add(next).is_some());
+        assert!(queue.add(next, Monotonic::default()).is_some());
     }
 
     #[test]
     fn waiting_request_fails_when_worker_is_dropped() {
         let queue = queue();
         let (first, _reply) = pending_request(1, 0, None);
-        let mut worker = queue.add(first).expect("a worker");
-        worker.next_batch().expect("a batch");
+        let mut worker = queue.add(first, Monotonic::default()).expect("a worker");
+        worker.next_batch(Monotonic::default()).expect("a batch");
         let (waiting, mut reply) = pending_request(1, 0, None);
-        let other = queue.add(waiting).expect("a worker");
+        let other = queue.add(waiting, Monotonic::default()).expect("a worker");
 
         drop((worker, other));
 
         assert!(matches!(reply.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         let (next, _reply) = pending_request(1, 0, None);
-        assert!(queue.add(next).is_some());
+        assert!(queue.add(next, Monotonic::default()).is_some());
+    }
+
+    #[test]
+    fn each_caller_has_the_full_timeout_when_requests_share_a_batch() {
+        let queue = queue();
+        let ((first, mut first_reply), (second, mut second_reply)) =
+            (pending_request(1, 0, None), pending_request(1, 0, None));
+        let at = Monotonic::from_ms;
+        let mut worker = queue.add(first, at(0)).expect("a worker");
+        for ms in [3, 6, 9] {
+            queue.state.lock().run_time.observe(at(ms));
+        }
+        let _other_worker = queue.add(second, at(10));
+        let mut callers = worker.next_batch(at(10)).expect("a batch").callers;
+        assert_eq!(callers.time_left(), Duration::from_millis(30));
+        assert_eq!(callers.longest_time_left_ms(), 40);
+
+        // The process was paused, which counts as one tick.
+        callers.observe(at(5_000));
+        assert_eq!(callers.time_left(), Duration::from_millis(28));
+        for ms in (5_002..=5_028).step_by(2) {
+            callers.observe(at(ms));
+        }
+        assert!(callers.expire(), "the second caller still waits");
+        assert!(first_reply.try_recv().is_ok_and(|reply| reply.is_err()));
+        assert_eq!(callers.time_left(), Duration::from_millis(10));
+
+        // A late reply reaches the caller that waits, and the other one is reconciled.
+        callers.send_replies(|_| Err(Error::RedisBreakerOpen.into()));
+        assert!(second_reply.try_recv().is_ok());
+        assert_eq!(callers.unresolved.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
     }
 }

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foundation::clock::{Stopwatch, Timestamp};
+use foundation::clock::{Monotonic, Stopwatch, Timestamp};
 use foundation::error::{Error, Result};
 use foundation::metrics::Counter;
 use futures_util::future::join_all;
@@ -50,7 +50,9 @@ pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: QueueWorker) {
 
 /// Runs batches until there are none.
 async fn run_batches(runner: Arc<ScriptRunner>, mut worker: QueueWorker) {
-    while let Some(ConsumeBatch { requests, now, mut callers }) = worker.next_batch() {
+    while let Some(ConsumeBatch { requests, now, mut callers }) =
+        worker.next_batch(Monotonic::now())
+    {
         let outcome = loop {
             if !callers.expire() {
                 break Err(runner.connections.timeout_error());
@@ -59,7 +61,7 @@ async fn run_batches(runner: Arc<ScriptRunner>, mut worker: QueueWorker) {
                 pin!(runner.run_consume_script(&requests, now, callers.longest_time_left_ms()));
             match budget::wait(running.as_mut(), &mut callers).await {
                 // The script did nothing, so it may be sent again for callers that still wait.
-                Some(Err(Error::RedisDeadlinePassed)) => callers.observe(),
+                Some(Err(Error::RedisDeadlinePassed)) => callers.observe(Monotonic::now()),
                 Some(outcome) => break outcome,
                 None => {
                     let timed_out = Err::<(), _>(runner.connections.timeout_error());
@@ -203,7 +205,7 @@ impl ScriptRunner {
         // The clocks of a cluster's masters differ, so no deadline is right for all.
         let deadline = match now {
             None if !self.connections.is_cluster() => {
-                self.redis_time.deadline_after_ms(left_ms + grace_ms)
+                self.redis_time.deadline_after_ms(left_ms + grace_ms, Monotonic::now())
             }
             None | Some(_) => None,
         };
@@ -215,10 +217,10 @@ impl ScriptRunner {
         let batch_reply = batch::decode_reply(requests, &reply)
             .ok_or_else(|| Error::Internal("the reply of the Redis script is too short".into()))?;
         let Some(replies) = batch_reply.replies else {
-            self.redis_time.reset(batch_reply.redis_time);
+            self.redis_time.reset(batch_reply.redis_time, Monotonic::now());
             return Err(Error::RedisDeadlinePassed);
         };
-        self.redis_time.record_reply(batch_reply.redis_time);
+        self.redis_time.record_reply(batch_reply.redis_time, Monotonic::now());
         requests
             .iter()
             .zip(&replies)
@@ -251,11 +253,11 @@ impl ScriptRunner {
     fn count_outcome<T>(self: &Arc<Self>, outcome: &Result<T>) {
         self.call_counter.inc();
         match outcome {
-            Ok(_) => self.breaker.record_success(),
+            Ok(_) => self.breaker.record_success(Monotonic::now()),
             Err(Error::RedisBreakerOpen) => {}
             Err(cause) => {
                 self.failure_counter.inc();
-                if self.breaker.record_failure() {
+                if self.breaker.record_failure(Monotonic::now()) {
                     tracing::warn!(error = %cause, "opened the Redis circuit breaker: {cause}");
                     tokio::spawn(probe_until_redis_replies(self.clone()));
                 }

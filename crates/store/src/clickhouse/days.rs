@@ -1,6 +1,6 @@
 //! Rolls up days that are over by hour, and drops data past its retention.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::model::{EventKind, RollupUnit};
 
 use super::source::{BUCKET_COLUMNS, delivery_condition, event_bucket_columns};
@@ -9,7 +9,6 @@ use crate::outbox::DayRollup;
 
 type Result<T> = std::result::Result<T, ClickHouseError>;
 
-const DAY_MS: i64 = 86_400_000;
 /// The time span of a partition in the tables of hours.
 const HOURS_PARTITION_MS: i64 = 30 * DAY_MS;
 

@@ -1,5 +1,7 @@
 //! Defines events as they are written: in batches, with their series and their totals.
 
+use std::array::TryFromSliceError;
+
 use foundation::clock::Timestamp;
 use foundation::id::RequestId;
 use serde::{Serialize, Serializer};
@@ -12,12 +14,14 @@ pub const LATENCY_BUCKETS_US: [i64; 6] = [100, 500, 1_000, 5_000, 25_000, 100_00
 pub struct SeriesId(pub [u8; 16]);
 
 impl TryFrom<Vec<u8>> for SeriesId {
-    type Error = Vec<u8>;
+    type Error = TryFromSliceError;
 
-    fn try_from(bytes: Vec<u8>) -> Result<Self, Vec<u8>> {
-        bytes.try_into().map(Self)
+    fn try_from(bytes: Vec<u8>) -> Result<Self, TryFromSliceError> {
+        bytes.as_slice().try_into().map(Self)
     }
 }
+
+foundation::read_from_column!(SeriesId, Vec<u8>);
 
 impl Serialize for SeriesId {
     /// Serializes the id in hexadecimal.
@@ -139,9 +143,8 @@ impl Serialize for SeriesRollup {
 pub type BatchId = i64;
 
 /// The amounts of an event that has been written.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct EventAmounts {
-    #[sqlx(try_from = "Vec<u8>")]
     pub series: SeriesId,
     pub time: Timestamp,
     pub amount: i64,

@@ -38,7 +38,7 @@ pub struct RollupGrouping {
 }
 
 /// The number of verifications by outcome.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx_macros::FromRow)]
 pub struct OutcomeCounts {
     pub valid: i64,
     pub forbidden: i64,
@@ -64,7 +64,7 @@ impl OutcomeCounts {
 }
 
 /// A group of rollups. Dimensions that are not grouped by are empty, or 0.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct RollupRow {
     pub time: Timestamp,
     pub key_id: String,
@@ -93,7 +93,7 @@ pub struct TotalsFilter<'a> {
 }
 
 /// A group of totals. Dimensions that are not grouped by are empty, or 0.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, sqlx_macros::FromRow)]
 pub struct TotalRow {
     pub time: Timestamp,
     /// The id of the API, or of the namespace.
@@ -107,7 +107,7 @@ pub struct TotalRow {
 }
 
 /// The number of latencies in each of [`super::batch::LATENCY_BUCKETS_US`].
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy, sqlx_macros::FromRow)]
 pub struct LatencyBuckets {
     latency_le_100us: i64,
     latency_le_500us: i64,

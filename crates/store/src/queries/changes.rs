@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use foundation::error::Result;
 use serde_json::json;
-use sqlx::{FromRow, query, query_as, query_scalar};
+use sqlx::{query, query_as, query_scalar};
+use sqlx_macros::FromRow;
 
 use super::Connection;
 use crate::changes::{

@@ -1,7 +1,7 @@
 //! Implements writes of events, and their deletion.
 
 use async_trait::async_trait;
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::{Error, Result};
 use foundation::model::{EventKind, Retention, RollupUnit};
 use serde::Serialize;
@@ -11,7 +11,6 @@ use sqlx::{AssertSqlSafe, QueryBuilder, query, query_scalar};
 use super::{Connection, Database, rollups};
 use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup};
 
-const DAY_MS: i64 = 86_400_000;
 /// The number of events that one statement inserts: with ten values each, fewer than the 32,766 parameters that
 /// SQLite accepts.
 const INSERT_ROWS_MAX: usize = 1_000;
@@ -19,21 +18,9 @@ const INSERT_ROWS_MAX: usize = 1_000;
 #[async_trait]
 impl EventWrites for Connection {
     async fn insert_batch(&mut self, batch: &EventBatch, now: Timestamp) -> Result<BatchId> {
-        let (first, last) = batch.time_range();
-        let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
-            VALUES ($1, $2, $3, $4, $5, $6)
-            ON CONFLICT (name) DO NOTHING
-            RETURNING id";
-        let id: Option<i64> = query_scalar(sql)
-            .bind(&batch.name)
-            .bind(&batch.region)
-            .bind(now)
-            .bind(first)
-            .bind(last)
-            .bind(false)
-            .fetch_optional(&mut *self)
-            .await?;
-        let Some(id) = id else {
+        let (name, times) = (&batch.name, batch.time_range());
+        let inserted = insert_batch_row(self, name, &batch.region, now, times, false).await?;
+        let Some(id) = inserted else {
             let sql = "SELECT id FROM batches WHERE name = $1";
             return Ok(query_scalar(sql).bind(&batch.name).fetch_one(self).await?);
         };
@@ -262,6 +249,24 @@ async fn insert_rows(
 ) -> Result<()> {
     rows.build().persistent(count == INSERT_ROWS_MAX).execute(connection).await?;
     Ok(())
+}
+
+/// Inserts the row of a batch with the times of its first and last event. Returns its id, or `None` if its name is in
+/// use.
+pub async fn insert_batch_row(
+    connection: &mut Connection,
+    name: &str,
+    region: &str,
+    now: Timestamp,
+    (first, last): (Timestamp, Timestamp),
+    is_rolled_up: bool,
+) -> Result<Option<BatchId>> {
+    let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (name) DO NOTHING
+        RETURNING id";
+    let query = query_scalar(sql).bind(name).bind(region).bind(now).bind(first).bind(last);
+    Ok(query.bind(is_rolled_up).fetch_optional(connection).await?)
 }
 
 /// Encodes numbers in the form that `texts!` reads.

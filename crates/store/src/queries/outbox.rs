@@ -7,8 +7,7 @@ use foundation::model::{DeliverySnapshot, RollupUnit};
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
-use super::events::to_json_texts;
-use crate::events::BatchId;
+use super::events::{insert_batch_row, to_json_texts};
 use crate::outbox::{
     ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, UndeliveredEvents,
 };
@@ -45,20 +44,9 @@ impl DeliveryWrites for Connection {
     async fn enqueue_batch(&mut self, batch: &OutboxBatch, now: Timestamp) -> Result<()> {
         // The name is stored for longer than the batch: the batch may have been delivered before its writer received
         // the result of the insert.
-        let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
-            VALUES ($1, $2, $3, $4, $5, $6)
-            ON CONFLICT (name) DO NOTHING
-            RETURNING id";
-        let id: Option<BatchId> = query_scalar(sql)
-            .bind(&batch.name)
-            .bind(&batch.region)
-            .bind(now)
-            .bind(batch.first_at)
-            .bind(batch.last_at)
-            .bind(true)
-            .fetch_optional(&mut *self)
-            .await?;
-        let Some(id) = id else { return Ok(()) };
+        let (name, times) = (&batch.name, (batch.first_at, batch.last_at));
+        let inserted = insert_batch_row(self, name, &batch.region, now, times, true).await?;
+        let Some(id) = inserted else { return Ok(()) };
         let sql = "INSERT INTO parcels
                 (batch, put_at, first_at, last_at, events, verifications, ratelimits, delivery, held_until)
             VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)";

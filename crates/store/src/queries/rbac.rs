@@ -34,6 +34,25 @@ macro_rules! permissions_where {
     };
 }
 
+/// Selects the roles whose `$column` is in the list `$2`, sorted by name.
+macro_rules! roles_in {
+    ($column:literal) => {
+        roles_where!(concat!($column, " IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"))
+    };
+}
+
+/// Selects the permissions whose `$column` is in the list `$2`, sorted by slug.
+macro_rules! permissions_in {
+    ($column:literal) => {
+        permissions_where!(concat!(
+            $column,
+            " IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        ))
+    };
+}
+
 /// Replaces the assignments of `$owner` with the existing ids of `$ids`.
 macro_rules! replace_assignments {
     ($connection:expr, $table:literal, $from:literal, $to:literal, $target:literal, $owner:expr, $ids:expr) => {{
@@ -145,10 +164,8 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         ids: &[RoleId],
     ) -> Result<Vec<Role>> {
-        let sql =
-            roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"));
-        fetch_all_as::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
-            .await
+        let query = query_as(roles_in!("r.id")).bind(workspace).bind(json!(ids).to_string());
+        fetch_all_as::<RoleRow, _>(self, query).await
     }
 
     async fn list_roles_by_names(
@@ -156,16 +173,8 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         names: &[String],
     ) -> Result<Vec<Role>> {
-        let sql = roles_where!(concat!(
-            "r.name IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY r.name"
-        ));
-        fetch_all_as::<RoleRow, _>(
-            self,
-            query_as(sql).bind(workspace).bind(json!(names).to_string()),
-        )
-        .await
+        let query = query_as(roles_in!("r.name")).bind(workspace).bind(json!(names).to_string());
+        fetch_all_as::<RoleRow, _>(self, query).await
     }
 
     async fn list_permissions_by_slugs(
@@ -173,16 +182,9 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>> {
-        let sql = permissions_where!(concat!(
-            "slug IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY slug"
-        ));
-        fetch_all_as::<PermissionRow, _>(
-            self,
-            query_as(sql).bind(workspace).bind(json!(slugs).to_string()),
-        )
-        .await
+        let query =
+            query_as(permissions_in!("slug")).bind(workspace).bind(json!(slugs).to_string());
+        fetch_all_as::<PermissionRow, _>(self, query).await
     }
 
     async fn list_roles_with_permission(
@@ -208,29 +210,15 @@ impl RbacWrites for Connection {
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>> {
-        let sql = locked_for_key_share!(permissions_where!(concat!(
-            "slug IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY slug"
-        )));
-        fetch_all_as::<PermissionRow, _>(
-            self,
-            query_as(sql).bind(workspace).bind(json!(slugs).to_string()),
-        )
-        .await
+        let sql = locked_for_key_share!(permissions_in!("slug"));
+        let query = query_as(sql).bind(workspace).bind(json!(slugs).to_string());
+        fetch_all_as::<PermissionRow, _>(self, query).await
     }
 
     async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
-        let sql = locked_for_key_share!(roles_where!(concat!(
-            "r.name IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY r.name"
-        )));
-        fetch_all_as::<RoleRow, _>(
-            self,
-            query_as(sql).bind(workspace).bind(json!(names).to_string()),
-        )
-        .await
+        let sql = locked_for_key_share!(roles_in!("r.name"));
+        let query = query_as(sql).bind(workspace).bind(json!(names).to_string());
+        fetch_all_as::<RoleRow, _>(self, query).await
     }
 
     async fn lock_permissions_by_ids(
@@ -238,11 +226,7 @@ impl RbacWrites for Connection {
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Permission>> {
-        let sql = locked_for_key_share!(permissions_where!(concat!(
-            "id IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY slug"
-        )));
+        let sql = locked_for_key_share!(permissions_in!("id"));
         let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
         fetch_all_as::<PermissionRow, _>(self, query).await
     }
@@ -252,11 +236,7 @@ impl RbacWrites for Connection {
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Role>> {
-        let sql = locked_for_key_share!(roles_where!(concat!(
-            "r.id IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY r.name"
-        )));
+        let sql = locked_for_key_share!(roles_in!("r.id"));
         let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
         fetch_all_as::<RoleRow, _>(self, query).await
     }

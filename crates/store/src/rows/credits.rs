@@ -5,7 +5,7 @@ use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
 use serde::Deserialize;
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 
 use super::parse_json;
 

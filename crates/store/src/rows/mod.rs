@@ -1,26 +1,26 @@
 //! Defines the rows that queries return, and converts them to the types of `model`.
 
 mod credits;
+mod keys;
 mod permission_holders;
+mod ratelimits;
 mod users;
 
-use credits::CreditsRow;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
-use foundation::id::{
-    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
-    RoleId, WorkspaceId,
-};
+use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
 use foundation::model::{
-    Api, ApiSettings, Identity, Key, Meta, Migration, Namespace, Networks, Override, Overrides,
-    Permission, Ratelimit, Role, RootKey,
+    Api, ApiSettings, Identity, Meta, Migration, Networks, Permission, Role, RootKey,
 };
-use serde::{Deserialize, Deserializer};
-use sqlx::FromRow;
+use serde::Deserialize;
+use sqlx_macros::FromRow;
 
-use super::{StoredKey, StoredMigration, StoredNamespace, StoredRootKey};
+use self::ratelimits::parse_ratelimits;
+use super::{StoredMigration, StoredRootKey};
 pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow};
+pub use keys::{KeyForSpendingRow, KeyRow};
 pub use permission_holders::AssignmentRow;
+pub use ratelimits::{NamespaceRow, OverrideRow, StoredNamespaceRow};
 pub use users::{SessionRow, UserWithPasswordRow};
 
 #[derive(FromRow)]
@@ -113,92 +113,6 @@ fn parse_networks(list: Option<&str>) -> Result<Option<Networks>> {
 }
 
 #[derive(FromRow)]
-pub struct KeyRow {
-    id: KeyId,
-    workspace_id: WorkspaceId,
-    api_id: ApiId,
-    hash: String,
-    start: String,
-    prefix: Option<String>,
-    byte_length: i64,
-    name: Option<String>,
-    meta: Option<String>,
-    identity_id: Option<IdentityId>,
-    owner_id: Option<String>,
-    environment: Option<String>,
-    enabled: bool,
-    expires_at: Option<Timestamp>,
-    #[sqlx(flatten)]
-    credits: CreditsRow,
-    created_at: Timestamp,
-    updated_at: Option<Timestamp>,
-    last_used_at: Option<Timestamp>,
-    workspace_enabled: bool,
-    allowed_networks: Option<String>,
-    ratelimits: String,
-    permissions: String,
-    role_ids: String,
-}
-
-/// A key, and whether the replica that reads it is registered.
-#[derive(FromRow)]
-pub struct KeyForSpendingRow {
-    #[sqlx(flatten)]
-    key: KeyRow,
-    is_registered: bool,
-}
-
-impl TryFrom<KeyForSpendingRow> for StoredKey {
-    type Error = Error;
-
-    fn try_from(row: KeyForSpendingRow) -> Result<Self> {
-        let mut stored = Self::try_from(row.key)?;
-        if let Some(credits) = stored.key.credits.as_mut().filter(|_| !row.is_registered) {
-            credits.last_lease_number = 0;
-        }
-        Ok(stored)
-    }
-}
-
-impl TryFrom<KeyRow> for StoredKey {
-    type Error = Error;
-
-    fn try_from(row: KeyRow) -> Result<Self> {
-        Ok(Self {
-            ratelimits: parse_ratelimits(&row.ratelimits)?,
-            permissions: parse_permissions(&row.permissions)?,
-            last_used_at: row.last_used_at,
-            refill: row.credits.to_refill(),
-            workspace_enabled: row.workspace_enabled,
-            allowed_networks: parse_networks(row.allowed_networks.as_deref())?,
-            role_ids: parse_json::<Vec<String>>(&row.role_ids)?
-                .into_iter()
-                .map(RoleId::from)
-                .collect(),
-            key: Key {
-                id: row.id,
-                workspace_id: row.workspace_id,
-                api_id: row.api_id,
-                hash: row.hash,
-                start: row.start,
-                prefix: row.prefix,
-                byte_length: u8::try_from(row.byte_length).unwrap_or(u8::MAX),
-                name: row.name,
-                meta: row.meta.and_then(Meta::from_stored),
-                identity_id: row.identity_id,
-                owner_id: row.owner_id,
-                environment: row.environment,
-                is_enabled: row.enabled,
-                expires_at: row.expires_at,
-                credits: row.credits.into_credits(),
-                created_at: row.created_at,
-                updated_at: row.updated_at,
-            },
-        })
-    }
-}
-
-#[derive(FromRow)]
 pub struct IdentityRow {
     id: IdentityId,
     external_id: String,
@@ -259,62 +173,6 @@ impl From<PermissionRow> for Permission {
     }
 }
 
-#[derive(Deserialize)]
-struct RatelimitRow {
-    id: String,
-    name: String,
-    limit: i64,
-    duration_ms: i64,
-    #[serde(deserialize_with = "deserialize_bool")]
-    auto_apply: bool,
-    #[serde(deserialize_with = "deserialize_bool")]
-    is_async: bool,
-}
-
-/// Deserializes a boolean from a word or a number, because SQLite has no booleans, not even in JSON.
-fn deserialize_bool<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> std::result::Result<bool, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Flag {
-        Word(bool),
-        Number(i64),
-    }
-
-    Flag::deserialize(deserializer).map(|flag| match flag {
-        Flag::Word(word) => word,
-        Flag::Number(number) => number != 0,
-    })
-}
-
-#[derive(FromRow)]
-pub struct NamespaceRow {
-    id: NamespaceId,
-    workspace_id: WorkspaceId,
-    name: String,
-    on_outage: String,
-    created_at: Timestamp,
-    deleted_at: Option<Timestamp>,
-}
-
-impl TryFrom<NamespaceRow> for Namespace {
-    type Error = Error;
-
-    fn try_from(row: NamespaceRow) -> Result<Self> {
-        let on_outage = row.on_outage.parse();
-        Ok(Self {
-            outage_policy: on_outage
-                .map_err(|e| Error::Internal(format!("stored on_outage {e}")))?,
-            id: row.id,
-            workspace_id: row.workspace_id,
-            name: row.name,
-            created_at: row.created_at,
-            deleted_at: row.deleted_at,
-        })
-    }
-}
-
 #[derive(FromRow)]
 pub struct MigrationRow {
     id: MigrationId,
@@ -339,68 +197,6 @@ impl TryFrom<MigrationRow> for StoredMigration {
         };
         Ok(Self { migration, imported_count: row.came })
     }
-}
-
-#[derive(FromRow)]
-pub struct StoredNamespaceRow {
-    #[sqlx(flatten)]
-    namespace: NamespaceRow,
-    overrides: String,
-}
-
-impl TryFrom<StoredNamespaceRow> for StoredNamespace {
-    type Error = Error;
-
-    fn try_from(row: StoredNamespaceRow) -> Result<Self> {
-        let overrides = parse_json::<Vec<OverrideRow>>(&row.overrides)?;
-        let overrides = overrides.into_iter().map(Override::from).collect();
-        Ok(Self { namespace: row.namespace.try_into()?, overrides: Overrides::new(overrides) })
-    }
-}
-
-#[derive(FromRow, Deserialize)]
-pub struct OverrideRow {
-    id: String,
-    identifier: String,
-    limit: i64,
-    duration_ms: i64,
-    expires_at: Option<i64>,
-    #[serde(deserialize_with = "deserialize_bool")]
-    is_async: bool,
-    created_at: i64,
-    updated_at: Option<i64>,
-}
-
-impl From<OverrideRow> for Override {
-    fn from(row: OverrideRow) -> Self {
-        Self {
-            id: OverrideId::from(row.id),
-            identifier: row.identifier,
-            limit: row.limit,
-            duration_ms: row.duration_ms,
-            expires_at: row.expires_at.map(Timestamp),
-            is_approximate: row.is_async,
-            created_at: Timestamp(row.created_at),
-            updated_at: row.updated_at.map(Timestamp),
-        }
-    }
-}
-
-/// Parses a list of limits and sorts it by name.
-fn parse_ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
-    let mut limits: Vec<_> = parse_json::<Vec<RatelimitRow>>(list)?
-        .into_iter()
-        .map(|row| Ratelimit {
-            id: RatelimitId::from(row.id),
-            name: row.name,
-            limit: row.limit,
-            duration_ms: row.duration_ms,
-            auto_apply: row.auto_apply,
-            is_approximate: row.is_async,
-        })
-        .collect();
-    limits.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(limits)
 }
 
 /// Parses a list of permissions and sorts it by slug.

@@ -3,7 +3,7 @@
 use foundation::error::{Error, Result};
 use foundation::id::{KeyId, RoleId};
 use foundation::model::PermissionAssignment;
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 
 use super::parse_json;
 

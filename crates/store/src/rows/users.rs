@@ -3,7 +3,7 @@
 use foundation::clock::Timestamp;
 use foundation::id::{SessionId, UserId};
 use foundation::model::{Session, User};
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 
 #[derive(FromRow)]
 pub struct UserWithPasswordRow {

@@ -211,7 +211,7 @@ async fn is_connection_known(options: &PgConnectOptions, process: i32) -> sqlx::
 }
 
 /// A database session that may hold a lock that a migration waits for.
-#[derive(sqlx::FromRow)]
+#[derive(sqlx_macros::FromRow)]
 struct DatabaseSession {
     pid: i32,
     application_name: String,

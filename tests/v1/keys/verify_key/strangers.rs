@@ -185,7 +185,7 @@ on_both_stacks! {
                 .header("authorization", format!("Bearer {}", kw.root_key))
                 .body(Body::from(json!({ "key": key }).to_string()))
                 .unwrap();
-            keyward::request::PEER.scope(HERE.parse().unwrap(), kw.send(request)).await
+            request::PEER.scope(HERE.parse().unwrap(), kw.send(request)).await
         };
 
         for key in ["never_1", "never_2", "never_3"] {

@@ -17,6 +17,7 @@ use super::invitations::{add_member, join_workspace, redeem};
 use super::sessions::AuthenticatedSession;
 use super::sign_in::{SignedIn, consume_sso_attempt, create_session};
 use super::{parse_email, record_in_all_workspaces};
+use crate::audit::AuditEvent;
 use crate::caller::ClientInfo;
 use crate::context::Context;
 use crate::root_keys::default_workspace;
@@ -171,7 +172,7 @@ async fn resolve_user(
         SsoMatch::TrustedEmail(user) => {
             tx.set_password(&user.id, None).await?;
             tx.delete_other_sessions(&user.id, None).await?;
-            record_in_all_workspaces(tx, &user, origin, now, "user.linkLogin").await?;
+            record_in_all_workspaces(tx, &user, origin, now, AuditEvent::SsoLinked).await?;
             user
         }
         SsoMatch::New(email) => {
@@ -202,7 +203,7 @@ async fn link_account(
         return Ok(SsoResult::Rejected(SsoRejection::LinkedElsewhere));
     }
     tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
-    record_in_all_workspaces(&mut tx, user, origin, now, "user.linkLogin").await?;
+    record_in_all_workspaces(&mut tx, user, origin, now, AuditEvent::SsoLinked).await?;
     context.commit(tx).await?;
     Ok(SsoResult::Linked)
 }
@@ -242,6 +243,6 @@ pub async fn unlink_account(
     let now = users.context.clock.now();
     let mut tx = users.context.store.begin().await?;
     tx.delete_login(&user.id, &oidc.issuer).await?;
-    record_in_all_workspaces(&mut tx, user, origin, now, "user.unlinkLogin").await?;
+    record_in_all_workspaces(&mut tx, user, origin, now, AuditEvent::SsoUnlinked).await?;
     users.context.commit(tx).await
 }

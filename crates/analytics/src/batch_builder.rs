@@ -1,0 +1,283 @@
+//! Builds batches of events: assigns their series and adds up their totals.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::model::{RollupUnit, VerificationCode};
+use sha2::{Digest as _, Sha256};
+use store::events::{
+    Aggregate, EventBatch, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalKey,
+    VerificationEvent, VerificationSeries,
+};
+
+use crate::event::{Event, LimitCheckRecord, VerificationRecord};
+
+/// The maximum number of series that are remembered as written on the day. At this number the set is cleared, and all
+/// series are written once more.
+const WRITTEN_SERIES_MAX: usize = 500_000;
+/// The maximum number of combinations of tags and outcomes that a key may add per day in this process. The holder of
+/// a key chooses its tags, and each combination is stored as long as rollups are. Events beyond the limit are stored
+/// without tags.
+const TAGGED_SERIES_PER_KEY_MAX: usize = 1_000;
+/// The tags of an event without tags.
+const NO_TAGS: &str = "[]";
+
+/// Builds batches of events.
+#[derive(Default)]
+pub struct BatchBuilder {
+    /// The series that this process has written on this day.
+    written_series: HashSet<SeriesId>,
+    /// The new series of the batch that is being built.
+    new_series: HashSet<SeriesId>,
+    /// The number of written series with tags, by key.
+    tagged_counts: HashMap<String, usize>,
+    /// The number of new series with tags, by key.
+    new_tagged_counts: HashMap<String, usize>,
+    day: Timestamp,
+}
+
+/// Identifies verifications in one batch that belong to one series: same resolved key, outcome and tags in the same
+/// order.
+#[derive(PartialEq, Eq, Hash)]
+struct SeriesCacheKey<'a> {
+    resolved_key: *const (),
+    outcome: VerificationCode,
+    tags: &'a [String],
+}
+
+impl BatchBuilder {
+    /// Builds a batch of all the events, in their order.
+    pub fn build_batch(&mut self, events: &[Event]) -> EventBatch {
+        let mut batch = EventBatch::default();
+        self.new_series.clear();
+        self.new_tagged_counts.clear();
+        let mut totals = MinuteTotals::default();
+        let mut series_cache = HashMap::new();
+        for event in events {
+            match event {
+                Event::Verification(event) => {
+                    let series = self.add_verification_series(&mut batch, &mut series_cache, event);
+                    batch.verifications.push(VerificationEvent {
+                        time: event.occurred_at,
+                        series,
+                        request_id: event.request_id,
+                        spent_credits: event.spent_credits,
+                        latency_us: event.latency_us,
+                        reason: replace_nul(event.reason.as_deref().unwrap_or_default()),
+                    });
+                    totals.add_verification(event);
+                }
+                Event::Ratelimit(event) => {
+                    let series = self.add_ratelimit_series(&mut batch, event);
+                    batch.ratelimits.push(RatelimitEvent {
+                        time: event.occurred_at,
+                        series,
+                        request_id: event.request_id,
+                        latency_us: event.latency_us,
+                        override_id: event
+                            .override_id
+                            .as_ref()
+                            .map_or_else(String::new, |id| id.as_str().to_owned()),
+                        limit: event.limit,
+                        remaining: event.remaining,
+                        reset_at: event.reset_at,
+                        tokens: event.tokens,
+                    });
+                    totals.add_ratelimit(event);
+                }
+            }
+        }
+        batch.verification_series.sort_by_key(|series| series.id);
+        batch.ratelimit_series.sort_by_key(|series| series.id);
+        batch.verification_totals = expand_totals(totals.verifications);
+        batch.ratelimit_totals = expand_totals(totals.ratelimits);
+        batch
+    }
+
+    /// Remembers the new series of a batch that was written.
+    pub fn record_written(&mut self, batch: &EventBatch) {
+        self.written_series.extend(batch.verification_series.iter().map(|series| series.id));
+        for series in batch.verification_series.iter().filter(|series| series.tags != NO_TAGS) {
+            *self.tagged_counts.entry(series.key_id.clone()).or_default() += 1;
+        }
+        self.written_series.extend(batch.ratelimit_series.iter().map(|series| series.id));
+    }
+
+    fn add_verification_series<'a>(
+        &mut self,
+        batch: &mut EventBatch,
+        series_cache: &mut HashMap<SeriesCacheKey<'a>, SeriesId>,
+        event: &'a VerificationRecord,
+    ) -> SeriesId {
+        let cache_key = SeriesCacheKey {
+            resolved_key: Arc::as_ptr(&event.resolved_key).cast::<()>(),
+            outcome: event.outcome,
+            tags: &event.tags,
+        };
+        if let Some(id) = series_cache.get(&cache_key) {
+            return *id;
+        }
+        let outcome = event.outcome.as_str();
+        let (key, identity) = (event.resolved_key.key(), event.resolved_key.identity());
+        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let identity_id = identity.map_or("", |identity| identity.id.as_str());
+        let external_id = identity.map_or("", |identity| identity.external_id.as_str());
+        let tags = serde_json::json!(sorted_tags(event)).to_string();
+        let key_id = key.id.as_str();
+        let mut fields = [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str()];
+        let (mut id, mut is_new) =
+            self.assign_series_id("verification", &fields, event.occurred_at);
+        if is_new && tags != NO_TAGS && !self.reserve_tagged_series(key_id) {
+            self.new_series.remove(&id);
+            fields[6] = NO_TAGS;
+            (id, is_new) = self.assign_series_id("verification", &fields, event.occurred_at);
+        }
+        if is_new {
+            batch.verification_series.push(VerificationSeries {
+                id,
+                workspace_id: workspace.to_owned(),
+                api_id: api.to_owned(),
+                key_id: key_id.to_owned(),
+                identity_id: identity_id.to_owned(),
+                external_id: external_id.to_owned(),
+                outcome,
+                tags: fields[6].to_owned(),
+                seen_at: self.day,
+            });
+        }
+        series_cache.insert(cache_key, id);
+        id
+    }
+
+    /// Reserves a series with tags for a key. Returns `false` if the key has reached the limit.
+    fn reserve_tagged_series(&mut self, key_id: &str) -> bool {
+        let new_series = self.new_tagged_counts.entry(key_id.to_owned()).or_default();
+        let is_allowed =
+            *new_series + self.tagged_counts.get(key_id).unwrap_or(&0) < TAGGED_SERIES_PER_KEY_MAX;
+        *new_series += usize::from(is_allowed);
+        is_allowed
+    }
+
+    fn add_ratelimit_series(
+        &mut self,
+        batch: &mut EventBatch,
+        event: &LimitCheckRecord,
+    ) -> SeriesId {
+        let (workspace, namespace) = namespace_ids(event);
+        let identifier = replace_nul(&event.identifier);
+        let fields = [workspace, namespace, &identifier, passed_label(event)];
+        let (id, is_new) = self.assign_series_id("ratelimit", &fields, event.occurred_at);
+        if is_new {
+            batch.ratelimit_series.push(RatelimitSeries {
+                id,
+                workspace_id: workspace.to_owned(),
+                namespace_id: namespace.to_owned(),
+                identifier,
+                passed: event.passed,
+                seen_at: self.day,
+            });
+        }
+        id
+    }
+
+    /// Returns the id of a series, and whether it has yet to be written on this day.
+    fn assign_series_id(&mut self, kind: &str, fields: &[&str], at: Timestamp) -> (SeriesId, bool) {
+        let day = RollupUnit::Day.start_of(at);
+        if day != self.day || self.written_series.len() >= WRITTEN_SERIES_MAX {
+            self.written_series.clear();
+            self.new_series.clear();
+            self.tagged_counts.clear();
+            self.new_tagged_counts.clear();
+            self.day = day;
+        }
+        let mut hash = Sha256::new();
+        hash.update(kind);
+        for field in fields {
+            // The length is hashed too, so that no two lists of fields are equal.
+            hash.update(field.len().to_be_bytes());
+            hash.update(field);
+        }
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash.finalize()[..16]);
+        let id = SeriesId(digest);
+        let is_new = !self.written_series.contains(&id) && self.new_series.insert(id);
+        (id, is_new)
+    }
+}
+
+/// Returns the tags of an event, sorted and without duplicates.
+pub fn sorted_tags(event: &VerificationRecord) -> Vec<String> {
+    let mut tags: Vec<String> = event.tags.iter().map(|tag| replace_nul(tag)).collect();
+    tags.sort();
+    tags.dedup();
+    tags
+}
+
+/// Replaces NUL characters, which Postgres cannot store.
+pub fn replace_nul(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// Returns the ids of the workspace and the namespace of a limit check.
+pub fn namespace_ids(event: &LimitCheckRecord) -> (&str, &str) {
+    let namespace = &event.namespace.value.namespace;
+    (namespace.workspace_id.as_str(), namespace.id.as_str())
+}
+
+fn passed_label(event: &LimitCheckRecord) -> &'static str {
+    if event.passed { "true" } else { "false" }
+}
+
+/// Stores totals of events by minute. The larger units are derived from them.
+#[derive(Default)]
+struct MinuteTotals<'a> {
+    verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
+    ratelimits: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
+}
+
+impl<'a> MinuteTotals<'a> {
+    fn add_verification(&mut self, event: &'a VerificationRecord) {
+        let key = event.resolved_key.key();
+        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let total_key = (
+            workspace,
+            api,
+            RollupUnit::Minute.start_of(event.occurred_at),
+            event.outcome.as_str(),
+        );
+        let sum = self.verifications.entry(total_key).or_default();
+        sum.add_event(event.spent_credits, event.latency_us);
+    }
+
+    fn add_ratelimit(&mut self, event: &'a LimitCheckRecord) {
+        let (workspace, namespace) = namespace_ids(event);
+        let total_key = (
+            workspace,
+            namespace,
+            RollupUnit::Minute.start_of(event.occurred_at),
+            passed_label(event),
+        );
+        self.ratelimits.entry(total_key).or_default().add_event(event.tokens, event.latency_us);
+    }
+}
+
+/// Returns the totals of every unit, in order.
+fn expand_totals(
+    minutes: HashMap<(&str, &str, Timestamp, &'static str), Aggregate>,
+) -> Vec<TotalDelta> {
+    let mut totals: BTreeMap<TotalKey, Aggregate> = BTreeMap::new();
+    for ((workspace, id, minute, outcome), sum) in minutes {
+        for unit in RollupUnit::ALL {
+            let total_key = TotalKey {
+                workspace_id: workspace.to_owned(),
+                id: id.to_owned(),
+                unit: unit.as_str(),
+                time: unit.start_of(minute),
+                outcome,
+            };
+            totals.entry(total_key).or_default().merge(&sum);
+        }
+    }
+    totals.into_iter().map(|(total_key, sum)| TotalDelta { total_key, aggregate: sum }).collect()
+}

@@ -1,0 +1,91 @@
+//! Defines the events: verifications that found a key, and checks of the standalone limiter.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::id::{OverrideId, RequestId};
+use foundation::metrics::{EventCounts, EventMetrics};
+use foundation::model::{Identity, Key, VerificationCode};
+use store::StoredNamespace;
+use store::cache::Cached;
+
+/// An analytics event of one request.
+#[derive(Debug)]
+pub enum Event {
+    Verification(VerificationRecord),
+    Ratelimit(LimitCheckRecord),
+}
+
+/// The result of one verification.
+#[derive(Debug)]
+pub struct VerificationRecord {
+    pub request_id: RequestId,
+    pub occurred_at: Timestamp,
+    /// The key as it was when the verification was decided. It is shared with the cache, so nothing is copied.
+    pub resolved_key: Arc<dyn KeyDimensions>,
+    pub outcome: VerificationCode,
+    pub tags: Vec<String>,
+    pub spent_credits: i64,
+    pub latency_us: i64,
+    /// Why the verification was refused, as text for users.
+    pub reason: Option<Box<str>>,
+}
+
+/// A key with the values that its verifications are grouped by. They never change: a changed key is another value.
+pub trait KeyDimensions: Debug + Send + Sync {
+    fn key(&self) -> &Key;
+    /// Returns the identity of the key, if it has one.
+    fn identity(&self) -> Option<&Identity>;
+}
+
+impl<T: KeyDimensions> KeyDimensions for Cached<T> {
+    fn key(&self) -> &Key {
+        self.value.key()
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        self.value.identity()
+    }
+}
+
+/// The result of one check of the standalone limiter.
+#[derive(Debug)]
+pub struct LimitCheckRecord {
+    pub request_id: RequestId,
+    pub occurred_at: Timestamp,
+    pub namespace: Arc<Cached<StoredNamespace>>,
+    pub identifier: String,
+    pub passed: bool,
+    pub latency_us: i64,
+    pub override_id: Option<OverrideId>,
+    pub limit: i64,
+    pub remaining: i64,
+    pub reset_at: Timestamp,
+    pub tokens: i64,
+}
+
+/// The approximate size of an event without caller-supplied text: the struct and the headers of its strings.
+const EVENT_OVERHEAD_BYTES: usize = 256;
+
+impl Event {
+    /// Returns the approximate memory use of the event.
+    pub(crate) fn approximate_bytes(&self) -> usize {
+        let caller_bytes = match self {
+            Self::Verification(event) => {
+                let tags = event.tags.iter().map(|tag| size_of::<String>() + tag.len());
+                tags.sum::<usize>() + event.reason.as_ref().map_or(0, |reason| reason.len())
+            }
+            Self::Ratelimit(event) => event.identifier.len(),
+        };
+        EVENT_OVERHEAD_BYTES + caller_bytes
+    }
+
+    /// Returns the counters for events of this kind.
+    pub(crate) fn event_counts<'a>(&self, metrics: &'a EventMetrics) -> &'a EventCounts {
+        match self {
+            Self::Verification(_) => &metrics.verifications,
+            Self::Ratelimit(_) => &metrics.ratelimits,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Queries rollups of verifications by time, key, identity or tag.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashSet};
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::{ApiId, KeyId, WorkspaceId};
+
+use crate::Analytics;
+pub use foundation::model::RollupUnit;
+pub use store::events::RollupGrouping;
+use store::events::{OutcomeCounts, RollupFilter};
+
+/// The maximum number of groups in a result.
+pub const GROUPS_MAX: usize = 100_000;
+
+/// Selects verifications, and how they are grouped.
+#[derive(Debug, Default)]
+pub struct RollupQuery {
+    /// Includes only the identity with this external id.
+    pub external_id: Option<String>,
+    /// Includes only these keys. Empty: all keys.
+    pub key_ids: Vec<KeyId>,
+    /// Includes only verifications with all of these tags.
+    pub tags: Vec<String>,
+    pub from_time: Timestamp,
+    pub to_time: Timestamp,
+    /// The unit of time to group by. `None`: no grouping by time.
+    pub unit: Option<RollupUnit>,
+    /// The unit of the rollups that are added up without grouping by time. The finest unit matches
+    /// `from_time` and `to_time` most exactly.
+    pub grain: RollupUnit,
+    pub grouping: RollupGrouping,
+    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::is_by_tags`].
+    pub is_per_tag: bool,
+    pub order: Option<RollupOrder>,
+    pub is_descending: bool,
+    pub limit: Option<usize>,
+}
+
+/// The value that groups are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RollupOrder {
+    Time,
+    Valid,
+    /// Always 0: these verifications belong to no key.
+    NotFound,
+    Forbidden,
+    UsageExceeded,
+    RateLimited,
+    Unauthorized,
+    Disabled,
+    InsufficientPermissions,
+    Expired,
+    Total,
+}
+
+/// The counts of one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RollupGroup {
+    /// The start of its hour, day or month.
+    pub time: Timestamp,
+    /// Empty if there is no key, or if the query does not group by key.
+    pub key_id: String,
+    pub identity_id: String,
+    pub external_id: String,
+    pub tags: Vec<String>,
+    pub counts: OutcomeCounts,
+}
+
+/// Returns the rollups of verifications of these APIs.
+pub async fn list_groups(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    apis: &[ApiId],
+    query: RollupQuery,
+) -> Result<Vec<RollupGroup>> {
+    let unit = query.unit.unwrap_or(query.grain);
+    let from = match unit {
+        RollupUnit::Minute | RollupUnit::Hour => query.from_time,
+        RollupUnit::Day | RollupUnit::Month => unit.start_of(query.from_time),
+    };
+    let filter = RollupFilter {
+        workspace,
+        api_ids: apis,
+        external_id: query.external_id.as_deref(),
+        key_ids: &query.key_ids,
+        tags: &query.tags,
+        from_time: from,
+        to_time: query.to_time,
+        unit,
+        is_by_time: query.unit.is_some(),
+        grouping: query.grouping,
+        rows_max: GROUPS_MAX + 1,
+    };
+    let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
+    if rows.len() > GROUPS_MAX {
+        return Err(Error::invalid(
+            "groupBy",
+            format!(
+                "the result has more than {GROUPS_MAX} rows; query a shorter period or fewer groups"
+            ),
+        ));
+    }
+    let mut groups: Vec<RollupGroup> = rows
+        .into_iter()
+        .map(|row| RollupGroup {
+            time: row.time,
+            key_id: row.key_id,
+            identity_id: row.identity_id,
+            external_id: row.external_id,
+            tags: serde_json::from_str(&row.tags).unwrap_or_default(),
+            counts: row.counts,
+        })
+        .collect();
+    if query.is_per_tag {
+        groups = split_by_tag(groups);
+    }
+    add_empty_groups(&mut groups, &query);
+    sort_groups(&mut groups, &query);
+    groups.truncate(query.limit.unwrap_or(usize::MAX));
+    Ok(groups)
+}
+
+/// Returns the rollups of verifications of these keys by day, without the days that have none. `apis` are the APIs of
+/// the keys.
+pub async fn list_days_of_keys(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    apis: &[ApiId],
+    keys: Vec<KeyId>,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<Vec<RollupGroup>> {
+    let query = RollupQuery {
+        key_ids: keys,
+        from_time: from,
+        to_time: to,
+        unit: Some(RollupUnit::Day),
+        ..RollupQuery::default()
+    };
+    let mut groups = list_groups(analytics, workspace, apis, query).await?;
+    groups.retain(|group| group.counts != OutcomeCounts::default());
+    Ok(groups)
+}
+
+/// Returns one group per tag. Verifications without tags are in no group.
+fn split_by_tag(groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
+    let mut by_tag: BTreeMap<(Timestamp, String, String, String), RollupGroup> = BTreeMap::new();
+    for group in groups {
+        for tag in &group.tags {
+            let group_key =
+                (group.time, tag.clone(), group.key_id.clone(), group.identity_id.clone());
+            let empty = || RollupGroup {
+                tags: vec![tag.clone()],
+                counts: OutcomeCounts::default(),
+                ..group.clone()
+            };
+            by_tag.entry(group_key).or_insert_with(empty).counts.merge(&group.counts);
+        }
+    }
+    by_tag.into_values().collect()
+}
+
+/// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping.
+fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
+    let empty_group = |time| RollupGroup {
+        time,
+        key_id: String::new(),
+        identity_id: String::new(),
+        external_id: String::new(),
+        tags: Vec::new(),
+        counts: OutcomeCounts::default(),
+    };
+    let Some(unit) = query.unit else {
+        if groups.is_empty() && query.grouping == RollupGrouping::default() {
+            groups.push(empty_group(Timestamp(0)));
+        }
+        return;
+    };
+    let present: HashSet<Timestamp> = groups.iter().map(|group| group.time).collect();
+    let end = unit.start_of(query.to_time);
+    let slices = std::iter::successors(Some(unit.start_of(query.from_time)), |at| {
+        Some(unit.start_of_next(*at))
+    });
+    let empty = slices.take_while(|at| *at < end).filter(|at| !present.contains(at));
+    let room = GROUPS_MAX.saturating_sub(present.len());
+    groups.extend(empty.take(room).map(empty_group));
+}
+
+fn sort_groups(groups: &mut [RollupGroup], query: &RollupQuery) {
+    let by_name = |a: &RollupGroup, b: &RollupGroup| {
+        (a.time, &a.key_id, &a.identity_id, &a.tags).cmp(&(
+            b.time,
+            &b.key_id,
+            &b.identity_id,
+            &b.tags,
+        ))
+    };
+    let order = query.order.unwrap_or(RollupOrder::Time);
+    groups.sort_by(|a, b| {
+        let by_order = match order {
+            RollupOrder::Time => a.time.cmp(&b.time),
+            _ => count_by_order(order, &a.counts).cmp(&count_by_order(order, &b.counts)),
+        };
+        let by_order = if query.is_descending { by_order.reverse() } else { by_order };
+        if by_order == Ordering::Equal { by_name(a, b) } else { by_order }
+    });
+}
+
+fn count_by_order(order: RollupOrder, counts: &OutcomeCounts) -> i64 {
+    match order {
+        RollupOrder::Time | RollupOrder::NotFound | RollupOrder::Unauthorized => 0,
+        RollupOrder::Valid => counts.valid,
+        RollupOrder::Forbidden => counts.forbidden,
+        RollupOrder::UsageExceeded => counts.usage_exceeded,
+        RollupOrder::RateLimited => counts.rate_limited,
+        RollupOrder::Disabled => counts.disabled,
+        RollupOrder::InsufficientPermissions => counts.insufficient_permissions,
+        RollupOrder::Expired => counts.expired,
+        RollupOrder::Total => counts.total,
+    }
+}

@@ -1,0 +1,160 @@
+//! Aggregates all requests of a workspace, an API or a namespace, for charts.
+
+use std::collections::BTreeMap;
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::WorkspaceId;
+use foundation::model::{EventKind, RollupUnit};
+use store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
+
+use crate::Analytics;
+
+/// Selects requests.
+#[derive(Debug, Clone, Copy)]
+pub struct TrafficFilter<'a> {
+    pub kind: EventKind,
+    /// Includes only this API or this namespace.
+    pub resource_id: Option<&'a str>,
+    pub unit: RollupUnit,
+    /// The start, rounded down to the start of its unit.
+    pub from_time: Timestamp,
+    pub until_time: Timestamp,
+}
+
+/// The number and the latencies of requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// The number of requests by outcome. For limit checks, `true` and `false` say whether they passed.
+    pub outcomes: BTreeMap<String, i64>,
+    pub latencies: LatencyStats,
+}
+
+impl Traffic {
+    pub fn total_count(&self) -> i64 {
+        self.outcomes.values().sum()
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(outcome.clone()).or_default() += count;
+        }
+        self.latencies.merge(&other.latencies);
+    }
+
+    fn add_row(&mut self, row: TotalRow) {
+        let latencies = LatencyStats {
+            count: row.count,
+            sum_us: row.latency_us,
+            buckets: row.latencies.into(),
+        };
+        self.latencies.merge(&latencies);
+        *self.outcomes.entry(row.outcome).or_default() += row.count;
+    }
+}
+
+/// The latencies of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LatencyStats {
+    count: i64,
+    sum_us: i64,
+    buckets: [i64; 6],
+}
+
+impl LatencyStats {
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+        for (count, added) in self.buckets.iter_mut().zip(other.buckets) {
+            *count += added;
+        }
+    }
+
+    /// Returns the mean in microseconds, or `None` if there are no requests.
+    pub fn mean_us(&self) -> Option<i64> {
+        self.sum_us.checked_div(self.count)
+    }
+
+    /// Returns a percentile in microseconds, as the end of its bucket. Returns `None` if there are no requests, or if
+    /// it lies beyond the last bucket.
+    pub fn percentile_us(&self, percent: i64) -> Option<i64> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut within = 0;
+        let reached = self.buckets.iter().position(|bucket| {
+            within += bucket;
+            within.saturating_mul(100) >= self.count.saturating_mul(percent)
+        });
+        reached.map(|at| LATENCY_BUCKETS_US[at])
+    }
+}
+
+/// Returns the traffic by unit of time, including units without requests.
+pub async fn list_by_time(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    filter: &TrafficFilter<'_>,
+) -> Result<Vec<(Timestamp, Traffic)>> {
+    let mut found: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
+    let begin = filter.unit.start_of(filter.from_time);
+    let slices = std::iter::successors(Some(begin), |at| Some(filter.unit.start_of_next(*at)));
+    for at in slices.take_while(|at| *at < filter.until_time) {
+        found.insert(at, Traffic::default());
+    }
+    for row in load_rows(analytics, workspace, filter, false).await? {
+        found.entry(row.time).or_default().add_row(row);
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// Returns the traffic by id of the API or namespace, the one with the most requests first.
+pub async fn list_by_id(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    filter: &TrafficFilter<'_>,
+) -> Result<Vec<(String, Traffic)>> {
+    let mut found: BTreeMap<String, Traffic> = BTreeMap::new();
+    for row in load_rows(analytics, workspace, filter, true).await? {
+        found.entry(row.id.clone()).or_default().add_row(row);
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.total_count()));
+    Ok(found)
+}
+
+async fn load_rows(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    filter: &TrafficFilter<'_>,
+    by_id: bool,
+) -> Result<Vec<TotalRow>> {
+    let totals_filter = TotalsFilter {
+        workspace,
+        kind: filter.kind,
+        resource_id: filter.resource_id,
+        unit: filter.unit,
+        from_time: filter.unit.start_of(filter.from_time),
+        until_time: filter.until_time,
+        is_by_id: by_id,
+    };
+    analytics.event_store.read().await?.list_totals(&totals_filter).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentile_is_end_of_bucket_when_bucket_is_known() {
+        let percentiles = |buckets: [i64; 6], count| {
+            let latencies = LatencyStats { count, sum_us: 0, buckets };
+            [50, 99, 100].map(|percent| latencies.percentile_us(percent))
+        };
+
+        assert_eq!(percentiles([0; 6], 0), [None; 3]);
+        assert_eq!(percentiles([99, 1, 0, 0, 0, 0], 100), [Some(100), Some(100), Some(500)]);
+        assert_eq!(percentiles([50, 48, 1, 0, 0, 0], 100), [Some(100), Some(1_000), None]);
+        assert_eq!(percentiles([0; 6], 7), [None; 3], "all latencies are beyond the last bucket");
+    }
+}

@@ -1,0 +1,171 @@
+//! Writes events from the buffer to the database in batches, rolls them up, and deletes data past its retention.
+
+use std::mem::take;
+
+use foundation::clock::DAY_MS;
+use foundation::error::Result;
+use foundation::model::EventKind;
+use store::events::EventBatch;
+use tokio::sync::mpsc::Receiver;
+
+use crate::batch_builder::BatchBuilder;
+use crate::event::Event;
+use crate::event_space::DiskShortage;
+use crate::rollup::{PendingRollups, roll_up_overdue};
+use crate::{Analytics, clickhouse_delivery, outbox_encoding};
+
+/// The maximum number of events in a batch.
+const BATCH_EVENTS_MAX: usize = 10_000;
+/// The maximum number of aggregates in memory. At this number they are rolled up immediately.
+const PENDING_ROLLUPS_MAX: usize = 100_000;
+
+/// Writes the buffered events and returns how many it wrote. Events that cannot be written stay for the next call.
+pub async fn write_buffered(analytics: &Analytics) -> Result<usize> {
+    let mut buffered = analytics.pending_events.lock().await;
+    if buffered.drop_on_shortage(analytics, analytics.find_disk_shortage()) {
+        return Ok(0);
+    }
+    let mut written = 0;
+    loop {
+        buffered.fill_batch();
+        if buffered.batch_events.is_empty() {
+            return Ok(written);
+        }
+        let PendingEvents {
+            batch_events: events,
+            batch_builder,
+            batch_number: number,
+            pending_rollups: pending,
+            ..
+        } = &mut *buffered;
+        let (name, region) = (format!("{} {number}", analytics.replica_id), &analytics.region);
+        let mut tx = analytics.event_store.begin().await?;
+        if analytics.event_store.clickhouse().is_some() {
+            let outbox_batch = outbox_encoding::encode_batch(name, region, events)?;
+            tx.enqueue_batch(&outbox_batch, analytics.clock.now()).await?;
+            tx.commit().await?;
+        } else {
+            let batch =
+                EventBatch { name, region: region.clone(), ..batch_builder.build_batch(events) };
+            let id = tx.insert_batch(&batch, analytics.clock.now()).await?;
+            tx.commit().await?;
+            batch_builder.record_written(&batch);
+            pending.add(id, &batch);
+        }
+        *number += 1;
+        for event in &*events {
+            event.event_counts(&analytics.metrics).written_counter.inc();
+        }
+        written += events.len();
+        analytics.event_buffer.release_bytes(events);
+        events.clear();
+        if pending.len() >= PENDING_ROLLUPS_MAX {
+            take(pending).roll_up(analytics).await?;
+        }
+    }
+}
+
+/// The events to be written, and the state of earlier writes.
+pub(crate) struct PendingEvents {
+    receiver: Receiver<Event>,
+    /// The events of the batch that is being written, or whose write failed.
+    batch_events: Vec<Event>,
+    /// The number of that batch.
+    batch_number: u64,
+    batch_builder: BatchBuilder,
+    pending_rollups: PendingRollups,
+    /// Whether events are dropped because the disk has too little free space.
+    is_disk_short: bool,
+}
+
+impl PendingEvents {
+    /// Creates the state of a process that has written nothing yet.
+    pub fn new(receiver: Receiver<Event>) -> Self {
+        Self {
+            receiver,
+            batch_events: Vec::new(),
+            batch_number: 1,
+            batch_builder: BatchBuilder::default(),
+            pending_rollups: PendingRollups::default(),
+            is_disk_short: false,
+        }
+    }
+
+    /// Drops the buffered events while the disk has too little free space. Returns whether it has too little.
+    fn drop_on_shortage(&mut self, analytics: &Analytics, shortage: Option<DiskShortage>) -> bool {
+        let was_short = std::mem::replace(&mut self.is_disk_short, shortage.is_some());
+        let Some(DiskShortage { free_bytes, reserve_bytes }) = shortage else {
+            if was_short {
+                tracing::info!("resumed writing events");
+            }
+            return false;
+        };
+        if !was_short {
+            tracing::warn!(
+                free_bytes,
+                reserve_bytes,
+                "stopped writing events: the disk has less free space than KEYWARD_EVENTS_RESERVE_BYTES"
+            );
+        }
+        if !self.batch_events.is_empty() {
+            // The batch may have been written, and another batch with its name would be taken for it.
+            self.batch_number += 1;
+        }
+        loop {
+            for event in &self.batch_events {
+                event.event_counts(&analytics.metrics).dropped_counter.inc();
+            }
+            analytics.event_buffer.release_bytes(&self.batch_events);
+            self.batch_events.clear();
+            self.fill_batch();
+            if self.batch_events.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// Moves events from the queue into the next batch. A batch that may have been written stays as it is.
+    fn fill_batch(&mut self) {
+        if !self.batch_events.is_empty() {
+            return;
+        }
+        while self.batch_events.len() < BATCH_EVENTS_MAX
+            && let Ok(event) = self.receiver.try_recv()
+        {
+            self.batch_events.push(event);
+        }
+    }
+}
+
+/// Rolls up the events written here, and the overdue batches of all replicas.
+pub async fn roll_up(analytics: &Analytics) -> Result<()> {
+    let pending = take(&mut analytics.pending_events.lock().await.pending_rollups);
+    pending.roll_up(analytics).await?;
+    roll_up_overdue(analytics).await
+}
+
+/// Creates partitions for the coming days, and deletes data past its retention.
+pub async fn maintain_partitions(analytics: &Analytics) -> Result<()> {
+    let now = analytics.clock.now();
+    let retention = &analytics.retention;
+    for kind in EventKind::ALL {
+        analytics.event_store.maintain_partitions(kind, retention.for_kind(kind), now).await?;
+        let mut tx = analytics.event_store.begin().await?;
+        tx.delete_expired(kind, retention.for_kind(kind), now).await?;
+        tx.commit().await?;
+    }
+    // A series stores the start of the day on which it was last written to, and may store the day before.
+    let longest = EventKind::ALL
+        .map(|kind| retention.for_kind(kind).longest_days())
+        .into_iter()
+        .max()
+        .unwrap_or(0);
+    let mut tx = analytics.event_store.begin().await?;
+    tx.delete_batches_and_series(
+        now.plus_ms(-DAY_MS),
+        now.plus_ms(-i64::from(longest + 2) * DAY_MS),
+    )
+    .await?;
+    tx.commit().await?;
+    clickhouse_delivery::maintain(analytics).await
+}

@@ -1,0 +1,36 @@
+use domain::bounds::KEY_ROLES_MAX;
+use domain::keys::AssignmentChange;
+use domain::rbac::{MissingPolicy, Selector};
+use foundation::model::Role;
+
+use crate::prelude::*;
+use crate::schemas::into_strings;
+use crate::v2::schemas::{RoleName, RoleReply, change_assignments};
+
+/// Add roles to a key.
+///
+/// Each role must exist. The reply contains all roles of the key after the change.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AddRoles {
+    pub key_id: Id,
+    /// Role names.
+    pub roles: List<RoleName, 1, KEY_ROLES_MAX>,
+}
+
+impl Operation for AddRoles {
+    const NAME: &'static str = "keys.addRoles";
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateKey, Action::AddRoleToKey]);
+    const WRITES: bool = true;
+    type Reply = Vec<RoleReply>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "roles": [example::SPARE_ROLE] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
+        let selectors = Selector::from_names(into_strings(self.roles), MissingPolicy::Reject);
+        change_assignments::<Role, _>(app, caller, self.key_id, AssignmentChange::Add, selectors)
+            .await
+    }
+}

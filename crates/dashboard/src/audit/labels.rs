@@ -1,0 +1,121 @@
+//! The labels of audit events, undo actions and field values.
+
+use domain::audit::AuditEvent;
+use domain::undo::UndoAction;
+use foundation::clock::Timestamp;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::super::format::{format_json, format_utc};
+
+/// Returns the label of an event; its text if another version recorded it and this one does not know it.
+pub fn event_label(text: &str) -> &str {
+    match AuditEvent::parse(text) {
+        Some(event) => event.label(),
+        None => text,
+    }
+}
+
+/// Describes the effect of an undo action.
+pub fn undo_description(action: &UndoAction) -> &'static str {
+    match action {
+        UndoAction::RevertKey(_)
+        | UndoAction::RevertIdentity(_)
+        | UndoAction::RevertApi(_)
+        | UndoAction::RevertNamespace(_) => {
+            "The fields above get their previous values. Other fields stay unchanged."
+        }
+        UndoAction::AddCredits(_, credits) if *credits < 0 => {
+            "The added credits are removed, as far as they remain. Spent credits stay spent."
+        }
+        UndoAction::AddCredits(..) => {
+            "The removed credits are added again. Spent credits stay spent."
+        }
+        UndoAction::DeleteKey(_) => "The key is deleted and no longer accepted.",
+        UndoAction::RestoreKey(_) => "The key is restored with its remaining credits.",
+        UndoAction::AddPermission(..) => "The permission is assigned to the key again.",
+        UndoAction::RemovePermission(..) => "The permission is removed from the key.",
+        UndoAction::AddRole(..) => "The role is assigned to the key again.",
+        UndoAction::RemoveRole(..) => "The role is removed from the key.",
+        UndoAction::DeletePermission(_) => {
+            "The permission is deleted and removed from all keys and roles."
+        }
+        UndoAction::RestorePermission(_) => {
+            "The permission is restored and assigned again to the keys and roles that had it and still exist."
+        }
+        UndoAction::RevertRole(_) => "The role gets its previous name and description.",
+        UndoAction::DeleteRole(_) => "The role is deleted and removed from all keys.",
+        UndoAction::RestoreRole(_) => {
+            "The role is restored with its permissions and assigned again to the keys that had it and still exist."
+        }
+        UndoAction::AddPermissionToRole(..) => {
+            "The permission is assigned again to the role and thereby to its keys."
+        }
+        UndoAction::RemovePermissionFromRole(..) => {
+            "The permission is removed from the role and thereby from its keys."
+        }
+        UndoAction::DeleteIdentity(_) => {
+            "The identity is deleted with its limits. Its keys remain valid."
+        }
+        UndoAction::RestoreIdentity(_) => {
+            "The identity is restored with its metadata, its limits and those of its keys that have no identity now."
+        }
+        UndoAction::DeleteApi(_) => "The API is deleted. Its keys no longer work.",
+        UndoAction::RestoreApi(_) => {
+            "The API is restored. Its keys work again, except those that were deleted individually."
+        }
+        UndoAction::DeleteNamespace(_) => "The namespace is deleted. Checks in it are rejected.",
+        UndoAction::RestoreNamespace(_) => "The namespace is restored with its overrides.",
+        UndoAction::RevertOverride(_) => "The override gets its previous values.",
+        UndoAction::DeleteOverride(..) => {
+            "The override is deleted. Checks use the limit in the request."
+        }
+        UndoAction::RevertMemberRole(_) => "The member gets their previous role.",
+        UndoAction::RemoveMember(_) => "The member is removed and loses access immediately.",
+        UndoAction::WithdrawInvitation(_) => {
+            "The invitation is withdrawn, if it has not been used."
+        }
+        UndoAction::RevokeRootKey(_) => "The root key is revoked and no longer accepted.",
+        UndoAction::RestoreRootKey(_) => {
+            "The root key is accepted again. Do not undo this if the root key may be compromised."
+        }
+    }
+}
+
+/// Formats a field value for display.
+pub fn format_value(name: &str, raw: Option<&RawValue>) -> String {
+    let Some(raw) = raw else { return String::new() };
+    match serde_json::from_str::<Value>(raw.get()) {
+        Ok(Value::Null) => "none".to_owned(),
+        Ok(Value::String(text)) => text,
+        Ok(Value::Number(at)) if name == "expires" => {
+            at.as_i64().map_or_else(|| at.to_string(), |at| format_utc(Timestamp(at)))
+        }
+        _ => format_json(raw.get()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_value_formats_strings_times_and_json() {
+        let shown = |name, text: &str| {
+            let raw = RawValue::from_string(text.to_owned()).expect("JSON");
+            format_value(name, Some(&raw))
+        };
+
+        assert_eq!(shown("name", r#""a \"b\"""#), r#"a "b""#);
+        assert_eq!(shown("name", "null"), "none");
+        assert_eq!(shown("expires", "1773144000000"), "2026-03-10 12:00:00 UTC");
+        assert_eq!(shown("meta", r#"{"n":1.50}"#), "{\n  \"n\": 1.50\n}");
+        assert_eq!(format_value("meta", None), "");
+    }
+
+    #[test]
+    fn event_label_is_text_when_event_is_unknown() {
+        assert_eq!(event_label("key.create"), "Key created");
+        assert_eq!(event_label("what.ever"), "what.ever");
+    }
+}

@@ -1,0 +1,158 @@
+//! The pages of the audit log: list, entry and undo.
+
+mod labels;
+mod show;
+
+use askama::Template;
+use axum::Router;
+use axum::routing::{get, post};
+use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
+use foundation::clock::{DAY_MS, Timestamp};
+use serde_json::Value;
+
+use super::analytics::{parse_day, valid_date_or_empty};
+use super::form::Form;
+use super::format::TimeLabel;
+use super::layout::{Layout, Section};
+use super::list_frame::ListFrame;
+use super::page_request::WorkspaceRequest;
+use super::pagination::{PAGE_ROWS, PageLinks};
+use super::{PageResult, render_page};
+
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/audit", get(list))
+        .route("/dashboard/{workspace}/audit/{entry}", get(show::show))
+        .route("/dashboard/{workspace}/audit/{entry}/undo", post(show::undo))
+}
+
+#[derive(Template)]
+#[template(path = "audit/list.html")]
+struct AuditListPage {
+    layout: Layout,
+    list: ListFrame,
+    rows: Vec<AuditTableRow>,
+    filter: AuditFilterForm,
+    /// The options: text of the event, label, whether it is selected.
+    events: Vec<(&'static str, &'static str, bool)>,
+    error: Option<String>,
+}
+
+/// The filter form, as submitted.
+struct AuditFilterForm {
+    event: String,
+    actor: String,
+    about: String,
+    from: String,
+    until: String,
+}
+
+impl AuditFilterForm {
+    fn from_form(query: &Form) -> Self {
+        let field = |name: &str| query.text(name).trim().to_owned();
+        Self {
+            event: field("event"),
+            actor: field("actor"),
+            about: field("about"),
+            from: field("from"),
+            until: field("until"),
+        }
+    }
+
+    /// Converts the form into a filter of the domain. The second value is the error of an invalid date. Clears dates
+    /// that a browser's date field cannot show.
+    fn build_audit_filter(&mut self, before: &str) -> (AuditFilter, Option<String>) {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let mut fault = None;
+        let mut moment = |name: &str, text: &mut String, after_ms: i64| {
+            let found = (!text.is_empty()).then(|| parse_day(name, text)).transpose();
+            let found = found.unwrap_or_else(|error| {
+                fault = Some(error);
+                None
+            });
+            *text = valid_date_or_empty(std::mem::take(text));
+            found.map(|at| at.plus_ms(after_ms))
+        };
+        let filter = AuditFilter {
+            before_id: given(before),
+            event: given(&self.event),
+            actor: given(&self.actor),
+            target: given(&self.about),
+            start_at: moment("Start date", &mut self.from, 0),
+            // Includes the last day.
+            end_at: moment("End date", &mut self.until, DAY_MS),
+            rows_max: i64::try_from(PAGE_ROWS + 1).unwrap_or(i64::MAX),
+        };
+        (filter, fault)
+    }
+
+    fn is_empty(&self) -> bool {
+        [&self.event, &self.actor, &self.about, &self.from, &self.until]
+            .iter()
+            .all(|text| text.is_empty())
+    }
+}
+
+/// An entry in a list of entries.
+pub struct AuditTableRow {
+    pub path: String,
+    pub label: String,
+    pub targets: String,
+    pub actor: String,
+    pub at: TimeLabel,
+    pub is_undone: bool,
+    pub undoes: bool,
+}
+
+impl AuditTableRow {
+    fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
+        Self {
+            path: request.workspace_path(&format!("/audit/{}", entry.id)),
+            label: labels::event_label(&entry.event).to_owned(),
+            targets: parse_targets(entry).iter().map(target_name).collect::<Vec<_>>().join(", "),
+            actor: actor_label(entry),
+            at: TimeLabel::new(entry.at, now),
+            is_undone: entry.undone_by.is_some(),
+            undoes: entry.undoes.is_some(),
+        }
+    }
+}
+
+fn actor_label(entry: &StoredEntry) -> String {
+    entry.actor_name.clone().unwrap_or_else(|| entry.actor_id.clone())
+}
+
+fn parse_targets(entry: &StoredEntry) -> Vec<Value> {
+    serde_json::from_str(&entry.targets).unwrap_or_default()
+}
+
+/// Returns the name of a target, or its id if it has no name.
+fn target_name(target: &Value) -> String {
+    let text = |field: &str| target[field].as_str().filter(|text| !text.is_empty());
+    text("name").or_else(|| text("id")).unwrap_or_default().to_owned()
+}
+
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let (app, query) = (&request.page_request.app, &request.page_request.query);
+    let mut filter = AuditFilterForm::from_form(query);
+    let (audit_filter, fault) = filter.build_audit_filter(query.text("from-entry"));
+    let mut found = audit::list_for_caller(&app.context, &request.caller, &audit_filter).await?;
+    let more = found.len() > PAGE_ROWS;
+    found.truncate(PAGE_ROWS);
+    let now = app.context.clock.now();
+    let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
+    let mut list = ListFrame::new(&request, "/audit", None);
+    // `from` is the start date of the filter, so another field holds the cursor.
+    list.pages = PageLinks::with_cursor_field(&request, &list.path, "from-entry", next.as_deref());
+    render_page(&AuditListPage {
+        layout: Layout::for_workspace(&request, Section::Audit, "Audit log").await?,
+        list,
+        rows: found.iter().map(|entry| AuditTableRow::new(&request, entry, now)).collect(),
+        events: AuditEvent::ALL
+            .iter()
+            .map(|event| (event.as_str(), event.label(), event.as_str() == filter.event))
+            .collect(),
+        filter,
+        error: fault,
+    })
+}

@@ -1,0 +1,300 @@
+//! The pages of imports. An import is a set of keys that were issued elsewhere; the API calls it a migration.
+
+mod paste;
+mod rows;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use domain::keys::{self, ImportRejection, ImportedKeyFields};
+use domain::migrations::{self, StoredMigration};
+use domain::permission::Action;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, ResourceRef};
+use foundation::id::{ApiId, KeyId, MigrationId};
+use foundation::model::Algorithm;
+use paste::PASTED_BYTES_MAX;
+use serde_json::json;
+
+use super::failure::Failure;
+use super::field_reader::FieldReader;
+use super::form::{Form, FormErrors, split_form_errors};
+use super::format::{TimeLabel, curl_command, format_count};
+use super::keys::{SelectOption, api_options};
+use super::layout::{Layout, Section, is_allowed};
+use super::list_frame::ListFrame;
+use super::page_request::WorkspaceRequest;
+use super::pagination::paging_from_query;
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
+
+/// Limits the size of an import form, in bytes. URL encoding may triple each pasted byte; other fields need some more.
+const IMPORT_FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;
+/// The number of imported keys that are listed.
+const IMPORTED_SHOWN_MAX: usize = 100;
+/// The number of rejected keys that are listed.
+const REJECTED_SHOWN_MAX: usize = 1_000;
+/// Limits how many pending keys are counted.
+const PENDING_COUNTED_MAX: i64 = 10_000;
+
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/imports", get(list).post(create))
+        .route("/dashboard/{workspace}/imports/new", get(show_create_form))
+        .route("/dashboard/{workspace}/imports/{migration}", get(show).post(import_keys))
+}
+
+/// Returns the size limit of forms at a path, if the path imports keys.
+pub fn form_bytes_max(path: &str) -> Option<usize> {
+    let mut parts = path.strip_prefix("/dashboard/")?.split('/').skip(1);
+    let brings_keys = parts.next() == Some("imports") && parts.next().is_some();
+    brings_keys.then_some(IMPORT_FORM_BYTES_MAX)
+}
+
+#[derive(Template)]
+#[template(path = "imports/list.html")]
+struct ImportListPage {
+    layout: Layout,
+    list: ListFrame,
+    rows: Vec<ImportTableRow>,
+}
+
+#[derive(Template)]
+#[template(path = "imports/new.html")]
+struct NewImportPage<'a> {
+    layout: Layout,
+    workspace: String,
+    name: &'a str,
+    is_prefixed: bool,
+    errors: FormErrors,
+}
+
+#[derive(Template)]
+#[template(path = "imports/show.html")]
+struct ImportPage<'a> {
+    layout: Layout,
+    workspace: String,
+    path: String,
+    import: ImportTableRow,
+    pending: String,
+    example: String,
+    verify_example: String,
+    apis: Vec<SelectOption>,
+    pasted_text: &'a str,
+    errors: FormErrors,
+    may_import: bool,
+}
+
+#[derive(Template)]
+#[template(path = "imports/imported.html")]
+struct ImportedPage {
+    layout: Layout,
+    workspace: String,
+    path: String,
+    name: String,
+    imported: usize,
+    rejected: usize,
+    imported_rows: Vec<(String, KeyId)>,
+    rejected_rows: Vec<(String, &'static str)>,
+}
+
+/// An import as displayed.
+struct ImportTableRow {
+    id: MigrationId,
+    name: String,
+    is_prefixed: bool,
+    algorithm: &'static str,
+    imported: String,
+    created: TimeLabel,
+}
+
+impl ImportTableRow {
+    fn new(stored: StoredMigration, now: Timestamp) -> Self {
+        let migration = stored.migration;
+        Self {
+            id: migration.id,
+            name: migration.name.unwrap_or_else(|| "Unnamed".into()),
+            is_prefixed: migration.algorithm == Algorithm::PrefixedApiKey,
+            algorithm: migration.algorithm.as_str(),
+            imported: format_count(stored.imported_count, i64::MAX),
+            created: TimeLabel::new(migration.created_at, now),
+        }
+    }
+}
+
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let found =
+        migrations::list_for_caller(&app.context, &request.caller, &paging_from_query(&request))
+            .await?;
+    let now = app.context.clock.now();
+    let list = ListFrame::new(&request, "/imports", found.next_id.as_deref());
+    render_page(&ImportListPage {
+        layout: Layout::for_workspace(&request, Section::Imports, "Imports").await?,
+        list: list.with_create_form(&request, "/imports/new", Action::CreateKey),
+        rows: found.items.into_iter().map(|stored| ImportTableRow::new(stored, now)).collect(),
+    })
+}
+
+async fn build_create_form(
+    request: &WorkspaceRequest,
+    errors: FormErrors,
+) -> Result<NewImportPage<'_>, Failure> {
+    let form = &request.page_request.form;
+    Ok(NewImportPage {
+        layout: Layout::for_workspace(request, Section::Imports, "New import").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        name: form.text("name"),
+        is_prefixed: form.text("algorithm") == Algorithm::PrefixedApiKey.as_str(),
+        errors,
+    })
+}
+
+async fn show_create_form(request: WorkspaceRequest) -> PageResult {
+    request.caller.require(Action::CreateKey)?;
+    render_page(&build_create_form(&request, FormErrors::default()).await?)
+}
+
+async fn create(request: WorkspaceRequest) -> PageResult {
+    request.caller.require(Action::CreateKey)?;
+    let form = &request.page_request.form;
+    let name = form.text("name").trim();
+    let name = (!name.is_empty()).then(|| name.to_owned());
+    let algorithm = form.text("algorithm").parse::<Algorithm>();
+    let created = match algorithm {
+        Ok(algorithm) => {
+            migrations::create(&request.page_request.app.context, &request.caller, algorithm, name)
+                .await
+        }
+        Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
+    };
+    match split_form_errors(created)? {
+        Ok(import) => redirect_to(
+            &request.workspace_path(&format!("/imports/{}?notice=import-created", import.id)),
+        ),
+        Err(errors) => render_invalid_page(&build_create_form(&request, errors).await?),
+    }
+}
+
+async fn build_page<'a>(
+    request: &'a WorkspaceRequest,
+    id: &MigrationId,
+    errors: FormErrors,
+) -> Result<ImportPage<'a>, Failure> {
+    let (app, form) = (&request.page_request.app, &request.page_request.form);
+    let (stored, waiting) =
+        migrations::get(&app.context, &request.caller, id, PENDING_COUNTED_MAX).await?;
+    let chosen = match form.text("api") {
+        "" => request.page_request.query.text("api"),
+        chosen => chosen,
+    };
+    // An API that does not exist is reported as an error and is not an option.
+    let apis = match api_options(request, chosen).await {
+        Err(Error::NotFound(_)) => api_options(request, "").await?,
+        apis => apis?,
+    };
+    let api = apis.iter().find(|api| api.is_selected).or(apis.first());
+    let example = json!({
+        "migrationId": id,
+        "apiId": api.map_or("api_…", |api| api.value.as_str()),
+        "keys": [{ "hash": "…", "name": "a key", "externalId": "user_1" }],
+    });
+    let verify_example = json!({ "key": "…", "migrationId": id });
+    let base = &request.page_request.base_url;
+    Ok(ImportPage {
+        layout: Layout::for_workspace(request, Section::Imports, "Import").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        path: request.workspace_path(&format!("/imports/{id}")),
+        import: ImportTableRow::new(stored, app.context.clock.now()),
+        pending: format_count(waiting, PENDING_COUNTED_MAX),
+        example: curl_command(base, "keys.migrateKeys", &example.to_string()),
+        verify_example: curl_command(base, "keys.verifyKey", &verify_example.to_string()),
+        apis,
+        pasted_text: form.text("keys"),
+        errors,
+        may_import: is_allowed(request, Action::CreateKey),
+    })
+}
+
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    render_page(&build_page(&request, &MigrationId::from(id), FormErrors::default()).await?)
+}
+
+async fn import_keys(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::CreateKey)?;
+    let (app, caller, form) =
+        (&request.page_request.app, &request.caller, &request.page_request.form);
+    let id = MigrationId::from(id);
+    let imported = match read_import(form, &id) {
+        Ok((api, keys)) => keys::migrate(&app.context, caller, &id, &api, keys)
+            .await
+            .map_err(field_error_from_missing_api),
+        Err(error) => Err(error),
+    };
+    let outcome = match split_form_errors(imported)? {
+        Ok(outcome) => outcome,
+        Err(errors) => return render_invalid_page(&build_page(&request, &id, errors).await?),
+    };
+    let (stored, _) = migrations::get(&app.context, caller, &id, 0).await?;
+    let rows = outcome.failed.iter().take(REJECTED_SHOWN_MAX);
+    render_page(&ImportedPage {
+        layout: Layout::for_workspace(&request, Section::Imports, "Keys imported").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        path: request.workspace_path(&format!("/imports/{id}")),
+        name: stored.migration.name.unwrap_or_else(|| "Unnamed".into()),
+        imported: outcome.migrated.len(),
+        rejected: outcome.failed.len(),
+        imported_rows: outcome
+            .migrated
+            .iter()
+            .take(IMPORTED_SHOWN_MAX)
+            .map(|(hash, key_id)| (hash_start(hash), key_id.clone()))
+            .collect(),
+        rejected_rows: rows.map(|(hash, why)| (hash_start(hash), rejection_text(*why))).collect(),
+    })
+}
+
+/// Reads the API and the pasted keys.
+fn read_import(
+    form: &Form,
+    migration: &MigrationId,
+) -> Result<(ApiId, Vec<ImportedKeyFields>), Error> {
+    let mut fields = FieldReader::default();
+    let api = form.text("api");
+    if api.is_empty() {
+        fields.reject("apiId", "is missing; select the API for the keys");
+    }
+    let keys = match paste::parse_keys(form.text("keys"), migration.as_str(), api) {
+        Ok(keys) => rows::read_keys(&mut fields, keys),
+        Err(message) => {
+            fields.add_error("keys", message);
+            Vec::new()
+        }
+    };
+    fields.finish((ApiId::from(api), keys))
+}
+
+/// Converts "not found" of the API into an error of the form field that names it.
+fn field_error_from_missing_api(error: Error) -> Error {
+    match error {
+        Error::NotFound(subjects) if matches!(subjects[..], [ResourceRef::Api(_)]) => {
+            Error::invalid("apiId", "select the API for the keys")
+        }
+        other => other,
+    }
+}
+
+fn rejection_text(why: ImportRejection) -> &'static str {
+    match why {
+        ImportRejection::AlreadyExists => "Already imported",
+        ImportRejection::Duplicate => "Duplicate in this import",
+    }
+}
+
+/// Returns the first characters of a hash, enough to identify it.
+fn hash_start(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}

@@ -1,0 +1,387 @@
+//! Reads pasted keys, as JSON in the format of `keys.migrateKeys`, into keys to import.
+//!
+//! No error message repeats pasted text: it may be a key.
+
+use std::ops::RangeInclusive;
+
+use domain::bounds::{
+    DURATION_MIN_MS, EXPIRES_MAX_MS, EXTERNAL_ID_MAX, KEY_NAME_MAX, KEY_ROLES_MAX, PERMISSIONS_MAX,
+    RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN, RATELIMITS_MAX, REFILL_DAY_MAX, ROLE_NAME_MAX,
+    SLUG_MAX,
+};
+use domain::keys::{ImportedKeyFields, NewCredits, NewRatelimit};
+use foundation::clock::Timestamp;
+use foundation::model::{AllowedChars, Meta, Refill, RefillInterval};
+use foundation::secret::KeyHash;
+use serde_json::{Map, Value};
+
+use super::super::field_reader::FieldReader;
+
+/// The fields of a key.
+const KEY_FIELDS: [&str; 10] = [
+    "hash",
+    "name",
+    "externalId",
+    "meta",
+    "roles",
+    "permissions",
+    "expires",
+    "enabled",
+    "credits",
+    "ratelimits",
+];
+
+/// Reads the keys and checks every field of each.
+pub fn read_keys(fields: &mut FieldReader, keys: Vec<Value>) -> Vec<ImportedKeyFields> {
+    let read = |(at, key): (usize, Value)| {
+        JsonObject::new(fields, format!("keys[{at}]"), key).map(|mut key| read_key(&mut key))
+    };
+    keys.into_iter().enumerate().filter_map(read).collect()
+}
+
+fn read_key(key: &mut JsonObject<'_>) -> ImportedKeyFields {
+    key.require(&["hash"]);
+    key.reject_others_than(&KEY_FIELDS);
+    ImportedKeyFields {
+        hash: read_hash(key),
+        name: key.text("name", 1..=KEY_NAME_MAX, AllowedChars::Printable),
+        external_id: key.text("externalId", 1..=EXTERNAL_ID_MAX, AllowedChars::NonNul),
+        meta: key.meta("meta"),
+        roles: key.texts("roles", KEY_ROLES_MAX, ROLE_NAME_MAX, AllowedChars::NonNul),
+        permissions: key.texts("permissions", PERMISSIONS_MAX, SLUG_MAX, AllowedChars::Slug),
+        expires_at: key.integer("expires", 0..=EXPIRES_MAX_MS).map(Timestamp),
+        enabled: key.boolean("enabled").unwrap_or(true),
+        credits: key.object("credits").and_then(read_credits),
+        ratelimits: key.objects("ratelimits", RATELIMITS_MAX, read_limit),
+    }
+}
+
+fn read_hash(key: &mut JsonObject<'_>) -> String {
+    let hash = key.string("hash");
+    let is_hash = |hash| KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)).is_some();
+    if hash.as_deref().is_some_and(|hash| !is_hash(hash)) {
+        key.reject(
+            "hash",
+            "must be SHA-256 as 64 hexadecimal digits or 44 base64 characters; nothing was imported",
+        );
+    }
+    hash.unwrap_or_default()
+}
+
+/// Reads credits. `remaining` may be null, which means unlimited.
+fn read_credits(mut credits: JsonObject<'_>) -> Option<NewCredits> {
+    credits.require(&["remaining"]);
+    credits.reject_others_than(&["remaining", "refill"]);
+    let is_unlimited = credits.take_null("remaining");
+    let balance = credits.integer("remaining", 0..=i64::MAX);
+    let refill = credits.object("refill").map(read_refill);
+    if is_unlimited && refill.is_some() {
+        credits.reject("refill", "requires a number of remaining credits");
+    }
+    balance.map(|balance| NewCredits { balance, refill })
+}
+
+fn read_refill(mut refill: JsonObject<'_>) -> Refill {
+    refill.require(&["interval", "amount"]);
+    refill.reject_others_than(&["interval", "amount", "refillDay"]);
+    let amount = refill.integer("amount", 1..=i64::MAX).unwrap_or_default();
+    let day = refill.integer("refillDay", 1..=REFILL_DAY_MAX);
+    let interval = refill.string("interval");
+    match (interval.as_deref(), day) {
+        (None, _) | (Some("daily"), None) | (Some("monthly"), Some(_)) => {}
+        (Some("daily"), Some(_)) => refill.reject("refillDay", "is allowed only with monthly"),
+        (Some("monthly"), None) => refill.require(&["refillDay"]),
+        (Some(_), _) => refill.reject("interval", "must be daily or monthly"),
+    }
+    let day = day.and_then(|day| u8::try_from(day).ok());
+    let interval = day.map_or(RefillInterval::Daily, |day| RefillInterval::Monthly { day });
+    Refill { interval, amount }
+}
+
+/// Reads a rate limit. Other fields are ignored, as by the API: a reply that contains the limit has more.
+fn read_limit(mut limit: JsonObject<'_>) -> NewRatelimit {
+    limit.require(&["name", "limit", "duration"]);
+    let lengths = RATELIMIT_NAME_MIN..=RATELIMIT_NAME_MAX;
+    NewRatelimit {
+        name: limit.text("name", lengths, AllowedChars::Printable).unwrap_or_default(),
+        limit: limit.integer("limit", 1..=i64::MAX).unwrap_or_default(),
+        duration_ms: limit.integer("duration", DURATION_MIN_MS..=i64::MAX).unwrap_or_default(),
+        auto_apply: limit.boolean("autoApply").unwrap_or(false),
+        is_async: false,
+    }
+}
+
+/// A JSON object whose fields are taken one by one. A missing field is `None`, and so is one of another type, which is
+/// an error.
+struct JsonObject<'a> {
+    fields: &'a mut FieldReader,
+    path: String,
+    values: Map<String, Value>,
+}
+
+impl<'a> JsonObject<'a> {
+    fn new(fields: &'a mut FieldReader, path: String, value: Value) -> Option<Self> {
+        match value {
+            Value::Object(values) => Some(Self { fields, path, values }),
+            _ => {
+                fields.reject(&path, "must be an object");
+                None
+            }
+        }
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    fn reject(&mut self, name: &str, rule: &str) {
+        self.fields.reject(&self.path_of(name), rule);
+    }
+
+    fn require(&mut self, names: &[&str]) {
+        for name in names.iter().filter(|name| !self.values.contains_key(**name)) {
+            self.fields.reject(&format!("{}.{name}", self.path), "is missing");
+        }
+    }
+
+    fn reject_others_than(&mut self, names: &[&str]) {
+        if self.values.keys().any(|name| !names.contains(&name.as_str())) {
+            let rule = format!("has an unknown field; use only {}", names.join(", "));
+            self.fields.reject(&self.path, rule);
+        }
+    }
+
+    /// Takes a field that may be null. Returns whether it is.
+    fn take_null(&mut self, name: &str) -> bool {
+        let is_null = self.values.get(name).is_some_and(Value::is_null);
+        if is_null {
+            self.values.remove(name);
+        }
+        is_null
+    }
+
+    fn take<T>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        convert: impl FnOnce(Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = convert(self.values.remove(name)?);
+        if value.is_none() {
+            self.reject(name, &format!("must be {kind}"));
+        }
+        value
+    }
+
+    fn string(&mut self, name: &str) -> Option<String> {
+        self.take(name, "text", to_string)
+    }
+
+    fn text(
+        &mut self,
+        name: &str,
+        lengths: RangeInclusive<usize>,
+        chars: AllowedChars,
+    ) -> Option<String> {
+        let text = self.string(name)?;
+        Some(self.fields.text(&self.path_of(name), &text, lengths, chars))
+    }
+
+    fn texts(
+        &mut self,
+        name: &str,
+        count_max: usize,
+        length_max: usize,
+        chars: AllowedChars,
+    ) -> Vec<String> {
+        let to_strings = |value| to_list(value)?.into_iter().map(to_string).collect();
+        let texts: Vec<String> = self.take(name, "a list of texts", to_strings).unwrap_or_default();
+        self.fields.texts(&self.path_of(name), &texts, count_max, length_max, chars)
+    }
+
+    fn integer(&mut self, name: &str, bounds: RangeInclusive<i64>) -> Option<i64> {
+        let value = self.values.remove(name)?;
+        Some(self.fields.bounded_integer(&self.path_of(name), to_integer(&value), bounds))
+    }
+
+    fn boolean(&mut self, name: &str) -> Option<bool> {
+        self.take(name, "true or false", |value| value.as_bool())
+    }
+
+    fn meta(&mut self, name: &str) -> Option<Meta> {
+        let value = self.values.remove(name)?;
+        self.fields.meta(&self.path_of(name), &value.to_string())
+    }
+
+    fn object(&mut self, name: &str) -> Option<JsonObject<'_>> {
+        let (value, path) = (self.values.remove(name)?, self.path_of(name));
+        JsonObject::new(self.fields, path, value)
+    }
+
+    fn objects<T>(
+        &mut self,
+        name: &str,
+        count_max: usize,
+        read: impl Fn(JsonObject<'_>) -> T,
+    ) -> Vec<T> {
+        let (list, path) =
+            (self.take(name, "a list", to_list).unwrap_or_default(), self.path_of(name));
+        self.fields.check_count(&path, list.len(), count_max);
+        let read = |(at, value): (usize, Value)| {
+            JsonObject::new(self.fields, format!("{path}[{at}]"), value).map(&read)
+        };
+        list.into_iter().enumerate().filter_map(read).collect()
+    }
+}
+
+fn to_string(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn to_list(value: Value) -> Option<Vec<Value>> {
+    match value {
+        Value::Array(list) => Some(list),
+        _ => None,
+    }
+}
+
+/// Converts a number without a fraction, such as `15` or `15.0`.
+fn to_integer(value: &Value) -> Option<i128> {
+    let whole = |number: &f64| number.fract() == 0.0;
+    let from_float = || format!("{:.0}", value.as_f64().filter(whole)?).parse().ok();
+    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from)).or_else(from_float)
+}
+
+#[cfg(test)]
+mod tests {
+    use foundation::error::{Error, Result};
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(key: Value) -> Result<Vec<ImportedKeyFields>> {
+        let mut fields = FieldReader::default();
+        let keys = read_keys(&mut fields, vec![key]);
+        fields.finish(keys)
+    }
+
+    /// The key with a hash and these fields.
+    fn with(fields: Value) -> Value {
+        let mut key = json!({ "hash": KeyHash::compute("abc").to_base64() });
+        if let (Value::Object(key), Value::Object(fields)) = (&mut key, fields) {
+            key.extend(fields);
+        }
+        key
+    }
+
+    fn errors(key: Value) -> Vec<String> {
+        match read(key) {
+            Err(Error::Invalid(errors)) => errors.into_iter().map(|e| e.message).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn key_is_read_with_every_field() {
+        let keys = read(with(json!({
+            "name": "one", "externalId": "a b", "meta": { "a": [1] }, "roles": ["reader"],
+            "permissions": ["docs.read"], "expires": 15.0, "enabled": false,
+            "credits": {
+                "remaining": 5, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31 },
+            },
+            "ratelimits": [{ "name": "all", "limit": 1, "duration": 1000, "id": "rl_1" }],
+        })));
+
+        let key = keys.expect("a key").remove(0);
+        assert_eq!((key.name.as_deref(), key.external_id.as_deref()), (Some("one"), Some("a b")));
+        assert_eq!(key.meta.expect("meta").as_str(), "{\"a\":[1]}");
+        assert_eq!((key.roles, key.permissions), (vec!["reader".into()], vec!["docs.read".into()]));
+        assert_eq!((key.expires_at, key.enabled), (Some(Timestamp(15)), false));
+        let credits = key.credits.expect("credits");
+        let refill = Refill { interval: RefillInterval::Monthly { day: 31 }, amount: 9 };
+        assert_eq!((credits.balance, credits.refill), (5, Some(refill)));
+        let limit = &key.ratelimits[0];
+        assert_eq!((limit.limit, limit.duration_ms, limit.auto_apply), (1, 1000, false));
+    }
+
+    #[test]
+    fn credits_are_unlimited_when_remaining_is_null() {
+        let keys = read(with(json!({ "credits": { "remaining": null } }))).expect("a key");
+
+        assert!(keys[0].credits.is_none() && keys[0].enabled);
+    }
+
+    #[test]
+    fn every_error_of_a_key_is_reported() {
+        for (key, expected) in [
+            (json!(1), &["keys[0] must be an object"] as &[_]),
+            (json!({ "name": "a" }), &["keys[0].hash is missing"]),
+            (json!({ "hash": 1 }), &["keys[0].hash must be text"]),
+            (
+                with(json!({ "color": "red" })),
+                &["keys[0] has an unknown field; use only hash, name"],
+            ),
+            (
+                with(json!({ "name": "", "enabled": "yes", "roles": "r", "meta": [] })),
+                &[
+                    "keys[0].name must have 1 to 255 characters",
+                    "keys[0].meta must be a JSON object",
+                    "keys[0].roles must be a list of texts",
+                    "keys[0].enabled must be true or false",
+                ],
+            ),
+            (
+                with(json!({ "permissions": ["a", "b c"], "expires": 1.5 })),
+                &[
+                    "keys[0].permissions[1] must contain only letters",
+                    "keys[0].expires must be an integer from 0 to 4102444800000",
+                ],
+            ),
+            (with(json!({ "credits": {} })), &["keys[0].credits.remaining is missing"]),
+            (
+                with(
+                    json!({ "credits": { "remaining": null, "refill": { "interval": "daily", "amount": 0 } } }),
+                ),
+                &[
+                    "keys[0].credits.refill.amount must be an integer",
+                    "keys[0].credits.refill requires",
+                ],
+            ),
+            (
+                with(
+                    json!({ "credits": { "remaining": 1, "refill": { "interval": "monthly", "amount": 1 } } }),
+                ),
+                &["keys[0].credits.refill.refillDay is missing"],
+            ),
+            (
+                with(
+                    json!({ "credits": { "remaining": 1, "refill": { "interval": "weekly", "amount": 1 } } }),
+                ),
+                &["keys[0].credits.refill.interval must be daily or monthly"],
+            ),
+            (
+                with(json!({ "ratelimits": [{ "name": "ab", "limit": 1, "duration": 999 }] })),
+                &[
+                    "keys[0].ratelimits[0].name must have 3 to 128 characters",
+                    "keys[0].ratelimits[0].duration must be an integer from 1000",
+                ],
+            ),
+        ] {
+            let found = errors(key);
+            let is_expected =
+                found.iter().zip(expected).all(|(found, start)| found.starts_with(start));
+            assert!(found.len() == expected.len() && is_expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_hash_is_not_repeated() {
+        let secret = "prod_5kQmYw8vJt2hXb7nRz4cLp";
+
+        let found = errors(json!({ "hash": secret }));
+        assert!(found[0].starts_with("keys[0].hash must be SHA-256") && !found[0].contains(secret));
+    }
+}

@@ -1,0 +1,145 @@
+//! Actions on one key: enable, disable, rotate, delete.
+
+use askama::Template;
+use axum::extract::Path;
+use domain::keys::{self, DecryptMode, Deletion, FoundKey, KeyChange, get};
+use domain::permission::Action;
+use foundation::clock::{DAY_MS, HOUR_MS};
+use foundation::error::Error;
+use foundation::id::KeyId;
+
+use super::super::confirm::ConfirmPage;
+use super::super::failure::Failure;
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{key_path, show_created};
+
+/// The options for how long the replaced key stays valid.
+const GRACE_OPTIONS: [(i64, &str); 5] = [
+    (0, "Immediately"),
+    (HOUR_MS, "After 1 hour"),
+    (DAY_MS, "After 1 day"),
+    (7 * DAY_MS, "After 7 days"),
+    (30 * DAY_MS, "After 30 days"),
+];
+
+#[derive(Template)]
+#[template(path = "keys/reroll.html")]
+struct RotateKeyPage {
+    layout: Layout,
+    workspace: String,
+    id: KeyId,
+    name: String,
+    start: String,
+    graces: [(i64, &'static str); 5],
+    errors: FormErrors,
+}
+
+/// Loads a key.
+async fn load(request: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
+    get(&request.page_request.app.keys, &request.caller, &KeyId::from(id), DecryptMode::None).await
+}
+
+fn display_name(found: &FoundKey) -> String {
+    let key = &found.resolved.stored().key;
+    key.name.clone().unwrap_or_else(|| format!("key {}…", key.start))
+}
+
+pub async fn set_enabled(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    let enabled = request.page_request.form.text("enabled") == "true";
+    request.caller.require(Action::UpdateKey)?;
+    let change = KeyChange { enabled: Some(enabled), ..KeyChange::default() };
+    let keys = &request.page_request.app.keys;
+    keys::update(keys, &request.caller, &KeyId::from(id.as_str()), change).await?;
+    let notice = if enabled { "?notice=key-enabled" } else { "?notice=key-disabled" };
+    redirect_to(&key_path(&request, &id, notice))
+}
+
+async fn build_rotate_form(
+    request: &WorkspaceRequest,
+    id: &str,
+    errors: FormErrors,
+) -> Result<RotateKeyPage, Failure> {
+    let found = load(request, id).await?;
+    let key = &found.resolved.stored().key;
+    request.caller.require_on(Action::CreateKey, &key.api_id)?;
+    Ok(RotateKeyPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Rotate key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        id: key.id.clone(),
+        name: display_name(&found),
+        start: key.start.clone(),
+        graces: GRACE_OPTIONS,
+        errors,
+    })
+}
+
+pub async fn show_rotate_form(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::CreateKey)?;
+    render_page(&build_rotate_form(&request, &id, FormErrors::default()).await?)
+}
+
+pub async fn rotate(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::CreateKey)?;
+    let grace = request.page_request.form.text("grace").parse::<i64>().ok();
+    let grace = grace.filter(|ms| GRACE_OPTIONS.iter().any(|(known, _)| known == ms));
+    let Some(grace) = grace else {
+        let errors = FormErrors::single("grace", "Select when the old key expires.");
+        return render_invalid_page(&build_rotate_form(&request, &id, errors).await?);
+    };
+    let keys = &request.page_request.app.keys;
+    let issued = keys::reroll(keys, &request.caller, &KeyId::from(id.as_str()), grace).await;
+    match split_form_errors(issued)? {
+        Ok(issued) => {
+            let old = load(&request, &id).await?;
+            let key = &old.resolved.stored().key;
+            show_created(&request, &issued, key.name.as_deref().unwrap_or_default(), key.expires_at)
+                .await
+        }
+        Err(errors) => render_invalid_page(&build_rotate_form(&request, &id, errors).await?),
+    }
+}
+
+pub async fn confirm_delete(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::DeleteKey)?;
+    let found = load(&request, &id).await?;
+    let key = &found.resolved.stored().key;
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(&request, Section::Keys, "Delete key").await?,
+        question: format!("Delete {}?", display_name(&found)),
+        consequences: vec![
+            format!("Requests with {}… are rejected immediately.", key.start),
+            "To reject it temporarily, disable it. To replace it, rotate it. You can undo the deletion in the audit \
+            log."
+                .to_owned(),
+        ],
+        action_url: key_path(&request, &key.id, "/delete"),
+        fields: Vec::new(),
+        button: "Delete key",
+        back_url: key_path(&request, &key.id, ""),
+    })
+}
+
+pub async fn delete(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::DeleteKey)?;
+    let context = &request.page_request.app.context;
+    keys::delete(context, &request.caller, &KeyId::from(id), Deletion::Soft).await?;
+    redirect_to(&request.workspace_path("/keys?notice=key-deleted"))
+}

@@ -1,0 +1,200 @@
+//! Bulk actions on keys: confirmed first, then applied to each key separately.
+
+use askama::Template;
+use domain::keys::{self, DecryptMode, Deletion, KeyChange, get};
+use domain::permission::Action;
+use foundation::error::Error;
+use foundation::id::KeyId;
+
+use super::super::failure::Failure;
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+
+/// The maximum number of keys per bulk action.
+const BULK_KEYS_MAX: usize = 100;
+
+/// An action on several keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BulkAction {
+    Enable,
+    Disable,
+    Delete,
+}
+
+impl BulkAction {
+    fn from_name(name: &str) -> Result<Self, Error> {
+        let known = [Self::Enable, Self::Disable, Self::Delete];
+        let act = known.into_iter().find(|act| act.as_str() == name);
+        act.ok_or_else(|| Error::invalid("act", "select an action"))
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn required_action(self) -> Action {
+        match self {
+            Self::Enable | Self::Disable => Action::UpdateKey,
+            Self::Delete => Action::DeleteKey,
+        }
+    }
+
+    /// Explains the effect of the action.
+    fn consequence(self) -> &'static str {
+        match self {
+            Self::Enable => "They can be used again, within their limits.",
+            Self::Disable => "Verification returns DISABLED until the keys are enabled.",
+            Self::Delete => {
+                "They are rejected immediately. You can undo the deletion in the audit log."
+            }
+        }
+    }
+
+    /// Returns the past participle for the result page.
+    fn past_participle(self) -> &'static str {
+        match self {
+            Self::Enable => "enabled",
+            Self::Disable => "disabled",
+            Self::Delete => "deleted",
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "keys/bulk.html")]
+struct BulkConfirmPage {
+    layout: Layout,
+    workspace: String,
+    action: BulkAction,
+    keys: Vec<BulkKeyRow>,
+    /// Why the selection is invalid; `None` if it is valid.
+    error: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "keys/bulk_done.html")]
+struct BulkResultPage {
+    layout: Layout,
+    workspace: String,
+    action: BulkAction,
+    succeeded: usize,
+    failed: Vec<(BulkKeyRow, String)>,
+}
+
+/// A key in the list of a bulk action.
+struct BulkKeyRow {
+    id: KeyId,
+    name: String,
+    start: String,
+}
+
+/// Returns the selected ids without duplicates, at most one more than the maximum.
+fn selected_ids(request: &WorkspaceRequest) -> Vec<KeyId> {
+    let mut ids: Vec<KeyId> = Vec::new();
+    for id in request.page_request.form.values("key").map(KeyId::from) {
+        if !ids.contains(&id) && ids.len() <= BULK_KEYS_MAX {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+/// Loads the name of a key. A key that does not exist is shown with its id as name.
+async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Error> {
+    match get(&request.page_request.app.keys, &request.caller, &id, DecryptMode::None).await {
+        Ok(found) => {
+            let key = &found.resolved.stored().key;
+            let name = key.name.clone().unwrap_or_else(|| "Unnamed".into());
+            Ok(BulkKeyRow { id, name, start: key.start.clone() })
+        }
+        Err(Error::NotFound(_)) => {
+            Ok(BulkKeyRow { name: id.to_string(), id, start: String::new() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn build_confirm_page(
+    request: &WorkspaceRequest,
+    action: BulkAction,
+    ids: Vec<KeyId>,
+) -> Result<BulkConfirmPage, Failure> {
+    let fault = match ids.len() {
+        0 => Some("Select at least one key.".to_owned()),
+        many if many > BULK_KEYS_MAX => Some(format!("Select at most {BULK_KEYS_MAX} keys.")),
+        _ => None,
+    };
+    let mut keys = Vec::with_capacity(ids.len());
+    if fault.is_none() {
+        for id in ids {
+            keys.push(named(request, id).await?);
+        }
+    }
+    Ok(BulkConfirmPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Bulk action").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        action,
+        keys,
+        error: fault,
+    })
+}
+
+/// Shows the confirmation page.
+pub async fn confirm(request: WorkspaceRequest) -> PageResult {
+    request.caller.require(Action::UpdateKey)?;
+    let act = BulkAction::from_name(request.page_request.form.text("act"))?;
+    request.caller.require(act.required_action())?;
+    let asking = build_confirm_page(&request, act, selected_ids(&request)).await?;
+    match asking.error {
+        None => render_page(&asking),
+        Some(_) => render_invalid_page(&asking),
+    }
+}
+
+/// Applies the action to each key and shows the results.
+pub async fn run(request: WorkspaceRequest) -> PageResult {
+    request.caller.require(Action::UpdateKey)?;
+    let act = BulkAction::from_name(request.page_request.form.text("act"))?;
+    request.caller.require(act.required_action())?;
+    let ids = selected_ids(&request);
+    if ids.is_empty() {
+        return redirect_to(&request.workspace_path("/keys"));
+    }
+    if ids.len() > BULK_KEYS_MAX {
+        return render_invalid_page(&build_confirm_page(&request, act, ids).await?);
+    }
+    let (mut done, mut refused) = (0, Vec::new());
+    for id in ids {
+        match run_one(&request, act, &id).await {
+            Ok(()) => done += 1,
+            Err(error) if error.code().status() < 500 => {
+                refused.push((named(&request, id).await?, error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    render_page(&BulkResultPage {
+        layout: Layout::for_workspace(&request, Section::Keys, "Bulk action").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        action: act,
+        succeeded: done,
+        failed: refused,
+    })
+}
+
+async fn run_one(request: &WorkspaceRequest, act: BulkAction, id: &KeyId) -> Result<(), Error> {
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    match act {
+        BulkAction::Enable | BulkAction::Disable => {
+            let enabled = Some(act == BulkAction::Enable);
+            let change = KeyChange { enabled, ..KeyChange::default() };
+            keys::update(&app.keys, caller, id, change).await
+        }
+        BulkAction::Delete => keys::delete(&app.context, caller, id, Deletion::Soft).await,
+    }
+}

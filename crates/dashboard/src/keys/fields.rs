@@ -1,0 +1,123 @@
+//! The form fields of a key.
+
+use domain::keys::details::KeyDetails;
+use foundation::model::{Key, Meta, RefillInterval};
+use foundation::secret::KeyHash;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::super::form::Form;
+use super::super::format::{self, format_minute};
+use super::super::limit_rows::LimitRows;
+
+/// The options for a key's expiry: never, after a number of days, or at a custom date.
+pub const EXPIRY_OPTIONS: [(&str, &str); 7] = [
+    ("", "Never"),
+    ("1", "In 1 day"),
+    ("7", "In 7 days"),
+    ("30", "In 30 days"),
+    ("90", "In 90 days"),
+    ("365", "In 1 year"),
+    ("at", "Custom date…"),
+];
+/// The options for a key's refill interval.
+pub const REFILL_OPTIONS: [(&str, &str); 3] =
+    [("", "Never"), ("daily", "Daily"), ("monthly", "Monthly")];
+/// The form of a key, as submitted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyForm {
+    pub name: String,
+    pub external_id: String,
+    pub prefix: String,
+    pub bytes: String,
+    pub expires: String,
+    pub expires_at: String,
+    pub is_enabled: bool,
+    pub is_recoverable: bool,
+    pub remaining: String,
+    pub refill: String,
+    pub refill_amount: String,
+    pub refill_day: String,
+    pub limits: LimitRows,
+    pub roles: String,
+    pub permissions: String,
+    pub meta: String,
+}
+
+/// Normalizes multi-line text: browsers send line breaks as CR LF.
+fn normalize_lines(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
+}
+
+impl KeyForm {
+    /// Reads a submitted form. The flag is `true` if the pressed button only adds or removes a limit.
+    pub fn from_form(form: &Form) -> (Self, bool) {
+        let text = |name: &str| form.text(name).trim().to_owned();
+        let (limits, is_step) = LimitRows::from_form(form);
+        let fields = Self {
+            name: text("name"),
+            external_id: text("external-id"),
+            prefix: text("prefix"),
+            bytes: text("bytes"),
+            expires: text("expires"),
+            expires_at: text("expires-at"),
+            is_enabled: text("enabled") == "on",
+            is_recoverable: text("recoverable") == "on",
+            remaining: text("remaining"),
+            refill: text("refill"),
+            refill_amount: text("refill-amount"),
+            refill_day: text("refill-day"),
+            limits,
+            roles: normalize_lines(form.text("roles")),
+            permissions: normalize_lines(form.text("permissions")),
+            meta: normalize_lines(form.text("meta")),
+        };
+        (fields, is_step)
+    }
+
+    /// Creates the form from a stored key.
+    pub fn from_key(key_details: &KeyDetails) -> Self {
+        let stored = key_details.found_key.resolved.stored();
+        let key = &stored.key;
+        let refill = stored.refill;
+        let (interval, day) = match refill.map(|refill| refill.interval) {
+            None => ("", None),
+            Some(RefillInterval::Daily) => ("daily", None),
+            Some(RefillInterval::Monthly { day }) => ("monthly", Some(day)),
+        };
+        let number = |number: i64| number.to_string();
+        let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.as_str()).collect();
+        permissions.sort_unstable();
+        Self {
+            name: key.name.clone().unwrap_or_default(),
+            external_id: key.owner_id.clone().unwrap_or_default(),
+            expires: key.expires_at.map_or("", |_| "at").to_owned(),
+            expires_at: key.expires_at.map(format_minute).unwrap_or_default(),
+            is_enabled: key.is_enabled,
+            refill: interval.to_owned(),
+            refill_amount: refill.map(|refill| number(refill.amount)).unwrap_or_default(),
+            refill_day: day.map(|day| number(day.into())).unwrap_or_default(),
+            limits: LimitRows::from_limits(&stored.ratelimits),
+            roles: key_details.found_key.resolved.roles.join("\n"),
+            permissions: permissions.join("\n"),
+            meta: format_meta(key).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// Serializes the original values. The form carries them in a hidden field, so that the changes can be determined
+    /// later.
+    pub fn serialize_original(&self) -> String {
+        json!(Self { meta: mark(&self.meta), ..self.clone() }).to_string()
+    }
+}
+
+/// Returns a hash that identifies the metadata, so that the form need not carry long metadata twice.
+pub fn mark(meta: &str) -> String {
+    if meta.is_empty() { String::new() } else { KeyHash::compute(meta).to_hex() }
+}
+
+/// Returns the metadata of a key as formatted JSON.
+pub fn format_meta(key: &Key) -> Option<String> {
+    key.meta.as_ref().map(Meta::as_str).map(format::format_json)
+}

@@ -1,0 +1,118 @@
+//! The list of keys, and the lookup of a full key.
+
+use askama::Template;
+use domain::keys::details::{self, KeyStatus};
+use domain::keys::whoami;
+use domain::permission::Action;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::{ApiId, KeyId};
+
+use super::super::failure::Failure;
+use super::super::format::TimeLabel;
+use super::super::layout::{Layout, Section, is_allowed};
+use super::super::list_frame::ListFrame;
+use super::super::page_request::WorkspaceRequest;
+use super::super::pagination::{PAGE_ROWS, paging_from_query};
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{KeyAccess, SelectOption, api_options, key_path, status_label};
+
+#[derive(Template)]
+#[template(path = "keys/list.html")]
+struct KeyListPage<'a> {
+    layout: Layout,
+    list: ListFrame,
+    rows: Vec<KeyTableRow>,
+    /// Whether the page has fewer rows than a full page.
+    is_short: bool,
+    api: &'a str,
+    apis: Vec<SelectOption>,
+    states: Vec<SelectOption>,
+    is_searched: bool,
+    may: KeyAccess,
+    /// Whether a full key was looked up that does not belong to this workspace.
+    is_unknown: bool,
+}
+
+struct KeyTableRow {
+    id: KeyId,
+    name: String,
+    start: String,
+    api_id: ApiId,
+    api_name: String,
+    state: &'static str,
+    is_active: bool,
+    external_id: String,
+    created: TimeLabel,
+    last_used: Option<TimeLabel>,
+}
+
+impl KeyTableRow {
+    fn new(row: details::KeyListItem, now: Timestamp) -> Self {
+        let key = row.stored.key;
+        Self {
+            name: key.name.unwrap_or_else(|| "Unnamed".into()),
+            id: key.id,
+            start: key.start,
+            api_id: key.api_id,
+            api_name: row.api_name,
+            state: status_label(row.status),
+            is_active: row.status == KeyStatus::Active,
+            external_id: key.owner_id.unwrap_or_default(),
+            created: TimeLabel::new(key.created_at, now),
+            last_used: row.stored.last_used_at.map(|at| TimeLabel::new(at, now)),
+        }
+    }
+}
+
+async fn build_page(
+    request: &WorkspaceRequest,
+    is_unknown: bool,
+) -> Result<KeyListPage<'_>, Failure> {
+    let app = &request.page_request.app;
+    let query = &request.page_request.query;
+    let api = query.text("api");
+    let state = KeyStatus::parse(query.text("state"));
+    let paging = paging_from_query(request);
+    let of = (!api.is_empty()).then(|| ApiId::from(api));
+    let found =
+        details::list_page(&app.context, &request.caller, of.as_ref(), state, &paging).await?;
+    let list = ListFrame::new(request, "/keys", found.next_id.as_deref());
+    let now = app.context.clock.now();
+    let choice = |known: KeyStatus| SelectOption {
+        value: known.as_str().to_owned(),
+        label: status_label(known).to_owned(),
+        is_selected: state == Some(known),
+    };
+    Ok(KeyListPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Keys").await?,
+        is_short: found.items.len() < PAGE_ROWS,
+        rows: found.items.into_iter().map(|row| KeyTableRow::new(row, now)).collect(),
+        api,
+        apis: api_options(request, api).await?,
+        states: KeyStatus::ALL.map(choice).into_iter().collect(),
+        is_searched: !list.search.is_empty() || !api.is_empty() || state.is_some(),
+        list,
+        may: KeyAccess {
+            create: is_allowed(request, Action::CreateKey),
+            update: is_allowed(request, Action::UpdateKey),
+            delete: is_allowed(request, Action::DeleteKey),
+        },
+        is_unknown,
+    })
+}
+
+pub async fn list(request: WorkspaceRequest) -> PageResult {
+    render_page(&build_page(&request, false).await?)
+}
+
+/// Looks up a full key. The key arrives in a POST form and must not leak: neither into the URL of the next page nor
+/// into this page.
+pub async fn find_by_key(request: WorkspaceRequest) -> PageResult {
+    let key = request.page_request.form.text("key").trim();
+    match whoami(&request.page_request.app.keys, &request.caller, key).await {
+        Ok(found) => redirect_to(&key_path(&request, &found.resolved.stored().key.id, "")),
+        Err(Error::NotFound(_)) => render_invalid_page(&build_page(&request, true).await?),
+        Err(error) => Err(error.into()),
+    }
+}

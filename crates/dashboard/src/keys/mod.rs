@@ -1,0 +1,147 @@
+//! The pages of keys: list, search, details, create, edit, rotate and delete.
+
+mod actions;
+mod bulk;
+mod commands;
+mod create;
+mod edit;
+mod explain;
+mod fields;
+mod list;
+mod show;
+
+use askama::Template;
+use axum::Router;
+use axum::routing::{get, post};
+use domain::apis;
+use domain::keys::IssuedKey;
+use domain::keys::details::KeyStatus;
+use domain::page::Paging;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, FieldError, ResourceRef, Result};
+use foundation::id::{ApiId, KeyId};
+use serde_json::json;
+
+use super::format::{TimeLabel, curl_command};
+use super::layout::{Layout, Section};
+use super::page_request::WorkspaceRequest;
+use super::{PageResult, render_page};
+
+pub fn routes() -> Router {
+    let of_key = |rest: &str| format!("/dashboard/{{workspace}}/keys/{{key}}{rest}");
+    Router::new()
+        .route("/dashboard/{workspace}/keys", get(list::list).post(create::create))
+        .route("/dashboard/{workspace}/keys/new", get(create::show_form))
+        .route("/dashboard/{workspace}/keys/find", post(list::find_by_key))
+        .route("/dashboard/{workspace}/keys/why", get(explain::show))
+        .route("/dashboard/{workspace}/keys/bulk", post(bulk::confirm))
+        .route("/dashboard/{workspace}/keys/bulk/do", post(bulk::run))
+        .route(&of_key(""), get(show::show))
+        .route(&of_key("/edit"), get(edit::show_form).post(edit::save))
+        .route(&of_key("/credits"), post(edit::update_credits))
+        .route(&of_key("/enabled"), post(actions::set_enabled))
+        .route(&of_key("/reroll"), get(actions::show_rotate_form).post(actions::rotate))
+        .route(&of_key("/delete"), get(actions::confirm_delete).post(actions::delete))
+}
+
+/// What the user may do with keys.
+struct KeyAccess {
+    /// Also required to rotate a key.
+    create: bool,
+    update: bool,
+    delete: bool,
+}
+
+/// The maximum number of APIs in a select. The page of an API links to the form for any other.
+const APIS_MAX: usize = 100;
+
+/// A key that has just been issued.
+#[derive(Template)]
+#[template(path = "keys/created.html")]
+struct KeyCreatedPage {
+    layout: Layout,
+    workspace: String,
+    id: KeyId,
+    name: String,
+    secret: String,
+    example: String,
+    /// When the replaced key expires.
+    old_expires: Option<TimeLabel>,
+}
+
+/// Renders the page of a new key. The secret is shown only once.
+async fn show_created(
+    request: &WorkspaceRequest,
+    issued: &IssuedKey,
+    name: &str,
+    old_ends: Option<Timestamp>,
+) -> PageResult {
+    let now = request.page_request.app.context.clock.now();
+    let secret = issued.plaintext.expose().to_owned();
+    let body = json!({ "key": secret }).to_string();
+    render_page(&KeyCreatedPage {
+        layout: Layout::for_workspace(request, Section::Keys, "Your new key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        id: issued.id.clone(),
+        name: name.to_owned(),
+        example: curl_command(&request.page_request.base_url, "keys.verifyKey", &body),
+        secret,
+        old_expires: old_ends.map(|at| TimeLabel::new(at, now)),
+    })
+}
+
+/// Returns the label of a key status.
+fn status_label(state: KeyStatus) -> &'static str {
+    match state {
+        KeyStatus::Active => "Active",
+        KeyStatus::Disabled => "Disabled",
+        KeyStatus::Expired => "Expired",
+        KeyStatus::Exhausted => "Credits exhausted",
+    }
+}
+
+/// An option of a select.
+pub struct SelectOption {
+    pub value: String,
+    pub label: String,
+    pub is_selected: bool,
+}
+
+/// Returns the APIs to choose from, including the chosen one even if it is beyond the maximum.
+pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<SelectOption>> {
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    let paging = Paging { limit: APIS_MAX, ..Paging::default() };
+    let mut apis = apis::list_for_caller(&app.context, caller, &paging).await?.items;
+    if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
+        apis.insert(0, apis::get(&app.context, caller, &ApiId::from(chosen)).await?);
+    }
+    let choice = |api: foundation::model::Api| SelectOption {
+        is_selected: api.id.as_str() == chosen,
+        value: api.id.to_string(),
+        label: api.name,
+    };
+    Ok(apis.into_iter().map(choice).collect())
+}
+
+/// Converts "not found" of a role or permission into an error of the form field that names it.
+fn field_error_from_not_found(error: Error) -> Error {
+    let is_role = |subject: &ResourceRef| matches!(subject, ResourceRef::Role(_));
+    let is_named =
+        |subject: &ResourceRef| is_role(subject) || matches!(subject, ResourceRef::Permission(_));
+    match error {
+        Error::NotFound(subjects) if subjects.iter().all(is_named) => {
+            let fault = |subject: &ResourceRef| FieldError {
+                location: if is_role(subject) { "roles" } else { "permissions" }.to_owned(),
+                message: format!("{subject} does not exist; create it first"),
+                fix: None,
+            };
+            Error::Invalid(subjects.iter().map(fault).collect())
+        }
+        other => other,
+    }
+}
+
+/// Returns the path of a key's page.
+fn key_path(request: &WorkspaceRequest, id: &impl std::fmt::Display, rest: &str) -> String {
+    request.workspace_path(&format!("/keys/{id}{rest}"))
+}

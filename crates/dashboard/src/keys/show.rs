@@ -1,0 +1,194 @@
+//! The page of a key: status, limits, credits, permissions, events and activity.
+
+mod rows;
+
+use askama::Template;
+use axum::extract::Path;
+use domain::analytics_access;
+use domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
+use domain::permission::Action;
+use foundation::clock::Timestamp;
+use foundation::id::{ApiId, KeyId};
+use foundation::model::RefillInterval;
+use rows::{ActivityRow, LimitGauge, PermissionSource, Role, VerificationEventRow};
+
+use super::super::format::{TimeLabel, format_count};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{PageResult, render_page};
+use super::{KeyAccess, fields, status_label};
+
+#[derive(Template)]
+#[template(path = "keys/show.html")]
+struct KeyPage {
+    layout: Layout,
+    workspace: String,
+    id: KeyId,
+    name: String,
+    start: String,
+    state: &'static str,
+    is_active: bool,
+    status_notes: Vec<String>,
+    api_id: ApiId,
+    api_name: String,
+    external_id: Option<String>,
+    facts: KeyFacts,
+    limit_gauges: Vec<LimitGauge>,
+    credits: Option<CreditsPanel>,
+    activity: Vec<ActivityRow>,
+    roles: Vec<Role>,
+    permissions: Vec<PermissionSource>,
+    meta: Option<String>,
+    /// The latest verifications; `None` if they cannot be read.
+    events: Option<Vec<VerificationEventRow>>,
+    is_enabled: bool,
+    may: KeyAccess,
+}
+
+struct KeyFacts {
+    created: TimeLabel,
+    updated: Option<TimeLabel>,
+    last_used: Option<TimeLabel>,
+    expires: Option<TimeLabel>,
+    environment: Option<String>,
+    is_recoverable: bool,
+}
+
+struct CreditsPanel {
+    remaining: String,
+    /// Notes on leased and withheld credits.
+    notes: Vec<String>,
+    refill: Option<String>,
+    refills_at: Option<TimeLabel>,
+    refilled_at: Option<TimeLabel>,
+}
+
+pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    let key_details = details::get_details(&app.keys, caller, &KeyId::from(id)).await?;
+    let activity = details::list_activity(&app.context, caller, &key_details).await?;
+    let stored = key_details.found_key.resolved.stored();
+    let key = &stored.key;
+    // Events are stored separately, so they may be unavailable while the rest is available.
+    let events = match analytics_access::list_recent_by_key(&app.analytics, caller, key).await {
+        Ok(events) => Some(events),
+        Err(error) => {
+            tracing::warn!(error = %error, "failed to read events of a key: {error}");
+            None
+        }
+    };
+    let now = app.context.clock.now();
+    let moment = |at: Timestamp| TimeLabel::new(at, now);
+    let may_on = |action| caller.is_allowed_on(action, &key.api_id);
+    render_page(&KeyPage {
+        layout: Layout::for_workspace(&request, Section::Keys, "Key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        id: key.id.clone(),
+        name: key.name.clone().unwrap_or_else(|| "Unnamed key".into()),
+        start: key.start.clone(),
+        state: status_label(key_details.status),
+        is_active: key_details.status == KeyStatus::Active,
+        status_notes: explain_status(&key_details, now),
+        api_id: key_details.api.id.clone(),
+        api_name: key_details.api.name.clone(),
+        external_id: key.owner_id.clone(),
+        facts: KeyFacts {
+            created: moment(key.created_at),
+            updated: key.updated_at.map(moment),
+            last_used: stored.last_used_at.map(moment),
+            expires: key.expires_at.map(moment),
+            environment: key.environment.clone(),
+            is_recoverable: key_details.is_recoverable,
+        },
+        limit_gauges: key_details
+            .limit_usages
+            .iter()
+            .map(|gauge| LimitGauge::new(gauge, now))
+            .collect(),
+        credits: build_credits_panel(&key_details, now),
+        activity: activity.iter().map(|entry: &KeyActivity| ActivityRow::new(entry, now)).collect(),
+        roles: key_details.roles.iter().map(Role::new).collect(),
+        permissions: PermissionSource::list_for_key(&key_details),
+        meta: fields::format_meta(key),
+        events: events
+            .map(|events| events.into_iter().map(|e| VerificationEventRow::new(e, now)).collect()),
+        is_enabled: key.is_enabled,
+        may: KeyAccess {
+            create: may_on(Action::CreateKey),
+            update: may_on(Action::UpdateKey),
+            delete: may_on(Action::DeleteKey),
+        },
+    })
+}
+
+/// Explains what a verification returns, as far as the key alone decides.
+fn explain_status(key_details: &KeyDetails, now: Timestamp) -> Vec<String> {
+    let stored = key_details.found_key.resolved.stored();
+    let key = &stored.key;
+    let state = match key_details.status {
+        KeyStatus::Active => "Active".to_owned(),
+        KeyStatus::Disabled => {
+            "The key is disabled. Verification returns DISABLED until it is enabled.".to_owned()
+        }
+        KeyStatus::Expired => match key.expires_at {
+            Some(at) => format!(
+                "The key expired {}. Extend its expiry to use it again.",
+                TimeLabel::new(at, now).text
+            ),
+            None => "The key has expired.".to_owned(),
+        },
+        KeyStatus::Exhausted => match key_details.next_refill_at {
+            Some(at) => {
+                format!(
+                    "The key has no credits left. The next refill is {}.",
+                    TimeLabel::new(at, now).text
+                )
+            }
+            None => {
+                "The key has no credits left and no refill. Add credits to use it again.".to_owned()
+            }
+        },
+    };
+    let mut notes = vec![state];
+    if key.is_enabled && key.identity_id.is_none() && key.owner_id.is_some() {
+        let deleted = "The identity of this key was deleted, and its shared limits with it.";
+        notes.push(deleted.to_owned());
+    }
+    if let Some(networks) = &stored.allowed_networks {
+        notes.push(format!("Allowed networks: {}.", networks.to_strings().join(", ")));
+    }
+    notes
+}
+
+fn build_credits_panel(key_details: &KeyDetails, now: Timestamp) -> Option<CreditsPanel> {
+    let (left, refill) = key_details.found_key.credits?;
+    let number = |number: i64| format_count(number, i64::MAX);
+    let mut notes = Vec::new();
+    if let Some(account) = &key_details.account {
+        for purse in &account.leases {
+            let (granted, spent) = (number(purse.granted), number(purse.spent));
+            notes.push(match purse.withheld_at {
+                None => format!(
+                    "{granted} credits are leased to Redis; {spent} of them are known to be spent."
+                ),
+                Some(_) => format!(
+                    "{} credits are withheld after Redis data loss. They return when their spend is known.",
+                    number(purse.unspent_units())
+                ),
+            });
+        }
+    }
+    let refill_words = refill.map(|refill| match refill.interval {
+        RefillInterval::Daily => format!("to {} daily", number(refill.amount)),
+        RefillInterval::Monthly { day } => {
+            format!("to {} monthly, on day {day}", number(refill.amount))
+        }
+    });
+    Some(CreditsPanel {
+        remaining: number(left),
+        notes,
+        refill: refill_words,
+        refills_at: key_details.next_refill_at.map(|at| TimeLabel::new(at, now)),
+        refilled_at: key_details.found_key.refilled_at.map(|at| TimeLabel::new(at, now)),
+    })
+}

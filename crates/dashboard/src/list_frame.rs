@@ -1,0 +1,39 @@
+//! The frame of a list: what the template `list_frame.html` shows around the rows of a page.
+
+use domain::permission::Action;
+
+use super::layout::is_allowed;
+use super::page_request::WorkspaceRequest;
+use super::pagination::PageLinks;
+
+/// The template fields that every list shares.
+pub struct ListFrame {
+    pub workspace: String,
+    /// The path of the list, to which the search form is submitted.
+    pub path: String,
+    /// The search term; empty if all rows are listed.
+    pub search: String,
+    pub pages: PageLinks,
+    /// The path of the form that creates a row; `None` if the user may not create one.
+    pub create_path: Option<String>,
+}
+
+impl ListFrame {
+    /// Creates the frame of the list at `path` within the workspace; the next page begins at the cursor `next`.
+    pub fn new(request: &WorkspaceRequest, path: &str, next: Option<&str>) -> Self {
+        let path = request.workspace_path(path);
+        Self {
+            workspace: request.membership.workspace_id.to_string(),
+            search: request.page_request.query.text("q").to_owned(),
+            pages: PageLinks::new(request, &path, next),
+            create_path: None,
+            path,
+        }
+    }
+
+    /// Adds the link to the form at `path` within the workspace, if the user may perform `action`.
+    pub fn with_create_form(self, request: &WorkspaceRequest, path: &str, action: Action) -> Self {
+        let create_path = is_allowed(request, action).then(|| request.workspace_path(path));
+        Self { create_path, ..self }
+    }
+}

@@ -1,0 +1,107 @@
+//! The overview page of a workspace.
+
+use askama::Template;
+use domain::health::{self, DeliveryLag, Health};
+use domain::page::COUNT_MAX;
+use domain::permission::Action;
+use domain::users;
+use foundation::model::EventKind;
+
+use super::analytics::{TimeRange, TrafficSeries, build_charts};
+use super::charts::BarChart;
+use super::format::{curl_command, format_count};
+use super::layout::{Layout, Section, is_allowed};
+use super::page_request::{PageRequest, WorkspaceRequest};
+use super::{PageResult, redirect_to, render_page};
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct OverviewPage {
+    layout: Layout,
+    name: String,
+    id: String,
+    role: &'static str,
+    apis: String,
+    keys: String,
+    identities: String,
+    health: Health,
+    /// The number of events that this server has dropped since it started, if any.
+    dropped: Option<String>,
+    /// Whether this server does not record events because its disk has too little free space.
+    is_disk_short: bool,
+    delivery_lag: Option<DeliveryLag>,
+    ranges: Vec<(&'static str, &'static str, bool)>,
+    /// The charts; `None` if the rollups cannot be read.
+    traffic: Option<TrafficPanel>,
+    is_empty: bool,
+    may_create: bool,
+    example: String,
+}
+
+/// The key figures and charts of verifications.
+struct TrafficPanel {
+    figures: Vec<(&'static str, String)>,
+    requests: BarChart,
+    latency: Option<BarChart>,
+}
+
+#[derive(Template)]
+#[template(path = "no_workspace.html")]
+struct NoWorkspacePage {
+    layout: Layout,
+}
+
+/// Redirects a user to their first enabled workspace.
+pub async fn redirect_home(request: PageRequest) -> PageResult {
+    let known = request.require_session()?;
+    let memberships = users::list_memberships(&request.app.context, &known.user).await?;
+    match memberships.into_iter().find(|membership| membership.workspace_enabled) {
+        Some(membership) => redirect_to(&format!("/dashboard/{}", membership.workspace_id)),
+        None => render_page(&NoWorkspacePage {
+            layout: Layout::without_workspace(&request, "No workspace"),
+        }),
+    }
+}
+
+pub async fn show(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let sizes = users::count_resources(&app.context, &request.caller).await?;
+    let size_text = |number| format_count(number, COUNT_MAX);
+    let range =
+        TimeRange::relative(request.page_request.query.text("range"), app.context.clock.now());
+    let kind = EventKind::Verifications;
+    // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
+    let traffic = match TrafficSeries::load_totals(&request, kind, None, &range).await {
+        Ok(series) => {
+            let (requests, latency) = build_charts(&series, &range, kind, "");
+            Some(TrafficPanel { figures: series.key_figures(kind), requests, latency })
+        }
+        Err(e) => {
+            tracing::warn!(error = %e, "failed to read verification totals: {e}");
+            None
+        }
+    };
+    let dropped = health::count_dropped_events(&app.context);
+    render_page(&OverviewPage {
+        is_disk_short: app.analytics.find_disk_shortage().is_some(),
+        delivery_lag: health::find_delivery_lag(&app.context),
+        dropped: (dropped > 0).then(|| format_count(dropped, i64::MAX)),
+        ranges: range.options(),
+        traffic,
+        name: request.membership.workspace_name.clone(),
+        id: request.membership.workspace_id.to_string(),
+        role: request.membership.role.as_str(),
+        apis: size_text(sizes.apis),
+        keys: size_text(sizes.keys),
+        identities: size_text(sizes.identities),
+        health: health::check_health(&app.context).await,
+        is_empty: sizes.apis == 0,
+        may_create: is_allowed(&request, Action::CreateRootKey),
+        example: curl_command(
+            &request.page_request.base_url,
+            "apis.createApi",
+            "{\"name\":\"my first API\"}",
+        ),
+        layout: Layout::for_workspace(&request, Section::Overview, "Overview").await?,
+    })
+}

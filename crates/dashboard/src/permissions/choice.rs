@@ -1,0 +1,90 @@
+//! Selecting the permissions of a role: checkboxes for existing permissions, slugs for others.
+
+use domain::bounds::{PERMISSIONS_MAX, SLUG_MAX};
+use domain::page::Paging;
+use domain::rbac;
+use foundation::error::Result;
+use foundation::model::AllowedChars;
+
+use super::super::field_reader::FieldReader;
+use super::super::form::Form;
+use super::super::page_request::WorkspaceRequest;
+
+/// The number of permissions offered in addition to the selected ones.
+const OPTIONS_MAX: usize = 100;
+
+/// The selection, as submitted.
+pub struct PermissionChoice {
+    pub options: Vec<PermissionOption>,
+    /// Whether more permissions exist than are offered.
+    pub has_more: bool,
+    /// The text of the field for other slugs.
+    pub other_slugs: String,
+}
+
+pub struct PermissionOption {
+    pub slug: String,
+    pub is_checked: bool,
+}
+
+/// Reads the slugs of a form, without duplicates.
+pub fn read_slugs(fields: &mut FieldReader, form: &Form) -> Vec<String> {
+    let slugs = selected_slugs(form);
+    fields.texts("permissions", &slugs, PERMISSIONS_MAX, SLUG_MAX, AllowedChars::Slug)
+}
+
+fn selected_slugs(form: &Form) -> Vec<&str> {
+    let written = form.text("more").split([' ', ',', '\t', '\r', '\n']);
+    let mut slugs = Vec::new();
+    for slug in form.values("permission").chain(written).filter(|slug| !slug.is_empty()) {
+        if !slugs.contains(&slug) {
+            slugs.push(slug);
+        }
+    }
+    slugs
+}
+
+impl PermissionChoice {
+    /// Creates the selection with these slugs checked.
+    pub async fn load<'a>(
+        request: &WorkspaceRequest,
+        checked: impl Iterator<Item = &'a str>,
+        more: &str,
+    ) -> Result<Self> {
+        let offer = |slug: &str| PermissionOption { slug: slug.to_owned(), is_checked: true };
+        let mut offers: Vec<_> = checked.map(offer).collect();
+        let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+        let found =
+            rbac::list_permissions(&request.page_request.app.context, &request.caller, &paging)
+                .await?;
+        for permission in found.items {
+            if !offers.iter().any(|offer| offer.slug == permission.slug) {
+                offers.push(PermissionOption { slug: permission.slug, is_checked: false });
+            }
+        }
+        offers.sort_by(|a, b| a.slug.cmp(&b.slug));
+        Ok(Self {
+            options: offers,
+            has_more: found.next_id.is_some(),
+            other_slugs: more.to_owned(),
+        })
+    }
+
+    /// Creates the selection from the submitted form.
+    pub async fn from_form(request: &WorkspaceRequest) -> Result<Self> {
+        let form = &request.page_request.form;
+        Self::load(request, form.values("permission"), form.text("more")).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selected_slugs_merges_checked_and_written_slugs() {
+        let form = Form::parse(b"permission=a.b&permission=c&more=c%0D%0Ad%2C+e%0D%0A%0D%0Aa.b");
+
+        assert_eq!(selected_slugs(&form), ["a.b", "c", "d", "e"]);
+    }
+}

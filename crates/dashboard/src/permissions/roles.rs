@@ -1,0 +1,243 @@
+//! The pages of roles.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use domain::bounds::ROLE_NAME_MAX;
+use domain::page::COUNT_MAX;
+use domain::permission::Action;
+use domain::rbac::{self, NewRole};
+use foundation::error::Error;
+use foundation::id::RoleId;
+use foundation::model::{AllowedChars, Role};
+
+use super::super::confirm::ConfirmPage;
+use super::super::failure::Failure;
+use super::super::field_reader::FieldReader;
+use super::super::form::{Form, FormErrors, split_form_errors};
+use super::super::format::format_count;
+use super::super::layout::{Layout, Section, is_allowed};
+use super::super::list_frame::ListFrame;
+use super::super::page_request::WorkspaceRequest;
+use super::super::pagination::paging_from_query;
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::choice::{self, PermissionChoice};
+use super::{format_quantity, read_description};
+
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/roles", get(list).post(create))
+        .route("/dashboard/{workspace}/roles/new", get(show_create_form))
+        .route("/dashboard/{workspace}/roles/{role}", get(show))
+        .route(
+            "/dashboard/{workspace}/roles/{role}/permissions",
+            get(show_permissions_form).post(save_permissions),
+        )
+        .route("/dashboard/{workspace}/roles/{role}/delete", get(confirm_delete).post(delete))
+}
+
+#[derive(Template)]
+#[template(path = "permissions/roles.html")]
+struct RoleListPage {
+    layout: Layout,
+    list: ListFrame,
+    rows: Vec<Role>,
+}
+
+#[derive(Template)]
+#[template(path = "permissions/role.html")]
+struct RolePage {
+    layout: Layout,
+    workspace: String,
+    role: Role,
+    keys: String,
+    may_describe: bool,
+    may_change: bool,
+    may_delete: bool,
+}
+
+/// The form for a new role, or for the permissions of an existing one.
+#[derive(Template)]
+#[template(path = "permissions/role_form.html")]
+struct RoleFormPage {
+    layout: Layout,
+    is_new: bool,
+    name: String,
+    description: String,
+    choice: PermissionChoice,
+    errors: FormErrors,
+    action_url: String,
+    back_url: String,
+}
+
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let found = rbac::list_roles(
+        &request.page_request.app.context,
+        &request.caller,
+        &paging_from_query(&request),
+    )
+    .await?;
+    let list = ListFrame::new(&request, "/roles", found.next_id.as_deref());
+    render_page(&RoleListPage {
+        layout: Layout::for_workspace(&request, Section::Permissions, "Roles").await?,
+        list: list.with_create_form(&request, "/roles/new", Action::CreateRole),
+        rows: found.items,
+    })
+}
+
+/// Loads a role by its id or name.
+pub async fn load(request: &WorkspaceRequest, named: &str) -> Result<Role, Error> {
+    rbac::get_role(&request.page_request.app.context, &request.caller, named).await
+}
+
+async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
+    let role = load(&request, &named).await?;
+    let keys =
+        rbac::count_keys_with_role(&request.page_request.app.context, &request.caller, &role.id)
+            .await?;
+    render_page(&RolePage {
+        layout: Layout::for_workspace(&request, Section::Permissions, "Role").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        keys: format_count(keys, COUNT_MAX),
+        may_describe: is_allowed(&request, Action::UpdateRole),
+        may_change: is_allowed(&request, Action::AddPermissionToRole)
+            && is_allowed(&request, Action::RemovePermissionFromRole),
+        may_delete: is_allowed(&request, Action::DeleteRole),
+        role,
+    })
+}
+
+async fn build_create_form(
+    request: &WorkspaceRequest,
+    errors: FormErrors,
+) -> Result<RoleFormPage, Failure> {
+    let form = &request.page_request.form;
+    Ok(RoleFormPage {
+        layout: Layout::for_workspace(request, Section::Permissions, "New role").await?,
+        is_new: true,
+        name: form.text("name").to_owned(),
+        description: form.text("description").to_owned(),
+        choice: PermissionChoice::from_form(request).await?,
+        errors,
+        action_url: request.workspace_path("/roles"),
+        back_url: request.workspace_path("/roles"),
+    })
+}
+
+async fn show_create_form(request: WorkspaceRequest) -> PageResult {
+    request.caller.require(Action::CreateRole)?;
+    render_page(&build_create_form(&request, FormErrors::default()).await?)
+}
+
+async fn create(request: WorkspaceRequest) -> PageResult {
+    match split_form_errors(create_from_form(&request).await)? {
+        Ok(id) => redirect_to(&request.workspace_path(&format!("/roles/{id}?notice=role-created"))),
+        Err(errors) => render_invalid_page(&build_create_form(&request, errors).await?),
+    }
+}
+
+async fn create_from_form(request: &WorkspaceRequest) -> Result<RoleId, Error> {
+    let new = read_role(&request.page_request.form)?;
+    rbac::create_role(&request.page_request.app.context, &request.caller, new).await
+}
+
+fn read_role(form: &Form) -> Result<NewRole, Error> {
+    let mut fields = FieldReader::default();
+    let name = form.text("name").trim();
+    let new = NewRole {
+        name: fields.text("name", name, 1..=ROLE_NAME_MAX, AllowedChars::Printable),
+        description: read_description(&mut fields, form),
+        permissions: choice::read_slugs(&mut fields, form),
+    };
+    fields.finish(new)
+}
+
+async fn build_permissions_form(
+    request: &WorkspaceRequest,
+    role: Role,
+    choice: PermissionChoice,
+    errors: FormErrors,
+) -> Result<RoleFormPage, Failure> {
+    let path = request.workspace_path(&format!("/roles/{}", role.id));
+    Ok(RoleFormPage {
+        layout: Layout::for_workspace(request, Section::Permissions, "Role permissions").await?,
+        is_new: false,
+        name: role.name,
+        description: String::new(),
+        choice,
+        errors,
+        action_url: format!("{path}/permissions"),
+        back_url: path,
+    })
+}
+
+async fn show_permissions_form(
+    request: WorkspaceRequest,
+    Path((_, named)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::AddPermissionToRole)?;
+    request.caller.require(Action::RemovePermissionFromRole)?;
+    let role = load(&request, &named).await?;
+    let slugs = role.permissions.iter().map(|permission| permission.slug.as_str());
+    let choice = PermissionChoice::load(&request, slugs, "").await?;
+    render_page(&build_permissions_form(&request, role, choice, FormErrors::default()).await?)
+}
+
+async fn save_permissions(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    match split_form_errors(set_permissions_from_form(&request, &id).await)? {
+        Ok(()) => {
+            let role = load(&request, &id).await?;
+            redirect_to(&request.workspace_path(&format!("/roles/{}?notice=role-updated", role.id)))
+        }
+        Err(errors) => {
+            let role = load(&request, &id).await?;
+            let choice = PermissionChoice::from_form(&request).await?;
+            render_invalid_page(&build_permissions_form(&request, role, choice, errors).await?)
+        }
+    }
+}
+
+async fn set_permissions_from_form(request: &WorkspaceRequest, id: &str) -> Result<(), Error> {
+    let mut fields = FieldReader::default();
+    let slugs = choice::read_slugs(&mut fields, &request.page_request.form);
+    let (context, slugs) = (&request.page_request.app.context, fields.finish(slugs)?);
+    rbac::set_role_permissions(context, &request.caller, &RoleId::from(id), slugs).await.map(drop)
+}
+
+async fn confirm_delete(
+    request: WorkspaceRequest,
+    Path((_, named)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::DeleteRole)?;
+    let role = load(&request, &named).await?;
+    let keys =
+        rbac::count_keys_with_role(&request.page_request.app.context, &request.caller, &role.id)
+            .await?;
+    let path = request.workspace_path(&format!("/roles/{}", role.id));
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(&request, Section::Permissions, "Delete role").await?,
+        question: format!("Delete {}?", role.name),
+        consequences: vec![format!(
+            "It is removed from {} immediately. They lose its {}, unless these are assigned directly or through \
+            another role. The permissions themselves remain.",
+            format_quantity(keys, "key"),
+            format_quantity(
+                i64::try_from(role.permissions.len()).unwrap_or(i64::MAX),
+                "permission"
+            ),
+        )],
+        action_url: format!("{path}/delete"),
+        fields: Vec::new(),
+        button: "Delete",
+        back_url: path,
+    })
+}
+
+async fn delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
+    rbac::delete_role(&request.page_request.app.context, &request.caller, &named).await?;
+    redirect_to(&request.workspace_path("/roles?notice=role-deleted"))
+}

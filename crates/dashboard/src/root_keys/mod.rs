@@ -1,0 +1,323 @@
+//! The pages of root keys: list, details, create, rotate and revoke.
+
+mod picker;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use domain::permission::{self, Action};
+use domain::root_keys::{self, NewRootKey, StoredRootKey};
+use foundation::clock::{HOUR_MS, MINUTE_MS, Timestamp};
+use foundation::error::Error;
+use foundation::id::KeyId;
+use picker::RootKeyPicker;
+
+use super::failure::Failure;
+use super::form::{FormErrors, split_form_errors};
+use super::format::{TimeLabel, curl_command, humanize};
+use super::layout::{Layout, Section, is_allowed};
+use super::list_frame::ListFrame;
+use super::page_request::WorkspaceRequest;
+use super::pagination::paging_from_query;
+use super::{PageResult, redirect_to, render_invalid_page, render_page};
+
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/root-keys", get(list).post(create))
+        .route("/dashboard/{workspace}/root-keys/new", get(show_form))
+        .route("/dashboard/{workspace}/root-keys/{key}", get(show))
+        .route("/dashboard/{workspace}/root-keys/{key}/rotate", get(show_rotate_form).post(rotate))
+        .route("/dashboard/{workspace}/root-keys/{key}/revoke", get(confirm_revoke).post(revoke))
+}
+
+/// The options for how long the replaced root key stays valid.
+const GRACE_OPTIONS: [(i64, &str); 5] = [
+    (0, "Immediately"),
+    (15 * MINUTE_MS, "After 15 minutes"),
+    (HOUR_MS, "After 1 hour"),
+    (6 * HOUR_MS, "After 6 hours"),
+    (24 * HOUR_MS, "After 24 hours"),
+];
+
+#[derive(Template)]
+#[template(path = "root_keys/list.html")]
+struct RootKeyListPage {
+    layout: Layout,
+    list: ListFrame,
+    rows: Vec<RootKeyTableRow>,
+    shows_all: bool,
+}
+
+#[derive(Template)]
+#[template(path = "root_keys/show.html")]
+struct RootKeyPage {
+    layout: Layout,
+    workspace: String,
+    key: RootKeyTableRow,
+    groups: Vec<GrantGroup>,
+    may_revoke: bool,
+    may_rotate: bool,
+}
+
+#[derive(Template)]
+#[template(path = "root_keys/new.html")]
+struct NewRootKeyPage {
+    layout: Layout,
+    workspace: String,
+    picker: RootKeyPicker,
+    errors: FormErrors,
+}
+
+#[derive(Template)]
+#[template(path = "root_keys/created.html")]
+struct RootKeyCreatedPage {
+    layout: Layout,
+    workspace: String,
+    id: KeyId,
+    name: String,
+    secret: String,
+    example: String,
+    /// When the replaced root key expires.
+    old_expires: Option<TimeLabel>,
+}
+
+#[derive(Template)]
+#[template(path = "root_keys/revoke.html")]
+struct RevokeRootKeyPage {
+    layout: Layout,
+    workspace: String,
+    key: RootKeyTableRow,
+}
+
+#[derive(Template)]
+#[template(path = "root_keys/rotate.html")]
+struct RotateRootKeyPage {
+    layout: Layout,
+    workspace: String,
+    key: RootKeyTableRow,
+    graces: [(i64, &'static str); 5],
+}
+
+/// A root key as displayed.
+struct RootKeyTableRow {
+    id: KeyId,
+    name: String,
+    start: String,
+    permissions: usize,
+    state: RootKeyStatus,
+    created: TimeLabel,
+    last_used: Option<TimeLabel>,
+    expires: Option<TimeLabel>,
+}
+
+/// The status of a root key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RootKeyStatus {
+    Active,
+    Expired,
+    Revoked,
+}
+
+impl RootKeyStatus {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "Active",
+            Self::Expired => "Expired",
+            Self::Revoked => "Revoked",
+        }
+    }
+}
+
+/// The permissions on one resource, or on all resources of a type.
+struct GrantGroup {
+    title: String,
+    actions: Vec<String>,
+}
+
+impl RootKeyTableRow {
+    fn new(stored: StoredRootKey, now: Timestamp) -> Self {
+        let key = stored.key;
+        let is_expired = key.expires_at.is_some_and(|expires| expires < now);
+        let state = match (key.revoked_at, is_expired) {
+            (Some(_), _) => RootKeyStatus::Revoked,
+            (None, true) => RootKeyStatus::Expired,
+            (None, false) => RootKeyStatus::Active,
+        };
+        Self {
+            id: key.id,
+            name: key.name.unwrap_or_else(|| "Unnamed".into()),
+            start: key.start,
+            permissions: key.permissions.len(),
+            state,
+            created: TimeLabel::new(key.created_at, now),
+            last_used: stored.last_used_at.map(|at| TimeLabel::new(at, now)),
+            expires: key.expires_at.map(|at| TimeLabel::new(at, now)),
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        self.state == RootKeyStatus::Active
+    }
+}
+
+async fn list(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let shows_all = request.page_request.query.text("show") == "all";
+    let paging = paging_from_query(&request);
+    let found =
+        root_keys::list_for_caller(&app.context, &request.caller, !shows_all, &paging).await?;
+    let now = app.context.clock.now();
+    let list = ListFrame::new(&request, "/root-keys", found.next_id.as_deref());
+    render_page(&RootKeyListPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Root keys").await?,
+        list: list.with_create_form(&request, "/root-keys/new", Action::CreateRootKey),
+        rows: found.items.into_iter().map(|stored| RootKeyTableRow::new(stored, now)).collect(),
+        shows_all,
+    })
+}
+
+async fn load(request: &WorkspaceRequest, id: String) -> Result<StoredRootKey, Error> {
+    root_keys::get(&request.page_request.app.context, &request.caller, &KeyId::from(id)).await
+}
+
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let stored = load(&request, id).await?;
+    let groups = group_permissions(&stored.key.permissions);
+    let key = RootKeyTableRow::new(stored, request.page_request.app.context.clock.now());
+    render_page(&RootKeyPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        groups,
+        may_revoke: key.state != RootKeyStatus::Revoked
+            && is_allowed(&request, Action::RevokeRootKey),
+        may_rotate: key.is_active()
+            && is_allowed(&request, Action::RevokeRootKey)
+            && is_allowed(&request, Action::CreateRootKey),
+        key,
+    })
+}
+
+/// Groups permissions by the resource on which they are granted, in the order of the table of actions.
+fn group_permissions(tuples: &[String]) -> Vec<GrantGroup> {
+    let mut groups: Vec<GrantGroup> = Vec::new();
+    for tuple in tuples {
+        let Ok((action, id)) = permission::parse_tuple(tuple) else { continue };
+        let title = match id {
+            "*" => format!("All {}", picker::plural_label(action.resource())),
+            id => format!("Only {id}"),
+        };
+        let label = humanize(action.action());
+        match groups.iter_mut().find(|group| group.title == title) {
+            Some(group) => group.actions.push(label),
+            None => groups.push(GrantGroup { title, actions: vec![label] }),
+        }
+    }
+    groups
+}
+
+async fn build_form(
+    request: &WorkspaceRequest,
+    picker: RootKeyPicker,
+    errors: FormErrors,
+) -> Result<NewRootKeyPage, Failure> {
+    Ok(NewRootKeyPage {
+        layout: Layout::for_workspace(request, Section::RootKeys, "New root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        picker,
+        errors,
+    })
+}
+
+async fn show_form(request: WorkspaceRequest) -> PageResult {
+    request.caller.require(Action::CreateRootKey)?;
+    let picker = RootKeyPicker::load(&request, &request.page_request.query).await?;
+    render_page(&build_form(&request, picker, FormErrors::default()).await?)
+}
+
+async fn create(request: WorkspaceRequest) -> PageResult {
+    let app = &request.page_request.app;
+    let form = &request.page_request.form;
+    let name = form.text("name").trim();
+    let new = NewRootKey {
+        name: (!name.is_empty()).then(|| name.to_owned()),
+        permissions: picker::selected_tuples(form),
+        expires_at: picker::lifetime_ms(form).map(|ms| app.context.clock.now().plus_ms(ms)),
+    };
+    match split_form_errors(root_keys::create(&app.context, &request.caller, new).await)? {
+        Ok((key, secret)) => render_page(&RootKeyCreatedPage {
+            layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
+            workspace: request.membership.workspace_id.to_string(),
+            id: key.id,
+            name: key.name.unwrap_or_default(),
+            secret: secret.expose().to_owned(),
+            example: verify_example(&request),
+            old_expires: None,
+        }),
+        Err(errors) => {
+            let picker = RootKeyPicker::load(&request, form).await?;
+            render_invalid_page(&build_form(&request, picker, errors).await?)
+        }
+    }
+}
+
+fn verify_example(request: &WorkspaceRequest) -> String {
+    curl_command(&request.page_request.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
+}
+
+async fn confirm_revoke(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::RevokeRootKey)?;
+    let key = RootKeyTableRow::new(
+        load(&request, id).await?,
+        request.page_request.app.context.clock.now(),
+    );
+    render_page(&RevokeRootKeyPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Revoke root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        key,
+    })
+}
+
+async fn revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    root_keys::revoke(&request.page_request.app.context, &request.caller, &KeyId::from(id)).await?;
+    redirect_to(&request.workspace_path("/root-keys?notice=revoked"))
+}
+
+async fn show_rotate_form(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    request.caller.require(Action::CreateRootKey)?;
+    request.caller.require(Action::RevokeRootKey)?;
+    let key = RootKeyTableRow::new(
+        load(&request, id).await?,
+        request.page_request.app.context.clock.now(),
+    );
+    render_page(&RotateRootKeyPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Rotate root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        key,
+        graces: GRACE_OPTIONS,
+    })
+}
+
+async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
+    let app = &request.page_request.app;
+    let grace = request.page_request.form.text("grace").parse().ok();
+    let grace = grace.filter(|ms| GRACE_OPTIONS.iter().any(|(known, _)| known == ms));
+    let grace =
+        grace.ok_or_else(|| Error::invalid("grace", "select when the old root key expires"))?;
+    let rotated = root_keys::rotate(&app.context, &request.caller, &KeyId::from(id), grace).await?;
+    render_page(&RootKeyCreatedPage {
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        id: rotated.key.id,
+        name: rotated.key.name.unwrap_or_default(),
+        secret: rotated.secret.expose().to_owned(),
+        example: verify_example(&request),
+        old_expires: Some(TimeLabel::new(rotated.old_expires_at, app.context.clock.now())),
+    })
+}

@@ -1,0 +1,196 @@
+//! Decides which events a caller may read: checks the permission of the caller and resolves what it names, and then
+//! reads the events of exactly that.
+
+use std::collections::BTreeSet;
+
+pub use analytics::recent::{RecentCheck, RecentVerification, RequestEvents};
+pub use analytics::rollup_query::{
+    RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit,
+};
+pub use analytics::sql_query::QUERY_TIMEOUT;
+use analytics::sql_query::QueryScope;
+pub use analytics::traffic::{Traffic, TrafficFilter};
+use analytics::{Analytics, recent, rollup_query, sql_query, traffic};
+use foundation::clock::Timestamp;
+use foundation::error::{Error, ResourceRef, Result};
+use foundation::id::{ApiId, KeyId};
+use foundation::model::{EventKind, Key};
+use serde_json::value::RawValue;
+
+use crate::apis;
+use crate::caller::Caller;
+use crate::context::Context;
+use crate::permission::Action;
+
+/// The maximum number of keys of an owner in a query.
+const OWNER_KEYS_MAX: i64 = 10_000;
+
+/// Returns the rollups of verifications of an API.
+pub async fn list_rollups_by_api(
+    context: &Context,
+    analytics: &Analytics,
+    caller: &Caller,
+    api: &ApiId,
+    query: RollupQuery,
+) -> Result<Vec<RollupGroup>> {
+    apis::get(context, caller, api).await?;
+    let workspace = caller.workspace_id();
+    if let Some(external_id) = &query.external_id {
+        // The events of a deleted identity are not available by its external id.
+        let mut reader = context.store.read().await?;
+        if reader.find_identity_id(workspace, external_id).await?.is_none() {
+            return Err(Error::not_found(ResourceRef::Identity(external_id.clone())));
+        }
+    }
+    rollup_query::list_groups(analytics, workspace, std::slice::from_ref(api), query).await
+}
+
+/// Returns the rollups of verifications of a workspace, or of one of its APIs.
+pub async fn list_rollups_by_workspace(
+    context: &Context,
+    analytics: &Analytics,
+    caller: &Caller,
+    api: Option<&ApiId>,
+    query: RollupQuery,
+) -> Result<Vec<RollupGroup>> {
+    match api {
+        Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
+        None => caller.require(Action::ReadApiAnalytics)?,
+    }
+    let workspace = caller.workspace_id();
+    let apis = match api {
+        Some(api) => vec![api.clone()],
+        None => {
+            let apis = context.store.read().await?.list_all_apis(workspace).await?;
+            apis.into_iter().map(|api| api.id).collect()
+        }
+    };
+    rollup_query::list_groups(analytics, workspace, &apis, query).await
+}
+
+/// The keys that a query includes.
+#[derive(Debug)]
+pub enum RollupScope {
+    Key(KeyId),
+    /// All keys with this owner id, which the customer chooses.
+    Owner(String),
+}
+
+/// Returns the rollups of verifications of keys by day, without the days that have none. The caller needs permission
+/// to read each of the keys.
+pub async fn list_rollups_by_keys(
+    context: &Context,
+    analytics: &Analytics,
+    caller: &Caller,
+    scope: RollupScope,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<Vec<RollupGroup>> {
+    let keys = list_keys(context, caller, scope).await?;
+    let apis: BTreeSet<&ApiId> = keys.iter().map(|(_, api)| api).collect();
+    for api in &apis {
+        caller.require_on(Action::ReadKey, *api)?;
+    }
+    let apis: Vec<ApiId> = apis.into_iter().cloned().collect();
+    let keys = keys.into_iter().map(|(key, _)| key).collect();
+    rollup_query::list_days_of_keys(analytics, caller.workspace_id(), &apis, keys, from, to).await
+}
+
+/// Returns the keys, each with its API.
+async fn list_keys(
+    context: &Context,
+    caller: &Caller,
+    scope: RollupScope,
+) -> Result<Vec<(KeyId, ApiId)>> {
+    let mut reader = context.store.read().await?;
+    match scope {
+        RollupScope::Key(id) => {
+            let found = reader.find_key(caller.workspace_id(), &id).await?;
+            let found = found.ok_or_else(|| Error::not_found(ResourceRef::Key(id)))?;
+            Ok(vec![(found.key.id, found.key.api_id)])
+        }
+        RollupScope::Owner(owner) => {
+            let found = reader
+                .list_keys_by_owner(caller.workspace_id(), &owner, OWNER_KEYS_MAX + 1)
+                .await?;
+            match i64::try_from(found.len()) {
+                Ok(0) => Err(Error::not_found(ResourceRef::Identity(owner))),
+                Ok(1..=OWNER_KEYS_MAX) => Ok(found),
+                _ => Err(Error::invalid(
+                    "ownerId",
+                    format!("ownerId: has more than {OWNER_KEYS_MAX} keys; query by key or by API"),
+                )),
+            }
+        }
+    }
+}
+
+/// Returns the traffic by unit of time, including units without requests.
+pub async fn list_traffic(
+    analytics: &Analytics,
+    caller: &Caller,
+    filter: &TrafficFilter<'_>,
+) -> Result<Vec<(Timestamp, Traffic)>> {
+    let action = read_action(filter.kind);
+    match filter.resource_id {
+        Some(id) => caller.require_on(action, &id)?,
+        None => caller.require(action)?,
+    }
+    traffic::list_by_time(analytics, caller.workspace_id(), filter).await
+}
+
+/// Returns the latest verifications of a key, newest first.
+pub async fn list_recent_by_key(
+    analytics: &Analytics,
+    caller: &Caller,
+    key: &Key,
+) -> Result<Vec<RecentVerification>> {
+    caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
+    recent::list_by_key(analytics, caller.workspace_id(), &key.id).await
+}
+
+/// Finds the events of a request. Returns `None` if the workspace has none, or has none yet.
+pub async fn find_by_request(
+    analytics: &Analytics,
+    caller: &Caller,
+    request: &str,
+) -> Result<Option<RequestEvents>> {
+    caller.require(Action::ReadApiAnalytics)?;
+    caller.require(Action::ReadRatelimitAnalytics)?;
+    recent::find_by_request(analytics, caller.workspace_id(), request).await
+}
+
+/// Runs an SQL query about verifications of every API or checks of every namespace, or of those that the caller may
+/// read.
+pub async fn run_query(
+    analytics: &Analytics,
+    caller: &Caller,
+    kind: EventKind,
+    text: &str,
+) -> Result<Vec<Box<RawValue>>> {
+    let scope = QueryScope {
+        kind,
+        workspace_id: caller.workspace_id().clone(),
+        resource_ids: list_allowed_ids(caller, read_action(kind))?,
+    };
+    sql_query::run(analytics, scope, text).await
+}
+
+/// Returns the ids that the caller may query. `None`: all.
+fn list_allowed_ids(caller: &Caller, action: Action) -> Result<Option<Vec<String>>> {
+    if caller.is_allowed(action) {
+        return Ok(None);
+    }
+    let instances = caller.allowed_ids(action);
+    match instances.is_empty() {
+        true => Err(Error::Forbidden(action.to_wildcard_tuple())),
+        false => Ok(Some(instances)),
+    }
+}
+
+fn read_action(kind: EventKind) -> Action {
+    match kind {
+        EventKind::Verifications => Action::ReadApiAnalytics,
+        EventKind::Ratelimits => Action::ReadRatelimitAnalytics,
+    }
+}

@@ -1,0 +1,378 @@
+//! Decides a top-up: what is closed and withheld before it, and how much is debited.
+//!
+//! A [`TopUpChange`] calls neither Redis nor the database: the owner of the transaction, which has locked the account,
+//! performs each [`AccountStep`], and commits after the last one.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use foundation::clock::Timestamp;
+use foundation::fault_injection::Safeguard;
+use foundation::model::{CreditAccount, Credits, Lease};
+use limiter::{CloseResult, TopUp};
+
+use super::SCRIPT_BALANCE_MAX;
+use super::closing_steps::{AccountStep, apply_close};
+use crate::refill;
+
+/// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
+const TOP_UP_COVERS_MS: i64 = 1_500;
+/// The minimum top-up, in multiples of the request's cost: many rarely used keys together cause few database calls.
+const TOP_UP_COSTS_MIN: i64 = 100;
+/// The divisor for the maximum leased share of a key's remaining credits: a tenth, or one cost if that is more.
+const LEASED_DIVISOR: i64 = 10;
+/// The maximum total that one lease is granted before a new one is opened: scripts count in doubles.
+const LEASE_GRANTED_MAX: i64 = 1 << 52;
+
+/// How a replica found a lease.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseObservation {
+    pub lease_number: i64,
+    /// The Redis generation that answered.
+    pub redis_generation: i64,
+    pub units: i64,
+    pub spent: i64,
+    pub problem: LeaseProblem,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseProblem {
+    /// The lease holds too little, a refill is due, or there is no lease.
+    Insufficient,
+    /// The lease has been closed, and a top-up was not added.
+    Closed { block: i64 },
+    /// A top-up was not added: the Redis generation has changed, or the lease was not found. `is_lost`: it has been
+    /// waited for long enough.
+    TopUpRejected { block: i64, is_lost: bool },
+}
+
+/// The result of a top-up.
+#[derive(Debug, Clone, Copy)]
+pub enum TopUpResult {
+    /// The key is not metered any more.
+    Unmetered,
+    /// The number of the lease to spend from, and the top-up to add to it.
+    Lease(i64, TopUp),
+    /// The bound on leased credits is reached, in part by top-ups of the lease in use that are in flight and may soon
+    /// be spent.
+    TopUpsInFlight(i64, TopUp),
+    /// The bound on leased credits is reached, mostly by withheld credits.
+    Withheld,
+}
+
+/// A change of a locked account that tops up a lease, for a request of a cost: as much as the demand requires and the
+/// bound permits, but at least what the lease lacks. Nothing if the balance is less than that.
+#[derive(Debug)]
+pub struct TopUpChange<'a> {
+    account: CreditAccount,
+    observed: LeaseObservation,
+    cost: i64,
+    replica_id: &'a str,
+    /// The time by which refills fall due.
+    now: Timestamp,
+    stage: TopUpStage,
+    /// The steps to perform before the next stage.
+    pending: VecDeque<PendingStep>,
+    /// The lease that is being closed.
+    closing: usize,
+    result: TopUpResult,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum TopUpStage {
+    Refill,
+    ReturnTopUp,
+    /// Examine the lease at this index.
+    CloseWithheld(usize),
+    FindLease,
+    OpenLease,
+    /// Debit the top-up for the lease at this index. `true`: it is new.
+    Debit(usize, bool),
+    End,
+}
+
+/// An [`AccountStep`]; numbers are indexes of leases.
+#[derive(Debug, Clone, Copy)]
+enum PendingStep {
+    Forfeit,
+    Close(usize),
+    /// Upsert the lease, or delete it if it is closed and no credit of it is missing.
+    Write(usize),
+    Upsert(usize),
+    UpdateBalance,
+}
+
+impl<'a> TopUpChange<'a> {
+    /// Begins the change of an account that was just locked. `now` is the time by which refills fall due.
+    pub fn new(
+        account: CreditAccount,
+        observed: LeaseObservation,
+        cost: i64,
+        replica_id: &'a str,
+        now: Timestamp,
+    ) -> Self {
+        let (stage, pending) = (TopUpStage::Refill, VecDeque::new());
+        let (closing, result) = (0, TopUpResult::Withheld);
+        Self { account, observed, cost, replica_id, now, stage, pending, closing, result }
+    }
+
+    /// Returns what to do next.
+    pub fn next_step(&mut self) -> AccountStep<'_> {
+        while self.pending.is_empty() {
+            match self.stage {
+                TopUpStage::End => return AccountStep::End,
+                stage => self.stage = self.advance(stage),
+            }
+        }
+        let CreditAccount { credits, leases, .. } = &self.account;
+        match self.pending.pop_front() {
+            Some(PendingStep::Forfeit) => AccountStep::ForfeitLeases,
+            Some(PendingStep::Close(index)) => {
+                self.closing = index;
+                AccountStep::CloseLease { lease: &leases[index], idle: Duration::ZERO }
+            }
+            Some(PendingStep::Write(index)) => AccountStep::write(&leases[index]),
+            Some(PendingStep::Upsert(index)) => AccountStep::UpsertLease(&leases[index]),
+            Some(PendingStep::UpdateBalance) => AccountStep::UpdateBalance(credits),
+            None => AccountStep::End,
+        }
+    }
+
+    /// Applies the result of [`AccountStep::CloseLease`]. Returns the credits that return to the account.
+    pub fn apply_close(&mut self, result: CloseResult) -> i64 {
+        let lease = &mut self.account.leases[self.closing];
+        let summary = apply_close(lease, result, self.account.database_time);
+        self.pending.push_front(PendingStep::Write(self.closing));
+        summary.add_to(&mut self.account);
+        summary.returned_credits
+    }
+
+    /// Returns the result. It is valid once the transaction has been committed after the last step.
+    pub fn result(&self) -> TopUpResult {
+        self.result
+    }
+
+    fn advance(&mut self, stage: TopUpStage) -> TopUpStage {
+        match stage {
+            TopUpStage::Refill => {
+                if refill_account(&mut self.account, self.now) {
+                    self.pending.push_back(PendingStep::Forfeit);
+                }
+                TopUpStage::ReturnTopUp
+            }
+            TopUpStage::ReturnTopUp => {
+                self.return_top_up();
+                TopUpStage::CloseWithheld(0)
+            }
+            TopUpStage::CloseWithheld(index) if index < self.account.leases.len() => {
+                self.close_withheld(index);
+                TopUpStage::CloseWithheld(index + 1)
+            }
+            TopUpStage::CloseWithheld(_) => TopUpStage::FindLease,
+            TopUpStage::FindLease => self.find_lease(),
+            TopUpStage::OpenLease => self.open_lease(),
+            TopUpStage::Debit(index, is_new) => {
+                self.debit(index, is_new);
+                TopUpStage::End
+            }
+            TopUpStage::End => TopUpStage::End,
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        if !self.account.leases[index].closed {
+            self.pending.push_back(PendingStep::Close(index));
+        }
+    }
+
+    /// Returns a top-up that was not added to a lease, and closes the lease if it has ended.
+    fn return_top_up(&mut self) {
+        let CreditAccount { credits, leases, .. } = &mut self.account;
+        let is_observed = |lease: &Lease| lease.lease_number == self.observed.lease_number;
+        let Some(at) = leases.iter().position(is_observed) else { return };
+        let (amount, is_over) = match self.observed.problem {
+            LeaseProblem::Insufficient => (0, false),
+            LeaseProblem::Closed { block: amount } => (amount, true),
+            LeaseProblem::TopUpRejected { block: amount, is_lost } => (amount, is_lost),
+        };
+        let lease = &mut leases[at];
+        // A lease that was forfeited meanwhile grants nothing: its top-ups are void.
+        let amount = if lease.unspent_units() < amount { 0 } else { amount };
+        lease.granted -= amount;
+        credits.balance = credits.balance.saturating_add(amount);
+        let is_withheld = lease.withheld_at.is_some();
+        if !is_withheld && is_over {
+            self.close(at);
+        } else if is_withheld && amount > 0 {
+            self.pending.push_back(PendingStep::Write(at));
+        }
+    }
+
+    /// Withholds a lease of another Redis generation: its credits can be neither spent nor accounted for here. Closes a
+    /// withheld lease of this generation.
+    fn close_withheld(&mut self, index: usize) {
+        let CreditAccount { credits, leases, database_time } = &mut self.account;
+        let lease = &mut leases[index];
+        let is_of_this_generation = lease.redis_generation == self.observed.redis_generation;
+        if !is_of_this_generation && lease.withheld_at.is_none() {
+            lease.withheld_at = Some(*database_time);
+            // A new lease number: no replica learns of the old lease any more.
+            credits.last_lease_number += 1;
+            self.pending.push_back(PendingStep::Upsert(index));
+        } else if is_of_this_generation && lease.withheld_at.is_some() {
+            self.close(index);
+        }
+    }
+
+    /// Finds this generation's lease among those of the account.
+    fn find_lease(&mut self) -> TopUpStage {
+        let is_open = |lease: &Lease| {
+            lease.redis_generation == self.observed.redis_generation && lease.withheld_at.is_none()
+        };
+        match self.account.leases.iter().rposition(is_open) {
+            Some(at) if self.account.leases[at].granted < LEASE_GRANTED_MAX => {
+                TopUpStage::Debit(at, false)
+            }
+            Some(at) => {
+                self.close(at);
+                TopUpStage::OpenLease
+            }
+            None => TopUpStage::OpenLease,
+        }
+    }
+
+    fn open_lease(&mut self) -> TopUpStage {
+        let CreditAccount { credits, leases, database_time } = &mut self.account;
+        credits.last_lease_number += 1;
+        leases.push(Lease {
+            lease_number: credits.last_lease_number,
+            redis_generation: self.observed.redis_generation,
+            granted: 0,
+            spent: 0,
+            opened_at: *database_time,
+            topped_up_at: *database_time,
+            topped_up_by: self.replica_id.to_owned(),
+            withheld_at: None,
+            closed: false,
+        });
+        TopUpStage::Debit(leases.len() - 1, true)
+    }
+
+    fn debit(&mut self, at: usize, is_new: bool) {
+        let Self { observed, cost, .. } = *self;
+        let account = &mut self.account;
+        let lease = &mut account.leases[at];
+        let demand = estimate_demand(lease, observed, account.database_time);
+        let is_observed = lease.lease_number == observed.lease_number;
+        if is_observed {
+            lease.spent = lease.spent.max(observed.spent);
+        }
+        let (need, in_flight) = match is_observed {
+            true => {
+                ((cost - observed.units).max(0), (lease.unspent_units() - observed.units).max(0))
+            }
+            false => (cost, lease.unspent_units()),
+        };
+        let leased = account.leased_units();
+        let amount = top_up_amount(account.credits.balance, leased, need, cost, demand);
+        let lease = &mut account.leases[at];
+        let (lease_number, granted_before) = (lease.lease_number, lease.granted);
+        let Some(amount) = amount else {
+            // Credits that returned to the account are kept.
+            if !is_new {
+                self.pending.push_back(PendingStep::Upsert(at));
+            }
+            self.pending.push_back(PendingStep::UpdateBalance);
+            let left = account.credits.balance.saturating_add(leased);
+            let may_change = leased - in_flight + need <= leased_max(left, cost);
+            self.result = match may_change && !is_new {
+                true => TopUpResult::TopUpsInFlight(
+                    lease_number,
+                    self.build_top_up((granted_before, 0), is_new),
+                ),
+                false => TopUpResult::Withheld,
+            };
+            return;
+        };
+        lease.granted += amount;
+        (lease.topped_up_at, lease.topped_up_by) =
+            (account.database_time, self.replica_id.to_owned());
+        account.credits.balance -= amount;
+        self.pending.extend([PendingStep::UpdateBalance, PendingStep::Upsert(at)]);
+        let top_up = self.build_top_up((granted_before, amount), is_new);
+        self.result = TopUpResult::Lease(lease_number, top_up);
+    }
+
+    /// Builds the top-up that a lease receives, with the state of its account.
+    fn build_top_up(&self, (granted_before, amount): (i64, i64), creates_lease: bool) -> TopUp {
+        let credits = self.account.credits;
+        let refill_at = credits.refill.map_or(Timestamp(SCRIPT_BALANCE_MAX), |refill| {
+            refill::next_refill_at(&refill, self.now)
+        });
+        TopUp {
+            redis_generation: self.observed.redis_generation,
+            creates_lease,
+            granted_before,
+            top_up: amount,
+            account_balance: credits.balance.min(SCRIPT_BALANCE_MAX),
+            refill_at,
+        }
+    }
+}
+
+/// Sets the balance if a refill period has begun. Credits in earlier leases are forfeited; leases that a replica may
+/// still spend from are kept. Returns whether the leases must be forfeited in the database too.
+pub fn refill_account(account: &mut CreditAccount, now: Timestamp) -> bool {
+    let credits = refill::apply_refill(account.credits, now);
+    if credits.refilled_period == account.credits.refilled_period {
+        return false;
+    }
+    account.leases.retain(|lease| !lease.closed);
+    for lease in &mut account.leases {
+        lease.granted = lease.spent;
+        lease.withheld_at.get_or_insert(account.database_time);
+    }
+    let refilled = match Safeguard::RefillOnce.is_disabled() {
+        true => account.credits.refilled_period,
+        false => credits.refilled_period,
+    };
+    // A new lease number: a replica that still uses the old lease finds it ended.
+    account.credits = Credits {
+        last_lease_number: credits.last_lease_number + 1,
+        refilled_period: refilled,
+        ..credits
+    };
+    true
+}
+
+/// Estimates the spend from a lease in [`TOP_UP_COVERS_MS`], based on the spend since the last top-up.
+fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) -> i64 {
+    if lease.lease_number != observed.lease_number {
+        return 0;
+    }
+    let spent = i128::from((observed.spent - lease.spent).max(0));
+    let elapsed = i128::from((now.0 - lease.topped_up_at.0).max(1));
+    i64::try_from(spent * i128::from(TOP_UP_COVERS_MS) / elapsed).unwrap_or(i64::MAX)
+}
+
+/// Returns how much of a key's remaining credits, including all leased credits that are not known to be spent, may be
+/// leased: a tenth, or one cost.
+fn leased_max(left: i64, cost: i64) -> i64 {
+    (left / LEASED_DIVISOR).max(cost)
+}
+
+/// Returns the amount of a top-up: 0 if the balance is too small, `None` if the bound on leased credits is reached.
+fn top_up_amount(balance: i64, leased: i64, need: i64, cost: i64, demand: i64) -> Option<i64> {
+    if need == 0 || balance < need {
+        return Some(0);
+    }
+    let room = match Safeguard::LeaseBound.is_disabled() {
+        true => leased_max(balance, cost),
+        false => leased_max(balance.saturating_add(leased), cost) - leased,
+    };
+    let ahead = demand.max(cost.saturating_mul(TOP_UP_COSTS_MIN)).min(room).min(LEASE_GRANTED_MAX);
+    (room >= need).then(|| ahead.max(need).min(balance))
+}

@@ -1,0 +1,179 @@
+//! Tests top-ups of accounts in rare states.
+
+use super::*;
+
+const DATABASE_TIME: Timestamp = Timestamp(9_000);
+
+fn account(balance: i64, leases: Vec<Lease>) -> CreditAccount {
+    let last_lease_number = leases.last().map_or(0, |lease| lease.lease_number);
+    let credits = Credits { balance, refill: None, last_lease_number, refilled_period: 0 };
+    CreditAccount { credits, leases, database_time: DATABASE_TIME }
+}
+
+fn lease(lease_number: i64, redis_generation: i64, granted: i64, spent: i64) -> Lease {
+    Lease {
+        lease_number,
+        redis_generation,
+        granted,
+        spent,
+        opened_at: Timestamp(0),
+        topped_up_at: Timestamp(0),
+        topped_up_by: "rep_b".into(),
+        withheld_at: None,
+        closed: false,
+    }
+}
+
+fn observation(lease_number: i64, units: i64, problem: LeaseProblem) -> LeaseObservation {
+    LeaseObservation { lease_number, redis_generation: 7, units, spent: 0, problem }
+}
+
+/// Tops up with these results of closing leases. Returns the steps, the result, and the account afterwards.
+fn top_up(
+    account: CreditAccount,
+    observed: LeaseObservation,
+    closes: &[CloseResult],
+) -> (Vec<String>, TopUpResult, CreditAccount) {
+    let mut change = TopUpChange::new(account, observed, 1, "rep_a", DATABASE_TIME);
+    let (mut steps, mut closes) = (Vec::new(), closes.iter());
+    loop {
+        let text = match change.next_step() {
+            AccountStep::End => break,
+            AccountStep::CloseLease { lease, .. } => {
+                let text = format!("close {}", lease.lease_number);
+                change.apply_close(*closes.next().expect("a result"));
+                text
+            }
+            AccountStep::ForfeitLeases => "forfeit".into(),
+            AccountStep::UpsertLease(lease) => format!("upsert {}", lease.lease_number),
+            AccountStep::DeleteLease(lease) => format!("delete {}", lease.lease_number),
+            AccountStep::UpdateBalance(credits) => format!("balance {}", credits.balance),
+        };
+        steps.push(text);
+    }
+    assert!(closes.next().is_none());
+    (steps, change.result(), change.account)
+}
+
+/// Returns what the account and its leases hold together, as far as known.
+fn total(account: &CreditAccount) -> i64 {
+    account.credits.balance + account.leased_units()
+}
+
+#[test]
+fn top_up_opens_lease_when_there_is_none() {
+    let observed = observation(0, 0, LeaseProblem::Insufficient);
+
+    let (steps, result, after) = top_up(account(1_000, Vec::new()), observed, &[]);
+
+    assert_eq!(steps, ["balance 900", "upsert 1"]);
+    let TopUpResult::Lease(1, top_up) = result else { panic!("{result:?}") };
+    assert!(top_up.creates_lease && top_up.granted_before == 0 && top_up.top_up == 100);
+    assert_eq!((after.leases[0].redis_generation, total(&after)), (7, 1_000));
+}
+
+#[test]
+fn rejected_top_up_returns_once_when_it_is_reported_twice() {
+    let rejected = LeaseProblem::TopUpRejected { block: 100, is_lost: false };
+    let before = account(900, vec![lease(1, 7, 100, 0)]);
+
+    let (_, first, after) = top_up(before, observation(1, 0, rejected), &[]);
+    assert!(matches!(first, TopUpResult::Lease(1, _)), "{first:?}");
+    assert_eq!(total(&after), 1_000);
+
+    // It was forfeited meanwhile, so nothing of it is left to return.
+    let forfeited = account(900, vec![Lease { granted: 0, ..lease(1, 7, 100, 0) }]);
+    let (_, _, after) = top_up(forfeited, observation(1, 0, rejected), &[]);
+    assert_eq!(total(&after), 900);
+}
+
+#[test]
+fn lost_lease_is_closed_before_another_is_opened() {
+    let lost = LeaseProblem::TopUpRejected { block: 40, is_lost: true };
+    let before = account(900, vec![lease(1, 7, 100, 10)]);
+
+    let (steps, result, after) = top_up(before, observation(1, 0, lost), &[CloseResult::NotFound]);
+
+    // The top-up returns; what the lease held before is missing and stays recorded. The lease, which is withheld
+    // now, is not closed again.
+    assert_eq!(steps, ["close 1", "upsert 1", "balance 891", "upsert 3"]);
+    assert!(matches!(result, TopUpResult::Lease(3, _)), "a new lease number: {result:?}");
+    assert!(after.leases[0].closed && after.leases[0].unspent_units() == 50);
+    assert_eq!(total(&after), 990);
+}
+
+#[test]
+fn lease_of_another_redis_generation_is_withheld_and_counts_as_leased() {
+    let before = account(900, vec![lease(1, 6, 100, 0)]);
+
+    let (steps, result, after) = top_up(before, observation(1, 0, LeaseProblem::Insufficient), &[]);
+
+    assert_eq!(steps, ["upsert 1", "balance 900"]);
+    assert!(matches!(result, TopUpResult::Withheld), "a tenth is leased already: {result:?}");
+    assert_eq!(after.leases[0].withheld_at, Some(DATABASE_TIME));
+    assert!(after.credits.last_lease_number > 1, "no replica learns of it any more");
+}
+
+#[test]
+fn withheld_lease_is_closed_when_its_redis_is_reached_again() {
+    let withheld = Lease { withheld_at: Some(Timestamp(1)), ..lease(1, 7, 100, 0) };
+    let observed = observation(0, 0, LeaseProblem::Insufficient);
+    let closed = CloseResult::Closed { spent_units: 30 };
+
+    let (steps, result, after) = top_up(account(900, vec![withheld]), observed, &[closed]);
+
+    assert_eq!(steps, ["close 1", "delete 1", "balance 873", "upsert 2"]);
+    assert!(matches!(result, TopUpResult::Lease(2, _)), "{result:?}");
+    assert_eq!(total(&after), 970);
+}
+
+#[test]
+fn top_up_waits_when_top_ups_of_other_replicas_are_in_flight() {
+    let before = account(900, vec![lease(1, 7, 100, 0)]);
+
+    let (steps, result, after) = top_up(before, observation(1, 0, LeaseProblem::Insufficient), &[]);
+
+    assert_eq!(steps, ["upsert 1", "balance 900"]);
+    let TopUpResult::TopUpsInFlight(1, top_up) = result else { panic!("{result:?}") };
+    assert_eq!((top_up.top_up, top_up.granted_before, total(&after)), (0, 100, 1_000));
+}
+
+#[test]
+fn lease_is_replaced_when_it_was_granted_the_maximum() {
+    let full = lease(1, 7, LEASE_GRANTED_MAX, LEASE_GRANTED_MAX);
+    let observed = observation(1, 0, LeaseProblem::Insufficient);
+    let closed = CloseResult::Closed { spent_units: LEASE_GRANTED_MAX };
+
+    let (steps, result, _) = top_up(account(1_000, vec![full]), observed, &[closed]);
+
+    assert_eq!(steps, ["close 1", "delete 1", "balance 900", "upsert 2"]);
+    assert!(matches!(result, TopUpResult::Lease(2, _)), "{result:?}");
+}
+
+#[test]
+fn top_up_amount_is_at_most_a_tenth_of_the_rest_or_one_cost() {
+    for (balance, leased, need, cost, demand, expected) in [
+        (1_000, 0, 1, 1, 0, Some(100)),
+        (1_000, 0, 1, 1, 1_000_000, Some(100)),
+        (100_000, 0, 1, 1, 2_000, Some(2_000)),
+        // Other leases hold the full share.
+        (900, 100, 1, 1, 0, None),
+        (901, 99, 1, 1, 0, Some(1)),
+        (950, 50, 1, 1, 0, Some(50)),
+        // One cost is more than a tenth.
+        (1_000, 0, 250, 250, 0, Some(250)),
+        (1_000, 0, 101, 101, 0, Some(101)),
+        (1_000, 1, 250, 250, 0, None),
+        (999, 1, 249, 250, 0, Some(249)),
+        (2, 0, 1, 1, 0, Some(1)),
+        // The balance is too small.
+        (0, 0, 1, 1, 0, Some(0)),
+        (2, 5, 3, 8, 0, Some(0)),
+        (3, 5, 3, 8, 0, Some(3)),
+        (i64::MAX, 0, 1, 1, i64::MAX, Some(i64::MAX / 10)),
+    ] {
+        let actual = top_up_amount(balance, leased, need, cost, demand);
+        let expected = expected.map(|amount: i64| amount.min(LEASE_GRANTED_MAX));
+        assert_eq!(actual, expected, "{balance} {leased} {need} {cost} {demand}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Tests replicas while accounts are locked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sqlx::Executor as _;
+
+use super::*;
+
+#[test]
+fn stopping_replica_deregisters_when_an_account_is_locked() {
+    let _turn = acquire_turn();
+    let (database, redis) = (database(), Redis::start());
+    let mut replicas = replicas(&database, &[&redis, &redis]);
+    let (id, key) = create_key(&replicas[0], 1_000);
+    assert_valid(&verify(&replicas[0], &key));
+    assert!(sql(&database, LEASED) > 0);
+    let registered = || sql(&database, "SELECT COUNT(*) FROM replicas");
+    wait_until("both replicas are registered", || registered() == 2);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lock = format!("SELECT 1 FROM keys WHERE id = '{id}' FOR UPDATE");
+    let _somebody = runtime.block_on(async {
+        let mut connection = database.connect().await;
+        connection.execute("BEGIN").await.unwrap();
+        connection.execute(AssertSqlSafe(lock)).await.unwrap();
+        connection
+    });
+
+    let stopping = replicas.swap_remove(0);
+    stopping.signal("TERM");
+    let began = Stopwatch::new();
+    let status = stopping.wait();
+
+    assert_eq!(status, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(12), "it took {:?}", began.elapsed());
+    assert_eq!(registered(), 1, "other replicas would wait for its report");
+}
+
+#[test]
+fn verify_returns_valid_when_accounts_of_many_other_keys_are_locked() {
+    const LOCKED: usize = 20;
+    let _turn = acquire_turn();
+    let (database, redis) = (database(), Redis::start());
+    let replicas = replicas(&database, &[&redis]);
+    let replica = &replicas[0];
+    let keys: Vec<_> = (0..LOCKED + 20).map(|_| create_key(replica, 1_000)).collect();
+    let (locked, others) = keys.split_at(LOCKED);
+    let ids: Vec<_> = locked.iter().map(|(id, _)| format!("'{id}'")).collect();
+    let lock = format!("SELECT 1 FROM keys WHERE id IN ({}) FOR UPDATE", ids.join(", "));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let other_session = runtime.block_on(async {
+        let mut connection = database.connect().await;
+        connection.execute("BEGIN").await.unwrap();
+        connection.execute(AssertSqlSafe(lock)).await.unwrap();
+        connection
+    });
+    let is_over = AtomicBool::new(false);
+    let (refused, valid) = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        let ask = |key: &String| {
+            let key = key.clone();
+            move || {
+                let mut refused = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    refused += usize::from(verify(replica, &key).0 == 503);
+                }
+                refused
+            }
+        };
+        let asking: Vec<_> = locked.iter().map(|(_, key)| scope.spawn(ask(key))).collect();
+        let valid = others.iter().filter(|(_, key)| {
+            std::thread::sleep(Duration::from_millis(100));
+            verify(replica, key).1["data"]["valid"] == true
+        });
+        let valid = valid.count();
+        is_over.store(true, Ordering::Relaxed);
+        (asking.into_iter().map(|it| it.join().unwrap()).sum::<usize>(), valid)
+    });
+    drop(other_session);
+
+    assert!(refused > 0, "the other accounts were locked");
+    assert_eq!(valid, others.len());
+}
