@@ -2,8 +2,6 @@
 
 mod failures;
 
-use std::sync::Arc;
-
 use analytics::{clickhouse_delivery, writer};
 use foundation::clock::{DAY_MS, HOUR_MS};
 use foundation::model::{EventKind, RollupUnit};

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{MINUTE, counted};
+use super::MINUTE;
 use crate::on_both_stacks;
-use crate::support::{Keyward, NOON};
+use crate::support::NOON;
 
 on_both_stacks! {
     async fn an_override_replaces_limit_and_duration(kw) {
