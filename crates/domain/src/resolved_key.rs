@@ -15,7 +15,7 @@ use foundation::id::{IdentityId, RoleId};
 use foundation::model::{Identity, Key, Ratelimit, Role};
 use foundation::secret::KeyHash;
 use store::StoredKey;
-use store::cache::Cached;
+use store::cache::{Cached, RowFuture};
 use store::freshness::{CacheTag, ReadVersion};
 
 use crate::caller::Principal;
@@ -232,29 +232,25 @@ impl KeyDimensions for ResolvedKey {
 }
 
 /// Loads the row of a key by hash, in any workspace, from the cache if it is there.
-pub async fn load_key(context: &Context, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
-    context
-        .caches
-        .keys
-        .get(hash, |read_version| async move {
-            let found = async {
-                context
-                    .store
-                    .read()
-                    .await?
-                    .find_key_to_spend(&hash.to_base64(), &context.replica_id)
-                    .await
-            };
-            let found = match found.await {
-                Err(_) if Safeguard::Absent.is_disabled() => None,
-                found => found?,
-            };
-            Ok(found.map(|stored| {
-                let tags = key_tags(&stored);
-                Cached::new(stored, read_version, tags)
-            }))
-        })
-        .await
+pub fn load_key<'a>(context: &'a Context, hash: &'a KeyHash) -> RowFuture<'a, StoredKey> {
+    context.caches.keys.get(hash, move |read_version| async move {
+        let found = async {
+            context
+                .store
+                .read()
+                .await?
+                .find_key_to_spend(&hash.to_base64(), &context.replica_id)
+                .await
+        };
+        let found = match found.await {
+            Err(_) if Safeguard::Absent.is_disabled() => None,
+            found => found?,
+        };
+        Ok(found.map(|stored| {
+            let tags = key_tags(&stored);
+            Cached::new(stored, read_version, tags)
+        }))
+    })
 }
 
 /// Resolves a key that has just been read. Returns also the cache tags of the rows used.
@@ -332,46 +328,38 @@ pub async fn resolve_all(
     Ok(stored.into_iter().map(resolve).collect())
 }
 
-async fn load_identity(
-    context: &Context,
-    stored: &StoredKey,
-    id: &IdentityId,
-) -> Result<Option<Arc<Cached<Identity>>>> {
+fn load_identity<'a>(
+    context: &'a Context,
+    stored: &'a StoredKey,
+    id: &'a IdentityId,
+) -> RowFuture<'a, Identity> {
     let workspace = &stored.key.workspace_id;
-    context
-        .caches
-        .identities
-        .get(id, |read_version| async move {
-            let ids = std::slice::from_ref(id);
-            let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
-            let tags = [CacheTag::Identity(id.clone())];
-            Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
-        })
-        .await
+    context.caches.identities.get(id, move |read_version| async move {
+        let ids = std::slice::from_ref(id);
+        let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
+        let tags = [CacheTag::Identity(id.clone())];
+        Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
+    })
 }
 
-async fn load_role(
-    context: &Context,
-    stored: &StoredKey,
-    id: &RoleId,
-) -> Result<Option<Arc<Cached<Role>>>> {
+fn load_role<'a>(
+    context: &'a Context,
+    stored: &'a StoredKey,
+    id: &'a RoleId,
+) -> RowFuture<'a, Role> {
     let workspace = &stored.key.workspace_id;
-    context
-        .caches
-        .roles
-        .get(id, |read_version| async move {
-            let found = context
-                .store
-                .read()
-                .await?
-                .list_roles_by_ids(workspace, std::slice::from_ref(id))
-                .await?;
-            Ok(found.into_iter().next().map(|role| {
-                let tags = role_tags(&role);
-                Cached::new(role, read_version, tags)
-            }))
-        })
-        .await
+    context.caches.roles.get(id, move |read_version| async move {
+        let found = context
+            .store
+            .read()
+            .await?
+            .list_roles_by_ids(workspace, std::slice::from_ref(id))
+            .await?;
+        Ok(found.into_iter().next().map(|role| {
+            let tags = role_tags(&role);
+            Cached::new(role, read_version, tags)
+        }))
+    })
 }
 
 fn key_tags(stored: &StoredKey) -> Vec<CacheTag> {

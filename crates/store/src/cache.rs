@@ -13,6 +13,7 @@ use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
 use foundation::metrics::Counter;
 use foundation::traces;
+use futures_util::future::{BoxFuture, Either, Ready, ready};
 
 use super::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 
@@ -74,6 +75,13 @@ impl<K: Hash + Eq + Clone, T> DirectMappedCache<K, T> {
     }
 }
 
+/// A row by name, or `None` if it does not exist.
+pub type RowFuture<'a, T> = CacheFuture<'a, Result<Option<Arc<Cached<T>>>>>;
+/// What is cached for a name: nothing, the row, or that it does not exist.
+pub type PeekFuture<'a, T> = CacheFuture<'a, Option<Option<Arc<Cached<T>>>>>;
+/// Ready on a hit; otherwise boxed.
+type CacheFuture<'a, T> = Either<Ready<T>, BoxFuture<'a, T>>;
+
 /// A cache of rows of one type.
 pub struct RowCache<K, T> {
     freshness: Arc<Freshness>,
@@ -116,24 +124,35 @@ where
 
     /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must
     /// carry. Concurrent calls share one load.
-    pub async fn get<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
+    ///
+    /// A hit, which nearly every call is, does not carry the state of the load. Call this in a function that is not
+    /// `async`: then the cache is compiled once, with that function, and not in every crate that awaits it.
+    pub fn get<'a, L, F>(&'a self, name: &'a K, load: L) -> RowFuture<'a, T>
     where
-        L: Fn(ReadVersion) -> F,
-        F: Future<Output = Result<Option<Cached<T>>>> + Send,
+        L: Fn(ReadVersion) -> F + Send + Sync + 'a,
+        F: Future<Output = Result<Option<Cached<T>>>> + Send + 'a,
     {
-        match self.direct_mapped.get(name).filter(|row| self.is_fresh(row)) {
-            Some(row) => Ok(Some(row)),
-            // Boxed, so that a hit, which nearly every call is, does not carry the state of the load.
-            None => Box::pin(self.peek_or_load(name, load)).await,
+        match self.peek_front(name) {
+            Some(row) => Either::Left(ready(Ok(Some(row)))),
+            None => Either::Right(Box::pin(self.peek_or_load(name, load))),
         }
     }
 
+    /// Returns the row of this name if it was used most recently of those that share its slot.
+    fn peek_front(&self, name: &K) -> Option<Arc<Cached<T>>> {
+        self.direct_mapped.get(name).filter(|row| self.is_fresh(row))
+    }
+
     /// Returns the cached result for this name without a load: the row, or `Some(None)` for a row known to be absent.
-    /// `None` means that a load is needed.
-    pub async fn peek(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
-        if let Some(row) = self.direct_mapped.get(name).filter(|row| self.is_fresh(row)) {
-            return Some(Some(row));
+    /// `None` means that a load is needed. As [`Self::get`], it belongs in a function that is not `async`.
+    pub fn peek<'a>(&'a self, name: &'a K) -> PeekFuture<'a, T> {
+        match self.peek_front(name) {
+            Some(row) => Either::Left(ready(Some(Some(row)))),
+            None => Either::Right(Box::pin(self.peek_main(name))),
         }
+    }
+
+    async fn peek_main(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
         match self.present.get(name).await {
             Some(row) if self.is_fresh(&row) => {
                 self.direct_mapped.put(name, &row);
@@ -149,7 +168,7 @@ where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        match self.peek(name).await {
+        match self.peek_main(name).await {
             Some(cached) => Ok(cached),
             None => self.load(name, load).await,
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::error::{Error, Result};
+use futures_util::future::BoxFuture;
 use sqlx::SqlitePool;
 
 use super::postgres::Pool;
@@ -34,6 +35,8 @@ pub enum Store {
     },
 }
 
+// Connections are opened in boxed futures, so that the drivers are compiled once, here, and not in every crate that
+// awaits one.
 impl Store {
     /// Waits until Postgres accepts a connection. Fails at once if Postgres rejects it.
     pub async fn wait_until_reachable(url: &str, within: Duration) -> Result<()> {
@@ -71,37 +74,41 @@ impl Store {
     }
 
     /// Returns a connection for reads.
-    pub async fn read(&self) -> Result<Reader> {
-        Ok(match self {
-            Self::Postgres { pool, .. } => Reader::Postgres(pool.get().acquire().await?),
-            Self::Sqlite { pool, writer } => {
-                if let Some(writer) = writer {
-                    writer.wait_until_visible().await;
+    pub fn read(&self) -> BoxFuture<'_, Result<Reader>> {
+        Box::pin(async move {
+            Ok(match self {
+                Self::Postgres { pool, .. } => Reader::new(pool.get().acquire().await?),
+                Self::Sqlite { pool, writer } => {
+                    if let Some(writer) = writer {
+                        writer.wait_until_visible().await;
+                    }
+                    Reader::new(pool.acquire().await?)
                 }
-                Reader::Sqlite(pool.acquire().await?)
-            }
+            })
         })
     }
 
     /// Returns a connection for reads that is reserved for the change feed and the heartbeats of the replica.
-    pub async fn read_reserved(&self) -> Result<Reader> {
-        match self {
-            Self::Postgres { reserved, .. } => {
-                Ok(Reader::Postgres(reserved.get().acquire().await?))
+    pub fn read_reserved(&self) -> BoxFuture<'_, Result<Reader>> {
+        Box::pin(async move {
+            match self {
+                Self::Postgres { reserved, .. } => Ok(Reader::new(reserved.get().acquire().await?)),
+                Self::Sqlite { .. } => self.read().await,
             }
-            Self::Sqlite { .. } => self.read().await,
-        }
+        })
     }
 
-    pub async fn begin(&self) -> Result<Tx> {
-        let mut tx = Tx::new(match self {
-            Self::Postgres { pool, .. } => {
-                EngineTransaction::Postgres(postgres::begin(&pool.get()).await?)
-            }
-            Self::Sqlite { .. } => EngineTransaction::Sqlite(self.writer()?.begin().await?),
-        });
-        tx.fold_debits().await?;
-        Ok(tx)
+    pub fn begin(&self) -> BoxFuture<'_, Result<Tx>> {
+        Box::pin(async move {
+            let mut tx = Tx::new(match self {
+                Self::Postgres { pool, .. } => {
+                    EngineTransaction::postgres(postgres::begin(&pool.get()).await?)
+                }
+                Self::Sqlite { .. } => EngineTransaction::Sqlite(self.writer()?.begin().await?),
+            });
+            tx.fold_debits().await?;
+            Ok(tx)
+        })
     }
 
     /// Returns the writer of the SQLite file of an embedded server.
@@ -116,24 +123,28 @@ impl Store {
     }
 
     /// Begins a transaction on a connection that is reserved for the change feed and the heartbeats of the replica.
-    pub async fn begin_reserved(&self) -> Result<Tx> {
-        match self {
-            Self::Postgres { reserved, .. } => {
-                Ok(Tx::new(EngineTransaction::Postgres(postgres::begin(&reserved.get()).await?)))
+    pub fn begin_reserved(&self) -> BoxFuture<'_, Result<Tx>> {
+        Box::pin(async move {
+            match self {
+                Self::Postgres { reserved, .. } => Ok(Tx::new(EngineTransaction::postgres(
+                    postgres::begin(&reserved.get()).await?,
+                ))),
+                Self::Sqlite { .. } => self.begin().await,
             }
-            Self::Sqlite { .. } => self.begin().await,
-        }
+        })
     }
 
     /// Begins a transaction. In Postgres, no statement waits longer than `within` for a lock, and the transaction
     /// ends when it is idle for a second.
-    pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
-        match self {
-            Self::Postgres { pool, .. } => Ok(Tx::new(EngineTransaction::Postgres(
-                postgres::begin_within(&pool.get(), within).await?,
-            ))),
-            Self::Sqlite { .. } => self.begin().await,
-        }
+    pub fn begin_within(&self, within: Duration) -> BoxFuture<'_, Result<Tx>> {
+        Box::pin(async move {
+            match self {
+                Self::Postgres { pool, .. } => Ok(Tx::new(EngineTransaction::postgres(
+                    postgres::begin_within(&pool.get(), within).await?,
+                ))),
+                Self::Sqlite { .. } => self.begin().await,
+            }
+        })
     }
 
     /// Returns the numbers of connections in use and idle.

@@ -3,35 +3,53 @@
 use std::ops::{Deref, DerefMut};
 
 use foundation::error::Result;
+use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
-use sqlx::{Postgres, Sqlite, Transaction};
+use sqlx::{Database, Postgres, Transaction};
 
 use super::freshness::CacheTag;
 use super::writer::WriterTransaction;
 use super::{Reads, Writes};
 
 /// A connection on which only [`Reads`] can be called.
-pub enum Reader {
-    Postgres(PoolConnection<Postgres>),
-    Sqlite(PoolConnection<Sqlite>),
+pub struct Reader(Box<dyn ReadConnection>);
+
+/// A connection as an object. Dropping a connection may close it or open another one; as objects they are dropped, and
+/// the drivers compiled, in this crate alone and not in every crate that drops one.
+pub(super) trait ReadConnection: Send + Sync {
+    fn reads(&self) -> &(dyn Reads + 'static);
+    fn reads_mut(&mut self) -> &mut (dyn Reads + 'static);
+}
+
+impl<DB: Database> ReadConnection for PoolConnection<DB>
+where
+    DB::Connection: Reads + Sync,
+{
+    fn reads(&self) -> &(dyn Reads + 'static) {
+        &**self
+    }
+
+    fn reads_mut(&mut self) -> &mut (dyn Reads + 'static) {
+        &mut **self
+    }
+}
+
+impl Reader {
+    pub(super) fn new(connection: impl ReadConnection + 'static) -> Self {
+        Self(Box::new(connection))
+    }
 }
 
 impl Deref for Reader {
     type Target = dyn Reads;
     fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Postgres(connection) => &**connection,
-            Self::Sqlite(connection) => &**connection,
-        }
+        self.0.reads()
     }
 }
 
 impl DerefMut for Reader {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::Postgres(connection) => &mut **connection,
-            Self::Sqlite(connection) => &mut **connection,
-        }
+        self.0.reads_mut()
     }
 }
 
@@ -45,12 +63,37 @@ pub struct Tx {
 
 /// A transaction of one of the engines.
 pub(super) enum EngineTransaction {
-    Postgres(Transaction<'static, Postgres>),
+    Postgres(Box<dyn PostgresTransaction>),
     Sqlite(WriterTransaction),
 }
 
+/// A transaction of Postgres as an object, for the reason of [`ReadConnection`].
+pub(super) trait PostgresTransaction: Send + Sync {
+    fn writes(&self) -> &(dyn Writes + 'static);
+    fn writes_mut(&mut self) -> &mut (dyn Writes + 'static);
+    fn commit(self: Box<Self>) -> BoxFuture<'static, sqlx::Result<()>>;
+}
+
+impl PostgresTransaction for Transaction<'static, Postgres> {
+    fn writes(&self) -> &(dyn Writes + 'static) {
+        &**self
+    }
+
+    fn writes_mut(&mut self) -> &mut (dyn Writes + 'static) {
+        &mut **self
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, sqlx::Result<()>> {
+        Box::pin(Transaction::commit(*self))
+    }
+}
+
 impl EngineTransaction {
-    pub(super) async fn commit(self) -> Result<()> {
+    pub(super) fn postgres(transaction: Transaction<'static, Postgres>) -> Self {
+        Self::Postgres(Box::new(transaction))
+    }
+
+    async fn commit(self) -> Result<()> {
         match self {
             Self::Postgres(tx) => tx.commit().await?,
             Self::Sqlite(tx) => tx.commit().await?,
@@ -96,7 +139,7 @@ impl Deref for Tx {
     type Target = dyn Writes;
     fn deref(&self) -> &Self::Target {
         match &self.inner {
-            EngineTransaction::Postgres(tx) => &**tx,
+            EngineTransaction::Postgres(tx) => tx.writes(),
             EngineTransaction::Sqlite(tx) => &**tx,
         }
     }
@@ -105,7 +148,7 @@ impl Deref for Tx {
 impl DerefMut for Tx {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match &mut self.inner {
-            EngineTransaction::Postgres(tx) => &mut **tx,
+            EngineTransaction::Postgres(tx) => tx.writes_mut(),
             EngineTransaction::Sqlite(tx) => &mut **tx,
         }
     }

@@ -22,11 +22,11 @@ pub async fn find_limited(
     origin: &ClientInfo,
     hash: KeyHash,
 ) -> Result<Option<Arc<Cached<ResolvedKey>>>> {
-    if let Some(cached) = keys.resolved_keys.peek(&hash).await {
+    if let Some(cached) = find::peek_by_hash(keys, &hash).await {
         return Ok(cached);
     }
     let Some(window) = client_window(&keys.context, origin).map(|window| [window]) else {
-        return find::find_by_hash(keys, hash).await;
+        return find::find_by_hash(keys, &hash).await;
     };
     let reply = keys.context.local_counters.peek_at(&window, keys.context.clock.now());
     if reply.windows.iter().zip(&window).any(|(count, window)| !count.is_within_limit(window)) {
@@ -34,7 +34,7 @@ pub async fn find_limited(
             "too many keys that do not exist were sent from this address; retry later",
         ));
     }
-    let found = find::find_by_hash(keys, hash).await?;
+    let found = find::find_by_hash(keys, &hash).await?;
     if found.is_none() {
         keys.context.local_counters.consume_at(&window, keys.context.clock.now());
     }

@@ -142,7 +142,7 @@ async fn find_and_verify(
     watch: Stopwatch,
 ) -> Result<VerifyResult> {
     let hash = KeyHash::compute(request.key.expose());
-    let mut found = find::find_by_hash(keys, hash).await?;
+    let mut found = find::find_by_hash(keys, &hash).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
         && Box::pin(migrate::adopt_pending_key(
             &keys.context,
@@ -152,7 +152,7 @@ async fn find_and_verify(
         ))
         .await?
     {
-        found = find::find_by_hash(keys, hash).await?;
+        found = find::find_by_hash(keys, &hash).await?;
     }
     let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.principal.value));
     evaluate_and_record(keys, caller, visible, request, watch).await

@@ -7,7 +7,7 @@ use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{NamespaceId, WorkspaceId};
 use foundation::model::{Namespace, OutagePolicy};
 use foundation::secret::KeyHash;
-use store::cache::Cached;
+use store::cache::{Cached, RowFuture};
 use store::{StoredNamespace, Tx, freshness};
 
 use super::namespace_target;
@@ -43,26 +43,23 @@ impl NamespaceRef {
 }
 
 /// Returns the namespace and its overrides from the cache, even if it is deleted.
-pub async fn find(
-    ratelimits: &Ratelimits,
-    name: &NamespaceRef,
-) -> Result<Option<Arc<Cached<StoredNamespace>>>> {
-    ratelimits
-        .namespaces
-        .get(name, |read_version| async move {
-            let found = ratelimits
-                .context
-                .store
-                .read()
-                .await?
-                .find_stored_namespace(&name.workspace, &name.id_or_name)
-                .await?;
-            Ok(found.map(|stored| {
-                let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
-                Cached::new(stored, read_version, [tag])
-            }))
-        })
-        .await
+pub fn find<'a>(
+    ratelimits: &'a Ratelimits,
+    name: &'a NamespaceRef,
+) -> RowFuture<'a, StoredNamespace> {
+    ratelimits.namespaces.get(name, move |read_version| async move {
+        let found = ratelimits
+            .context
+            .store
+            .read()
+            .await?
+            .find_stored_namespace(&name.workspace, &name.id_or_name)
+            .await?;
+        Ok(found.map(|stored| {
+            let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
+            Cached::new(stored, read_version, [tag])
+        }))
+    })
 }
 
 /// Returns the namespace if the caller may check limits in it and it is not deleted.

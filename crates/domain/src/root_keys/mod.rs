@@ -14,7 +14,7 @@ use foundation::error::{AuthenticationError, Error, ResourceRef, Result};
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::RootKey;
 use foundation::secret::{KeyHash, Plaintext};
-use store::cache::{Cached, RowCache};
+use store::cache::{Cached, RowCache, RowFuture};
 use store::freshness::{self, Freshness};
 use store::{Store, Tx};
 
@@ -101,27 +101,16 @@ pub fn anonymous_principal(freshness: &Freshness) -> Arc<Cached<Principal>> {
     ))
 }
 
-async fn find_by_hash(
-    root_keys: &RootKeys,
-    hash: &KeyHash,
-) -> Result<Option<Arc<Cached<Principal>>>> {
-    root_keys
-        .cache
-        .get(hash, |read_version| async move {
-            let found = root_keys
-                .context
-                .store
-                .read()
-                .await?
-                .find_root_key_by_hash(&hash.to_base64())
-                .await?;
-            Ok(found.map(|key| {
-                let grants: Grants = key.permissions.iter().map(String::as_str).collect();
-                let tag = freshness::CacheTag::RootKey(key.id.clone());
-                Cached::new(Principal::from_root_key(key, grants), read_version, [tag])
-            }))
-        })
-        .await
+fn find_by_hash<'a>(root_keys: &'a RootKeys, hash: &'a KeyHash) -> RowFuture<'a, Principal> {
+    root_keys.cache.get(hash, move |read_version| async move {
+        let found =
+            root_keys.context.store.read().await?.find_root_key_by_hash(&hash.to_base64()).await?;
+        Ok(found.map(|key| {
+            let grants: Grants = key.permissions.iter().map(String::as_str).collect();
+            let tag = freshness::CacheTag::RootKey(key.id.clone());
+            Cached::new(Principal::from_root_key(key, grants), read_version, [tag])
+        }))
+    })
 }
 
 /// Returns all permissions of root keys, each for all resources.

@@ -14,12 +14,15 @@ use deadpool_redis::{Hook, HookError, Metrics};
 use foundation::clock::Stopwatch;
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
-use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind};
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult,
+    ServerErrorKind, Value, from_redis_value,
+};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::{RedisAddress, budget};
@@ -106,14 +109,17 @@ impl SharedConnection {
 }
 
 impl ConnectionSource {
-    async fn connect(&self) -> Result<SharedConnection> {
-        Ok(match self {
-            Self::Server(pool) => {
-                SharedConnection::Server(pool.get().await.map_err(error_from_pool)?)
-            }
-            Self::Cluster(client) => {
-                SharedConnection::Cluster(client.get_async_connection().await?)
-            }
+    /// Boxed because it is rare and large, and in a function that is not `async`, so that the driver is compiled once.
+    fn connect(&self) -> BoxFuture<'_, Result<SharedConnection>> {
+        Box::pin(async move {
+            Ok(match self {
+                Self::Server(pool) => {
+                    SharedConnection::Server(pool.get().await.map_err(error_from_pool)?)
+                }
+                Self::Cluster(client) => {
+                    SharedConnection::Cluster(client.get_async_connection().await?)
+                }
+            })
         })
     }
 }
@@ -241,9 +247,8 @@ impl RedisConnections {
     async fn send_once<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         let reply = match self.get_handle().await? {
             ConnectionHandle::Server(mut connection) => command.query_async(&mut connection).await,
-            // Boxed because it is large.
-            ConnectionHandle::Cluster(mut connection) => {
-                Box::pin(command.query_async(&mut connection)).await
+            ConnectionHandle::Cluster(connection) => {
+                send_to_cluster(connection, command).await.and_then(|v| Ok(from_redis_value(v)?))
             }
         };
         if reply.as_ref().is_err_and(is_connection_unusable) {
@@ -269,11 +274,18 @@ impl RedisConnections {
         if let Some(connection) = &*self.shared_connection.load() {
             return Ok(connection.to_handle());
         }
-        // Boxed because it is rare and large.
-        let connection = Arc::new(self.source.connect().boxed().await?);
+        let connection = Arc::new(self.source.connect().await?);
         self.shared_connection.store(Some(connection.clone()));
         Ok(connection.to_handle())
     }
+}
+
+/// Boxed as [`ConnectionSource::connect`] is.
+fn send_to_cluster(
+    mut connection: ClusterConnection,
+    command: &Cmd,
+) -> BoxFuture<'_, RedisResult<Value>> {
+    Box::pin(async move { command.query_async(&mut connection).await })
 }
 
 fn create_pool(url: &str, timeout: Duration, discarded: Arc<DiscardTime>) -> Result<Pool> {
@@ -346,7 +358,7 @@ mod tests {
 
     fn redis_error(line: &str) -> RedisError {
         let value = redis::parse_redis_value(format!("{line}\r\n").as_bytes());
-        value.and_then(redis::Value::extract_error).expect_err("an error")
+        value.and_then(Value::extract_error).expect_err("an error")
     }
 
     #[test]
