@@ -14,7 +14,6 @@ use request::body;
 use request::json_depth::{DEPTH_MAX, is_too_deep};
 use serde_json::Value;
 
-use super::bounds::Object;
 use super::{Operation, Version, generate_schema};
 
 /// The maximum number of field errors in one reply.
@@ -31,16 +30,25 @@ pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     if is_too_deep(body) {
         return body_error(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
     }
-    let read = match O::IS_LIST {
-        true => serde_json::from_slice(body),
-        false => serde_json::from_slice(body).map(|Object(request)| request),
-    };
-    read.or_else(|_| decode_with_field_errors::<V, O>(body))
+    O::parse(body).or_else(|_| decode_with_field_errors::<V, O>(body))
 }
 
 /// Returns all field errors of a body that could not be decoded. Returns the request if the body is valid after all:
 /// if a field name occurs twice, the last one applies, which the first parser does not support.
 fn decode_with_field_errors<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
+    let value = validate::<V>(body, cached_validator::<O>)?;
+    serde_path_to_error::deserialize(&value).map_err(|e| {
+        let path = e.path().to_string();
+        let location = if path == "." { BODY_LOCATION.to_owned() } else { schema_location(&path) };
+        Error::invalid(
+            location,
+            V::format_field_error(&path, without_position(&e.inner().to_string())),
+        )
+    })
+}
+
+/// Returns the JSON of a body, or all errors that a validator finds in it.
+fn validate<V: Version>(body: &[u8], validator: fn() -> Arc<Validator>) -> Result<Value> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(e) => {
@@ -51,22 +59,15 @@ fn decode_with_field_errors<V: Version, O: Operation>(body: &[u8]) -> Result<O> 
             );
         }
     };
-    let errors: Vec<_> = cached_validator::<O>()
+    let errors: Vec<_> = validator()
         .iter_errors(&value)
         .take(FIELD_ERRORS_MAX)
         .map(|e| V::to_field_error(&e))
         .collect();
-    if !errors.is_empty() {
-        return Err(Error::Invalid(errors));
+    match errors.is_empty() {
+        true => Ok(value),
+        false => Err(Error::Invalid(errors)),
     }
-    serde_path_to_error::deserialize(&value).map_err(|e| {
-        let path = e.path().to_string();
-        let location = if path == "." { BODY_LOCATION.to_owned() } else { schema_location(&path) };
-        Error::invalid(
-            location,
-            V::format_field_error(&path, without_position(&e.inner().to_string())),
-        )
-    })
 }
 
 /// Converts a JSON pointer to a field path: `/ratelimits/0/duration` becomes `ratelimits[0].duration`.
@@ -116,24 +117,22 @@ fn body_error<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
 /// Returns the schema of an operation's request. It is generated on first use and then cached.
 pub fn cached_schema<O: Operation>() -> Arc<Value> {
     static SCHEMAS: SchemaCache<Value> = LazyLock::new(Mutex::default);
-    get_or_create::<O, _>(&SCHEMAS, || generate_schema::<O>().to_value())
+    get_or_create(&SCHEMAS, TypeId::of::<O>(), || generate_schema::<O>().to_value())
 }
 
 /// Returns the validator of an operation's request. It is built on first use and then cached.
 fn cached_validator<O: Operation>() -> Arc<Validator> {
     static VALIDATORS: SchemaCache<Validator> = LazyLock::new(Mutex::default);
-    let make = |schema: &Value| jsonschema::validator_for(schema);
-    get_or_create::<O, _>(&VALIDATORS, || {
-        make(&cached_schema::<O>()).expect("operation schemas are valid")
+    get_or_create(&VALIDATORS, TypeId::of::<O>(), || {
+        jsonschema::validator_for(&cached_schema::<O>()).expect("operation schemas are valid")
     })
 }
 
 /// Caches one value per operation type.
 type SchemaCache<T> = LazyLock<Mutex<HashMap<TypeId, Arc<T>>>>;
 
-fn get_or_create<O: Operation, T>(cache: &SchemaCache<T>, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut cache = cache.lock();
-    cache.entry(TypeId::of::<O>()).or_insert_with(|| Arc::new(make())).clone()
+fn get_or_create<T>(cache: &SchemaCache<T>, operation: TypeId, create: fn() -> T) -> Arc<T> {
+    cache.lock().entry(operation).or_insert_with(|| Arc::new(create())).clone()
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use bounds::Object;
 pub use decode::decode;
 use domain::app::App;
 use domain::caller::Caller;
@@ -38,6 +39,7 @@ use foundation::metrics::Requests;
 pub use openapi::build_document;
 use openapi::to_embedded_schema;
 use reply::{Reply, ReplyKind};
+use serve::ServedOperation;
 
 /// Re-exports the names that every operation's file uses.
 pub mod prelude {
@@ -143,8 +145,6 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const WRITES: bool = false;
     /// Whether the operation may write an audit entry: an operation that creates missing resources sometimes does.
     const MAY_WRITE: bool = Self::WRITES;
-    /// Whether the body is a list instead of an object.
-    const IS_LIST: bool = false;
     /// Whether the operation supports `Idempotency-Key`, which makes a retry safe.
     const ACCEPTS_IDEMPOTENCY_KEY: bool = false;
     /// Whether a caller may disable the analytics event of a request.
@@ -158,6 +158,11 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     /// The error statuses that are specific to this operation, and their reasons.
     const ERRORS: &'static [(u16, &'static str)] = &[];
     type Reply: Reply + JsonSchema + Send;
+
+    /// Parses the body, which is an object unless the operation says otherwise.
+    fn parse(body: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(body).map(|Object(request)| request)
+    }
 
     /// Returns a valid request. The documentation shows it and the tests send it.
     fn example() -> Value;
@@ -238,7 +243,10 @@ impl<V: Version> TableBuilder<V> {
             uses_problem_json: O::USES_PROBLEM_JSON,
             errors: O::ERRORS,
             example: O::example,
-            handler: |endpoint, request| Box::pin(serve::handle_request::<V, O>(endpoint, request)),
+            handler: |endpoint, request| {
+                let operation = const { &ServedOperation::new::<V, O>() };
+                Box::pin(serve::handle_request::<V>(operation, endpoint, request))
+            },
         });
         self
     }

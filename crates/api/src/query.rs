@@ -3,13 +3,9 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::Operation;
-use super::decode::cached_schema;
-
-/// Converts a query string to JSON. The schema type of each field determines how its text is parsed. Text that does not
-/// parse stays a string, which the schema then rejects.
-pub fn body_from_query<O: Operation>(query: &str) -> Bytes {
-    let schema = cached_schema::<O>();
+/// Converts a query string to the JSON of a request with this schema. The schema type of each field determines how its
+/// text is parsed. Text that does not parse stays a string, which the schema then rejects.
+pub fn body_from_query(schema: &Value, query: &str) -> Bytes {
     let fields = &schema["properties"];
     let mut body = Map::new();
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {

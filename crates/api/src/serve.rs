@@ -3,11 +3,13 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use bytes::Bytes;
 use domain::app::App;
 use domain::caller::{Cached, Caller, ClientInfo, Principal};
 use domain::idempotency_key::IdempotencyKey;
@@ -17,8 +19,10 @@ use foundation::error::{Error, FieldError, Result};
 use foundation::id::RequestId;
 use foundation::traces;
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use request::body::{discard_body, read, with_timeout};
 use request::{address, user_agent};
+use serde_json::Value;
 
 use super::decode::{self, decode};
 use super::{AccessRule, Endpoint, HttpMethod, Operation, Version, query, reply};
@@ -29,8 +33,57 @@ const METRICS_HEADER: &str = "x-unkey-metrics";
 const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_LENGTH_MAX: usize = 255;
 
+/// An operation as the pipeline sees it. The pipeline is compiled once for each version; what depends on the types of
+/// an operation is compiled for each.
+#[expect(clippy::struct_excessive_bools, reason = "independent constants of the operation")]
+pub struct ServedOperation {
+    name: &'static str,
+    method: HttpMethod,
+    status: u16,
+    requires_root_key: bool,
+    may_write: bool,
+    accepts_idempotency_key: bool,
+    can_skip_events: bool,
+    body_max_bytes: usize,
+    timeout: Duration,
+    uses_problem_json: bool,
+    request_schema: fn() -> Arc<Value>,
+    run: for<'a> fn(AuthenticatedRequest<'a>) -> BoxFuture<'a, Result<Response<Body>>>,
+}
+
+impl ServedOperation {
+    pub const fn new<V: Version, O: Operation>() -> Self {
+        Self {
+            name: O::NAME,
+            method: O::METHOD,
+            status: O::STATUS,
+            requires_root_key: !matches!(O::ACCESS, AccessRule::NoRootKey),
+            may_write: O::MAY_WRITE,
+            accepts_idempotency_key: O::ACCEPTS_IDEMPOTENCY_KEY,
+            can_skip_events: O::CAN_SKIP_EVENTS,
+            body_max_bytes: O::BODY_MAX_BYTES,
+            timeout: O::TIMEOUT,
+            uses_problem_json: O::USES_PROBLEM_JSON,
+            request_schema: decode::cached_schema::<O>,
+            run: |request| Box::pin(run::<V, O>(request)),
+        }
+    }
+}
+
+/// A request whose root key is authenticated and whose body is read, but not decoded.
+struct AuthenticatedRequest<'a> {
+    operation: &'static ServedOperation,
+    app: &'a App,
+    id: RequestId,
+    head: &'a Parts,
+    body: Bytes,
+    bearer: &'a [u8],
+    principal: Arc<Cached<Principal>>,
+}
+
 /// Handles one request of an operation.
-pub async fn handle_request<V: Version, O: Operation>(
+pub async fn handle_request<V: Version>(
+    operation: &'static ServedOperation,
     endpoint: Arc<Endpoint>,
     request: Request<Body>,
 ) -> Response<Body> {
@@ -40,87 +93,103 @@ pub async fn handle_request<V: Version, O: Operation>(
     traces::request_id(&request_id);
     // A panic is a server error. It must end only this request, not the others on the same connection.
     let (head, body) = request.into_parts();
-    let answer = pin!(run_operation::<V, O>(app, request_id, &head, body));
+    let answer = pin!(run_operation::<V>(operation, app, request_id, &head, body));
     let result = AssertUnwindSafe(answer).catch_unwind().await;
     let result = result.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
-    let mut response = match result {
-        Ok(data) => V::render_success(&request_id, &data),
-        Err(error) => {
-            traces::outcome(error.code().name());
-            if error.code().status() >= 500 {
-                tracing::error!(
-                    operation = O::NAME, request.id = %request_id, error = %error,
-                    "{} failed: {error}", O::NAME
-                );
-            }
-            let media_type = if O::USES_PROBLEM_JSON {
-                reply::PROBLEM_JSON_MEDIA_TYPE
-            } else {
-                reply::JSON_MEDIA_TYPE
-            };
-            V::render_error(&app.context.settings.docs_url, &request_id, &error, media_type)
+    let mut response = result.unwrap_or_else(|error| {
+        traces::outcome(error.code().name());
+        if error.code().status() >= 500 {
+            let name = operation.name;
+            tracing::error!(
+                operation = name, request.id = %request_id, error = %error,
+                "{name} failed: {error}"
+            );
         }
-    };
+        let media_type = if operation.uses_problem_json {
+            reply::PROBLEM_JSON_MEDIA_TYPE
+        } else {
+            reply::JSON_MEDIA_TYPE
+        };
+        V::render_error(&app.context.settings.docs_url, &request_id, &error, media_type)
+    });
     if V::is_pretty(head.uri.query()) {
         response = reply::indent_body(response).await;
     }
-    if O::STATUS != 200 && response.status() == StatusCode::OK {
-        *response.status_mut() = StatusCode::from_u16(O::STATUS).unwrap_or(StatusCode::OK);
+    if operation.status != 200 && response.status() == StatusCode::OK {
+        *response.status_mut() = StatusCode::from_u16(operation.status).unwrap_or(StatusCode::OK);
     }
     V::add_common_headers(&mut response, &request_id, stopwatch.map(|since| since.elapsed()));
     endpoint.requests.record_status(response.status().as_u16());
     response
 }
 
-async fn run_operation<V: Version, O: Operation>(
+async fn run_operation<V: Version>(
+    operation: &'static ServedOperation,
     app: &App,
-    request_id: RequestId,
+    id: RequestId,
     head: &Parts,
     body: Body,
-) -> Result<O::Reply> {
-    let (bearer, principal) = match O::ACCESS {
-        AccessRule::NoRootKey => (&[][..], app.root_keys.anonymous.clone()),
-        AccessRule::Permission(_) | AccessRule::HiddenUnlessPermitted(_) => {
-            match authenticate::<V>(app, head).await {
-                Ok(authenticated) => authenticated,
-                Err(error) => {
-                    discard_body(body).await;
-                    return Err(error);
-                }
+) -> Result<Response<Body>> {
+    let (bearer, principal) = if operation.requires_root_key {
+        match authenticate::<V>(app, head).await {
+            Ok(authenticated) => authenticated,
+            Err(error) => {
+                discard_body(body).await;
+                return Err(error);
             }
         }
+    } else {
+        (&[][..], app.root_keys.anonymous.clone())
     };
     traces::workspace(&principal.value.workspace_id);
-    let trusted = app.context.settings.trusted_proxies.as_ref();
-    let address = address::client_address(trusted, &head.headers);
-    let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
-    let client = ClientInfo { address, user_agent };
-    let body = match O::METHOD {
-        HttpMethod::Get => query::body_from_query::<O>(head.uri.query().unwrap_or_default()),
+    let body = match operation.method {
+        HttpMethod::Get => query::body_from_query(
+            &(operation.request_schema)(),
+            head.uri.query().unwrap_or_default(),
+        ),
         HttpMethod::Post => {
             require_json(&head.headers)?;
-            read(body, O::BODY_MAX_BYTES).await?
+            read(body, operation.body_max_bytes).await?
         }
     };
-    let request: O = decode::<V, O>(&body)?;
-    let idempotency_key = match O::ACCEPTS_IDEMPOTENCY_KEY {
-        true => parse_idempotency_key(&head.headers, bearer, O::NAME, &body)?,
-        false => None,
-    };
-    let is_unrecorded = O::CAN_SKIP_EVENTS
-        && head.headers.get(METRICS_HEADER).is_some_and(|value| value == "disabled");
-    let caller = Caller {
-        principal,
-        client,
-        idempotency_key,
-        request_id,
-        skips_analytics: is_unrecorded,
-        undone_entry_id: None,
-    };
+    let request = AuthenticatedRequest { operation, app, id, head, body, bearer, principal };
     // Redis calls have their own, shorter deadline, so this timeout means that the database was too slow.
-    with_timeout(O::TIMEOUT, pin!(request.run(app, &caller)))
+    with_timeout(operation.timeout, pin!((operation.run)(request)))
         .await
-        .unwrap_or(Err(Error::StoreTimeout(O::TIMEOUT.as_secs())))
+        .unwrap_or(Err(Error::StoreTimeout(operation.timeout.as_secs())))
+}
+
+/// Decodes a request, runs its operation and renders the reply.
+async fn run<V: Version, O: Operation>(
+    request: AuthenticatedRequest<'_>,
+) -> Result<Response<Body>> {
+    let decoded: O = decode::<V, O>(&request.body)?;
+    let (app, id) = (request.app, request.id);
+    let reply = decoded.run(app, &request.into_caller()?).await?;
+    Ok(V::render_success(&id, &reply))
+}
+
+impl AuthenticatedRequest<'_> {
+    fn into_caller(self) -> Result<Caller> {
+        let Self { operation, app, id, head, body, bearer, principal } = self;
+        let idempotency_key = match operation.accepts_idempotency_key {
+            true => parse_idempotency_key(&head.headers, bearer, operation.name, &body)?,
+            false => None,
+        };
+        let trusted = app.context.settings.trusted_proxies.as_ref();
+        let address = address::client_address(trusted, &head.headers);
+        let user_agent = if operation.may_write { user_agent(&head.headers) } else { None };
+        let skips_analytics = operation.can_skip_events
+            && head.headers.get(METRICS_HEADER).is_some_and(|value| value == "disabled");
+        Ok(Caller {
+            principal,
+            client: ClientInfo { address, user_agent },
+            idempotency_key,
+            request_id: id,
+            skips_analytics,
+            undone_entry_id: None,
+        })
+    }
 }
 
 async fn authenticate<'a, V: Version>(

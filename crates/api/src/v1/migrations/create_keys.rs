@@ -30,8 +30,11 @@ impl Operation for CreateKeys {
     const NAME: &'static str = "migrations.createKeys";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
-    const IS_LIST: bool = true;
     type Reply = CreateKeysReply;
+
+    fn parse(body: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(body)
+    }
 
     fn example() -> Value {
         json!([{

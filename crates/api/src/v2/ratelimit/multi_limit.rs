@@ -50,8 +50,11 @@ impl Operation for MultiLimit {
     const NAME: &'static str = "ratelimit.multiLimit";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
-    const IS_LIST: bool = true;
     type Reply = DegradableReply<MultiLimitReply>;
+
+    fn parse(body: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(body)
+    }
 
     fn example() -> Value {
         json!([
