@@ -12,6 +12,7 @@
 //! | [`metrics`] | the metrics of `/metrics` |
 //! | [`model`] | keys, identities, permissions, credits and limits as plain data |
 //! | [`secret`] | key material: plaintexts that are never logged, and their hashes |
+//! | [`tls`] | the settings of TLS clients |
 //! | [`traces`] | spans, exported through OpenTelemetry where the feature `otel` is on |
 //! | [`vault`] | encryption of recoverable keys with data keys and master keys |
 //!
@@ -27,5 +28,6 @@ pub mod id;
 pub mod metrics;
 pub mod model;
 pub mod secret;
+pub mod tls;
 pub mod traces;
 pub mod vault;

@@ -3,6 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use foundation::error::Error;
+use foundation::tls;
 use openidconnect::{HttpRequest, HttpResponse, http};
 use reqwest::redirect::Policy;
 use thiserror::Error;
@@ -30,15 +32,16 @@ pub struct Fetcher(reqwest::Client);
 impl Fetcher {
     /// Creates the HTTP client. `is_safe` requires https for all requests. Certificates are validated against the roots
     /// of the machine and those of the web.
-    pub fn new(is_safe: bool) -> reqwest::Result<Self> {
+    pub fn new(is_safe: bool) -> foundation::error::Result<Self> {
         let client = reqwest::Client::builder()
-            .use_rustls_tls()
+            .tls_backend_preconfigured(tls::client_config()?)
             .https_only(is_safe)
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(RESPONSE_TIMEOUT)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))
-            .build()?;
+            .build()
+            .map_err(|e| Error::Internal(format!("failed to create the client for OIDC: {e}")))?;
         Ok(Self(client))
     }
 

@@ -79,7 +79,7 @@ impl OidcClient {
     /// Creates the client without calling the provider.
     pub fn new(settings: &OidcSettings) -> Result<Self> {
         let is_safe = settings.issuer.starts_with("https://");
-        let fetcher = Fetcher::new(is_safe).map_err(|e| Error::Internal(e.to_string()))?;
+        let fetcher = Fetcher::new(is_safe)?;
         let published = Cache::builder().max_capacity(1).time_to_live(METADATA_TTL).build();
         Ok(Self { settings: settings.clone(), fetcher, metadata_cache: published })
     }

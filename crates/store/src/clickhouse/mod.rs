@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foundation::error::{Error, QueryErrorKind, Result};
 use foundation::model::{BoundQuery, DeliverySnapshot};
+use foundation::tls;
 use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -126,7 +127,7 @@ impl ClickHouse {
         bare.set_path("/");
         bare.set_query(None);
         let http = Client::builder()
-            .use_rustls_tls()
+            .tls_backend_preconfigured(tls::client_config()?)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))
