@@ -101,14 +101,16 @@ where
     pub fn new(
         freshness: &Arc<Freshness>,
         rows_max: u64,
-        front_places: usize,
+        front_slots_max: usize,
         loads: &Counter,
         newcomer: fn(&K) -> Option<CacheTag>,
     ) -> Self {
         Self {
             freshness: freshness.clone(),
             loads: loads.clone(),
-            direct_mapped: DirectMappedCache::new(front_places),
+            direct_mapped: DirectMappedCache::new(
+                usize::try_from(rows_max).map_or(front_slots_max, |rows| rows.min(front_slots_max)),
+            ),
             present: moka::future::Cache::new(rows_max),
             absent: moka::sync::Cache::builder()
                 .max_capacity(ABSENT_ROWS_MAX)
