@@ -12,6 +12,7 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 use foundation::error::{self, Error, QueryErrorKind, Result};
 use foundation::model::{BoundQuery, SqlDialect};
+use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt as _};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
 use tracing::debug;
@@ -38,16 +39,23 @@ pub struct QueryLimits {
 
 impl EventStore {
     /// Returns the rows of a query, each as text.
-    pub async fn run_query(&self, query: &BoundQuery, limits: &QueryLimits) -> Result<Vec<String>> {
-        match (self.clickhouse(), &self.database) {
-            (Some(clickhouse), _) => clickhouse.run_query(query, limits).await,
-            (None, EventDatabase::Postgres { analytics: ask, .. }) => {
-                query_postgres(&ask.get(), query, limits).await
+    pub fn run_query<'a>(
+        &'a self,
+        query: &'a BoundQuery,
+        limits: &'a QueryLimits,
+    ) -> BoxFuture<'a, Result<Vec<String>>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            match (self.clickhouse(), &self.database) {
+                (Some(clickhouse), _) => clickhouse.run_query(query, limits).await,
+                (None, EventDatabase::Postgres { analytics: ask, .. }) => {
+                    query_postgres(&ask.get(), query, limits).await
+                }
+                (None, EventDatabase::Sqlite { analytics: ask, .. }) => {
+                    query_sqlite(ask, query, limits).await
+                }
             }
-            (None, EventDatabase::Sqlite { analytics: ask, .. }) => {
-                query_sqlite(ask, query, limits).await
-            }
-        }
+        })
     }
 
     /// Returns the dialect in which queries are written.

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
-use sqlx::{Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{Database, Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
@@ -187,12 +188,15 @@ impl EventStore {
     }
 
     /// Returns a connection to Keyward's own tables that only reads.
-    pub async fn read_local(&self) -> Result<LocalReader> {
-        Ok(match &self.database {
-            EventDatabase::Postgres { read, .. } => {
-                LocalReader::Postgres(read.get().acquire().await?)
-            }
-            EventDatabase::Sqlite { read, .. } => LocalReader::Sqlite(read.acquire().await?),
+    pub fn read_local(&self) -> BoxFuture<'_, Result<LocalReader>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            Ok(match &self.database {
+                EventDatabase::Postgres { read, .. } => {
+                    LocalReader(Box::new(read.get().acquire().await?))
+                }
+                EventDatabase::Sqlite { read, .. } => LocalReader(Box::new(read.acquire().await?)),
+            })
         })
     }
 
@@ -268,27 +272,37 @@ pub trait LocalReads: EventReads + DeliveryReads {}
 impl<T: EventReads + DeliveryReads> LocalReads for T {}
 
 /// A connection on which only [`LocalReads`] can be called.
-pub enum LocalReader {
-    Postgres(PoolConnection<Postgres>),
-    Sqlite(PoolConnection<Sqlite>),
+pub struct LocalReader(Box<dyn LocalConnection>);
+
+/// A connection as an object, for the reason of `ReadConnection` in `tx.rs`.
+trait LocalConnection: Send + Sync {
+    fn reads(&self) -> &(dyn LocalReads + 'static);
+    fn reads_mut(&mut self) -> &mut (dyn LocalReads + 'static);
+}
+
+impl<DB: Database> LocalConnection for PoolConnection<DB>
+where
+    DB::Connection: LocalReads + Sync,
+{
+    fn reads(&self) -> &(dyn LocalReads + 'static) {
+        &**self
+    }
+
+    fn reads_mut(&mut self) -> &mut (dyn LocalReads + 'static) {
+        &mut **self
+    }
 }
 
 impl Deref for LocalReader {
     type Target = dyn LocalReads;
     fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Postgres(connection) => &**connection,
-            Self::Sqlite(connection) => &**connection,
-        }
+        self.0.reads()
     }
 }
 
 impl DerefMut for LocalReader {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::Postgres(connection) => &mut **connection,
-            Self::Sqlite(connection) => &mut **connection,
-        }
+        self.0.reads_mut()
     }
 }
 
