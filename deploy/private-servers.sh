@@ -31,7 +31,7 @@ random_hex() { # BYTES
     od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'
 }
 
-# Installs every missing PROGRAM (compiler, postgres, redis, haproxy, faketime, clickhouse), and sets
+# Installs every missing PROGRAM (compiler, postgres, redis, haproxy, faketime, clickhouse, node, python, chromium), and sets
 # POSTGRES_BIN, REDIS_SERVER, FAKETIME_LIBRARY and CLICKHOUSE_SERVER.
 need_programs() { # PROGRAM...
     local program missing=()
@@ -96,6 +96,20 @@ has_faketime() {
     [ -n "$FAKETIME_LIBRARY" ]
 }
 
+# Node 18 is the oldest version that the official client supports.
+has_node() {
+    node -e 'process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)' && npm --version
+} >/dev/null 2>&1
+
+# The official client requires Python 3.10.
+has_python() {
+    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))'
+} >/dev/null 2>&1
+
+has_chromium() {
+    [ -x "${KEYWARD_CHROMIUM:-/usr/bin/chromium}" ]
+}
+
 install_programs() { # PROGRAM...
     local program packages=()
     if command -v apt-get >/dev/null; then
@@ -105,6 +119,8 @@ install_programs() { # PROGRAM...
                 postgres) packages+=(postgresql) ;;
                 redis) packages+=(redis-server) ;;
                 clickhouse) packages+=(clickhouse-server) ;;
+                node) packages+=(nodejs npm) ;;
+                python) packages+=(python3 python3-venv) ;;
                 *) packages+=("$program") ;;
             esac
         done
@@ -246,15 +262,15 @@ launch() { # NAME COMMAND...
 }
 
 # Runs COMMAND to its end with the owner's output. A signal to the owner takes effect at once; with a command in the
-# foreground, the shell would handle it only afterwards.
+# foreground, the shell would handle it only afterwards. COMMAND_NAME distinguishes commands that run at the same time.
 run_command() { # COMMAND...
-    local status=0
+    local status=0 name=${COMMAND_NAME-command}
     set -m
     "$@" </dev/null 9>&- &
     set +m
-    echo $! >"$SERVERS_DIR/command.pid"
+    echo $! >"$SERVERS_DIR/$name.pid"
     wait $! || status=$?
-    end_processes TERM 5 command
+    end_processes TERM 5 "$name"
     return "$status"
 }
 
