@@ -7,6 +7,7 @@ use std::time::Duration;
 use foundation::clock::{Clock, Timestamp};
 
 use crate::caller::Shared;
+use crate::check::Finding;
 use crate::fleet::Fleet;
 use crate::record::{InjectedFault, Run};
 use crate::schedule::{Fault, REPLICAS, faults, is_known};
@@ -27,8 +28,17 @@ pub fn assert_guarantees_hold(test: &str, fleet: &Fleet, run: &Run) {
     let findings = check::all(run);
     let length = run.calls.iter().map(|call| call.received).max().unwrap_or_default();
     tell(&report::text(&format!("./test --test nemesis {test}"), length, 0, run, &findings));
-    let is_kept = findings.iter().all(|finding| finding.violations.is_empty());
-    assert!(is_kept, "a guarantee was violated, see above; the replicas logged:\n{}", tail(fleet));
+    assert_none_violated(&findings, test, fleet);
+}
+
+/// Panics with the violations and the end of the replicas' log if there are violations.
+fn assert_none_violated(findings: &[Finding], repeat: &str, fleet: &Fleet) {
+    let violations = report::violations(findings);
+    assert!(
+        violations.is_empty(),
+        "a guarantee was violated ({repeat}):\n{violations}\nThe replicas logged:\n{}",
+        tail(fleet)
+    );
 }
 
 /// Returns a setting of the run from the environment.
@@ -61,15 +71,9 @@ fn guarantees_hold_under_load_and_random_faults() {
     let run = Run { skewed: Some(REPLICAS - 1), ..run };
     let findings = check::all(&run);
 
-    tell(&report::text(
-        &repeat_command(seed, minutes, &kinds),
-        length,
-        skew_seconds,
-        &run,
-        &findings,
-    ));
-    let is_kept = findings.iter().all(|finding| finding.violations.is_empty());
-    assert!(is_kept, "a guarantee was violated, see above; the replicas logged:\n{}", tail(&fleet));
+    let repeat = repeat_command(seed, minutes, &kinds);
+    tell(&report::text(&repeat, length, skew_seconds, &run, &findings));
+    assert_none_violated(&findings, &repeat, &fleet);
 }
 
 /// Returns the command that repeats the run.

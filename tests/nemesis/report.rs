@@ -37,12 +37,7 @@ pub fn text(
         for note in &finding.notes {
             let _ = writeln!(text, "      {note}");
         }
-        for violation in finding.violations.iter().take(VIOLATIONS_MAX) {
-            let _ = writeln!(text, "    ! {violation}");
-        }
-        if finding.violations.len() > VIOLATIONS_MAX {
-            let _ = writeln!(text, "    ! and {} more", finding.violations.len() - VIOLATIONS_MAX);
-        }
+        push_violations(&mut text, finding);
     }
     let broken = findings.iter().filter(|finding| !finding.violations.is_empty()).count();
     let verdict = match broken {
@@ -51,4 +46,23 @@ pub fn text(
     };
     let _ = writeln!(text, "\n{verdict}\n");
     text
+}
+
+/// Returns each violated guarantee with its violations, empty if all guarantees hold.
+pub fn violations(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings.iter().filter(|finding| !finding.violations.is_empty()) {
+        let _ = writeln!(text, "  {}:", finding.guarantee);
+        push_violations(&mut text, finding);
+    }
+    text
+}
+
+fn push_violations(text: &mut String, finding: &Finding) {
+    for violation in finding.violations.iter().take(VIOLATIONS_MAX) {
+        let _ = writeln!(text, "    ! {violation}");
+    }
+    if finding.violations.len() > VIOLATIONS_MAX {
+        let _ = writeln!(text, "    ! and {} more", finding.violations.len() - VIOLATIONS_MAX);
+    }
 }

@@ -14,6 +14,8 @@ const RECOVERY: Duration = Duration::from_secs(2);
 /// and to change it.
 const SPEND_LOCK_MAX: Duration = Duration::from_secs(1);
 const CHANGE_LOCK_MAX: Duration = Duration::from_secs(5);
+/// How long the reports of a withheld lease take at most while no replica has a fault.
+const REPORTS: Duration = Duration::from_secs(2);
 
 pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::new("statuses");
@@ -91,14 +93,11 @@ fn waits_for_a_lock(run: &Run, call: &Call) -> bool {
         })
 }
 
-/// Whether the balance may have waited for reports of a lease that was lost with its Redis: the report of a replica
-/// that had a fault, or of one that was killed and never reports.
+/// Whether the balance may have waited for reports of a lease that was lost with its Redis: the reports of replicas
+/// without a fault, which come within [`REPORTS`], the report of a replica that had a fault, or of one that was killed
+/// and never reports.
 fn waits_for_reports(run: &Run, call: &Call) -> bool {
-    let (Action::Credits { change: Change::Set(_) | Change::Decrement(_), .. }
-    | Action::Reroll { .. }) = call.action
-    else {
-        return false;
-    };
+    let Some(key) = needs_closed_leases(call) else { return false };
     let had_fault = |sort: fn(&FaultKind) -> bool| {
         run.faults
             .iter()
@@ -108,7 +107,31 @@ fn waits_for_reports(run: &Run, call: &Call) -> bool {
         injected.fault.kind.replica().is_some()
     });
     let was_killed = had_fault(|kind| matches!(kind, FaultKind::KillReplica(_)));
-    had_fault(FaultKind::loses_counters) && (has_fault || was_killed)
+    had_fault(FaultKind::loses_counters)
+        && (has_fault || was_killed || waits_since_a_moment(run, call, key))
+}
+
+/// Returns the key of a call that requires that its leases are closed.
+fn needs_closed_leases(call: &Call) -> Option<usize> {
+    match call.action {
+        Action::Credits { key, change: Change::Set(_) | Change::Decrement(_) }
+        | Action::Reroll { key, .. } => Some(key),
+        _ => None,
+    }
+}
+
+/// Whether the first change of the key that was refused since counters were last lost, which withholds its lease, was
+/// answered less than [`REPORTS`] before the call was sent.
+fn waits_since_a_moment(run: &Run, call: &Call, key: usize) -> bool {
+    let losses = run.faults.iter().filter(|injected| injected.fault.kind.loses_counters());
+    let last = losses.map(|injected| injected.began).filter(|began| *began <= call.sent).max();
+    let refused = |other: &&Call| {
+        needs_closed_leases(other) == Some(key)
+            && other.answer.as_ref().is_some_and(|answer| answer.status == 503)
+            && last.is_some_and(|last| last <= other.sent)
+    };
+    let first = run.calls.iter().filter(refused).map(|other| other.received).min();
+    first.is_some_and(|first| call.sent <= first + REPORTS + SLACK)
 }
 
 fn is_missing_key(run: &Run, call: &Call) -> bool {
@@ -145,6 +168,22 @@ mod tests {
         finds_nothing(&refused(Change::Set(1), faults.clone()));
         finds(&refused(Change::Increment(1), faults.clone()), "unexplained reply");
         finds(&refused(Change::Set(1), faults[..1].to_vec()), "unexplained reply");
+    }
+
+    #[test]
+    fn check_accepts_503_for_a_while_when_lease_was_lost() {
+        let set = |sent_ms| {
+            let action = Action::Credits { key: 0, change: Change::Set(1) };
+            call(sent_ms, action, Some(reply(503, "")))
+        };
+        let lost = vec![fault(FaultKind::WipeRedis, 1_000, 2_000)];
+        let refused = |faults, times: &[u64]| {
+            check(&Run { faults, ..run(times.iter().map(|at| set(*at)).collect()) })
+        };
+
+        finds_nothing(&refused(lost.clone(), &[9_000, 11_250]));
+        finds(&refused(lost, &[9_000, 11_260]), "at 11.260 s");
+        finds(&refused(vec![], &[9_000]), "unexplained reply");
     }
 
     #[test]
