@@ -29,6 +29,7 @@ use super::outbox::{DeliveryReads, DeliveryWrites};
 use super::postgres::Pool;
 use super::recent::RecentReads;
 use super::schema::{self, MigrationPlan};
+use super::tx::{Connection, ReadConnection};
 use super::{SchemaError, partitions, postgres, sqlite};
 
 /// The schema that contains the tables in Postgres.
@@ -193,9 +194,9 @@ impl EventStore {
         Box::pin(async move {
             Ok(match &self.database {
                 EventDatabase::Postgres { read, .. } => {
-                    LocalReader(Box::new(read.get().acquire().await?))
+                    LocalReader::new(read.get().acquire().await?)
                 }
-                EventDatabase::Sqlite { read, .. } => LocalReader(Box::new(read.acquire().await?)),
+                EventDatabase::Sqlite { read, .. } => LocalReader::new(read.acquire().await?),
             })
         })
     }
@@ -272,37 +273,18 @@ pub trait LocalReads: EventReads + DeliveryReads {}
 impl<T: EventReads + DeliveryReads> LocalReads for T {}
 
 /// A connection on which only [`LocalReads`] can be called.
-pub struct LocalReader(Box<dyn LocalConnection>);
+pub type LocalReader = ReadConnection<dyn LocalReads>;
 
-/// A connection as an object, for the reason of `ReadConnection` in `tx.rs`.
-trait LocalConnection: Send + Sync {
-    fn reads(&self) -> &(dyn LocalReads + 'static);
-    fn reads_mut(&mut self) -> &mut (dyn LocalReads + 'static);
-}
-
-impl<DB: Database> LocalConnection for PoolConnection<DB>
+impl<DB: Database> Connection<dyn LocalReads> for PoolConnection<DB>
 where
     DB::Connection: LocalReads + Sync,
 {
-    fn reads(&self) -> &(dyn LocalReads + 'static) {
+    fn get(&self) -> &(dyn LocalReads + 'static) {
         &**self
     }
 
-    fn reads_mut(&mut self) -> &mut (dyn LocalReads + 'static) {
+    fn get_mut(&mut self) -> &mut (dyn LocalReads + 'static) {
         &mut **self
-    }
-}
-
-impl Deref for LocalReader {
-    type Target = dyn LocalReads;
-    fn deref(&self) -> &Self::Target {
-        self.0.reads()
-    }
-}
-
-impl DerefMut for LocalReader {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.reads_mut()
     }
 }
 

@@ -11,45 +11,50 @@ use super::freshness::CacheTag;
 use super::writer::WriterTransaction;
 use super::{Reads, Writes};
 
-/// A connection on which only [`Reads`] can be called.
-pub struct Reader(Box<dyn ReadConnection>);
+/// A connection on which only the functions of the trait `T` can be called.
+///
+/// Dropping a connection may close it or open another one. As an object it is dropped, and the drivers are compiled, in
+/// this crate alone and not in every crate that drops one.
+pub struct ReadConnection<T: ?Sized + 'static>(Box<dyn Connection<T>>);
 
-/// A connection as an object. Dropping a connection may close it or open another one; as objects they are dropped, and
-/// the drivers compiled, in this crate alone and not in every crate that drops one.
-pub(super) trait ReadConnection: Send + Sync {
-    fn reads(&self) -> &(dyn Reads + 'static);
-    fn reads_mut(&mut self) -> &mut (dyn Reads + 'static);
+/// A connection on which only [`Reads`] can be called.
+pub type Reader = ReadConnection<dyn Reads>;
+
+/// A connection as the trait `T`.
+pub(super) trait Connection<T: ?Sized>: Send + Sync {
+    fn get(&self) -> &T;
+    fn get_mut(&mut self) -> &mut T;
 }
 
-impl<DB: Database> ReadConnection for PoolConnection<DB>
+impl<DB: Database> Connection<dyn Reads> for PoolConnection<DB>
 where
     DB::Connection: Reads + Sync,
 {
-    fn reads(&self) -> &(dyn Reads + 'static) {
+    fn get(&self) -> &(dyn Reads + 'static) {
         &**self
     }
 
-    fn reads_mut(&mut self) -> &mut (dyn Reads + 'static) {
+    fn get_mut(&mut self) -> &mut (dyn Reads + 'static) {
         &mut **self
     }
 }
 
-impl Reader {
-    pub(super) fn new(connection: impl ReadConnection + 'static) -> Self {
+impl<T: ?Sized> ReadConnection<T> {
+    pub(super) fn new(connection: impl Connection<T> + 'static) -> Self {
         Self(Box::new(connection))
     }
 }
 
-impl Deref for Reader {
-    type Target = dyn Reads;
-    fn deref(&self) -> &Self::Target {
-        self.0.reads()
+impl<T: ?Sized> Deref for ReadConnection<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.get()
     }
 }
 
-impl DerefMut for Reader {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.reads_mut()
+impl<T: ?Sized> DerefMut for ReadConnection<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_mut()
     }
 }
 
