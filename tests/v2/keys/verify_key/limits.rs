@@ -7,10 +7,10 @@ use crate::on_both_stacks;
 use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Stack};
 
-const MINUTE: i64 = 60_000;
+pub const MINUTE: i64 = 60_000;
 
 /// A key with one limit, a minute long.
-async fn limited_key(kw: &Keyward, limit: i64, auto_apply: bool) -> IssuedKey {
+pub async fn limited_key(kw: &Keyward, limit: i64, auto_apply: bool) -> IssuedKey {
     kw.create_key(json!({ "ratelimits": [
         { "name": "requests", "limit": limit, "duration": MINUTE, "autoApply": auto_apply },
     ] }))
@@ -18,19 +18,19 @@ async fn limited_key(kw: &Keyward, limit: i64, auto_apply: bool) -> IssuedKey {
 }
 
 /// A request for one limit.
-fn limit(name: &str, cost: i64) -> Value {
+pub fn limit(name: &str, cost: i64) -> Value {
     json!({ "ratelimits": [{ "name": name, "cost": cost }] })
 }
 
 /// A request for a limit that is made for this call.
-fn ad_hoc(limit: i64, duration: i64, cost: i64) -> Value {
+pub fn ad_hoc(limit: i64, duration: i64, cost: i64) -> Value {
     json!({ "ratelimits": [
         { "name": "requests", "limit": limit, "duration": duration, "cost": cost },
     ] })
 }
 
 /// Two keys of an identity that has these limits.
-async fn keys_of_identity(kw: &Keyward, limits: &[(&str, i64, i64, bool)]) -> [IssuedKey; 2] {
+pub async fn keys_of_identity(kw: &Keyward, limits: &[(&str, i64, i64, bool)]) -> [IssuedKey; 2] {
     let first = kw.create_key(json!({ "externalId": "user_1" })).await;
     let second = kw.create_key(json!({ "externalId": "user_1" })).await;
     let identity = kw.get_key(&first.id).await["identity"]["id"].clone();
@@ -293,171 +293,6 @@ on_both_stacks! {
         let message = under.assert_field_error("/properties/ratelimits/items/properties/duration");
         assert!(message.contains("duration") && message.contains("1000"), "{message}");
         at.assert_code("VALID");
-    }
-
-    async fn limits_of_a_key_are_counted_for_that_key(kw) {
-        let fields = json!({ "externalId": "user_1", "ratelimits": [
-            { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
-        ] });
-        let (first, second) = (kw.create_key(fields.clone()).await, kw.create_key(fields).await);
-
-        kw.verify(&first.key).await.assert_code("VALID");
-
-        kw.verify(&second.key).await.assert_code("VALID");
-        kw.verify(&first.key).await.assert_code("RATE_LIMITED");
-    }
-
-    async fn limits_of_an_identity_are_shared_by_its_keys(kw) {
-        let [first, second] = keys_of_identity(&kw, &[("requests", 2, MINUTE, true)]).await;
-
-        let counts = [
-            kw.verify(&first.key).await,
-            kw.verify(&second.key).await,
-            kw.verify(&first.key).await,
-            kw.verify(&second.key).await,
-        ];
-
-        let codes: Vec<_> = counts.iter().map(|reply| reply.data()["code"].clone()).collect();
-        assert_eq!(codes, ["VALID", "VALID", "RATE_LIMITED", "RATE_LIMITED"]);
-        assert_eq!(counts[1].data()["ratelimits"][0]["remaining"], 0);
-        assert_eq!(
-            counts[0].data()["ratelimits"][0]["id"],
-            counts[0].data()["identity"]["ratelimits"][0]["id"],
-        );
-    }
-
-    async fn limits_of_an_identity_can_be_asked_for_by_name(kw) {
-        let [first, second] = keys_of_identity(&kw, &[("tokens", 10, MINUTE, false)]).await;
-
-        let unasked = kw.verify(&first.key).await;
-        let asked = kw.verify_with(&first.key, limit("tokens", 7)).await;
-        let refused = kw.verify_with(&second.key, limit("tokens", 4)).await;
-
-        assert_eq!(unasked.data().get("ratelimits"), None);
-        assert_eq!(asked.data()["ratelimits"][0]["remaining"], 3);
-        refused.assert_code("RATE_LIMITED");
-    }
-
-    async fn limits_of_one_identity_are_no_matter_to_another(kw) {
-        let [first, _] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
-        let stranger = kw.create_key(json!({ "externalId": "user_2" })).await;
-        kw.verify(&first.key).await.assert_code("VALID");
-
-        kw.update_key(&first.id, json!({ "externalId": "user_2" })).await.data();
-
-        assert_eq!(kw.verify(&first.key).await.data().get("ratelimits"), None);
-        kw.verify(&stranger.key).await.assert_code("VALID");
-    }
-
-    async fn a_limit_of_the_key_hides_that_of_its_identity(kw) {
-        let [key, other] =
-            keys_of_identity(&kw, &[("requests", 1, MINUTE, true), ("tokens", 9, MINUTE, true)])
-                .await;
-        let own = json!({ "name": "requests", "limit": 5, "duration": MINUTE });
-        kw.update_key(&key.id, json!({ "ratelimits": [own] })).await.data();
-        kw.verify(&other.key).await.assert_code("VALID");
-
-        let unasked = kw.verify(&key.key).await;
-        let asked = kw.verify_with(&key.key, limit("requests", 5)).await;
-
-        let names = |limits: &Value| {
-            let limits = limits.as_array().unwrap().iter();
-            limits.map(|limit| limit["name"].clone()).collect::<Vec<_>>()
-        };
-        unasked.assert_code("VALID");
-        assert_eq!(names(&unasked.data()["ratelimits"]), ["tokens"]);
-        assert_eq!(names(&unasked.data()["identity"]["ratelimits"]), ["tokens"]);
-        asked.assert_code("VALID");
-        assert_eq!(asked.data()["ratelimits"][0]["limit"], 5);
-    }
-
-    async fn a_limit_made_for_one_call_is_counted_for_the_key(kw) {
-        let [first, second] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
-
-        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 5)).await.assert_code("VALID");
-
-        kw.verify_with(&second.key, ad_hoc(5, MINUTE, 5)).await.assert_code("VALID");
-        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 1)).await.assert_code("RATE_LIMITED");
-        kw.verify(&first.key).await.assert_code("VALID");
-    }
-
-    async fn the_end_of_the_current_window_is_told(kw) {
-        let key = limited_key(&kw, 10, true).await;
-
-        let mut resets = Vec::new();
-        for ms in [0, 1, MINUTE - 2, 1, MINUTE] {
-            kw.clock.advance_ms(ms);
-            let reply = kw.verify(&key.key).await;
-            resets.push(reply.data()["ratelimits"][0]["reset"].as_i64().unwrap() - NOON.0);
-        }
-
-        assert_eq!(resets, [MINUTE, MINUTE, MINUTE, 2 * MINUTE, 3 * MINUTE]);
-    }
-
-    async fn the_window_slides(kw) {
-        let key = limited_key(&kw, 10, true).await;
-        kw.verify_with(&key.key, limit("requests", 10)).await.assert_code("VALID");
-
-        // What was taken in the window before counts by the share that is still covered.
-        let mut codes = Vec::new();
-        for ms in [MINUTE - 1, 1, 1, 5_999, 1] {
-            kw.clock.advance_ms(ms);
-            codes.push(kw.verify(&key.key).await.text_of("code"));
-        }
-        kw.clock.advance_ms(MINUTE - 6_001 - 1);
-        let late = kw.verify_with(&key.key, limit("requests", 0)).await;
-
-        assert_eq!(codes, ["RATE_LIMITED", "RATE_LIMITED", "VALID", "RATE_LIMITED", "VALID"]);
-        assert_eq!(late.data()["ratelimits"][0]["remaining"], 8);
-    }
-
-    async fn after_two_windows_nothing_counts_any_more(kw) {
-        let key = limited_key(&kw, 10, true).await;
-        kw.verify_with(&key.key, limit("requests", 10)).await.assert_code("VALID");
-
-        kw.clock.advance_ms(2 * MINUTE);
-
-        let reply = kw.verify_with(&key.key, limit("requests", 10)).await;
-        reply.assert_code("VALID");
-    }
-
-    async fn a_changed_limit_keeps_the_count_and_a_changed_duration_does_not(kw) {
-        let key = limited_key(&kw, 10, true).await;
-        kw.verify_with(&key.key, limit("requests", 5)).await.assert_code("VALID");
-        let change = |limit: i64, duration: i64| {
-            json!({ "ratelimits": [
-            { "name": "requests", "limit": limit, "duration": duration, "autoApply": true },
-        ] })
-        };
-
-        kw.update_key(&key.id, change(5, MINUTE)).await.data();
-        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
-        kw.update_key(&key.id, change(7, MINUTE)).await.data();
-        let raised = kw.verify(&key.key).await;
-        kw.update_key(&key.id, change(5, 2 * MINUTE)).await.data();
-        let longer = kw.verify(&key.key).await;
-
-        assert_eq!(raised.data()["ratelimits"][0]["remaining"], 1);
-        assert_eq!(longer.data()["ratelimits"][0]["remaining"], 4);
-    }
-
-    async fn each_name_and_each_duration_counts_for_itself(kw) {
-        let key = kw.create_key(json!({})).await;
-        let item = |name: &str, duration: i64| {
-            json!({ "ratelimits": [
-            { "name": name, "limit": 1, "duration": duration },
-        ] })
-        };
-
-        for (name, duration) in [
-            ("requests", MINUTE),
-            ("Requests", MINUTE),
-            ("requests", 2 * MINUTE),
-            ("requests:60000", MINUTE),
-        ] {
-            kw.verify_with(&key.key, item(name, duration)).await.assert_code("VALID");
-            kw.verify_with(&key.key, item(name, duration)).await.assert_code("RATE_LIMITED");
-        }
     }
 
     async fn a_refusal_by_limits_spends_no_credits(kw) {
