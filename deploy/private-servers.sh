@@ -333,7 +333,8 @@ start_postgres() { # SETTING...
     POSTGRES_PORT=$PORT
     DATABASE_URL=postgres://keyward:$password@127.0.0.1:$PORT/keyward
 
-    # The password is sent in clear text over the loopback: SCRAM would cost 4096 hashes for each connection of a test run.
+    # The password is sent in clear text over the loopback and stored as one MD5 hash: SCRAM, on either side, would cost
+    # 4096 hashes for each connection of a test run. initdb can store it as SCRAM only.
     (
         umask 077
         mkdir "$dir"
@@ -350,7 +351,8 @@ start_postgres() { # SETTING...
 
     launch_postgres
     wait_until_ready postgres 30 query_postgres postgres 'SELECT 1'
-    query_postgres postgres 'CREATE DATABASE keyward' >/dev/null
+    query_postgres postgres "SET password_encryption = 'md5'; ALTER ROLE keyward PASSWORD '$password'"
+    query_postgres postgres 'CREATE DATABASE keyward'
 }
 
 # Without a valid locale, PostgreSQL on macOS becomes multithreaded and then refuses to start.
@@ -359,8 +361,9 @@ launch_postgres() {
 }
 
 query_postgres() { # DATABASE SQL
+    # From its input, since arguments are public and the text may contain the password.
     PATH=$POSTGRES_BIN:$PATH PGPASSWORD=$(password_of "$DATABASE_URL") psql --no-psqlrc --quiet \
-        --host=127.0.0.1 --port="$POSTGRES_PORT" --username=keyward --dbname="$1" --command="$2"
+        --host=127.0.0.1 --port="$POSTGRES_PORT" --username=keyward --dbname="$1" --set=ON_ERROR_STOP=1 <<<"$2" >/dev/null
 }
 
 # PostgreSQL refuses to run as root. This replaces the calling shell, so that the process id is that of the server.
