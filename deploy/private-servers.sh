@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034
 # Private PostgreSQL, Redis and other servers, which run as long as the script that sources this file (their owner).
 #
 # Every server listens on a free port of 127.0.0.1 and requires a random password, because other users of the machine can
@@ -22,8 +23,8 @@ random_hex() { # BYTES
     od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'
 }
 
-# Creates $SERVERS_DIR (in PARENT if given), and ensures that it is deleted and every process in it is stopped when the
-# owner exits.
+# Creates $SERVERS_DIR (in PARENT if given), which is also the directory for temporary files, and ensures that it is deleted
+# and every process in it is stopped when the owner exits.
 open_servers_dir() { # [PARENT]
     local parent=${1:-${TMPDIR:-/tmp}}
     if [ -z "${1-}" ] && [ "$(id -u)" -eq 0 ]; then
@@ -34,6 +35,7 @@ open_servers_dir() { # [PARENT]
     if [ "$(id -u)" -eq 0 ]; then
         chmod 711 "$SERVERS_DIR"
     fi
+    export TMPDIR=$SERVERS_DIR
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM

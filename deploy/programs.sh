@@ -1,5 +1,7 @@
 # shellcheck shell=bash
-# Finds the programs that scripts need, and installs missing ones. Uses only bash 3.2, the version of macOS.
+# shellcheck disable=SC2034
+# Finds the programs that scripts need, and offers to install missing ones with apt-get or brew. Uses only bash 3.2, the
+# version of macOS.
 
 # Debian installs haproxy outside of an ordinary user's PATH; tests that start it inherit this PATH.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -13,23 +15,76 @@ die() {
     exit 1
 }
 
-# Installs every missing PROGRAM (compiler, postgres, redis, haproxy, faketime, clickhouse, node, python, chromium), and sets
-# POSTGRES_BIN, REDIS_SERVER, FAKETIME_LIBRARY and CLICKHOUSE_SERVER.
+# Ensures that every PROGRAM is installed, and sets CLICKHOUSE_SERVER, FAKETIME_LIBRARY, POSTGRES_BIN and REDIS_SERVER for
+# those. Installs missing programs only if that is allowed.
 need_programs() { # PROGRAM...
-    local program missing=()
-    for program in "$@"; do
-        "has_$program" || missing+=("$program")
-    done
-    if [ ${#missing[@]} -eq 0 ]; then
-        return
-    fi
+    find_missing "$@"
+    [ ${#MISSING[@]} -gt 0 ] || return 0
 
-    say "Installing missing programs: ${missing[*]}."
-    install_programs "${missing[@]}" || say "The installation failed."
-    for program in "${missing[@]}"; do
-        "has_$program" || die "$program is missing and could not be installed with apt-get or brew: install it, then run this command again."
+    say "Missing programs: ${MISSING[*]}."
+    choose_packages
+    [ -n "$INSTALL" ] || die "Install them, then run this command again."
+    say "The command that installs them: $INSTALL ${PACKAGES[*]}"
+    may_install || die "Nothing was installed. Install them, or run this command again with --yes."
+    install_packages || say "The installation failed."
+    find_missing "${MISSING[@]}"
+    [ ${#MISSING[@]} -eq 0 ] || die "Still missing: ${MISSING[*]}. Install them, then run this command again."
+}
+
+# Sets MISSING.
+find_missing() { # PROGRAM...
+    local program
+    MISSING=()
+    for program in "$@"; do
+        has_program "$program" || MISSING+=("$program")
     done
 }
+
+# Most are commands with this name.
+has_program() { # PROGRAM
+    if declare -F "has_$1" >/dev/null; then
+        "has_$1"
+    else
+        command -v "$1" >/dev/null
+    fi
+}
+
+# Sets ARGUMENTS to those that are not --yes, and MAY_INSTALL.
+MAY_INSTALL=no
+read_yes() { # ARGUMENT...
+    local argument
+    ARGUMENTS=()
+    for argument in "$@"; do
+        if [ "$argument" = --yes ]; then
+            MAY_INSTALL=yes
+        else
+            ARGUMENTS+=("$argument")
+        fi
+    done
+}
+
+# Continuous integration and root in a container are not asked: the system is there for this run. Without a terminal, the
+# answer is no.
+may_install() {
+    local answer
+    if [ "$MAY_INSTALL" = yes ] || [ -n "${CI-}" ] || { [ "$(id -u)" -eq 0 ] && is_container; }; then
+        return
+    fi
+    if [ ! -t 0 ] || [ ! -t 2 ]; then
+        return 1
+    fi
+    printf 'Install them now? [Y/n] ' >&2
+    if ! read -r answer; then
+        say
+        return 1
+    fi
+    [[ $answer =~ ^([Yy]([Ee][Ss])?)?$ ]]
+}
+
+is_container() {
+    [ -e /.dockerenv ] || [ -e /run/.containerenv ] || [ -n "${container-}${KUBERNETES_SERVICE_HOST-}" ] ||
+        systemd-detect-virt --quiet --container
+} 2>/dev/null
 
 has_compiler() {
     command -v cc >/dev/null
@@ -60,10 +115,6 @@ has_clickhouse() {
     CLICKHOUSE_SERVER=$(command -v clickhouse) && CLICKHOUSE_SERVER="$CLICKHOUSE_SERVER server"
 }
 
-has_haproxy() {
-    command -v haproxy >/dev/null
-}
-
 # A library that changes the time that a process sees.
 has_faketime() {
     local library
@@ -88,39 +139,63 @@ has_python() {
     python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))'
 } >/dev/null 2>&1
 
+# Of the commands in this package, tests use pgrep and kill, which most other systems always have.
+has_procps() {
+    command -v pgrep && type -P kill
+} >/dev/null
+
 has_chromium() {
     [ -x "${KEYWARD_CHROMIUM:-/usr/bin/chromium}" ]
 }
 
-install_programs() { # PROGRAM...
-    local program packages=()
+# Sets PACKAGES, those of the MISSING programs, and INSTALL, the command that installs them, which is empty if there is
+# neither apt-get nor brew.
+choose_packages() {
+    local program
+    PACKAGES=()
+    INSTALL=
     if command -v apt-get >/dev/null; then
-        for program in "$@"; do
+        INSTALL='apt-get install --no-install-recommends'
+        [ "$(id -u)" -eq 0 ] || INSTALL="sudo $INSTALL"
+        for program in "${MISSING[@]}"; do
             case $program in
-                compiler) packages+=(gcc libc6-dev) ;;
-                postgres) packages+=(postgresql) ;;
-                redis) packages+=(redis-server) ;;
-                clickhouse) packages+=(clickhouse-server) ;;
-                node) packages+=(nodejs npm) ;;
-                python) packages+=(python3 python3-venv) ;;
-                *) packages+=("$program") ;;
+                clickhouse) PACKAGES+=(clickhouse-server) ;;
+                compiler) PACKAGES+=(gcc libc6-dev) ;;
+                node) PACKAGES+=(nodejs npm) ;;
+                postgres) PACKAGES+=(postgresql) ;;
+                python) PACKAGES+=(python3 python3-venv) ;;
+                redis) PACKAGES+=(redis-server) ;;
+                *) PACKAGES+=("$program") ;;
             esac
         done
-        as_root bash -c "$(declare -f install_without_services); install_without_services \"\$@\"" bash "${packages[@]}"
     elif command -v brew >/dev/null; then
-        for program in "$@"; do
+        INSTALL='brew install'
+        for program in "${MISSING[@]}"; do
             case $program in
-                compiler) die "A C compiler is missing: run xcode-select --install, then run this command again." ;;
-                postgres) packages+=(postgresql@17) ;;
-                faketime) packages+=(libfaketime) ;;
-                *) packages+=("$program") ;;
+                compiler) die "Install a C compiler with xcode-select --install, then run this command again." ;;
+                faketime) PACKAGES+=(libfaketime) ;;
+                postgres) PACKAGES+=(postgresql@17) ;;
+                *) PACKAGES+=("$program") ;;
             esac
         done
-        brew install "${packages[@]}" >&2
-    else
-        return 1
     fi
 }
+
+# With apt-get, no service of the packages starts, now or at the next boot: dpkg finds stand-ins for the commands that
+# would start it. So nothing must be undone afterwards, however this ends.
+install_packages() {
+    if [[ $INSTALL = brew* ]]; then
+        brew install "${PACKAGES[@]}" >&2
+        return
+    fi
+    local stand_ins
+    stand_ins=$(cd "$(dirname "${BASH_SOURCE[0]}")/without-services" && pwd)
+    as_root apt-get -qq update || say "apt-get update failed; installing from the existing package lists."
+    # Where there is needrestart, it would restart other services.
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -qq --yes install --no-install-recommends -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
+        -o "DPkg::Path=$stand_ins:/usr/sbin:/usr/bin:/sbin:/bin" "${PACKAGES[@]}"
+} </dev/null >&2
 
 as_root() { # COMMAND...
     if [ "$(id -u)" -eq 0 ]; then
@@ -131,34 +206,4 @@ as_root() { # COMMAND...
         say "Installing packages requires root or sudo."
         return 1
     fi
-}
-
-# Installs Debian packages without creating and starting their system services. This runs as root in its own bash, so that
-# the services are allowed again however it ends.
-install_without_services() { # PACKAGE...
-    exec >&2 </dev/null
-    local policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.d service
-    MADE=()
-    trap 'rm -f "${MADE[@]}"' EXIT
-    trap 'exit 1' HUP INT TERM
-    if [ ! -e "$policy" ]; then
-        MADE+=("$policy")
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
-        chmod 755 "$policy"
-    fi
-    if [[ " $* " = *" postgresql "* ]]; then
-        MADE+=("$clusters/keyward-test.conf")
-        mkdir -p "$clusters"
-        echo 'create_main_cluster = false' >"$clusters/keyward-test.conf"
-    fi
-
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get -qq update || echo "apt-get update failed; installing from the existing package lists."
-    apt-get -qq install --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" || return
-
-    for service in "$@"; do
-        case $service in
-            redis-server | haproxy | clickhouse-server) update-rc.d "$service" disable ;;
-        esac
-    done
 }

@@ -24,6 +24,7 @@ mod metrics;
 mod monitoring;
 mod names;
 mod no_store;
+mod programs;
 mod refill;
 #[path = "processes/servers.rs"]
 #[expect(dead_code, reason = "another test binary uses the rest")]

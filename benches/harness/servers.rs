@@ -203,7 +203,8 @@ impl Lab {
     }
 
     fn start_redis(&self) -> Outcome<Store> {
-        let program = program("redis-server", "redis-server")?;
+        let program = program("redis-server", "redis-server")
+            .or_else(|missing| program("valkey-server", "valkey").map_err(|_| missing))?;
         let address = free_address()?;
         let mut command = pinned(self.cores.load, &program);
         command

@@ -1,6 +1,7 @@
 // A browser, checks that are counted, and what may never happen on any page.
 
 import { readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
@@ -14,6 +15,8 @@ const browser = await chromium.launch({
   executablePath: process.env.KEYWARD_CHROMIUM ?? "/usr/bin/chromium",
   // As root, in a container, Chromium has no sandbox to use.
   args: process.getuid() === 0 ? ["--no-sandbox"] : [],
+  // It stores files in the home directory of its user too.
+  env: { ...process.env, HOME: tmpdir(), XDG_CACHE_HOME: tmpdir(), XDG_CONFIG_HOME: tmpdir() },
 });
 export const close = () => browser.close();
 

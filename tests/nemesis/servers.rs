@@ -14,18 +14,11 @@ use std::time::Duration;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use crate::support::process::{free_port, signal};
+use crate::support::process::{free_port, redis_command, signal};
 
 /// Creates a directory that the user of Postgres can access too.
 pub fn directory() -> tempfile::TempDir {
-    let builder = || {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("keyward-nemesis.");
-        builder
-    };
-    // Postgres could not access root's own directory of temporary files.
-    let created = if is_root() { builder().tempdir_in("/tmp") } else { builder().tempdir() };
-    let created = created.expect("a directory");
+    let created = tempfile::tempdir().expect("a directory");
     let open = std::fs::Permissions::from_mode(0o711);
     std::fs::set_permissions(created.path(), open).expect("its mode is set");
     created
@@ -307,7 +300,7 @@ impl Redis {
     /// Starts it with its data, and waits until it replies.
     pub fn restart(&mut self) {
         std::fs::create_dir_all(&self.data_dir).expect("its directory");
-        let mut command = Command::new("redis-server");
+        let mut command = redis_command();
         set_clock(&mut command, self.ahead_seconds);
         let child = command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
@@ -317,7 +310,7 @@ impl Redis {
             .arg(&self.data_dir)
             .stdout(Stdio::null())
             .spawn()
-            .expect("redis-server is installed by ./test");
+            .expect("./test has found a Redis server");
         self.child = Some(child);
         wait_for("Redis starts", || self.call("PING").is_some_and(|output| output == "+PONG"));
     }

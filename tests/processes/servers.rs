@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::process::{free_port, signal};
+use crate::support::process::{free_port, redis_command, signal};
 
 /// A private Redis server.
 pub struct Redis {
@@ -36,7 +36,7 @@ impl Redis {
     }
 
     fn command(port: u16) -> Command {
-        let mut command = Command::new("redis-server");
+        let mut command = redis_command();
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).args(["--save", ""]);
         command
     }
@@ -63,8 +63,7 @@ impl Redis {
     }
 
     fn spawn(&mut self, mut command: Command) {
-        let child =
-            command.stdout(Stdio::null()).spawn().expect("redis-server is installed by ./test");
+        let child = command.stdout(Stdio::null()).spawn().expect("./test has found a Redis server");
         self.child = Some(child);
         for _ in 0..500 {
             if answers(self.port) {
@@ -72,7 +71,7 @@ impl Redis {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("redis-server does not reply");
+        panic!("Redis does not reply");
     }
 
     pub fn kill(&mut self) {

@@ -24,6 +24,11 @@ pub fn keyward_command_with_files(soft: u32, hard: u32) -> Command {
     command
 }
 
+/// Returns a command of the Redis or Valkey server that `./test` uses, or else of the one on the `PATH`.
+pub fn redis_command() -> Command {
+    Command::new(std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into()))
+}
+
 /// Returns a port without a listener that the system does not assign to outgoing connections: those get higher ones
 /// (32768 and above on Linux, 49152 and above on macOS).
 pub fn free_port() -> u16 {
