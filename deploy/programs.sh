@@ -163,6 +163,7 @@ choose_packages() {
                 compiler) PACKAGES+=(gcc libc6-dev) ;;
                 node) PACKAGES+=(nodejs npm) ;;
                 postgres) PACKAGES+=(postgresql) ;;
+                promtool) PACKAGES+=(prometheus) ;;
                 python) PACKAGES+=(python3 python3-venv) ;;
                 redis) PACKAGES+=(redis-server) ;;
                 *) PACKAGES+=("$program") ;;
@@ -175,6 +176,7 @@ choose_packages() {
                 compiler) die "Install a C compiler with xcode-select --install, then run this command again." ;;
                 faketime) PACKAGES+=(libfaketime) ;;
                 postgres) PACKAGES+=(postgresql@17) ;;
+                promtool) PACKAGES+=(prometheus) ;;
                 *) PACKAGES+=("$program") ;;
             esac
         done

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -176,8 +177,8 @@ fn every_alert_has_a_severity_and_a_runbook_section() {
 fn every_alert_is_tested_firing_and_not_firing() {
     let tried: Value =
         serde_saphyr::from_str(include_str!("../deploy/prometheus/alerts.test.yml")).unwrap();
-    let rules =
-        || tried["tests"].as_array().unwrap().iter().map(|test| &test["alert_rule_test"][0]);
+    let tests = tried["tests"].as_array().unwrap();
+    let rules = || tests.iter().flat_map(|test| test["alert_rule_test"].as_array().unwrap());
 
     for Alert { alert, .. } in alerts() {
         let fires = |fires: bool| {
@@ -187,5 +188,19 @@ fn every_alert_is_tested_firing_and_not_firing() {
             })
         };
         assert!(fires(true) && fires(false), "{alert}");
+    }
+}
+
+#[test]
+fn promtool_accepts_alerts_and_their_tests() {
+    for arguments in [
+        ["check", "rules", "--lint=all", "--lint-fatal", "alerts.yml"].as_slice(),
+        &["test", "rules", "alerts.test.yml"],
+    ] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus");
+        let output = Command::new("promtool").args(arguments).current_dir(directory).output();
+        let output = output.expect("promtool is installed by ./test");
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
     }
 }
