@@ -63,15 +63,12 @@ read_yes() { # ARGUMENT...
     done
 }
 
-# Continuous integration and root in a container are not asked: the system is there for this run. Without a terminal, the
-# answer is no.
+# Asks if there is a terminal. Continuous integration and root in a container are not asked: the system is there for this
+# run.
 may_install() {
     local answer
-    if [ "$MAY_INSTALL" = yes ] || [ -n "${CI-}" ] || { [ "$(id -u)" -eq 0 ] && is_container; }; then
+    if [ "$MAY_INSTALL" = yes ] || [ -n "${CI-}" ] || { [ "$(id -u)" -eq 0 ] && is_container; } || ! has_terminal; then
         return
-    fi
-    if [ ! -t 0 ] || [ ! -t 2 ]; then
-        return 1
     fi
     printf 'Install them now? [Y/n] ' >&2
     if ! read -r answer; then
@@ -79,6 +76,10 @@ may_install() {
         return 1
     fi
     [[ $answer =~ ^([Yy]([Ee][Ss])?)?$ ]]
+}
+
+has_terminal() {
+    [ -t 0 ] && [ -t 2 ]
 }
 
 is_container() {

@@ -2,9 +2,10 @@
 //! their calls.
 
 use std::fs::Permissions;
+use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
@@ -43,43 +44,65 @@ fn search_path(first: &[&Path]) -> std::ffi::OsString {
     std::env::join_paths(first.chain(std::env::split_paths(&path))).unwrap()
 }
 
-/// Runs a script that needs a program which does not exist, outside of a container and without a terminal.
-fn need_missing_program(recorder: &Recorder, arguments: &[&str], ci: Option<&str>) -> Output {
-    let script = ". deploy/programs.sh; is_container() { false; }; read_yes \"$@\"; \
-        need_programs compiler no-such-program; echo reached";
+/// Runs a script that needs a program which does not exist, outside of a container, with a terminal if there is an
+/// answer to its question.
+fn need_missing_program(
+    recorder: &Recorder,
+    arguments: &[&str],
+    ci: Option<&str>,
+    answer: Option<&str>,
+) -> Output {
+    let script = format!(
+        ". deploy/programs.sh; is_container() {{ false; }}; has_terminal() {{ {}; }}; read_yes \"$@\"; \
+        need_programs compiler no-such-program; echo reached",
+        answer.is_some()
+    );
     let mut command = Command::new("bash");
-    command.args(["-euc", script, "bash"]).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["-euc", &script, "bash"]).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
     command.env("PATH", search_path(&[recorder.path()])).env_remove("CI");
     if let Some(ci) = ci {
         command.env("CI", ci);
     }
-    command.stdin(Stdio::null()).output().unwrap()
+    let mut input = tempfile::tempfile().unwrap();
+    input.write_all(answer.unwrap_or_default().as_bytes()).unwrap();
+    input.rewind().unwrap();
+    command.stdin(input).output().unwrap()
 }
 
 #[test]
 fn nothing_is_installed_without_consent_and_the_command_is_shown() {
-    let recorder = Recorder::of(&["apt-get", "sudo", "brew"]);
+    for answer in ["n\n", "no\n", "yess\n", ""] {
+        let recorder = Recorder::of(&["apt-get", "sudo", "brew"]);
 
-    let output = need_missing_program(&recorder, &[], None);
+        let output = need_missing_program(&recorder, &[], None, Some(answer));
 
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(output.stdout.is_empty());
-    assert!(text.contains("Missing programs: no-such-program."), "{text}");
-    assert!(text.contains("apt-get install --no-install-recommends no-such-program\n"), "{text}");
-    assert!(text.contains("--yes"), "{text}");
-    assert_eq!(recorder.calls(), "");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(output.stdout.is_empty());
+        assert!(text.contains("Missing programs: no-such-program."), "{text}");
+        let command = "apt-get install --no-install-recommends no-such-program\n";
+        assert!(text.contains(command), "{text}");
+        assert!(text.contains("--yes"), "{text}");
+        assert_eq!(recorder.calls(), "", "{answer:?}");
+    }
 }
 
 #[test]
-fn packages_are_installed_without_services_with_yes_or_in_continuous_integration() {
-    for (arguments, ci) in [(&["--yes"][..], None), (&[][..], Some("true"))] {
+fn packages_are_installed_without_services_after_consent_or_without_a_terminal() {
+    let no = Some("n\n");
+    for (arguments, ci, answer) in [
+        (&["--yes"][..], None, no),
+        (&[][..], Some("true"), no),
+        (&[][..], None, Some("\n")),
+        (&[][..], None, Some("Yes\n")),
+        (&[][..], None, None),
+    ] {
         let recorder = Recorder::of(&["apt-get"]);
         let sudo = recorder.path().join("sudo");
         std::fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n").unwrap();
         std::fs::set_permissions(&sudo, Permissions::from_mode(0o755)).unwrap();
 
-        let output = need_missing_program(&recorder, arguments, ci);
+        let output = need_missing_program(&recorder, arguments, ci, answer);
 
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "the program is still missing: {text}");
