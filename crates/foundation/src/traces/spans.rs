@@ -43,6 +43,8 @@ impl Exporter {
                 "{name} must begin with http://: send traces to a local collector, which uses TLS for remote servers"
             ));
         }
+        // The HTTP client requires a provider, although it uses no TLS. This fails only if there is one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let exporter = SpanExporter::builder().with_http().build();
         let exporter = exporter.map_err(|e| format!("{name} is not usable: {e}"))?;
         let provider = SdkTracerProvider::builder()
