@@ -50,6 +50,8 @@ pub async fn serve(settings: Settings) -> CommandResult {
     let (app, announcements) = App::new(settings.with_listen_address(address), Clock::System)?;
     let app = Arc::new(app);
     let first = startup::open_at_start(&app).await?;
+    // Whoever reads the banner may stop the server.
+    let stop = shutdown_signal();
     print_banner(&app, address, first.as_ref());
 
     let mut tasks = background::start(&app, announcements);
@@ -61,7 +63,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
     if let Some(listener) = metrics_listener {
         tasks.spawn(http::serve_metrics(app.clone(), listener));
     }
-    http::serve(app.clone(), listener, shutdown_signal()).await;
+    http::serve(app.clone(), listener, stop).await;
     tasks.shutdown().await;
     if let Err(e) = with_timeout(LAST_USED_FLUSH_TIMEOUT, last_used::flush(&app.last_used)).await {
         tracing::debug!(error = %e, "failed to write the last uses of keys: {e}");
@@ -172,14 +174,16 @@ fn root_key_message(address: SocketAddr, key: &str) -> String {
     )
 }
 
-async fn shutdown_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Handles SIGTERM and SIGINT from now on. Returns a future that completes at the first one.
+fn shutdown_signal() -> impl Future<Output = ()> {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async {
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }

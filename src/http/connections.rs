@@ -145,11 +145,17 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
         let pause = half / u32::try_from(CLOSE_GROUPS).unwrap_or(1);
         accept_until(&server, &listener, &mut groups, tokio::time::sleep(pause)).await;
     }
-    // Closing the listener would reset connections that the operating system has already accepted.
-    while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
-        server.clone().admit(stream, peer, &mut groups);
+    // Closing the listener would reset connections that the operating system has already accepted. It is asked directly:
+    // a tokio listener only knows of those that its runtime has noticed.
+    if let Ok(listener) = listener.into_std() {
+        while let Ok((stream, peer)) = listener.accept() {
+            if let Ok(stream) =
+                stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream))
+            {
+                server.clone().admit(stream, peer, &mut groups);
+            }
+        }
     }
-    drop(listener);
     tokio::time::sleep(FIRST_REQUEST_TIMEOUT).await;
     let rest = join_all(groups.groups.into_iter().map(GracefulShutdown::shutdown));
     let finished =
