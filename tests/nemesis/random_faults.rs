@@ -37,7 +37,7 @@ fn assert_none_violated(findings: &[Finding], repeat: &str, fleet: &Fleet) {
     assert!(
         violations.is_empty(),
         "a guarantee was violated ({repeat}):\n{violations}\nThe replicas logged:\n{}",
-        tail(fleet)
+        report::log_around(&fleet.logs(), &violations)
     );
 }
 
@@ -146,11 +146,4 @@ pub fn sleep_until(shared: &Shared, at: Duration) {
 /// Prints a text whether or not the test passes.
 pub fn tell(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// Returns the end of the replicas' log.
-pub fn tail(fleet: &Fleet) -> String {
-    let logs = fleet.logs();
-    let lines: Vec<_> = logs.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
 }

@@ -8,6 +8,11 @@ use crate::record::Run;
 
 /// The number of violations that are printed per guarantee.
 const VIOLATIONS_MAX: usize = 10;
+/// The number of lines of the log before and after one that names a request of a violation, and without one.
+const LINES_AROUND: usize = 12;
+const LINES_MAX: usize = 40;
+/// The length to which a line of the log is cut.
+const LINE_CHARS_MAX: usize = 240;
 
 pub fn text(
     again: &str,
@@ -64,5 +69,41 @@ fn push_violations(text: &mut String, finding: &Finding) {
     }
     if finding.violations.len() > VIOLATIONS_MAX {
         let _ = writeln!(text, "    ! and {} more", finding.violations.len() - VIOLATIONS_MAX);
+    }
+}
+
+/// Returns the lines of the log around each request that the violations name, or its last lines if it contains none.
+pub fn log_around(log: &str, violations: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    let requests: Vec<_> =
+        violations.split_whitespace().filter(|w| w.starts_with("req_")).collect();
+    let names_request = |line: &&str| requests.iter().any(|request| line.contains(request));
+    let mut chosen = vec![false; lines.len()];
+    for (index, _) in lines.iter().enumerate().filter(|(_, line)| names_request(line)) {
+        let end = lines.len().min(index + LINES_AROUND + 1);
+        chosen[index.saturating_sub(LINES_AROUND)..end].fill(true);
+    }
+    if !chosen.contains(&true) {
+        chosen[lines.len().saturating_sub(LINES_MAX)..].fill(true);
+    }
+    let chosen = lines.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen);
+    let cut = |line: &str| line.chars().take(LINE_CHARS_MAX).collect::<String>();
+    chosen.map(|(line, _)| cut(line) + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_around_returns_lines_around_the_requests_of_violations() {
+        let log: Vec<_> = (0..100).map(|n| format!("line {n} of request.id=req_{n}x")).collect();
+        let around = |violations: &str| log_around(&log.join("\n"), violations);
+
+        let found = around("unexplained reply: 503  req_50x after 70 ms");
+
+        let lines = |from: usize, to: usize| log[from..to].join("\n") + "\n";
+        assert_eq!(found, lines(50 - LINES_AROUND, 51 + LINES_AROUND));
+        assert_eq!(around("the sum is wrong"), lines(100 - LINES_MAX, 100));
     }
 }
