@@ -14,6 +14,7 @@ mod fleet;
 mod load;
 #[path = "../support/previous_version.rs"]
 mod previous_version;
+mod probes;
 mod proxy;
 mod random_faults;
 mod record;

@@ -11,7 +11,7 @@ use crate::check::Finding;
 use crate::fleet::Fleet;
 use crate::record::{InjectedFault, Run};
 use crate::schedule::{Fault, REPLICAS, faults, is_known};
-use crate::{acquire_turn, check, final_state, load, report};
+use crate::{acquire_turn, check, final_state, load, probes, report};
 
 /// The duration of the load unless a variable sets it.
 const LOAD_DURATION: Duration = Duration::from_secs(40);
@@ -94,22 +94,25 @@ pub fn run(
     inject: impl FnOnce(&mut Fleet, &Shared) -> Vec<InjectedFault>,
 ) -> Run {
     let (shared, pools, prepared) = load::prepare(fleet);
-    let (mut calls, injected) = std::thread::scope(|scope| {
+    let proxies = probes::addresses(&fleet.replicas);
+    let (mut calls, stalls, injected) = std::thread::scope(|scope| {
         let load = scope.spawn(|| load::run(&shared, &pools, seed));
+        let probes = scope.spawn(|| probes::run(&shared, &proxies));
         let injected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let injected = inject(fleet, &shared);
             sleep_until(&shared, shared.loaded + length);
             injected
         }));
         shared.stop.store(true, Ordering::Relaxed);
-        (load.join().expect("the load"), injected)
+        (load.join().expect("the load"), probes.join().expect("the probes"), injected)
     });
     let faults = injected.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     calls.extend(prepared);
     let keys = shared.keys().clone();
     let final_states = final_state::read_all(fleet, &keys);
     let began_unix_ms = shared.began_unix_ms;
-    let mut run = Run { began_unix_ms, calls, faults, keys, final_states, ..Run::default() };
+    let mut run =
+        Run { began_unix_ms, calls, faults, stalls, keys, final_states, ..Run::default() };
     run.sort();
     run
 }

@@ -283,6 +283,14 @@ pub struct KeyFinalState {
     pub audit: Vec<String>,
 }
 
+/// The time for which Redis did not reply to a replica within its usual time.
+#[derive(Debug, Clone, Copy)]
+pub struct Stall {
+    pub replica: usize,
+    pub began: LoadTime,
+    pub ended: LoadTime,
+}
+
 /// A whole run.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
@@ -296,6 +304,8 @@ pub struct Run {
     pub database_grace: Option<Duration>,
     pub calls: Vec<Call>,
     pub faults: Vec<InjectedFault>,
+    /// The stalls of Redis, including those that faults cause.
+    pub stalls: Vec<Stall>,
     pub locks: Vec<AccountLock>,
     pub keys: Vec<KeyInfo>,
     pub final_states: Vec<KeyFinalState>,

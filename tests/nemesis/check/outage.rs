@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Finding, SLACK, describe, percentile};
-use crate::record::{Action, Call, LoadTime, Run};
+use crate::record::{Action, Call, LoadTime, Run, Stall};
 use crate::schedule::{FaultKind, REPLICAS};
 
 const AT_ONCE: Duration = Duration::from_millis(50);
@@ -168,18 +168,27 @@ fn check_recovery(run: &Run, finding: &mut Finding) {
     ));
 }
 
-/// The times at which the machine was too busy for a deadline of milliseconds.
-pub struct Busy(Vec<(LoadTime, LoadTime)>);
+/// The times at which the machine was too busy for a deadline of milliseconds: a request without Redis was slow, or Redis
+/// did not reply to the replica, after which the circuit breaker may stay open for a moment.
+pub struct Busy {
+    slow: Vec<(LoadTime, LoadTime)>,
+    stalls: Vec<Stall>,
+}
 
 impl Busy {
     pub fn of(run: &Run) -> Self {
         let slow = run.calls.iter().filter(|call| call.took() >= BUSY && needs_no_redis(run, call));
-        Self(slow.map(|call| (call.sent, call.received + 2 * SLACK)).collect())
+        let slow = slow.map(|call| (call.sent, call.received + 2 * SLACK)).collect();
+        Self { slow, stalls: run.stalls.clone() }
     }
 
     /// Whether the machine was busy during this call.
     pub fn was_during(&self, call: &Call) -> bool {
-        self.0.iter().any(|(from, to)| *from <= call.received && call.sent <= *to)
+        let is_during = |from, to| from <= call.received && call.sent <= to;
+        self.slow.iter().any(|(from, to)| is_during(*from, *to))
+            || self.stalls.iter().any(|stall| {
+                stall.replica == call.replica && is_during(stall.began, stall.ended + SLACK)
+            })
     }
 }
 

@@ -141,8 +141,9 @@ fn is_missing_key(run: &Run, call: &Call) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{call, fault, finds, finds_nothing, key, reply, run, verify};
+    use super::super::fixtures::{at, call, fault, finds, finds_nothing, key, reply, run, verify};
     use super::*;
+    use crate::record::Stall;
 
     fn refused(sent_ms: u64, status: u16) -> Call {
         call(sent_ms, Action::Verify { key: 0, cost: 0 }, Some(reply(status, "")))
@@ -203,6 +204,21 @@ mod tests {
         finds(&check(&metered(vec![refused(2_300, 503)])), "unexplained reply");
         finds_nothing(&check(&metered(vec![change.clone(), refused(6_200, 503)])));
         finds(&check(&metered(vec![change, refused(6_300, 503)])), "unexplained reply");
+    }
+
+    #[test]
+    fn check_accepts_503_for_credits_when_redis_stalled() {
+        let stalled = |replica, credits| Run {
+            stalls: vec![Stall { replica, began: at(1_000), ended: at(1_050) }],
+            keys: vec![key(credits)],
+            ..run(vec![refused(1_300, 503)])
+        };
+
+        finds_nothing(&check(&stalled(0, Some(10))));
+        finds(&check(&stalled(1, Some(10))), "unexplained reply");
+        finds(&check(&stalled(0, None)), "unexplained reply");
+        let later = Run { calls: vec![refused(1_310, 503)], ..stalled(0, Some(10)) };
+        finds(&check(&later), "unexplained reply");
     }
 
     #[test]
