@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,28 +60,46 @@ impl Postgres {
             panic!("POSTGRES_BIN is not set: run ./test, which finds where initdb and postgres are")
         });
         let data_dir = directory.join("postgres");
-        std::fs::create_dir(&data_dir).expect("a directory");
-        if let Some((user, group)) = user() {
-            chown(&data_dir, Some(user), Some(group)).expect("it is given to the user of Postgres");
-        }
         let (port, programs) = (free_port(), programs.into());
         let mut postgres = Self { port, programs, data_dir, ahead_seconds: 0, child: None };
-        let output = postgres
-            .command("initdb")
-            .args(["--username=keyward", "--auth=trust", "--encoding=UTF8", "--no-locale"])
-            .args(["--no-sync", "--pgdata=data"])
-            .output()
-            .expect("initdb runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        postgres.create_data();
         postgres.ahead_seconds = ahead_seconds();
         postgres.restart();
         postgres
     }
 
+    /// Creates the data directory. The first one of the process is copied for the others: initdb takes a second.
+    fn create_data(&self) {
+        static TEMPLATE: OnceLock<tempfile::TempDir> = OnceLock::new();
+        let template = TEMPLATE.get_or_init(|| {
+            let template = directory();
+            let data_dir = template.path().join("postgres");
+            std::fs::create_dir(&data_dir).expect("a directory");
+            if let Some((user, group)) = user() {
+                chown(&data_dir, Some(user), Some(group)).expect("the user of Postgres owns it");
+            }
+            let output = self
+                .command_in(&data_dir, "initdb")
+                .args(["--username=keyward", "--auth=trust", "--encoding=UTF8", "--no-locale"])
+                .args(["--no-sync", "--pgdata=data"])
+                .output()
+                .expect("initdb runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            template
+        });
+        let (from, to) = (template.path().join("postgres"), &self.data_dir);
+        let copied = Command::new("cp").arg("-a").args([&from, to]).status().expect("cp runs");
+        assert!(copied.success(), "the data directory is copied");
+    }
+
     /// Returns a command that does not run as root: Postgres refuses that.
     fn command(&self, program: &str) -> Command {
+        self.command_in(&self.data_dir, program)
+    }
+
+    fn command_in(&self, directory: &Path, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
-        command.current_dir(&self.data_dir).env("LC_ALL", "C");
+        command.current_dir(directory).env("LC_ALL", "C");
         if let Some((user, group)) = user() {
             command.uid(user).gid(group);
         }
