@@ -69,7 +69,10 @@ fn guarantees_hold_under_load_and_random_faults() {
     let faults = faults(seed, length, &kinds);
     let run = run(&mut fleet, seed, length, |fleet, shared| inject(fleet, shared, &faults));
     let run = Run { skewed: Some(REPLICAS - 1), ..run };
-    let findings = check::all(&run);
+    let mut findings = check::all(&run);
+    if kinds.is_empty() {
+        findings.push(check::work::check(&run, length));
+    }
 
     let repeat = repeat_command(seed, minutes, &kinds);
     tell(&report::text(&repeat, length, skew_seconds, &run, &findings));

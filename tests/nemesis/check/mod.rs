@@ -9,6 +9,7 @@ pub mod outage;
 pub mod shares;
 pub mod statuses;
 pub mod windows;
+pub mod work;
 
 use std::time::Duration;
 
