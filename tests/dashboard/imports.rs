@@ -149,6 +149,9 @@ on_both_stacks! {
 
         assert_eq!([&first, &second, &found].map(|page| count_table_rows(&page.text)), [25, 2, 10]);
         assert!(first.text.contains("From 26") && second.text.contains("From 00"));
+        import(&mut owner, "ÜBERNAHME", "sha256").await;
+        let capitals = owner.get(&workspace_path("/imports?q=%C3%BCbernahme")).await.text;
+        assert_eq!(count_table_rows(&capitals), 1);
         let none = owner.get(&workspace_path("/imports?q=elsewhere")).await.text;
         assert!(none.contains("No matching imports"));
     }

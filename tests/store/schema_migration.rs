@@ -46,7 +46,27 @@ async fn oldest_schema() -> Database {
 
 /// Returns everything visible of a schema and its rows, one line each: columns, indexes, constraints, rows.
 async fn dump(connection: &mut PgConnection) -> Vec<String> {
-    let mut lines: Vec<String> = sqlx::query_scalar(
+    let mut lines = schema_lines(connection).await;
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname <> '_sqlx_migrations'
+            AND relnamespace = 'public'::regnamespace ORDER BY relname",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .unwrap();
+    for table in tables {
+        // No file of a migration can write search texts, so they are tested in `schema_upgrade`.
+        let sql = format!("SELECT (to_jsonb(t) - 'search')::text FROM {table} t ORDER BY 1");
+        let rows: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut *connection).await.unwrap();
+        lines.extend(rows.into_iter().map(|row| format!("{table} {row}")));
+    }
+    lines
+}
+
+/// Returns everything visible of a schema, one line each: columns, indexes, constraints, migrations.
+pub(super) async fn schema_lines(connection: &mut PgConnection) -> Vec<String> {
+    sqlx::query_scalar(
         "SELECT concat_ws(' ', 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
                 a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attcollation)
             FROM pg_attribute a
@@ -66,23 +86,9 @@ async fn dump(connection: &mut PgConnection) -> Vec<String> {
             FROM _sqlx_migrations
         ORDER BY 1",
     )
-    .fetch_all(&mut *connection)
+    .fetch_all(connection)
     .await
-    .unwrap();
-    let tables: Vec<String> = sqlx::query_scalar(
-        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname <> '_sqlx_migrations'
-            AND relnamespace = 'public'::regnamespace ORDER BY relname",
-    )
-    .fetch_all(&mut *connection)
-    .await
-    .unwrap();
-    for table in tables {
-        let sql = format!("SELECT row_to_json(t)::text FROM {table} t ORDER BY 1");
-        let rows: Vec<String> =
-            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut *connection).await.unwrap();
-        lines.extend(rows.into_iter().map(|row| format!("{table} {row}")));
-    }
-    lines
+    .unwrap()
 }
 
 #[tokio::test]
@@ -99,7 +105,7 @@ async fn online_migration_has_the_same_result_as_the_files() {
         assert_eq!(expected, found);
     }
     assert_eq!(expected.len(), found.len());
-    assert!(expected.iter().any(|line| line.contains(r#""owner_id":"User 2""#)));
+    assert!(expected.iter().any(|line| line.contains(r#""owner_id": "User 2""#)));
 }
 
 #[tokio::test]

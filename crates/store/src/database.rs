@@ -68,7 +68,8 @@ impl Store {
                 schema::postgres::migrate(&pool.get().connect_options(), &plan).await
             }
             Self::Sqlite { pool, .. } => {
-                schema::sqlite::migrate(&pool.connect_options(), &MigrationPlan::new(&SQLITE)).await
+                let plan = MigrationPlan::for_sqlite(&SQLITE);
+                schema::sqlite::migrate(&pool.connect_options(), &plan).await
             }
         }
     }

@@ -61,6 +61,9 @@ impl MigrationReads for Connection {
         let sql = concat!(
             migrations_where!("m.workspace_id = $1"),
             " AND ($2 = '' OR ",
+            contains!("m.search", "$2"),
+            // A replica of the previous version stores no search text.
+            " OR ",
             contains!("lower(m.id)", "$2"),
             " OR ",
             contains!("lower(m.name)", "$2"),
@@ -102,14 +105,16 @@ impl MigrationReads for Connection {
 impl MigrationWrites for Connection {
     async fn insert_migration(&mut self, migration: &Migration) -> Result<()> {
         let sql = "
-            INSERT INTO migrations (id, workspace_id, name, algorithm, created_at)
-            VALUES ($1, $2, $3, $4, $5)";
+            INSERT INTO migrations (id, workspace_id, name, algorithm, created_at, search)
+            VALUES ($1, $2, $3, $4, $5, $6)";
+        let name = migration.name.as_deref().unwrap_or_default();
         query(sql)
             .bind(&migration.id)
             .bind(&migration.workspace_id)
             .bind(&migration.name)
             .bind(migration.algorithm.as_str())
             .bind(migration.created_at)
+            .bind(to_search_text([migration.id.as_str(), name]))
             .execute(self)
             .await?;
         Ok(())

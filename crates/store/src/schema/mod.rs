@@ -6,6 +6,7 @@
 
 mod online;
 pub(super) mod postgres;
+mod search_texts;
 pub(super) mod sqlite;
 
 use std::time::Duration;
@@ -75,17 +76,30 @@ pub(super) struct MigrationPlan {
     pub schema: Option<&'static str>,
     /// Migrations that have a form for a database in use, by version.
     pub online: &'static [(i64, &'static str)],
+    /// The migration with which search texts are rewritten, in SQLite.
+    pub search_texts_version: Option<i64>,
 }
 
 impl MigrationPlan {
     /// Creates the plan for a file, or for the default schema.
     pub fn new(migrations: &'static Migrator) -> Self {
-        Self { migrations, table: "_sqlx_migrations".to_owned(), schema: None, online: &[] }
+        Self {
+            migrations,
+            table: "_sqlx_migrations".to_owned(),
+            schema: None,
+            online: &[],
+            search_texts_version: None,
+        }
     }
 
     /// Creates the plan for the main database in Postgres.
     pub fn for_postgres(migrations: &'static Migrator) -> Self {
         Self { online: &online::MIGRATIONS, ..Self::new(migrations) }
+    }
+
+    /// Creates the plan for the main database in SQLite.
+    pub fn for_sqlite(migrations: &'static Migrator) -> Self {
+        Self { search_texts_version: Some(search_texts::VERSION), ..Self::new(migrations) }
     }
 
     /// Returns the migrations to apply. Fails if an applied migration is not one of this program.

@@ -10,8 +10,8 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, query, query_scalar};
 use tokio::time::sleep;
 
-use super::LogTimer;
 use super::postgres::{is_in_use, run_with_lock_retries, set_lock_timeout, wait_for_lock};
+use super::{LogTimer, search_texts};
 
 macro_rules! steps {
     ($name:literal) => {
@@ -19,7 +19,7 @@ macro_rules! steps {
     };
 }
 
-pub(super) static MIGRATIONS: [(i64, &str); 7] = [
+pub(super) static MIGRATIONS: [(i64, &str); 8] = [
     (4, steps!("0004_lists")),
     (8, steps!("0008_version_1")),
     (11, steps!("0011_key_lists")),
@@ -27,10 +27,11 @@ pub(super) static MIGRATIONS: [(i64, &str); 7] = [
     (13, steps!("0013_audit_changes")),
     (15, steps!("0015_imports")),
     (16, steps!("0016_search")),
+    (search_texts::VERSION, steps!("0020_search_texts")),
 ];
 
 /// The number of rows per batch, which takes less than a tenth of a second.
-const BATCH_ROWS: i64 = 2_000;
+pub(super) const BATCH_ROWS: i64 = 2_000;
 
 #[derive(Debug, PartialEq, Eq)]
 enum MigrationStep {
@@ -38,6 +39,8 @@ enum MigrationStep {
     Once(&'static str),
     /// A statement for the rows of a table with ids above `$1` and up to `$2`, repeated until it changes no row.
     Batches { table: &'static str, sql: &'static str },
+    /// The rewrite of every search text, which no statement can do.
+    SearchTexts,
 }
 
 /// Returns the steps of a file. Each begins with a line that states its kind.
@@ -48,6 +51,7 @@ fn parse_steps(file: &'static str) -> impl Iterator<Item = MigrationStep> {
         let sql = sql.trim();
         match kind.split_once(' ') {
             None if kind == "step" => Some(MigrationStep::Once(sql)),
+            Some(("search", "texts")) => Some(MigrationStep::SearchTexts),
             Some(("batches", of)) => {
                 let sql = sql.trim_end_matches(';');
                 of.strip_prefix("of ").map(|table| MigrationStep::Batches { table, sql })
@@ -69,6 +73,7 @@ pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sq
             MigrationStep::Batches { table, sql } => {
                 update_in_batches(connection, table, sql).await?;
             }
+            MigrationStep::SearchTexts => search_texts::rewrite_in_postgres(connection).await?,
         }
     }
     Ok(())
@@ -178,12 +183,15 @@ mod tests {
     #[test]
     fn steps_returns_every_step_of_a_file() {
         let file = "-- What it makes.\n-- step\nCREATE INDEX CONCURRENTLY IF NOT EXISTS a ON b (c);\n\
-            -- batches of keys\nUPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2;\n";
+            -- batches of keys\nUPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2;\n-- search texts\n";
 
         let index = "CREATE INDEX CONCURRENTLY IF NOT EXISTS a ON b (c);";
         let update = "UPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2";
-        let expected =
-            [MigrationStep::Once(index), MigrationStep::Batches { table: "keys", sql: update }];
+        let expected = [
+            MigrationStep::Once(index),
+            MigrationStep::Batches { table: "keys", sql: update },
+            MigrationStep::SearchTexts,
+        ];
         assert_eq!(parse_steps(file).collect::<Vec<_>>(), expected);
         assert_eq!(concurrent_index_name(index), Some("a"));
     }

@@ -12,7 +12,7 @@ use super::{LogTimer, MigrationPlan, MigrationProgress, RETRY_PAUSE, SchemaError
 
 /// The time that a statement waits for a lock before it gives way to the statements queued behind it, and retries. It
 /// is shorter than `deadlock_timeout` (1 s), so no transaction of a replica is ever canceled in favor of a migration.
-const LOCK_TIMEOUT: &str = "300ms";
+pub(super) const LOCK_TIMEOUT: &str = "300ms";
 /// The interval of checks whether the server still knows the connection, and the time without replies after which the
 /// connection counts as lost.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Sqlite, Transaction};
 use tokio::time::sleep;
 
-use super::{LOG_INTERVAL, MigrationPlan, MigrationProgress, SchemaError};
+use super::{LOG_INTERVAL, MigrationPlan, MigrationProgress, SchemaError, search_texts};
 
 /// The maximum time that a process waits for another one that writes.
 const BUSY_TIMEOUT: Duration = Duration::from_mins(10);
@@ -33,6 +33,9 @@ pub async fn migrate(
         }
         let began = progress.log_start(migration);
         tx.apply(&plan.table, migration).await?;
+        if plan.search_texts_version == Some(migration.version) {
+            search_texts::rewrite_in_sqlite(&mut tx).await?;
+        }
         tx.commit().await?;
         progress.log_end(migration, &began);
     }

@@ -1,0 +1,122 @@
+//! Rewrites the search texts of a database.
+//!
+//! Earlier migrations filled them with `lower()`, which converts only the letters A to Z: in SQLite always, and in
+//! Postgres because of the collation of the ids in the same text. What a search matches is converted by the program,
+//! so the program converts the search texts too.
+
+use std::time::Duration;
+
+use foundation::clock::Stopwatch;
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, query, query_as};
+use tokio::time::sleep;
+
+use super::LogTimer;
+use super::online::BATCH_ROWS;
+use super::postgres::{LOCK_TIMEOUT, is_in_use, set_lock_timeout, wait_for_lock};
+
+/// The migration with which search texts are rewritten.
+pub(super) const VERSION: i64 = 20;
+
+/// The tables with a search text in the schema of that migration, and what it contains, in the original case.
+const TABLES: [(&str, &str); 8] = [
+    ("apis", "id || '\n' || name"),
+    ("identities", "id || '\n' || external_id"),
+    ("migrations", "id || '\n' || COALESCE(name, '')"),
+    ("namespaces", "id || '\n' || name"),
+    ("overrides", "id || '\n' || identifier"),
+    ("permissions", "id || '\n' || slug || '\n' || name || '\n' || COALESCE(description, '')"),
+    ("roles", "id || '\n' || name || '\n' || COALESCE(description, '')"),
+    ("root_keys", "id || '\n' || start || '\n' || COALESCE(name, '')"),
+];
+
+/// A row with its search text, and the text of which this is the lower case.
+#[derive(sqlx_macros::FromRow)]
+struct SearchedRow {
+    id: String,
+    search: String,
+    text: String,
+}
+
+/// Returns the statement that selects the rows with ids above `$1`.
+fn page_sql(table: &str, text: &str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!(
+        "SELECT id, search, {text} AS text FROM {table} WHERE id > $1 ORDER BY id LIMIT {BATCH_ROWS}"
+    ))
+}
+
+/// Returns the rows whose search text is wrong, with the correct one as their text.
+fn list_outdated(page: Vec<SearchedRow>) -> Vec<SearchedRow> {
+    let lower = page.into_iter().map(|row| SearchedRow { text: row.text.to_lowercase(), ..row });
+    lower.filter(|row| row.search != row.text).collect()
+}
+
+/// Rewrites search texts in the transaction of the migration.
+pub(super) async fn rewrite_in_sqlite(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    for (table, text) in TABLES {
+        let mut last_id = String::new();
+        loop {
+            let query_page = query_as(page_sql(table, text)).bind(&last_id);
+            let page: Vec<SearchedRow> = query_page.fetch_all(&mut *connection).await?;
+            let Some(last) = page.last() else { break };
+            last_id.clone_from(&last.id);
+            for row in list_outdated(page) {
+                let sql = AssertSqlSafe(format!("UPDATE {table} SET search = $2 WHERE id = $1"));
+                query(sql).bind(row.id).bind(row.text).execute(&mut *connection).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rewrites search texts of a database in use.
+pub(super) async fn rewrite_in_postgres(connection: &mut PgConnection) -> sqlx::Result<()> {
+    set_lock_timeout(connection, LOCK_TIMEOUT).await?;
+    for (table, text) in TABLES {
+        let mut log_timer = LogTimer::default();
+        let (mut last_id, mut scanned, mut changed) = (String::new(), 0, 0);
+        loop {
+            let stopwatch = Stopwatch::new();
+            let query_page = query_as(page_sql(table, text)).bind(&last_id);
+            let page: Vec<SearchedRow> = query_page.fetch_all(&mut *connection).await?;
+            let Some(last) = page.last() else { break };
+            last_id.clone_from(&last.id);
+            scanned += page.len();
+            changed += update_batch(connection, table, &list_outdated(page)).await?;
+            if log_timer.is_due() {
+                tracing::info!("scanned {scanned} rows of {table}, changed {changed}");
+            }
+            // Pauses for as long as the batch took, so that the database can serve other work.
+            sleep(stopwatch.elapsed().min(Duration::from_secs(1))).await;
+        }
+    }
+    Ok(())
+}
+
+/// Updates the search texts of rows, except those that a replica has changed in the meantime: replicas write the
+/// correct search text.
+async fn update_batch(
+    connection: &mut PgConnection,
+    table: &str,
+    rows: &[SearchedRow],
+) -> sqlx::Result<u64> {
+    let list = |column: fn(&SearchedRow) -> &str| rows.iter().map(column).collect::<Vec<_>>();
+    let (ids, old, new) = (list(|r| &r.id), list(|r| &r.search), list(|r| &r.text));
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let sql = format!(
+        "UPDATE {table} AS t SET search = changed.new
+        FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS changed (id, old, new)
+        WHERE t.id = changed.id AND t.search = changed.old"
+    );
+    let mut log_timer = LogTimer::default();
+    loop {
+        let update = query(AssertSqlSafe(sql.clone())).bind(&ids).bind(&old).bind(&new);
+        match update.execute(&mut *connection).await {
+            Err(e) if is_in_use(&e) => wait_for_lock(connection, &mut log_timer).await?,
+            done => return Ok(done?.rows_affected()),
+        }
+    }
+}
