@@ -61,6 +61,8 @@ mod ratelimits;
 mod rbac;
 mod root_keys;
 mod schema_migration;
+mod schema_upgrade;
+mod schema_upgrade_reads;
 mod writer;
 
 /// Runs a statement that no function of the store runs.

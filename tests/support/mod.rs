@@ -5,6 +5,7 @@ pub mod clickhouse;
 pub mod database;
 pub mod faulty_proxy;
 pub mod memory;
+pub mod older_schema;
 pub mod process;
 mod reply;
 pub mod seed;

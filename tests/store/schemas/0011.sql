@@ -1,0 +1,1 @@
+-- Schema 0011 permits no new rows or values.

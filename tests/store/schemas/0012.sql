@@ -1,0 +1,1 @@
+-- Schema 0012 permits no new rows or values.

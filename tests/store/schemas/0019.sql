@@ -1,0 +1,1 @@
+-- Written since schema 0019, by an embedded server only: see 0019_sqlite.sql.
