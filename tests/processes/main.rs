@@ -25,6 +25,7 @@ mod query_memory;
 mod replicas;
 mod rolling_restart;
 mod schema_migrations;
+mod schema_upgrade;
 mod servers;
 mod slow_clients;
 mod stage;
