@@ -55,6 +55,14 @@ pub enum Safeguard {
     Intent,
     /// A reader that skips rows of the change log treats everything as changed.
     Skip,
+    /// A reader queries rows of the change log again that were not visible when it read later ones.
+    MissingRows,
+    /// A value has the read version of the moment before it was read.
+    ReadVersion,
+    /// A value that was read a while ago is used only while it is proved that no change was missed.
+    Trust,
+    /// The writer of a change does not use what it has cached before.
+    OwnChange,
     /// A replica has a queue of direct debits for each key.
     DebitQueue,
     /// Credits are returned except to accounts that another transaction has locked.
@@ -86,6 +94,10 @@ static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
         "every-report" => Safeguard::EveryReport,
         "intent" => Safeguard::Intent,
         "skip" => Safeguard::Skip,
+        "missing-rows" => Safeguard::MissingRows,
+        "read-version" => Safeguard::ReadVersion,
+        "trust" => Safeguard::Trust,
+        "own-change" => Safeguard::OwnChange,
         "debit-queue" => Safeguard::DebitQueue,
         "claim" => Safeguard::Claim,
         other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which is not a safeguard"),

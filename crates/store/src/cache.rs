@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
 use foundation::metrics::Counter;
 use foundation::traces;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
@@ -91,6 +92,7 @@ pub struct RowCache<K, T> {
     loads: Counter,
     /// Returns the cache tag of a row that is created with this name, if the name determines it.
     tag_of_new_row: fn(&K) -> Option<CacheTag>,
+    now: fn() -> Monotonic,
 }
 
 impl<K, T> RowCache<K, T>
@@ -117,11 +119,17 @@ where
                 .time_to_live(ABSENT_TTL)
                 .build(),
             tag_of_new_row: newcomer,
+            now: Monotonic::now,
         }
     }
 
+    /// Returns the same cache with another clock, which a simulation sets.
+    pub fn with_clock(self, now: fn() -> Monotonic) -> Self {
+        Self { now, ..self }
+    }
+
     fn is_fresh(&self, row: &Cached<T>) -> bool {
-        self.freshness.is_fresh(row.read_version, &row.slots, Monotonic::now())
+        self.freshness.is_fresh(row.read_version, &row.slots, (self.now)())
     }
 
     /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must
@@ -213,9 +221,13 @@ where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        let version = self.freshness.read_version(Monotonic::now());
+        let version = self.freshness.read_version((self.now)());
         self.loads.inc();
         match traces::step("database.load", load(version)).await {
+            Ok(Some(row)) if Safeguard::ReadVersion.is_disabled() => {
+                let read_version = self.freshness.read_version((self.now)());
+                Ok(Arc::new(Cached { read_version, ..row }))
+            }
             Ok(Some(row)) => Ok(Arc::new(row)),
             Ok(None) => Err(LoadError::Absent(version)),
             Err(cause) => Err(LoadError::Failed(Arc::new(cause))),
@@ -248,7 +260,7 @@ where
         let tag = (self.tag_of_new_row)(name);
         let slots: Vec<_> =
             tag.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::from_tag).collect();
-        self.freshness.is_fresh(version, &slots, Monotonic::now())
+        self.freshness.is_fresh(version, &slots, (self.now)())
     }
 }
 

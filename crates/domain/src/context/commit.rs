@@ -52,7 +52,9 @@ impl Context {
         }
         Safeguard::Commit.abort_if_disabled();
         let committed = traces::step("database.commit", tx.commit()).await;
-        tag_lines.lines().for_each(|cache_tag| self.freshness.record_invalidation_text(cache_tag));
+        if !Safeguard::OwnChange.is_disabled() {
+            tag_lines.lines().for_each(|tag| self.freshness.record_invalidation_text(tag));
+        }
         // If the commit failed, it is unknown whether it was applied.
         committed?;
         Safeguard::Result.abort_if_disabled();

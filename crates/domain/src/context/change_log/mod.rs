@@ -264,7 +264,7 @@ impl ChangeLogReader {
     ) {
         let mut position = self.position.unwrap_or_default();
         for row in rows {
-            if row.seq > position + 1 {
+            if row.seq > position + 1 && !Safeguard::MissingRows.is_disabled() {
                 self.missing_ranges.push(MissingRange {
                     first_seq: position + 1,
                     last_seq: row.seq - 1,

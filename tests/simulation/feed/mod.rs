@@ -1,0 +1,110 @@
+//! Simulates the change feed and the freshness of caches (promises P5 and P6).
+
+pub mod check;
+pub mod database;
+mod faults;
+pub mod redis;
+pub mod replica;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use check::Checker;
+use database::{Database, DatabaseClient};
+use redis::{RedisClient, RedisServers};
+use replica::Replica;
+
+use crate::executor::{Node, Sim, lock};
+use crate::network::Network;
+
+/// The node on which faults are injected.
+const FAULTS: Node = 901;
+pub const REPLICAS: [Node; 3] = [1, 2, 3];
+const KEYS: u64 = 3;
+/// The time in which faults are injected, and the time in which everything recovers.
+const FAULTS_US: u64 = 9_000_000;
+const END_US: u64 = 12_000_000;
+
+/// The servers, and what they store.
+#[derive(Clone)]
+pub struct World {
+    pub sim: Sim,
+    pub network: Network,
+    pub database: Arc<Mutex<Database>>,
+    pub redis: Arc<Mutex<RedisServers>>,
+    pub checker: Arc<Mutex<Checker>>,
+}
+
+/// The result of a schedule in which every guarantee held.
+#[derive(Default)]
+pub struct Summary {
+    pub delays_us: Vec<u64>,
+    pub served: u64,
+    pub rejected: u64,
+}
+
+impl World {
+    fn new(sim: &Sim) -> Self {
+        Self {
+            sim: sim.clone(),
+            network: Network::new(sim),
+            database: Arc::default(),
+            redis: Arc::new(Mutex::new(RedisServers::new())),
+            checker: Arc::default(),
+        }
+    }
+
+    /// Starts a process on a node, with a client that verifies keys and one that changes them.
+    fn start_replica(&self, node: Node) {
+        self.sim.set_clock(node, Duration::from_millis(100_000 + self.sim.random(1_000_000)));
+        let world = self.clone();
+        self.sim.spawn(node, async move {
+            let World { sim, network, database, redis, checker } = world.clone();
+            let id = format!("rep_{node}_{}", sim.now_us() / 1_000);
+            sim.trace(|| format!("{id} starts"));
+            let database = DatabaseClient { network: network.clone(), node, database };
+            let redis = RedisClient { network, node, servers: redis };
+            let replica = Replica::start(id, database, redis, checker.clone());
+            lock(&checker).replicas.insert(node, replica.clone());
+            sim.spawn(node, world.clone().verify(replica.clone()));
+            sim.spawn(node, world.change(replica));
+        });
+    }
+
+    async fn verify(self, replica: Arc<Replica>) {
+        loop {
+            let key = usize::try_from(self.sim.random(KEYS)).expect("a small number");
+            let (world, replica, began_us) = (self.clone(), replica.clone(), self.sim.now_us());
+            self.sim.spawn(replica.node, async move {
+                match replica.get(key).await {
+                    Ok(value) => {
+                        lock(&world.checker).check_served(&replica, key, value, began_us);
+                    }
+                    Err(()) => lock(&world.checker).rejected += 1,
+                }
+            });
+            self.sim.sleep_ms(50 + self.sim.random(200)).await;
+        }
+    }
+
+    async fn change(self, replica: Arc<Replica>) {
+        loop {
+            self.sim.sleep_ms(self.sim.random(3_000)).await;
+            let key = usize::try_from(self.sim.random(KEYS)).expect("a small number");
+            self.sim.spawn(replica.node, replica.clone().change(key));
+        }
+    }
+}
+
+/// Runs one schedule of random faults.
+pub fn run(sim: &Sim) -> Result<Summary, String> {
+    let world = World::new(sim);
+    REPLICAS.iter().for_each(|node| world.start_replica(*node));
+    sim.spawn(FAULTS, faults::inject(world.clone()));
+    let result = sim.run_until(END_US);
+    let mut checker = lock(&world.checker);
+    // A replica holds its checker.
+    checker.replicas.clear();
+    let Checker { delays_us, served, rejected, .. } = std::mem::take(&mut *checker);
+    result.map(|()| Summary { delays_us, served, rejected })
+}

@@ -1,0 +1,54 @@
+//! Tests that the simulation finds faults: with a safeguard disabled, some schedule violates a guarantee.
+//!
+//! A safeguard is disabled for a whole process (see [`foundation::fault_injection`]), so this program runs itself.
+
+use std::process::Command;
+
+/// A safeguard, the simulation that needs it, and a part of the violation without it.
+struct Case {
+    /// Its name in `KEYWARD_DISABLE_SAFEGUARD`.
+    safeguard: &'static str,
+    simulation: &'static str,
+    found: &'static str,
+}
+
+const FEED: &str = "schedules::changes_are_seen_in_time_whatever_fails";
+
+const CASES: [Case; 8] = [
+    feed("own-change", "see"),
+    feed("read-version", "which a replica that reaches the database sees"),
+    feed("trust", "which no replica trusts a cached value that is older than"),
+    feed("missing-rows", "was acknowledged"),
+    feed("intent", "which no replica trusts a cached value that is older than"),
+    feed("gap", "which no replica trusts a cached value that is older than"),
+    feed("reach", "which no replica trusts a cached value that is older than"),
+    feed("skip", "was acknowledged"),
+];
+
+const fn feed(safeguard: &'static str, found: &'static str) -> Case {
+    Case { safeguard, simulation: FEED, found }
+}
+
+#[test]
+fn schedules_find_each_disabled_safeguard() {
+    let program = std::env::current_exe().expect("the path of this program");
+    let mut missed = Vec::new();
+    for Case { safeguard, simulation, found } in CASES {
+        let output = Command::new(&program)
+            .args([simulation, "--exact", "--nocapture"])
+            .env("KEYWARD_DISABLE_SAFEGUARD", safeguard)
+            .env_remove("KEYWARD_SIMULATION_SEED")
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .expect("this program runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let is_found = text.contains(found) && text.contains("KEYWARD_SIMULATION_SEED=");
+        let seed = text.lines().find(|line| line.starts_with("seed "));
+        eprintln!("without {safeguard}: {}", seed.unwrap_or("nothing found"));
+        if output.status.success() || !is_found {
+            let summary: Vec<_> = text.lines().take(8).collect();
+            missed.push(format!("without {safeguard}: {}", summary.join("\n")));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
