@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::executor::{Node, Sim, lock};
 
@@ -30,6 +30,7 @@ pub enum LinkState {
 pub struct Network {
     pub sim: Sim,
     state: Arc<Mutex<NetworkState>>,
+    link_changed: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -42,11 +43,12 @@ struct NetworkState {
 
 impl Network {
     pub fn new(sim: &Sim) -> Self {
-        Self { sim: sim.clone(), state: Arc::default() }
+        Self { sim: sim.clone(), state: Arc::default(), link_changed: Arc::default() }
     }
 
     pub fn set_link(&self, from: Node, to: Node, state: LinkState) {
         lock(&self.state).links.insert((from, to), state);
+        self.link_changed.notify_waiters();
     }
 
     pub fn set_slowness(&self, server: Node, times: u64) {
@@ -92,7 +94,7 @@ impl Network {
             match self.link(from, to) {
                 LinkState::Up => return !has_waited || self.sim.is_once_in(2),
                 LinkState::Refused => return false,
-                LinkState::Hanging => self.sim.sleep_ms(50).await,
+                LinkState::Hanging => self.link_changed.notified().await,
             }
             has_waited = true;
         }

@@ -1,4 +1,4 @@
-//! Checks what each replica serves against what was acknowledged before.
+//! Checks what each replica serves against what was committed before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use store::freshness::ReadVersion;
 
+use super::database::{CommittedValue, Database};
 use super::replica::Replica;
 use crate::executor::{Node, Sim, lock};
 
@@ -16,14 +17,6 @@ const ANY_MAX_US: u64 = 5_000_000;
 /// How long after a fault a replica counts as healthy again.
 const RECOVERY_MAX_US: u64 = 3_000_000;
 const PROBE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// A change that its writer has acknowledged.
-struct Acknowledged {
-    value: i64,
-    /// The id of the process that made it.
-    writer: String,
-    at_us: u64,
-}
 
 /// What a fault affects, and when.
 struct Disturbance {
@@ -37,7 +30,10 @@ struct Disturbance {
 
 #[derive(Default)]
 pub struct Checker {
-    changes: BTreeMap<usize, Vec<Acknowledged>>,
+    /// When each process acknowledged the values of the keys that it has changed.
+    acknowledged_us: BTreeMap<(String, usize, i64), u64>,
+    /// The replicas that crash when they commit or, with a duration, that commit only after it.
+    pub commit_faults: BTreeMap<Node, Option<Duration>>,
     disturbances: Vec<Disturbance>,
     /// The replicas that serve.
     pub replicas: BTreeMap<Node, Arc<Replica>>,
@@ -72,10 +68,10 @@ impl Checker {
     /// taken before the change.
     pub fn record_change(&mut self, writer: &Replica, key: usize, value: i64, own: ReadVersion) {
         let at_us = writer.sim.now_us();
-        let changes = self.changes.entry(key).or_default();
-        changes.push(Acknowledged { value, writer: writer.id.clone(), at_us });
+        self.acknowledged_us.insert((writer.id.clone(), key, value), at_us);
         if writer.is_fresh(own, key) {
-            writer.sim.fail(format!("{} does not see its own change of key {key}", writer.id));
+            let id = &writer.id;
+            writer.sim.fail(format!("stale value, its own change: {id} may serve key {key}"));
         }
         if !self.is_healthy(writer.node, (at_us, at_us), false) {
             return;
@@ -100,33 +96,43 @@ impl Checker {
         }
     }
 
-    /// Checks the value that a replica has served for a request that began at `began_us`.
-    pub fn check_served(&mut self, replica: &Replica, key: usize, value: i64, began_us: u64) {
+    /// Checks the value of a key that a replica has served for a request that began at `began_us`.
+    pub fn check_served(
+        &mut self,
+        replica: &Replica,
+        database: &Database,
+        (key, value): (usize, i64),
+        began_us: u64,
+    ) {
         self.served += 1;
-        for change in self.changes.get(&key).into_iter().flatten().rev() {
+        for change in database.history.get(&key).into_iter().flatten().rev() {
             if change.value <= value {
                 break;
             }
-            let is_healthy = || {
-                let period = (change.at_us, change.at_us + HEALTHY_MAX_US);
-                self.is_healthy(replica.node, period, true)
-            };
-            let (bound_us, rule) = match () {
-                () if change.writer == replica.id => (0, "the replica that made it sees at once"),
-                () if is_healthy() => (HEALTHY_MAX_US, "a replica that reaches the database sees"),
-                () => (ANY_MAX_US, "no replica trusts a cached value that is older than"),
-            };
-            if began_us > change.at_us + bound_us {
-                replica.sim.fail(format!(
-                    "{} served value {value} of key {key} {} ms after {} was acknowledged, which \
-                     {rule} ({} ms at most)",
-                    replica.id,
-                    (began_us - change.at_us) / 1_000,
-                    change.value,
-                    bound_us / 1_000,
-                ));
-                return;
+            let own = (change.writer.clone(), key, change.value);
+            let acknowledged_us = self.acknowledged_us.get(&own).copied().unwrap_or(u64::MAX);
+            let healthy_period = (change.at_us, change.at_us + HEALTHY_MAX_US);
+            if change.writer == replica.id && began_us > acknowledged_us {
+                return fail(replica, (key, value), change, "its own change");
+            }
+            if began_us > change.at_us + ANY_MAX_US {
+                return fail(replica, (key, value), change, "without proof for 5 seconds");
+            }
+            if began_us > change.at_us + HEALTHY_MAX_US
+                && self.is_healthy(replica.node, healthy_period, true)
+            {
+                return fail(replica, (key, value), change, "beside a reachable database");
             }
         }
     }
+}
+
+/// Ends the run, because a replica has served an old value of a key.
+fn fail(replica: &Replica, (key, value): (usize, i64), change: &CommittedValue, which: &str) {
+    let CommittedValue { value: newer, at_us, writer } = change;
+    let age_ms = (replica.sim.now_us() - at_us) / 1_000;
+    replica.sim.fail(format!(
+        "stale value, {which}: {} served value {value} of key {key}, {age_ms} ms after {writer} had committed {newer}",
+        replica.id,
+    ));
 }

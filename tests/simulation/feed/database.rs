@@ -30,8 +30,18 @@ pub struct Database {
     rows: BTreeMap<i64, (i64, ChangeRow)>,
     /// The committed value of each key.
     pub keys: BTreeMap<usize, i64>,
+    /// When each value of each key was committed.
+    pub history: BTreeMap<usize, Vec<CommittedValue>>,
     replicas: BTreeMap<String, ReplicaRow>,
     acknowledged: BTreeSet<(i64, String)>,
+}
+
+/// A committed value of a key.
+pub struct CommittedValue {
+    pub value: i64,
+    pub at_us: u64,
+    /// The id of the process that committed it.
+    pub writer: String,
 }
 
 #[derive(Default)]
@@ -46,9 +56,17 @@ struct Transaction {
 /// What a transaction changes when it commits.
 #[derive(Debug, Clone)]
 pub enum Write {
-    Key(usize, i64),
-    Feed { replica: String, era: String, grace_ms: i64 },
-    Acknowledge { replica: String, intents: Vec<i64> },
+    /// A new value of a key, and the id of the process that writes it.
+    Key(usize, i64, String),
+    Feed {
+        replica: String,
+        era: String,
+        grace_ms: i64,
+    },
+    Acknowledge {
+        replica: String,
+        intents: Vec<i64>,
+    },
 }
 
 #[derive(Debug, Clone, Default)]
@@ -94,12 +112,14 @@ impl Database {
         Ok(())
     }
 
-    fn commit(&mut self, id: u64) -> Result<(), Lost> {
+    fn commit(&mut self, id: u64, at_us: u64) -> Result<(), Lost> {
         let transaction = self.running.remove(&id).ok_or(Lost)?;
         for write in transaction.writes {
             match write {
-                Write::Key(key, value) => {
+                Write::Key(key, value, writer) => {
                     self.keys.insert(key, value);
+                    let values = self.history.entry(key).or_default();
+                    values.push(CommittedValue { value, at_us, writer });
                 }
                 Write::Feed { replica, era, grace_ms } => {
                     if let Some(row) = self.replicas.get_mut(&replica) {
@@ -313,7 +333,9 @@ impl Tx {
     pub async fn commit(mut self) -> Result<(), Lost> {
         self.has_ended = true;
         let (id, network) = (self.id, self.client.network.clone());
-        let committed = self.client.query(move |database, _| database.commit(id)).await;
+        let sim = network.sim.clone();
+        let commit = move |database: &mut Database, _| database.commit(id, sim.now_us());
+        let committed = self.client.query(commit).await;
         if committed.is_err() {
             // A commit on its way arrives late, or never.
             self.has_ended = false;

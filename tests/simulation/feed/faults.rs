@@ -1,4 +1,4 @@
-//! Injects random faults: a schedule repeats a few kinds, so that they coincide.
+//! Injects random faults. A schedule repeats a few kinds that harm together, so that they coincide.
 
 use std::time::Duration;
 
@@ -21,6 +21,10 @@ enum Fault {
     /// The database rolls all transactions back.
     DatabaseRestart,
     Kill,
+    /// A replica ends right before or after its next commit.
+    Crash,
+    /// The next commit of a replica is long on its way.
+    SlowCommit,
     Pause,
     /// Redis restarts without its data.
     RedisRestart,
@@ -38,32 +42,64 @@ enum Fault {
     SlowRedis,
 }
 
-const FAULTS: [Fault; 15] = [
-    Fault::DatabaseLink,
+/// Faults that decide what a replica without the database learns from announcements.
+const ANNOUNCEMENT_FAULTS: [Fault; 7] = [
     Fault::RedisLink,
-    Fault::DatabaseOutage,
     Fault::RedisOutage,
-    Fault::DatabaseRestart,
-    Fault::Kill,
-    Fault::Pause,
     Fault::RedisRestart,
     Fault::RedisFailover,
     Fault::Trim,
-    Fault::LongTransaction,
+    Fault::Crash,
+    Fault::Pause,
+];
+
+/// Faults that decide what a replica without Redis learns from the change log.
+const LOG_FAULTS: [Fault; 8] = [
+    Fault::SlowCommit,
     Fault::LargeRollback,
+    Fault::LongTransaction,
     Fault::ClockJump,
     Fault::SlowDatabase,
+    Fault::DatabaseRestart,
+    Fault::Crash,
+    Fault::Pause,
+];
+
+const OTHER_FAULTS: [Fault; 8] = [
+    Fault::DatabaseLink,
+    Fault::DatabaseOutage,
+    Fault::RedisLink,
+    Fault::RedisFailover,
     Fault::SlowRedis,
+    Fault::Kill,
+    Fault::Crash,
+    Fault::LongTransaction,
 ];
 
 /// Injects faults until the world recovers.
 pub async fn inject(world: World) {
-    let sim = world.sim.clone();
-    let kinds: Vec<_> = (0..1 + sim.random(4)).map(|_| *pick(&world, &FAULTS)).collect();
-    sim.sleep_ms(500 + sim.random(1_000)).await;
+    let (sim, victim) = (world.sim.clone(), *pick(&world, &REPLICAS));
+    sim.sleep_ms(1_000 + sim.random(1_000)).await;
+    // One or two replicas that have lost the database for long, all that have lost Redis for long, or anything.
+    let others = REPLICAS.map(|node| if node == victim { REPLICAS[0] } else { node });
+    let (long_cut, kinds): (Option<(&[Node], Node)>, &[Fault]) = match sim.random(4) {
+        0 => (Some((&[victim], DATABASE)), &ANNOUNCEMENT_FAULTS),
+        1 => (Some((&others, DATABASE)), &ANNOUNCEMENT_FAULTS),
+        2 => (Some((&REPLICAS, REDIS)), &LOG_FAULTS),
+        _ => (None, &OTHER_FAULTS),
+    };
+    if let Some((nodes, server)) = long_cut {
+        let (world, nodes) = (world.clone(), nodes.to_vec());
+        sim.trace(|| format!("fault: replicas {nodes:?} lose {server} until the world recovers"));
+        let duration = Duration::from_micros(FAULTS_US - sim.now_us());
+        sim.spawn(super::FAULTS, async move { cut(&world, &nodes, server, duration).await });
+        sim.sleep_ms(1_500).await;
+    }
+    let kinds: Vec<_> = (0..2 + sim.random(2)).map(|_| *pick(&world, kinds)).collect();
     while sim.now_us() < FAULTS_US {
         let (fault, world) = (*pick(&world, &kinds), world.clone());
-        sim.spawn(super::FAULTS, async move { inject_one(&world, fault).await });
+        let node = if sim.is_once_in(3) { victim } else { *pick(&world, &REPLICAS) };
+        sim.spawn(super::FAULTS, async move { inject_one(&world, fault, node).await });
         sim.sleep_ms(100 + sim.random(2_500)).await;
     }
 }
@@ -73,8 +109,8 @@ fn pick<'a, T>(world: &World, all: &'a [T]) -> &'a T {
     &all[usize::try_from(world.sim.random(count)).expect("a small number")]
 }
 
-async fn inject_one(world: &World, fault: Fault) {
-    let (sim, node) = (&world.sim, *pick(world, &REPLICAS));
+async fn inject_one(world: &World, fault: Fault, node: Node) {
+    let sim = &world.sim;
     let ms = if sim.is_once_in(3) { 8_000 } else { 1_500 };
     let duration = Duration::from_millis(10 + sim.random(ms));
     sim.trace(|| format!("fault: {fault:?}, replica {node}, {} ms", duration.as_millis()));
@@ -92,10 +128,21 @@ async fn inject_one(world: &World, fault: Fault) {
             let numbers = begin(world, &[node], true);
             sim.kill(node);
             sim.sleep(duration).await;
-            // A fault before may have started it again.
-            sim.kill(node);
             world.start_replica(node);
             end(world, numbers);
+        }
+        Fault::Crash => {
+            let numbers = begin(world, &[node], true);
+            lock(&world.checker).commit_faults.insert(node, None);
+            sim.sleep(duration).await;
+            // It has not crashed if it has committed nothing meanwhile.
+            if lock(&world.checker).commit_faults.remove(&node).is_none() {
+                world.start_replica(node);
+            }
+            end(world, numbers);
+        }
+        Fault::SlowCommit => {
+            lock(&world.checker).commit_faults.insert(node, Some(duration));
         }
         Fault::Pause => {
             let numbers = begin(world, &[node], true);
@@ -159,7 +206,7 @@ async fn replace_redis(world: &World, fault: Fault, last: Node) {
         lock(&world.redis).route(node, server);
     }
     if fault == Fault::RedisFailover {
-        sim.sleep_ms(sim.random(6_000)).await;
+        sim.sleep_ms(sim.random(10_000)).await;
     }
     lock(&world.redis).route(last, server);
     lock(&world.redis).demote_others();
@@ -176,7 +223,7 @@ impl World {
         let Ok(mut tx) = client.begin().await else { return };
         let written = match self.sim.is_once_in(2) {
             true => tx.insert_changes(vec!["key:of_another".to_owned()]).await.map(drop),
-            false => tx.write(super::database::Write::Key(1_000, 1)).await,
+            false => tx.write(super::database::Write::Key(1_000, 1, String::new())).await,
         };
         self.sim.sleep(duration).await;
         if written.is_ok() && self.sim.is_once_in(2) {

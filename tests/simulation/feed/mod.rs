@@ -20,10 +20,11 @@ use crate::network::Network;
 /// The node on which faults are injected.
 const FAULTS: Node = 901;
 pub const REPLICAS: [Node; 3] = [1, 2, 3];
-const KEYS: u64 = 3;
+/// The number of keys that are verified.
+const KEYS: u64 = 10;
 /// The time in which faults are injected, and the time in which everything recovers.
-const FAULTS_US: u64 = 9_000_000;
-const END_US: u64 = 12_000_000;
+const FAULTS_US: u64 = 12_000_000;
+const END_US: u64 = 14_500_000;
 
 /// The servers, and what they store.
 #[derive(Clone)]
@@ -56,6 +57,8 @@ impl World {
 
     /// Starts a process on a node, with a client that verifies keys and one that changes them.
     fn start_replica(&self, node: Node) {
+        // Another fault may have started it again.
+        self.sim.kill(node);
         self.sim.set_clock(node, Duration::from_millis(100_000 + self.sim.random(1_000_000)));
         let world = self.clone();
         self.sim.spawn(node, async move {
@@ -78,7 +81,9 @@ impl World {
             self.sim.spawn(replica.node, async move {
                 match replica.get(key).await {
                     Ok(value) => {
-                        lock(&world.checker).check_served(&replica, key, value, began_us);
+                        let database = lock(&world.database);
+                        let mut checker = lock(&world.checker);
+                        checker.check_served(&replica, &database, (key, value), began_us);
                     }
                     Err(()) => lock(&world.checker).rejected += 1,
                 }
@@ -89,9 +94,12 @@ impl World {
 
     async fn change(self, replica: Arc<Replica>) {
         loop {
-            self.sim.sleep_ms(self.sim.random(3_000)).await;
+            self.sim.sleep_ms(self.sim.random(6_000)).await;
             let key = usize::try_from(self.sim.random(KEYS)).expect("a small number");
-            self.sim.spawn(replica.node, replica.clone().change(key));
+            let is_burst = self.sim.is_once_in(3);
+            for key in key..key + if is_burst { 3 } else { 1 } {
+                self.sim.spawn(replica.node, replica.clone().change(key));
+            }
         }
     }
 }

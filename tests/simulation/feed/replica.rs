@@ -26,7 +26,7 @@ use crate::executor::{Node, Sim, lock, now};
 use crate::network::Lost;
 
 /// How long cached values are valid without the database.
-pub const GRACE_MS: i64 = 8_000;
+pub const GRACE_MS: i64 = 30_000;
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
@@ -273,7 +273,7 @@ impl Replica {
     async fn change_to_next(&self, key: usize) -> Result<i64, Lost> {
         let mut tx = self.database.begin().await?;
         let value = tx.lock_key(key).await? + 1;
-        tx.write(Write::Key(key, value)).await?;
+        tx.write(Write::Key(key, value, self.id.clone())).await?;
         if self.sim.is_once_in(4) {
             // The lock of another row is waited for.
             self.sim.sleep_ms(self.sim.random(1_500)).await;
@@ -293,7 +293,9 @@ impl Replica {
             self.queue_announcement(&Announcement::RolledBack { position });
             return Err(Lost);
         }
+        self.inject_commit_fault(2).await;
         let committed = tx.commit().await;
+        self.inject_commit_fault(1).await;
         if !Safeguard::OwnChange.is_disabled() {
             tags.lines().for_each(|tag| self.freshness.record_invalidation_text(tag));
         }
@@ -301,6 +303,21 @@ impl Replica {
         self.freshness.intents.close(position);
         self.queue_announcement(&Announcement::Committed { position, cache_tags: tags });
         Ok(())
+    }
+
+    /// Ends this process or waits if a fault says so, here once in so many times.
+    async fn inject_commit_fault(&self, times: u64) {
+        let fault = lock(&self.checker).commit_faults.get(&self.node).copied();
+        let Some(fault) = fault.filter(|_| self.sim.is_once_in(times)) else { return };
+        lock(&self.checker).commit_faults.remove(&self.node);
+        match fault {
+            Some(duration) => self.sim.sleep(duration).await,
+            None => {
+                self.sim.trace(|| format!("{} crashes", self.id));
+                self.sim.kill(self.node);
+                std::future::pending().await
+            }
+        }
     }
 
     async fn reach_replicas(&self, tx: &mut Tx, position: i64, tags: &str) -> Result<bool, Lost> {
