@@ -63,7 +63,8 @@ fn describe<T>(simulation: Simulation<T>, seed: u64, violation: &str) -> String 
     let (_, trace) = run_traced(simulation, seed);
     let mut text = format!(
         "{violation}\nseed {seed}; replay it with\n\
-         KEYWARD_SIMULATION_SEED={seed} cargo test --locked --test simulation -- --nocapture\n"
+         KEYWARD_SIMULATION_SEED={seed} cargo test --locked --test simulation -- \
+         changes_are_seen --nocapture\n"
     );
     for event in &trace[trace.len().saturating_sub(TRACE_END_MAX)..] {
         let _ = writeln!(text, "{event}");

@@ -53,6 +53,9 @@ const ANNOUNCEMENT_FAULTS: [Fault; 7] = [
     Fault::Pause,
 ];
 
+/// Faults of the only replica that reaches the database.
+const COMMIT_FAULTS: [Fault; 3] = [Fault::Crash, Fault::SlowCommit, Fault::RedisLink];
+
 /// Faults that decide what a replica without Redis learns from the change log.
 const LOG_FAULTS: [Fault; 8] = [
     Fault::SlowCommit,
@@ -81,10 +84,10 @@ pub async fn inject(world: World) {
     let (sim, victim) = (world.sim.clone(), *pick(&world, &REPLICAS));
     sim.sleep_ms(1_000 + sim.random(1_000)).await;
     // One or two replicas that have lost the database for long, all that have lost Redis for long, or anything.
-    let others = REPLICAS.map(|node| if node == victim { REPLICAS[0] } else { node });
+    let others: Vec<_> = REPLICAS.into_iter().filter(|node| *node != victim).collect();
     let (long_cut, kinds): (Option<(&[Node], Node)>, &[Fault]) = match sim.random(4) {
         0 => (Some((&[victim], DATABASE)), &ANNOUNCEMENT_FAULTS),
-        1 => (Some((&others, DATABASE)), &ANNOUNCEMENT_FAULTS),
+        1 => (Some((&others, DATABASE)), &COMMIT_FAULTS),
         2 => (Some((&REPLICAS, REDIS)), &LOG_FAULTS),
         _ => (None, &OTHER_FAULTS),
     };
