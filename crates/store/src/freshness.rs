@@ -82,12 +82,6 @@ impl VersionSlot {
         Self((hash & 0xffff) as u16)
     }
 
-    /// Creates a table with an entry for each slot, from 256 entries at a time: a build for tests creates single ones
-    /// slowly.
-    pub(super) fn new_table<T>(entries: fn() -> [T; 256]) -> Box<[T]> {
-        std::iter::repeat_with(entries).take(256).collect::<Vec<_>>().into_flattened().into()
-    }
-
     pub(super) fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -137,7 +131,7 @@ impl Freshness {
     pub fn new(grace_ms: i64, now: Monotonic) -> Self {
         Self {
             last_change: AtomicU64::new(0),
-            last_changes: VersionSlot::new_table(|| [const { AtomicU64::new(0) }; 256]),
+            last_changes: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(),
             all_invalidated: AtomicU64::new(0),
             intents: Intents::default(),
             log_proved_ms: AtomicI64::new(now.as_ms()),

@@ -35,7 +35,7 @@ impl Default for Intents {
     fn default() -> Self {
         Self {
             open_intents: Mutex::default(),
-            open_counts: VersionSlot::new_table(|| [const { AtomicU32::new(0) }; 256]),
+            open_counts: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
             open_for_all_count: AtomicU32::new(0),
         }
     }

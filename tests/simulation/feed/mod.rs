@@ -96,9 +96,11 @@ impl World {
         loop {
             self.sim.sleep_ms(self.sim.random(6_000)).await;
             let key = usize::try_from(self.sim.random(KEYS)).expect("a small number");
-            let is_burst = self.sim.is_once_in(3);
-            for key in key..key + if is_burst { 3 } else { 1 } {
+            // Changes of the same key, and of others, follow each other closely.
+            let keys = if self.sim.is_once_in(3) { vec![key, key, key + 1] } else { vec![key] };
+            for key in keys {
                 self.sim.spawn(replica.node, replica.clone().change(key));
+                self.sim.sleep_ms(self.sim.random(20)).await;
             }
         }
     }

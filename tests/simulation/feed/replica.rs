@@ -90,6 +90,10 @@ impl Replica {
     pub async fn get(&self, key: usize) -> Result<i64, ()> {
         let load = |version: ReadVersion| async move {
             let value = self.database.load_key(key).await.map_err(|Lost| Error::StoreNotReady)?;
+            if self.sim.is_once_in(4) {
+                // Changes overtake a reply that is long on its way.
+                self.sim.sleep_ms(self.sim.random(200)).await;
+            }
             Ok(Some(Cached::new(value, version, [key_tag(key)])))
         };
         let row = self.cache.get(&key, load).await.map_err(|_| ())?;
