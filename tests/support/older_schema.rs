@@ -22,15 +22,19 @@ pub async fn older_versions() -> Vec<i64> {
 
 /// Returns the migrations of an engine.
 pub async fn migrations(engine: &str) -> Migrator {
-    Migrator::new(&*Path::new("migrations").join(engine)).await.unwrap()
+    Migrator::new(&*Path::new("migrations").join(engine)).await.expect("the migrations")
 }
 
 pub async fn filled_postgres(version: i64) -> Database {
     let database = Database::empty().await;
     let mut connection = database.connect().await;
-    migrations("postgres").await.run_to(version, &mut connection).await.unwrap();
+    migrations("postgres")
+        .await
+        .run_to(version, &mut connection)
+        .await
+        .expect("the schema is created");
     for sql in rows(version, "postgres") {
-        raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.expect("its rows are inserted");
     }
     database
 }
@@ -38,17 +42,21 @@ pub async fn filled_postgres(version: i64) -> Database {
 /// Creates the file.
 pub async fn fill_sqlite(path: &Path, version: i64) {
     let mut connection = connect_sqlite(path).await;
-    migrations("sqlite").await.run_to(version, &mut connection).await.unwrap();
+    migrations("sqlite")
+        .await
+        .run_to(version, &mut connection)
+        .await
+        .expect("the schema is created");
     for sql in rows(version, "sqlite") {
-        raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.expect("its rows are inserted");
     }
-    connection.close().await.unwrap();
+    connection.close().await.expect("it is closed");
 }
 
 /// Connects to a file, which is created if it does not exist.
 pub async fn connect_sqlite(path: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
-    options.connect().await.unwrap()
+    options.connect().await.expect("the file is opened")
 }
 
 /// Returns the contents of the files up to a version.
@@ -62,5 +70,5 @@ fn rows(version: i64, engine: &str) -> Vec<String> {
         files.push(common);
         files.extend(of_engine.exists().then_some(of_engine));
     }
-    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    files.iter().map(|file| std::fs::read_to_string(file).expect("its rows")).collect()
 }
