@@ -93,7 +93,7 @@ impl Sim {
         lock(&self.state).now_us
     }
 
-    /// Returns a random number from `0..end`, by the generator SplitMix64.
+    /// Returns a random number from `0..end`, by the generator `SplitMix64`.
     pub fn random(&self, end: u64) -> u64 {
         let mut state = lock(&self.state);
         state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);

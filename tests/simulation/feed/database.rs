@@ -144,7 +144,9 @@ impl Database {
     /// Rolls all transactions back, as a restart does.
     pub fn restart(&mut self) {
         let ids: Vec<_> = self.running.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.roll_back(id));
+        for id in ids {
+            self.roll_back(id);
+        }
     }
 
     /// Uses up positions of the change log, as a large transaction that is rolled back does.

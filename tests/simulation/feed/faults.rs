@@ -179,15 +179,21 @@ fn begin(world: &World, nodes: &[Node], is_severe: bool) -> Vec<usize> {
 
 fn end(world: &World, numbers: Vec<usize>) {
     let mut checker = lock(&world.checker);
-    numbers.into_iter().for_each(|number| checker.end_disturbance(&world.sim, number));
+    for number in numbers {
+        checker.end_disturbance(&world.sim, number);
+    }
 }
 
 async fn cut(world: &World, nodes: &[Node], server: Node, duration: Duration) {
     let state = *pick(world, &[LinkState::Refused, LinkState::Hanging]);
     let numbers = begin(world, nodes, server == DATABASE);
-    nodes.iter().for_each(|node| world.network.set_link(*node, server, state));
+    for node in nodes {
+        world.network.set_link(*node, server, state);
+    }
     world.sim.sleep(duration).await;
-    nodes.iter().for_each(|node| world.network.set_link(*node, server, LinkState::Up));
+    for node in nodes {
+        world.network.set_link(*node, server, LinkState::Up);
+    }
     end(world, numbers);
 }
 

@@ -109,7 +109,9 @@ impl World {
 /// Runs one schedule of random faults.
 pub fn run(sim: &Sim) -> Result<Summary, String> {
     let world = World::new(sim);
-    REPLICAS.iter().for_each(|node| world.start_replica(*node));
+    for node in REPLICAS {
+        world.start_replica(node);
+    }
     sim.spawn(FAULTS, faults::inject(world.clone()));
     let result = sim.run_until(END_US);
     let mut checker = lock(&world.checker);

@@ -319,7 +319,7 @@ impl Replica {
             None => {
                 self.sim.trace(|| format!("{} crashes", self.id));
                 self.sim.kill(self.node);
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
