@@ -6,7 +6,7 @@ use crate::executor::Sim;
 use crate::feed;
 
 /// The number of schedules of each simulation.
-const SCHEDULES: u64 = 500;
+const SCHEDULES: u64 = 1_000;
 /// The maximum number of events in the message about a violation.
 const TRACE_END_MAX: usize = 60;
 

@@ -1,7 +1,7 @@
 //! Disables safeguards in tests, one at a time, to show the fault that each prevents.
 //!
 //! `KEYWARD_DISABLE_SAFEGUARD` names one. Only a build with debug assertions reads it, so it has no effect on a release
-//! binary. See `tests/nemesis`.
+//! binary. See `tests/nemesis` and `tests/simulation`.
 
 use std::sync::LazyLock;
 
