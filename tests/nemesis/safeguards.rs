@@ -7,6 +7,7 @@ mod revocations;
 mod stage;
 mod windows;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rand::SeedableRng as _;
@@ -29,7 +30,26 @@ struct Case {
     faults: fn(&mut Stage),
 }
 
-const CASES: [Case; 22] = [
+impl Case {
+    /// Returns what is not as expected, with the safeguard enabled and with it disabled.
+    fn run(&self, fleet: &mut Fleet) -> Vec<String> {
+        let Self { safeguard, guarantee, found, faults } = *self;
+        let on = run_until_expected(fleet, None, faults, guarantee, |finding| {
+            finding.violations.is_empty()
+        });
+        let off = run_until_expected(fleet, Some(safeguard), faults, guarantee, |finding| {
+            finding.violations.iter().any(|violation| violation.contains(found))
+        });
+        let on = on.map(|it| format!("{safeguard} is on, and the guarantee is violated: {it:#?}"));
+        let off = off.map(|it| format!("{safeguard} is off, and no check reports it: {it:#?}"));
+        on.into_iter().chain(off).collect()
+    }
+}
+
+/// The number of fleets on which the cases run at the same time.
+const FLEETS: usize = 2;
+
+static CASES: [Case; 22] = [
     Case {
         safeguard: "fence",
         guarantee: "credits",
@@ -168,22 +188,22 @@ const CASES: [Case; 22] = [
 #[test]
 fn checker_reports_fault_when_safeguard_is_disabled() {
     let _turn = acquire_turn();
-    let mut fleet = Fleet::start(0);
-    let mut wrong = Vec::new();
-    for Case { safeguard, guarantee, found, faults } in CASES {
-        let on = run_until_expected(&mut fleet, None, faults, guarantee, |finding| {
-            finding.violations.is_empty()
-        });
-        let off = run_until_expected(&mut fleet, Some(safeguard), faults, guarantee, |finding| {
-            finding.violations.iter().any(|violation| violation.contains(found))
-        });
-        wrong.extend(
-            on.map(|on| format!("{safeguard} is on, and the guarantee is violated: {on:#?}")),
-        );
-        wrong.extend(
-            off.map(|off| format!("{safeguard} is off, and no check reports it: {off:#?}")),
-        );
-    }
+    let next = AtomicUsize::new(0);
+    let run_cases = || {
+        let mut fleet = Fleet::start(0);
+        let mut wrong = Vec::new();
+        while let Some(case) = CASES.get(next.fetch_add(1, Ordering::Relaxed)) {
+            wrong.extend(case.run(&mut fleet));
+        }
+        wrong
+    };
+
+    // The faults mostly wait.
+    let wrong: Vec<_> = std::thread::scope(|scope| {
+        let fleets: Vec<_> = (0..FLEETS).map(|_| scope.spawn(run_cases)).collect();
+        fleets.into_iter().flat_map(|fleet| fleet.join().expect("its cases")).collect()
+    });
+
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
