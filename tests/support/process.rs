@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Returns a command of the binary whose environment contains only what the test sets.
+/// Returns a command of the binary whose environment contains only what the test sets, and the mutant that
+/// `./test mutants` tests.
 pub fn keyward_command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keyward"));
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
+    command.envs(std::env::vars().filter(|(name, _)| name.starts_with("MUTANT")));
     command
 }
 

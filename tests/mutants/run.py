@@ -1,0 +1,263 @@
+"""Tests the tests: changes the program in every way that `insert.py` knows, and runs the tests that reach the change.
+
+One build serves all mutants, and of each test it is known which mutants it reaches, so that a mutant takes seconds. A mutant
+that no test notices is a survivor. It fails the run unless `survivors.txt` says why it may survive.
+
+Usage, with the servers of `./test mutants`: run.py [--jobs N] [--sample N --seed S] [--tests N] PATH...
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+import insert
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORK = ROOT / "target" / "mutants"
+CHECKOUT = WORK / "checkout"
+# Tests that start other programs than the server, or that cannot reach what is mutated.
+IRRELEVANT = r"(dependencies|layers|monitoring|programs|sql_queries|stack)::"
+
+
+def main():
+    options = parse_arguments()
+    copy_checkout(options.paths)
+    mutants = insert_until_compiled(options.paths)
+    binaries = build_tests()
+    results = Results(WORK / f"{digest()}.jsonl")
+    print(f"{len(mutants)} mutants", flush=True)
+    reached = find_tests(binaries, results, options.jobs)
+    chosen = range(len(mutants))
+    if options.sample:
+        chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(mutants))))
+
+    def run(number):
+        key = f"mutant {mutants[number]['key']}"
+        if results.get(key) is None:
+            results.put(key, run_mutant(number, binaries, reached.get(number, []), options.tests))
+
+    each(options.jobs, run, chosen)
+    survivors = [mutants[n] for n in chosen if not results.get(f"mutant {mutants[n]['key']}")["killed_by"]]
+    return report(len(chosen), survivors)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="./test mutants")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="the number of tests that run at the same time")
+    parser.add_argument("--sample", type=int, help="the number of mutants; default: all")
+    parser.add_argument("--seed", type=int, default=1, help="determines the sample")
+    parser.add_argument("--tests", type=int, default=100, help="the number of tests that are run for a mutant at most")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or directory whose code is mutated")
+    options = parser.parse_args()
+    files = [path for name in options.paths for path in list_rust_files(ROOT / name)]
+    options.paths = [str(path.relative_to(ROOT)) for path in files]
+    return options
+
+
+def list_rust_files(path):
+    """Returns a file, or the files of a directory except those that hold tests alone."""
+    if path.is_file():
+        return [path]
+    files = sorted(path.rglob("*.rs"))
+    if not files:
+        sys.exit(f"{path} contains no Rust files")
+    return [file for file in files if file.name != "tests.rs"]
+
+
+def copy_checkout(mutated):
+    """Copies the project, except for the files that are mutated."""
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, check=True, capture_output=True)
+    names = {name for name in names.stdout.decode().split("\0") if (ROOT / name).is_file()}
+    for name in names - set(mutated) - {str(owner(path) / "Cargo.toml") for path in mutated}:
+        write(name, (ROOT / name).read_bytes())
+    for copy in CHECKOUT.rglob("*"):
+        if copy.is_file() and str(copy.relative_to(CHECKOUT)) not in names:
+            copy.unlink()
+
+
+def write(name, content):
+    """Writes a file of the copy unless it is equal, so that cargo builds only what has changed."""
+    copy = CHECKOUT / name
+    if not copy.exists() or copy.read_bytes() != content:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+        if content.startswith(b"#!"):
+            copy.chmod(0o755)
+
+
+def insert_until_compiled(paths):
+    """Inserts mutants, without those that do not compile. Returns the others."""
+    for manifest in {owner(path) / "Cargo.toml" for path in paths}:
+        text = (ROOT / manifest).read_text()
+        switch = ROOT / "tests/mutants/switch"
+        dependency = f'[dependencies]\nmutant_switch = {{ package = "mutant-switch", path = "{switch}" }}\n'
+        write(manifest, text.replace("[dependencies]\n", dependency, 1).encode())
+    known = WORK / "excluded.json"
+    excluded = set(json.loads(known.read_text())) if known.exists() else set()
+    while True:
+        mutants = []
+        for path in paths:
+            code = insert.Source(path, (ROOT / path).read_bytes(), mutants, excluded).insert()
+            write(path, code)
+        command = ["cargo", "check", "--workspace", "--lib", "--keep-going", "--message-format=json"]
+        errors = [
+            message["message"] for message in cargo(command)
+            if message["reason"] == "compiler-message" and message["message"]["level"] == "error"
+        ]
+        if not errors:
+            return mutants
+        found = {mutants[number]["key"] for error in errors for number in list_numbers(error)}
+        if not found:
+            sys.exit("the mutants do not compile:\n" + "\n".join(error["rendered"] for error in errors))
+        excluded |= found
+        known.write_text(json.dumps(sorted(excluded)))
+
+
+def owner(path):
+    """Returns the directory of the package of a file."""
+    return next(parent for parent in pathlib.Path(path).parents if (ROOT / parent / "Cargo.toml").exists())
+
+
+def cargo(command):
+    """Runs a command of cargo in the checkout. Returns its messages."""
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(WORK / "target")}
+    process = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return [json.loads(line) for line in process.stdout.splitlines() if line.startswith(b"{")]
+
+
+def list_numbers(error):
+    """Returns the mutants in the code that an error of the compiler names."""
+    spans = sorted(error["spans"], key=lambda span: not span["is_primary"])
+    for span in spans:
+        lines = (CHECKOUT / span["file_name"]).read_text().split("\n")
+        for line in lines[span["line_start"] - 1 : span["line_end"]]:
+            calls = re.findall(r"mutant_switch::\w+\((\d+)(?:, (\d+), &)?", line)
+            if calls:
+                return [int(number) for call in calls for number in call if number]
+    return []
+
+
+def build_tests():
+    """Returns the path and the directory of each test binary, by name."""
+    command = ["cargo", "test", "--workspace", "--lib", "--test", "all", "--test", "processes", "--no-run", "--message-format=json"]
+    binaries = {}
+    for message in cargo(command):
+        if message["reason"] == "compiler-artifact" and message["executable"] and message["profile"]["test"]:
+            binaries[message["target"]["name"]] = (message["executable"], pathlib.Path(message["manifest_path"]).parent)
+    if "all" not in binaries:
+        sys.exit("the tests do not compile with the mutants")
+    return binaries
+
+
+def digest():
+    """Returns a hash of everything on which the results depend."""
+    content = hashlib.sha256()
+    for path in sorted(path for path in CHECKOUT.rglob("*") if path.is_file() and path.name != "Cargo.lock"):
+        content.update(f"{path}\0".encode() + path.read_bytes())
+    return content.hexdigest()[:16]
+
+
+class Results:
+    """Results by key, in a file, so that an interrupted run can be continued."""
+
+    def __init__(self, path):
+        self.path, self.lock = path, threading.Lock()
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.values = dict(json.loads(line) for line in lines)
+
+    def get(self, key):
+        return self.values.get(key)
+
+    def put(self, key, value):
+        with self.lock, self.path.open("a") as file:
+            file.write(json.dumps([key, value]) + "\n")
+            self.values[key] = value
+
+
+def each(jobs, function, items):
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for _ in pool.map(function, items):
+            pass
+
+
+def find_tests(binaries, results, jobs):
+    """Runs each test alone. Returns the tests that reach each mutant, those that reach the fewest mutants first."""
+    tests = []
+    for name, (program, directory) in binaries.items():
+        listed = subprocess.run([program, "--list", "--format", "terse"], cwd=directory, capture_output=True, text=True)
+        names = [line.removesuffix(": test") for line in listed.stdout.splitlines() if line.endswith(": test")]
+        tests += [(name, test) for test in names if not re.match(IRRELEVANT, test)]
+
+    def run(test):
+        if results.get(f"test {test}") is None:
+            with tempfile.NamedTemporaryFile("r") as log:
+                failed = run_tests(binaries, test[0], [test[1]], {"MUTANT_LOG": log.name})
+                numbers = sorted({int(number) for number in log.read().split()})
+            if failed:
+                print(f"{test[1]} fails without a mutant", file=sys.stderr)
+            results.put(f"test {test}", {"reached": [] if failed else numbers})
+
+    each(jobs, run, tests)
+    reached = {}
+    for test in sorted(tests, key=lambda test: len(results.get(f"test {test}")["reached"])):
+        for number in results.get(f"test {test}")["reached"]:
+            reached.setdefault(number, []).append(test)
+    return reached
+
+
+def run_mutant(number, binaries, tests, tests_max):
+    """Runs tests with a mutant, a few at first, until one fails twice."""
+    position = 0
+    for size in (4, 12, 40, tests_max):
+        chunk = tests[position : min(position + size, tests_max)]
+        position += len(chunk)
+        for binary in binaries:
+            names = [test for name, test in chunk if name == binary]
+            failed = names and run_tests(binaries, binary, names, {"MUTANT": str(number)})
+            if failed and run_tests(binaries, binary, failed, {"MUTANT": str(number)}):
+                return {"killed_by": failed[0]}
+    return {"killed_by": None}
+
+
+def run_tests(binaries, binary, names, variables):
+    """Returns the tests that fail. If the process hangs or crashes, that is all of them."""
+    program, directory = binaries[binary]
+    environment = {**os.environ, "RUST_BACKTRACE": "0", **variables}
+    command = [program, "--exact", "--test-threads", "4", *names]
+    with subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=60 + 10 * len(names))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            return names
+    failed = re.findall(r"^test (\S+) \.\.\. FAILED$", output, re.MULTILINE)
+    return failed or (names if process.returncode else [])
+
+
+def report(total, survivors):
+    """Prints the survivors that need a test or a reason. Returns the exit code."""
+    lines = (ROOT / "tests/mutants/survivors.txt").read_text().splitlines()
+    reasons = dict(line.split(" | ", 1) for line in lines if line and not line.startswith("#"))
+    unexplained = [mutant for mutant in survivors if mutant["name"] not in reasons]
+    for mutant in unexplained:
+        print(f"{mutant['path']}:{mutant['line']}: {mutant['name'].partition(' ')[2]}")
+    print(f"{total} mutants: {total - len(survivors)} killed, {len(survivors) - len(unexplained)} survived for a reason, "
+          f"{len(unexplained)} survived")
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
