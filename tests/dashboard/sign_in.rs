@@ -2,10 +2,11 @@
 
 use request::PEER;
 
-use super::{Browser, EMAIL, PASSWORD};
+use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
 use crate::on_both_stacks;
 
 const SESSION: &str = "__Host-keyward-session";
+const GUEST: &str = "__Host-keyward-guest";
 
 on_both_stacks! {
     async fn the_cookie_of_a_session_is_out_of_reach_of_scripts_and_other_sites(kw) {
@@ -20,6 +21,22 @@ on_both_stacks! {
             assert!(cookie.contains(flag), "{cookie}");
         }
         assert!(!cookie.contains("Domain"));
+    }
+
+    /// 128 bits protect a form of a visitor for a while; what signs somebody in has 256, and a root key 192.
+    async fn secrets_are_too_long_to_be_guessed(kw) {
+        let mut visitor = Browser::new(&kw);
+        visitor.get("/dashboard/login").await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+        let root_key = kw.create_root_key(["api.*.verify_key"]).await;
+        let random = root_key.split_once('_').expect("a prefix").1;
+
+        let secrets =
+            [&visitor.cookies[GUEST], &owner.cookies[SESSION], between(&page.text, "/dashboard/join/", "<"), random];
+
+        let bytes = secrets.map(|secret| bs58::decode(secret).into_vec().expect("base58").len());
+        assert_eq!(bytes, [16, 32, 32, 24]);
     }
 
     async fn signing_in_makes_a_new_session_whatever_cookie_was_brought(kw) {

@@ -199,6 +199,22 @@ on_both_stacks! {
         assert_unknown(&reply);
     }
 
+    /// The first verification caches the key and who may verify it.
+    async fn cached_key_is_hidden_from_other_root_keys_however_often_they_ask(kw) {
+        let key = kw.create_key(json!({})).await;
+        let reader = kw.create_root_key(["api.*.read_key"]).await;
+        let stranger = kw.create_other_workspace().await;
+
+        for _ in 0..3 {
+            kw.verify(&key.key).await.assert_code("VALID");
+            for root_key in [&stranger, &reader] {
+                let request = json!({ "key": key.key });
+                assert_unknown(&kw.v2_as(root_key, "keys.verifyKey", request.clone()).await);
+                assert_unknown(&kw.v2_as(root_key, "keys.verifyKey", request).await);
+            }
+        }
+    }
+
     async fn a_permission_for_one_api_verifies_no_key_of_another(kw) {
         let api = kw.create_api().await;
         let (own, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);

@@ -58,7 +58,7 @@ pub async fn consume(
     tx.update_balance(key, &account.credits).await?;
     tx.commit().await?;
     if reply.is_admitted && cost > 0 {
-        ledger.direct_debits.record_debited([key.clone()]);
+        ledger.direct_debits.outdated_accounts.record([key.clone()]);
     }
     let left = Box::pin(load_balance(&ledger.context, redis, key)).await?;
     Ok(ConsumeDecision::from_limit_decision(LimitDecision::from_reply(&reply, windows), left))

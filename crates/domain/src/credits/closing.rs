@@ -153,7 +153,7 @@ where
             }
             ChangeStep::End { is_outdated } => {
                 if is_outdated && ledger.context.redis.is_some() {
-                    ledger.direct_debits.record_debited([key.clone()]);
+                    ledger.direct_debits.outdated_accounts.record([key.clone()]);
                 }
                 return outcome;
             }
@@ -188,13 +188,14 @@ pub async fn close_outdated(ledger: &CreditLedger) -> Result<()> {
     if ledger.context.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
         return Ok(());
     }
-    let closing =
-        stream::iter(ledger.direct_debits.list_debited()).map(|(key, number)| async move {
+    let closing = stream::iter(ledger.direct_debits.outdated_accounts.list()).map(
+        |(key, number)| async move {
             if close_key_leases(&ledger.context, &key, CloseScope::All).await? {
-                ledger.direct_debits.remove_debited(&key, number);
+                ledger.direct_debits.outdated_accounts.remove(&key, number);
             }
             Ok(())
-        });
+        },
+    );
     let closed: Vec<Result<()>> = closing.buffer_unordered(CLOSES_CONCURRENT_MAX).collect().await;
     closed.into_iter().collect()
 }

@@ -48,8 +48,8 @@ pub struct DirectDebits {
     pub connections: Semaphore,
     /// The balances that an embedded server has cached.
     pub balances: tokio::sync::Mutex<BalanceCache>,
-    /// The accounts that a replica has debited while they may have a lease, each with the number of its last debit.
-    outdated_accounts: Mutex<HashMap<KeyId, u64>>,
+    /// The accounts that a replica has debited while they may have a lease.
+    pub outdated_accounts: OutdatedAccounts,
 }
 
 impl DirectDebits {
@@ -61,20 +61,33 @@ impl DirectDebits {
         };
         let connections = Semaphore::new(usize::try_from(connections).unwrap_or(1));
         let balances = tokio::sync::Mutex::default();
-        let outdated = Mutex::default();
         Self {
             inbox,
             inbox_receiver: Mutex::new(Some(received)),
             connections,
             balances,
-            outdated_accounts: outdated,
+            outdated_accounts: OutdatedAccounts::default(),
         }
     }
 
-    /// Records accounts whose balances have changed without their leases: the balances that the leases report are
-    /// stale. Accounts beyond [`OUTDATED_MAX`] stay stale until their next top-up.
-    pub fn record_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
-        let mut outdated = self.outdated_accounts.lock();
+    /// Sends a debit to its queue. Fails if the inbox is full or the server is stopping.
+    pub fn submit(&self, debit: DebitRequest) -> Result<()> {
+        self.inbox.try_send(debit).map_err(|failed| match failed {
+            TrySendError::Full(_) => Error::Overloaded("credits"),
+            TrySendError::Closed(_) => Error::StoreNotReady,
+        })
+    }
+}
+
+/// Accounts whose balances have changed without their leases, each with the number of its last change: the balances that
+/// the leases report are stale.
+#[derive(Default)]
+pub struct OutdatedAccounts(Mutex<HashMap<KeyId, u64>>);
+
+impl OutdatedAccounts {
+    /// Records changed accounts. Those beyond [`OUTDATED_MAX`] stay stale until their next top-up.
+    pub fn record(&self, keys: impl IntoIterator<Item = KeyId>) {
+        let mut outdated = self.0.lock();
         for key in keys {
             let is_full = outdated.len() >= OUTDATED_MAX;
             if let Some(number) = outdated.get_mut(&key) {
@@ -85,25 +98,17 @@ impl DirectDebits {
         }
     }
 
-    /// Returns the accounts that were debited, with the numbers of their last debits.
-    pub fn list_debited(&self) -> Vec<(KeyId, u64)> {
-        self.outdated_accounts.lock().iter().map(|(key, number)| (key.clone(), *number)).collect()
+    /// Returns the accounts, with the numbers of their last changes.
+    pub fn list(&self) -> Vec<(KeyId, u64)> {
+        self.0.lock().iter().map(|(key, number)| (key.clone(), *number)).collect()
     }
 
-    /// Removes an account, unless it was debited again.
-    pub fn remove_debited(&self, key: &KeyId, number: u64) {
-        let mut outdated = self.outdated_accounts.lock();
+    /// Removes an account, unless it was changed again.
+    pub fn remove(&self, key: &KeyId, number: u64) {
+        let mut outdated = self.0.lock();
         if outdated.get(key) == Some(&number) {
             outdated.remove(key);
         }
-    }
-
-    /// Sends a debit to its queue. Fails if the inbox is full or the server is stopping.
-    pub fn submit(&self, debit: DebitRequest) -> Result<()> {
-        self.inbox.try_send(debit).map_err(|failed| match failed {
-            TrySendError::Full(_) => Error::Overloaded("credits"),
-            TrySendError::Closed(_) => Error::StoreNotReady,
-        })
     }
 }
 
@@ -176,5 +181,36 @@ impl DebitBatches {
 fn reject(debits: impl IntoIterator<Item = DebitRequest>, cause: impl Fn() -> Error) {
     for debit in debits {
         let _ = debit.reply_sender.send(Err(cause()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn account_is_removed_unless_it_was_changed_again() {
+        let (outdated, key) = (OutdatedAccounts::default(), KeyId::from("key_a"));
+        outdated.record([key.clone()]);
+        let seen = outdated.list();
+        outdated.record([key.clone()]);
+
+        outdated.remove(&key, seen[0].1);
+        assert_eq!(outdated.list().len(), 1, "its last change was not seen");
+
+        outdated.remove(&key, outdated.list()[0].1);
+        assert_eq!(outdated.list(), []);
+    }
+
+    #[test]
+    fn accounts_beyond_the_maximum_are_not_recorded() {
+        let outdated = OutdatedAccounts::default();
+        let keys = |range: std::ops::Range<usize>| range.map(|n| KeyId::from(format!("key_{n}")));
+
+        outdated.record(keys(0..OUTDATED_MAX + 1));
+        outdated.record(keys(0..1));
+
+        let numbers: Vec<_> = outdated.list().into_iter().map(|(_, number)| number).collect();
+        assert_eq!((numbers.len(), numbers.iter().sum::<u64>()), (OUTDATED_MAX, 1));
     }
 }

@@ -144,7 +144,7 @@ async fn decide(
         tx.update_balances(&changed).await?;
     }
     tx.commit().await?;
-    ledger.direct_debits.record_debited(changed.into_iter().map(|(key, _)| key));
+    ledger.direct_debits.outdated_accounts.record(changed.into_iter().map(|(key, _)| key));
     Ok(outcomes)
 }
 

@@ -216,7 +216,7 @@ async fn return_withheld(
     }
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
     // The balances that their leases report are too low.
-    ledger.direct_debits.record_debited(leased);
+    ledger.direct_debits.outdated_accounts.record(leased);
     ledger.context.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
     tracing::info!(units = returned, "returned {returned} withheld credits");
     Ok(returned)

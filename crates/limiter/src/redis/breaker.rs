@@ -106,6 +106,15 @@ mod tests {
     }
 
     #[test]
+    fn breaker_opens_at_exactly_half() {
+        let breaker = Breaker::default();
+        (0..5).for_each(|_| breaker.record_success(Monotonic::default()));
+
+        assert!(!(0..4).any(|_| breaker.record_failure(Monotonic::default())), "four of nine");
+        assert!(breaker.record_failure(Monotonic::default()), "five of ten");
+    }
+
+    #[test]
     fn breaker_stays_closed_when_most_calls_succeed() {
         let breaker = Breaker::default();
         (0..100).for_each(|_| breaker.record_success(Monotonic::default()));

@@ -69,3 +69,22 @@ impl LogPass {
         Some(began - Duration::from_millis(age_ms))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registered_at_is_as_long_ago_as_the_database_says() {
+        let registered_at = |seen_at: Option<i64>| {
+            let head = LogHead { now: 10_000, seen_at, ..LogHead::default() };
+            LogPass { head, ..LogPass::default() }.registered_at(Monotonic::from_ms(500_000))
+        };
+
+        assert_eq!(registered_at(None), None);
+        assert_eq!(registered_at(Some(9_700)), Some(Monotonic::from_ms(499_700)));
+        assert_eq!(registered_at(Some(10_000)), Some(Monotonic::from_ms(500_000)));
+        let later = registered_at(Some(10_001));
+        assert_eq!(later, Some(Monotonic::from_ms(500_000)), "the database's clock went back");
+    }
+}
