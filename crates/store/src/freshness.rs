@@ -367,4 +367,15 @@ mod tests {
         assert!(freshness.is_database_reachable(Monotonic::from_ms(2_000)));
         assert!(!freshness.is_database_reachable(Monotonic::from_ms(2_001)));
     }
+
+    #[test]
+    fn database_is_reachable_for_two_seconds_after_a_read_of_the_log() {
+        let freshness = Freshness::new(60_000, Monotonic::from_ms(0));
+        assert!(!freshness.is_database_reachable(Monotonic::from_ms(1)), "it never replied");
+
+        freshness.record_log_read(Monotonic::from_ms(99_000), None, Monotonic::from_ms(100_000));
+
+        assert!(freshness.is_database_reachable(Monotonic::from_ms(102_000)));
+        assert!(!freshness.is_database_reachable(Monotonic::from_ms(102_001)));
+    }
 }
