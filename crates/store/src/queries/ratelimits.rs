@@ -136,7 +136,7 @@ impl RatelimitReads for Connection {
 #[async_trait]
 impl RatelimitWrites for Connection {
     async fn lock_namespaces(&mut self, workspace: &WorkspaceId) -> Result<i64> {
-        let sql = locked!("SELECT id FROM workspaces WHERE id = $1");
+        let sql = locked_for_no_key_update!("SELECT id FROM workspaces WHERE id = $1");
         query(sql).bind(workspace).fetch_optional(&mut *self).await?;
         let sql = "
             SELECT COUNT(*)

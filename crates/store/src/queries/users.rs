@@ -310,7 +310,7 @@ impl UserWrites for Connection {
     }
 
     async fn lock_members(&mut self, workspace: &WorkspaceId) -> Result<()> {
-        let sql = locked!("SELECT id FROM workspaces WHERE id = $1");
+        let sql = locked_for_no_key_update!("SELECT id FROM workspaces WHERE id = $1");
         query(sql).bind(workspace).fetch_optional(self).await?;
         Ok(())
     }
