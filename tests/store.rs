@@ -63,6 +63,7 @@ mod root_keys;
 mod schema_migration;
 mod schema_upgrade;
 mod schema_upgrade_reads;
+mod transactions;
 mod writer;
 
 /// Runs a statement that no function of the store runs.

@@ -1,10 +1,15 @@
 //! Tests the rollups of events per minute, hour, day and month.
 
+use std::time::Duration;
+
 use analytics::writer;
 use serde_json::json;
+use sqlx::Executor as _;
+use store::events::EventTx;
+use tokio::time::timeout;
 
 use crate::on_both_stacks;
-use crate::support::{Keyward, NOON};
+use crate::support::{Keyward, NOON, Stack};
 
 const HOUR_MS: i64 = 3_600_000;
 /// The start of the month of `NOON`.
@@ -207,4 +212,23 @@ on_both_stacks! {
 
         assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 2 0")]);
     }
+}
+
+/// A replica that is paused, or that the network drops, keeps its locks until Postgres ends its transaction.
+#[tokio::test]
+async fn rollup_is_delayed_for_seconds_when_another_replica_is_paused_in_one() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+    let mut paused = kw.app.analytics.event_store().begin().await.unwrap();
+    let EventTx::Postgres(tx) = &mut paused else { panic!("not Postgres") };
+    tx.execute("LOCK TABLE verifications_per_minute IN EXCLUSIVE MODE").await.unwrap();
+
+    let rollup = async {
+        kw.write_events().await;
+        writer::roll_up(&kw.app.analytics).await
+    };
+    timeout(Duration::from_secs(8), rollup).await.expect("Postgres ends a transaction").unwrap();
+
+    assert_eq!(read_rollups(&kw).await[0].len(), 1);
 }

@@ -1,11 +1,18 @@
 //! Implements the Postgres dialect: connecting, beginning transactions, and the SQL that differs from SQLite.
 
+use std::pin::Pin;
 use std::str::FromStr as _;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgPool, Postgres, Transaction};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgPool, Postgres, SqlSafeStr as _, SqlStr,
+    Transaction,
+};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -124,6 +131,19 @@ macro_rules! locked_for_no_key_update {
 macro_rules! locked_skipping_locked {
     ($select:expr) => {
         concat!($select, " FOR UPDATE SKIP LOCKED")
+    };
+}
+/// Joins, as `c`, the changes in a range, both ends included. The limit makes the planner, which does not know the range,
+/// read no more than that from the index.
+macro_rules! changes_between {
+    ($first:literal, $last:literal) => {
+        concat!(
+            " CROSS JOIN LATERAL (SELECT * FROM changes WHERE seq BETWEEN ",
+            $first,
+            " AND ",
+            $last,
+            " ORDER BY seq LIMIT 10000) AS c"
+        )
     };
 }
 /// Returns a number higher than that of any lease, and of any replica that was counted out.
@@ -258,7 +278,6 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
             // The planner overestimates a query over many partitions: it takes less time than its compilation.
             ("jit", "off"),
             ("statement_timeout", timeout_ms.as_str()),
-            ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
         ]))
     };
     let (options, query_options) = (on_events(url)?, on_events(analytics_url)?);
@@ -343,9 +362,9 @@ pub async fn connect_read_only(url: &str) -> sqlx::Result<Pool> {
     Ok(Pool::new(pool_options(2).connect_with(options).await?))
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is what Store::begin calls")]
+/// Begins a transaction.
 pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    pool.begin().await
+    begin_with(pool, None).await
 }
 
 /// The time that a transaction of [`begin_within`] may be idle before Postgres ends it. Its replica may be paused
@@ -353,7 +372,6 @@ pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>
 const TRANSACTION_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Begins a transaction in which no statement waits longer than `within` for a lock.
-#[expect(clippy::disallowed_methods, reason = "this is what Store::begin_within calls")]
 pub async fn begin_within(
     pool: &PgPool,
     within: Duration,
@@ -364,5 +382,40 @@ pub async fn begin_within(
         within.as_millis().max(1),
         TRANSACTION_IDLE_TIMEOUT.as_millis()
     );
-    pool.begin_with(AssertSqlSafe(sql)).await
+    begin_with(pool, Some(AssertSqlSafe(sql).into_sql_str())).await
+}
+
+async fn begin_with(
+    pool: &PgPool,
+    statement: Option<SqlStr>,
+) -> sqlx::Result<Transaction<'static, Postgres>> {
+    let connection = pool.acquire().await?;
+    FinishedWhenDropped(Some(Transaction::begin(connection, statement))).await
+}
+
+/// A future that is finished in the background if it is dropped before. If `BEGIN` is cancelled, sqlx 0.9.0 returns
+/// the connection to the pool with the transaction open, and the writes of its next user are not committed
+/// (<https://github.com/transact-rs/sqlx/issues/4393>). A transaction that has begun is rolled back when it is dropped.
+struct FinishedWhenDropped<T: Send + 'static>(Option<BoxFuture<'static, T>>);
+
+impl<T: Send + 'static> Future for FinishedWhenDropped<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<T> {
+        let Some(future) = &mut self.0 else { return Poll::Pending };
+        let output = ready!(future.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: Send + 'static> Drop for FinishedWhenDropped<T> {
+    fn drop(&mut self) {
+        // Without a runtime, the process is about to end.
+        if let Some(future) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(future);
+        }
+    }
 }

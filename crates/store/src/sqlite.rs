@@ -90,6 +90,12 @@ macro_rules! locked_skipping_locked {
         $select
     };
 }
+/// Joins, as `c`, the changes in a range, both ends included.
+macro_rules! changes_between {
+    ($first:literal, $last:literal) => {
+        concat!(" JOIN changes AS c ON c.seq BETWEEN ", $first, " AND ", $last)
+    };
+}
 /// Returns a number higher than that of any lease, and of any replica that was counted out.
 macro_rules! next_number {
     () => {

@@ -75,9 +75,8 @@ impl ChangeReads for Connection {
             "SELECT c.seq, c.at, c.subject
             FROM ",
             items!("$1"),
-            " JOIN changes c
-                ON c.seq BETWEEN CAST(item ->> 0 AS BIGINT) AND CAST(item ->> 1 AS BIGINT)
-            ORDER BY c.seq
+            changes_between!("CAST(item ->> 0 AS BIGINT)", "CAST(item ->> 1 AS BIGINT)"),
+            " ORDER BY c.seq
             LIMIT $2"
         );
         let rows_max = i64::try_from(PAGE_ROWS).unwrap_or(i64::MAX);

@@ -26,7 +26,7 @@ pub use self::steps::{LogEffect, LogPass, LogReply, LogStep};
 /// A reader that is further behind than this, in rows or in time, treats everything as changed and continues at the
 /// end.
 const BEHIND_ROWS_MAX: i64 = 100_000;
-const BEHIND_DURATION_MAX: Duration = Duration::from_secs(1);
+const BEHIND_DURATION_MAX: Duration = Duration::from_millis(250);
 /// Rows of the log are stored for a day. A reader that has not read for this long, by the database's clock, treats
 /// everything as changed. Its own clock may have stopped together with its machine.
 const LOG_GAP_MAX_MS: i64 = foundation::clock::HOUR_MS;

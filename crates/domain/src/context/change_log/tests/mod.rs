@@ -222,7 +222,7 @@ fn everything_is_invalidated_when_reading_takes_too_long() {
     let many = vec!["a"; 3 * PAGE_ROWS];
     log.commit_with(&many);
     reader.begin_pass(log.now());
-    let mut slow = |log: &mut LogModel| log.now_ms += 600;
+    let mut slow = |log: &mut LogModel| log.now_ms += 150;
 
     let effects: Vec<_> =
         std::iter::from_fn(|| log.step(&mut reader, &mut slow)).flatten().collect();
