@@ -11,6 +11,7 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 
 use crate::proxy::{LinkState, Proxy};
+use crate::report;
 use crate::schedule::{Fault, FaultKind, REPLICAS};
 use crate::servers::{self, Lock, Postgres, Redis};
 use crate::support::process::{free_port, get, keyward_command, signal};
@@ -228,10 +229,13 @@ impl Fleet {
         Self { replicas, postgres, master, follower, link, lock: None, stalls: None, directory }
     }
 
-    /// Returns what the replicas have logged.
+    /// Returns what the replicas and Postgres have logged, by time.
     pub fn logs(&self) -> String {
-        let log = |replica: &Replica| std::fs::read_to_string(&replica.log).unwrap_or_default();
-        self.replicas.iter().map(log).collect()
+        let logs = self.replicas.iter().map(|replica| replica.log.clone());
+        let logs = logs.chain([self.postgres.log()]);
+        let logs: Vec<_> =
+            logs.map(|log| std::fs::read_to_string(log).unwrap_or_default()).collect();
+        report::merge_logs(&logs)
     }
 
     /// Runs a command of the binary on this fleet's database and Redis. Returns its output.

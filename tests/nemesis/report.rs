@@ -11,6 +11,8 @@ const VIOLATIONS_MAX: usize = 10;
 /// The number of lines of the log before and after one that names a request of a violation, and without one.
 const LINES_AROUND: usize = 12;
 const LINES_MAX: usize = 40;
+/// The length of a time with milliseconds.
+const TIME_CHARS: usize = "2026-01-01 00:00:00.000".len();
 /// The length to which a line of the log is cut.
 const LINE_CHARS_MAX: usize = 240;
 
@@ -72,6 +74,22 @@ fn push_violations(text: &mut String, finding: &Finding) {
     }
 }
 
+/// Merges logs by the time at the start of their lines. A line without one follows the line before it.
+pub fn merge_logs(logs: &[String]) -> String {
+    let mut lines = Vec::new();
+    for log in logs {
+        let mut time = String::new();
+        for line in log.lines() {
+            if line.starts_with("20") {
+                time = line.chars().take(TIME_CHARS).collect::<String>().replace('T', " ");
+            }
+            lines.push((time.clone(), line));
+        }
+    }
+    lines.sort_by(|(one, _), (other, _)| one.cmp(other));
+    lines.iter().flat_map(|(_, line)| [line, "\n"]).collect()
+}
+
 /// Returns the lines of the log around each request that the violations name, or its last lines if it contains none.
 pub fn log_around(log: &str, violations: &str) -> String {
     let lines: Vec<_> = log.lines().collect();
@@ -94,6 +112,17 @@ pub fn log_around(log: &str, violations: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn merge_logs_sorts_lines_by_time() {
+        let replica = "2026-01-01T00:00:01.500Z INFO one\n2026-01-01T00:00:03.000Z WARN three\n";
+        let postgres = "2026-01-01 00:00:02.000 UTC LOG: two\n\tstatement\n";
+
+        let merged = merge_logs(&[replica.to_owned(), postgres.to_owned()]);
+
+        let lines: Vec<_> = merged.lines().map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!(lines, [Some("one"), Some("two"), Some("\tstatement"), Some("three")]);
+    }
 
     #[test]
     fn log_around_returns_lines_around_the_requests_of_violations() {

@@ -106,6 +106,11 @@ impl Postgres {
         command
     }
 
+    /// Returns the path of its log.
+    pub fn log(&self) -> PathBuf {
+        self.data_dir.with_extension("log")
+    }
+
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
@@ -136,8 +141,11 @@ impl Postgres {
     }
 
     fn spawn(&self) -> Child {
-        let log = self.data_dir.with_extension("log");
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("its log");
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .expect("its log");
         let port = self.port.to_string();
         // A killed process loses nothing that it has written, so data need not be flushed to disk.
         let mut command = self.command("postgres");
@@ -152,6 +160,8 @@ impl Postgres {
                 "-c",
                 "max_connections=200",
             ])
+            .args(["-c", "log_lock_waits=on", "-c", "log_timezone=UTC"])
+            .args(["-c", "log_line_prefix=%m postgres %p %a "])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
