@@ -3,6 +3,7 @@
 
 mod support;
 
+mod background;
 mod cli;
 mod dashboard;
 mod debits;

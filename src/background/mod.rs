@@ -40,7 +40,11 @@ const ESTIMATE_GROUPS_INTERVAL: Duration = Duration::from_secs(2);
 const WITHHELD_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a replica registers as present.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// How often rows of the change log are deleted that are a day old. The first time is at the start: a server that is
+/// restarted more often than this deletes them too.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
+/// How often a task that begins with the store checks whether it is ready.
+const STORE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many rows of each table are deleted in one transaction: a statement has five seconds.
 const PRUNE_ROWS_MAX: i64 = 10_000;
 
@@ -124,11 +128,14 @@ async fn read_log(app: &App, log: &mut ChangeLogReader) -> Result<bool> {
 }
 
 async fn prune_change_log(app: Arc<App>) {
+    while app.context.store.store().is_err() {
+        tokio::time::sleep(STORE_CHECK_INTERVAL).await;
+    }
     loop {
-        tokio::time::sleep(PRUNE_INTERVAL).await;
         if let Err(e) = with_timeout(PASS_TIMEOUT, prune_once(&app)).await {
             tracing::warn!(error = %e, "failed to prune the change log: {e}");
         }
+        tokio::time::sleep(PRUNE_INTERVAL).await;
     }
 }
 
