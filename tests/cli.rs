@@ -22,6 +22,7 @@ mod request_ids;
 mod serving;
 mod settings;
 mod shell;
+mod variables;
 mod vault;
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";

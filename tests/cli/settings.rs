@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args as _, FromArgMatches as _};
-use foundation::config::Config;
+use foundation::config::{Config, Settings};
 
 use super::*;
 
@@ -98,25 +98,41 @@ fn allowed_values(flag: &str) -> String {
     allowed.to_owned()
 }
 
-/// Checks a value together with valid settings, some of which the others require.
+/// Valid settings that others require.
+pub const OTHERS: [(&str, &str); 7] = [
+    ("database-url", "postgres://localhost/keyward"),
+    ("redis-url", "redis://localhost"),
+    ("oidc-issuer", "https://login.example.com"),
+    ("oidc-client-id", "keyward"),
+    ("oidc-client-secret", "a_secret"),
+    ("security-contact", "tel:1"),
+    ("security-expires", "2027-06-30T00:00:00Z"),
+];
+
+/// Checks a value together with [`OTHERS`].
 fn check_setting(flag: &str, value: &str) -> Result<(), String> {
-    let others = [
-        ("database-url", "postgres://localhost/keyward"),
-        ("redis-url", "redis://localhost"),
-        ("oidc-issuer", "https://login.example.com"),
-        ("oidc-client-id", "keyward"),
-        ("oidc-client-secret", "a_secret"),
-        ("security-contact", "tel:1"),
-        ("security-expires", "2027-06-30T00:00:00Z"),
-    ];
-    let settings = others.into_iter().filter(|(other, _)| *other != flag).chain([(flag, value)]);
-    let arguments = settings.map(|(name, value)| format!("--{name}={value}"));
-    // The variables of this process must not change the result.
+    let others = OTHERS.into_iter().filter(|(other, _)| *other != flag);
+    validate(&others.chain([(flag, value)]).collect::<Vec<_>>()).map(drop)
+}
+
+/// Validates settings, given as flags and values. The variables of this process do not change the result.
+pub fn validate(settings: &[(&str, &str)]) -> Result<Settings, String> {
+    let arguments = settings.iter().map(|(name, value)| format!("--{name}={value}"));
     let command = Config::augment_args(clap::Command::new("keyward"))
         .mut_args(|arg| arg.env(Resettable::Reset));
     let arguments = ["keyward".to_owned()].into_iter().chain(arguments);
     let matches = command.try_get_matches_from(arguments).unwrap();
-    Config::from_arg_matches(&matches).unwrap().validate().map(drop)
+    Config::from_arg_matches(&matches).unwrap().validate()
+}
+
+/// Lists the flags of all settings except files that contain a secret, sorted.
+pub fn list_flags() -> Vec<String> {
+    let command = Config::augment_args(clap::Command::new("keyward"));
+    let flags = command.get_arguments().filter_map(Arg::get_long);
+    let mut flags: Vec<_> =
+        flags.filter(|flag| !flag.ends_with("-file")).map(str::to_owned).collect();
+    flags.sort_unstable();
+    flags
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! Tests that each setting changes what it names, and nothing else.
+
+use std::collections::BTreeMap;
+
+use foundation::config::{Deployment, OidcSettings, Settings};
+use foundation::model::Retention;
+use foundation::vault::MasterKey;
+
+use super::settings::{OTHERS, list_flags, validate};
+
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const PREVIOUS_KEY: &str = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
+
+/// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
+const VALUES: [(&str, &str, &str); 45] = [
+    ("ad-hoc-counters", "1001", "1001"),
+    ("cached-keys", "1002", "1002"),
+    ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
+    ("connections-max", "1003", "1003"),
+    ("data-dir", "/a", "/a"),
+    ("database-analytics-url", "postgres://localhost/b", "postgres://localhost/b"),
+    ("database-connections", "104", "104"),
+    ("database-grace-seconds", "1005", "1005"),
+    ("database-url", "postgres://localhost/c", "postgres://localhost/c"),
+    ("docs-url", "https://docs.example.com", "https://docs.example.com"),
+    ("drain-seconds", "1006", "1006"),
+    ("events-bytes", "1048577", "Some(1048577)"),
+    ("events-reserve-bytes", "1007", "1007"),
+    ("events-waiting", "1008", "1008"),
+    ("events-waiting-bytes", "1048578", "1048578"),
+    ("keys-on-outage", "closed", "Closed"),
+    ("lease-idle-seconds", "1009", "1009"),
+    ("listen", "127.0.0.1:1", "127.0.0.1:1"),
+    ("log", "trace", "trace"),
+    ("log-format", "json", "Json"),
+    ("master-key", KEY, KEY),
+    ("master-key-previous", PREVIOUS_KEY, PREVIOUS_KEY),
+    ("metrics-listen", "127.0.0.1:2", "Some(127.0.0.1:2)"),
+    ("oidc-allowed-domains", "a.example.com", "a.example.com"),
+    ("oidc-client-id", "a_client", "a_client"),
+    ("oidc-client-secret", "another_secret", "another_secret"),
+    ("oidc-default-role", "viewer", "Some(Viewer)"),
+    ("oidc-issuer", "https://a.example.com", "https://a.example.com"),
+    ("oidc-name", "the house login", "the house login"),
+    ("oidc-only", "true", "true"),
+    ("oidc-scopes", "openid groups", "groups"),
+    ("open-verification", "minimal", "Minimal"),
+    ("public-url", "https://keys.example.com", "https://keys.example.com"),
+    ("ratelimits-kept", "raw=1,minute=2,hour=3,day=4,month=5", "1 2 3 4 5"),
+    ("redis-prefix", "a:", "a:"),
+    ("redis-timeout-ms", "1010", "1010"),
+    ("redis-url", "redis://localhost/1", "redis://localhost/1"),
+    ("region", "eu", "eu"),
+    ("root-key", "a_root_key_of_an_operator", "a_root_key_of_an_operator"),
+    ("security-contact", "tel:2", "tel:2"),
+    ("security-expires", "2028-06-30T00:00:00Z", "2028-06-30T00:00:00Z"),
+    ("strict-grants", "on", "true"),
+    ("trusted-proxies", "10.0.0.0/8", "true"),
+    ("unknown-keys-per-minute", "1011", "1011"),
+    ("verifications-kept", "raw=6,minute=7,hour=8,day=9,month=10", "6 7 8 9 10"),
+];
+
+/// Renders what each flag has set.
+fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
+    let (mut data_dir, mut database, mut redis) = Default::default();
+    match &settings.deployment {
+        Deployment::Embedded { data_dir: given } => data_dir = given.display().to_string(),
+        Deployment::Replica { database_url, redis_url } => {
+            (database, redis) = (database_url.clone(), redis_url.clone());
+        }
+    }
+    let days = |days: &Retention| {
+        let Retention { raw_days, minute_days, hour_days, day_days, month_days } = days;
+        format!("{raw_days} {minute_days} {hour_days} {day_days} {month_days}")
+    };
+    let exposed = |key: Option<&MasterKey>| key.map(MasterKey::expose).unwrap_or_default();
+    let keys = settings.master_keys.as_ref();
+    let security = &settings.security;
+    let contact = security.contact.as_ref().unwrap();
+    let proxy = "10.1.2.3".parse().unwrap();
+    let mut texts = BTreeMap::from([
+        ("ad-hoc-counters", security.ad_hoc_counters_max.to_string()),
+        ("cached-keys", settings.cached_keys_max.to_string()),
+        (
+            "clickhouse-url",
+            settings.clickhouse_url.as_ref().map(<_>::to_string).unwrap_or_default(),
+        ),
+        ("connections-max", security.connections_max.to_string()),
+        ("data-dir", data_dir),
+        ("database-analytics-url", settings.analytics_url.clone().unwrap_or_default()),
+        ("database-connections", settings.database_connections_max.to_string()),
+        ("database-grace-seconds", settings.database_grace_seconds.to_string()),
+        ("database-url", database),
+        ("docs-url", settings.docs_url.clone()),
+        ("drain-seconds", settings.drain_seconds.to_string()),
+        ("events-bytes", format!("{:?}", settings.events_max_bytes)),
+        ("events-reserve-bytes", settings.events_reserve_bytes.to_string()),
+        ("events-waiting", settings.events_waiting_max.to_string()),
+        ("events-waiting-bytes", settings.events_waiting_bytes_max.to_string()),
+        ("keys-on-outage", format!("{:?}", settings.keys_outage_policy)),
+        ("lease-idle-seconds", settings.lease_idle_seconds.to_string()),
+        ("listen", settings.listen.to_string()),
+        ("log", settings.log.clone()),
+        ("log-format", format!("{:?}", settings.log_format)),
+        ("master-key", exposed(keys.map(|keys| &keys.current_key))),
+        ("master-key-previous", exposed(keys.and_then(|keys| keys.previous_key.as_ref()))),
+        ("metrics-listen", format!("{:?}", security.metrics_listen)),
+        ("open-verification", format!("{:?}", security.open_verification)),
+        ("public-url", settings.public_url.clone()),
+        ("ratelimits-kept", days(&settings.retention.ratelimits)),
+        ("redis-prefix", settings.redis_prefix.clone()),
+        ("redis-timeout-ms", settings.redis_timeout_ms.to_string()),
+        ("redis-url", redis),
+        ("region", settings.region.clone()),
+        (
+            "root-key",
+            settings.root_key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default(),
+        ),
+        ("security-contact", contact.uris.join(",")),
+        ("security-expires", contact.expires.clone()),
+        ("strict-grants", security.strict_grants.to_string()),
+        (
+            "trusted-proxies",
+            settings.trusted_proxies.as_ref().is_some_and(|of| of.contains(proxy)).to_string(),
+        ),
+        ("unknown-keys-per-minute", security.unknown_keys_per_minute.to_string()),
+        ("verifications-kept", days(&settings.retention.verifications)),
+    ]);
+    texts.extend(texts_of_oidc(settings.oidc.as_ref().unwrap()));
+    texts
+}
+
+fn texts_of_oidc(oidc: &OidcSettings) -> [(&'static str, String); 8] {
+    [
+        ("oidc-allowed-domains", oidc.allowed_domains.join(",")),
+        ("oidc-client-id", oidc.client_id.clone()),
+        ("oidc-client-secret", oidc.client_secret.expose().to_owned()),
+        ("oidc-default-role", format!("{:?}", oidc.default_role)),
+        ("oidc-issuer", oidc.issuer.clone()),
+        ("oidc-name", oidc.name.clone()),
+        ("oidc-only", oidc.is_password_sign_in_disabled.to_string()),
+        ("oidc-scopes", oidc.scopes.join(" ")),
+    ]
+}
+
+/// Returns valid settings, which others require; without a database for the settings of an embedded server, and with a
+/// master key for the previous one.
+fn required_by(flag: &str) -> Vec<(&'static str, &'static str)> {
+    let mut required: Vec<_> = OTHERS.to_vec();
+    match flag {
+        "data-dir" => required.retain(|(other, _)| !other.ends_with("-url")),
+        "master-key-previous" => required.push(("master-key", KEY)),
+        "oidc-default-role" => required.push(("oidc-allowed-domains", "b.example.com")),
+        // The defaults of the public URLs are this address.
+        "listen" => required.extend([
+            ("docs-url", "https://b.example.com"),
+            ("public-url", "https://b.example.com"),
+        ]),
+        _ => {}
+    }
+    required
+}
+
+#[test]
+fn each_setting_sets_what_it_names_and_nothing_else() {
+    let flags: Vec<_> = VALUES.iter().map(|(flag, ..)| (*flag).to_owned()).collect();
+    assert_eq!(flags, list_flags(), "the table has every setting");
+
+    for (flag, value, text) in VALUES {
+        let required = required_by(flag);
+        let before = texts_of(&validate(&required).unwrap());
+        let others = required.into_iter().filter(|(other, _)| *other != flag);
+        let after =
+            texts_of(&validate(&others.chain([(flag, value)]).collect::<Vec<_>>()).unwrap());
+
+        let mut expected = before.clone();
+        expected.insert(flag, text.to_owned());
+        assert_ne!(before[flag], text, "{flag}: the value is the default");
+        assert_eq!(after, expected, "--{flag}={value}");
+    }
+}
