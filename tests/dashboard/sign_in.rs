@@ -1,5 +1,8 @@
 //! Signing in and out.
 
+use std::time::Duration;
+
+use foundation::clock::Stopwatch;
 use request::PEER;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
@@ -79,6 +82,23 @@ on_both_stacks! {
         assert_eq!((wrong.status, unknown.status), (unknown.status, wrong.status));
         assert_eq!(wrong.status, 422);
         assert_eq!(wrong.text, unknown.text.replace("nobody@example.com", EMAIL));
+    }
+
+    /// Otherwise the time would tell who has an account. The shortest of several times contains no pause of the machine.
+    async fn an_unknown_email_takes_as_long_as_a_wrong_password(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        owner.post("/dashboard/logout", &[]).await;
+        let (mut wrong, mut unknown) = (Duration::MAX, Duration::MAX);
+
+        for _ in 0..4 {
+            for (email, shortest) in [(EMAIL, &mut wrong), ("nobody@example.com", &mut unknown)] {
+                let began = Stopwatch::new();
+                assert_eq!(owner.sign_in(email, "another password").await.status, 422);
+                *shortest = began.elapsed().min(*shortest);
+            }
+        }
+
+        assert!(unknown > wrong / 2, "{unknown:?} instead of {wrong:?}");
     }
 
     async fn an_email_has_ten_attempts_in_a_quarter_of_an_hour(kw) {
