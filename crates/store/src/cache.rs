@@ -269,3 +269,43 @@ enum LoadError {
     Absent(ReadVersion),
     Failed(Arc<Error>),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(rows_max: u64) -> RowCache<u64, u64> {
+        let freshness = Arc::new(Freshness::new(0, Monotonic::now()));
+        RowCache::new(&freshness, rows_max, 8, &Counter::default(), |_| None)
+    }
+
+    #[tokio::test]
+    async fn rows_are_evicted_when_there_are_more_than_the_maximum() {
+        let cache = cache(100);
+
+        for name in 0..1_000 {
+            let load = |version| async move { Ok(Some(Cached::new(name, version, []))) };
+            cache.get(&name, load).await.expect("it loads").expect("a row");
+        }
+
+        cache.present.run_pending_tasks().await;
+        assert_eq!(cache.present.entry_count(), 100);
+        assert_eq!(cache.direct_mapped.0.len(), 8);
+    }
+
+    #[tokio::test]
+    async fn absent_rows_are_evicted_when_there_are_too_many() {
+        let cache = cache(100);
+        let version = cache.freshness.read_version(Monotonic::now());
+        let row = cache.get(&0, |_| async { Ok(None) }).await.expect("it loads");
+        assert!(row.is_none() && cache.is_known_absent(&0));
+
+        for name in 0..ABSENT_ROWS_MAX + 10_000 {
+            cache.absent.insert(name, version);
+        }
+
+        cache.absent.run_pending_tasks();
+        assert!(cache.absent.entry_count() <= ABSENT_ROWS_MAX);
+        assert_eq!(cache.present.entry_count(), 0, "unknown names evict no rows");
+    }
+}
