@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use foundation::clock::{Clock, Timestamp};
+use foundation::clock::{Clock, Stopwatch, Timestamp};
 use foundation::metrics::Metrics;
 use futures_util::future::join_all;
 use limiter::local::LocalCounters;

@@ -6,6 +6,7 @@ use limiter::{
 };
 
 use super::*;
+use crate::servers::Redis;
 
 mod properties;
 
@@ -76,6 +77,36 @@ async fn lease_spends_its_top_ups_and_no_more() {
     assert_eq!(fixture.consume(&lease, 6, None).await, (false, LeaseState::AccountExhausted, 1));
     assert_eq!(fixture.consume(&lease, 1, None).await, (true, LeaseState::Sufficient, 0));
     assert_eq!(fixture.close(&lease).await, CloseResult::Closed { spent_units: 3 });
+}
+
+#[tokio::test]
+async fn spend_has_no_effect_when_redis_executes_it_after_its_deadline() {
+    let (server, timeout) = (Redis::start(), Duration::from_millis(300));
+    let keys = Keyspace::new("t:");
+    let redis =
+        RedisCounters::new(&server.url(), timeout, keys.clone(), &Metrics::default()).unwrap();
+    let generation = peek(&redis, &keys.lease("key_life", 1)).await.lease.unwrap().redis_generation;
+    let fixture = LeaseFixture { redis, keys, generation };
+    let lease = fixture.keys.lease("key_a", 1);
+    fixture.consume(&lease, 1, fixture.top_up(0, 10, 0)).await;
+    let spend_one = async || fixture.redis.consume(&spend(&lease, 1, None), None).await;
+    // The reply tells the time of this Redis.
+    assert_eq!(spend_one().await.unwrap().lease.unwrap().units, 8);
+
+    server.signal("STOP");
+    assert!(spend_one().await.is_err());
+    tokio::time::sleep(timeout).await;
+    server.signal("CONT");
+
+    let began = Stopwatch::new();
+    let next = loop {
+        match spend_one().await {
+            Ok(reply) => break reply,
+            Err(e) => assert!(began.elapsed() < Duration::from_secs(10), "{e:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(next.lease.unwrap().units, 7, "the late spend took effect");
 }
 
 #[tokio::test]
