@@ -89,7 +89,7 @@ pub fn open(fleet: &Fleet) -> Shared {
     }
 }
 
-/// Creates the shared state and the keys on the first replica.
+/// Creates the shared state, the keys and the namespaces on the first replica.
 pub fn prepare(fleet: &Fleet) -> (Shared, KeyPools, Vec<Call>) {
     let mut shared = open(fleet);
     let mut caller = Caller::new(&shared, StdRng::seed_from_u64(0));
@@ -123,6 +123,11 @@ pub fn prepare(fleet: &Fleet) -> (Shared, KeyPools, Vec<Call>) {
     for _ in 0..FRESH_KEYS {
         let key = make(None, None, &[]);
         shared.fresh().push_back(key);
+    }
+    // A namespace is created when it is first used, which requires the database and every replica.
+    for counter in COUNTERS.iter().map(|(name, ..)| *name).chain([OVERRIDE_PREFIX]) {
+        let counter = format!("{}/first", counter.split('/').next().expect("a namespace"));
+        caller.send(0, Action::Limit { counter, limit: 10, duration_ms: 1_000, cost: 1 });
     }
     let calls = caller.calls;
     shared.loaded = shared.began.elapsed();
