@@ -7,10 +7,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 
-use crate::acquire_turn;
 use crate::engines::{self, Postgres};
 use crate::faults::{ROOT_KEY, assert_valid, verify};
 use crate::servers::Redis;
+use crate::share_turn;
 use crate::support::process::{Server, keyward_command};
 
 /// The data at the time of the backup, and the key that is revoked after it.
@@ -113,7 +113,7 @@ fn vacuum_into(from: &Path, to: &Path) {
 
 #[test]
 fn embedded_backup_is_consistent_when_taken_during_writes() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (data, restored) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let server = Server::start(embedded(data.path()));
     let backed_up = populate(&server);
@@ -173,7 +173,7 @@ fn assert_succeeds(command: &mut Command) {
 
 #[test]
 fn postgres_backup_is_consistent_when_taken_while_replicas_serve() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (first, second) = (engines::directory(), engines::directory());
     let (here, there) = (Postgres::start(first.path(), || 0), Postgres::start(second.path(), || 0));
     let (redis, empty) = (Redis::start(), Redis::start());

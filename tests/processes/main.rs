@@ -1,4 +1,4 @@
-//! Tests that depend on real time. They run one at a time, in their own binary, which cargo runs after the other tests.
+//! Tests that depend on real time, in their own binary, which cargo runs after the other tests.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 #[path = "../support/mod.rs"]
@@ -32,10 +32,16 @@ mod stage;
 mod startup;
 mod storage_full;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Acquires the lock that each test holds while it runs.
-fn acquire_turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Acquires the lock that each test holds while it runs which loads the machine, or measures less than a second.
+fn acquire_turn() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Acquires the lock that each other test holds while it runs. These mostly wait, and run at the same time.
+fn share_turn() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
 }

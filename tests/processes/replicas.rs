@@ -8,7 +8,7 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 
-use crate::acquire_turn;
+use crate::share_turn;
 use crate::support::database::Database;
 use crate::support::process::{Server, keyward_command, v2};
 use crate::support::{random_letters, redis_url};
@@ -100,7 +100,7 @@ fn time_until_code(server: &Server, key: &str, code: &str) -> Duration {
 
 #[test]
 fn change_is_visible_on_other_replica_within_250_ms() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let pair = start_pair();
     let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
     let busy = ok(&pair.one, "keys.createKey", &json!({ "apiId": api }))["key"].clone();
@@ -171,7 +171,7 @@ fn change_is_visible_on_other_replica_within_250_ms() {
 
 #[test]
 fn new_key_verifies_at_once_on_other_replica() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let pair = start_pair();
     let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
 
@@ -184,7 +184,7 @@ fn new_key_verifies_at_once_on_other_replica() {
 
 #[test]
 fn credits_and_limits_are_exact_with_two_replicas() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let pair = start_pair();
     let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
     let limit = json!([{ "name": "all", "limit": 70, "duration": 86_400_000, "autoApply": true }]);

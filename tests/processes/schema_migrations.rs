@@ -14,8 +14,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Executor as _, query, query_scalar};
 use tokio::runtime::Runtime;
 
-use crate::acquire_turn;
 use crate::faults::{ROOT_KEY, replica_command};
+use crate::share_turn;
 use crate::support::database::Database;
 use crate::support::process::{Server, get};
 use crate::support::redis_url;
@@ -73,7 +73,7 @@ fn launch(database: &Database, log: &Path) -> Server {
 
 #[test]
 fn replica_serves_and_logs_the_blocking_process_when_another_process_migrates() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let runtime = Runtime::new().unwrap();
     let database = runtime.block_on(oldest_schema());
     let mut other = runtime.block_on(async {
@@ -99,7 +99,7 @@ fn replica_serves_and_logs_the_blocking_process_when_another_process_migrates() 
 
 #[test]
 fn failing_migration_fails_commands_and_is_logged_by_replicas() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let runtime = Runtime::new().unwrap();
     let database = runtime.block_on(oldest_schema());
     let run = |sql: &'static str| {
@@ -194,7 +194,7 @@ async fn run_step(
 
 #[test]
 fn migration_of_a_million_keys_does_not_block_replicas() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let runtime = Runtime::new().unwrap();
     let database = runtime.block_on(async {
         let database = oldest_schema().await;

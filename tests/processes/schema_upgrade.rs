@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::acquire_turn;
 use crate::faults::replica_command;
+use crate::share_turn;
 use crate::support::older_schema::{fill_sqlite, filled_postgres, older_versions};
 use crate::support::process::{Server, keyward_command};
 use crate::support::redis_url;
@@ -21,7 +21,7 @@ const RECOVERABLE_KEY: &str = "prod_Akkzhfs4KtawG96uVbNVB5tPoPjY2Dz7M";
 
 #[test]
 fn embedded_server_starts_with_every_older_schema() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let runtime = Runtime::new().unwrap();
     for version in runtime.block_on(older_versions()) {
         let directory = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ fn embedded_server_starts_with_every_older_schema() {
 
 #[test]
 fn replica_starts_with_every_older_schema() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let runtime = Runtime::new().unwrap();
     for version in runtime.block_on(older_versions()) {
         let database = runtime.block_on(filled_postgres(version));

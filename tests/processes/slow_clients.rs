@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 
-use crate::acquire_turn;
+use crate::share_turn;
 use crate::support::process::{Server, free_port, get, keyward_command};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
@@ -27,7 +27,7 @@ fn send_partial(address: SocketAddr, bytes: String) -> std::thread::JoinHandle<(
 
 #[test]
 fn server_closes_connection_when_head_takes_10_s_or_body_30_s() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let data = tempfile::tempdir().unwrap();
     let mut command = keyward_command();
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -68,7 +68,7 @@ fn server_closes_connection_when_head_takes_10_s_or_body_30_s() {
 
 #[test]
 fn metrics_listener_refuses_connections_when_slow_clients_have_taken_all() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let data = tempfile::tempdir().unwrap();
     let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     let mut command = keyward_command();

@@ -6,11 +6,11 @@ use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 
-use crate::acquire_turn;
 use crate::faults::{
     ROOT_KEY, assert_recovers, assert_valid, create_key, database, limited, replica_command, verify,
 };
 use crate::servers::Redis;
+use crate::share_turn;
 use crate::stage::{Key, Replica, Stage};
 use crate::support::database::Database;
 use crate::support::process::Server;
@@ -122,13 +122,13 @@ fn assert_limits_degrade_during(rejection: &WriteRejection) {
 
 #[test]
 fn limits_are_degraded_when_redis_is_at_maxmemory() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     assert_limits_degrade_during(&FULL);
 }
 
 #[test]
 fn limits_are_degraded_when_redis_cannot_save() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     assert_limits_degrade_during(&UNSAVED);
 }
 
@@ -227,13 +227,13 @@ fn assert_changes_are_atomic_during(rejection: &WriteRejection) {
 
 #[test]
 fn changes_are_visible_on_all_replicas_or_none_when_redis_is_at_maxmemory() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     assert_changes_are_atomic_during(&FULL);
 }
 
 #[test]
 fn changes_are_visible_on_all_replicas_or_none_when_redis_cannot_save() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     assert_changes_are_atomic_during(&UNSAVED);
 }
 
@@ -246,7 +246,7 @@ fn execute(database: &Database, statements: &'static str) {
 /// Postgres reports a full disk as an error of the statement, as the trigger does here.
 #[test]
 fn replica_returns_503_when_postgres_disk_is_full_and_recovers() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, mut redis) = (database(), Redis::start());
     let server = replica(&database, &redis);
     let metered = create_key(&server, &json!({ "credits": { "remaining": GRANTED } }));
