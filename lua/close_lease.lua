@@ -9,7 +9,7 @@
 -- Values  as in consume.lua. A lease of a later format version counts as in use, and as missing once it is closed: its
 --         credits are withheld.
 -- Invariant: credits that return to the account can no longer be spent.
-local version = 1
+local version, idle = 1, tonumber(ARGV[2])
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -24,12 +24,13 @@ local function save(...)
 end
 local stored = redis.call('GET', KEYS[1])
 if stored and (string.byte(stored, 58) or 1) > version then
-  if tonumber(ARGV[2]) > 0 then return {2, 0} end
+  if idle > 0 then return {2, 0} end
 elseif stored then
   local l, units, spent, bank, ends, top, used, closed = struct.unpack('>dddddddB', stored)
   if l == life then
     if closed == 2 then return {0, 0} end
-    if closed == 0 and now - used < tonumber(ARGV[2]) then return {2, spent} end
+    -- The clock may have gone back since the last spend.
+    if closed == 0 and idle > 0 and now - used < idle then return {2, spent} end
     if closed == 0 then save(0, spent, bank, ends, top, used, 1, version) end
     return {1, spent}
   end

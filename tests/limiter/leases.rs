@@ -196,6 +196,18 @@ async fn close_returns_in_use_when_lease_is_active() {
 }
 
 #[tokio::test]
+async fn close_always_closes_when_the_clock_went_back() {
+    let fixture = start().await;
+    let lease = fixture.keys.lease("key_a", 1);
+    fixture.consume(&lease, 2, fixture.top_up(0, 7, 1)).await;
+
+    let earlier = Some(NOON.plus_ms(-1));
+    let close = fixture.redis.close_lease(&lease, fixture.generation, Duration::ZERO, earlier);
+
+    assert_eq!(close.await.unwrap(), CloseResult::Closed { spent_units: 2 });
+}
+
+#[tokio::test]
 async fn active_leases_are_listed_with_their_spend() {
     let fixture = start().await;
     let [used, closed, missing] = [1, 2, 3].map(|number| fixture.keys.lease("key_a", number));
