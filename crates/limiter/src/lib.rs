@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::fault_injection::Safeguard;
 use sha2::{Digest as _, Sha256};
 
 /// The largest limit and cost, about 3.5 × 10^13; larger values are clamped to it. A script counts in doubles, which
@@ -264,6 +265,19 @@ pub enum CloseResult {
     WrongGeneration,
     /// The lease is in use and was left open.
     InUse,
+}
+
+impl CloseResult {
+    /// Interprets the reply of `lua/close_lease.lua`.
+    pub fn from_reply(state: i64, spent_units: i64) -> Self {
+        match state {
+            0 => Self::NotFound,
+            1 => Self::Closed { spent_units },
+            2 => Self::InUse,
+            _ if Safeguard::ProvenClosed.is_disabled() => Self::NotFound,
+            _ => Self::WrongGeneration,
+        }
+    }
 }
 
 /// Counts windows, in Redis or in this process.

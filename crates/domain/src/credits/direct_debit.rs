@@ -183,18 +183,26 @@ pub fn decide_debit(
     balance: &mut i64,
 ) -> ConsumeDecision {
     let unsettled = debit.unsettled.take();
-    if *balance < debit.cost {
-        let decision = LimitDecision {
-            is_admitted: false,
-            ..decide_windows(context, &debit.windows, ConsumeMode::Peek, unsettled)
-        };
-        return ConsumeDecision::from_limit_decision(decision, Some(*balance));
-    }
-    let decision = decide_windows(context, &debit.windows, ConsumeMode::Consume, unsettled);
-    if decision.is_admitted {
-        *balance -= debit.cost;
-    }
+    let decision = debit_balance(balance, debit.cost, |mode| {
+        decide_windows(context, &debit.windows, mode, unsettled)
+    });
     ConsumeDecision::from_limit_decision(decision, Some(*balance))
+}
+
+/// Debits a cost from the balance of a locked account, if there is enough and `decide_windows` admits the request.
+pub fn debit_balance(
+    balance: &mut i64,
+    cost: i64,
+    decide_windows: impl FnOnce(ConsumeMode) -> LimitDecision,
+) -> LimitDecision {
+    if *balance < cost {
+        return LimitDecision { is_admitted: false, ..decide_windows(ConsumeMode::Peek) };
+    }
+    let decision = decide_windows(ConsumeMode::Consume);
+    if decision.is_admitted {
+        *balance -= cost;
+    }
+    decision
 }
 
 fn decide_windows(

@@ -16,7 +16,7 @@ mod journal;
 pub mod lease_spend;
 mod leases;
 pub mod metered;
-mod retries;
+pub mod retries;
 pub mod top_up;
 pub mod top_up_attempts;
 mod top_up_locks;
@@ -38,7 +38,8 @@ pub use self::closing::{
     close_for_change, close_idle_leases, close_outdated, close_own_leases, run_with_closed_leases,
 };
 pub use self::debit_batching::DEBIT_QUEUE_MAX;
-pub use self::debit_queue::{DirectDebits, run as serve_debits};
+pub use self::debit_queue::{DirectDebits, OutdatedAccounts, run as serve_debits};
+pub use self::direct_debit::debit_balance;
 pub use self::lease_spend::LeaseSpendTracker;
 pub use self::leases::refill_time;
 pub use self::top_up_locks::TopUpLocks;

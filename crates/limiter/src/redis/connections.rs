@@ -25,6 +25,7 @@ use redis::{
 };
 use tokio::sync::Mutex as AsyncMutex;
 
+use super::super::ConsumeRequest;
 use super::{RedisAddress, budget};
 
 /// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
@@ -54,6 +55,16 @@ impl Script {
 pub enum RetryPolicy {
     Once,
     Never,
+}
+
+impl RetryPolicy {
+    /// Returns the policy for consume requests. A top-up that is applied twice grants its credits twice.
+    pub fn for_consume(requests: &[ConsumeRequest]) -> Self {
+        match requests.iter().any(ConsumeRequest::has_top_up) {
+            true => Self::Never,
+            false => Self::Once,
+        }
+    }
 }
 
 pub struct RedisConnections {

@@ -28,7 +28,7 @@ use redis::cluster_routing::Slot;
 use tokio::sync::oneshot;
 
 use self::breaker::Breaker;
-use self::connections::{RedisConnections, RetryPolicy, Script};
+use self::connections::{RedisConnections, Script};
 use self::outage::OutageWindows;
 use self::queue::{ConsumeQueue, PendingRequest};
 use self::scripts::{ScriptRunner, spawn_worker};
@@ -39,6 +39,7 @@ use super::{
 };
 
 pub use self::budget::wait_with_timeout as within_budget;
+pub use self::connections::RetryPolicy;
 pub use self::outage::UnresolvedRequest;
 pub use self::queue::ConsumeError;
 
@@ -274,13 +275,7 @@ impl RedisCounters {
             arguments,
         );
         let (state, spent): (i64, i64) = self.script_runner.record_outcome(closing).await?;
-        Ok(match state {
-            0 => CloseResult::NotFound,
-            1 => CloseResult::Closed { spent_units: spent },
-            2 => CloseResult::InUse,
-            _ if Safeguard::ProvenClosed.is_disabled() => CloseResult::NotFound,
-            _ => CloseResult::WrongGeneration,
-        })
+        Ok(CloseResult::from_reply(state, spent))
     }
 }
 

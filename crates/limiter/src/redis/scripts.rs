@@ -192,12 +192,7 @@ impl ScriptRunner {
         if self.breaker.is_open() {
             return Err(Error::RedisBreakerOpen);
         }
-        // A top-up that is applied twice grants its credits twice.
-        let retry_policy = if requests.iter().any(ConsumeRequest::has_top_up) {
-            RetryPolicy::Never
-        } else {
-            RetryPolicy::Once
-        };
+        let retry_policy = RetryPolicy::for_consume(requests);
         // Windows that lose a cost to a late reply are reconciled. A lease is not.
         let is_spent = requests.iter().any(|request| request.spend.is_some());
         let grace = if is_spent { Duration::ZERO } else { LATE_REPLY_MAX };
