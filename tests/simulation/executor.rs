@@ -122,6 +122,11 @@ impl Sim {
         lock(&self.state).violation.get_or_insert(violation);
     }
 
+    /// Returns what ended the run.
+    pub fn violation(&self) -> Option<String> {
+        lock(&self.state).violation.clone()
+    }
+
     /// Starts a task on a node.
     pub fn spawn(&self, node: Node, future: impl Future<Output = ()> + Send + 'static) {
         let mut state = lock(&self.state);

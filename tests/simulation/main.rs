@@ -4,6 +4,7 @@
 //! of about half a minute of virtual time. It depends on its seed alone, so a violation can be replayed:
 //! `KEYWARD_SIMULATION_SEED=7 cargo test --test simulation`. The real servers are in `tests/nemesis`.
 
+mod credits;
 mod executor;
 mod feed;
 mod network;
