@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foundation::id::KeyId;
+use limiter::LeaseStatus;
 
 use super::database::Database;
 use super::replica::Request;
@@ -162,5 +163,22 @@ pub fn check_leased(sim: &Sim, database: &Database, key: &KeyId, cost: i64) {
     let left = database.accounts[key].balance + leased;
     if leased > (left / 10).max(cost) {
         sim.fail(format!("too much leased: {leased} of the {left} credits of {key:?}"));
+    }
+}
+
+/// Checks that a lease holds no more in Redis than was debited for it, unless it has ended.
+pub fn check_granted(
+    sim: &Sim,
+    database: &Database,
+    (key, lease_number): (&KeyId, i64),
+    status: LeaseStatus,
+) {
+    let Some((_, lease)) = database.leases.get(&(key.clone(), lease_number)) else { return };
+    let held = status.units + status.spent_units;
+    if !lease.is_ended()
+        && lease.redis_generation == status.redis_generation
+        && held > lease.granted
+    {
+        sim.fail(format!("over-granted: {held} credits were added to {lease:?} of {key:?}"));
     }
 }

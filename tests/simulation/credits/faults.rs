@@ -15,6 +15,8 @@ enum Fault {
     /// Every replica loses it.
     Outage(Node),
     Slow(Node),
+    /// The connection of a replica to Redis breaks again and again.
+    BrokenConnections,
     /// The database rolls all transactions back.
     DatabaseRestart,
     Kill,
@@ -35,13 +37,14 @@ enum Fault {
     RedisClockJump,
 }
 
-const ALL_FAULTS: [Fault; 17] = [
+const ALL_FAULTS: [Fault; 18] = [
     Fault::Cut(DATABASE),
     Fault::Cut(REDIS),
     Fault::Outage(DATABASE),
     Fault::Outage(REDIS),
     Fault::Slow(DATABASE),
     Fault::Slow(REDIS),
+    Fault::BrokenConnections,
     Fault::DatabaseRestart,
     Fault::Kill,
     Fault::Stop,
@@ -80,6 +83,15 @@ async fn inject_one(world: &World, fault: Fault, node: Node) {
             world.network.set_slowness(server, 1 + sim.random(60));
             sim.sleep(duration).await;
             world.network.set_slowness(server, 1);
+        }
+        Fault::BrokenConnections => {
+            let until_us = sim.now_us() + u64::try_from(duration.as_micros()).expect("short");
+            while sim.now_us() < until_us {
+                world.network.set_link(node, REDIS, LinkState::Refused);
+                sim.sleep_ms(1).await;
+                world.network.set_link(node, REDIS, LinkState::Up);
+                sim.sleep_ms(1 + sim.random(5)).await;
+            }
         }
         Fault::DatabaseRestart => lock(&world.database).restart(),
         Fault::Kill => {

@@ -108,6 +108,7 @@ impl World {
             network: self.network.clone(),
             node,
             servers: self.redis.clone(),
+            database: self.database.clone(),
             checker: self.checker.clone(),
             breaker: Arc::default(),
             time: Arc::default(),

@@ -12,10 +12,12 @@ use limiter::redis::breaker::Breaker;
 use limiter::redis::server_clock::RedisTime;
 use limiter::{
     CloseResult, ConsumeReply, ConsumeRequest, GroupChange, LeaseSpend, LeaseState, LeaseStatus,
+    TopUp,
 };
 
-use super::check::Checker;
-use super::replica::Request;
+use super::check::{Checker, check_granted};
+use super::database::Database;
+use super::replica::{Request, lease_name};
 use crate::executor::{Node, lock, now};
 use crate::network::{Lost, Network};
 
@@ -200,6 +202,8 @@ pub struct RedisClient {
     pub network: Network,
     pub node: Node,
     pub servers: Arc<Mutex<RedisServers>>,
+    /// What Redis holds is checked against it.
+    pub database: Arc<Mutex<Database>>,
     pub checker: Arc<Mutex<Checker>>,
     pub breaker: Arc<Breaker>,
     pub time: Arc<RedisTime>,
@@ -220,7 +224,10 @@ impl RedisClient {
             })
         };
         match once().await {
-            Err(Lost) if policy == RetryPolicy::Once => once().await,
+            Err(Lost) if policy == RetryPolicy::Once => {
+                self.network.sim.trace(|| format!("replica {} sends to Redis again", self.node));
+                once().await
+            }
             result => result,
         }
     }
@@ -258,19 +265,31 @@ impl RedisClient {
     }
 
     /// Spends from a lease. After the deadline of the caller, Redis does nothing.
-    pub async fn consume(&self, request: &Request, spend: LeaseSpend) -> Result<ConsumeReply> {
+    pub async fn consume(
+        &self,
+        request: &Request,
+        lease_number: i64,
+        top_up: Option<TopUp>,
+    ) -> Result<ConsumeReply> {
+        let lease = lease_name(&request.key, lease_number);
+        let spend = LeaseSpend { lease, cost: request.cost, top_up };
         let consume = ConsumeRequest { windows: Vec::new(), spend: Some(spend.clone()) };
         let policy = RetryPolicy::for_consume(&[consume]);
         let deadline = self.time.deadline_after_ms(40, now());
-        let (checker, request) = (self.checker.clone(), request.clone());
+        let (client, request) = (self.clone(), request.clone());
         let script = move |server: &mut RedisServer, now_us| {
             let at = Timestamp(server.now_ms(now_us));
             if deadline.is_some_and(|deadline| at > deadline) {
                 return (at, None);
             }
+            let sim = &client.network.sim;
             let reply = server.consume(&spend, now_us);
             if reply.is_admitted {
-                lock(&checker).record_spend(&request);
+                lock(&client.checker).record_spend(&request);
+            }
+            if let (Some(top_up), Some(status)) = (top_up, reply.lease) {
+                sim.trace(|| format!("{request:?} with {top_up:?}: {status:?}"));
+                check_granted(sim, &lock(&client.database), (&request.key, lease_number), status);
             }
             (at, Some(reply))
         };

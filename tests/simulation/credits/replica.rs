@@ -18,7 +18,7 @@ use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
 use futures_util::future::BoxFuture;
-use limiter::{CloseResult, LeaseSpend, TopUp};
+use limiter::{CloseResult, TopUp};
 
 use super::check::{Checker, check_leased};
 use super::database::{Database, DatabaseClient, Tx};
@@ -193,9 +193,7 @@ impl Replica {
         lease: LeaseRef,
         top_up: Option<TopUp>,
     ) -> Result<Attempt> {
-        let name = lease_name(&request.key, lease.lease_number);
-        let spend = LeaseSpend { lease: name, cost: request.cost, top_up };
-        let reply = self.redis.consume(request, spend).await?;
+        let reply = self.redis.consume(request, lease.lease_number, top_up).await?;
         let status = reply.lease.expect("the status of the lease");
         let is_trusted = status.account_balance.is_none()
             || self.lease_spend.record_spend(&request.key, lease, status.spent_units);
