@@ -17,7 +17,7 @@ struct Case {
 /// The maximum number of schedules for one fault; the first one that finds it is the last.
 const SCHEDULES_MAX: &str = "3000";
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 19] = [
     feed("own-change", "stale value, its own change", 0),
     feed("read-version", "stale value", 20),
     feed("trust", "stale value, without proof", 80),
@@ -27,10 +27,25 @@ const CASES: [Case; 9] = [
     feed("majority", "stale value, without proof", 820),
     feed("reach", "stale value, without proof", 10),
     feed("skip", "stale value, beside a reachable database", 460),
+    credits("fence", "over-granted", 0),
+    credits("debit-first", "over-granted", 0),
+    credits("close-lease", "over-granted", 0),
+    credits("lease-bound", "too much leased", 0),
+    credits("proven-closed", "over-granted", 0),
+    credits("reported", "over-granted", 0),
+    credits("every-report", "over-granted", 0),
+    credits("close-once", "over-granted", 0),
+    credits("top-up-once", "over-granted", 240),
+    credits("retry-deadline", "late retry", 0),
 ];
 
 const fn feed(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
     let simulation = "schedules::changes_are_seen_in_time_whatever_fails";
+    Case { safeguard, simulation, found, first_seed }
+}
+
+const fn credits(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
+    let simulation = "schedules::credits_are_exact_whatever_fails";
     Case { safeguard, simulation, found, first_seed }
 }
 

@@ -67,6 +67,12 @@ pub enum Safeguard {
     DebitQueue,
     /// Credits are returned except to accounts that another transaction has locked.
     Claim,
+    /// A lease that was closed returns its credits once.
+    CloseOnce,
+    /// A top-up whose reply was lost is not sent again.
+    TopUpOnce,
+    /// A transaction whose account is locked is not retried after its deadline.
+    RetryDeadline,
 }
 
 static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
@@ -100,6 +106,9 @@ static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
         "own-change" => Safeguard::OwnChange,
         "debit-queue" => Safeguard::DebitQueue,
         "claim" => Safeguard::Claim,
+        "close-once" => Safeguard::CloseOnce,
+        "top-up-once" => Safeguard::TopUpOnce,
+        "retry-deadline" => Safeguard::RetryDeadline,
         other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which is not a safeguard"),
     })
 });

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use foundation::clock::Timestamp;
+use foundation::fault_injection::Safeguard;
 use foundation::model::{CreditAccount, Credits, Lease};
 use limiter::CloseResult;
 
@@ -82,7 +83,9 @@ pub fn apply_close(lease: &mut Lease, result: CloseResult, now: Timestamp) -> Cl
         CloseResult::Closed { spent_units: spent } => {
             // A forfeited lease returns nothing: it grants no more than was spent.
             summary.returned_credits = (lease.granted - spent).max(0);
-            (lease.granted, lease.closed) = (lease.spent, true);
+            if !Safeguard::CloseOnce.is_disabled() {
+                (lease.granted, lease.closed) = (lease.spent, true);
+            }
         }
     }
     if result != CloseResult::InUse {

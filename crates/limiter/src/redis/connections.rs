@@ -61,8 +61,8 @@ impl RetryPolicy {
     /// Returns the policy for consume requests. A top-up that is applied twice grants its credits twice.
     pub fn for_consume(requests: &[ConsumeRequest]) -> Self {
         match requests.iter().any(ConsumeRequest::has_top_up) {
-            true => Self::Never,
-            false => Self::Once,
+            true if !Safeguard::TopUpOnce.is_disabled() => Self::Never,
+            true | false => Self::Once,
         }
     }
 }
