@@ -172,6 +172,8 @@ pub struct Metrics {
     pub redis_calls: Counter,
     /// Calls to Redis that failed, or were not answered in time.
     pub redis_failures: Counter,
+    /// Password hashes that were computed.
+    pub password_hashes: Counter,
     /// Lease top-ups that were debited from credit accounts.
     pub lease_top_ups: Counter,
     /// Credits that were returned to accounts unspent.
@@ -318,6 +320,11 @@ impl Default for Metrics {
                 all,
                 "counters_failures",
                 "Calls to Redis that failed or timed out",
+            ),
+            password_hashes: register_counter(
+                all,
+                "password_hashes",
+                "Password hashes computed, each of which occupies a core for tens of milliseconds",
             ),
             lease_top_ups: register_counter(
                 all,

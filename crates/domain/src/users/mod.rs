@@ -54,7 +54,8 @@ impl Users {
     /// Creates a service; the OIDC provider is not called.
     pub fn new(context: Arc<Context>) -> Result<Self> {
         let oidc = context.settings.oidc.as_ref().map(OidcClient::new).transpose()?;
-        Ok(Self { context, password_hasher: PasswordHasher::default(), oidc })
+        let password_hasher = PasswordHasher::new(context.metrics.password_hashes.clone());
+        Ok(Self { context, password_hasher, oidc })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
 use foundation::error::{Error, Result};
+use foundation::metrics::Counter;
 use foundation::secret::generate_salt;
 use tokio::sync::Semaphore;
 
@@ -22,16 +23,19 @@ const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdCBvZiBub2JvZHkhIQ\
 /// Hashes and verifies passwords with bounded concurrency. A hash occupies a core for tens of milliseconds, so at most
 /// a quarter of the cores, and at least one, hash at the same time.
 #[derive(Debug)]
-pub struct PasswordHasher(Arc<Semaphore>);
-
-impl Default for PasswordHasher {
-    fn default() -> Self {
-        let cores = available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new((cores / 4).max(1))))
-    }
+pub struct PasswordHasher {
+    permits: Arc<Semaphore>,
+    hash_counter: Counter,
 }
 
 impl PasswordHasher {
+    /// Creates a hasher that counts the hashes that it computes.
+    pub fn new(hash_counter: Counter) -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        let permits = Arc::new(Semaphore::new((cores / 4).max(1)));
+        Self { permits, hash_counter }
+    }
+
     /// Returns the hash of a password in its stored form. The parameters are those that OWASP recommends for argon2id:
     /// 19 MiB, two passes.
     pub async fn hash(&self, password: &str) -> Result<String> {
@@ -59,10 +63,12 @@ impl PasswordHasher {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let permit = tokio::time::timeout(PERMIT_TIMEOUT, self.0.clone().acquire_owned()).await;
+        let permit =
+            tokio::time::timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             return Err(Error::TooManyRequests("too many users are signing in"));
         };
+        self.hash_counter.inc();
         let task = tokio::task::spawn_blocking(move || {
             let result = work();
             drop(permit);
@@ -93,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn verify_accepts_only_the_hashed_password_and_rejects_when_hash_is_missing() {
-        let hasher = PasswordHasher::default();
+        let hasher = PasswordHasher::new(Counter::default());
 
         let hash = hasher.hash("correct horse battery").await.expect("a hash");
 
