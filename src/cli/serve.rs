@@ -19,7 +19,7 @@ use store::with_timeout;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::startup::{self, StartupInfo, create_data_dir};
+use super::startup::{self, STARTUP_CONNECT_TIMEOUT, StartupInfo, create_data_dir};
 use super::{CommandError, CommandResult};
 use crate::{analytics_worker, background, http};
 
@@ -49,7 +49,8 @@ pub async fn serve(settings: Settings) -> CommandResult {
     let address = listener.local_addr().unwrap_or(settings.listen);
     let (app, announcements) = App::new(settings.with_listen_address(address), Clock::System)?;
     let app = Arc::new(app);
-    let first = startup::open_at_start(&app).await?;
+    let (first, ()) = tokio::join!(startup::open_at_start(&app), connect_to_redis(&app));
+    let first = first?;
     // Whoever reads the banner may stop the server.
     let stop = shutdown_signal();
     print_banner(&app, address, first.as_ref());
@@ -72,6 +73,14 @@ pub async fn serve(settings: Settings) -> CommandResult {
     tokio::join!(analytics_worker.stop(), close_leases_and_deregister(&app));
     app.context.store.close().await;
     Ok(())
+}
+
+/// Connects to Redis before the first request, which would otherwise be decided without it.
+async fn connect_to_redis(app: &App) {
+    let Some(redis) = &app.context.redis else { return };
+    if let Err(e) = redis.connect(STARTUP_CONNECT_TIMEOUT).await {
+        tracing::warn!(error = %e, "started without Redis: {e}");
+    }
 }
 
 /// Closes the credit leases of a stopping replica and deregisters it.

@@ -21,8 +21,8 @@ use store::{SchemaError, Store};
 
 use super::CommandError;
 
-/// How long a server waits for Postgres at start before it starts without it.
-const STARTUP_CONNECT_TIMEOUT: Duration = Duration::from_millis(750);
+/// How long a server waits for Postgres, and for Redis, at start before it starts without it.
+pub const STARTUP_CONNECT_TIMEOUT: Duration = Duration::from_millis(750);
 /// How long each later attempt waits for Postgres.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limits how long Postgres may take to answer once it accepts connections.

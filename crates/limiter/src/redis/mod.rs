@@ -133,6 +133,12 @@ impl RedisCounters {
         self.script_runner.ping().await
     }
 
+    /// Connects, so that the first request does not have to: that takes longer than a request waits for Redis. Returns an
+    /// error unless Redis replies within this time.
+    pub async fn connect(&self, within: Duration) -> Result<()> {
+        self.script_runner.connect(within).await
+    }
+
     /// Returns whether the circuit breaker is open.
     pub fn is_breaker_open(&self) -> bool {
         self.script_runner.breaker.is_open()

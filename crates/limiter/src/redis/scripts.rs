@@ -14,7 +14,7 @@ use super::super::{ConsumeReply, ConsumeRequest, WindowCount};
 use super::batch;
 use super::breaker::Breaker;
 use super::budget::{self, Deadlines as _};
-use super::connections::{RedisConnections, RetryPolicy, Script};
+use super::connections::{RedisConnections, RetryPolicy, Script, timeout_error};
 use super::outage::{self, Charge, OutageWindows};
 use super::queue::{Callers, ConsumeBatch, QueueWorker};
 use super::server_clock::RedisTime;
@@ -225,6 +225,14 @@ impl ScriptRunner {
 
     pub async fn ping(&self) -> Result<()> {
         self.connections.send::<String>(&redis::cmd("PING"), RetryPolicy::Once).await.map(drop)
+    }
+
+    /// Connects and waits for a reply for at most this time.
+    pub async fn connect(&self, within: Duration) -> Result<()> {
+        let ping = redis::cmd("PING");
+        let pinging = self.connections.send_without_timeout::<String>(&ping, RetryPolicy::Once);
+        let reply = budget::wait_with_timeout(within, pinging).await;
+        reply.unwrap_or_else(|| Err(timeout_error(within))).map(drop)
     }
 
     /// Returns whether Redis accepts writes. A read-only replica would reply to a ping too.
