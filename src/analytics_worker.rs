@@ -130,9 +130,7 @@ async fn deliver_events(app: &App) {
 
 async fn maintain_partitions(app: &App) {
     // Without the database there are no tables yet.
-    while app.context.store.store().is_err() {
-        sleep(WRITE_INTERVAL).await;
-    }
+    app.context.store.wait_until_set().await;
     loop {
         let granted =
             with_timeout(PASS_TIMEOUT, app.analytics.event_store().grant_analytics_role()).await;

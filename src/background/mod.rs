@@ -43,8 +43,6 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// How often rows of the change log are deleted that are a day old. The first time is at the start: a server that is
 /// restarted more often than this deletes them too.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
-/// How often a task that begins with the store checks whether it is ready.
-const STORE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many rows of each table are deleted in one transaction: a statement has five seconds.
 const PRUNE_ROWS_MAX: i64 = 10_000;
 
@@ -128,9 +126,7 @@ async fn read_log(app: &App, log: &mut ChangeLogReader) -> Result<bool> {
 }
 
 async fn prune_change_log(app: Arc<App>) {
-    while app.context.store.store().is_err() {
-        tokio::time::sleep(STORE_CHECK_INTERVAL).await;
-    }
+    app.context.store.wait_until_set().await;
     loop {
         if let Err(e) = with_timeout(PASS_TIMEOUT, prune_once(&app)).await {
             tracing::warn!(error = %e, "failed to prune the change log: {e}");

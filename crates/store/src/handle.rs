@@ -7,6 +7,8 @@ use foundation::error::{Error, Result};
 
 use super::{Reader, Store, Tx};
 
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Gives access to the store. It is empty until the store has been opened and migrated and contains the rows that a
 /// first start creates, so no request sees an incomplete database.
 #[derive(Debug, Default)]
@@ -16,6 +18,13 @@ impl StoreHandle {
     /// Sets the store, which admits requests. Only the first call has an effect; a second store is dropped.
     pub fn set(&self, store: Store) {
         let _ = self.0.set(store);
+    }
+
+    /// Waits until the store is set. For tasks beside the requests, which begin a moment later.
+    pub async fn wait_until_set(&self) {
+        while self.0.get().is_none() {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
     }
 
     /// Returns the store. This and every other method fails with [`Error::StoreNotReady`] until the store is set.

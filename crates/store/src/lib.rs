@@ -38,6 +38,7 @@ mod rows;
 mod schema;
 mod sqlite;
 mod tx;
+mod uncancelled;
 mod users;
 mod vault;
 mod withheld;

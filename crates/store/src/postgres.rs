@@ -1,23 +1,20 @@
 //! Implements the Postgres dialect: connecting, beginning transactions, and the SQL that differs from SQLite.
 
-use std::pin::Pin;
 use std::str::FromStr as _;
-use std::task::{self, Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgPool, Postgres, SqlSafeStr as _, SqlStr,
     Transaction,
 };
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::STATEMENT_TIMEOUT;
 use super::events::SCHEMA;
+use super::uncancelled::Uncancelled;
 
 /// Returns the items of a JSON list as rows with one column, `item`.
 macro_rules! items {
@@ -136,13 +133,15 @@ macro_rules! locked_skipping_locked {
 /// Joins, as `c`, the changes in a range, both ends included. The limit makes the planner, which does not know the range,
 /// read no more than that from the index.
 macro_rules! changes_between {
-    ($first:literal, $last:literal) => {
+    ($first:literal, $last:literal, $limit:literal) => {
         concat!(
             " CROSS JOIN LATERAL (SELECT * FROM changes WHERE seq BETWEEN ",
             $first,
             " AND ",
             $last,
-            " ORDER BY seq LIMIT 10000) AS c"
+            " ORDER BY seq LIMIT ",
+            $limit,
+            ") AS c"
         )
     };
 }
@@ -390,32 +389,8 @@ async fn begin_with(
     statement: Option<SqlStr>,
 ) -> sqlx::Result<Transaction<'static, Postgres>> {
     let connection = pool.acquire().await?;
-    FinishedWhenDropped(Some(Transaction::begin(connection, statement))).await
-}
-
-/// A future that is finished in the background if it is dropped before. If `BEGIN` is cancelled, sqlx 0.9.0 returns
-/// the connection to the pool with the transaction open, and the writes of its next user are not committed
-/// (<https://github.com/transact-rs/sqlx/issues/4393>). A transaction that has begun is rolled back when it is dropped.
-struct FinishedWhenDropped<T: Send + 'static>(Option<BoxFuture<'static, T>>);
-
-impl<T: Send + 'static> Future for FinishedWhenDropped<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<T> {
-        let Some(future) = &mut self.0 else { return Poll::Pending };
-        let output = ready!(future.as_mut().poll(context));
-        self.0 = None;
-        Poll::Ready(output)
-    }
-}
-
-impl<T: Send + 'static> Drop for FinishedWhenDropped<T> {
-    fn drop(&mut self) {
-        // Without a runtime, the process is about to end.
-        if let Some(future) = self.0.take()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn(future);
-        }
-    }
+    // If `BEGIN` is cancelled, sqlx 0.9.0 returns the connection to the pool with the transaction open, and the writes
+    // of its next user are not committed (https://github.com/transact-rs/sqlx/issues/4393). A transaction that has
+    // begun is rolled back when it is dropped.
+    Uncancelled::new(Transaction::begin(connection, statement)).await
 }

@@ -92,7 +92,7 @@ macro_rules! locked_skipping_locked {
 }
 /// Joins, as `c`, the changes in a range, both ends included.
 macro_rules! changes_between {
-    ($first:literal, $last:literal) => {
+    ($first:literal, $last:literal, $limit:literal) => {
         concat!(" JOIN changes AS c ON c.seq BETWEEN ", $first, " AND ", $last)
     };
 }

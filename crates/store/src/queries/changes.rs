@@ -75,7 +75,7 @@ impl ChangeReads for Connection {
             "SELECT c.seq, c.at, c.subject
             FROM ",
             items!("$1"),
-            changes_between!("CAST(item ->> 0 AS BIGINT)", "CAST(item ->> 1 AS BIGINT)"),
+            changes_between!("CAST(item ->> 0 AS BIGINT)", "CAST(item ->> 1 AS BIGINT)", "$2"),
             " ORDER BY c.seq
             LIMIT $2"
         );
