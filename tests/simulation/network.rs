@@ -26,6 +26,27 @@ pub enum LinkState {
     Hanging,
 }
 
+/// All servers of a kind, and the one that their address leads each replica to: the first, unless it is routed.
+pub struct Servers<S> {
+    pub all: Vec<S>,
+    routes: BTreeMap<Node, usize>,
+}
+
+impl<S> Servers<S> {
+    pub fn from_first(first: S) -> Self {
+        Self { all: vec![first], routes: BTreeMap::new() }
+    }
+
+    pub fn route(&mut self, replica: Node, server: usize) {
+        self.routes.insert(replica, server);
+    }
+
+    pub fn server_of(&mut self, replica: Node) -> &mut S {
+        let number = self.routes.get(&replica).copied().unwrap_or(0);
+        &mut self.all[number]
+    }
+}
+
 #[derive(Clone)]
 pub struct Network {
     pub sim: Sim,
@@ -81,6 +102,14 @@ impl Network {
     /// Runs a task that no fault ends.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.sim.spawn(NETWORK, task);
+    }
+
+    /// Waits until a server notices that a client has given up: at once, unless the link between them hangs.
+    pub async fn wait_until_noticed(&self, client: Node, server: Node, max: Duration) {
+        match self.link(client, server) {
+            LinkState::Up | LinkState::Refused => self.sim.sleep_ms(1).await,
+            LinkState::Hanging => self.sim.sleep(max).await,
+        }
     }
 
     /// Travels one way. Returns whether the message arrives.

@@ -19,7 +19,7 @@ use super::check::{Checker, check_granted};
 use super::database::Database;
 use super::replica::{Request, lease_name};
 use crate::executor::{Node, lock, now};
-use crate::network::{Lost, Network};
+use crate::network::{Lost, Network, Servers};
 
 /// The node of every server.
 pub const REDIS: Node = 200;
@@ -155,44 +155,29 @@ impl RedisServer {
     }
 }
 
-/// All Redis servers, and the one that the address of Redis leads each replica to.
-#[derive(Default)]
-pub struct RedisServers {
-    servers: Vec<RedisServer>,
-    routes: BTreeMap<Node, usize>,
-}
+pub type RedisServers = Servers<RedisServer>;
 
-impl RedisServers {
+impl Servers<RedisServer> {
     pub fn new() -> Self {
-        let first = RedisServer { generation: 1_000, ..RedisServer::default() };
-        Self { servers: vec![first], routes: BTreeMap::new() }
+        Self::from_first(RedisServer { generation: 1_000, ..RedisServer::default() })
     }
 
     /// Starts a server, and returns its number. It has what the last one had `lag_us` ago; without that, nothing.
     pub fn start(&mut self, lag_us: Option<u64>, now_us: u64) -> usize {
-        let generation = 1_000 + i64::try_from(self.servers.len()).expect("few");
+        let generation = 1_000 + i64::try_from(self.all.len()).expect("few");
         let mut server = RedisServer { generation, ..RedisServer::default() };
-        if let (Some(lag_us), Some(last)) = (lag_us, self.servers.last()) {
+        if let (Some(lag_us), Some(last)) = (lag_us, self.all.last()) {
             server.clock_offset_ms = last.clock_offset_ms;
             let is_copied = |(at_us, _, _): &&(u64, String, LeaseValue)| *at_us + lag_us <= now_us;
             server.log = last.log.iter().filter(is_copied).cloned().collect();
             server.leases = server.log.iter().map(|(_, id, value)| (id.clone(), *value)).collect();
         }
-        self.servers.push(server);
-        self.servers.len() - 1
-    }
-
-    pub fn route(&mut self, replica: Node, server: usize) {
-        self.routes.insert(replica, server);
+        self.all.push(server);
+        self.all.len() - 1
     }
 
     pub fn move_clocks(&mut self, ms: i64) {
-        self.servers.iter_mut().for_each(|server| server.clock_offset_ms += ms);
-    }
-
-    fn server_of(&mut self, replica: Node) -> &mut RedisServer {
-        let number = self.routes.get(&replica).copied().unwrap_or(0);
-        &mut self.servers[number]
+        self.all.iter_mut().for_each(|server| server.clock_offset_ms += ms);
     }
 }
 

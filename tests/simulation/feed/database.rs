@@ -8,7 +8,7 @@ use domain::context::change_log::{LogReply, LogStep};
 use store::{ChangeRow, LogHead, LogPage, PAGE_ROWS};
 
 use crate::executor::{Node, Sim, lock};
-use crate::network::{LinkState, Lost, Network};
+use crate::network::{Lost, Network};
 
 pub const DATABASE: Node = 100;
 /// How long the database keeps the transaction of a client that has silently disappeared.
@@ -355,10 +355,7 @@ impl Drop for Tx {
         let (id, client) = (self.id, self.client.clone());
         let network = client.network.clone();
         network.clone().spawn(async move {
-            match network.link(client.node, DATABASE) {
-                LinkState::Up | LinkState::Refused => network.sim.sleep_ms(1).await,
-                LinkState::Hanging => network.sim.sleep(ABANDONED_TRANSACTION_MAX).await,
-            }
+            network.wait_until_noticed(client.node, DATABASE, ABANDONED_TRANSACTION_MAX).await;
             lock(&client.database).roll_back(id);
         });
     }

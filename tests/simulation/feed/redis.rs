@@ -8,7 +8,7 @@ use limiter::redis::{FeedPosition, FeedReadResult, check_entries};
 use tokio::sync::Notify;
 
 use crate::executor::{Node, lock};
-use crate::network::{Lost, Network};
+use crate::network::{Lost, Network, Servers};
 
 /// The node of the first server. Each failover or restart adds another one.
 pub const REDIS: Node = 200;
@@ -91,53 +91,38 @@ impl RedisServer {
     }
 }
 
-/// All Redis servers, and the one that the address of Redis leads each replica to.
-#[derive(Default)]
-pub struct RedisServers {
-    servers: Vec<RedisServer>,
-    routes: BTreeMap<Node, usize>,
-}
+pub type RedisServers = Servers<RedisServer>;
 
-impl RedisServers {
+impl Servers<RedisServer> {
     pub fn new() -> Self {
-        let (servers, routes) = (vec![RedisServer::default()], BTreeMap::new());
-        Self { servers, routes }
+        Self::from_first(RedisServer::default())
     }
 
     /// Starts a server that has lost the last announcements, and returns its number. Without `copied`, it has lost all.
     pub fn start(&mut self, copied: Option<usize>) -> usize {
-        let generation = self.servers.len();
+        let generation = self.all.len();
         let mut server = RedisServer { generation, ..RedisServer::default() };
-        if let (Some(lost), Some(last)) = (copied, self.servers.last()) {
+        if let (Some(lost), Some(last)) = (copied, self.all.last()) {
             let kept = last.entries.len().saturating_sub(lost);
             server.entries = last.entries[..kept].to_vec();
             server.readers = last.readers.clone();
         }
-        self.servers.push(server);
+        self.all.push(server);
         generation
-    }
-
-    pub fn route(&mut self, replica: Node, server: usize) {
-        self.routes.insert(replica, server);
     }
 
     /// Lets all servers but the last one know that they are no master.
     pub fn demote_others(&mut self) {
-        let last = self.servers.len() - 1;
-        self.servers[..last].iter_mut().for_each(|server| server.is_demoted = true);
+        let last = self.all.len() - 1;
+        self.all[..last].iter_mut().for_each(|server| server.is_demoted = true);
     }
 
     /// Removes all announcements but the last.
     pub fn trim(&mut self) {
-        for server in &mut self.servers {
+        for server in &mut self.all {
             let trimmed = server.entries.len().saturating_sub(1);
             server.entries.drain(..trimmed);
         }
-    }
-
-    fn server_of(&mut self, replica: Node) -> &mut RedisServer {
-        let number = self.routes.get(&replica).copied().unwrap_or(0);
-        &mut self.servers[number]
     }
 }
 
@@ -202,11 +187,11 @@ impl RedisClient {
             let generation = lock(&servers).server_of(node).generation;
             if entries.is_empty() {
                 sim.timeout(READ_WAIT, announced.notified()).await;
-                entries = lock(&servers).servers[generation].read(number);
+                entries = lock(&servers).all[generation].read(number);
             }
             let last = entries.last().and_then(|(id, _)| id.strip_suffix("-0")?.parse().ok());
             let mut servers = lock(&servers);
-            let server = &mut servers.servers[generation];
+            let server = &mut servers.all[generation];
             let (era, ages) = server.era_and_ages(&replica, &others, is_known, sim.now_us());
             (check_entries(&from, entries, &era, ages), last.unwrap_or(number))
         };
