@@ -10,7 +10,7 @@ use domain::context::feed::{Announcement, FeedReading, FeedReport};
 use domain::context::feed_reader::FeedReader;
 use foundation::clock::Monotonic;
 use foundation::error::Result;
-use limiter::redis::{FeedReadResult, RedisCounters};
+use limiter::redis::{CALL_TIMEOUT_MAX, FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 
@@ -65,7 +65,7 @@ pub async fn publish_changes(context: Arc<Context>, mut announcements: mpsc::Rec
                 redis.publish(&text, older_text).await.map(drop)
             }
             Ok(None) => return,
-            Err(_) => redis.ping().await,
+            Err(_) => redis.connect(CALL_TIMEOUT_MAX).await,
         };
         context.redis_reachable.store(result.is_ok(), Ordering::Relaxed);
         if let Err(e) = result {

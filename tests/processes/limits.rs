@@ -1,6 +1,7 @@
 //! Tests that limits stay exact while Redis stalls, is demoted, or the processor is busy, with real processes.
 
 mod approximate;
+mod distance;
 
 use std::net::SocketAddr;
 use std::process::{Child, Command};
@@ -18,14 +19,15 @@ use crate::faults::{
 use crate::proxy::Proxy;
 use crate::servers::Redis;
 use crate::support::database::Database;
-use crate::support::process::{Server, signal};
+use crate::support::process::{Server, get, signal};
 use crate::support::random_letters;
 
 /// Replicas of one stack. They share a Redis prefix and therefore their windows.
 struct Stack {
     replicas: Vec<Server>,
     redis: Redis,
-    _database: Database,
+    database: Database,
+    prefix: String,
 }
 
 /// The number of callers that send requests concurrently.
@@ -36,13 +38,11 @@ const DISCOVERY_TIME: Duration = Duration::from_millis(1_500);
 fn start_stack(replicas: usize) -> Stack {
     let (database, redis) = (database(), Redis::start());
     let prefix = format!("t{}:", random_letters());
-    let start = |_| {
-        let mut command = replica_command(&database.url, &redis.url());
-        command.env("KEYWARD_REDIS_PREFIX", &prefix).env("KEYWARD_DATABASE_CONNECTIONS", "2");
-        Server::start(command)
-    };
-    let replicas = (0..replicas).map(start).collect();
-    Stack { replicas, redis, _database: database }
+    let mut stack = Stack { replicas: Vec::new(), redis, database, prefix };
+    for _ in 0..replicas {
+        stack.start_replica(&stack.redis.url());
+    }
+    stack
 }
 
 fn check(identifier: &str, limit: usize, cost: i64) -> Value {
@@ -60,6 +60,13 @@ struct Replies {
 }
 
 impl Stack {
+    /// Adds a replica that reaches Redis at this URL.
+    fn start_replica(&mut self, redis_url: &str) {
+        let mut command = replica_command(&self.database.url, redis_url);
+        command.env("KEYWARD_REDIS_PREFIX", &self.prefix).env("KEYWARD_DATABASE_CONNECTIONS", "2");
+        self.replicas.push(Server::start(command));
+    }
+
     /// Makes every replica cache the namespace and the counter.
     fn warm_up(&self, identifier: &str, limit: usize) {
         for replica in &self.replicas {

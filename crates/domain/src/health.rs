@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use analytics::Analytics;
 use foundation::clock::Monotonic;
 use foundation::metrics::ServerStatus;
+use limiter::redis::RedisCounters;
 use store::Store;
 
 use crate::context::Context;
@@ -48,6 +49,11 @@ pub fn server_status(context: &Context, analytics: &Analytics) -> ServerStatus {
     ServerStatus {
         is_database_reachable: database,
         is_redis_reachable: counters,
+        redis_round_trip: context
+            .redis
+            .as_ref()
+            .and_then(RedisCounters::round_trip)
+            .unwrap_or_default(),
         feed_silence: context.freshness.feed_silence(Monotonic::now()),
         events_waiting: analytics.count_queued(),
         connections_used,

@@ -97,7 +97,7 @@ pub struct Config {
         value_parser = LOG_FORMAT
     )]
     log_format: Option<String>,
-    /// Maximum time that a request waits for Redis, in milliseconds
+    /// Maximum time that a request waits for Redis, in milliseconds; four round trips, at most a second, if that is more
     #[arg(long, env = REDIS_TIMEOUT_MS.name, global = true, default_value = REDIS_TIMEOUT_MS)]
     redis_timeout_ms: Option<String>,
     /// Prefix of all names in Redis

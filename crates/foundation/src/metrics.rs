@@ -187,6 +187,8 @@ pub struct Metrics {
 pub struct ServerStatus {
     pub is_database_reachable: bool,
     pub is_redis_reachable: bool,
+    /// The shortest round trip to Redis of the last seconds. Zero before the first reply, and without Redis.
+    pub redis_round_trip: Duration,
     /// The time since the last proof that no change was missed.
     pub feed_silence: Duration,
     /// Events that wait to be written.
@@ -201,6 +203,7 @@ pub struct ServerStatus {
 struct StateGauges {
     database_reachable: Gauge,
     redis_reachable: Gauge,
+    redis_round_trip_seconds: Gauge<f64, AtomicU64>,
     feed_silence_seconds: Gauge<f64, AtomicU64>,
     events_waiting: Gauge,
     connections_used: Gauge,
@@ -216,12 +219,16 @@ impl StateGauges {
         );
         let help = "Seconds since the last proof that no change was missed";
         registry.register("changes_silence_seconds", help, silence_seconds.clone());
+        let round_trip_seconds = Gauge::default();
+        let help = "The shortest round trip to Redis of the last seconds; 0 before the first reply";
+        registry.register("redis_round_trip_seconds", help, round_trip_seconds.clone());
         let connections = Family::<[Label; 1], Gauge>::default();
         let help = "Connections to the database, by state";
         registry.register("database_connections", help, connections.clone());
         Self {
             database_reachable,
             redis_reachable: counters_reachable,
+            redis_round_trip_seconds: round_trip_seconds,
             feed_silence_seconds: silence_seconds,
             events_waiting: register_gauge(
                 registry,
@@ -236,6 +243,7 @@ impl StateGauges {
     fn set(&self, state: &ServerStatus) {
         self.database_reachable.set(state.is_database_reachable.into());
         self.redis_reachable.set(state.is_redis_reachable.into());
+        self.redis_round_trip_seconds.set(state.redis_round_trip.as_secs_f64());
         self.feed_silence_seconds.set(state.feed_silence.as_secs_f64());
         self.events_waiting.set(i64::try_from(state.events_waiting).unwrap_or(i64::MAX));
         self.connections_used.set(state.connections_used.into());

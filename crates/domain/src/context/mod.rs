@@ -155,6 +155,12 @@ impl Context {
         }
     }
 
+    /// Returns the time that a call to Redis may take, which follows the distance to it.
+    pub fn redis_timeout(&self) -> Duration {
+        let configured = || Duration::from_millis(self.settings.redis_timeout_ms);
+        self.redis.as_ref().map_or_else(configured, RedisCounters::timeout)
+    }
+
     /// Returns whether other replicas know of this replica, so that they wait for its reports.
     pub fn is_registered(&self) -> bool {
         self.live_replicas.load(Ordering::Relaxed) > 0

@@ -31,10 +31,10 @@ use crate::refill;
 
 /// How long a batch may take. A statement never ends on a connection that was lost without notice.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The milliseconds within which a replica answers while Redis is unreachable, including the wait for Redis.
-const ANSWER_TIMEOUT_MS: u64 = 50;
-/// The minimum time for a debit when the configured wait for Redis is longer.
-const DEBIT_MIN_MS: u64 = 10;
+/// The time within which a replica answers while Redis is unreachable, including the wait for Redis.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(50);
+/// The minimum time for a debit when the wait for Redis is longer.
+const DEBIT_MIN: Duration = Duration::from_millis(10);
 
 /// Consumes `cost` credits from the account and all `windows`, or nothing. If Redis is unreachable, `since` is when
 /// the request started to consume credits, and `unsettled` is what Redis may still apply to the windows.
@@ -60,9 +60,7 @@ pub async fn consume(
         Some(since) => {
             // The wait counts at most as long as Redis may take: the excess is a lack of processor time of this
             // process.
-            let waited = since
-                .elapsed()
-                .min(Duration::from_millis(ledger.context.settings.redis_timeout_ms));
+            let waited = since.elapsed().min(ledger.context.redis_timeout());
             let left = answer_timeout(&ledger.context).saturating_sub(waited);
             within_budget(left, reply).await.ok_or(Error::DebitTimeout)?
         }
@@ -74,7 +72,7 @@ pub async fn consume(
 }
 
 fn answer_timeout(context: &Context) -> Duration {
-    Duration::from_millis(ANSWER_TIMEOUT_MS.max(context.settings.redis_timeout_ms + DEBIT_MIN_MS))
+    ANSWER_TIMEOUT.max(context.redis_timeout() + DEBIT_MIN)
 }
 
 /// Decides debits, commits them together and answers them. Returns whether that failed because another transaction

@@ -5,8 +5,8 @@ use std::time::Duration;
 use foundation::clock::Clock;
 use foundation::config::Settings;
 use foundation::error::Error;
-use limiter::redis::CLUSTER_SCHEME;
 use limiter::redis::inspect::{RedisNode, inspect_nodes};
+use limiter::redis::{CALL_TIMEOUT_MAX, CLUSTER_SCHEME};
 
 use super::{Finding, clocks, format_millis, format_size};
 
@@ -50,7 +50,7 @@ fn check_server(address: &str, node: &RedisNode, is_cluster: bool, timeout_ms: u
     let kind = if node.is_clustered { ", of a cluster" } else { "" };
     let round_trip = format_millis(node.round_trip);
     let found = format!("Redis {} at {address}{kind}, round trip {round_trip}", node.version);
-    let timeout = Duration::from_millis(timeout_ms);
+    let timeout = Duration::from_millis(timeout_ms).max(CALL_TIMEOUT_MAX);
     let major: u32 = node.version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
     let problem = |found: String, todo: &str| Finding::problem("redis", found, todo);
     match node.cluster_state.as_deref() {
@@ -73,12 +73,16 @@ fn check_server(address: &str, node: &RedisNode, is_cluster: bool, timeout_ms: u
     }
     if node.round_trip >= timeout {
         let todo = format!(
-            "move Redis closer, or raise KEYWARD_REDIS_TIMEOUT_MS above {timeout_ms}: every call times out"
+            "move Redis closer, or raise KEYWARD_REDIS_TIMEOUT_MS above {}: every call times out",
+            timeout.as_millis()
         );
         return problem(found, &todo);
     }
     if node.round_trip >= timeout / 2 {
-        let todo = format!("KEYWARD_REDIS_TIMEOUT_MS is {timeout_ms}: many calls may time out");
+        let todo = format!(
+            "a call may take {}: many calls may time out; KEYWARD_REDIS_TIMEOUT_MS is {timeout_ms}",
+            format_millis(timeout)
+        );
         return Finding::warning("redis", found, todo);
     }
     if major < VERSION_MIN {
@@ -163,12 +167,16 @@ mod tests {
 
     #[test]
     fn redis_round_trip_is_reported_when_near_or_above_timeout() {
-        let states = [14, 15, 29, 30].map(|ms| {
-            let far = RedisNode { round_trip: Duration::from_millis(ms), ..redis_node() };
-            check_server("x", &far, false, 30).state
-        });
+        let states = |timeout_ms| {
+            [499, 500, 999, 1_000].map(|ms| {
+                let far = RedisNode { round_trip: Duration::from_millis(ms), ..redis_node() };
+                check_server("x", &far, false, timeout_ms).state
+            })
+        };
 
-        assert_eq!(states, [Severity::Ok, Severity::Warning, Severity::Warning, Severity::Problem]);
+        let (ok, warning) = (Severity::Ok, Severity::Warning);
+        assert_eq!(states(40), [ok, warning, warning, Severity::Problem]);
+        assert_eq!(states(2_000), [ok, ok, ok, warning]);
     }
 
     #[test]

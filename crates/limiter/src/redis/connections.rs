@@ -3,7 +3,7 @@
 //! A shared connection that does not respond is returned to the pool, which checks whether it is still usable. If the
 //! server replies that it is not the master, or not yet, every connection to it is discarded, and the next one resolves
 //! the address again. For a Redis Cluster there is one shared connection, which manages its own connections. No caller
-//! waits longer than the timeout, whatever Redis does.
+//! waits longer than the timeout, which follows the distance to Redis, whatever Redis does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Timeouts};
 use deadpool_redis::{Hook, HookError, Metrics};
-use foundation::clock::Stopwatch;
+use foundation::clock::{Monotonic, Stopwatch};
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use futures_util::future::BoxFuture;
@@ -26,11 +26,14 @@ use redis::{
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::super::ConsumeRequest;
+use super::distance::{CALL_TIMEOUT_MAX, Distance};
 use super::{RedisAddress, budget};
 
 /// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
 /// longer than for the call.
 const CONNECT_MIN: Duration = Duration::from_millis(500);
+/// How many times as long as a call it may take to establish a connection, which takes several round trips.
+const CALLS_PER_CONNECT: u32 = 2;
 /// The minimum time allowed for an unresponsive connection to show that it is usable.
 const RECYCLE_MIN: Duration = Duration::from_millis(100);
 /// The minimum time to wait for a cluster's reply. Callers do not wait that long.
@@ -73,7 +76,9 @@ pub struct RedisConnections {
     /// Held while a connection is fetched, so that concurrent callers fetch one.
     fetch_lock: AsyncMutex<()>,
     discard_time: Arc<DiscardTime>,
-    timeout: Duration,
+    /// The minimum time that a caller waits.
+    timeout_min: Duration,
+    distance: Distance,
 }
 
 /// Stores when connections were last discarded. Older connections are not used again.
@@ -121,11 +126,12 @@ impl SharedConnection {
 
 impl ConnectionSource {
     /// Boxed because it is rare and large, and in a function that is not `async`, so that the driver is compiled once.
-    fn connect(&self) -> BoxFuture<'_, Result<SharedConnection>> {
+    fn connect(&self, timeouts: Timeouts) -> BoxFuture<'_, Result<SharedConnection>> {
         Box::pin(async move {
             Ok(match self {
                 Self::Server(pool) => {
-                    SharedConnection::Server(pool.get().await.map_err(error_from_pool)?)
+                    let connection = pool.timeout_get(&timeouts).await.map_err(error_from_pool)?;
+                    SharedConnection::Server(connection)
                 }
                 Self::Cluster(client) => {
                     SharedConnection::Cluster(client.get_async_connection().await?)
@@ -136,14 +142,14 @@ impl ConnectionSource {
 }
 
 impl RedisConnections {
-    /// Creates the connections without connecting. `timeout` bounds every call.
+    /// Creates the connections without connecting. `timeout` bounds every call, unless Redis is far away.
     pub fn new(address: &RedisAddress, timeout: Duration) -> Result<Self> {
         let timeout =
             if Safeguard::Timeout.is_disabled() { Duration::from_mins(1) } else { timeout };
         let discarded = Arc::<DiscardTime>::default();
         let source = match address {
             RedisAddress::Server(url) => {
-                ConnectionSource::Server(create_pool(url, timeout, discarded.clone())?)
+                ConnectionSource::Server(create_pool(url, discarded.clone())?)
             }
             RedisAddress::Cluster(urls) => {
                 let client = ClusterClient::builder(urls.iter().map(String::as_str))
@@ -155,7 +161,14 @@ impl RedisConnections {
             }
         };
         let (shared_connection, fetch_lock) = (ArcSwapOption::empty(), AsyncMutex::default());
-        Ok(Self { source, shared_connection, fetch_lock, discard_time: discarded, timeout })
+        Ok(Self {
+            source,
+            shared_connection,
+            fetch_lock,
+            discard_time: discarded,
+            timeout_min: timeout,
+            distance: Distance::default(),
+        })
     }
 
     /// Returns whether there are several masters, each with a part of the keys and its own clock.
@@ -163,14 +176,19 @@ impl RedisConnections {
         matches!(self.source, ConnectionSource::Cluster(_))
     }
 
+    /// Returns the distance to Redis.
+    pub fn distance(&self) -> &Distance {
+        &self.distance
+    }
+
     /// Returns the maximum time that a caller waits.
     pub fn timeout(&self) -> Duration {
-        self.timeout
+        self.distance.call_timeout(self.timeout_min)
     }
 
     /// Returns the error of a call that took longer than the timeout.
     pub fn timeout_error(&self) -> Error {
-        timeout_error(self.timeout)
+        timeout_error(self.timeout())
     }
 
     /// Sends a command and waits for its reply, within the timeout.
@@ -202,7 +220,7 @@ impl RedisConnections {
     }
 
     async fn with_timeout<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        budget::wait_with_timeout(self.timeout, call).await.unwrap_or_else(|| {
+        budget::wait_with_timeout(self.timeout(), call).await.unwrap_or_else(|| {
             self.discard_connection();
             Err(self.timeout_error())
         })
@@ -256,7 +274,9 @@ impl RedisConnections {
     }
 
     async fn send_once<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        let reply = match self.get_handle().await? {
+        let handle = self.get_handle().await?;
+        let sent_at = Stopwatch::new();
+        let reply = match handle {
             ConnectionHandle::Server(mut connection) => command.query_async(&mut connection).await,
             ConnectionHandle::Cluster(connection) => {
                 send_to_cluster(connection, command).await.and_then(|v| Ok(from_redis_value(v)?))
@@ -265,6 +285,8 @@ impl RedisConnections {
         if reply.as_ref().is_err_and(is_connection_unusable) {
             self.discard_time.record();
             self.discard_connection();
+        } else {
+            self.distance.record(sent_at.elapsed(), Monotonic::now());
         }
         Ok(reply?)
     }
@@ -277,6 +299,20 @@ impl RedisConnections {
         }
     }
 
+    /// Returns how long it may take to get a connection. Before the first reply, the distance is unknown.
+    fn connect_timeouts(&self) -> Timeouts {
+        let call = self.timeout();
+        let connect = match self.distance.round_trip() {
+            Some(_) => CONNECT_MIN.max(CALLS_PER_CONNECT * call),
+            None => CALL_TIMEOUT_MAX.max(CALLS_PER_CONNECT * call),
+        };
+        Timeouts {
+            wait: Some(connect),
+            create: Some(connect),
+            recycle: Some(RECYCLE_MIN.max(call)),
+        }
+    }
+
     async fn get_handle(&self) -> Result<ConnectionHandle> {
         if let Some(connection) = &*self.shared_connection.load() {
             return Ok(connection.to_handle());
@@ -285,7 +321,7 @@ impl RedisConnections {
         if let Some(connection) = &*self.shared_connection.load() {
             return Ok(connection.to_handle());
         }
-        let connection = Arc::new(self.source.connect().await?);
+        let connection = Arc::new(self.source.connect(self.connect_timeouts()).await?);
         self.shared_connection.store(Some(connection.clone()));
         Ok(connection.to_handle())
     }
@@ -299,22 +335,17 @@ fn send_to_cluster(
     Box::pin(async move { command.query_async(&mut connection).await })
 }
 
-fn create_pool(url: &str, timeout: Duration, discarded: Arc<DiscardTime>) -> Result<Pool> {
-    let connecting = timeout.max(CONNECT_MIN);
-    // The call's own timeout covers both; a second one would cost a timer for each call.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(connecting))
-        .set_response_timeout(None);
+fn create_pool(url: &str, discarded: Arc<DiscardTime>) -> Result<Pool> {
+    // Whoever gets a connection has a timeout, and so has each call; others would cost a timer for each call.
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let is_discarded = Hook::sync_fn(move |_, metrics| match discarded.is_discarded(metrics) {
         true => Err(HookError::message("the connection leads to a server that is not the master")),
         false => Ok(()),
     });
-    let (wait, create, recycle) =
-        (Some(connecting), Some(connecting), Some(timeout.max(RECYCLE_MIN)));
     Pool::builder(Manager::new_with_config(url, config)?)
         .max_size(4)
         .runtime(deadpool_redis::Runtime::Tokio1)
-        .timeouts(Timeouts { wait, create, recycle })
         .pre_recycle(is_discarded)
         .build()
         .map_err(|e| {

@@ -8,6 +8,7 @@ mod budget;
 mod cluster;
 mod connections;
 mod counter_groups;
+mod distance;
 pub mod inspect;
 pub mod outage;
 mod queue;
@@ -40,6 +41,7 @@ use super::{
 
 pub use self::budget::wait_with_timeout as within_budget;
 pub use self::connections::RetryPolicy;
+pub use self::distance::CALL_TIMEOUT_MAX;
 pub use self::outage::UnresolvedRequest;
 pub use self::queue::ConsumeError;
 
@@ -79,6 +81,9 @@ pub const CLUSTER_SCHEME: &str = "redis-cluster://";
 
 pub use announcements::{FeedConnection, FeedPosition, FeedReadResult, check_entries};
 
+/// For how many milliseconds of distance one more script may be under way.
+const MS_PER_WORKER: u128 = 3;
+
 pub struct RedisCounters {
     address: RedisAddress,
     keyspace: Keyspace,
@@ -91,7 +96,7 @@ pub struct RedisCounters {
 
 impl RedisCounters {
     /// Creates the counters without connecting, so that a replica starts while Redis is unreachable. `timeout` bounds
-    /// every call.
+    /// every call, unless Redis is far away: [`Self::timeout`].
     pub fn new(
         url: &str,
         timeout: Duration,
@@ -100,8 +105,6 @@ impl RedisCounters {
     ) -> Result<Self> {
         let address = RedisAddress::parse(url);
         let connections = RedisConnections::new(&address, timeout)?;
-        let workers_max =
-            if connections.is_cluster() { queue::CLUSTER_WORKERS_MAX } else { queue::WORKERS_MAX };
         let consume = Script::new(script_source(include_str!("../../../../lua/consume.lua")));
         Ok(Self {
             address,
@@ -112,7 +115,7 @@ impl RedisCounters {
             list_active_script: Script::new(
                 include_str!("../../../../lua/list_active_leases.lua").to_owned(),
             ),
-            queue: ConsumeQueue::new(workers_max, connections.timeout(), Monotonic::now()),
+            queue: ConsumeQueue::new(Monotonic::now()),
             script_runner: Arc::new(ScriptRunner {
                 connections,
                 consume_script: consume,
@@ -137,6 +140,26 @@ impl RedisCounters {
     /// error unless Redis replies within this time.
     pub async fn connect(&self, within: Duration) -> Result<()> {
         self.script_runner.connect(within).await
+    }
+
+    /// Returns the shortest round trip of the last seconds. `None`: there was no reply yet.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.script_runner.connections.distance().round_trip()
+    }
+
+    /// Returns the time that a call may take: the timeout, or four round trips, up to a second, if Redis is far away.
+    pub fn timeout(&self) -> Duration {
+        self.script_runner.connections.timeout()
+    }
+
+    /// Returns the maximum number of concurrent scripts. The farther Redis is, the more of them are under way.
+    fn workers_max(&self) -> usize {
+        if self.script_runner.connections.is_cluster() {
+            return queue::CLUSTER_WORKERS_MAX;
+        }
+        let round_trip_ms = self.round_trip().map_or(0, |round_trip| round_trip.as_millis());
+        let needed = usize::try_from(round_trip_ms / MS_PER_WORKER).unwrap_or(usize::MAX);
+        needed.clamp(queue::WORKERS_MAX, queue::FAR_WORKERS_MAX)
     }
 
     /// Returns whether the circuit breaker is open.
@@ -175,7 +198,7 @@ impl RedisCounters {
         let (reply_sender, reply) = oneshot::channel();
         // The worker runs in its own task: a caller that stops waiting must not end the batch of other callers.
         let pending = PendingRequest { request, now, slot, reply_sender };
-        if let Some(worker) = self.queue.add(pending, Monotonic::now()) {
+        if let Some(worker) = self.queue.add(pending, self.workers_max(), Monotonic::now()) {
             spawn_worker(&self.script_runner, worker);
         }
         // No timer is needed: the worker times out callers whose deadline has passed.

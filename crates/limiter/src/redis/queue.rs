@@ -16,9 +16,12 @@ use super::budget::{Deadlines, RunTime};
 use super::connections::timeout_error;
 use super::outage::{Charge, UnresolvedRequest};
 
-/// The maximum number of concurrent scripts. With one, the round trip to Redis is idle time; more than two only make
-/// the batches smaller.
+/// The maximum number of concurrent scripts while Redis is near. With one, the round trip to Redis is idle time; more
+/// than two only make the batches smaller.
 pub const WORKERS_MAX: usize = 2;
+/// The maximum number of concurrent scripts while Redis is far away: as many as it takes to consume 20,000 windows a
+/// second 100 ms away.
+pub const FAR_WORKERS_MAX: usize = 32;
 /// The maximum number of concurrent scripts in a cluster, where only requests for the same slot share a script.
 pub const CLUSTER_WORKERS_MAX: usize = 64;
 /// The maximum number of keys of a script, unless a single request has more. Redis does nothing else while a script
@@ -141,8 +144,6 @@ impl Deadlines for Callers {
 }
 
 pub struct ConsumeQueue {
-    workers_max: usize,
-    timeout: Duration,
     state: Mutex<QueueState>,
 }
 
@@ -157,19 +158,24 @@ struct QueueState {
 pub struct QueueWorker(Option<Arc<ConsumeQueue>>);
 
 impl ConsumeQueue {
-    /// Creates a queue with at most this many workers. No caller waits longer than the timeout.
-    pub fn new(workers_max: usize, timeout: Duration, now: Monotonic) -> Arc<Self> {
+    pub fn new(now: Monotonic) -> Arc<Self> {
         let (waiting, run_time) = (VecDeque::new(), RunTime::new(now));
         let state = Mutex::new(QueueState { waiting_requests: waiting, worker_count: 0, run_time });
-        Arc::new(Self { workers_max, timeout, state })
+        Arc::new(Self { state })
     }
 
-    /// Adds a request. Returns a worker if too few are running; it must run batches until there are none.
-    pub fn add(self: &Arc<Self>, request: PendingRequest, now: Monotonic) -> Option<QueueWorker> {
+    /// Adds a request. Returns a worker if fewer than `workers_max` are running; it must run batches until there are
+    /// none.
+    pub fn add(
+        self: &Arc<Self>,
+        request: PendingRequest,
+        workers_max: usize,
+        now: Monotonic,
+    ) -> Option<QueueWorker> {
         let mut state = self.state.lock();
         let since = state.run_time.observe(now);
         state.waiting_requests.push_back((since, request));
-        if state.worker_count == self.workers_max {
+        if state.worker_count >= workers_max {
             return None;
         }
         state.worker_count += 1;
@@ -179,8 +185,8 @@ impl ConsumeQueue {
 
 impl QueueWorker {
     /// Returns the next batch, in the order of the requests. `None` means that the worker is done. The requests of
-    /// callers that have stopped waiting are left out, and so consume nothing.
-    pub fn next_batch(&mut self, at: Monotonic) -> Option<ConsumeBatch> {
+    /// callers that have stopped waiting are left out, and so consume nothing. No caller waits longer than `timeout`.
+    pub fn next_batch(&mut self, timeout: Duration, at: Monotonic) -> Option<ConsumeBatch> {
         let queue = self.0.take()?;
         let mut state = queue.state.lock();
         let capacity = state.waiting_requests.len().min(KEYS_MAX);
@@ -212,7 +218,7 @@ impl QueueWorker {
         let run = state.run_time.observe(at);
         drop(state);
         self.0 = Some(queue.clone());
-        let (timeout, unresolved) = (queue.timeout, Vec::new());
+        let unresolved = Vec::new();
         let callers =
             Callers { queue, timeout, run_time: run, callers, first_waiting: 0, unresolved };
         Some(ConsumeBatch { requests, now, callers })
@@ -260,17 +266,19 @@ mod tests {
         (PendingRequest { request, now, slot: None, reply_sender }, reply)
     }
 
+    const TIMEOUT: Duration = Duration::from_millis(40);
+
     fn queue() -> Arc<ConsumeQueue> {
-        ConsumeQueue::new(WORKERS_MAX, Duration::from_millis(40), Monotonic::default())
+        ConsumeQueue::new(Monotonic::default())
     }
 
     fn batch_sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
         let mut workers: Vec<_> = requests
             .into_iter()
-            .filter_map(|request| queue.add(request, Monotonic::default()))
+            .filter_map(|request| queue.add(request, WORKERS_MAX, Monotonic::default()))
             .collect();
         std::iter::from_fn(|| {
-            workers[0].next_batch(Monotonic::default()).map(|batch| batch.requests.len())
+            workers[0].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len())
         })
         .collect()
     }
@@ -333,33 +341,33 @@ mod tests {
             (0..3).map(|_| pending_request(1, 0, None)).unzip();
         let mut workers: Vec<_> = requests
             .into_iter()
-            .filter_map(|request| queue.add(request, Monotonic::default()))
+            .filter_map(|request| queue.add(request, WORKERS_MAX, Monotonic::default()))
             .collect();
 
         assert_eq!(workers.len(), 2);
         assert_eq!(
-            workers[1].next_batch(Monotonic::default()).map(|batch| batch.requests.len()),
+            workers[1].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len()),
             Some(3)
         );
-        assert!(workers[0].next_batch(Monotonic::default()).is_none());
+        assert!(workers[0].next_batch(TIMEOUT, Monotonic::default()).is_none());
         let (next, _reply) = pending_request(1, 0, None);
-        assert!(queue.add(next, Monotonic::default()).is_some());
+        assert!(queue.add(next, WORKERS_MAX, Monotonic::default()).is_some());
     }
 
     #[test]
     fn waiting_request_fails_when_worker_is_dropped() {
         let queue = queue();
         let (first, _reply) = pending_request(1, 0, None);
-        let mut worker = queue.add(first, Monotonic::default()).expect("a worker");
-        worker.next_batch(Monotonic::default()).expect("a batch");
+        let mut worker = queue.add(first, WORKERS_MAX, Monotonic::default()).expect("a worker");
+        worker.next_batch(TIMEOUT, Monotonic::default()).expect("a batch");
         let (waiting, mut reply) = pending_request(1, 0, None);
-        let other = queue.add(waiting, Monotonic::default()).expect("a worker");
+        let other = queue.add(waiting, WORKERS_MAX, Monotonic::default()).expect("a worker");
 
         drop((worker, other));
 
         assert!(matches!(reply.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         let (next, _reply) = pending_request(1, 0, None);
-        assert!(queue.add(next, Monotonic::default()).is_some());
+        assert!(queue.add(next, WORKERS_MAX, Monotonic::default()).is_some());
     }
 
     #[test]
@@ -368,12 +376,12 @@ mod tests {
         let ((first, mut first_reply), (second, mut second_reply)) =
             (pending_request(1, 0, None), pending_request(1, 0, None));
         let at = Monotonic::from_ms;
-        let mut worker = queue.add(first, at(0)).expect("a worker");
+        let mut worker = queue.add(first, WORKERS_MAX, at(0)).expect("a worker");
         for ms in [3, 6, 9] {
             queue.state.lock().run_time.observe(at(ms));
         }
-        let _other_worker = queue.add(second, at(10));
-        let mut callers = worker.next_batch(at(10)).expect("a batch").callers;
+        let _other_worker = queue.add(second, WORKERS_MAX, at(10));
+        let mut callers = worker.next_batch(TIMEOUT, at(10)).expect("a batch").callers;
         assert_eq!(callers.time_left(), Duration::from_millis(30));
         assert_eq!(callers.longest_time_left_ms(), 40);
 

@@ -19,7 +19,7 @@ use super::outage::{self, Charge, OutageWindows};
 use super::queue::{Callers, ConsumeBatch, QueueWorker};
 use super::server_clock::RedisTime;
 
-/// How long a probe waits for its reply, and the pause before the next one after a failure.
+/// How long a probe of a near Redis waits for its reply, and the pause before the next one after a failure.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// How long a reply is awaited after all callers have timed out.
@@ -51,7 +51,7 @@ pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: QueueWorker) {
 /// Runs batches until there are none.
 async fn run_batches(runner: Arc<ScriptRunner>, mut worker: QueueWorker) {
     while let Some(ConsumeBatch { requests, now, mut callers }) =
-        worker.next_batch(Monotonic::now())
+        worker.next_batch(runner.connections.timeout(), Monotonic::now())
     {
         let outcome = loop {
             if !callers.expire() {
@@ -240,7 +240,8 @@ impl ScriptRunner {
         let mut command = redis::cmd("SET");
         command.arg(&self.probe_key).arg("").arg("PX").arg(1_000);
         let probing = self.connections.send_without_timeout::<String>(&command, RetryPolicy::Once);
-        matches!(budget::wait_with_timeout(PROBE_TIMEOUT, probing).await, Some(Ok(_)))
+        let timeout = self.connections.distance().call_timeout(PROBE_TIMEOUT);
+        matches!(budget::wait_with_timeout(timeout, probing).await, Some(Ok(_)))
     }
 
     /// Awaits a call and reports its outcome to the circuit breaker. Returns the outcome.
