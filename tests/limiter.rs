@@ -7,10 +7,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use foundation::clock::{Clock, Stopwatch, Timestamp};
+use foundation::config::RedisTls;
 use foundation::metrics::Metrics;
 use futures_util::future::join_all;
 use limiter::local::LocalCounters;
-use limiter::redis::RedisCounters;
+use limiter::redis::{RedisAddress, RedisCounters};
 use limiter::{CounterGroup, EXACT_MAX, Keyspace, Window, WindowCounters};
 use proptest::prelude::*;
 
@@ -19,8 +20,9 @@ use crate::support::{NOON, random_letters, redis_url};
 const MINUTE: i64 = 60_000;
 
 fn redis() -> RedisCounters {
+    let address = RedisAddress::new(&redis_url(), &RedisTls::default());
     let keyspace = Keyspace::new(format!("t{}:", random_letters()));
-    RedisCounters::new(&redis_url(), Duration::from_secs(5), keyspace, &Metrics::default()).unwrap()
+    RedisCounters::new(address, Duration::from_secs(5), keyspace, &Metrics::default()).unwrap()
 }
 
 fn local() -> LocalCounters {

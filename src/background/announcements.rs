@@ -9,8 +9,9 @@ use domain::context::change_log::LogPass;
 use domain::context::feed::{Announcement, FeedReading, FeedReport};
 use domain::context::feed_reader::FeedReader;
 use foundation::clock::Monotonic;
+use foundation::distance::CALL_TIMEOUT_MAX;
 use foundation::error::Result;
-use limiter::redis::{CALL_TIMEOUT_MAX, FeedReadResult, RedisCounters};
+use limiter::redis::{FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 

@@ -2,7 +2,7 @@
 
 use domain::context::Context;
 use domain::context::change_log::{ChangeLogReader, LogEffect, LogPass, LogReply, LogStep};
-use foundation::clock::Monotonic;
+use foundation::clock::{Monotonic, Stopwatch};
 use foundation::error::Result;
 
 /// Reads to the end of the log. Every change committed before the call is applied afterwards.
@@ -13,7 +13,10 @@ pub async fn read_to_end(context: &Context, log: &mut ChangeLogReader) -> Result
         let reply = match log.next_step(Monotonic::now()) {
             LogStep::End(pass) => return Ok(pass),
             LogStep::LoadPage { after } => {
-                LogReply::Page(reader.load_log_page(after, &context.replica_id).await?)
+                let sent_at = Stopwatch::new();
+                let page = reader.load_log_page(after, &context.replica_id).await?;
+                context.database_distance.record(sent_at.elapsed(), Monotonic::now());
+                LogReply::Page(page)
             }
             LogStep::LoadWritersEndedBelow => {
                 LogReply::WritersEndedBelow(reader.load_writers_ended_below().await?)

@@ -6,13 +6,49 @@ use foundation::config::{Deployment, OidcSettings, Settings};
 use foundation::model::Retention;
 use foundation::vault::MasterKey;
 
+use rcgen::KeyPair;
+
 use super::settings::{OTHERS, list_flags, validate};
+use crate::support::certificates::Authority;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const PREVIOUS_KEY: &str = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
 
+const AUTHORITY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings_ca.pem");
+const OTHER_AUTHORITY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings_other_ca.pem");
+const CERTIFICATE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings_cert.pem");
+const OTHER_CERTIFICATE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings_other_cert.pem");
+const PRIVATE_KEY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings_key.pem");
+const OTHER_PRIVATE_KEY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings_other_key.pem");
+
+/// Writes two authorities, two certificates of one key, and two files that contain this key.
+fn write_certificates() {
+    let authority = Authority::create(AUTHORITY.into());
+    Authority::create(OTHER_AUTHORITY.into());
+    let key = KeyPair::generate().unwrap();
+    std::fs::write(CERTIFICATE, authority.sign("a.example.com", &key)).unwrap();
+    std::fs::write(OTHER_CERTIFICATE, authority.sign("b.example.com", &key)).unwrap();
+    std::fs::write(PRIVATE_KEY, key.serialize_pem()).unwrap();
+    std::fs::write(OTHER_PRIVATE_KEY, format!("Another file\n{}", key.serialize_pem())).unwrap();
+}
+
+/// Returns the path of the file with this content. Empty: there is no content.
+fn path_of(content: Option<&Vec<u8>>) -> String {
+    let files = [
+        AUTHORITY,
+        OTHER_AUTHORITY,
+        CERTIFICATE,
+        OTHER_CERTIFICATE,
+        PRIVATE_KEY,
+        OTHER_PRIVATE_KEY,
+    ];
+    let Some(content) = content else { return String::new() };
+    let path = files.into_iter().find(|path| std::fs::read(path).unwrap() == *content);
+    path.expect("one of the files").to_owned()
+}
+
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 45] = [
+const VALUES: [(&str, &str, &str); 48] = [
     ("ad-hoc-counters", "1001", "1001"),
     ("cached-keys", "1002", "1002"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
@@ -49,6 +85,9 @@ const VALUES: [(&str, &str, &str); 45] = [
     ("ratelimits-kept", "raw=1,minute=2,hour=3,day=4,month=5", "1 2 3 4 5"),
     ("redis-prefix", "a:", "a:"),
     ("redis-timeout-ms", "1010", "1010"),
+    ("redis-tls-ca", OTHER_AUTHORITY, OTHER_AUTHORITY),
+    ("redis-tls-cert", OTHER_CERTIFICATE, OTHER_CERTIFICATE),
+    ("redis-tls-key", OTHER_PRIVATE_KEY, OTHER_PRIVATE_KEY),
     ("redis-url", "redis://localhost/1", "redis://localhost/1"),
     ("region", "eu", "eu"),
     ("root-key", "a_root_key_of_an_operator", "a_root_key_of_an_operator"),
@@ -78,6 +117,7 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
     let security = &settings.security;
     let contact = security.contact.as_ref().unwrap();
     let proxy = "10.1.2.3".parse().unwrap();
+    let client = settings.redis_tls.client.as_ref();
     let mut texts = BTreeMap::from([
         ("ad-hoc-counters", security.ad_hoc_counters_max.to_string()),
         ("cached-keys", settings.cached_keys_max.to_string()),
@@ -110,6 +150,9 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("ratelimits-kept", days(&settings.retention.ratelimits)),
         ("redis-prefix", settings.redis_prefix.clone()),
         ("redis-timeout-ms", settings.redis_timeout_ms.to_string()),
+        ("redis-tls-ca", path_of(settings.redis_tls.authority.as_ref())),
+        ("redis-tls-cert", path_of(client.map(|client| &client.certificate))),
+        ("redis-tls-key", path_of(client.map(|client| &client.key))),
         ("redis-url", redis),
         ("region", settings.region.clone()),
         (
@@ -151,6 +194,15 @@ fn required_by(flag: &str) -> Vec<(&'static str, &'static str)> {
         "data-dir" => required.retain(|(other, _)| !other.ends_with("-url")),
         "master-key-previous" => required.push(("master-key", KEY)),
         "oidc-default-role" => required.push(("oidc-allowed-domains", "b.example.com")),
+        "redis-tls-ca" | "redis-tls-cert" | "redis-tls-key" => {
+            required.retain(|(other, _)| *other != "redis-url");
+            required.extend([
+                ("redis-url", "rediss://localhost"),
+                ("redis-tls-ca", AUTHORITY),
+                ("redis-tls-cert", CERTIFICATE),
+                ("redis-tls-key", PRIVATE_KEY),
+            ]);
+        }
         // The defaults of the public URLs are this address.
         "listen" => required.extend([
             ("docs-url", "https://b.example.com"),
@@ -165,6 +217,7 @@ fn required_by(flag: &str) -> Vec<(&'static str, &'static str)> {
 fn each_setting_sets_what_it_names_and_nothing_else() {
     let flags: Vec<_> = VALUES.iter().map(|(flag, ..)| (*flag).to_owned()).collect();
     assert_eq!(flags, list_flags(), "the table has every setting");
+    write_certificates();
 
     for (flag, value, text) in VALUES {
         let required = required_by(flag);
@@ -177,5 +230,48 @@ fn each_setting_sets_what_it_names_and_nothing_else() {
         expected.insert(flag, text.to_owned());
         assert_ne!(before[flag], text, "{flag}: the value is the default");
         assert_eq!(after, expected, "--{flag}={value}");
+    }
+}
+
+#[test]
+fn certificates_of_redis_are_validated_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let authority = Authority::create(path("ca.pem").into());
+    let [first, second] =
+        ["first", "second"].map(|name| authority.issue("a.example.com", directory.path(), name));
+    let [certificate, key] = [&first.certificate, &first.key].map(|p| p.display().to_string());
+    let other_key = second.key.display().to_string();
+    let (no_pem, absent) = (path("no.pem"), path("absent.pem"));
+    std::fs::write(&no_pem, "a certificate").unwrap();
+    let error = |url, files: &[(&'static str, &str)]| {
+        let others = OTHERS.into_iter().filter(|(other, _)| *other != "redis-url");
+        let settings = others.chain([("redis-url", url)]).chain(files.iter().copied());
+        validate(&settings.collect::<Vec<_>>()).err().unwrap_or_default()
+    };
+    let tls = |files: &[(&'static str, &str)]| error("rediss://localhost", files);
+
+    assert_eq!(tls(&[("redis-tls-cert", &certificate), ("redis-tls-key", &key)]), "");
+    let ca = authority.file.display().to_string();
+    assert_eq!(error("rediss-cluster://localhost", &[("redis-tls-ca", &ca)]), "");
+    let only_one = tls(&[("redis-tls-cert", &certificate)]);
+    assert_eq!(only_one, "KEYWARD_REDIS_TLS_CERT and KEYWARD_REDIS_TLS_KEY: set both, or neither");
+    assert_eq!(tls(&[("redis-tls-key", &key)]), only_one);
+    let without_tls = error("redis://localhost", &[("redis-tls-ca", &certificate)]);
+    assert_eq!(
+        without_tls,
+        "KEYWARD_REDIS_TLS_CA must be used with a KEYWARD_REDIS_URL that begins with rediss:// or rediss-cluster://"
+    );
+    let insecure = error("rediss://localhost/#insecure", &[]);
+    assert!(insecure.starts_with("KEYWARD_REDIS_URL ends with #insecure"), "{insecure}");
+    let mismatch = tls(&[("redis-tls-cert", &certificate), ("redis-tls-key", &other_key)]);
+    assert!(mismatch.contains("does not belong to the certificate"), "{mismatch}");
+    let no_key = tls(&[("redis-tls-cert", &certificate), ("redis-tls-key", &certificate)]);
+    assert!(no_key.ends_with("must be a private key in PEM, without a passphrase"), "{no_key}");
+    for flag in ["redis-tls-ca", "redis-tls-cert"] {
+        let invalid = tls(&[(flag, &no_pem), ("redis-tls-key", &key)]);
+        assert!(invalid.ends_with("it must contain a certificate in PEM"), "{flag}: {invalid}");
+        let missing = tls(&[(flag, &absent), ("redis-tls-key", &key)]);
+        assert!(missing.starts_with("failed to read the file"), "{flag}: {missing}");
     }
 }

@@ -83,8 +83,8 @@ async fn lease_spends_its_top_ups_and_no_more() {
 async fn spend_has_no_effect_when_redis_executes_it_after_its_deadline() {
     let (server, timeout) = (Redis::start(), Duration::from_millis(300));
     let keys = Keyspace::new("t:");
-    let redis =
-        RedisCounters::new(&server.url(), timeout, keys.clone(), &Metrics::default()).unwrap();
+    let address = RedisAddress::new(&server.url(), &RedisTls::default());
+    let redis = RedisCounters::new(address, timeout, keys.clone(), &Metrics::default()).unwrap();
     let generation = peek(&redis, &keys.lease("key_life", 1)).await.lease.unwrap().redis_generation;
     let fixture = LeaseFixture { redis, keys, generation };
     let lease = fixture.keys.lease("key_a", 1);

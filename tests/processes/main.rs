@@ -31,6 +31,7 @@ mod slow_clients;
 mod stage;
 mod startup;
 mod storage_full;
+mod tls;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -2,11 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::certificates::Certificate;
 use crate::support::process::{free_port, redis_command, signal};
 
 /// A private Redis server.
@@ -33,6 +35,15 @@ impl Redis {
 
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Starts a server without persistence that also serves TLS, on the second port. Clients must present a certificate of
+    /// the same authority.
+    pub fn start_with_tls(tls: &ServerTls) -> (Self, u16) {
+        let (port, tls_port) = (free_port(), free_port());
+        let mut command = Self::command(port);
+        tls.apply_to(&mut command, tls_port);
+        (Self::run(port, command), tls_port)
     }
 
     fn command(port: u16) -> Command {
@@ -87,6 +98,21 @@ impl Redis {
     }
 }
 
+/// The certificates of a Redis server.
+pub struct ServerTls {
+    pub authority: PathBuf,
+    pub server: Certificate,
+}
+
+impl ServerTls {
+    fn apply_to(&self, command: &mut Command, port: u16) {
+        command.args(["--tls-port", &port.to_string()]);
+        command.arg("--tls-ca-cert-file").arg(&self.authority);
+        command.arg("--tls-cert-file").arg(&self.server.certificate);
+        command.arg("--tls-key-file").arg(&self.server.key);
+    }
+}
+
 impl Drop for Redis {
     fn drop(&mut self) {
         self.kill();
@@ -97,11 +123,23 @@ impl Drop for Redis {
 pub struct Cluster {
     masters: Vec<Redis>,
     directories: Vec<tempfile::TempDir>,
+    /// The ports with TLS. Empty without TLS.
+    tls_ports: Vec<u16>,
 }
 
 impl Cluster {
     pub fn start(masters: u16) -> Self {
-        let mut cluster = Self { masters: Vec::new(), directories: Vec::new() };
+        Self::start_with(masters, None)
+    }
+
+    /// Starts a cluster whose masters also serve TLS.
+    pub fn start_with_tls(masters: u16, tls: &ServerTls) -> Self {
+        Self::start_with(masters, Some(tls))
+    }
+
+    fn start_with(masters: u16, tls: Option<&ServerTls>) -> Self {
+        let (masters_started, directories, tls_ports) = Default::default();
+        let mut cluster = Self { masters: masters_started, directories, tls_ports };
         for _ in 0..masters {
             let directory = tempfile::tempdir().expect("a directory");
             let port = free_port();
@@ -112,6 +150,13 @@ impl Cluster {
                 .arg(directory.path())
                 // The port of the cluster bus.
                 .args(["--cluster-port", &free_port().to_string()]);
+            if let Some(tls) = tls {
+                let tls_port = free_port();
+                tls.apply_to(&mut command, tls_port);
+                // The masters announce their ports with TLS.
+                command.args(["--tls-cluster", "yes"]);
+                cluster.tls_ports.push(tls_port);
+            }
             cluster.masters.push(Redis::run(port, command));
             cluster.directories.push(directory);
         }
@@ -130,12 +175,13 @@ impl Cluster {
             ask(&["ADDSLOTSRANGE", &(at * slots).to_string(), &last.to_string()]).expect("slots");
             ask(&["SET-CONFIG-EPOCH", &(at + 1).to_string()]).expect("an epoch");
             let first = &self.masters[0];
+            let first_port = self.tls_ports.first().unwrap_or(&first.port);
             let bus: Vec<String> = redis::cmd("CONFIG")
                 .arg(&["GET", "cluster-port"])
                 .query(&mut first.connect())
                 .expect("the bus port");
             redis::cmd("CLUSTER")
-                .arg(&["MEET", "127.0.0.1", &first.port.to_string(), &bus[1]])
+                .arg(&["MEET", "127.0.0.1", &first_port.to_string(), &bus[1]])
                 .exec(&mut connection)
                 .expect("they meet");
         }
@@ -153,9 +199,16 @@ impl Cluster {
     }
 
     pub fn url(&self) -> String {
-        let nodes: Vec<_> =
-            self.masters.iter().map(|master| format!("127.0.0.1:{}", master.port)).collect();
-        format!("redis-cluster://{}", nodes.join(","))
+        let list = |ports: Vec<u16>| {
+            ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",")
+        };
+        match self.tls_ports.is_empty() {
+            true => {
+                let ports = self.masters.iter().map(|master| master.port).collect();
+                format!("redis-cluster://{}", list(ports))
+            }
+            false => format!("rediss-cluster://{}", list(self.tls_ports.clone())),
+        }
     }
 
     pub fn kill_one(&mut self) {

@@ -1,5 +1,7 @@
 //! The overview page of a workspace.
 
+use std::time::Duration;
+
 use askama::Template;
 use domain::health::{self, DeliveryLag, Health};
 use domain::page::COUNT_MAX;
@@ -9,7 +11,7 @@ use foundation::model::EventKind;
 
 use super::analytics::{TimeRange, TrafficSeries, build_charts};
 use super::charts::BarChart;
-use super::format::{curl_command, format_count};
+use super::format::{curl_command, format_count, format_latency};
 use super::layout::{Layout, Section, is_allowed};
 use super::page_request::{PageRequest, WorkspaceRequest};
 use super::{PageResult, redirect_to, render_page};
@@ -25,6 +27,9 @@ struct OverviewPage {
     keys: String,
     identities: String,
     health: Health,
+    /// The round trips to Postgres and Redis, such as `, round trip 0.4 ms`. Empty if unknown.
+    database_distance: String,
+    redis_distance: String,
     /// The number of events that this server has dropped since it started, if any.
     dropped: Option<String>,
     /// Whether this server does not record events because its disk has too little free space.
@@ -63,6 +68,13 @@ pub async fn redirect_home(request: PageRequest) -> PageResult {
     }
 }
 
+fn describe_distance(round_trip: Option<Duration>) -> String {
+    let us = |round_trip: Duration| i64::try_from(round_trip.as_micros()).unwrap_or(i64::MAX);
+    let text =
+        round_trip.map(|round_trip| format!(", round trip {}", format_latency(us(round_trip))));
+    text.unwrap_or_default()
+}
+
 pub async fn show(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let sizes = users::count_resources(&app.context, &request.caller).await?;
@@ -82,6 +94,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         }
     };
     let dropped = health::count_dropped_events(&app.context);
+    let health = health::check_health(&app.context).await;
     render_page(&OverviewPage {
         is_disk_short: app.analytics.find_disk_shortage().is_some(),
         delivery_lag: health::find_delivery_lag(&app.context),
@@ -94,7 +107,9 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         apis: size_text(sizes.apis),
         keys: size_text(sizes.keys),
         identities: size_text(sizes.identities),
-        health: health::check_health(&app.context).await,
+        database_distance: describe_distance(health.database_round_trip),
+        redis_distance: describe_distance(health.redis_round_trip),
+        health,
         is_empty: sizes.apis == 0,
         may_create: is_allowed(&request, Action::CreateRootKey),
         example: curl_command(

@@ -1,6 +1,7 @@
 //! The state of the dependencies: the database, Redis and ClickHouse.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use analytics::Analytics;
 use foundation::clock::Monotonic;
@@ -17,6 +18,9 @@ pub struct Health {
     pub is_database_reachable: bool,
     /// Whether Redis responds. True without Redis.
     pub is_redis_reachable: bool,
+    /// The shortest round trips of the last seconds. `None` before the first reply, and in an embedded server.
+    pub database_round_trip: Option<Duration>,
+    pub redis_round_trip: Option<Duration>,
 }
 
 /// Checks Redis with a ping, with the timeout of a request, and returns the state of the dependencies.
@@ -37,23 +41,21 @@ pub fn last_known_health(context: &Context) -> Health {
     Health {
         is_database_reachable: context.freshness.is_database_reachable(Monotonic::now()),
         is_redis_reachable: counters,
+        database_round_trip: context.redis.as_ref().and(context.database_distance.round_trip()),
+        redis_round_trip: context.redis.as_ref().and_then(RedisCounters::round_trip),
     }
 }
 
 /// Returns the state of the server for `/metrics`, without a call to a dependency.
 pub fn server_status(context: &Context, analytics: &Analytics) -> ServerStatus {
-    let Health { is_database_reachable: database, is_redis_reachable: counters } =
-        last_known_health(context);
+    let health = last_known_health(context);
     let (connections_used, connections_idle) =
         context.store.store().map_or((0, 0), Store::connections);
     ServerStatus {
-        is_database_reachable: database,
-        is_redis_reachable: counters,
-        redis_round_trip: context
-            .redis
-            .as_ref()
-            .and_then(RedisCounters::round_trip)
-            .unwrap_or_default(),
+        is_database_reachable: health.is_database_reachable,
+        is_redis_reachable: health.is_redis_reachable,
+        database_round_trip: health.database_round_trip.unwrap_or_default(),
+        redis_round_trip: health.redis_round_trip.unwrap_or_default(),
         feed_silence: context.freshness.feed_silence(Monotonic::now()),
         events_waiting: analytics.count_queued(),
         connections_used,

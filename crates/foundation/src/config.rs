@@ -5,6 +5,7 @@
 
 mod events;
 mod oidc;
+mod redis;
 mod security;
 mod setting;
 mod values;
@@ -23,6 +24,8 @@ use events::EventsConfig;
 pub use events::{ANALYTICS_URL, BYTES as EVENTS_BYTES, RESERVE as EVENTS_RESERVE};
 use oidc::OidcConfig;
 pub use oidc::{OIDC_ONLY, OidcSettings};
+use redis::RedisConfig;
+pub use redis::{ClientCertificate, RedisTls};
 use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
 use setting::{ChoiceSetting, NumberSetting};
@@ -45,13 +48,6 @@ pub struct Config {
     /// File that contains the database URL
     #[arg(long, env = "KEYWARD_DATABASE_URL_FILE", global = true)]
     database_url_file: Option<PathBuf>,
-    /// Redis URL, such as `redis://host:6379`, or `redis-cluster://host:7000,host:7001` for a Redis Cluster; requires a
-    /// database
-    #[arg(long, env = "KEYWARD_REDIS_URL", global = true, hide_env_values = true)]
-    redis_url: Option<String>,
-    /// File that contains the Redis URL
-    #[arg(long, env = "KEYWARD_REDIS_URL_FILE", global = true)]
-    redis_url_file: Option<PathBuf>,
     /// Data directory of an embedded server
     #[arg(long, env = "KEYWARD_DATA_DIR", global = true, default_value = DATA_DIR)]
     data_dir: Option<PathBuf>,
@@ -97,12 +93,6 @@ pub struct Config {
         value_parser = LOG_FORMAT
     )]
     log_format: Option<String>,
-    /// Maximum time that a request waits for Redis, in milliseconds; four round trips, at most a second, if that is more
-    #[arg(long, env = REDIS_TIMEOUT_MS.name, global = true, default_value = REDIS_TIMEOUT_MS)]
-    redis_timeout_ms: Option<String>,
-    /// Prefix of all names in Redis
-    #[arg(long, env = "KEYWARD_REDIS_PREFIX", global = true, default_value = REDIS_PREFIX)]
-    redis_prefix: Option<String>,
     /// Maximum number of connections to Postgres
     #[arg(
         long,
@@ -137,6 +127,8 @@ pub struct Config {
     /// Maximum number of cached keys
     #[arg(long, env = CACHED_KEYS.name, global = true, default_value = CACHED_KEYS)]
     cached_keys: Option<String>,
+    #[command(flatten)]
+    redis: RedisConfig,
     #[command(flatten)]
     security: SecurityConfig,
     #[command(flatten)]
@@ -176,6 +168,7 @@ pub struct Settings {
     pub docs_url: String,
     pub log: String,
     pub log_format: LogFormat,
+    pub redis_tls: RedisTls,
     pub redis_timeout_ms: u64,
     pub redis_prefix: String,
     pub database_connections_max: u32,
@@ -224,9 +217,6 @@ const LOG_FORMAT: ChoiceSetting<LogFormat> = ChoiceSetting {
     default: "text",
     choices: &[("text", LogFormat::Text), ("json", LogFormat::Json)],
 };
-const REDIS_TIMEOUT_MS: NumberSetting =
-    NumberSetting { name: "KEYWARD_REDIS_TIMEOUT_MS", default: 40, min: 1, max: 10_000 };
-const REDIS_PREFIX: &str = "kw:";
 const DATABASE_CONNECTIONS: NumberSetting =
     NumberSetting { name: "KEYWARD_DATABASE_CONNECTIONS", default: 16, min: 2, max: 1000 };
 const DATABASE_GRACE_SECONDS: NumberSetting =
@@ -249,6 +239,10 @@ impl Config {
     /// Validates the settings before anything is opened. The error is one sentence.
     pub fn validate(&self) -> Result<Settings, String> {
         let (listen, deployment) = (self.listen()?, self.deployment()?);
+        let redis_tls = self.redis.tls(match &deployment {
+            Deployment::Replica { redis_url, .. } => Some(redis_url),
+            Deployment::Embedded { .. } => None,
+        })?;
         let events = self.events.validate(matches!(deployment, Deployment::Replica { .. }))?;
         Ok(Settings {
             deployment,
@@ -260,8 +254,9 @@ impl Config {
             docs_url: url_or_local("KEYWARD_DOCS_URL", self.docs_url.as_ref(), listen)?,
             log: self.log.clone().unwrap_or_else(|| LOG.into()),
             log_format: LOG_FORMAT.parse(self.log_format.as_deref())?,
-            redis_timeout_ms: REDIS_TIMEOUT_MS.parse(self.redis_timeout_ms.as_deref())?,
-            redis_prefix: self.redis_prefix()?,
+            redis_tls,
+            redis_timeout_ms: self.redis.timeout_ms()?,
+            redis_prefix: self.redis.prefix()?,
             database_connections_max: self.database_connections_max()?,
             database_grace_seconds: DATABASE_GRACE_SECONDS
                 .parse(self.database_grace_seconds.as_deref())?,
@@ -296,12 +291,7 @@ impl Config {
             self.database_url.as_ref(),
             self.database_url_file.as_deref(),
         )?;
-        let redis = load_secret(
-            "KEYWARD_REDIS_URL",
-            self.redis_url.as_ref(),
-            self.redis_url_file.as_deref(),
-        )?;
-        match (database, redis) {
+        match (database, self.redis.url()?) {
             (None, None) => {
                 let data_dir = self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into());
                 Ok(Deployment::Embedded { data_dir })
@@ -318,8 +308,6 @@ impl Config {
                     &database_url,
                     &["postgres://", "postgresql://"],
                 )?;
-                let schemes = ["redis://", "redis-cluster://", "redis+unix://", "unix://"];
-                validate_url_scheme("KEYWARD_REDIS_URL", &redis_url, &schemes)?;
                 Ok(Deployment::Replica { database_url, redis_url })
             }
         }
@@ -379,16 +367,5 @@ impl Config {
             return Ok(region);
         }
         Err("KEYWARD_REGION must be at most 64 printable ASCII characters without spaces".into())
-    }
-
-    fn redis_prefix(&self) -> Result<String, String> {
-        let prefix = self.redis_prefix.clone().unwrap_or_else(|| REDIS_PREFIX.into());
-        // A brace would change the hash tag; the other characters would only be hard to read.
-        if prefix.len() <= 64 && prefix.chars().all(|c| c.is_ascii_graphic() && !"{}".contains(c)) {
-            return Ok(prefix);
-        }
-        Err("KEYWARD_REDIS_PREFIX must be at most 64 printable ASCII characters \
-            without spaces and braces"
-            .into())
     }
 }

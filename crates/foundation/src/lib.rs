@@ -6,6 +6,7 @@
 //! | `column` | the macro [`read_from_column`] |
 //! | [`config`] | the settings of the server, from the command line and from `KEYWARD_` variables |
 //! | [`descriptors`] | the limit on open files |
+//! | [`distance`] | how far away a server is, and how long a call to it may take |
 //! | [`error`] | the one error type: codes, messages and what a caller may do about them |
 //! | [`fault_injection`] | safeguards that a debug build can disable, so that tests notice their absence |
 //! | [`id`] | typed ids with their prefixes |
@@ -22,6 +23,7 @@ pub mod clock;
 mod column;
 pub mod config;
 pub mod descriptors;
+pub mod distance;
 pub mod error;
 pub mod fault_injection;
 pub mod id;

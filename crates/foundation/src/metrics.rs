@@ -187,7 +187,8 @@ pub struct Metrics {
 pub struct ServerStatus {
     pub is_database_reachable: bool,
     pub is_redis_reachable: bool,
-    /// The shortest round trip to Redis of the last seconds. Zero before the first reply, and without Redis.
+    /// The shortest round trips of the last seconds. Zero before the first reply, and in an embedded server.
+    pub database_round_trip: Duration,
     pub redis_round_trip: Duration,
     /// The time since the last proof that no change was missed.
     pub feed_silence: Duration,
@@ -203,6 +204,7 @@ pub struct ServerStatus {
 struct StateGauges {
     database_reachable: Gauge,
     redis_reachable: Gauge,
+    database_round_trip_seconds: Gauge<f64, AtomicU64>,
     redis_round_trip_seconds: Gauge<f64, AtomicU64>,
     feed_silence_seconds: Gauge<f64, AtomicU64>,
     events_waiting: Gauge,
@@ -219,16 +221,20 @@ impl StateGauges {
         );
         let help = "Seconds since the last proof that no change was missed";
         registry.register("changes_silence_seconds", help, silence_seconds.clone());
-        let round_trip_seconds = Gauge::default();
+        let (database_round_trip, redis_round_trip) = (Gauge::default(), Gauge::default());
+        let help =
+            "The shortest round trip to Postgres of the last seconds; 0 before the first reply";
+        registry.register("database_round_trip_seconds", help, database_round_trip.clone());
         let help = "The shortest round trip to Redis of the last seconds; 0 before the first reply";
-        registry.register("redis_round_trip_seconds", help, round_trip_seconds.clone());
+        registry.register("redis_round_trip_seconds", help, redis_round_trip.clone());
         let connections = Family::<[Label; 1], Gauge>::default();
         let help = "Connections to the database, by state";
         registry.register("database_connections", help, connections.clone());
         Self {
             database_reachable,
             redis_reachable: counters_reachable,
-            redis_round_trip_seconds: round_trip_seconds,
+            database_round_trip_seconds: database_round_trip,
+            redis_round_trip_seconds: redis_round_trip,
             feed_silence_seconds: silence_seconds,
             events_waiting: register_gauge(
                 registry,
@@ -243,6 +249,7 @@ impl StateGauges {
     fn set(&self, state: &ServerStatus) {
         self.database_reachable.set(state.is_database_reachable.into());
         self.redis_reachable.set(state.is_redis_reachable.into());
+        self.database_round_trip_seconds.set(state.database_round_trip.as_secs_f64());
         self.redis_round_trip_seconds.set(state.redis_round_trip.as_secs_f64());
         self.feed_silence_seconds.set(state.feed_silence.as_secs_f64());
         self.events_waiting.set(i64::try_from(state.events_waiting).unwrap_or(i64::MAX));

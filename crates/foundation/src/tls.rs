@@ -1,11 +1,25 @@
 //! The settings of TLS clients.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 use crate::error::{Error, Result};
+
+/// Makes this cryptography the one of libraries that do not let their caller choose. May be called more than once.
+pub fn install_provider() {
+    let _ = ring::default_provider().install_default();
+}
+
+/// Returns whether a connection to this host stays on this machine.
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or(host == "localhost", |address| address.is_loopback())
+}
 
 /// Returns the settings of a client that accepts certificates of the machine's roots and of those of the web. A
 /// container image may contain no roots of its own.
@@ -17,9 +31,57 @@ pub fn client_config() -> Result<ClientConfig> {
     let mut roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
     // Certificates of the machine that cannot be read or parsed are left out.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder
+    Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|e| Error::Internal(format!("failed to configure TLS: {e}")))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+        .map_err(|e| Error::Internal(format!("failed to configure TLS: {e}")))
+}
+
+/// Validates the certificates of authorities, in PEM. The error says what they must be.
+pub fn validate_authority(pem: &[u8]) -> std::result::Result<(), String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in parse_certificates(pem)? {
+        roots.add(certificate).map_err(|e| format!("a certificate is invalid: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Validates a certificate, followed by those of the authorities between it and the root, and its private key, in PEM.
+/// The error says what they must be, and contains nothing of the key.
+pub fn validate_certificate(certificate: &[u8], key: &[u8]) -> std::result::Result<(), String> {
+    let chain = parse_certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|_| "the key must be a private key in PEM, without a passphrase")?;
+    let builder = builder().map_err(|e| e.to_string())?;
+    builder
+        .with_root_certificates(RootCertStore::empty())
+        .with_client_auth_cert(chain, key)
+        .map(drop)
+        .map_err(|e| format!("the key does not belong to the certificate: {e}"))
+}
+
+fn parse_certificates(pem: &[u8]) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
+    match CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>() {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err("it must contain a certificate in PEM".into()),
+        Err(e) => Err(format!("it must contain certificates in PEM: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_the_name_and_its_addresses() {
+        for host in ["localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["localhost.example.com", "10.0.0.1", "0.0.0.0", "[fd00::1]", "db"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
 }

@@ -4,13 +4,17 @@
 //! written.
 
 use std::path::Path;
+use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::clock::{Stopwatch, Timestamp};
 use foundation::error::Result;
+use foundation::tls;
 use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
+use url::Url;
 
 use super::events::EventDatabase;
 use super::{EventStore, Store, events, postgres, sqlite};
@@ -50,6 +54,16 @@ impl SchemaStatus {
             unknown_version: applied.iter().find(|row| !is_known(row)).map(|(version, _)| *version),
         }
     }
+}
+
+/// Returns the host that a connection with this URL sends its password to without verifying a certificate. `None`: the
+/// URL has no password, or the connection stays on this machine, or the certificate is verified.
+pub fn find_unverified_host(url: &str) -> Option<String> {
+    Url::parse(url).ok()?.password()?;
+    let options = PgConnectOptions::from_str(url).ok()?;
+    let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    let is_local = options.get_socket().is_some() || tls::is_loopback(options.get_host());
+    (!is_verified && !is_local).then(|| options.get_host().to_owned())
 }
 
 /// The settings and the state of a Postgres server.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use foundation::clock::{Clock, Monotonic};
 use foundation::config::{Deployment, Settings};
+use foundation::distance::Distance;
 use foundation::error::Result;
 use foundation::id::{IdentityId, ReplicaId, RoleId};
 use foundation::metrics::Metrics;
@@ -25,7 +26,7 @@ use foundation::secret::KeyHash;
 use foundation::vault::{MasterKeys, file};
 use limiter::Keyspace;
 use limiter::local::LocalCounters;
-use limiter::redis::RedisCounters;
+use limiter::redis::{RedisAddress, RedisCounters};
 use store::cache::RowCache;
 use store::freshness::{CacheTag, Freshness};
 use store::{Store, StoreHandle, StoredKey};
@@ -46,6 +47,8 @@ pub struct Context {
     pub settings: Settings,
     pub clock: Clock,
     pub store: StoreHandle,
+    /// The round trip to the database, measured when its change log is read.
+    pub database_distance: Distance,
     pub freshness: Arc<Freshness>,
     /// The state of reading the announcements of other replicas.
     pub feed_state: FeedState,
@@ -88,7 +91,8 @@ impl Context {
             Deployment::Replica { redis_url, .. } => {
                 let keyspace = Keyspace::new(settings.redis_prefix.clone());
                 let timeout = Duration::from_millis(settings.redis_timeout_ms);
-                let redis = RedisCounters::new(redis_url, timeout, keyspace.clone(), &metrics)?;
+                let address = RedisAddress::new(redis_url, &settings.redis_tls);
+                let redis = RedisCounters::new(address, timeout, keyspace.clone(), &metrics)?;
                 (keyspace, Some(redis))
             }
         };
@@ -114,6 +118,7 @@ impl Context {
         let context = Self {
             settings,
             store: StoreHandle::default(),
+            database_distance: Distance::default(),
             freshness,
             feed_state: FeedState::default(),
             caches,

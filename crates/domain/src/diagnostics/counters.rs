@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use foundation::clock::Clock;
 use foundation::config::Settings;
+use foundation::distance::CALL_TIMEOUT_MAX;
 use foundation::error::Error;
+use limiter::redis::RedisAddress;
 use limiter::redis::inspect::{RedisNode, inspect_nodes};
-use limiter::redis::{CALL_TIMEOUT_MAX, CLUSTER_SCHEME};
 
 use super::{Finding, clocks, format_millis, format_size};
 
@@ -17,10 +18,10 @@ const MEMORY_WARNING_PERCENT: u64 = 80;
 const MEMORY_PROBLEM_PERCENT: u64 = 95;
 
 /// Checks every node that the URL names.
-pub async fn check_redis(settings: &Settings, url: &str, clock: &Clock) -> Vec<Finding> {
-    let is_cluster = url.starts_with(CLUSTER_SCHEME);
+pub async fn check_redis(settings: &Settings, redis: &RedisAddress, clock: &Clock) -> Vec<Finding> {
+    let is_cluster = redis.is_cluster();
     let mut findings = Vec::new();
-    for (address, node) in inspect_nodes(url, clock).await {
+    for (address, node) in inspect_nodes(redis, clock).await {
         match node {
             Err(e) => findings.push(unreachable_finding(&address, &e)),
             Ok(node) => findings.extend([

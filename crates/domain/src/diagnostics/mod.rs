@@ -10,6 +10,7 @@ mod data_directory;
 mod database;
 mod descriptors;
 mod events;
+mod transport;
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::error::{Error, Result};
 use foundation::vault::MasterKeys;
+use limiter::redis::RedisAddress;
 use serde::Serialize;
 use store::{EventStore, Store};
 use tokio::time::timeout;
@@ -86,7 +88,12 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
         }
         Deployment::Replica { database_url, redis_url } => {
             let store = open_postgres(database_url, &clock, &mut findings).await;
-            findings.extend(counters::check_redis(settings, redis_url, &clock).await);
+            let redis = RedisAddress::new(redis_url, &settings.redis_tls);
+            findings.extend(counters::check_redis(settings, &redis, &clock).await);
+            let database_urls = [Some(database_url), settings.analytics_url.as_ref()];
+            let database_urls: Vec<_> =
+                database_urls.into_iter().flatten().map(String::as_str).collect();
+            findings.push(transport::check_transport(&database_urls, &redis));
             store
         }
     };

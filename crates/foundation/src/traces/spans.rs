@@ -15,6 +15,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::id::{RequestId, WorkspaceId};
+use crate::tls;
 
 /// The target of spans, by which the log excludes them and traces contain nothing else.
 const TARGET: &str = "keyward::traces";
@@ -43,8 +44,8 @@ impl Exporter {
                 "{name} must begin with http://: send traces to a local collector, which uses TLS for remote servers"
             ));
         }
-        // The HTTP client requires a provider, although it uses no TLS. This fails only if there is one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The HTTP client requires a provider, although it uses no TLS.
+        tls::install_provider();
         let exporter = SpanExporter::builder().with_http().build();
         let exporter = exporter.map_err(|e| format!("{name} is not usable: {e}"))?;
         let provider = SdkTracerProvider::builder()

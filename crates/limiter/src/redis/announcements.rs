@@ -5,12 +5,11 @@ use std::time::Duration;
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline};
 
+use super::RedisCounters;
 use super::connections::{RetryPolicy, Script, timeout_error};
-use super::{RedisAddress, RedisCounters};
 use crate::Keyspace;
 
 /// How long one read waits for new announcements. It bounds how late a reader detects that it reads the wrong feed.
@@ -92,28 +91,22 @@ impl RedisCounters {
     pub async fn connect_feed(&self) -> Result<FeedConnection> {
         let (feed, channel) = (self.keyspace.feed(), self.keyspace.channel());
         let connecting = async {
-            let link = match &self.address {
-                RedisAddress::Server(url) => {
-                    let config = AsyncConnectionConfig::new()
-                        .set_connection_timeout(Some(REPLY_TIMEOUT))
-                        .set_response_timeout(None);
-                    let client = redis::Client::open(url.as_str())?;
-                    FeedTransport::Server(
-                        client.get_multiplexed_async_connection_with_config(&config).await?,
-                    )
-                }
-                RedisAddress::Cluster(urls) => {
-                    let client = ClusterClient::builder(urls.iter().map(String::as_str))
-                        .connection_timeout(REPLY_TIMEOUT)
-                        .response_timeout(READ_WAIT + REPLY_TIMEOUT)
-                        .retries(0)
-                        .build()?;
-                    FeedTransport::Cluster(client.get_async_connection().await?)
-                }
+            let transport = if self.address.is_cluster() {
+                let client =
+                    self.address.cluster_client(REPLY_TIMEOUT, READ_WAIT + REPLY_TIMEOUT)?;
+                FeedTransport::Cluster(client.get_async_connection().await?)
+            } else {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(REPLY_TIMEOUT))
+                    .set_response_timeout(None);
+                let client = self.address.client()?;
+                FeedTransport::Server(
+                    client.get_multiplexed_async_connection_with_config(&config).await?,
+                )
             };
             let keyspace = self.keyspace.clone();
             Ok::<_, Error>(FeedConnection {
-                transport: link,
+                transport,
                 feed_key: feed,
                 channel_name: channel,
                 keyspace,

@@ -12,6 +12,7 @@ use arc_swap::ArcSwapOption;
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Timeouts};
 use deadpool_redis::{Hook, HookError, Metrics};
 use foundation::clock::{Monotonic, Stopwatch};
+use foundation::distance::{CALL_TIMEOUT_MAX, Distance};
 use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use futures_util::future::BoxFuture;
@@ -26,7 +27,6 @@ use redis::{
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::super::ConsumeRequest;
-use super::distance::{CALL_TIMEOUT_MAX, Distance};
 use super::{RedisAddress, budget};
 
 /// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
@@ -147,18 +147,13 @@ impl RedisConnections {
         let timeout =
             if Safeguard::Timeout.is_disabled() { Duration::from_mins(1) } else { timeout };
         let discarded = Arc::<DiscardTime>::default();
-        let source = match address {
-            RedisAddress::Server(url) => {
-                ConnectionSource::Server(create_pool(url, discarded.clone())?)
-            }
-            RedisAddress::Cluster(urls) => {
-                let client = ClusterClient::builder(urls.iter().map(String::as_str))
-                    .connection_timeout(timeout)
-                    .response_timeout(timeout.max(CLUSTER_REPLY_MIN))
-                    // A top-up that is applied twice grants its credits twice, so nothing is resent automatically.
-                    .retries(0);
-                ConnectionSource::Cluster(Box::new(client.build()?))
-            }
+        let source = if address.is_cluster() {
+            let connection_timeout = CALL_TIMEOUT_MAX.max(timeout);
+            let client =
+                address.cluster_client(connection_timeout, timeout.max(CLUSTER_REPLY_MIN))?;
+            ConnectionSource::Cluster(Box::new(client))
+        } else {
+            ConnectionSource::Server(create_pool(address, discarded.clone())?)
         };
         let (shared_connection, fetch_lock) = (ArcSwapOption::empty(), AsyncMutex::default());
         Ok(Self {
@@ -335,7 +330,7 @@ fn send_to_cluster(
     Box::pin(async move { command.query_async(&mut connection).await })
 }
 
-fn create_pool(url: &str, discarded: Arc<DiscardTime>) -> Result<Pool> {
+fn create_pool(address: &RedisAddress, discarded: Arc<DiscardTime>) -> Result<Pool> {
     // Whoever gets a connection has a timeout, and so has each call; others would cost a timer for each call.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -343,7 +338,8 @@ fn create_pool(url: &str, discarded: Arc<DiscardTime>) -> Result<Pool> {
         true => Err(HookError::message("the connection leads to a server that is not the master")),
         false => Ok(()),
     });
-    Pool::builder(Manager::new_with_config(url, config)?)
+    let server = address.client()?.get_connection_info().clone();
+    Pool::builder(Manager::new_with_config(server, config)?)
         .max_size(4)
         .runtime(deadpool_redis::Runtime::Tokio1)
         .pre_recycle(is_discarded)

@@ -40,16 +40,19 @@ pub struct RedisNode {
 }
 
 /// Inspects every node in the URL. Returns the address of each, and its state or the error.
-pub async fn inspect_nodes(url: &str, clock: &Clock) -> Vec<(String, Result<RedisNode>)> {
+pub async fn inspect_nodes(
+    address: &RedisAddress,
+    clock: &Clock,
+) -> Vec<(String, Result<RedisNode>)> {
     let mut nodes = Vec::new();
-    for url in RedisAddress::parse(url).urls() {
-        match Client::open(url.as_str()) {
+    for client in address.clients() {
+        match client {
             Ok(client) => {
                 // The address without the user and the password.
                 let address = client.get_connection_info().addr().to_string();
                 nodes.push((address, inspect_node(&client, clock).await));
             }
-            Err(e) => nodes.push(("the address".to_owned(), Err(e.into()))),
+            Err(e) => nodes.push(("the address".to_owned(), Err(e))),
         }
     }
     nodes

@@ -1,6 +1,7 @@
 //! Implements the counters that all replicas share: Lua scripts in Redis, and the feed in which replicas announce
 //! changes to each other.
 
+mod address;
 mod announcements;
 mod batch;
 pub mod breaker;
@@ -8,7 +9,6 @@ mod budget;
 mod cluster;
 mod connections;
 mod counter_groups;
-mod distance;
 pub mod inspect;
 pub mod outage;
 mod queue;
@@ -39,45 +39,11 @@ use super::{
     WindowCounters,
 };
 
+pub use self::address::RedisAddress;
 pub use self::budget::wait_with_timeout as within_budget;
 pub use self::connections::RetryPolicy;
-pub use self::distance::CALL_TIMEOUT_MAX;
 pub use self::outage::UnresolvedRequest;
 pub use self::queue::ConsumeError;
-
-/// The address of Redis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RedisAddress {
-    Server(String),
-    /// Some nodes of a Redis Cluster, from which the others are discovered.
-    Cluster(Vec<String>),
-}
-
-impl RedisAddress {
-    /// Parses a URL. `redis-cluster://[user:password@]host:port[,host:port…]` is a cluster; any other URL is one
-    /// server.
-    pub fn parse(url: &str) -> Self {
-        let Some(rest) = url.strip_prefix(CLUSTER_SCHEME) else {
-            return Self::Server(url.to_owned());
-        };
-        let (user, nodes) = match rest.rsplit_once('@') {
-            Some((user, nodes)) => (format!("{user}@"), nodes),
-            None => (String::new(), rest),
-        };
-        let nodes = nodes.trim_end_matches('/').split(',');
-        Self::Cluster(nodes.map(|node| format!("redis://{user}{node}")).collect())
-    }
-
-    fn urls(&self) -> &[String] {
-        match self {
-            Self::Server(url) => std::slice::from_ref(url),
-            Self::Cluster(urls) => urls,
-        }
-    }
-}
-
-/// The scheme of the URL of a Redis Cluster.
-pub const CLUSTER_SCHEME: &str = "redis-cluster://";
 
 pub use announcements::{FeedConnection, FeedPosition, FeedReadResult, check_entries};
 
@@ -98,12 +64,11 @@ impl RedisCounters {
     /// Creates the counters without connecting, so that a replica starts while Redis is unreachable. `timeout` bounds
     /// every call, unless Redis is far away: [`Self::timeout`].
     pub fn new(
-        url: &str,
+        address: RedisAddress,
         timeout: Duration,
         keyspace: Keyspace,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let address = RedisAddress::parse(url);
         let connections = RedisConnections::new(&address, timeout)?;
         let consume = Script::new(script_source(include_str!("../../../../lua/consume.lua")));
         Ok(Self {

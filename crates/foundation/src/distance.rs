@@ -1,14 +1,14 @@
-//! Measures how far away Redis is, so that a far Redis is slow and not unreachable.
+//! Measures how far away a server is, so that a far Redis is slow and not unreachable.
 //!
-//! The distance is the shortest round trip of the last seconds. It follows the network and not the load: a Redis that
+//! The distance is the shortest round trip of the last seconds. It follows the network and not the load: a server that
 //! stalls does not make its callers wait longer.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use foundation::clock::Monotonic;
+use crate::clock::Monotonic;
 
-/// How long a round trip counts, at least. It counts at most for twice as long: then the calls to a Redis that has moved
+/// How long a round trip counts, at least. It counts at most for twice as long: then the calls to a server that has moved
 /// away have enough time.
 const PERIOD_MS: i64 = 10_000;
 const UNKNOWN_US: u64 = u64::MAX;
@@ -58,7 +58,7 @@ impl Distance {
         (us != UNKNOWN_US).then(|| Duration::from_micros(us))
     }
 
-    /// Returns the time that a call may take: `min`, or more if Redis is far away.
+    /// Returns the time that a call may take: `min`, or more if the server is far away.
     pub fn call_timeout(&self, min: Duration) -> Duration {
         let needed = self.round_trip().unwrap_or_default().saturating_mul(ROUND_TRIPS);
         min.max(needed.min(CALL_TIMEOUT_MAX))
