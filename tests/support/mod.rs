@@ -5,6 +5,7 @@ pub mod certificates;
 pub mod clickhouse;
 pub mod database;
 pub mod faulty_proxy;
+pub mod json;
 pub mod memory;
 pub mod older_schema;
 pub mod process;
