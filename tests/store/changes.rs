@@ -67,8 +67,8 @@ on_both_stores! {
     }
 
     async fn log_page_contains_the_state_of_its_reader(store) {
-        commit_with(&store, async |tx| tx.register_replica("rep_a", 1).await).await.unwrap();
-        commit_with(&store, async |tx| tx.register_replica("rep_b", 1).await).await.unwrap();
+        commit_with(&store, async |tx| tx.register_replica("rep_a", 1, 1).await).await.unwrap();
+        commit_with(&store, async |tx| tx.register_replica("rep_b", 1, 1).await).await.unwrap();
         let new = read_page(&store, 0).await.head;
         commit_with(&store, async |tx| tx.set_replica_feed("rep_a", "era", 7).await).await.unwrap();
         execute(&store, "UPDATE replicas SET feed = NULL WHERE id = 'rep_b'").await;
@@ -118,7 +118,7 @@ on_both_stores! {
 
     async fn writer_waits_for_replicas_that_miss_its_announcement(store) {
         for id in ["rep_me", "rep_same", "rep_other", "rep_none", "rep_old", "rep_gone"] {
-            commit_with(&store, async |tx| tx.register_replica(id, 1).await).await.unwrap();
+            commit_with(&store, async |tx| tx.register_replica(id, 1, 1).await).await.unwrap();
         }
         for (id, feed) in [
             ("rep_me", "one"),

@@ -115,7 +115,7 @@ on_both_stores! {
 
     async fn replicas_are_listed_in_order_while_alive(store) {
         let register = async |id: &str, within| {
-            commit_with(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()
+            commit_with(&store, async |tx| tx.register_replica(id, 1, within).await).await.unwrap()
         };
 
         assert_eq!(register("rep_a", 60_000).await, ["rep_a"]);
@@ -278,7 +278,7 @@ async fn withheld_lease(store: &Store) -> KeyId {
 }
 
 async fn register(store: &Store, id: &str) {
-    commit_with(store, async |tx| tx.register_replica(id, 60_000).await).await.unwrap();
+    commit_with(store, async |tx| tx.register_replica(id, 1, 60_000).await).await.unwrap();
 }
 
 /// Stops counting the replicas that a condition calls silent.

@@ -36,6 +36,16 @@ impl<T> Cached<T> {
             slots: tags.into_iter().map(|tag| VersionSlot::from_tag(&tag)).collect(),
         }
     }
+
+    /// Returns the version at which the value was read. A value that is computed from it is not newer.
+    pub fn read_version(&self) -> ReadVersion {
+        self.read_version
+    }
+
+    /// Returns whether the value may still be used.
+    pub fn is_fresh(&self, freshness: &Freshness, now: Monotonic) -> bool {
+        freshness.is_fresh(self.read_version, &self.slots, now)
+    }
 }
 
 /// The time for which the absence of a row is cached.
@@ -129,7 +139,7 @@ where
     }
 
     fn is_fresh(&self, row: &Cached<T>) -> bool {
-        self.freshness.is_fresh(row.read_version, &row.slots, (self.now)())
+        row.is_fresh(&self.freshness, (self.now)())
     }
 
     /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must

@@ -56,8 +56,14 @@ pub trait CreditWrites: CreditReads {
     async fn forfeit_leases(&mut self, key: &KeyId) -> Result<()>;
     /// Records the spend of leases in use, and the current time as that of their last top-up.
     async fn touch_leases(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
-    /// Registers a replica. Returns the ids of the replicas that have registered within the last `within_ms`, sorted.
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<Vec<String>>;
+    /// Registers a replica with the number of this heartbeat. Returns the ids of the replicas that have registered
+    /// within the last `within_ms`, sorted.
+    async fn register_replica(
+        &mut self,
+        id: &str,
+        heartbeat: i64,
+        within_ms: i64,
+    ) -> Result<Vec<String>>;
     /// Returns whether a replica is registered, and prevents that it is counted out until the transaction ends.
     async fn lock_registration(&mut self, id: &str) -> Result<bool>;
     /// Ends the registration of replicas that have not registered for `silent_ms`.

@@ -94,6 +94,22 @@ pub struct ReadVersion {
     at_ms: i64,
 }
 
+impl ReadVersion {
+    /// Returns the version of a value that was computed from two others: it knows no more than the older one.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            last_change: self.last_change.min(other.last_change),
+            at_ms: self.at_ms.min(other.at_ms),
+        }
+    }
+
+    /// Returns the time since it was taken.
+    pub fn age(self, now: Monotonic) -> Duration {
+        Duration::from_millis(u64::try_from(now.as_ms() - self.at_ms).unwrap_or(0))
+    }
+}
+
 /// The time for which a value is trusted without proof that it has not changed.
 const UNPROVEN_TRUST_MAX_MS: i64 = 5_000;
 

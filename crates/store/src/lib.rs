@@ -37,6 +37,7 @@ mod root_keys;
 mod rows;
 mod schema;
 mod sqlite;
+mod standby;
 mod tx;
 mod uncancelled;
 mod users;
@@ -69,6 +70,7 @@ pub use rbac::{RbacReads, RbacWrites};
 pub use restore::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 use sqlx::migrate::Migrator;
+pub use standby::{Standby, StandbyReads, StandbyRow};
 pub use users::{UserReads, UserWrites};
 pub use vault::{VaultReads, VaultWrites};
 pub use withheld::{UnreportedLease, WithheldReads, WithheldWrites};
@@ -144,6 +146,7 @@ pub trait Reads:
     + RbacReads
     + RestoreReads
     + RootKeyReads
+    + StandbyReads
     + VaultReads
     + WithheldReads
 {

@@ -355,10 +355,10 @@ pub fn reserved_pool(url: &str) -> sqlx::Result<Pool> {
     Ok(Pool::new(primary_pool_options(RESERVED_CONNECTIONS).connect_lazy_with(options)))
 }
 
-/// Returns a pool of read-only connections.
-pub async fn connect_read_only(url: &str) -> sqlx::Result<Pool> {
+/// Returns a pool of read-only connections, also to a standby, which are opened on first use.
+pub fn read_only_pool(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
     let options = connect_options(url)?.options([("default_transaction_read_only", "on")]);
-    Ok(Pool::new(pool_options(2).connect_with(options).await?))
+    Ok(Pool::new(pool_options(connections_max).connect_lazy_with(options)))
 }
 
 /// Begins a transaction.

@@ -7,6 +7,7 @@ pub mod change_log;
 mod commit;
 pub mod feed;
 pub mod feed_reader;
+pub mod heartbeats;
 pub mod poll_schedule;
 pub mod reach;
 
@@ -27,12 +28,14 @@ use foundation::vault::{MasterKeys, file};
 use limiter::Keyspace;
 use limiter::local::LocalCounters;
 use limiter::redis::{RedisAddress, RedisCounters};
+use parking_lot::Mutex;
 use store::cache::RowCache;
 use store::freshness::{CacheTag, Freshness};
 use store::{Store, StoreHandle, StoredKey};
 use tokio::sync::mpsc;
 
 use self::feed::FeedState;
+use self::heartbeats::Heartbeats;
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
@@ -59,6 +62,7 @@ pub struct Context {
     pub local_counters: LocalCounters,
     /// The ID of this process among the replicas.
     pub replica_id: String,
+    pub heartbeats: Mutex<Heartbeats>,
     /// The number of live replicas at the last count; 0 before the first.
     pub live_replicas: AtomicU32,
     /// The number of live replicas before this one in the order of their IDs, at the last count.
@@ -125,6 +129,7 @@ impl Context {
             redis,
             local_counters: LocalCounters::new(clock.clone()),
             replica_id: ReplicaId::random().as_str().to_owned(),
+            heartbeats: Mutex::default(),
             live_replicas: AtomicU32::new(0),
             replica_rank: AtomicU32::new(0),
             clock,
@@ -173,9 +178,13 @@ impl Context {
 
     /// Registers this replica as live, and counts the live replicas.
     pub async fn register_replica(&self, store: &Store) -> Result<()> {
+        let heartbeat = self.heartbeats.lock().begin();
         let mut tx = store.begin_reserved().await?;
-        let live = tx.register_replica(&self.replica_id, REPLICA_TTL_MS).await?;
+        let live = tx.register_replica(&self.replica_id, heartbeat, REPLICA_TTL_MS).await?;
+        let version = self.freshness.read_version(Monotonic::now());
+        self.heartbeats.lock().record_version(heartbeat, version);
         tx.commit().await?;
+        self.heartbeats.lock().record_commit(heartbeat);
         let count = |ids: usize| u32::try_from(ids).unwrap_or(u32::MAX);
         let rank = live.iter().filter(|id| **id < self.replica_id).count();
         self.replica_rank.store(count(rank), Ordering::Relaxed);

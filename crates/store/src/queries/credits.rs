@@ -269,16 +269,21 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<Vec<String>> {
+    async fn register_replica(
+        &mut self,
+        id: &str,
+        heartbeat: i64,
+        within_ms: i64,
+    ) -> Result<Vec<String>> {
         let sql = concat!(
-            "INSERT INTO replicas (id, started_at, seen_at, feed) VALUES ($1, ",
+            "INSERT INTO replicas (id, started_at, seen_at, feed, heartbeat) VALUES ($1, ",
             now_ms!(),
             ", ",
             now_ms!(),
-            ", '') ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, silent_seen_at = NULL,
-                gone = NULL"
+            ", '', $2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at,
+                heartbeat = excluded.heartbeat, silent_seen_at = NULL, gone = NULL"
         );
-        query(sql).bind(id).execute(&mut *self).await?;
+        query(sql).bind(id).bind(heartbeat).execute(&mut *self).await?;
         let sql =
             concat!("SELECT id FROM replicas WHERE seen_at > ", now_ms!(), " - $1 ORDER BY id");
         Ok(query_scalar(sql).bind(within_ms).fetch_all(self).await?)

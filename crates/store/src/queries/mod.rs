@@ -116,18 +116,23 @@ mod audit;
 mod changes;
 mod credits;
 mod events;
+#[macro_use]
 mod identities;
 mod keys;
 mod migrations;
 mod outbox;
 mod permission_holders;
+#[macro_use]
 mod ratelimits;
+#[macro_use]
 mod rbac;
 mod reads;
 mod recent;
 mod restore;
 mod rollups;
+#[macro_use]
 mod root_keys;
+mod standby;
 mod users;
 mod vault;
 mod withheld;

@@ -29,6 +29,21 @@ macro_rules! namespace_by_id_or_name {
     };
 }
 
+/// Selects a namespace with its overrides.
+macro_rules! stored_namespace {
+    () => {
+        namespace_by_id_or_name!(concat!(
+            ", (SELECT ",
+            array!(object!(
+                "'id', o.id, 'identifier', o.identifier, 'limit', o.\"limit\",
+                'duration_ms', o.duration_ms, 'expires_at', o.expires_at, 'is_async', o.is_async,
+                'created_at', o.created_at, 'updated_at', o.updated_at"
+            )),
+            " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
+        ))
+    };
+}
+
 macro_rules! overrides_of {
     ($condition:expr) => {
         concat!(
@@ -49,18 +64,9 @@ impl RatelimitReads for Connection {
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<StoredNamespace>> {
-        let sql = namespace_by_id_or_name!(concat!(
-            ", (SELECT ",
-            array!(object!(
-                "'id', o.id, 'identifier', o.identifier, 'limit', o.\"limit\",
-                'duration_ms', o.duration_ms, 'expires_at', o.expires_at, 'is_async', o.is_async,
-                'created_at', o.created_at, 'updated_at', o.updated_at"
-            )),
-            " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
-        ));
         fetch_optional_as::<StoredNamespaceRow, _>(
             self,
-            query_as(sql).bind(workspace).bind(id_or_name),
+            query_as(stored_namespace!()).bind(workspace).bind(id_or_name),
         )
         .await
     }

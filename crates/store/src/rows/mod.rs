@@ -23,6 +23,14 @@ pub use permission_holders::AssignmentRow;
 pub use ratelimits::{NamespaceRow, OverrideRow, StoredNamespaceRow};
 pub use users::{SessionRow, UserWithPasswordRow};
 
+/// A row, and the last heartbeat of a replica.
+#[derive(FromRow)]
+pub struct RowWithHeartbeat<Row> {
+    #[sqlx(flatten)]
+    pub row: Row,
+    pub heartbeat: Option<i64>,
+}
+
 #[derive(FromRow)]
 pub struct RootKeyRow {
     id: KeyId,
