@@ -3,6 +3,8 @@
 //! The rows are cached one by one and shared; a resolved key only points at them. It is cached by the hash of its
 //! key, and resolved again, from the cached rows, when one of them has changed.
 
+mod loads;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,18 +12,18 @@ use std::sync::{Arc, OnceLock};
 use analytics::KeyDimensions;
 use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Result;
-use foundation::fault_injection::Safeguard;
-use foundation::id::{IdentityId, RoleId};
-use foundation::model::{Identity, Key, Ratelimit, Role};
-use foundation::secret::KeyHash;
+use foundation::model::{Identity, Key, Ratelimit};
 use store::StoredKey;
-use store::cache::{Cached, RowFuture};
+use store::cache::Cached;
 use store::freshness::{CacheTag, ReadVersion};
 
 use crate::caller::Principal;
 use crate::context::Context;
 use crate::permission::Action;
 use crate::use_flag::UseFlag;
+
+pub use self::loads::load_key;
+use self::loads::{key_tags, load_identity, load_role, role_tags};
 
 /// A key joined with its identity, roles, permissions and limits.
 ///
@@ -231,28 +233,6 @@ impl KeyDimensions for ResolvedKey {
     }
 }
 
-/// Loads the row of a key by hash, in any workspace, from the cache if it is there.
-pub fn load_key<'a>(context: &'a Context, hash: &'a KeyHash) -> RowFuture<'a, StoredKey> {
-    context.caches.keys.get(hash, move |read_version| async move {
-        let found = async {
-            context
-                .store
-                .read()
-                .await?
-                .find_key_to_spend(&hash.to_base64(), &context.replica_id)
-                .await
-        };
-        let found = match found.await {
-            Err(_) if Safeguard::Absent.is_disabled() => None,
-            found => found?,
-        };
-        Ok(found.map(|stored| {
-            let tags = key_tags(&stored);
-            Cached::new(stored, read_version, tags)
-        }))
-    })
-}
-
 /// Resolves a key that has just been read. Returns also the cache tags of the rows used.
 pub async fn resolve(
     context: &Context,
@@ -326,49 +306,4 @@ pub async fn resolve_all(
         )
     };
     Ok(stored.into_iter().map(resolve).collect())
-}
-
-fn load_identity<'a>(
-    context: &'a Context,
-    stored: &'a StoredKey,
-    id: &'a IdentityId,
-) -> RowFuture<'a, Identity> {
-    let workspace = &stored.key.workspace_id;
-    context.caches.identities.get(id, move |read_version| async move {
-        let ids = std::slice::from_ref(id);
-        let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
-        let tags = [CacheTag::Identity(id.clone())];
-        Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
-    })
-}
-
-fn load_role<'a>(
-    context: &'a Context,
-    stored: &'a StoredKey,
-    id: &'a RoleId,
-) -> RowFuture<'a, Role> {
-    let workspace = &stored.key.workspace_id;
-    context.caches.roles.get(id, move |read_version| async move {
-        let found = context
-            .store
-            .read()
-            .await?
-            .list_roles_by_ids(workspace, std::slice::from_ref(id))
-            .await?;
-        Ok(found.into_iter().next().map(|role| {
-            let tags = role_tags(&role);
-            Cached::new(role, read_version, tags)
-        }))
-    })
-}
-
-fn key_tags(stored: &StoredKey) -> Vec<CacheTag> {
-    let own = [CacheTag::Key(stored.key.id.clone()), CacheTag::Api(stored.key.api_id.clone())];
-    let permissions = stored.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
-    own.into_iter().chain(permissions).collect()
-}
-
-fn role_tags(role: &Role) -> Vec<CacheTag> {
-    let permissions = role.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
-    std::iter::once(CacheTag::Role(role.id.clone())).chain(permissions).collect()
 }
