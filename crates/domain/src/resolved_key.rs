@@ -233,13 +233,15 @@ impl KeyDimensions for ResolvedKey {
     }
 }
 
-/// Resolves a key that has just been read. Returns also the cache tags of the rows used.
+/// Resolves a key that has just been read. Returns also the cache tags of the rows used, and the oldest of their read
+/// versions: the result may be trusted for no longer than each of them.
 pub async fn resolve(
     context: &Context,
     row: Arc<Cached<StoredKey>>,
-) -> Result<(ResolvedKey, Vec<CacheTag>)> {
+) -> Result<(ResolvedKey, Vec<CacheTag>, ReadVersion)> {
     let stored = &row.value;
     let mut tags = key_tags(stored);
+    let mut version = row.read_version();
     let identity = match &stored.key.identity_id {
         None => None,
         Some(id) => {
@@ -247,16 +249,20 @@ pub async fn resolve(
             load_identity(context, stored, id).await?
         }
     };
+    if let Some(identity) = &identity {
+        version = version.min(identity.read_version());
+    }
     let mut roles = Vec::with_capacity(stored.role_ids.len());
     let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.clone()).collect();
     for id in &stored.role_ids {
         tags.push(CacheTag::Role(id.clone()));
         let Some(role) = load_role(context, stored, id).await? else { continue };
+        version = version.min(role.read_version());
         tags.extend(role_tags(&role.value));
         roles.push(role.value.name.clone());
         permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
     }
-    Ok((ResolvedKey::new(context, row, identity, roles, permissions), tags))
+    Ok((ResolvedKey::new(context, row, identity, roles, permissions), tags, version))
 }
 
 /// Resolves keys that have just been read, in their order. Each kind of related row is read in one statement.

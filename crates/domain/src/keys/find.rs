@@ -11,9 +11,9 @@ pub fn find_by_hash<'a>(keys: &'a Keys, hash: &'a KeyHash) -> RowFuture<'a, Reso
     keys.resolved_keys.get(hash, move |read_version| async move {
         let mark_generation = keys.ledger.mark_generation();
         let Some(row) = load_key(&keys.context, hash).await? else { return Ok(None) };
-        let (resolved, tags) = resolve(&keys.context, row).await?;
+        let (resolved, tags, version) = resolve(&keys.context, row).await?;
         resolved.lease_hint.record_read(mark_generation);
-        Ok(Some(Cached::new(resolved, read_version, tags)))
+        Ok(Some(Cached::new(resolved, read_version.min(version), tags)))
     })
 }
 
