@@ -63,6 +63,7 @@ mod root_keys;
 mod schema_migration;
 mod schema_upgrade;
 mod schema_upgrade_reads;
+mod standby;
 mod transactions;
 mod writer;
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use domain::admission;
 use domain::app::App;
+use domain::context::Context;
 use domain::context::change_log::ChangeLogReader;
 use domain::context::poll_schedule::{PollResult, PollSchedule};
 use domain::credits;
@@ -40,6 +41,8 @@ const ESTIMATE_GROUPS_INTERVAL: Duration = Duration::from_secs(2);
 const WITHHELD_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a replica registers as present.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the read replica is probed, and thus how long requests skip it at least after it has failed.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often rows of the change log are deleted that are a day old. The first time is at the start: a server that is
 /// restarted more often than this deletes them too.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
@@ -57,6 +60,9 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     if app.context.redis.is_some() {
         tasks.spawn(send_heartbeats(app.clone()));
         tasks.spawn(close_leases(app.clone()));
+        if app.context.standby.is_some() {
+            tasks.spawn(probe_standby(app.context.clone()));
+        }
         tasks.spawn(update_withheld_gauge(app.clone()));
         tasks.spawn(sync_approximate_windows(app.clone()));
         tasks.spawn(announcements::subscribe_to_changes(app.context.clone()));
@@ -168,6 +174,14 @@ async fn send_heartbeats(app: Arc<App>) {
             tracing::debug!(error = %e, "failed to count the replicas: {e}");
         }
         tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+    }
+}
+
+/// Decides whether requests use the read replica.
+async fn probe_standby(context: Arc<Context>) {
+    loop {
+        context.probe_standby().await;
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
 }
 

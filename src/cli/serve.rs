@@ -71,7 +71,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
     }
     admission::sync_approximate(&app.admission).await;
     tokio::join!(analytics_worker.stop(), close_leases_and_deregister(&app));
-    app.context.store.close().await;
+    app.context.close_store().await;
     Ok(())
 }
 

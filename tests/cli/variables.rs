@@ -48,7 +48,7 @@ fn path_of(content: Option<&Vec<u8>>) -> String {
 }
 
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 48] = [
+const VALUES: [(&str, &str, &str); 49] = [
     ("ad-hoc-counters", "1001", "1001"),
     ("cached-keys", "1002", "1002"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
@@ -57,6 +57,7 @@ const VALUES: [(&str, &str, &str); 48] = [
     ("database-analytics-url", "postgres://localhost/b", "postgres://localhost/b"),
     ("database-connections", "104", "104"),
     ("database-grace-seconds", "1005", "1005"),
+    ("database-read-url", "postgres://localhost/d", "postgres://localhost/d"),
     ("database-url", "postgres://localhost/c", "postgres://localhost/c"),
     ("docs-url", "https://docs.example.com", "https://docs.example.com"),
     ("drain-seconds", "1006", "1006"),
@@ -130,6 +131,7 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("database-analytics-url", settings.analytics_url.clone().unwrap_or_default()),
         ("database-connections", settings.database_connections_max.to_string()),
         ("database-grace-seconds", settings.database_grace_seconds.to_string()),
+        ("database-read-url", settings.database_read_url.clone().unwrap_or_default()),
         ("database-url", database),
         ("docs-url", settings.docs_url.clone()),
         ("drain-seconds", settings.drain_seconds.to_string()),

@@ -5,6 +5,7 @@
 
 mod events;
 mod oidc;
+mod read_replica;
 mod redis;
 mod security;
 mod setting;
@@ -24,6 +25,7 @@ use events::EventsConfig;
 pub use events::{ANALYTICS_URL, BYTES as EVENTS_BYTES, RESERVE as EVENTS_RESERVE};
 use oidc::OidcConfig;
 pub use oidc::{OIDC_ONLY, OidcSettings};
+use read_replica::ReadReplicaConfig;
 use redis::RedisConfig;
 pub use redis::{ClientCertificate, RedisTls};
 use security::SecurityConfig;
@@ -130,6 +132,8 @@ pub struct Config {
     #[command(flatten)]
     redis: RedisConfig,
     #[command(flatten)]
+    read_replica: ReadReplicaConfig,
+    #[command(flatten)]
     security: SecurityConfig,
     #[command(flatten)]
     events: EventsConfig,
@@ -189,6 +193,8 @@ pub struct Settings {
     pub clickhouse_url: Option<Url>,
     /// The database with a role that only reads events. Absent: `database_url` is used for analytics queries too.
     pub analytics_url: Option<String>,
+    /// The read replica from which uncached rows are read. Absent: all are read from the primary.
+    pub database_read_url: Option<String>,
     pub security: Security,
     /// Absent: single sign-on is disabled.
     pub oidc: Option<OidcSettings>,
@@ -243,7 +249,8 @@ impl Config {
             Deployment::Replica { redis_url, .. } => Some(redis_url),
             Deployment::Embedded { .. } => None,
         })?;
-        let events = self.events.validate(matches!(deployment, Deployment::Replica { .. }))?;
+        let has_database = matches!(deployment, Deployment::Replica { .. });
+        let events = self.events.validate(has_database)?;
         Ok(Settings {
             deployment,
             root_key: self.root_key()?,
@@ -257,7 +264,8 @@ impl Config {
             redis_tls,
             redis_timeout_ms: self.redis.timeout_ms()?,
             redis_prefix: self.redis.prefix()?,
-            database_connections_max: self.database_connections_max()?,
+            database_connections_max: DATABASE_CONNECTIONS
+                .parse_u32(self.database_connections.as_deref())?,
             database_grace_seconds: DATABASE_GRACE_SECONDS
                 .parse(self.database_grace_seconds.as_deref())?,
             cached_keys_max: CACHED_KEYS.parse(self.cached_keys.as_deref())?,
@@ -271,6 +279,7 @@ impl Config {
             events_reserve_bytes: events.reserve_bytes,
             clickhouse_url: events.clickhouse_url,
             analytics_url: events.analytics_url,
+            database_read_url: self.read_replica.validate(has_database)?,
             security: self.security.validate()?,
             oidc: self.oidc.validate()?,
             listen,
@@ -354,11 +363,6 @@ impl Config {
     fn trusted_proxies(&self) -> Result<Option<Networks>, String> {
         let networks = Networks::parse(self.trusted_proxies.as_deref().unwrap_or_default());
         networks.map(Networks::new).map_err(|error| format!("KEYWARD_TRUSTED_PROXIES: {error}"))
-    }
-
-    fn database_connections_max(&self) -> Result<u32, String> {
-        let max = DATABASE_CONNECTIONS.parse(self.database_connections.as_deref())?;
-        Ok(u32::try_from(max).unwrap_or(u32::MAX))
     }
 
     fn region(&self) -> Result<String, String> {

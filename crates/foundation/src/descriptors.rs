@@ -37,7 +37,8 @@ fn reserved_descriptors(settings: &Settings) -> u64 {
     match settings.deployment {
         Deployment::Embedded { .. } => RESERVED_DESCRIPTORS,
         Deployment::Replica { .. } => {
-            RESERVED_DESCRIPTORS + u64::from(settings.database_connections_max)
+            let servers = 1 + u64::from(settings.database_read_url.is_some());
+            RESERVED_DESCRIPTORS + servers * u64::from(settings.database_connections_max)
         }
     }
 }

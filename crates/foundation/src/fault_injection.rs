@@ -59,6 +59,8 @@ pub enum Safeguard {
     MissingRows,
     /// A value has the read version of the moment before it was read.
     ReadVersion,
+    /// A row that was read on a standby has the read version of the last heartbeat that the standby has.
+    StandbyPosition,
     /// A value that was read a while ago is used only while it is proved that no change was missed.
     Trust,
     /// The writer of a change does not use what it has cached before.
@@ -102,6 +104,7 @@ static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
         "skip" => Safeguard::Skip,
         "missing-rows" => Safeguard::MissingRows,
         "read-version" => Safeguard::ReadVersion,
+        "standby-position" => Safeguard::StandbyPosition,
         "trust" => Safeguard::Trust,
         "own-change" => Safeguard::OwnChange,
         "debit-queue" => Safeguard::DebitQueue,

@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 pub use durations::Durations;
 pub use events::{EventCounts, EventMetrics};
 use process::ProcessMetrics;
+pub use read_replica::ReadReplicaMetrics;
 
 /// The name and the value of a label.
 type Label = (&'static str, &'static str);
@@ -41,6 +42,9 @@ macro_rules! labelled {
         }
     };
 }
+
+// After the macro that it uses.
+mod read_replica;
 
 labelled! {
     /// Counts responses by the class of their status.
@@ -113,6 +117,7 @@ pub struct Metrics {
     pub ratelimit_checks: RatelimitChecks,
     pub ratelimit_durations: Durations,
     pub cache_loads: CacheLoads,
+    pub read_replica: ReadReplicaMetrics,
     /// The age of a change in the change log when this replica read it there.
     pub change_delay: Durations,
     pub degraded_responses: DegradedAnswers,
@@ -254,6 +259,7 @@ impl Default for Metrics {
                 ),
                 |cache| [cache],
             ),
+            read_replica: ReadReplicaMetrics::new(all),
             change_delay: register_durations(
                 all,
                 "change_delay_seconds",

@@ -13,8 +13,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foundation::clock::Monotonic;
-use store::freshness::ReadVersion;
+use foundation::fault_injection::Safeguard;
+use store::freshness::{Freshness, ReadVersion};
 
+/// How far a standby may be behind before it is skipped. Its rows would still be dated correctly, but more of them would
+/// be stale, and read twice.
+pub const STANDBY_DELAY_MAX: Duration = Duration::from_secs(2);
 /// The maximum number of heartbeats that are stored: those of about ten minutes.
 const HEARTBEATS_MAX: usize = 1_024;
 
@@ -49,19 +53,42 @@ impl Heartbeats {
         self.committed_number = self.committed_number.max(number);
     }
 
-    /// Returns the read version that dates a row which was read together with this number.
-    pub fn find_version(&self, number: i64) -> Option<ReadVersion> {
+    /// Returns the version at which a row counts as read that was visible on a standby together with this heartbeat.
+    /// `None` if the heartbeat is unknown, or the standby is too far behind.
+    pub fn date_row(
+        &self,
+        heartbeat: Option<i64>,
+        freshness: &Freshness,
+        now: Monotonic,
+    ) -> Option<ReadVersion> {
+        if Safeguard::StandbyPosition.is_disabled() {
+            return Some(freshness.read_version(now));
+        }
+        let version = self.find_version(heartbeat?)?;
+        (self.find_delay(heartbeat?, now) <= STANDBY_DELAY_MAX).then_some(version)
+    }
+
+    fn find_version(&self, number: i64) -> Option<ReadVersion> {
         self.versions.get(&number).copied()
     }
 
-    /// Returns for how long a standby that has this number, and no higher one, has lacked a heartbeat. Zero if it lacks
-    /// none that is known to be committed, as while the primary is unreachable.
+    /// Returns how far a standby that has this number, and no higher one, is behind: the time between the first heartbeat
+    /// that it lacks and the last one that is known to be committed. So it does not grow while the primary is
+    /// unreachable.
     pub fn find_delay(&self, number: i64, now: Monotonic) -> Duration {
-        if number >= self.committed_number {
+        let first_missing = self.versions.range(number.saturating_add(1)..).next();
+        let last = self.versions.get(&self.committed_number);
+        let (Some((_, first_missing)), Some(last)) = (first_missing, last) else {
             return Duration::ZERO;
-        }
-        let first_missing = self.versions.range(number + 1..).next();
-        first_missing.map_or(Duration::ZERO, |(_, version)| version.age(now))
+        };
+        first_missing.age(now).saturating_sub(last.age(now))
+    }
+
+    /// Returns the most that a standby with this number is behind: the time since the read version of the heartbeat. If
+    /// it has none that is stored, the time since the first one that is.
+    pub fn find_age(&self, number: i64, now: Monotonic) -> Duration {
+        let version = self.find_version(number).or_else(|| self.versions.values().next().copied());
+        version.map_or(Duration::ZERO, |version| version.age(now))
     }
 }
 
@@ -193,18 +220,50 @@ mod tests {
     }
 
     #[test]
-    fn delay_counts_from_the_first_heartbeat_that_is_missing() {
+    fn row_is_not_dated_when_standby_lacks_two_seconds_of_heartbeats() {
         let mut replica = Replica::new();
-        let delay = |replica: &Replica, number, ms| {
-            replica.heartbeats.find_delay(number, after(ms)).as_millis()
+        let is_dated = |replica: &Replica, number, ms| {
+            replica.heartbeats.date_row(number, &replica.freshness, after(ms)).is_some()
         };
-        assert_eq!(delay(&replica, 0, 9_000), 0, "there is none yet");
+        let first = replica.beat(START);
+        assert!(!is_dated(&replica, None, 1), "it has none");
+        replica.beat(after(500));
+        replica.beat(after(2_500));
+        assert!(is_dated(&replica, Some(first), 60_000));
+
+        replica.beat(after(2_501));
+
+        assert!(!is_dated(&replica, Some(first), 60_000));
+        assert!(is_dated(&replica, Some(first + 1), 60_000));
+    }
+
+    #[test]
+    fn delay_is_that_of_the_heartbeats_that_are_missing() {
+        let mut replica = Replica::new();
+        let delay = |replica: &Replica, number| {
+            replica.heartbeats.find_delay(number, after(60_000)).as_millis()
+        };
+        assert_eq!(delay(&replica, 0), 0, "there is none yet");
         let numbers: Vec<_> = (0..4).map(|n| replica.beat(after(n * 500))).collect();
 
-        assert_eq!(delay(&replica, 0, 1_600), 1_600, "it has none");
-        assert_eq!(delay(&replica, numbers[0], 1_600), 1_100);
-        assert_eq!(delay(&replica, numbers[2], 1_600), 100);
-        assert_eq!(delay(&replica, numbers[3], 60_000), 0, "as while the primary is unreachable");
+        assert_eq!(delay(&replica, 0), 1_500, "it has none");
+        assert_eq!(delay(&replica, numbers[0]), 1_000);
+        assert_eq!(delay(&replica, numbers[2]), 0, "the last one before the primary was lost");
+        assert_eq!([delay(&replica, numbers[3]), delay(&replica, i64::MAX)], [0, 0]);
+    }
+
+    #[test]
+    fn age_counts_from_the_heartbeat_that_the_standby_has() {
+        let mut replica = Replica::new();
+        let age = |replica: &Replica, number, ms| {
+            replica.heartbeats.find_age(number, after(ms)).as_millis()
+        };
+        assert_eq!(age(&replica, 0, 9_000), 0, "there is none yet");
+        let numbers: Vec<_> = (0..4).map(|n| replica.beat(after(n * 500))).collect();
+
+        assert_eq!(age(&replica, numbers[3], 1_600), 100);
+        assert_eq!(age(&replica, numbers[1], 1_600), 1_100);
+        assert_eq!(age(&replica, 0, 1_600), 1_600, "it has none");
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod feed_reader;
 pub mod heartbeats;
 pub mod poll_schedule;
 pub mod reach;
+mod standby;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,6 +37,7 @@ use tokio::sync::mpsc;
 
 use self::feed::FeedState;
 use self::heartbeats::Heartbeats;
+pub use self::standby::{STANDBY_READ_TIMEOUT, StandbySource};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
@@ -63,6 +65,8 @@ pub struct Context {
     /// The ID of this process among the replicas.
     pub replica_id: String,
     pub heartbeats: Mutex<Heartbeats>,
+    /// The read replica of the database, from which uncached rows are read.
+    pub standby: Option<StandbySource>,
     /// The number of live replicas at the last count; 0 before the first.
     pub live_replicas: AtomicU32,
     /// The number of live replicas before this one in the order of their IDs, at the last count.
@@ -117,6 +121,11 @@ impl Context {
                 Some(CacheTag::Role(id.clone()))
             }),
         };
+        let standby = settings
+            .database_read_url
+            .as_deref()
+            .map(|url| StandbySource::new(url, settings.database_connections_max))
+            .transpose()?;
         let (announcements, receiver) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let master_keys = settings.master_keys.clone().map(Arc::new);
         let context = Self {
@@ -130,6 +139,7 @@ impl Context {
             local_counters: LocalCounters::new(clock.clone()),
             replica_id: ReplicaId::random().as_str().to_owned(),
             heartbeats: Mutex::default(),
+            standby,
             live_replicas: AtomicU32::new(0),
             replica_rank: AtomicU32::new(0),
             clock,
@@ -151,6 +161,14 @@ impl Context {
                 Store::connect(database_url, settings.database_connections_max).await
             }
         }
+    }
+
+    /// Waits for calls in progress and closes every connection to the database and its read replica.
+    pub async fn close_store(&self) {
+        if let Some(standby) = &self.standby {
+            standby.close().await;
+        }
+        self.store.close().await;
     }
 
     /// Reads the file of an embedded server's master key again. Returns whether there is one.

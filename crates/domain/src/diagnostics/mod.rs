@@ -10,6 +10,7 @@ mod data_directory;
 mod database;
 mod descriptors;
 mod events;
+mod read_replica;
 mod transport;
 
 use std::path::Path;
@@ -87,10 +88,15 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
             open_sqlite(data_dir, &mut findings).await
         }
         Deployment::Replica { database_url, redis_url } => {
-            let store = open_postgres(database_url, &clock, &mut findings).await;
+            let has_read_replica = settings.database_read_url.is_some();
+            let store = open_postgres(database_url, has_read_replica, &clock, &mut findings).await;
             let redis = RedisAddress::new(redis_url, &settings.redis_tls);
             findings.extend(counters::check_redis(settings, &redis, &clock).await);
-            let database_urls = [Some(database_url), settings.analytics_url.as_ref()];
+            let database_urls = [
+                Some(database_url),
+                settings.database_read_url.as_ref(),
+                settings.analytics_url.as_ref(),
+            ];
             let database_urls: Vec<_> =
                 database_urls.into_iter().flatten().map(String::as_str).collect();
             findings.push(transport::check_transport(&database_urls, &redis));
@@ -123,6 +129,10 @@ async fn check_contents(
             findings
                 .push(run_check("connections", database::check_connections(settings, store)).await);
             findings.push(run_check("replicas", contents::check_replicas(store)).await);
+            if let Some(url) = &settings.database_read_url {
+                let check = read_replica::check_read_replica(url, store);
+                findings.push(run_check("read-replica", check).await);
+            }
             findings.push(
                 run_check("credits", contents::check_withheld_credits(store, clock.now())).await,
             );
@@ -216,10 +226,16 @@ async fn open_sqlite(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Sto
     }
 }
 
-async fn open_postgres(url: &str, clock: &Clock, findings: &mut Vec<Finding>) -> Option<Store> {
+async fn open_postgres(
+    url: &str,
+    has_read_replica: bool,
+    clock: &Clock,
+    findings: &mut Vec<Finding>,
+) -> Option<Store> {
     match Store::connect_read_only(url).await {
         Ok(store) => {
-            findings.push(run_check("database", database::check_postgres(&store)).await);
+            let check = database::check_postgres(&store, has_read_replica);
+            findings.push(run_check("database", check).await);
             findings.push(
                 run_check("database-clock", clocks::check_postgres_clock(&store, clock)).await,
             );

@@ -8,7 +8,7 @@ use foundation::id::{NamespaceId, WorkspaceId};
 use foundation::model::{Namespace, OutagePolicy};
 use foundation::secret::KeyHash;
 use store::cache::{Cached, RowFuture};
-use store::{StoredNamespace, Tx, freshness};
+use store::{Reader, StoredNamespace, Tx, freshness};
 
 use super::namespace_target;
 use super::snapshot::NamespaceSnapshot;
@@ -47,18 +47,23 @@ pub fn find<'a>(
     ratelimits: &'a Ratelimits,
     name: &'a NamespaceRef,
 ) -> RowFuture<'a, StoredNamespace> {
+    let context = &ratelimits.context;
+    let to_cached = |stored: StoredNamespace, version| {
+        let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
+        Cached::new(stored, version, [tag])
+    };
     ratelimits.namespaces.get(name, move |read_version| async move {
-        let found = ratelimits
-            .context
-            .store
-            .read()
-            .await?
-            .find_stored_namespace(&name.workspace, &name.id_or_name)
-            .await?;
-        Ok(found.map(|stored| {
-            let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
-            Cached::new(stored, read_version, [tag])
-        }))
+        let NamespaceRef { workspace, id_or_name } = name;
+        let query = |mut reader: Reader, replica| async move {
+            reader.find_namespace_on_standby(workspace, id_or_name, replica).await
+        };
+        let on_standby = |stored, version| Some(to_cached(stored, version));
+        if let Some(cached) = context.load_from_standby(query, on_standby).await {
+            return Ok(Some(cached));
+        }
+        let found =
+            context.store.read().await?.find_stored_namespace(workspace, id_or_name).await?;
+        Ok(found.map(|stored| to_cached(stored, read_version)))
     })
 }
 

@@ -4,15 +4,18 @@ use foundation::fault_injection::Safeguard;
 use foundation::id::{IdentityId, RoleId};
 use foundation::model::{Identity, Role};
 use foundation::secret::KeyHash;
-use store::StoredKey;
 use store::cache::{Cached, RowFuture};
-use store::freshness::CacheTag;
+use store::freshness::{CacheTag, ReadVersion};
+use store::{Reader, StoredKey};
 
 use crate::context::Context;
 
 /// Loads the row of a key by hash, in any workspace, from the cache if it is there.
 pub fn load_key<'a>(context: &'a Context, hash: &'a KeyHash) -> RowFuture<'a, StoredKey> {
     context.caches.keys.get(hash, move |read_version| async move {
+        if let Some(cached) = load_key_from_standby(context, hash).await {
+            return Ok(Some(cached));
+        }
         let found = async {
             context
                 .store
@@ -25,11 +28,25 @@ pub fn load_key<'a>(context: &'a Context, hash: &'a KeyHash) -> RowFuture<'a, St
             Err(_) if Safeguard::Absent.is_disabled() => None,
             found => found?,
         };
-        Ok(found.map(|stored| {
-            let tags = key_tags(&stored);
-            Cached::new(stored, read_version, tags)
-        }))
+        Ok(found.map(|stored| cache_key(stored, read_version)))
     })
+}
+
+/// Loads a key without credits. What a replica may spend depends on leases and on its registration, which a standby may
+/// not know yet.
+async fn load_key_from_standby(context: &Context, hash: &KeyHash) -> Option<Cached<StoredKey>> {
+    let query = |mut reader: Reader, replica| async move {
+        reader.find_key_on_standby(&hash.to_base64(), replica).await
+    };
+    let to_cached = |stored: StoredKey, version| {
+        stored.key.credits.is_none().then(|| cache_key(stored, version))
+    };
+    context.load_from_standby(query, to_cached).await
+}
+
+fn cache_key(stored: StoredKey, version: ReadVersion) -> Cached<StoredKey> {
+    let tags = key_tags(&stored);
+    Cached::new(stored, version, tags)
 }
 
 pub fn load_identity<'a>(
@@ -38,11 +55,19 @@ pub fn load_identity<'a>(
     id: &'a IdentityId,
 ) -> RowFuture<'a, Identity> {
     let workspace = &stored.key.workspace_id;
+    let to_cached =
+        |identity, version| Cached::new(identity, version, [CacheTag::Identity(id.clone())]);
     context.caches.identities.get(id, move |read_version| async move {
+        let query = |mut reader: Reader, replica| async move {
+            reader.find_identity_on_standby(workspace, id, replica).await
+        };
+        let on_standby = |identity, version| Some(to_cached(identity, version));
+        if let Some(cached) = context.load_from_standby(query, on_standby).await {
+            return Ok(Some(cached));
+        }
         let ids = std::slice::from_ref(id);
         let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
-        let tags = [CacheTag::Identity(id.clone())];
-        Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
+        Ok(found.into_iter().next().map(|identity| to_cached(identity, read_version)))
     })
 }
 
@@ -52,17 +77,25 @@ pub fn load_role<'a>(
     id: &'a RoleId,
 ) -> RowFuture<'a, Role> {
     let workspace = &stored.key.workspace_id;
+    let to_cached = |role: Role, version| {
+        let tags = role_tags(&role);
+        Cached::new(role, version, tags)
+    };
     context.caches.roles.get(id, move |read_version| async move {
+        let query = |mut reader: Reader, replica| async move {
+            reader.find_role_on_standby(workspace, id, replica).await
+        };
+        let on_standby = |role, version| Some(to_cached(role, version));
+        if let Some(cached) = context.load_from_standby(query, on_standby).await {
+            return Ok(Some(cached));
+        }
         let found = context
             .store
             .read()
             .await?
             .list_roles_by_ids(workspace, std::slice::from_ref(id))
             .await?;
-        Ok(found.into_iter().next().map(|role| {
-            let tags = role_tags(&role);
-            Cached::new(role, read_version, tags)
-        }))
+        Ok(found.into_iter().next().map(|role| to_cached(role, read_version)))
     })
 }
 

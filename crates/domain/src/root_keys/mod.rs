@@ -15,8 +15,8 @@ use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::RootKey;
 use foundation::secret::{KeyHash, Plaintext};
 use store::cache::{Cached, RowCache, RowFuture};
-use store::freshness::{self, Freshness};
-use store::{Store, Tx};
+use store::freshness::{CacheTag, Freshness, ReadVersion};
+use store::{Reader, Store, Tx};
 
 use crate::audit::{self, Actor, AuditEvent, Target};
 use crate::caller::Principal;
@@ -102,15 +102,25 @@ pub fn anonymous_principal(freshness: &Freshness) -> Arc<Cached<Principal>> {
 }
 
 fn find_by_hash<'a>(root_keys: &'a RootKeys, hash: &'a KeyHash) -> RowFuture<'a, Principal> {
+    let context = &root_keys.context;
     root_keys.cache.get(hash, move |read_version| async move {
-        let found =
-            root_keys.context.store.read().await?.find_root_key_by_hash(&hash.to_base64()).await?;
-        Ok(found.map(|key| {
-            let grants: Grants = key.permissions.iter().map(String::as_str).collect();
-            let tag = freshness::CacheTag::RootKey(key.id.clone());
-            Cached::new(Principal::from_root_key(key, grants), read_version, [tag])
-        }))
+        let hash = &hash.to_base64();
+        let query = |mut reader: Reader, replica| async move {
+            reader.find_root_key_on_standby(hash, replica).await
+        };
+        let on_standby = |key, version| Some(to_cached_principal(key, version));
+        if let Some(cached) = context.load_from_standby(query, on_standby).await {
+            return Ok(Some(cached));
+        }
+        let found = context.store.read().await?.find_root_key_by_hash(hash).await?;
+        Ok(found.map(|key| to_cached_principal(key, read_version)))
     })
+}
+
+fn to_cached_principal(key: RootKey, version: ReadVersion) -> Cached<Principal> {
+    let grants: Grants = key.permissions.iter().map(String::as_str).collect();
+    let tag = CacheTag::RootKey(key.id.clone());
+    Cached::new(Principal::from_root_key(key, grants), version, [tag])
 }
 
 /// Returns all permissions of root keys, each for all resources.
@@ -183,7 +193,7 @@ async fn insert_root_key(
             false => e,
         }
     })?;
-    tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
+    tx.record_change(CacheTag::NewKey(hash.fingerprint()));
     Ok(key)
 }
 
@@ -205,7 +215,7 @@ pub async fn revoke_as_operator(context: &Context, id: &KeyId) -> Result<()> {
     let target = Target::new("key", id.as_str());
     let (actor, event) = (Actor::Command("cli"), AuditEvent::RootKeyRevoked);
     audit::record(&mut tx, actor, &workspace, now, event, &[target]).await?;
-    tx.record_change(freshness::CacheTag::RootKey(id.clone()));
+    tx.record_change(CacheTag::RootKey(id.clone()));
     context.commit(tx).await
 }
 

@@ -34,6 +34,11 @@ impl NumberSetting {
         }
     }
 
+    /// Like [`NumberSetting::parse`], for a number of connections.
+    pub fn parse_u32(self, value: Option<&str>) -> Result<u32, String> {
+        Ok(u32::try_from(self.parse(value)?).unwrap_or(u32::MAX))
+    }
+
     /// Like [`NumberSetting::parse`], for a number of things in memory.
     pub fn parse_usize(self, value: Option<&str>) -> Result<usize, String> {
         Ok(usize::try_from(self.parse(value)?).unwrap_or(usize::MAX))
