@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 
+use crate::lock::Lock;
 use crate::proxy::{LinkState, Proxy};
 use crate::report;
 use crate::schedule::{Fault, FaultKind, REPLICAS};
-use crate::servers::{self, Lock, Postgres, Redis};
+use crate::servers::{self, Postgres, Redis};
 use crate::support::process::{free_port, get, keyward_command, signal};
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";

@@ -12,11 +12,13 @@ mod client;
 mod final_state;
 mod fleet;
 mod load;
+mod lock;
 #[path = "../support/previous_version.rs"]
 mod previous_version;
 mod probes;
 mod proxy;
 mod random_faults;
+mod read_replica;
 mod record;
 mod report;
 mod rolling_upgrade;

@@ -8,12 +8,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx::{Connection as _, Executor as _};
 
 use crate::support::process::{free_port, redis_command, signal};
 
@@ -74,10 +72,7 @@ impl Postgres {
         let template = TEMPLATE.get_or_init(|| {
             let template = directory();
             let data_dir = template.path().join("postgres");
-            std::fs::create_dir(&data_dir).expect("a directory");
-            if let Some((user, group)) = user() {
-                chown(&data_dir, Some(user), Some(group)).expect("the user of Postgres owns it");
-            }
+            create_own_directory(&data_dir);
             let output = self
                 .command_in(&data_dir, "initdb")
                 .args(["--username=keyward", "--auth=trust", "--encoding=UTF8", "--no-locale"])
@@ -92,13 +87,32 @@ impl Postgres {
         assert!(copied.success(), "the data directory is copied");
     }
 
+    /// Starts a streaming standby of this server, which replicates from it by an address that leads to it.
+    pub fn start_standby(&self, directory: &Path, address: SocketAddr) -> Self {
+        let (port, programs) = (free_port(), self.programs.clone());
+        let data_dir = directory.join("standby");
+        create_own_directory(&data_dir);
+        let mut standby = Self { port, programs, data_dir, ahead_seconds: 0, child: None };
+        let output = standby
+            .command("pg_basebackup")
+            .args(["--pgdata=data", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+            .args(["--dbname", &url_at(address)])
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        standby.restart();
+        standby
+    }
+
     /// Returns a command that does not run as root: Postgres refuses that.
     fn command(&self, program: &str) -> Command {
         self.command_in(&self.data_dir, program)
     }
 
     fn command_in(&self, directory: &Path, program: &str) -> Command {
-        let mut command = Command::new(self.programs.join(program));
+        let beside = self.programs.join(program);
+        // Programs of clients may be on the system's path only.
+        let mut command = Command::new(if beside.exists() { beside } else { program.into() });
         command.current_dir(directory).env("LC_ALL", "C");
         if let Some((user, group)) = user() {
             command.uid(user).gid(group);
@@ -234,6 +248,14 @@ pub fn url_at(address: SocketAddr) -> String {
     format!("postgres://keyward@{address}/postgres")
 }
 
+/// Creates a directory of the user that Postgres runs as.
+fn create_own_directory(path: &Path) {
+    std::fs::create_dir(path).expect("a directory");
+    if let Some((user, group)) = user() {
+        chown(path, Some(user), Some(group)).expect("the user of Postgres owns it");
+    }
+}
+
 /// Returns the user that Postgres runs as, if this test runs as root.
 fn user() -> Option<(u32, u32)> {
     if !is_root() {
@@ -258,50 +280,6 @@ fn signal_all(ids: &[u32], name: &str) {
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(future)
-}
-
-/// A transaction that holds a lock until it is dropped.
-pub struct Lock {
-    release: Option<Sender<()>>,
-    holder: Option<JoinHandle<()>>,
-}
-
-impl Lock {
-    /// Locks the table of keys.
-    pub fn of_keys(url: String) -> Self {
-        Self::acquire(url, "LOCK TABLE keys IN ACCESS EXCLUSIVE MODE".to_owned())
-    }
-
-    /// Locks the account of a key.
-    pub fn of_account(url: String, key_id: &str) -> Self {
-        Self::acquire(url, format!("SELECT FROM keys WHERE id = '{key_id}' FOR UPDATE"))
-    }
-
-    fn acquire(url: String, statement: String) -> Self {
-        let (release, released) = channel::<()>();
-        let (acquired, is_acquired) = channel();
-        let holder = std::thread::spawn(move || {
-            block_on(async {
-                let mut connection = PgConnection::connect(&url).await.expect("Postgres");
-                let lock = AssertSqlSafe(format!("BEGIN; {statement}"));
-                connection.execute(lock).await.expect("the lock");
-                let _ = acquired.send(());
-                let _ = released.recv();
-                connection.execute("ROLLBACK").await.expect("the lock is released");
-            });
-        });
-        is_acquired.recv().expect("the lock is taken");
-        Self { release: Some(release), holder: Some(holder) }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        self.release.take();
-        if let Some(holder) = self.holder.take() {
-            let _ = holder.join();
-        }
-    }
 }
 
 pub struct Redis {

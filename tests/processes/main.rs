@@ -22,6 +22,7 @@ mod limits;
 #[expect(dead_code, reason = "another test binary uses the rest")]
 mod proxy;
 mod query_memory;
+mod read_replica;
 mod replicas;
 mod rolling_restart;
 mod schema_migrations;

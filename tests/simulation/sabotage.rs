@@ -17,7 +17,7 @@ struct Case {
 /// The maximum number of schedules for one fault; the first one that finds it is the last.
 const SCHEDULES_MAX: &str = "3000";
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 20] = [
     feed("own-change", "stale value, its own change", 0),
     feed("read-version", "stale value", 20),
     feed("trust", "stale value, without proof", 80),
@@ -27,6 +27,7 @@ const CASES: [Case; 19] = [
     feed("majority", "stale value, without proof", 820),
     feed("reach", "stale value, without proof", 10),
     feed("skip", "stale value, beside a reachable database", 460),
+    standby("standby-position", "stale value", 0),
     credits("fence", "over-granted", 0),
     credits("debit-first", "over-granted", 0),
     credits("close-lease", "over-granted", 0),
@@ -41,6 +42,11 @@ const CASES: [Case; 19] = [
 
 const fn feed(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
     let simulation = "schedules::changes_are_seen_in_time_whatever_fails";
+    Case { safeguard, simulation, found, first_seed }
+}
+
+const fn standby(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
+    let simulation = "schedules::stale_rows_of_a_standby_are_not_served";
     Case { safeguard, simulation, found, first_seed }
 }
 

@@ -21,6 +21,8 @@ struct Simulation<T> {
 
 const FEED: Simulation<feed::Summary> =
     Simulation { name: "changes_are_seen", schedules: 500, run: feed::run };
+const STANDBY: Simulation<feed::Summary> =
+    Simulation { name: "stale_rows_of_a_standby", schedules: 200, run: feed::run_with_standby };
 const CREDITS: Simulation<credits::Summary> =
     Simulation { name: "credits_are_exact", schedules: 200, run: credits::run };
 
@@ -105,8 +107,15 @@ fn describe<T>(simulation: &Simulation<T>, seed: u64, violation: &str) -> String
 
 #[test]
 fn changes_are_seen_in_time_whatever_fails() {
-    let results = run_schedules(&FEED);
+    assert_seen_in_time(&run_schedules(&FEED));
+}
 
+#[test]
+fn stale_rows_of_a_standby_are_not_served() {
+    assert_seen_in_time(&run_schedules(&STANDBY));
+}
+
+fn assert_seen_in_time(results: &[feed::Summary]) {
     let mut delays_us: Vec<_> = results.iter().flat_map(|one| one.delays_us.clone()).collect();
     delays_us.sort_unstable();
     let served: u64 = results.iter().map(|one| one.served).sum();
@@ -142,5 +151,6 @@ fn assert_repeatable<T>(simulation: &Simulation<T>) {
 #[test]
 fn schedule_repeats_when_its_seed_is_the_same() {
     assert_repeatable(&FEED);
+    assert_repeatable(&STANDBY);
     assert_repeatable(&CREDITS);
 }

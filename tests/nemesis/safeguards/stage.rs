@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::caller::{Caller, Shared};
 use crate::fleet::Fleet;
+use crate::lock::Lock;
 use crate::record::{AccountLock, Action, InjectedFault, KeyFinalState, KeyIndex, KeyInfo};
 use crate::schedule::{Fault, FaultKind};
-use crate::servers::Lock;
 
 /// The servers and the caller of a case, and what it records.
 pub struct Stage<'a> {

@@ -30,10 +30,26 @@ pub struct Database {
     rows: BTreeMap<i64, (i64, ChangeRow)>,
     /// The committed value of each key.
     pub keys: BTreeMap<usize, i64>,
+    /// What a standby replays, in the order of commits.
+    pub wal: Vec<WalRecord>,
     /// When each value of each key was committed.
     pub history: BTreeMap<usize, Vec<CommittedValue>>,
     replicas: BTreeMap<String, ReplicaRow>,
     acknowledged: BTreeSet<(i64, String)>,
+}
+
+/// A committed change that a standby replays.
+#[derive(Debug, Clone)]
+pub struct WalRecord {
+    pub at_us: u64,
+    pub change: ReplayedChange,
+}
+
+#[derive(Debug, Clone)]
+pub enum ReplayedChange {
+    Key(usize, i64),
+    /// The number of a heartbeat of a process.
+    Heartbeat(String, i64),
 }
 
 /// A committed value of a key.
@@ -118,6 +134,7 @@ impl Database {
             match write {
                 Write::Key(key, value, writer) => {
                     self.keys.insert(key, value);
+                    self.wal.push(WalRecord { at_us, change: ReplayedChange::Key(key, value) });
                     let values = self.history.entry(key).or_default();
                     values.push(CommittedValue { value, at_us, writer });
                 }
@@ -254,9 +271,12 @@ impl DatabaseClient {
         .await
     }
 
-    /// Registers a replica. Returns the replicas that have registered within the last seven seconds.
-    pub async fn register(&self, replica: String) -> Result<Vec<String>, Lost> {
+    /// Registers a replica with a heartbeat. Returns the replicas that have registered within the last seven seconds.
+    pub async fn register(&self, replica: String, heartbeat: i64) -> Result<Vec<String>, Lost> {
+        let sim = self.network.sim.clone();
         self.query(move |database, now| {
+            let change = ReplayedChange::Heartbeat(replica.clone(), heartbeat);
+            database.wal.push(WalRecord { at_us: sim.now_us(), change });
             database.replicas.entry(replica).or_default().seen_at = now;
             let live = database.replicas.iter().filter(|(_, row)| row.seen_at > now - 7_000);
             live.map(|(id, _)| id.clone()).collect()

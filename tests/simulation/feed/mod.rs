@@ -5,6 +5,7 @@ pub mod database;
 mod faults;
 pub mod redis;
 pub mod replica;
+pub mod standby;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use check::Checker;
 use database::{Database, DatabaseClient};
 use redis::{RedisClient, RedisServers};
 use replica::Replica;
+use standby::{Standby, StandbyClient};
 
 use crate::executor::{Node, Sim, lock};
 use crate::network::Network;
@@ -32,6 +34,8 @@ pub struct World {
     pub sim: Sim,
     pub network: Network,
     pub database: Arc<Mutex<Database>>,
+    /// Absent in a schedule without a standby.
+    pub standby: Option<Arc<Mutex<Standby>>>,
     pub redis: Arc<Mutex<RedisServers>>,
     pub checker: Arc<Mutex<Checker>>,
 }
@@ -45,11 +49,12 @@ pub struct Summary {
 }
 
 impl World {
-    fn new(sim: &Sim) -> Self {
+    fn new(sim: &Sim, standby: Option<Arc<Mutex<Standby>>>) -> Self {
         Self {
             sim: sim.clone(),
             network: Network::new(sim),
             database: Arc::default(),
+            standby,
             redis: Arc::new(Mutex::new(RedisServers::new())),
             checker: Arc::default(),
         }
@@ -62,12 +67,16 @@ impl World {
         self.sim.set_clock(node, Duration::from_millis(100_000 + self.sim.random(1_000_000)));
         let world = self.clone();
         self.sim.spawn(node, async move {
-            let World { sim, network, database, redis, checker } = world.clone();
+            let World { sim, network, database, standby, redis, checker } = world.clone();
             let id = format!("rep_{node}_{}", sim.now_us() / 1_000);
             sim.trace(|| format!("{id} starts"));
+            let standby = standby.map(|standby| {
+                let (network, database) = (network.clone(), database.clone());
+                StandbyClient { network, node, database, standby }
+            });
             let database = DatabaseClient { network: network.clone(), node, database };
             let redis = RedisClient { network, node, servers: redis };
-            let replica = Replica::start(id, database, redis, checker.clone());
+            let replica = Replica::start(id, database, standby, redis, checker.clone());
             lock(&checker).replicas.insert(node, replica.clone());
             sim.spawn(node, world.clone().verify(replica.clone()));
             sim.spawn(node, world.change(replica));
@@ -108,7 +117,17 @@ impl World {
 
 /// Runs one schedule of random faults.
 pub fn run(sim: &Sim) -> Result<Summary, String> {
-    let world = World::new(sim);
+    run_world(sim, &World::new(sim, None))
+}
+
+/// Runs one schedule in which replicas read from a standby that lags.
+pub fn run_with_standby(sim: &Sim) -> Result<Summary, String> {
+    let standby = Arc::<Mutex<Standby>>::default();
+    sim.spawn(FAULTS, standby::change_lag(sim.clone(), standby.clone()));
+    run_world(sim, &World::new(sim, Some(standby)))
+}
+
+fn run_world(sim: &Sim, world: &World) -> Result<Summary, String> {
     for node in REPLICAS {
         world.start_replica(node);
     }

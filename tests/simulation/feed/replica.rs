@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::context::change_log::{ChangeLogReader, LogPass, LogReply, LogStep};
 use domain::context::feed::{Announcement, FeedReading, FeedReport, FeedState};
 use domain::context::feed_reader::FeedReader;
+use domain::context::heartbeats::Heartbeats;
 use domain::context::poll_schedule::{PollResult, PollSchedule};
 use domain::context::reach::{ReachStep, ReplicaReach};
 use foundation::error::Error;
@@ -22,6 +23,7 @@ use tokio::sync::mpsc;
 use super::check::Checker;
 use super::database::{DatabaseClient, Tx, Write};
 use super::redis::RedisClient;
+use super::standby::StandbyClient;
 use crate::executor::{Node, Sim, lock, now};
 use crate::network::Lost;
 
@@ -43,6 +45,9 @@ pub struct Replica {
     feed_state: FeedState,
     cache: RowCache<usize, i64>,
     pub database: DatabaseClient,
+    /// Read first, if there is one.
+    standby: Option<StandbyClient>,
+    heartbeats: Mutex<Heartbeats>,
     redis: RedisClient,
     announcements: mpsc::Sender<String>,
     checker: Arc<Mutex<Checker>>,
@@ -58,6 +63,7 @@ impl Replica {
     pub fn start(
         id: String,
         database: DatabaseClient,
+        standby: Option<StandbyClient>,
         redis: RedisClient,
         checker: Arc<Mutex<Checker>>,
     ) -> Arc<Self> {
@@ -75,6 +81,8 @@ impl Replica {
             feed_state,
             cache,
             database,
+            standby,
+            heartbeats: Mutex::default(),
             redis,
             announcements,
             checker,
@@ -89,6 +97,9 @@ impl Replica {
     /// Returns the value of a key, as a verification does. Fails if it is neither cached nor loaded.
     pub async fn get(&self, key: usize) -> Result<i64, ()> {
         let load = |version: ReadVersion| async move {
+            if let Some(cached) = self.load_from_standby(key).await {
+                return Ok(Some(cached));
+            }
             let value = self.database.load_key(key).await.map_err(|Lost| Error::StoreNotReady)?;
             if self.sim.is_once_in(4) {
                 // Changes overtake a reply that is long on its way.
@@ -98,6 +109,16 @@ impl Replica {
         };
         let row = self.cache.get(&key, load).await.map_err(|_| ())?;
         row.map(|row| row.value).ok_or(())
+    }
+
+    /// Reads a key on the standby, as `Context::load_from_standby` does.
+    async fn load_from_standby(&self, key: usize) -> Option<Cached<i64>> {
+        let read = self.standby.as_ref()?.load_key(key, self.id.clone()).await;
+        let (value, heartbeat) = read.ok()??;
+        let version = lock(&self.heartbeats).date_row(heartbeat, &self.freshness, now())?;
+        let cached = Cached::new(value, version, [key_tag(key)]);
+        self.sim.trace(|| format!("{} reads {value} of key {key} with {heartbeat:?}", self.id));
+        cached.is_fresh(&self.freshness, now()).then_some(cached)
     }
 
     /// Returns the value of a key if it is cached and still valid.
@@ -255,7 +276,11 @@ impl Replica {
 
     async fn send_heartbeats(self: Arc<Self>) {
         loop {
-            if let Ok(live) = self.database.register(self.id.clone()).await {
+            let heartbeat = lock(&self.heartbeats).begin();
+            let version = self.freshness.read_version(now());
+            lock(&self.heartbeats).record_version(heartbeat, version);
+            if let Ok(live) = self.database.register(self.id.clone(), heartbeat).await {
+                lock(&self.heartbeats).record_commit(heartbeat);
                 let others = live.into_iter().filter(|id| *id != self.id);
                 self.feed_state.other_replicas.store(Arc::new(others.collect()));
             }
