@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foundation::config::{Deployment, OidcSettings, Settings};
+use foundation::config::{Deployment, OidcSettings, RedisTls, Settings};
 use foundation::model::Retention;
 use foundation::vault::MasterKey;
 
@@ -118,7 +118,6 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
     let security = &settings.security;
     let contact = security.contact.as_ref().unwrap();
     let proxy = "10.1.2.3".parse().unwrap();
-    let client = settings.redis_tls.client.as_ref();
     let mut texts = BTreeMap::from([
         ("ad-hoc-counters", security.ad_hoc_counters_max.to_string()),
         ("cached-keys", settings.cached_keys_max.to_string()),
@@ -152,9 +151,6 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("ratelimits-kept", days(&settings.retention.ratelimits)),
         ("redis-prefix", settings.redis_prefix.clone()),
         ("redis-timeout-ms", settings.redis_timeout_ms.to_string()),
-        ("redis-tls-ca", path_of(settings.redis_tls.authority.as_ref())),
-        ("redis-tls-cert", path_of(client.map(|client| &client.certificate))),
-        ("redis-tls-key", path_of(client.map(|client| &client.key))),
         ("redis-url", redis),
         ("region", settings.region.clone()),
         (
@@ -171,8 +167,18 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("unknown-keys-per-minute", security.unknown_keys_per_minute.to_string()),
         ("verifications-kept", days(&settings.retention.verifications)),
     ]);
+    texts.extend(texts_of_tls(&settings.redis_tls));
     texts.extend(texts_of_oidc(settings.oidc.as_ref().unwrap()));
     texts
+}
+
+fn texts_of_tls(tls: &RedisTls) -> [(&'static str, String); 3] {
+    let client = tls.client.as_ref();
+    [
+        ("redis-tls-ca", path_of(tls.authority.as_ref())),
+        ("redis-tls-cert", path_of(client.map(|client| &client.certificate))),
+        ("redis-tls-key", path_of(client.map(|client| &client.key))),
+    ]
 }
 
 fn texts_of_oidc(oidc: &OidcSettings) -> [(&'static str, String); 8] {
