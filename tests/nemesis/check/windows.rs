@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::outage::Busy;
 use super::{Finding, describe, shares};
 use crate::load::OVERRIDE_PREFIX;
 use crate::record::{Action, Call, LimitStatus, LoadTime, Run};
@@ -45,7 +46,7 @@ struct Window {
     /// Requests that may have been counted.
     sent: Vec<(LoadTime, i64)>,
     admitted: i64,
-    /// Admitted by Redis or without it.
+    /// Admitted by Redis, or without it while the machine was not too busy for its deadline.
     granted: i64,
     possible: i64,
 }
@@ -61,9 +62,9 @@ struct Counts {
 
 pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::new("windows");
-    let mut counts = Counts::default();
+    let (mut counts, busy) = (Counts::default(), Busy::of(run));
     for (counter, requests) in by_counter(run) {
-        check_counter(run, &counter, &requests, &mut counts, &mut finding);
+        check_counter(run, &busy, (&counter, &requests), &mut counts, &mut finding);
         shares::check(run, &counter, &requests, &mut finding);
     }
     let Counts { windows, admitted, refused, degraded, fullest } = counts;
@@ -121,12 +122,12 @@ pub fn number(status: &LimitStatus) -> i64 {
 
 fn check_counter(
     run: &Run,
-    counter: &str,
-    requests: &[Request],
+    busy: &Busy,
+    (counter, requests): (&str, &[Request]),
     counts: &mut Counts,
     finding: &mut Finding,
 ) {
-    let windows = windows(run, requests);
+    let windows = windows(run, busy, requests);
     let Some(Request { limit, duration_ms, .. }) = requests.first() else { return };
     for (number, window) in &windows {
         let lost = troubles(run, *number, *number, *duration_ms, FaultKind::loses_counters);
@@ -159,7 +160,7 @@ fn check_counter(
     }
 }
 
-fn windows(run: &Run, requests: &[Request]) -> BTreeMap<i64, Window> {
+fn windows(run: &Run, busy: &Busy, requests: &[Request]) -> BTreeMap<i64, Window> {
     let mut windows: BTreeMap<i64, Window> = BTreeMap::new();
     for request in requests.iter().filter(|request| request.cost > 0) {
         let (call, cost) = (request.call, request.cost);
@@ -174,6 +175,7 @@ fn windows(run: &Run, requests: &[Request]) -> BTreeMap<i64, Window> {
             }
             Outcome::Degraded { .. } | Outcome::Unsure => {
                 if let Outcome::Degraded { status: Some(status), admitted: true } = request.outcome
+                    && !busy.was_during(call)
                 {
                     windows.entry(number(status)).or_default().granted += cost;
                 }
