@@ -8,6 +8,7 @@ mod support;
 mod caller;
 mod check;
 #[path = "../support/client.rs"]
+#[expect(dead_code, reason = "another test binary uses the rest")]
 mod client;
 mod final_state;
 mod fleet;

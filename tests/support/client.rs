@@ -26,6 +26,11 @@ impl Client {
         Self { address, connection: None }
     }
 
+    /// Whether the next request is sent over a connection that is open already.
+    pub fn is_connected(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| !is_closed(connection.get_ref()))
+    }
+
     /// Calls an operation of version 2.
     pub fn v2(&mut self, root_key: &str, operation: &str, body: &Value) -> io::Result<ClientReply> {
         self.post(&format!("/v2/{operation}"), root_key, body)
