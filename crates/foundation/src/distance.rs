@@ -42,8 +42,9 @@ impl Distance {
         if self.period_number.load(Ordering::Relaxed) != period
             && self.period_number.swap(period, Ordering::Relaxed) != period
         {
-            let ended = self.current_us.swap(UNKNOWN_US, Ordering::Relaxed);
-            self.previous_us.store(ended, Ordering::Relaxed);
+            // In this order, and visible in it: the distance is never unknown once it is known.
+            self.previous_us.store(self.current_us.load(Ordering::Acquire), Ordering::Release);
+            self.current_us.store(UNKNOWN_US, Ordering::Release);
         }
         let us = u64::try_from(round_trip.as_micros()).unwrap_or(UNKNOWN_US);
         if us < self.current_us.load(Ordering::Relaxed) {
@@ -53,8 +54,8 @@ impl Distance {
 
     /// Returns the shortest round trip of the last 10 to 20 seconds with a reply. `None`: there was no reply yet.
     pub fn round_trip(&self) -> Option<Duration> {
-        let us =
-            self.current_us.load(Ordering::Relaxed).min(self.previous_us.load(Ordering::Relaxed));
+        let current_us = self.current_us.load(Ordering::Acquire);
+        let us = current_us.min(self.previous_us.load(Ordering::Acquire));
         (us != UNKNOWN_US).then(|| Duration::from_micros(us))
     }
 

@@ -9,7 +9,8 @@ use redis::cluster_async::ClusterConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline};
 
 use super::RedisCounters;
-use super::connections::{RetryPolicy, Script, timeout_error};
+use super::connections::{RetryPolicy, Script};
+use super::errors::timeout_error;
 use crate::Keyspace;
 
 /// How long one read waits for new announcements. It bounds how late a reader detects that it reads the wrong feed.

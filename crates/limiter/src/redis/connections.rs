@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use deadpool_redis::{Connection, Manager, Pool, PoolError, Timeouts};
+use deadpool_redis::{Connection, Manager, Pool, Timeouts};
 use deadpool_redis::{Hook, HookError, Metrics};
 use foundation::clock::{Monotonic, Stopwatch};
 use foundation::distance::{CALL_TIMEOUT_MAX, Distance};
@@ -21,12 +21,13 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult,
-    ServerErrorKind, Value, from_redis_value,
+    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, Value,
+    from_redis_value,
 };
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::super::ConsumeRequest;
+use super::errors::{error_from_pool, has_moved, is_connection_unusable, timeout_error};
 use super::{RedisAddress, budget};
 
 /// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
@@ -347,71 +348,4 @@ fn create_pool(address: &RedisAddress, discarded: Arc<DiscardTime>) -> Result<Po
         .map_err(|e| {
             Error::Internal(format!("failed to create the pool of Redis connections: {e}"))
         })
-}
-
-/// Returns the error of a call that took longer than the timeout.
-pub fn timeout_error(timeout: Duration) -> Error {
-    Error::RedisTimeout(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Returns whether a master of a cluster rejected a key that belongs to another one.
-fn has_moved(e: &RedisError) -> bool {
-    let moved = [ServerErrorKind::Moved, ServerErrorKind::Ask, ServerErrorKind::TryAgain];
-    matches!(e.kind(), ErrorKind::Server(server) if moved.contains(&server))
-}
-
-/// Returns whether another connection may succeed: this one is broken, or leads to a server that is not the master, or
-/// not yet.
-fn is_connection_unusable(e: &RedisError) -> bool {
-    e.is_io_error() || e.is_connection_dropped() || is_not_master(e)
-}
-
-fn is_not_master(e: &RedisError) -> bool {
-    let ErrorKind::Server(server) = e.kind() else { return false };
-    match server {
-        ServerErrorKind::ReadOnly
-        | ServerErrorKind::MasterDown
-        | ServerErrorKind::BusyLoading
-        | ServerErrorKind::ClusterDown => true,
-        // Redis 6 wraps the error that a script received.
-        _ => e.detail().is_some_and(|text| text.contains("-READONLY ")),
-    }
-}
-
-fn error_from_pool(cause: PoolError) -> Error {
-    match cause {
-        PoolError::Backend(cause) => cause.into(),
-        PoolError::Timeout(_)
-        | PoolError::Closed
-        | PoolError::NoRuntimeSpecified
-        | PoolError::PostCreateHook(_) => {
-            RedisError::from((ErrorKind::Io, "no connection", cause.to_string())).into()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn redis_error(line: &str) -> RedisError {
-        let value = redis::parse_redis_value(format!("{line}\r\n").as_bytes());
-        value.and_then(Value::extract_error).expect_err("an error")
-    }
-
-    #[test]
-    fn connection_is_discarded_when_server_is_not_the_master() {
-        for line in [
-            "-READONLY You can't write against a read only replica.",
-            "-LOADING Redis is loading the dataset in memory",
-            "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-            "-CLUSTERDOWN The cluster is down",
-            "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write.",
-        ] {
-            assert!(is_connection_unusable(&redis_error(line)), "{line}");
-        }
-        for line in ["-NOSCRIPT No matching script.", "-ERR unknown command", "-OOM command"] {
-            assert!(!is_connection_unusable(&redis_error(line)), "{line}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod budget;
 mod cluster;
 mod connections;
 mod counter_groups;
+mod errors;
 pub mod inspect;
 pub mod outage;
 mod queue;
@@ -47,6 +48,11 @@ pub use self::queue::ConsumeError;
 
 pub use announcements::{FeedConnection, FeedPosition, FeedReadResult, check_entries};
 
+/// The maximum number of concurrent scripts while Redis is far away: as many as it takes to consume 20,000 windows a
+/// second 100 ms away.
+const FAR_WORKERS_MAX: usize = 32;
+/// The maximum number of concurrent scripts in a cluster, where only requests for the same slot share a script.
+const CLUSTER_WORKERS_MAX: usize = 64;
 /// For how many milliseconds of distance one more script may be under way.
 const MS_PER_WORKER: u128 = 3;
 
@@ -120,11 +126,11 @@ impl RedisCounters {
     /// Returns the maximum number of concurrent scripts. The farther Redis is, the more of them are under way.
     fn workers_max(&self) -> usize {
         if self.script_runner.connections.is_cluster() {
-            return queue::CLUSTER_WORKERS_MAX;
+            return CLUSTER_WORKERS_MAX;
         }
         let round_trip_ms = self.round_trip().map_or(0, |round_trip| round_trip.as_millis());
         let needed = usize::try_from(round_trip_ms / MS_PER_WORKER).unwrap_or(usize::MAX);
-        needed.clamp(queue::WORKERS_MAX, queue::FAR_WORKERS_MAX)
+        needed.clamp(queue::WORKERS_MAX, FAR_WORKERS_MAX)
     }
 
     /// Returns whether the circuit breaker is open.

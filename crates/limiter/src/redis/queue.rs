@@ -13,17 +13,12 @@ use tokio::sync::oneshot;
 
 use super::super::{ConsumeReply, ConsumeRequest};
 use super::budget::{Deadlines, RunTime};
-use super::connections::timeout_error;
+use super::errors::timeout_error;
 use super::outage::{Charge, UnresolvedRequest};
 
 /// The maximum number of concurrent scripts while Redis is near. With one, the round trip to Redis is idle time; more
 /// than two only make the batches smaller.
 pub const WORKERS_MAX: usize = 2;
-/// The maximum number of concurrent scripts while Redis is far away: as many as it takes to consume 20,000 windows a
-/// second 100 ms away.
-pub const FAR_WORKERS_MAX: usize = 32;
-/// The maximum number of concurrent scripts in a cluster, where only requests for the same slot share a script.
-pub const CLUSTER_WORKERS_MAX: usize = 64;
 /// The maximum number of keys of a script, unless a single request has more. Redis does nothing else while a script
 /// runs; this many keys take about a quarter of a millisecond.
 const KEYS_MAX: usize = 64;
@@ -249,14 +244,13 @@ mod tests {
         now: Option<Timestamp>,
     ) -> (PendingRequest, ReplyReceiver) {
         let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
-        let refill_at = Timestamp(i64::MAX);
         let top_up = TopUp {
             redis_generation: 1,
             creates_lease: true,
             granted_before: 0,
             top_up: top_up_units,
             account_balance: 0,
-            refill_at,
+            refill_at: Timestamp(i64::MAX),
         };
         let spend =
             LeaseSpend { lease: "p".into(), cost: 1, top_up: (top_up_units > 0).then_some(top_up) };
@@ -272,11 +266,16 @@ mod tests {
         ConsumeQueue::new(Monotonic::default())
     }
 
+    fn add(queue: &Arc<ConsumeQueue>, request: PendingRequest) -> Option<QueueWorker> {
+        queue.add(request, WORKERS_MAX, Monotonic::default())
+    }
+
+    fn add_all(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<QueueWorker> {
+        requests.into_iter().filter_map(|request| add(queue, request)).collect()
+    }
+
     fn batch_sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
-        let mut workers: Vec<_> = requests
-            .into_iter()
-            .filter_map(|request| queue.add(request, WORKERS_MAX, Monotonic::default()))
-            .collect();
+        let mut workers = add_all(queue, requests);
         std::iter::from_fn(|| {
             workers[0].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len())
         })
@@ -339,10 +338,7 @@ mod tests {
         let queue = queue();
         let (requests, _replies): (Vec<_>, Vec<_>) =
             (0..3).map(|_| pending_request(1, 0, None)).unzip();
-        let mut workers: Vec<_> = requests
-            .into_iter()
-            .filter_map(|request| queue.add(request, WORKERS_MAX, Monotonic::default()))
-            .collect();
+        let mut workers = add_all(&queue, requests);
 
         assert_eq!(workers.len(), 2);
         assert_eq!(
@@ -351,23 +347,23 @@ mod tests {
         );
         assert!(workers[0].next_batch(TIMEOUT, Monotonic::default()).is_none());
         let (next, _reply) = pending_request(1, 0, None);
-        assert!(queue.add(next, WORKERS_MAX, Monotonic::default()).is_some());
+        assert!(add(&queue, next).is_some());
     }
 
     #[test]
     fn waiting_request_fails_when_worker_is_dropped() {
         let queue = queue();
         let (first, _reply) = pending_request(1, 0, None);
-        let mut worker = queue.add(first, WORKERS_MAX, Monotonic::default()).expect("a worker");
+        let mut worker = add(&queue, first).expect("a worker");
         worker.next_batch(TIMEOUT, Monotonic::default()).expect("a batch");
         let (waiting, mut reply) = pending_request(1, 0, None);
-        let other = queue.add(waiting, WORKERS_MAX, Monotonic::default()).expect("a worker");
+        let other = add(&queue, waiting).expect("a worker");
 
         drop((worker, other));
 
         assert!(matches!(reply.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         let (next, _reply) = pending_request(1, 0, None);
-        assert!(queue.add(next, WORKERS_MAX, Monotonic::default()).is_some());
+        assert!(add(&queue, next).is_some());
     }
 
     #[test]
