@@ -2,6 +2,7 @@
 -- KEYS    windows; a window that is charged for two of its numbers occurs twice
 -- ARGV[1] now in Unix ms; empty: Redis' own time
 -- ARGV[2] packed, for each key: number of the window, duration in ms, cost (8 bytes each, doubles)
+-- ARGV[3] the generation of the Redis in which the costs were counted; absent: any. Nothing is changed in another one.
 -- Reply   packed doubles, for each key: effective count afterwards, number of the latest window
 -- Values  as in consume.lua. A window of a later format version counts as full and stays unchanged.
 -- Invariant: an expired window is not written, and no count falls below 0.
@@ -11,6 +12,11 @@ local now = tonumber(ARGV[1])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + floor(time[2] / 1000)
+end
+local valid = true
+if ARGV[3] then
+  local id = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  valid = tonumber(string.sub(id, 1, 13), 16) == tonumber(ARGV[3])
 end
 local reply, at = {}, 1
 for k = 1, #KEYS do
@@ -32,7 +38,7 @@ for k = 1, #KEYS do
     elseif number == current - 1 then
       before = max(0, before + cost)
     end
-    if number >= current - 1 and (stored or cost > 0) then
+    if valid and number >= current - 1 and (stored or cost > 0) then
       call('SET', KEYS[k], write('>dddB', last, count, before, version), 'PX', max(1, (last + 2) * duration - now))
     end
     local left = math.min(duration, (last + 1) * duration - now)

@@ -1,26 +1,39 @@
 -- Runs consume requests in order. Each consumes from any number of windows and at most one lease, all or nothing.
--- KEYS    every window, lease and group of ad-hoc counters, each once
+-- KEYS    every window, lease, group of ad-hoc counters and window lease, each once
 -- ARGV[1] now in Unix ms; empty: Redis' own time
 -- ARGV[2] the deadline after which nothing is done, because no caller waits any longer; empty: none
--- ARGV[3] the requests, packed. For each: number of windows (2 bytes), whether there is a lease and a top-up (1 byte: 0
---         no lease, 1 a lease, 2 both); for each window: its index in KEYS, the index of its group (0: none), the
---         maximum number of live counters in it (2 bytes each), limit, duration in ms, cost (8 bytes each, doubles);
+-- ARGV[3] the requests, packed. For each: number of windows (2 bytes), flags (1 byte: 1 a lease, or 2 a lease with a
+--         top-up; 4 window leases; 8 a grant; 16 bounds); for a grant, which has one window: the cost of the callers that wait, the
+--         least of them, in how many parts the rest is divided at least; for each window: its index in KEYS, the index
+--         of its group (0: none), the maximum number of live counters in it (2 bytes each), limit, duration in ms, cost
+--         (8 bytes each, doubles), for a grant the demand;
 --         for the lease: its index, cost; for the top-up: the Redis generation that it belongs to, whether it creates
 --         the lease (1) or the lease must exist (0), credits debited for this lease before, credits to add, the
---         account balance, when the next refill is due
+--         account balance, when the next refill is due;
+--         number of grants to add to window leases (2 bytes), and for each: the index of the lease (2 bytes), the
+--         generation of this Redis in which it was asked for, that of the home, number of the window, limit, units, the
+--         count at home, when the window ends, until when no more is granted, the least that was denied, the
+--         demand; number of window leases to take from (2 bytes), and for each: its index (2 bytes), limit, cost;
+--         for bounds, for each window: the first number that is counted here, the last
 -- Reply   packed doubles, which are read and written faster than numbers of the protocol: now, the generation of this
 --         Redis; nothing else if the deadline has passed. For each request: 0 rejected, 1 admitted, 2 admitted and a
---         counter of a group is now live for longer, 3 rejected because a group would have too many live counters; for
+--         counter of a group is now live for longer, 3 rejected because a group would have too many live counters,
+--         4 rejected because a window is not counted here, or is the first that is and has no count from before; for
 --         each window: effective count before the request, number of the window; for the lease: state (0 sufficient,
 --         1 insufficient, 2 account exhausted, 3 closed, 4 the top-up belongs to another generation, 5 the top-up needs
---         a lease that does not exist), credits, account balance (-1: unknown), credits spent
+--         a lease that does not exist), credits, account balance (-1: unknown), credits spent; for a grant: units
+--         granted, ms until its window ends, ms after which it may succeed; for each window lease: state (0 sufficient,
+--         1 insufficient, 2 denied by the home), units before the request, count at home, number of the window, units
+--         of the last grant, units spent since, ms since
 -- Values  each ends with the version of its format, one byte. A missing byte means version 1: programs that do not
 --         know versions read the numbers, ignore the byte, and write none. A value of a later version is not
 --         interpreted: its window counts as full and stays unchanged, its lease counts as missing.
+-- A window lease holds units of a window that is counted in another region, where they have been counted already. It is
+-- void in another generation, when its window has ended, and for another limit.
 -- A group is a sorted set: a hash of the name of each live counter, scored by its expiry.
 -- Invariant: the effective count of a window never exceeds its limit; a lease never falls below 0, and is void in any
 -- generation other than the one in which it was created.
-local call, read, write, floor, min = redis.call, struct.unpack, struct.pack, math.floor, math.min
+local call, read, write, floor, min, max = redis.call, struct.unpack, struct.pack, math.floor, math.min, math.max
 local byte, version, full = string.byte, 1, 9007199254740992
 local now, takes = tonumber(ARGV[1]), ARGV[3]
 if not now then
@@ -66,6 +79,39 @@ local function purse(k)
   return p
 end
 
+-- Window leases, indexed like KEYS. Most calls have none, and do not create what they need.
+local holds, hold, add_grant
+local function begin_holds()
+  holds = {}
+  function hold(k)
+    local h = holds[k]
+    if h then return h end
+    h = {there = false}
+    if stored[k] and (byte(stored[k], 105) or 1) <= version then
+      local l, home, order, limit, units, known, ends, denied, less, granted, spent, since, used = read('>ddddddddddddd', stored[k])
+      if l == life() then
+        h = {there = true, home = home, number = order, limit = limit, units = units, known = known, ends = ends,
+          denied = denied, less = less, granted = granted, spent = spent, since = since, used = used}
+      end
+    end
+    holds[k] = h
+    return h
+  end
+
+  -- Adds a grant. It may arrive late, at most once. `ends` and `denied` are in the time of this Redis: what it was before
+  -- the home was asked, and a duration.
+  function add_grant(h, told, home, order, limit, units, known, ends, denied, less)
+    if told ~= life() then return end
+    local same = h.there and h.home == home and h.number == order and h.limit == limit
+    if not same then
+      if h.there and h.home == home and h.number > order then return end
+      h.there, h.home, h.number, h.limit, h.units, h.ends, h.used = true, home, order, limit, 0, ends, now
+    end
+    h.units, h.known, h.ends = h.units + units, known, max(h.ends, ends)
+    h.denied, h.less, h.granted, h.spent, h.since, h.changed = denied, less, units, 0, now, true
+  end
+end
+
 -- Applies a top-up. Top-ups may arrive late and in any order, each at most once. Exactly one top-up creates the lease,
 -- and it arrives once: so a lost lease never exists again, and its spent credits are never forgotten.
 local function put(p, told, opens, base, block, bank, ends)
@@ -83,13 +129,15 @@ end
 
 local changed, reply, filled, at = {}, {now, 0}, 2, 1
 while at <= #takes do
-  local windows, with_purse
-  windows, with_purse, at = read('>I2B', takes, at)
+  local windows, flags, waiting, least, parts, granted, left
+  windows, flags, at = read('>I2B', takes, at)
+  local with_purse, retry = flags % 4, 0
+  if flags % 16 >= 8 then waiting, least, parts, at = read('>ddd', takes, at) end
   local taken, first, outcome, group, most, created = true, at, filled + 1, 0, 0, 0
   filled, reply[outcome] = outcome, 0
   for _ = 1, windows do
-    local k, g, max, limit, duration, cost
-    k, g, max, limit, duration, cost, at = read('>I2I2I2ddd', takes, at)
+    local k, g, live_max, limit, duration, cost
+    k, g, live_max, limit, duration, cost, at = read('>I2I2I2ddd', takes, at)
     if not number[k] then
       local current, last, counted, earlier = floor(now / duration), -1, 0, 0
       if stored[k] then last, counted, earlier = read('>ddd', stored[k]) end
@@ -105,11 +153,21 @@ while at <= #takes do
     end
     if g > 0 and cost > 0 then
       -- All grouped windows of one request belong to one group.
-      group, most = g, max
+      group, most = g, live_max
       created = created + (fresh[k] == 2 and 1 or 0)
     end
-    local left = min(duration, (number[k] + 1) * duration - now)
+    left = min(duration, (number[k] + 1) * duration - now)
     local effective = count[k] + floor(before[k] * left / duration)
+    if least then
+      local room = limit - effective
+      cost = min(room, max(waiting, min(cost, floor(room / parts))))
+      if cost < least then
+        taken, cost = false, 0
+        local lacking = limit - count[k] - least
+        retry = lacking < 0 and left or max(0, left - (lacking + 1) * duration / before[k])
+      end
+      granted = cost
+    end
     taken = taken and limit > 0 and effective + cost <= limit
     count[k] = count[k] + cost
     reply[filled + 1], reply[filled + 2] = effective, number[k]
@@ -137,6 +195,43 @@ while at <= #takes do
     -- A peek costs nothing and is never rejected by the lease.
     taken = taken and (state == 0 or price == 0)
   end
+  local holders, first_holder, states, shown = 0, at
+  if flags % 8 >= 4 then
+    if not holds then begin_holds() end
+    states, shown = {}, {}
+    local grants
+    grants, at = read('>I2', takes, at)
+    for _ = 1, grants do
+      local k, told, home, order, limit, units, known, ends, denied, less
+      k, told, home, order, limit, units, known, ends, denied, less, at = read('>I2ddddddddd', takes, at)
+      add_grant(hold(k), told, home, order, limit, units, known, ends, denied, less)
+    end
+    holders, at = read('>I2', takes, at)
+    first_holder = at
+    for i = 1, holders do
+      local k, limit, cost
+      k, limit, cost, at = read('>I2dd', takes, at)
+      local h = hold(k)
+      local valid = h.there and h.limit == limit
+      shown[i], states[i] = valid and now < h.ends and h.units or 0, 0
+      if cost > shown[i] then
+        states[i], taken = valid and now < h.denied and cost - shown[i] >= h.less and 2 or 1, false
+      elseif not valid then
+        states[i] = 1
+      else
+        h.units = h.units - cost
+      end
+    end
+  end
+  if flags >= 16 then
+    for window = 0, windows - 1 do
+      local k, from, to = (read('>I2', takes, first + 30 * window))
+      from, to, at = read('>dd', takes, at)
+      if number[k] < from or number[k] > to or (number[k] == from and fresh[k] == 2) then
+        taken, reply[outcome] = false, 4
+      end
+    end
+  end
   if taken and created > 0 and count_live(group) + created > most then
     taken, reply[outcome] = false, 3
   end
@@ -148,9 +243,31 @@ while at <= #takes do
     reply[filled + 1], reply[filled + 2], reply[filled + 3], reply[filled + 4] = state, p.units, p.bank, p.spent
     filled = filled + 4
   end
+  if least then
+    reply[2] = life()
+    reply[filled + 1], reply[filled + 2], reply[filled + 3] = taken and granted or 0, left, retry
+    filled = filled + 3
+  end
+  for i = 1, holders do
+    local k, _, cost = read('>I2dd', takes, first_holder + 18 * (i - 1))
+    local h = hold(k)
+    if states[i] == 0 and cost > 0 then
+      if taken then
+        h.spent, h.used, h.changed = h.spent + cost, now, true
+      else
+        h.units = h.units + cost
+      end
+    end
+    reply[2] = life()
+    for _, value in ipairs({states[i], shown[i], h.known or 0, h.number or 0, h.granted or 0, h.spent or 0, now - (h.since or now)}) do
+      filled = filled + 1
+      reply[filled] = value
+    end
+  end
   if taken then reply[outcome] = 1 end
   for window = 0, windows - 1 do
     local k, g, _, _, _, cost = read('>I2I2I2ddd', takes, first + 30 * window)
+    cost = granted or cost
     if not taken then
       count[k] = count[k] - cost
     elseif cost > 0 then
@@ -189,6 +306,16 @@ for k, p in pairs(purses) do
       call('SET', KEYS[k], value, 'PX', min(math.max(p.ends - now, 0), 2678400000) + 86400000)
     else
       call('SET', KEYS[k], value, 'KEEPTTL')
+    end
+  end
+end
+if holds then
+  for k, h in pairs(holds) do
+    if h.changed then
+      local value = write('>dddddddddddddB', life(), h.home, h.number, h.limit, h.units, h.known, h.ends, h.denied, h.less,
+        h.granted, h.spent, h.since, h.used, version)
+      -- A minute longer, so that what is left can be given back.
+      call('SET', KEYS[k], value, 'PX', max(h.ends - now, h.denied - now, 0) + 60000)
     end
   end
 end

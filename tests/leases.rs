@@ -31,7 +31,7 @@ async fn lease_numbers(kw: &Keyward, key: &IssuedKey) -> Vec<i64> {
 async fn lease_state(kw: &Keyward, key: &IssuedKey, number: i64) -> LeaseState {
     let purse = kw.app.context.keyspace.lease(&key.id, number);
     let spend = LeaseSpend { lease: purse, cost: 0, top_up: None };
-    let peek = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
+    let peek = ConsumeRequest::with_spend(Vec::new(), spend);
     let redis = kw.app.context.redis.as_ref().unwrap();
     redis.consume(&peek, kw.app.context.clock.fixed_time()).await.unwrap().lease.unwrap().state
 }

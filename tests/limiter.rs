@@ -55,6 +55,7 @@ mod charges;
 mod formats;
 mod groups;
 mod leases;
+mod regions;
 
 fn one(window: Window) -> Vec<Window> {
     vec![window]

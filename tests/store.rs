@@ -59,6 +59,7 @@ mod keys;
 mod leases;
 mod ratelimits;
 mod rbac;
+mod regions;
 mod root_keys;
 mod schema_migration;
 mod schema_upgrade;
@@ -120,6 +121,7 @@ fn an_api(workspace: &WorkspaceId) -> Api {
         workspace_id: workspace.clone(),
         name: SPECIAL_TEXT.into(),
         settings: ApiSettings::default(),
+        home: None,
         created_at: NOON,
         deleted_at: None,
     }
@@ -214,7 +216,7 @@ on_both_stores! {
         let mut tx = store.begin().await.unwrap();
         tx.insert_key(&fresh).await.unwrap();
         tx.insert_permissions(workspace, &[permission], NOON).await.unwrap();
-        tx.ensure_identity(workspace, "user_1", NOON).await.unwrap();
+        tx.ensure_identity(workspace, "user_1", None, NOON).await.unwrap();
         tx.update_key(&changed).await.unwrap();
         tx.update_balance(&before.id, &credits(4, None, 0)).await.unwrap();
         tx.insert_changes(&["direct".to_owned()]).await.unwrap();
@@ -236,7 +238,7 @@ on_both_stores! {
         let taken = Key { id: KeyId::random(), ..key.clone() };
 
         let failed = commit_with(&store, async |tx| {
-            tx.ensure_identity(workspace, "user_1", NOON).await?;
+            tx.ensure_identity(workspace, "user_1", None, NOON).await?;
             tx.insert_key(&taken).await
         })
         .await;

@@ -4,20 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use domain::context::Context;
 use domain::context::change_log::LogPass;
 use domain::context::feed::{Announcement, FeedReading, FeedReport};
 use domain::context::feed_reader::FeedReader;
+use domain::context::{Context, Regions};
 use foundation::clock::Monotonic;
 use foundation::distance::CALL_TIMEOUT_MAX;
 use foundation::error::Result;
 use limiter::redis::{FeedReadResult, RedisCounters};
 use store::{Intent, LogHead};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// How often Redis is pinged when there is nothing to announce.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of announcements on their way to another region. One more is left to the change log.
+const FORWARDED_MAX: usize = 256;
 
 /// Reads announcements until the task is stopped.
 pub async fn subscribe_to_changes(context: Arc<Context>) {
@@ -55,14 +57,16 @@ async fn read_new_changes(
     }
 }
 
-/// Publishes announcements, and pings Redis every second when there are none.
+/// Publishes announcements in every region, and pings Redis every second when there are none.
 pub async fn publish_changes(context: Arc<Context>, mut announcements: mpsc::Receiver<String>) {
     let Some(redis) = &context.redis else { return };
+    let forwarded = Arc::new(Semaphore::new(FORWARDED_MAX));
     loop {
         let result = match tokio::time::timeout(PING_INTERVAL, announcements.recv()).await {
             Ok(Some(text)) => {
                 let announcement = Announcement::parse(&text);
                 let older_text = announcement.as_ref().and_then(Context::text_for_older_replicas);
+                forward(&context, &forwarded, &text, older_text);
                 redis.publish(&text, older_text).await.map(drop)
             }
             Ok(None) => return,
@@ -72,6 +76,26 @@ pub async fn publish_changes(context: Arc<Context>, mut announcements: mpsc::Rec
         if let Err(e) = result {
             tracing::warn!(error = %e, "failed to publish changes: {e}");
         }
+    }
+}
+
+/// Publishes an announcement in the other regions, without waiting for them.
+fn forward(
+    context: &Arc<Context>,
+    forwarded: &Arc<Semaphore>,
+    text: &str,
+    older_text: Option<&str>,
+) {
+    for (name, other) in context.regions.iter().flat_map(Regions::others) {
+        let Ok(permit) = forwarded.clone().try_acquire_owned() else { return };
+        let (name, other) = (name.to_owned(), other.clone());
+        let (text, older_text) = (text.to_owned(), older_text.map(str::to_owned));
+        tokio::spawn(async move {
+            if let Err(e) = other.publish(&text, older_text.as_deref()).await {
+                tracing::debug!(error = %e, region = name, "failed to publish a change in {name}: {e}");
+            }
+            drop(permit);
+        });
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod announcements;
 mod change_log;
+mod regions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,10 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
         }
         tasks.spawn(update_withheld_gauge(app.clone()));
         tasks.spawn(sync_approximate_windows(app.clone()));
+        if app.context.regions.is_some() {
+            tasks.spawn(regions::give_back(app.context.clone()));
+            tasks.spawn(regions::measure_distances(app.context.clone()));
+        }
         tasks.spawn(announcements::subscribe_to_changes(app.context.clone()));
         tasks.spawn(announcements::publish_changes(app.context.clone(), announcements));
     }

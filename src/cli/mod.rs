@@ -6,6 +6,7 @@ mod commands;
 mod doctor;
 mod help;
 mod log;
+mod regions;
 mod replicas;
 mod serve;
 mod shell;
@@ -70,6 +71,9 @@ enum Command {
     /// Manage namespaces of the standalone rate limiter; the first check in a namespace creates it
     #[command(subcommand)]
     Namespace(NamespaceCommand),
+    /// List the regions that share limits, and move what they count
+    #[command(subcommand)]
+    Region(RegionCommand),
     /// Print the OpenAPI document
     Openapi { version: ApiVersion },
     /// Check whether the server at the listening address is ready
@@ -270,6 +274,22 @@ enum NamespaceCommand {
     },
 }
 
+#[derive(Subcommand)]
+enum RegionCommand {
+    /// List the regions with the numbers of APIs, identities and namespaces whose limits each counts
+    List,
+    /// Move the limits of an API, an identity or a namespace to another region, from the next windows on
+    Move {
+        /// ID of the API, the identity or the namespace
+        id: String,
+        /// Name of the region that counts them from then on
+        #[arg(long, value_name = "REGION")]
+        to: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 pub enum ApiVersion {
     V1,
@@ -369,6 +389,7 @@ async fn run(cli: Cli) -> CommandResult {
         Some(Command::Vault(VaultCommand::Rotate)) => {
             Box::pin(commands::rotate(settings, out)).await
         }
+        Some(Command::Region(command)) => Box::pin(regions::run(settings, out, command)).await,
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
         Some(
             Command::Completions { .. } | Command::Man { .. } | Command::Health | Command::Doctor,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::app::App;
-use domain::context::Context;
+use domain::context::{Context, register_regions};
 use domain::root_keys::{self, BootstrapResult};
 use domain::{users, vault};
 use foundation::clock::Monotonic;
@@ -168,6 +168,12 @@ async fn connect(settings: &Settings, upgrade: MigrationTiming) -> Result<Store,
 
 /// Finishes start-up and sets the store last, so that requests see only a completely initialized database.
 async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupError> {
+    let conflict = register_regions(&app.context, &store)
+        .await
+        .map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
+    if let Some(conflict) = conflict {
+        return Err(StartupError::Misconfigured(conflict));
+    }
     let first = root_keys::bootstrap(&app.context, &store, app.context.settings.root_key.as_ref())
         .await
         .map_err(|error| startup_error(error.is_outage(), error.to_string()))?;

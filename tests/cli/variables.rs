@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foundation::config::{Deployment, OidcSettings, RedisTls, Settings};
+use foundation::config::{Deployment, OidcSettings, RedisTls, RegionSettings, Settings};
 use foundation::model::Retention;
 use foundation::vault::MasterKey;
 
@@ -48,7 +48,7 @@ fn path_of(content: Option<&Vec<u8>>) -> String {
 }
 
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 49] = [
+const VALUES: [(&str, &str, &str); 50] = [
     ("ad-hoc-counters", "1001", "1001"),
     ("cached-keys", "1002", "1002"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
@@ -91,6 +91,7 @@ const VALUES: [(&str, &str, &str); 49] = [
     ("redis-tls-key", OTHER_PRIVATE_KEY, OTHER_PRIVATE_KEY),
     ("redis-url", "redis://localhost/1", "redis://localhost/1"),
     ("region", "eu", "eu"),
+    ("regions", "eu=redis://a,us=redis://b", "eu us; 1=redis://b"),
     ("root-key", "a_root_key_of_an_operator", "a_root_key_of_an_operator"),
     ("security-contact", "tel:2", "tel:2"),
     ("security-expires", "2028-06-30T00:00:00Z", "2028-06-30T00:00:00Z"),
@@ -99,6 +100,11 @@ const VALUES: [(&str, &str, &str); 49] = [
     ("unknown-keys-per-minute", "1011", "1011"),
     ("verifications-kept", "raw=6,minute=7,hour=8,day=9,month=10", "6 7 8 9 10"),
 ];
+
+fn regions_text(regions: &RegionSettings) -> String {
+    let others = regions.others.iter().map(|(position, url)| format!("{position}={url}"));
+    format!("{}; {}", regions.names.join(" "), others.collect::<Vec<_>>().join(" "))
+}
 
 /// Renders what each flag has set.
 fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
@@ -153,6 +159,7 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("redis-timeout-ms", settings.redis_timeout_ms.to_string()),
         ("redis-url", redis),
         ("region", settings.region.clone()),
+        ("regions", settings.regions.as_ref().map(regions_text).unwrap_or_default()),
         (
             "root-key",
             settings.root_key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default(),
@@ -211,6 +218,7 @@ fn required_by(flag: &str) -> Vec<(&'static str, &'static str)> {
                 ("redis-tls-key", PRIVATE_KEY),
             ]);
         }
+        "regions" => required.push(("region", "eu")),
         // The defaults of the public URLs are this address.
         "listen" => required.extend([
             ("docs-url", "https://b.example.com"),
@@ -271,7 +279,7 @@ fn certificates_of_redis_are_validated_at_the_start() {
         "KEYWARD_REDIS_TLS_CA must be used with a KEYWARD_REDIS_URL that begins with rediss:// or rediss-cluster://"
     );
     let insecure = error("rediss://localhost/#insecure", &[]);
-    assert!(insecure.starts_with("KEYWARD_REDIS_URL ends with #insecure"), "{insecure}");
+    assert!(insecure.starts_with("a URL in KEYWARD_REDIS_URL ends with #insecure"), "{insecure}");
     let mismatch = tls(&[("redis-tls-cert", &certificate), ("redis-tls-key", &other_key)]);
     assert!(mismatch.contains("does not belong to the certificate"), "{mismatch}");
     let no_key = tls(&[("redis-tls-cert", &certificate), ("redis-tls-key", &certificate)]);

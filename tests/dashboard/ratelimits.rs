@@ -88,6 +88,7 @@ on_both_stacks! {
             workspace_id: workspace_id.clone(),
             name: format!("namespace {number}"),
             outage_policy: OutagePolicy::Local,
+            home: None,
             created_at: NOON,
             deleted_at: None,
         };

@@ -81,7 +81,7 @@ impl LeaseFixture {
         let redis = redis();
         let lease = Keyspace::new(format!("t{}:", random_letters())).lease("key_a", 1);
         let mut fixture = Self { redis, lease, generation: 0 };
-        let peek = ConsumeRequest { windows: Vec::new(), spend: Some(fixture.spend(0)) };
+        let peek = ConsumeRequest::with_spend(Vec::new(), fixture.spend(0));
         let reply = fixture.redis.consume(&peek, Some(NOON)).await.unwrap();
         fixture.generation = reply.lease.unwrap().redis_generation;
         assert_eq!(fixture.spend_lease(3, Some(10)).await, (true, LeaseState::Sufficient));
@@ -110,7 +110,7 @@ impl LeaseFixture {
             }
         });
         let spend = LeaseSpend { top_up: fill, ..self.spend(cost) };
-        let request = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
+        let request = ConsumeRequest::with_spend(Vec::new(), spend);
         let reply = self.redis.consume(&request, Some(NOON)).await.unwrap();
         (reply.is_admitted, reply.lease.unwrap().state)
     }

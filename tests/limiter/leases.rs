@@ -30,7 +30,7 @@ async fn peek(redis: &RedisCounters, lease: &str) -> ConsumeReply {
 
 fn spend(lease: &str, cost: i64, fill: Option<TopUp>) -> ConsumeRequest {
     let spend = LeaseSpend { lease: lease.to_owned(), cost, top_up: fill };
-    ConsumeRequest { windows: Vec::new(), spend: Some(spend) }
+    ConsumeRequest::with_spend(Vec::new(), spend)
 }
 
 impl LeaseFixture {

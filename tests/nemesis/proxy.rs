@@ -2,15 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
+
+use foundation::clock::Stopwatch;
 
 /// What happens to the bytes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkState {
     #[default]
     Open,
-    /// They arrive later by this duration, at most twice as late.
+    /// They arrive later by this duration.
     Slow(Duration),
     /// They wait until the connection is open again, as in a network that loses every packet.
     Hole,
@@ -78,18 +80,36 @@ impl Proxy {
         }
     }
 
-    fn forward(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
+    /// Forwards what arrives in one direction, each part as late as the link is slow, however many are on their way.
+    fn forward(&self, mut from: TcpStream, to: TcpStream, direction: Direction) {
+        let (sender, arriving) = mpsc::channel();
+        let (proxy, Ok(end)) = (self.clone(), from.try_clone()) else { return };
+        std::thread::spawn(move || proxy.deliver(&arriving, to, &end, direction));
         let mut bytes = vec![0; 16 * 1024];
         let mut is_known_feed = false;
         while let Ok(read @ 1..) = from.read(&mut bytes) {
-            self.wait_until_open(direction);
             if !is_known_feed && is_feed(&bytes[..read]) {
                 is_known_feed = true;
                 if !self.record_feed(&from) {
                     break;
                 }
             }
-            if to.write_all(&bytes[..read]).is_err() {
+            if sender.send((Stopwatch::new(), bytes[..read].to_vec())).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn deliver(
+        &self,
+        arriving: &mpsc::Receiver<(Stopwatch, Vec<u8>)>,
+        mut to: TcpStream,
+        from: &TcpStream,
+        direction: Direction,
+    ) {
+        while let Ok((age, bytes)) = arriving.recv() {
+            self.wait_until_open(direction, &age);
+            if to.write_all(&bytes).is_err() {
                 break;
             }
         }
@@ -113,14 +133,14 @@ impl Proxy {
         }
     }
 
-    fn wait_until_open(&self, direction: Direction) {
+    fn wait_until_open(&self, direction: Direction, age: &Stopwatch) {
         let link_state = || match direction {
             Direction::ToServer => self.state().to_server,
             Direction::ToClient => self.state().to_client,
         };
         match link_state() {
             LinkState::Open => {}
-            LinkState::Slow(by) => std::thread::sleep(by),
+            LinkState::Slow(by) => std::thread::sleep(by.saturating_sub(age.elapsed())),
             LinkState::Hole => {
                 while link_state() == LinkState::Hole && !self.state().is_cut {
                     std::thread::sleep(Duration::from_millis(2));

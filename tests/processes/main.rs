@@ -23,6 +23,7 @@ mod limits;
 mod proxy;
 mod query_memory;
 mod read_replica;
+mod regions;
 mod replicas;
 mod rolling_restart;
 mod schema_migrations;

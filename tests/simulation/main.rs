@@ -8,5 +8,6 @@ mod credits;
 mod executor;
 mod feed;
 mod network;
+mod regions;
 mod sabotage;
 mod schedules;

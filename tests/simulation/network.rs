@@ -60,6 +60,8 @@ struct NetworkState {
     links: BTreeMap<(Node, Node), LinkState>,
     /// How many times longer than usual each call to a server takes.
     slowness: BTreeMap<Node, u64>,
+    /// How long a message takes more than usual, one way.
+    distances: BTreeMap<(Node, Node), Duration>,
 }
 
 impl Network {
@@ -74,6 +76,10 @@ impl Network {
 
     pub fn set_slowness(&self, server: Node, times: u64) {
         lock(&self.state).slowness.insert(server, times);
+    }
+
+    pub fn set_distance(&self, from: Node, to: Node, one_way: Duration) {
+        lock(&self.state).distances.insert((from, to), one_way);
     }
 
     pub fn link(&self, from: Node, to: Node) -> LinkState {
@@ -117,7 +123,8 @@ impl Network {
         let slowness = lock(&self.state).slowness.get(&to).copied().unwrap_or(1);
         let usual_us = 50 + self.sim.random(500);
         let delay_us = if self.sim.is_once_in(100) { 20 * usual_us } else { usual_us };
-        self.sim.sleep(Duration::from_micros(delay_us * slowness)).await;
+        let distance = lock(&self.state).distances.get(&(from, to)).copied().unwrap_or_default();
+        self.sim.sleep(Duration::from_micros(delay_us * slowness) + distance).await;
         let mut has_waited = false;
         loop {
             match self.link(from, to) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 
 use crate::executor::{Sim, lock};
-use crate::{credits, feed};
+use crate::{credits, feed, regions};
 
 /// The maximum number of events in the message about a violation.
 const TRACE_END_MAX: usize = 60;
@@ -25,6 +25,9 @@ const STANDBY: Simulation<feed::Summary> =
     Simulation { name: "stale_rows_of_a_standby", schedules: 200, run: feed::run_with_standby };
 const CREDITS: Simulation<credits::Summary> =
     Simulation { name: "credits_are_exact", schedules: 200, run: credits::run };
+
+const REGIONS: Simulation<regions::Summary> =
+    Simulation { name: "limits_are_shared", schedules: 2_000, run: regions::run };
 
 fn setting(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -153,4 +156,19 @@ fn schedule_repeats_when_its_seed_is_the_same() {
     assert_repeatable(&FEED);
     assert_repeatable(&STANDBY);
     assert_repeatable(&CREDITS);
+}
+
+#[test]
+fn limits_are_shared_between_regions_whatever_fails() {
+    let results = run_schedules(&REGIONS);
+
+    let sum = |of: fn(&regions::Summary) -> u64| results.iter().map(of).sum::<u64>();
+    let admitted: i64 = results.iter().map(|one| one.admitted).sum();
+    eprintln!(
+        "{admitted} admitted in {} requests, {} denied, homes asked {} times",
+        sum(|one| one.calls),
+        sum(|one| one.denied),
+        sum(|one| one.asked)
+    );
+    assert!(admitted > 0);
 }

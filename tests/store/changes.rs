@@ -67,8 +67,8 @@ on_both_stores! {
     }
 
     async fn log_page_contains_the_state_of_its_reader(store) {
-        commit_with(&store, async |tx| tx.register_replica("rep_a", 1, 1).await).await.unwrap();
-        commit_with(&store, async |tx| tx.register_replica("rep_b", 1, 1).await).await.unwrap();
+        commit_with(&store, async |tx| tx.register_replica("rep_a", "", 1, 1).await).await.unwrap();
+        commit_with(&store, async |tx| tx.register_replica("rep_b", "", 1, 1).await).await.unwrap();
         let new = read_page(&store, 0).await.head;
         commit_with(&store, async |tx| tx.set_replica_feed("rep_a", "era", 7).await).await.unwrap();
         execute(&store, "UPDATE replicas SET feed = NULL WHERE id = 'rep_b'").await;
@@ -118,7 +118,7 @@ on_both_stores! {
 
     async fn writer_waits_for_replicas_that_miss_its_announcement(store) {
         for id in ["rep_me", "rep_same", "rep_other", "rep_none", "rep_old", "rep_gone"] {
-            commit_with(&store, async |tx| tx.register_replica(id, 1, 1).await).await.unwrap();
+            commit_with(&store, async |tx| tx.register_replica(id, "", 1, 1).await).await.unwrap();
         }
         for (id, feed) in [
             ("rep_me", "one"),
@@ -133,10 +133,16 @@ on_both_stores! {
         execute(&store, "UPDATE replicas SET seen_at = seen_at - 65000 WHERE id = 'rep_gone'").await;
         let unreached = async |era: &str, intent| {
             let mut reader = store.read().await.unwrap();
-            reader.list_unreached_replicas("rep_me", era, intent, 60_000).await.unwrap()
+            let eras: Vec<_> = era.split_whitespace().map(str::to_owned).collect();
+            let is_everywhere = !era.is_empty() && !era.contains("only");
+            let sent = (&eras[..], is_everywhere);
+            reader.list_unreached_replicas("rep_me", sent, intent, 60_000).await.unwrap()
         };
 
         assert_eq!(unreached("one", 5).await, ["rep_other"]);
+        assert!(unreached("one two", 5).await.is_empty(), "the feeds of two regions");
+        let missing = unreached("only one", 5).await;
+        assert_eq!(missing, ["rep_gone", "rep_old", "rep_other"], "not in the feed of another region");
         assert_eq!(unreached("", 5).await, ["rep_gone", "rep_old", "rep_other", "rep_same"]);
         commit_with(&store, async |tx| tx.acknowledge_intents("rep_other", &[4, 5]).await).await.unwrap();
         commit_with(&store, async |tx| tx.acknowledge_intents("rep_other", &[5]).await).await.unwrap();

@@ -6,7 +6,7 @@ on_both_stores! {
     async fn identity_is_inserted_once_per_external_id(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let ensure = async |workspace: &WorkspaceId, external_id: &str| {
-            let act = async |tx: &mut Tx| tx.ensure_identity(workspace, external_id, NOON).await;
+            let act = async |tx: &mut Tx| tx.ensure_identity(workspace, external_id, None, NOON).await;
             commit_with(&store, act).await.unwrap()
         };
 
@@ -23,7 +23,7 @@ on_both_stores! {
     async fn identity_is_inserted_once_when_inserts_are_concurrent(store) {
         let workspace = workspace(&store).await;
         let ensure =
-            || commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+            || commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", None, NOON).await);
 
         let mut ids: Vec<_> =
             join_all((0..16).map(|_| ensure())).await.into_iter().map(Result::unwrap).collect();
@@ -37,7 +37,7 @@ on_both_stores! {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let limits = [a_limit("b", 1), a_limit("B", i64::MAX), a_limit("a", 3)];
         let id = commit_with(&store, async |tx| {
-            let id = tx.ensure_identity(&workspace, "user.1-x", NOON).await?;
+            let id = tx.ensure_identity(&workspace, "user.1-x", None, NOON).await?;
             tx.replace_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await?;
             Ok(id)
         })
@@ -104,7 +104,7 @@ on_both_stores! {
         let (own, theirs, shared) =
             (a_limit("requests", 1), a_limit("requests", 2), a_limit("requests", 3));
         let id = commit_with(&store, async |tx| {
-            let id = tx.ensure_identity(workspace, "user_1", NOON).await?;
+            let id = tx.ensure_identity(workspace, "user_1", None, NOON).await?;
             tx.replace_ratelimits(workspace, LimitOwner::Identity(&id), std::slice::from_ref(&shared))
                 .await?;
             let owner = LimitOwner::Key(&other.id);

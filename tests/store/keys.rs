@@ -10,7 +10,7 @@ on_both_stores! {
         let json = r#"{"z":1.0,"n":12345678901234567890,"ü":"🦀\n\"\\","":[null,{}]}"#;
         let refill = Refill { interval: RefillInterval::Monthly { day: 31 }, amount: i64::MAX };
         let identity =
-            commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", None, NOON).await);
         let key = Key {
             start: "prod_3kQz".into(),
             prefix: Some("prod".into()),
@@ -88,7 +88,7 @@ on_both_stores! {
         let before = key(&store, Some(credits(5, None, 0))).await;
         let workspace = &before.workspace_id;
         let identity =
-            commit_with(&store, async |tx| tx.ensure_identity(workspace, "user_1", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(workspace, "user_1", None, NOON).await);
         let after = Key {
             name: Some(SPECIAL_TEXT.into()),
             meta: Some(meta("{\"a\":1}")),
@@ -136,7 +136,7 @@ on_both_stores! {
         let workspace = workspace(&store).await;
         let api = api(&store, &workspace).await;
         let identity =
-            commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", None, NOON).await);
         let full = Key {
             name: Some("n".into()),
             meta: Some(meta("{}")),

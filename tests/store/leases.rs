@@ -15,6 +15,7 @@ on_both_stores! {
             topped_up_by: "rep_a".into(),
             withheld_at,
             closed: false,
+            region: String::new(),
         };
         let (open, gone) = (lease(2, None), lease(1, Some(NOON)));
 
@@ -56,12 +57,13 @@ on_both_stores! {
             topped_up_by: "rep_a".into(),
             withheld_at: None,
             closed: false,
+            region: String::new(),
         };
         commit_with(&store, async |tx| tx.upsert_lease(&key.id, &lease).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         let found = async |reader: &mut store::Reader, idle, replica| {
-            !reader.list_idle_leases(idle, replica).await.unwrap().is_empty()
+            !reader.list_idle_leases(idle, replica, None).await.unwrap().is_empty()
         };
 
         assert!(!found(&mut reader, 60_000, None).await);
@@ -83,6 +85,7 @@ on_both_stores! {
             topped_up_by: "rep_a".into(),
             withheld_at,
             closed: false,
+            region: String::new(),
         };
 
         commit_with(&store, async |tx| {
@@ -115,7 +118,11 @@ on_both_stores! {
 
     async fn replicas_are_listed_in_order_while_alive(store) {
         let register = async |id: &str, within| {
-            commit_with(&store, async |tx| tx.register_replica(id, 1, within).await).await.unwrap()
+            let live =
+                commit_with(&store, async |tx| tx.register_replica(id, "eu", 1, within).await);
+            let live = live.await.unwrap();
+            assert!(live.iter().all(|(_, region)| region == "eu"), "{live:?}");
+            live.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
         };
 
         assert_eq!(register("rep_a", 60_000).await, ["rep_a"]);
@@ -265,6 +272,7 @@ fn lease_of(epoch: i64, granted: i64, spent: i64) -> Lease {
         topped_up_by: "rep_a".into(),
         withheld_at: Some(NOON),
         closed: false,
+        region: String::new(),
     }
 }
 
@@ -278,7 +286,7 @@ async fn withheld_lease(store: &Store) -> KeyId {
 }
 
 async fn register(store: &Store, id: &str) {
-    commit_with(store, async |tx| tx.register_replica(id, 1, 60_000).await).await.unwrap();
+    commit_with(store, async |tx| tx.register_replica(id, "", 1, 60_000).await).await.unwrap();
 }
 
 /// Stops counting the replicas that a condition calls silent.

@@ -12,6 +12,7 @@ fn a_namespace(workspace: &WorkspaceId, name: &str) -> Namespace {
         workspace_id: workspace.clone(),
         name: name.into(),
         outage_policy: OutagePolicy::Local,
+        home: None,
         created_at: NOON,
         deleted_at: None,
     }

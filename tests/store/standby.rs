@@ -22,8 +22,8 @@ fn assert_found<T: Debug>(
 }
 
 async fn beat(store: &Store, number: i64) {
-    commit_with(store, async |tx| tx.register_replica("rep_a", number, 1).await).await.unwrap();
-    commit_with(store, async |tx| tx.register_replica("rep_b", 90, 1).await).await.unwrap();
+    commit_with(store, async |tx| tx.register_replica("rep_a", "", number, 1).await).await.unwrap();
+    commit_with(store, async |tx| tx.register_replica("rep_b", "", 90, 1).await).await.unwrap();
 }
 
 on_both_stores! {
@@ -44,6 +44,7 @@ on_both_stores! {
             workspace_id: workspace.clone(),
             name: "email".into(),
             outage_policy: OutagePolicy::Open,
+            home: None,
             created_at: NOON,
             deleted_at: None,
         };
@@ -52,7 +53,7 @@ on_both_stores! {
             tx.insert_root_key(&a_root_key(workspace), "hash").await?;
             tx.insert_role(workspace, &role, NOON).await?;
             tx.insert_namespaces(workspace, std::slice::from_ref(&namespace)).await?;
-            tx.ensure_identity(workspace, "user_1", NOON).await
+            tx.ensure_identity(workspace, "user_1", None, NOON).await
         });
         let identity = identity.await.unwrap();
         beat(&store, 7).await;
@@ -80,7 +81,7 @@ on_both_stores! {
     async fn rows_of_other_workspaces_are_not_found_with_a_heartbeat(store) {
         let (key, other) = (key(&store, None).await, workspace(&store).await);
         let identity =
-            commit_with(&store, async |tx| tx.ensure_identity(&key.workspace_id, "u", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(&key.workspace_id, "u", None, NOON).await);
         let identity = identity.await.unwrap();
 
         let mut reader = store.read().await.unwrap();

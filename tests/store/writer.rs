@@ -67,7 +67,7 @@ async fn failing_transaction_rolls_back_only_itself() {
     let taken = Key { id: KeyId::random(), ..key.clone() };
     let failing = async {
         commit_with(&store, async |tx| {
-            tx.ensure_identity(&key.workspace_id, "user_1", NOON).await?;
+            tx.ensure_identity(&key.workspace_id, "user_1", None, NOON).await?;
             tx.insert_key(&taken).await
         })
         .await

@@ -258,6 +258,7 @@ impl Keyward {
             workspace_id: workspace_id.clone(),
             name: "payments".into(),
             settings: ApiSettings::default(),
+            home: None,
             created_at: NOON,
             deleted_at: None,
         };
@@ -267,6 +268,7 @@ impl Keyward {
             workspace_id: workspace_id.clone(),
             name: example::NAMESPACE.into(),
             outage_policy: OutagePolicy::Local,
+            home: None,
             created_at: NOON,
             deleted_at: None,
         };
@@ -300,6 +302,7 @@ impl Keyward {
             external_id: example::EXTERNAL_ID.into(),
             meta: None,
             ratelimits: Vec::new(),
+            home: None,
         };
         tx.insert_identity(&workspace_id, &identity, NOON).await.expect("the identity");
         self.app.context.commit(tx).await.expect("a commit");

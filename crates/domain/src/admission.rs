@@ -88,7 +88,7 @@ pub async fn consume_exact(
     let Some(redis) = &context.redis else {
         return Ok(consume_locally(context, &windows, ConsumeMode::Consume));
     };
-    let request = ConsumeRequest { windows, spend: None };
+    let request = ConsumeRequest::of_windows(windows);
     match redis.consume(&request, context.clock.fixed_time()).await {
         Ok(reply) => Ok(LimitDecision::from_reply(&reply, &request.windows)),
         Err(missed) if missed.cause.is_redis_outage() => Ok(apply_outage_policy(
@@ -112,6 +112,10 @@ pub async fn consume_approximate(
     let Some(redis) = &admission.context.redis else {
         return Ok(consume_locally(&admission.context, &[window], ConsumeMode::Consume));
     };
+    if window.is_away() {
+        // This region's lease answers as fast, and exactly.
+        return consume_exact(&admission.context, vec![window], on_outage).await;
+    }
     loop {
         match admission.approximate_windows.try_consume(&window) {
             ApproximateDecision::Decided { count, is_admitted } => {
@@ -120,6 +124,7 @@ pub async fn consume_approximate(
                     windows: vec![count],
                     lease: None,
                     group_change: GroupChange::None,
+                    regional: None,
                 };
                 return Ok(LimitDecision::from_reply(&reply, &[window]));
             }
@@ -129,7 +134,7 @@ pub async fn consume_approximate(
                 }
             }
             ApproximateDecision::FetchRequired(refresh) => {
-                let request = ConsumeRequest { windows: refresh.windows(&window), spend: None };
+                let request = ConsumeRequest::of_windows(refresh.windows(&window));
                 return match redis.consume(&request, admission.context.clock.fixed_time()).await {
                     Ok(reply) => Ok(LimitDecision::from_reply(
                         &refresh.record_exact(&window, &reply),
@@ -181,8 +186,7 @@ pub async fn peek(context: &Context, windows: Vec<Window>) -> Result<Option<Vec<
     if windows.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let request =
-        ConsumeRequest { windows: windows.iter().map(Window::to_peek).collect(), spend: None };
+    let request = ConsumeRequest::of_windows(windows.iter().map(Window::to_peek).collect());
     let reply = match &context.redis {
         None => Ok(context.local_counters.peek_at(&request.windows, context.clock.now())),
         Some(redis) => {
@@ -210,7 +214,7 @@ pub async fn sync_approximate(admission: &Admission) {
     redis.send_due_charges();
     // Sequentially, so that exact requests run in between.
     for windows in admission.approximate_windows.drain_pending().chunks(SYNC_WINDOWS_MAX) {
-        let request = ConsumeRequest { windows: windows.to_vec(), spend: None };
+        let request = ConsumeRequest::of_windows(windows.to_vec());
         let reply = redis.consume(&request, admission.context.clock.fixed_time()).await.ok();
         for (at, window) in windows.iter().enumerate() {
             let count = reply.as_ref().and_then(|reply| reply.windows.get(at));

@@ -17,6 +17,7 @@ pub mod credits;
 pub mod deletion;
 pub mod diagnostics;
 pub mod health;
+pub mod homes;
 pub mod idempotency;
 pub mod idempotency_key;
 pub mod identities;

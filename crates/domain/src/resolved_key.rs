@@ -12,7 +12,9 @@ use std::sync::{Arc, OnceLock};
 use analytics::KeyDimensions;
 use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::model::{Identity, Key, Ratelimit};
+use limiter::{Placement, Window};
 use store::StoredKey;
 use store::cache::Cached;
 use store::freshness::{CacheTag, ReadVersion};
@@ -127,22 +129,39 @@ pub struct ResolvedLimit {
     pub auto_apply: bool,
     /// The name of its counter.
     pub counter: Arc<str>,
+    /// Where it is counted.
+    placement: Placement,
     /// The part of a version 2 reply that describes the limit, as the first verification serialized it.
     pub cached_json: OnceLock<Box<str>>,
 }
 
 impl ResolvedLimit {
-    /// Creates a limit; `owner` is the id of the key or identity that it counts.
-    pub fn new(context: &Context, limit: &Ratelimit, owner: &str) -> Arc<Self> {
+    /// Creates a limit; `owner` is the id of the key or identity that it counts, and `home` the region that counts it.
+    pub fn new(
+        context: &Context,
+        limit: &Ratelimit,
+        owner: &str,
+        home: Option<&Home>,
+    ) -> Arc<Self> {
+        let counter = context.keyspace.window(owner, limit.duration_ms, &limit.name);
         Arc::new(Self {
             id: limit.id.as_str().to_owned(),
             name: limit.name.clone(),
             limit: limit.limit,
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
-            counter: context.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
+            placement: context.placement(home, &counter, limit.duration_ms),
+            counter: counter.into(),
             cached_json: OnceLock::new(),
         })
+    }
+}
+
+impl ResolvedLimit {
+    /// Returns the window to consume a cost from.
+    pub fn window(&self, context: &Context, cost: i64) -> Window {
+        let window = Window::new(self.counter.clone(), self.limit, self.duration_ms, cost);
+        window.placed(&self.placement, || context.clock.now())
     }
 }
 
@@ -173,10 +192,14 @@ impl ResolvedKey {
             last_allowed_principal: AtomicU64::new(0),
         };
         let (stored, owner) = (resolved.stored(), resolved.stored().key.id.as_str());
-        let own = stored.ratelimits.iter().map(|limit| ResolvedLimit::new(context, limit, owner));
+        let home = stored.home.as_ref();
+        let own =
+            stored.ratelimits.iter().map(|limit| ResolvedLimit::new(context, limit, owner, home));
         let owner = resolved.identity().map_or("", |identity| identity.id.as_str());
-        let shared =
-            resolved.shared_ratelimits().map(|limit| ResolvedLimit::new(context, limit, owner));
+        let home = resolved.identity().and_then(|identity| identity.home.as_ref());
+        let shared = resolved
+            .shared_ratelimits()
+            .map(|limit| ResolvedLimit::new(context, limit, owner, home));
         let mut limits: Vec<_> = own.chain(shared).collect();
         limits.sort_by(|a, b| a.name.cmp(&b.name));
         resolved.limits = limits;

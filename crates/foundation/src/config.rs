@@ -7,6 +7,7 @@ mod events;
 mod oidc;
 mod read_replica;
 mod redis;
+mod regions;
 mod security;
 mod setting;
 mod values;
@@ -28,6 +29,8 @@ pub use oidc::{OIDC_ONLY, OidcSettings};
 use read_replica::ReadReplicaConfig;
 use redis::RedisConfig;
 pub use redis::{ClientCertificate, RedisTls};
+pub use regions::RegionSettings;
+use regions::RegionsConfig;
 use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
 use setting::{ChoiceSetting, NumberSetting};
@@ -123,14 +126,13 @@ pub struct Config {
     /// Seconds without a spend before leased credits return to the account
     #[arg(long, env = LEASE_IDLE_SECONDS.name, global = true, default_value = LEASE_IDLE_SECONDS)]
     lease_idle_seconds: Option<String>,
-    /// Region of this replica in analytics [default: none]
-    #[arg(long, env = "KEYWARD_REGION", global = true)]
-    region: Option<String>,
     /// Maximum number of cached keys
     #[arg(long, env = CACHED_KEYS.name, global = true, default_value = CACHED_KEYS)]
     cached_keys: Option<String>,
     #[command(flatten)]
     redis: RedisConfig,
+    #[command(flatten)]
+    regions: RegionsConfig,
     #[command(flatten)]
     read_replica: ReadReplicaConfig,
     #[command(flatten)]
@@ -180,8 +182,10 @@ pub struct Settings {
     pub cached_keys_max: u64,
     pub keys_outage_policy: OutagePolicy,
     pub lease_idle_seconds: u64,
-    /// Empty: no region.
+    /// The label of this replica in analytics. Empty: none.
     pub region: String,
+    /// The regions that share limits and credits. Absent: there is one.
+    pub regions: Option<RegionSettings>,
     pub events_waiting_max: usize,
     pub events_waiting_bytes_max: usize,
     pub retention: RetentionSettings,
@@ -245,10 +249,13 @@ impl Config {
     /// Validates the settings before anything is opened. The error is one sentence.
     pub fn validate(&self) -> Result<Settings, String> {
         let (listen, deployment) = (self.listen()?, self.deployment()?);
-        let redis_tls = self.redis.tls(match &deployment {
-            Deployment::Replica { redis_url, .. } => Some(redis_url),
+        let redis_url = match &deployment {
+            Deployment::Replica { redis_url, .. } => Some(redis_url.as_str()),
             Deployment::Embedded { .. } => None,
-        })?;
+        };
+        let regions = self.regions.validate(redis_url)?;
+        let other_urls = regions.iter().flat_map(|regions| &regions.others).map(|(_, url)| url);
+        let redis_tls = self.redis.tls(redis_url, other_urls.map(String::as_str))?;
         let has_database = matches!(deployment, Deployment::Replica { .. });
         let events = self.events.validate(has_database)?;
         Ok(Settings {
@@ -271,7 +278,8 @@ impl Config {
             cached_keys_max: CACHED_KEYS.parse(self.cached_keys.as_deref())?,
             keys_outage_policy: KEYS_ON_OUTAGE.parse(self.keys_on_outage.as_deref())?,
             lease_idle_seconds: LEASE_IDLE_SECONDS.parse(self.lease_idle_seconds.as_deref())?,
-            region: self.region()?,
+            region: self.regions.label()?,
+            regions,
             events_waiting_max: events.waiting_max,
             events_waiting_bytes_max: events.waiting_bytes_max,
             retention: events.retention,
@@ -363,13 +371,5 @@ impl Config {
     fn trusted_proxies(&self) -> Result<Option<Networks>, String> {
         let networks = Networks::parse(self.trusted_proxies.as_deref().unwrap_or_default());
         networks.map(Networks::new).map_err(|error| format!("KEYWARD_TRUSTED_PROXIES: {error}"))
-    }
-
-    fn region(&self) -> Result<String, String> {
-        let region = self.region.clone().unwrap_or_default();
-        if region.len() <= 64 && region.chars().all(|c| c.is_ascii_graphic()) {
-            return Ok(region);
-        }
-        Err("KEYWARD_REGION must be at most 64 printable ASCII characters without spaces".into())
     }
 }

@@ -82,6 +82,8 @@ pub enum Error {
     RedisTimeout(u64),
     #[error("the Redis circuit breaker is open")]
     RedisBreakerOpen,
+    #[error("the region {0} is not listed in KEYWARD_REGIONS")]
+    UnknownRegion(String),
     #[error("the Redis deadline passed; nothing was consumed")]
     RedisDeadlinePassed,
     /// Another replica may still be spending from it, so the remaining credits are unknown.
@@ -202,6 +204,7 @@ impl Error {
             Self::Redis(_)
             | Self::RedisTimeout(_)
             | Self::RedisBreakerOpen
+            | Self::UnknownRegion(_)
             | Self::RedisDeadlinePassed
             | Self::LeaseNotClosed
             | Self::StoreTimeout(_)
@@ -237,6 +240,7 @@ impl Error {
             Self::Redis(_)
             | Self::RedisTimeout(_)
             | Self::RedisBreakerOpen
+            | Self::UnknownRegion(_)
             | Self::RedisDeadlinePassed => true,
             Self::Shared(cause) => cause.is_redis_outage(),
             _ => false,

@@ -26,6 +26,7 @@ pub mod descriptors;
 pub mod distance;
 pub mod error;
 pub mod fault_injection;
+pub mod home;
 pub mod id;
 pub mod metrics;
 pub mod model;

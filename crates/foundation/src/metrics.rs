@@ -21,6 +21,7 @@ pub use durations::Durations;
 pub use events::{EventCounts, EventMetrics};
 use process::ProcessMetrics;
 pub use read_replica::ReadReplicaMetrics;
+pub use regions::{RegionMetrics, RegionalDecisions};
 
 /// The name and the value of a label.
 type Label = (&'static str, &'static str);
@@ -29,7 +30,7 @@ type Label = (&'static str, &'static str);
 macro_rules! labelled {
     ($(#[$doc:meta])* $name:ident: $label:literal { $($field:ident $value:literal,)* }) => {
         $(#[$doc])*
-        #[derive(Debug)]
+        #[derive(Debug, Clone)]
         pub struct $name { $(pub $field: Counter,)* }
 
         impl $name {
@@ -43,8 +44,9 @@ macro_rules! labelled {
     };
 }
 
-// After the macro that it uses.
+// After the macro that they use.
 mod read_replica;
+mod regions;
 
 labelled! {
     /// Counts responses by the class of their status.
@@ -118,6 +120,7 @@ pub struct Metrics {
     pub ratelimit_durations: Durations,
     pub cache_loads: CacheLoads,
     pub read_replica: ReadReplicaMetrics,
+    pub regions: RegionMetrics,
     /// The age of a change in the change log when this replica read it there.
     pub change_delay: Durations,
     pub degraded_responses: DegradedAnswers,
@@ -260,6 +263,7 @@ impl Default for Metrics {
                 |cache| [cache],
             ),
             read_replica: ReadReplicaMetrics::new(all),
+            regions: RegionMetrics::new(all),
             change_delay: register_durations(
                 all,
                 "change_delay_seconds",

@@ -27,6 +27,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::home::Home;
 use crate::id::{
     ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
     RoleId, WorkspaceId,
@@ -39,6 +40,8 @@ pub struct Api {
     pub workspace_id: WorkspaceId,
     pub name: String,
     pub settings: ApiSettings,
+    /// The region that counts the limits of its keys. Absent: the first region.
+    pub home: Option<Home>,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
 }
@@ -158,6 +161,8 @@ pub struct Lease {
     /// Whether it is certain that no replica can spend from it any longer. This is not certain of a withheld lease of
     /// another Redis generation: a replica may still reach the Redis that holds it.
     pub closed: bool,
+    /// The region whose Redis holds it. Empty: the first region.
+    pub region: String,
 }
 
 impl Lease {
@@ -240,6 +245,8 @@ pub struct Identity {
     pub external_id: String,
     pub meta: Option<Meta>,
     pub ratelimits: Vec<Ratelimit>,
+    /// The region that counts its limits. Absent: the first region.
+    pub home: Option<Home>,
 }
 
 /// A permission that a key may have, in the customer's own words.
@@ -330,6 +337,8 @@ pub struct Namespace {
     /// The name, unique in its workspace. It is not reused after deletion.
     pub name: String,
     pub outage_policy: OutagePolicy,
+    /// The region that counts its limits. Absent: the first region.
+    pub home: Option<Home>,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
 }

@@ -259,6 +259,7 @@ mod tests {
             windows: found.to_vec(),
             lease: None,
             group_change: GroupChange::None,
+            regional: None,
         }
     }
 

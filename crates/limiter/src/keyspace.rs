@@ -24,6 +24,16 @@ impl Keyspace {
         format!("{}w:{{{owner}}}:{duration_ms}:{name}", self.prefix)
     }
 
+    /// Returns the name of this region's lease of a window that is counted in another region.
+    pub fn window_lease(&self, window: &str) -> String {
+        format!("{}a{}", self.prefix, window.strip_prefix(&self.prefix).unwrap_or(window))
+    }
+
+    /// Returns the name of the last count of a window whose counter has moved to another region.
+    pub fn closed_window(&self, window: &str) -> String {
+        format!("{}c{}", self.prefix, window.strip_prefix(&self.prefix).unwrap_or(window))
+    }
+
     /// Returns the name of the group of a key's ad-hoc counters.
     pub fn group(&self, key: &str) -> String {
         format!("{}g:{{{key}}}", self.prefix)

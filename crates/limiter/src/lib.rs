@@ -8,21 +8,28 @@
 mod approximate;
 mod counter_groups;
 mod keyspace;
+mod lease;
 pub mod local;
 pub mod redis;
+pub mod regions;
 mod window;
+mod window_lease;
 
 pub use approximate::{ApproximateDecision, ApproximateWindows};
 pub use counter_groups::{
     CounterGroup, GROUP_LIVE_MAX, GROUP_WINDOW_MAX_MS, GroupChange, GroupTotals,
 };
 pub use keyspace::Keyspace;
+pub use lease::{CloseResult, LeaseSpend, LeaseState, LeaseStatus, TopUp};
+pub use window_lease::{
+    Away, Grant, GrantTerms, Granted, MoveSide, Moving, Placement, RegionIndex, RegionalReply,
+    WindowLease, WindowLeaseState,
+};
 
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::fault_injection::Safeguard;
 use sha2::{Digest as _, Sha256};
 
 /// The largest limit and cost, about 3.5 × 10^13; larger values are clamped to it. A script counts in doubles, which
@@ -40,6 +47,10 @@ pub struct Window {
     cost: i64,
     /// The group that bounds how many counters like this one are live.
     group: Option<Arc<CounterGroup>>,
+    /// Present if the window is counted in another region.
+    away: Option<Arc<Away>>,
+    /// Present while the home of the window moves.
+    side: Option<MoveSide>,
 }
 
 impl Window {
@@ -53,13 +64,89 @@ impl Window {
             window::clamp_to_exact(cost)
         };
         let duration_ms = duration_ms.clamp(1, DURATION_MAX_MS);
-        Self { key: key.into(), limit: exact_limit, duration_ms, cost, group: None }
+        Self {
+            key: key.into(),
+            limit: exact_limit,
+            duration_ms,
+            cost,
+            group: None,
+            away: None,
+            side: None,
+        }
     }
 
     /// Returns the same window with its counter in a group. All grouped windows of one consume request belong to the
     /// same group.
     pub fn with_group(self, group: Arc<CounterGroup>) -> Self {
         Self { group: Some(group), ..self }
+    }
+
+    /// Returns the same window, counted elsewhere. `now` tells on which side of a move it probably is, if there is one.
+    pub fn placed(self, placement: &Placement, now: impl FnOnce() -> Timestamp) -> Self {
+        if !placement.moves.is_empty() {
+            let now = now();
+            if let Some(moving) = placement.current_move(self.duration_ms, now) {
+                let is_after = self.number_at(now) >= moving.first_window;
+                return self.on_side(MoveSide { moving: moving.clone(), is_after });
+            }
+        }
+        Self { away: placement.away.clone(), ..self }
+    }
+
+    /// Returns the same window, counted on this side of a move.
+    fn on_side(self, side: MoveSide) -> Self {
+        Self { away: side.away(), side: Some(side), ..self }
+    }
+
+    /// Returns the same window, counted on the other side of its move.
+    fn on_other_side(self) -> Self {
+        match self.side.clone() {
+            Some(MoveSide { moving, is_after }) => {
+                self.on_side(MoveSide { moving, is_after: !is_after })
+            }
+            None => self,
+        }
+    }
+
+    /// Returns whether its home is, or has just been, another region.
+    fn is_regional(&self) -> bool {
+        self.away.is_some() || self.side.is_some()
+    }
+
+    /// Returns whether the window is counted in another region.
+    pub fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// Returns the same window at its home, with the demand as its cost.
+    fn to_demand_at_home(&self, demand: i64) -> Self {
+        Self { cost: window::clamp_to_exact(demand), away: None, ..self.clone() }
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub fn limit(&self) -> i64 {
+        self.limit
+    }
+
+    pub fn duration_ms(&self) -> i64 {
+        self.duration_ms
+    }
+
+    pub fn cost(&self) -> i64 {
+        self.cost
+    }
+
+    /// Returns where the window is counted, if that is another region.
+    pub fn away(&self) -> Option<&Away> {
+        self.away.as_deref()
+    }
+
+    /// Returns the numbers of the first and the last window that its home counts, while the home moves.
+    pub fn bounds(&self) -> Option<(i64, i64)> {
+        self.side.as_ref().map(MoveSide::bounds)
     }
 
     /// Returns the same window with cost 0.
@@ -116,40 +203,60 @@ impl ReplicaRank {
     }
 }
 
-/// A spend from a credit lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseSpend {
-    pub lease: String,
-    /// The credits to spend. 0 is a peek, which is never rejected.
-    pub cost: i64,
-    /// The top-up that the database has just debited for this lease.
-    pub top_up: Option<TopUp>,
-}
-
-/// The state of a lease in the database, and the top-up debited for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TopUp {
-    /// The Redis generation that the lease belongs to; the top-up is not applied in any other.
-    pub redis_generation: i64,
-    /// Whether this top-up creates the lease; otherwise the lease must exist. Only one top-up of a lease creates it.
-    pub creates_lease: bool,
-    /// The credits debited for this lease before this top-up.
-    pub granted_before: i64,
-    pub top_up: i64,
-    /// The account balance after the top-up.
-    pub account_balance: i64,
-    /// When the next refill is due; the far future if there is none.
-    pub refill_at: Timestamp,
-}
-
 /// All windows and credits that one verification consumes, all or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConsumeRequest {
     pub windows: Vec<Window>,
     pub spend: Option<LeaseSpend>,
+    /// Asks for a grant of the only window, which is counted here; its cost is the demand.
+    pub grant_terms: Option<GrantTerms>,
+    /// Grants to add to window leases first.
+    pub grants: Vec<Grant>,
 }
 
 impl ConsumeRequest {
+    /// Returns a request that consumes from windows.
+    pub fn of_windows(windows: Vec<Window>) -> Self {
+        Self { windows, ..Self::default() }
+    }
+
+    /// Returns a request that consumes from windows and a lease.
+    pub fn with_spend(windows: Vec<Window>, spend: LeaseSpend) -> Self {
+        Self { windows, spend: Some(spend), ..Self::default() }
+    }
+
+    /// Returns the same request without its top-up, which is applied once.
+    fn without_top_up(&self) -> Self {
+        let mut request = self.clone();
+        request.spend.iter_mut().for_each(|spend| spend.top_up = None);
+        request
+    }
+
+    /// Returns the windows that are counted in this region.
+    fn windows_here(&self) -> impl Iterator<Item = &Window> {
+        self.windows.iter().filter(|window| !window.is_away())
+    }
+
+    /// Returns the windows that are counted in other regions, with their positions.
+    fn windows_away(&self) -> impl Iterator<Item = (usize, &Window, &Away)> {
+        let windows = self.windows.iter().enumerate();
+        windows.filter_map(|(at, window)| Some((at, window, window.away.as_deref()?)))
+    }
+
+    fn uses_window_leases(&self) -> bool {
+        !self.grants.is_empty() || self.windows.iter().any(Window::is_away)
+    }
+
+    /// Returns whether the home of a window that is counted in this region moves.
+    fn has_bounds(&self) -> bool {
+        self.windows_here().any(|window| window.side.is_some())
+    }
+
+    /// Returns whether a second execution would add something twice: a top-up, or units of another region.
+    fn must_run_once(&self) -> bool {
+        self.has_top_up() || !self.grants.is_empty()
+    }
+
     /// Returns whether the request adds a top-up to its lease.
     fn has_top_up(&self) -> bool {
         self.spend.as_ref().is_some_and(|spend| spend.top_up.is_some())
@@ -165,6 +272,8 @@ pub struct ConsumeReply {
     pub lease: Option<LeaseStatus>,
     /// How the request changed the group of its windows.
     pub group_change: GroupChange,
+    /// Present if the request concerns other regions.
+    pub regional: Option<Box<RegionalReply>>,
 }
 
 /// The count of a window when the script read it.
@@ -218,65 +327,6 @@ impl ConsumeReply {
             is_exceeded: !count.is_within_limit(window),
         };
         self.windows.iter().zip(windows).map(status).collect()
-    }
-}
-
-/// The status of a lease after a consume request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseStatus {
-    pub state: LeaseState,
-    pub units: i64,
-    /// The account balance that the lease last recorded. Absent if there is no lease.
-    pub account_balance: Option<i64>,
-    /// The total number of credits spent from the lease.
-    pub spent_units: i64,
-    /// The generation of the Redis that replied. It changes with each restart and each promotion.
-    pub redis_generation: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseState {
-    /// The lease holds enough credits. [`ConsumeReply::is_admitted`] says whether they were spent.
-    Sufficient,
-    /// The lease holds too few credits and the account may have more; or there is no lease; or a refill is due.
-    Insufficient,
-    /// Neither the lease nor the account holds enough credits.
-    AccountExhausted,
-    /// The lease is closed; its unspent credits return to the account.
-    Closed,
-    /// The top-up was not applied because it belongs to another Redis generation.
-    WrongGeneration,
-    /// The top-up was not applied because the lease does not exist: not yet, or no longer.
-    NotFound,
-}
-
-/// The result of closing a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloseResult {
-    /// The lease is closed permanently.
-    Closed {
-        /// The total number of credits spent from the lease.
-        spent_units: i64,
-    },
-    /// This Redis is of the generation in which the lease was created, and does not have it. From now on the lease
-    /// cannot exist.
-    NotFound,
-    /// This Redis is of another generation. Another Redis may still have the lease, and others may be spending from it.
-    WrongGeneration,
-    /// The lease is in use and was left open.
-    InUse,
-}
-
-impl CloseResult {
-    /// Interprets the reply of `lua/close_lease.lua`.
-    pub fn from_reply(state: i64, spent_units: i64) -> Self {
-        match state {
-            0 => Self::NotFound,
-            1 => Self::Closed { spent_units },
-            2 => Self::InUse,
-            _ if Safeguard::ProvenClosed.is_disabled() => Self::NotFound,
-            _ => Self::WrongGeneration,
-        }
     }
 }
 

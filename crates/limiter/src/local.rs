@@ -163,7 +163,13 @@ impl LocalCounters {
                 }
             }
         }
-        ConsumeReply { is_admitted, windows: counts, lease: None, group_change: change }
+        ConsumeReply {
+            is_admitted,
+            windows: counts,
+            lease: None,
+            group_change: change,
+            regional: None,
+        }
     }
 
     /// Returns the number of live counters in the groups of each workspace. Expired counters are removed.

@@ -72,12 +72,12 @@ pub trait ChangeReads: Send {
     /// Returns those of these positions that contain a row.
     async fn list_existing_positions(&mut self, positions: &[i64]) -> Result<Vec<i64>>;
     /// Returns the replicas other than `writer` that may rely on announcements and have not received this one. It was
-    /// sent in the feed of the era `era`, which is empty if it could not be sent, and is the intent `intent` of the
-    /// change log.
+    /// sent in the feeds of these eras, and is the intent `intent` of the change log. `is_everywhere`: it was sent in the
+    /// feed of every region.
     async fn list_unreached_replicas(
         &mut self,
         writer: &str,
-        era: &str,
+        (eras, is_everywhere): (&[String], bool),
         intent: i64,
         grace_ms: i64,
     ) -> Result<Vec<String>>;

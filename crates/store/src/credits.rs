@@ -9,11 +9,13 @@ use foundation::model::{CreditAccount, Credits, Lease, Refill};
 #[async_trait]
 pub trait CreditReads: Send {
     /// Returns the keys and numbers of leases in use that were neither topped up nor touched for `idle_ms`, the
-    /// longest idle first. If `replica` is given, also the leases that it topped up last, however recently.
+    /// longest idle first. If `replica` is given, also the leases that it topped up last, however recently. If
+    /// `regions` are given, only those of these regions.
     async fn list_idle_leases(
         &mut self,
         idle_ms: i64,
         replica: Option<&str>,
+        regions: Option<&[String]>,
     ) -> Result<Vec<(KeyId, i64)>>;
     /// Returns the recorded leases of these keys.
     async fn list_leases_of_keys(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
@@ -56,14 +58,15 @@ pub trait CreditWrites: CreditReads {
     async fn forfeit_leases(&mut self, key: &KeyId) -> Result<()>;
     /// Records the spend of leases in use, and the current time as that of their last top-up.
     async fn touch_leases(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
-    /// Registers a replica with the number of this heartbeat. Returns the ids of the replicas that have registered
-    /// within the last `within_ms`, sorted.
+    /// Registers a replica of a region with the number of this heartbeat. Returns the ids and regions of the replicas
+    /// that have registered within the last `within_ms`, sorted by id.
     async fn register_replica(
         &mut self,
         id: &str,
+        region: &str,
         heartbeat: i64,
         within_ms: i64,
-    ) -> Result<Vec<String>>;
+    ) -> Result<Vec<(String, String)>>;
     /// Returns whether a replica is registered, and prevents that it is counted out until the transaction ends.
     async fn lock_registration(&mut self, id: &str) -> Result<bool>;
     /// Ends the registration of replicas that have not registered for `silent_ms`.

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{IdentityId, WorkspaceId};
 use foundation::model::{Identity, Meta};
 
@@ -54,6 +55,7 @@ pub trait IdentityWrites: IdentityReads {
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
+        home: Option<&Home>,
         now: Timestamp,
     ) -> Result<IdentityId>;
     /// Inserts an identity without its limits.

@@ -32,6 +32,7 @@ mod ratelimits;
 pub mod raw_events;
 mod rbac;
 pub mod recent;
+mod regions;
 mod restore;
 mod root_keys;
 mod rows;
@@ -57,6 +58,7 @@ pub use database::{Store, with_timeout};
 pub use events::EventStore;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
 use foundation::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
 pub use identities::{IdentityReads, IdentityWrites};
@@ -67,6 +69,7 @@ pub use permission_holders::AssignmentReads;
 pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
+pub use regions::{HomeOwner, RegionReads, RegionWrites};
 pub use restore::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 use sqlx::migrate::Migrator;
@@ -98,6 +101,8 @@ pub struct StoredKey {
     pub workspace_enabled: bool,
     /// The networks from which the key may be used, as its API is configured. `None` allows any address.
     pub allowed_networks: Option<Networks>,
+    /// The region that counts the limits of the key, as its API is configured. `None`: the first region.
+    pub home: Option<Home>,
 }
 
 /// Selects a page of a list.
@@ -144,6 +149,7 @@ pub trait Reads:
     + UserReads
     + RatelimitReads
     + RbacReads
+    + RegionReads
     + RestoreReads
     + RootKeyReads
     + StandbyReads
@@ -227,6 +233,7 @@ pub trait Writes:
     + UserWrites
     + RatelimitWrites
     + RbacWrites
+    + RegionWrites
     + RestoreWrites
     + RootKeyWrites
     + VaultWrites

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
 use foundation::model::{Key, Migration, Ratelimit};
 
@@ -64,6 +65,7 @@ pub trait MigrationWrites: MigrationReads {
         &mut self,
         workspace: &WorkspaceId,
         external_ids: &[String],
+        home: Option<&Home>,
         now: Timestamp,
     ) -> Result<Vec<(String, IdentityId)>>;
     /// Inserts roles without permissions, unless the name is in use. Returns the names of the inserted roles.

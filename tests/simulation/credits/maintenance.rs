@@ -174,7 +174,7 @@ impl Replica {
             match self.perform(tx, key, step).await {
                 Ok(Some(result)) => drop(closing.apply_result(&mut account.leases, result)),
                 Ok(None) => {}
-                Err(cause) if cause.is_redis_outage() => closing.record_outage(),
+                Err(cause) if cause.is_redis_outage() => closing.record_outage(&account.leases),
                 Err(cause) => return Err(cause),
             }
         }

@@ -125,7 +125,7 @@ impl RedisServer {
             redis_generation: generation,
         };
         let (windows, group_change) = (Vec::new(), GroupChange::None);
-        ConsumeReply { is_admitted, windows, lease: Some(status), group_change }
+        ConsumeReply { is_admitted, windows, lease: Some(status), group_change, regional: None }
     }
 
     /// Returns the state and the credits spent, as the script replies.
@@ -258,7 +258,7 @@ impl RedisClient {
     ) -> Result<ConsumeReply> {
         let lease = lease_name(&request.key, lease_number);
         let spend = LeaseSpend { lease, cost: request.cost, top_up };
-        let consume = ConsumeRequest { windows: Vec::new(), spend: Some(spend.clone()) };
+        let consume = ConsumeRequest::with_spend(Vec::new(), spend.clone());
         let policy = RetryPolicy::for_consume(&[consume]);
         let deadline = self.time.deadline_after_ms(40, now());
         let (client, request) = (self.clone(), request.clone());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use domain::context::{LeaseHolder, OwnRegion};
 use domain::credits::closing_steps::AccountStep;
 use domain::credits::debit_batching::DebitQueues;
 use domain::credits::lease_spend::LeaseRef;
@@ -206,7 +207,8 @@ impl Replica {
         let tx = self.begin_registered().await?;
         let account = tx.lock_account(&key).await?;
         let now = account.database_time;
-        let mut change = TopUpChange::new(account, observed, cost, &self.id, now);
+        let replica = LeaseHolder { id: &self.id, region: OwnRegion::default() };
+        let mut change = TopUpChange::new(account, observed, cost, replica, now);
         loop {
             let step = change.next_step();
             if step == AccountStep::End {

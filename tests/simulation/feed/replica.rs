@@ -356,11 +356,13 @@ impl Replica {
             match reach.next_step() {
                 ReachStep::Publish => {
                     let published = self.redis.publish(intent.clone(), REDIS_TIMEOUT).await;
-                    reach.record_published(published.unwrap_or_default());
+                    let is_everywhere = published.is_ok();
+                    reach.record_published((published.into_iter().collect(), is_everywhere));
                 }
                 ReachStep::ListUnreached if Safeguard::Reach.is_disabled() => return Ok(true),
                 ReachStep::ListUnreached => {
-                    let (id, era) = (self.id.clone(), reach.era().to_owned());
+                    let era = reach.eras().0.first().cloned().unwrap_or_default();
+                    let id = self.id.clone();
                     let unreached = tx.list_unreached(id, era, position).await?;
                     reach.record_unreached(!unreached.is_empty(), now());
                 }

@@ -261,6 +261,7 @@ async fn many_namespaces(kw: &Keyward, count: i64) {
         workspace_id: workspace_id.clone(),
         name: format!("namespace {n}"),
         outage_policy: OutagePolicy::Local,
+        home: None,
         created_at: NOON,
         deleted_at: None,
     };

@@ -210,7 +210,7 @@ pub struct KeyIdentity {
 
 impl From<&model::Identity> for KeyIdentity {
     fn from(identity: &model::Identity) -> Self {
-        let model::Identity { id, external_id, meta, ratelimits: _ } = identity;
+        let model::Identity { id, external_id, meta, ratelimits: _, home: _ } = identity;
         Self {
             id: id.clone(),
             external_id: external_id.clone(),

@@ -35,6 +35,7 @@ pub async fn create(context: &Context, caller: &Caller, name: String) -> Result<
         workspace_id,
         name,
         settings,
+        home: context.home_of_new(),
         created_at: now,
         deleted_at: None,
     };

@@ -9,6 +9,7 @@ const PART_OF_IDENTITY_CHANGE: UndoRefusal =
     "it is part of a change to an identity; undo that change";
 const NEW_KEY_MAY_BE_IN_USE: UndoRefusal =
     "the new key may be in use; delete or revoke one of the two instead";
+const MOVE_IT_BACK: UndoRefusal = "move the home back with `keyward region move`";
 const INVITATION_IS_LOST: UndoRefusal = "a withdrawn invitation cannot be restored";
 const INVITATION_IS_NEEDED: UndoRefusal = "a removed member must be invited again";
 
@@ -110,6 +111,7 @@ events! {
     NamespaceUpdated "ratelimitNamespace.update" "Namespace updated" FromPrevious RevertNamespace,
     NamespaceDeleted "ratelimitNamespace.delete" "Namespace deleted" ById RestoreNamespace,
     NamespaceRestored "ratelimitNamespace.restore" "Namespace restored" ById DeleteNamespace,
+    HomeMoved "home.move" "Home moved" Refused MOVE_IT_BACK,
     OverrideSet "ratelimit.set_override" "Override set" OverrideUpdate,
     OverrideDeleted "ratelimit.delete_override" "Override deleted" FromPrevious RevertOverride,
     RootKeyCreated "rootKey.create" "Root key created" ById RevokeRootKey,

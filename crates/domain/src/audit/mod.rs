@@ -80,6 +80,11 @@ impl<'a> AuditBatch<'a> {
         Self::new(Actor::Caller(caller), caller.workspace_id(), at)
     }
 
+    /// Returns the time of the entries.
+    pub fn recorded_at(&self) -> Timestamp {
+        self.recorded_at
+    }
+
     /// Adds an entry.
     pub fn add(&mut self, event: AuditEvent, targets: &[Target<'_>]) {
         self.add_change(event, targets, FieldChanges::default());

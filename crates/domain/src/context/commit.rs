@@ -78,11 +78,11 @@ impl Context {
         loop {
             match reach.next_step() {
                 ReachStep::Publish => {
-                    reach.record_published(publish_intent(redis, &intent).await);
+                    reach.record_published(self.publish_everywhere(redis, &intent, None).await);
                 }
                 ReachStep::ListUnreached if Safeguard::Reach.is_disabled() => return Ok(()),
                 ReachStep::ListUnreached => {
-                    unreached = self.list_unreached_replicas(tx, reach.era(), position).await?;
+                    unreached = self.list_unreached_replicas(tx, reach.eras(), position).await?;
                     reach.record_unreached(!unreached.is_empty(), Monotonic::now());
                 }
                 ReachStep::LogIntent => {
@@ -107,10 +107,10 @@ impl Context {
     async fn list_unreached_replicas(
         &self,
         tx: &mut Tx,
-        era: &str,
+        eras: (&[String], bool),
         position: i64,
     ) -> Result<Vec<String>> {
-        tx.list_unreached_replicas(&self.replica_id, era, position, self.grace_ms()).await
+        tx.list_unreached_replicas(&self.replica_id, eras, position, self.grace_ms()).await
     }
 
     /// Returns how long cached values are valid without the database.
@@ -122,12 +122,9 @@ impl Context {
     pub async fn queue_announcement(&self, announcement: Announcement<'_>) {
         let Err(unsent) = self.announcements.try_send(announcement.to_string()) else { return };
         // A lost announcement is found in the change log, and announced by the replica that finds it.
-        if let Some(redis) = &self.redis
-            && let Err(e) = redis
-                .publish(&unsent.into_inner(), Self::text_for_older_replicas(&announcement))
-                .await
-        {
-            tracing::debug!(error = %e, "failed to publish a change: {e}");
+        if let Some(redis) = &self.redis {
+            let older_text = Self::text_for_older_replicas(&announcement);
+            self.publish_everywhere(redis, &unsent.into_inner(), older_text).await;
         }
     }
 
@@ -138,14 +135,6 @@ impl Context {
             Announcement::Intent { .. } | Announcement::RolledBack { .. } => None,
         }
     }
-}
-
-/// Announces an intent. Returns the era of the feed that contains it, or an empty string if it could not be announced.
-async fn publish_intent(redis: &RedisCounters, intent: &str) -> String {
-    redis.publish(intent, None).await.unwrap_or_else(|e| {
-        tracing::debug!(error = %e, "failed to publish a change: {e}");
-        String::new()
-    })
 }
 
 /// Returns the cache tags that a transaction changes, one per line.

@@ -10,6 +10,7 @@ pub mod feed_reader;
 pub mod heartbeats;
 pub mod poll_schedule;
 pub mod reach;
+mod regions;
 mod standby;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use tokio::sync::mpsc;
 
 use self::feed::FeedState;
 use self::heartbeats::Heartbeats;
+pub use self::regions::{LeaseHolder, OwnRegion, Regions, find_region_conflict, register_regions};
 pub use self::standby::{STANDBY_READ_TIMEOUT, StandbySource};
 
 /// The file of an embedded server, in its data directory.
@@ -60,6 +62,8 @@ pub struct Context {
     pub caches: Caches,
     /// The counters that all replicas share; absent in an embedded server.
     pub redis: Option<RedisCounters>,
+    /// The regions that share limits and credits. Absent: there is one.
+    pub regions: Option<Regions>,
     /// The counters of this process: for an embedded server, and for a replica while Redis is unreachable.
     pub local_counters: LocalCounters,
     /// The ID of this process among the replicas.
@@ -94,14 +98,22 @@ impl Context {
     /// replicas.
     pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
         let metrics = Metrics::default();
-        let (keyspace, redis) = match &settings.deployment {
-            Deployment::Embedded { .. } => (Keyspace::new(""), None),
+        let (keyspace, redis, regions) = match &settings.deployment {
+            Deployment::Embedded { .. } => (Keyspace::new(""), None, None),
             Deployment::Replica { redis_url, .. } => {
                 let keyspace = Keyspace::new(settings.redis_prefix.clone());
                 let timeout = Duration::from_millis(settings.redis_timeout_ms);
                 let address = RedisAddress::new(redis_url, &settings.redis_tls);
                 let redis = RedisCounters::new(address, timeout, keyspace.clone(), &metrics)?;
-                (keyspace, Some(redis))
+                let regions = settings.regions.as_ref();
+                let regions = regions
+                    .map(|it| Regions::new(it, &settings, &keyspace, &metrics))
+                    .transpose()?;
+                let redis = match &regions {
+                    Some(regions) => redis.with_regions(regions.counters().to_vec(), &metrics),
+                    None => redis,
+                };
+                (keyspace, Some(redis), regions)
             }
         };
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
@@ -136,6 +148,7 @@ impl Context {
             feed_state: FeedState::default(),
             caches,
             redis,
+            regions,
             local_counters: LocalCounters::new(clock.clone()),
             replica_id: ReplicaId::random().as_str().to_owned(),
             heartbeats: Mutex::default(),
@@ -198,17 +211,21 @@ impl Context {
     pub async fn register_replica(&self, store: &Store) -> Result<()> {
         let heartbeat = self.heartbeats.lock().begin();
         let mut tx = store.begin_reserved().await?;
-        let live = tx.register_replica(&self.replica_id, heartbeat, REPLICA_TTL_MS).await?;
+        let region = self.own_region();
+        let live =
+            tx.register_replica(&self.replica_id, &region.name, heartbeat, REPLICA_TTL_MS).await?;
         let version = self.freshness.read_version(Monotonic::now());
         self.heartbeats.lock().record_version(heartbeat, version);
         tx.commit().await?;
         self.heartbeats.lock().record_commit(heartbeat);
         let count = |ids: usize| u32::try_from(ids).unwrap_or(u32::MAX);
-        let rank = live.iter().filter(|id| **id < self.replica_id).count();
+        let rank = live.iter().filter(|(id, _)| *id < self.replica_id).count();
         self.replica_rank.store(count(rank), Ordering::Relaxed);
         self.live_replicas.store(count(live.len()).max(1), Ordering::Relaxed);
-        let others = live.into_iter().filter(|id| *id != self.replica_id);
-        self.feed_state.other_replicas.store(Arc::new(others.collect()));
+        // Those that read the same announcements.
+        let others =
+            live.into_iter().filter(|(id, of)| *id != self.replica_id && region.contains(of));
+        self.feed_state.other_replicas.store(Arc::new(others.map(|(id, _)| id).collect()));
         Ok(())
     }
 }

@@ -14,9 +14,9 @@ const REACH_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// What a writer does next, in the transaction that it is about to commit unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReachStep {
-    /// Announce the intent, and pass the era of the feed on; empty if that failed.
+    /// Announce the intent in every region, and pass the eras of the feeds that contain it on.
     Publish,
-    /// List the replicas that have not received the intent, which was announced in this era.
+    /// List the replicas that have not received the intent, which was announced in these eras.
     ListUnreached,
     /// Insert the intent into the change log, in a transaction of its own, and commit that.
     LogIntent,
@@ -30,8 +30,10 @@ pub enum ReachStep {
 /// The attempts of one writer.
 #[derive(Debug)]
 pub struct ReplicaReach {
-    /// The era of the feed that contains the intent. Empty: it was not announced.
-    era: String,
+    /// The eras of the feeds that contain the intent.
+    eras: Vec<String>,
+    /// Whether the feeds of all regions contain it.
+    is_everywhere: bool,
     /// When the intent was in the change log.
     logged_at: Option<Monotonic>,
     next: ReachStep,
@@ -41,7 +43,7 @@ impl ReplicaReach {
     /// Begins. `is_redis_suspended`: the circuit breaker is open, so that a first announcement would fail.
     pub fn new(is_redis_suspended: bool) -> Self {
         let next = if is_redis_suspended { ReachStep::ListUnreached } else { ReachStep::Publish };
-        Self { era: String::new(), logged_at: None, next }
+        Self { eras: Vec::new(), is_everywhere: false, logged_at: None, next }
     }
 
     /// Returns what to do next.
@@ -49,14 +51,15 @@ impl ReplicaReach {
         self.next
     }
 
-    /// Returns the era of the feed that contains the intent, empty if none does.
-    pub fn era(&self) -> &str {
-        &self.era
+    /// Returns the eras of the feeds that contain the intent, and whether those are the feeds of all regions.
+    pub fn eras(&self) -> (&[String], bool) {
+        (&self.eras, self.is_everywhere)
     }
 
     /// Records the result of [`ReachStep::Publish`].
-    pub fn record_published(&mut self, era: String) {
-        self.era = era;
+    pub fn record_published(&mut self, (eras, is_everywhere): (Vec<String>, bool)) {
+        self.eras = eras;
+        self.is_everywhere = is_everywhere;
         self.next = ReachStep::ListUnreached;
     }
 
@@ -79,7 +82,7 @@ impl ReplicaReach {
     /// Records the end of [`ReachStep::Pause`].
     pub fn try_again(&mut self) {
         // A busy machine occasionally exceeds the timeout of a call, and a change has more time than a verification.
-        self.next = if self.era.is_empty() { ReachStep::Publish } else { ReachStep::ListUnreached };
+        self.next = if self.is_everywhere { ReachStep::ListUnreached } else { ReachStep::Publish };
     }
 }
 
@@ -100,9 +103,14 @@ mod tests {
             steps.push(step);
             let now = Monotonic::from_ms(ms);
             match step {
-                Publish => reach.record_published(publish(ms).to_owned()),
+                Publish => {
+                    let era = publish(ms);
+                    let eras = Some(era.to_owned()).filter(|era| !era.is_empty());
+                    reach.record_published((eras.into_iter().collect(), !era.is_empty()));
+                }
                 ListUnreached => {
-                    reach.record_unreached(!is_reached(reach.era(), ms), now);
+                    let era = reach.eras().0.first().map_or("", String::as_str).to_owned();
+                    reach.record_unreached(!is_reached(&era, ms), now);
                 }
                 LogIntent => reach.record_logged(now),
                 Pause(pause) => {

@@ -7,7 +7,6 @@ use foundation::id::KeyId;
 use foundation::model::CreditAccount;
 use futures_util::FutureExt as _;
 use futures_util::future::try_join_all;
-use limiter::redis::RedisCounters;
 use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend, LeaseState, LeaseStatus};
 
 use super::{consume, leases};
@@ -56,27 +55,22 @@ async fn compute_remaining(
             )
             .balance
         }
-        Some(redis) => sum_account_and_leases(context, redis, &key, account).await?,
+        Some(_) => sum_account_and_leases(context, &key, account).await?,
     };
     Ok((key, left))
 }
 
 /// Returns what is left according to the account. `None`: unlimited, or deleted.
-pub async fn load_balance(
-    context: &Context,
-    redis: &RedisCounters,
-    key: &KeyId,
-) -> Result<Option<i64>> {
+pub async fn load_balance(context: &Context, key: &KeyId) -> Result<Option<i64>> {
     match context.store.read().await?.find_account(key).await? {
         None => Ok(None),
-        Some(account) => sum_account_and_leases(context, redis, key, account).await.map(Some),
+        Some(account) => sum_account_and_leases(context, key, account).await.map(Some),
     }
 }
 
 /// Returns what an account holds, including its leases in use.
 async fn sum_account_and_leases(
     context: &Context,
-    redis: &RedisCounters,
     key: &KeyId,
     account: CreditAccount,
 ) -> Result<i64> {
@@ -90,8 +84,14 @@ async fn sum_account_and_leases(
     for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
         let name = context.keyspace.lease(key.as_str(), lease.lease_number);
         let peek = LeaseSpend { lease: name, cost: 0, top_up: None };
-        let peek = ConsumeRequest { windows: Vec::new(), spend: Some(peek) };
-        match redis.consume(&peek, context.clock.fixed_time()).await.map_err(Error::from) {
+        let peek = ConsumeRequest::with_spend(Vec::new(), peek);
+        let peeked = match context.redis_of(&lease.region) {
+            Ok(redis) => {
+                redis.consume(&peek, context.clock.fixed_time()).await.map_err(Error::from)
+            }
+            Err(cause) => Err(cause),
+        };
+        match peeked {
             Ok(ConsumeReply { lease: Some(status), .. }) if !is_balance_unknown(&status) => {
                 total = total.saturating_add(status.units);
             }

@@ -41,14 +41,16 @@ pub async fn consume(
         false => windows.iter().map(Window::to_peek).collect(),
     };
     let none = GroupChange::None;
-    let mut reply =
-        ConsumeReply { is_admitted: true, windows: Vec::new(), lease: None, group_change: none };
+    let mut reply = ConsumeReply {
+        is_admitted: true,
+        windows: Vec::new(),
+        lease: None,
+        group_change: none,
+        regional: None,
+    };
     if !checked.is_empty() {
         reply = redis
-            .consume(
-                &ConsumeRequest { windows: checked, spend: None },
-                ledger.context.clock.fixed_time(),
-            )
+            .consume(&ConsumeRequest::of_windows(checked), ledger.context.clock.fixed_time())
             .await?;
     }
     reply.is_admitted &= is_enough;
@@ -60,6 +62,6 @@ pub async fn consume(
     if reply.is_admitted && cost > 0 {
         ledger.direct_debits.outdated_accounts.record([key.clone()]);
     }
-    let left = Box::pin(load_balance(&ledger.context, redis, key)).await?;
+    let left = Box::pin(load_balance(&ledger.context, key)).await?;
     Ok(ConsumeDecision::from_limit_decision(LimitDecision::from_reply(&reply, windows), left))
 }

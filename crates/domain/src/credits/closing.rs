@@ -32,7 +32,6 @@ const EXAMINED_LEASES_MAX: usize = 100;
 /// Performs a step of a transaction that has locked the account of a key. Returns the result of closing a lease.
 pub async fn perform(
     context: &Context,
-    redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     step: AccountStep<'_>,
@@ -42,6 +41,7 @@ pub async fn perform(
         AccountStep::CloseLease { lease, idle } => {
             let name = context.keyspace.lease(key.as_str(), lease.lease_number);
             let now = context.clock.fixed_time();
+            let redis = context.redis_of(&lease.region)?;
             return redis.close_lease(&name, lease.redis_generation, idle, now).await.map(Some);
         }
         AccountStep::UpsertLease(lease) => tx.upsert_lease(key, lease).await?,
@@ -66,16 +66,18 @@ async fn close_all(
     (now, scope): (Timestamp, CloseScope),
 ) -> Result<CloseSummary> {
     let mut closing = LeaseClosing::new(scope, now);
-    let Some(redis) = &context.redis else { return Ok(closing.summary()) };
+    if context.redis.is_none() {
+        return Ok(closing.summary());
+    }
     loop {
         let step = closing.next_step(leases);
         if step == AccountStep::End {
             return Ok(closing.summary());
         }
-        match perform(context, redis, tx, key, step).await {
+        match perform(context, tx, key, step).await {
             Ok(Some(result)) => count_returned(context, closing.apply_result(leases, result)),
             Ok(None) => {}
-            Err(cause) if cause.is_redis_outage() => closing.record_outage(),
+            Err(cause) if cause.is_redis_outage() => closing.record_outage(leases),
             Err(cause) => return Err(cause),
         }
     }
@@ -249,9 +251,11 @@ async fn close_listed_leases(
     replica: Option<&str>,
     scope: CloseScope,
 ) -> Result<()> {
-    let mut before = Vec::new();
+    let (regions, mut before) = (context.own_region().names(), Vec::new());
     loop {
-        let leases = context.store.read().await?.list_idle_leases(idle_ms, replica).await?;
+        let mut reader = context.store.read().await?;
+        let leases = reader.list_idle_leases(idle_ms, replica, regions.as_deref()).await?;
+        drop(reader);
         // The same leases are listed again if Redis was unreachable for them.
         if leases.is_empty() || leases == before {
             return Ok(());

@@ -106,50 +106,40 @@ pub struct LeaseClosing {
     now: Timestamp,
     /// The lease that is next.
     index: usize,
-    stage: ClosingStage,
+    /// Whether the lease at the index was closed and must be written.
+    is_write_due: bool,
+    /// The regions whose Redis cannot be reached.
+    regions_away: Vec<String>,
     summary: CloseSummary,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum ClosingStage {
-    Close,
-    Write,
-    /// Redis cannot be reached: the remaining leases are withheld.
-    Withhold,
-    End,
 }
 
 impl LeaseClosing {
     pub fn new(scope: CloseScope, now: Timestamp) -> Self {
-        let (stage, summary) = (ClosingStage::Close, CloseSummary::default());
-        Self { scope, now, index: 0, stage, summary }
+        let summary = CloseSummary::default();
+        Self { scope, now, index: 0, is_write_due: false, regions_away: Vec::new(), summary }
     }
 
     /// Returns what to do next. `leases` must be the same in all calls.
     pub fn next_step<'a>(&mut self, leases: &'a mut [Lease]) -> AccountStep<'a> {
-        loop {
+        while self.index < leases.len() {
             let index = self.index;
-            let is_end = matches!(self.stage, ClosingStage::End) || index >= leases.len();
-            if is_end {
-                return AccountStep::End;
+            let is_away = self.regions_away.contains(&leases[index].region);
+            if !self.is_write_due && !is_away && !leases[index].closed {
+                let lease = &leases[index];
+                return AccountStep::CloseLease { lease, idle: self.idle_min(lease) };
             }
-            match self.stage {
-                ClosingStage::Close if !leases[index].closed => {
-                    let lease = &leases[index];
-                    return AccountStep::CloseLease { lease, idle: self.idle_min(lease) };
-                }
-                ClosingStage::Write => {
-                    (self.stage, self.index) = (ClosingStage::Close, index + 1);
-                    return AccountStep::write(&leases[index]);
-                }
-                ClosingStage::Withhold if !leases[index].is_ended() => {
-                    leases[index].withheld_at = Some(self.now);
-                    (self.summary.has_withheld, self.index) = (true, index + 1);
-                    return AccountStep::UpsertLease(&leases[index]);
-                }
-                ClosingStage::Close | ClosingStage::Withhold | ClosingStage::End => self.index += 1,
+            self.index += 1;
+            if std::mem::take(&mut self.is_write_due) {
+                return AccountStep::write(&leases[index]);
+            }
+            let is_withheld = matches!(self.scope, CloseScope::AllOrWithhold);
+            if is_away && is_withheld && !leases[index].is_ended() {
+                leases[index].withheld_at = Some(self.now);
+                self.summary.has_withheld = true;
+                return AccountStep::UpsertLease(&leases[index]);
             }
         }
+        AccountStep::End
     }
 
     fn idle_min(&self, lease: &Lease) -> Duration {
@@ -164,17 +154,14 @@ impl LeaseClosing {
         let Some(lease) = leases.get_mut(self.index) else { return 0 };
         let one = apply_close(lease, result, self.now);
         self.summary.add(one);
-        self.stage = ClosingStage::Write;
+        self.is_write_due = true;
         one.returned_credits
     }
 
-    /// Records that Redis cannot be reached, so that no further lease can be closed.
-    pub fn record_outage(&mut self) {
+    /// Records that the Redis of the lease cannot be reached, so that no further lease of its region can be closed.
+    pub fn record_outage(&mut self, leases: &[Lease]) {
         self.summary.has_unconfirmed = true;
-        self.stage = match self.scope {
-            CloseScope::AllOrWithhold => ClosingStage::Withhold,
-            CloseScope::Idle(_) | CloseScope::All => ClosingStage::End,
-        };
+        self.regions_away.extend(leases.get(self.index).map(|lease| lease.region.clone()));
     }
 
     /// Returns what has been closed so far.
@@ -200,6 +187,7 @@ mod tests {
             topped_up_by: "rep_a".into(),
             withheld_at: None,
             closed: false,
+            region: String::new(),
         }
     }
 
@@ -218,7 +206,7 @@ mod tests {
                     steps.push(format!("close {} {}", lease.lease_number, idle.as_millis()));
                     match results.next().expect("a result") {
                         Some(result) => drop(closing.apply_result(leases, *result)),
-                        None => closing.record_outage(),
+                        None => closing.record_outage(leases),
                     }
                 }
                 AccountStep::UpsertLease(lease) => {
@@ -313,5 +301,26 @@ mod tests {
         assert_eq!(steps, ["close 1 0", "delete 1", "close 2 0"]);
         assert!(summary.has_unconfirmed && !summary.has_withheld);
         assert_eq!(leases[1..], all()[1..]);
+    }
+
+    #[test]
+    fn leases_of_other_regions_are_closed_when_one_region_is_unreachable() {
+        let closed = Some(CloseResult::Closed { spent_units: 4 });
+        let of = |number, region: &str| Lease { region: region.into(), ..lease(number, 10) };
+        let all = || [of(1, "us"), of(2, "eu"), of(3, "us"), of(4, "ap")];
+
+        let mut leases = all();
+        let (steps, summary) = close(CloseScope::All, &mut leases, &[None, closed, closed]);
+        assert_eq!(steps, ["close 1 0", "close 2 0", "delete 2", "close 4 0", "delete 4"]);
+        assert!(summary.has_unconfirmed && !summary.has_withheld);
+        assert_eq!(summary.returned_credits, 12);
+
+        let mut leases = all();
+        let (steps, summary) =
+            close(CloseScope::AllOrWithhold, &mut leases, &[None, closed, closed]);
+        let expected =
+            ["close 1 0", "upsert 1", "close 2 0", "delete 2", "upsert 3", "close 4 0", "delete 4"];
+        assert_eq!(steps, expected);
+        assert!(summary.has_unconfirmed && summary.has_withheld);
     }
 }

@@ -11,14 +11,13 @@ use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
 use foundation::model::CreditAccount;
-use limiter::redis::RedisCounters;
 use store::Tx;
 
 use super::LOCK_WAIT;
 use super::closing::{count_returned, perform};
 use super::closing_steps::AccountStep;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult, refill_account};
-use crate::context::Context;
+use crate::context::{Context, LeaseHolder};
 
 /// Returns the time by which refills fall due: the database's time, so that no replica's clock matters.
 pub fn refill_time(context: &Context, database_time: Timestamp) -> Timestamp {
@@ -28,7 +27,6 @@ pub fn refill_time(context: &Context, database_time: Timestamp) -> Timestamp {
 /// Debits a top-up from the account, for a request of this cost; see [`TopUpChange`].
 pub async fn top_up(
     context: &Context,
-    redis: &RedisCounters,
     key: &KeyId,
     observed: LeaseObservation,
     cost: i64,
@@ -36,13 +34,14 @@ pub async fn top_up(
     let mut tx = begin_registered(context).await?;
     let Some(account) = tx.lock_account(key).await? else { return Ok(TopUpResult::Unmetered) };
     let now = refill_time(context, account.database_time);
-    let mut change = TopUpChange::new(account, observed, cost, &context.replica_id, now);
+    let replica = LeaseHolder { id: &context.replica_id, region: context.own_region() };
+    let mut change = TopUpChange::new(account, observed, cost, replica, now);
     loop {
         let step = change.next_step();
         if step == AccountStep::End {
             break;
         }
-        if let Some(result) = perform(context, redis, &mut tx, key, step).await? {
+        if let Some(result) = perform(context, &mut tx, key, step).await? {
             count_returned(context, change.apply_close(result));
         }
     }

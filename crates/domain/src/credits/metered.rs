@@ -130,8 +130,8 @@ impl MeteredConsume<'_> {
                 problem,
             };
             let mark_generation = self.ledger.lease_spend.mark_generation();
-            let Self { ledger, redis, key, cost, .. } = *self;
-            let top_up = || leases::top_up(&ledger.context, redis, key, observed, cost).boxed();
+            let Self { ledger, key, cost, .. } = *self;
+            let top_up = || leases::top_up(&ledger.context, key, observed, cost).boxed();
             let top_up = match attempts.apply_top_up(retry_while_locked(ledger, top_up).await?) {
                 AfterTopUp::ConsumeWithoutAccount => {
                     let windows = std::mem::take(&mut self.windows);
@@ -185,8 +185,7 @@ impl MeteredConsume<'_> {
         let lease_number = lease.lease_number;
         let lease_key = self.ledger.context.keyspace.lease(self.key.as_str(), lease_number);
         let spend = LeaseSpend { lease: lease_key, cost: self.cost, top_up };
-        let request =
-            ConsumeRequest { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
+        let request = ConsumeRequest::with_spend(std::mem::take(&mut self.windows), spend);
         let reply = self.redis.consume(&request, self.ledger.context.clock.fixed_time()).await;
         self.windows = request.windows;
         let reply = reply.map_err(|missed| {
@@ -208,11 +207,7 @@ impl MeteredConsume<'_> {
         if !self.ledger.context.freshness.is_database_reachable(Monotonic::now()) {
             return Err(Error::StoreNotReady);
         }
-        with_timeout(
-            ACCOUNT_TIMEOUT,
-            Box::pin(load_balance(&self.ledger.context, self.redis, self.key)),
-        )
-        .await
+        with_timeout(ACCOUNT_TIMEOUT, Box::pin(load_balance(&self.ledger.context, self.key))).await
     }
 
     async fn build_decision(

@@ -168,7 +168,13 @@ mod tests {
         };
         let windows = vec![WindowCount { effective_count: 5, window_number: 1 }];
         let group_change = GroupChange::None;
-        let reply = ConsumeReply { is_admitted: false, windows, lease: Some(status), group_change };
+        let reply = ConsumeReply {
+            is_admitted: false,
+            windows,
+            lease: Some(status),
+            group_change,
+            regional: None,
+        };
         Attempt::new(reply, status, top_up, is_trusted)
     }
 

@@ -11,6 +11,7 @@ mod database;
 mod descriptors;
 mod events;
 mod read_replica;
+mod regions;
 mod transport;
 
 use std::path::Path;
@@ -92,6 +93,9 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
             let store = open_postgres(database_url, has_read_replica, &clock, &mut findings).await;
             let redis = RedisAddress::new(redis_url, &settings.redis_tls);
             findings.extend(counters::check_redis(settings, &redis, &clock).await);
+            if let Some(regions) = &settings.regions {
+                findings.extend(regions::check_servers(settings, regions, &clock).await);
+            }
             let database_urls = [
                 Some(database_url),
                 settings.database_read_url.as_ref(),
@@ -99,6 +103,9 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
             ];
             let database_urls: Vec<_> =
                 database_urls.into_iter().flatten().map(String::as_str).collect();
+            let others = settings.regions.iter().flat_map(|regions| &regions.others);
+            let others = others.map(|(_, url)| RedisAddress::new(url, &settings.redis_tls));
+            let redis: Vec<_> = std::iter::once(redis).chain(others).collect();
             findings.push(transport::check_transport(&database_urls, &redis));
             store
         }
@@ -129,6 +136,9 @@ async fn check_contents(
             findings
                 .push(run_check("connections", database::check_connections(settings, store)).await);
             findings.push(run_check("replicas", contents::check_replicas(store)).await);
+            if let Some(regions) = &settings.regions {
+                findings.push(run_check("regions", regions::check_names(regions, store)).await);
+            }
             if let Some(url) = &settings.database_read_url {
                 let check = read_replica::check_read_replica(url, store);
                 findings.push(run_check("read-replica", check).await);

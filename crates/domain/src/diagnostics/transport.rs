@@ -6,8 +6,9 @@ use store::inspect::find_unverified_host;
 use super::Finding;
 
 /// Checks the connections to Postgres and Redis, by their URLs.
-pub fn check_transport(database_urls: &[&str], redis: &RedisAddress) -> Finding {
-    let redis = redis.list_unverified_hosts().into_iter().map(|host| format!("Redis at {host}"));
+pub fn check_transport(database_urls: &[&str], redis: &[RedisAddress]) -> Finding {
+    let redis = redis.iter().flat_map(RedisAddress::list_unverified_hosts);
+    let redis = redis.map(|host| format!("Redis at {host}"));
     let databases = database_urls.iter().filter_map(|url| find_unverified_host(url));
     let mut servers: Vec<_> =
         databases.map(|host| format!("Postgres at {host}")).chain(redis).collect();
@@ -35,7 +36,7 @@ mod tests {
     #[test]
     fn password_without_verified_certificate_is_reported() {
         let found = |database: &str, redis: &str| {
-            check_transport(&[database], &RedisAddress::new(redis, &RedisTls::default()))
+            check_transport(&[database], &[RedisAddress::new(redis, &RedisTls::default())])
         };
 
         let verified = found("postgres://u:p@db/k?sslmode=verify-full", "rediss://:p@redis");

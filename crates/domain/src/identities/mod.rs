@@ -71,6 +71,7 @@ pub async fn create(context: &Context, caller: &Caller, new: NewIdentity) -> Res
         external_id: new.external_id,
         meta: new.meta,
         ratelimits: to_ratelimits(new.ratelimits),
+        home: context.home_of_new(),
     };
 
     let mut tx = context.store.begin().await?;

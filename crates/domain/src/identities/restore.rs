@@ -1,6 +1,6 @@
 //! Restoring a deleted identity.
 
-use foundation::error::Result;
+use foundation::error::{Error, Result};
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Meta};
 use store::{LimitOwner, freshness};
@@ -29,6 +29,8 @@ pub async fn restore(
         external_id: snapshot.external_id,
         meta: snapshot.meta.map(Meta),
         ratelimits: to_ratelimits(snapshot.ratelimits),
+        // Where it was counted before, so that what was used in the current windows still counts.
+        home: snapshot.home.map(|home| home.parse().map_err(Error::Internal)).transpose()?,
     };
     let mut tx = context.store.begin().await?;
     insert_identity(&mut tx, caller, &identity, now).await?;

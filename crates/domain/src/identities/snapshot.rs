@@ -1,6 +1,7 @@
 //! The snapshot of an identity in the audit log, and the change that restores it.
 
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::model::{Identity, Meta};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,6 +20,9 @@ pub struct IdentitySnapshot {
     pub external_id: String,
     pub meta: Option<Box<RawValue>>,
     pub ratelimits: Vec<NewRatelimit>,
+    /// Absent: the first region, or the snapshot of a version before regions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
 }
 
 impl IdentitySnapshot {
@@ -27,6 +31,7 @@ impl IdentitySnapshot {
             external_id: identity.external_id.clone(),
             meta: identity.meta.clone().map(|Meta(meta)| meta),
             ratelimits: limits_snapshot(&identity.ratelimits),
+            home: identity.home.as_ref().map(Home::to_string),
         }
     }
 }

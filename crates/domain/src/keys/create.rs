@@ -11,6 +11,7 @@ use store::{LimitOwner, Tx, freshness};
 
 use super::assignments::{require_assignable, set_assigned};
 use super::metering::Metering;
+use super::references::ensure_identity;
 use super::snapshot::KeySnapshot;
 use super::{audit_meta, audit_target, to_ratelimits};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
@@ -158,7 +159,7 @@ async fn create_once(context: &Context, caller: &Caller, new: NewKey) -> Result<
     )
     .await?;
     let identity_id = match &new.external_id {
-        Some(id) => Some(tx.ensure_identity(caller.workspace_id(), id, now).await?),
+        Some(id) => Some(ensure_identity(context, &mut tx, caller, id, now).await?),
         None => None,
     };
     let database_now = credits::refill_time(context, tx.load_database_time().await?);

@@ -6,7 +6,6 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::{Api, CreditAccount, Key, Role};
-use limiter::Window;
 use serde_json::Value;
 use store::{KeyCursor, KeyListFilter, StoredEntry, StoredKey};
 
@@ -213,10 +212,8 @@ pub async fn get_details(keys: &Keys, caller: &Caller, id: &KeyId) -> Result<Key
 
 async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
     let limits = &found_key.resolved.limits;
-    let window = |limit: &Arc<ResolvedLimit>| {
-        Window::new(limit.counter.clone(), limit.limit, limit.duration_ms, 0)
-    };
-    let usage = admission::peek(context, limits.iter().map(window).collect()).await?;
+    let windows = limits.iter().map(|limit| limit.window(context, 0)).collect();
+    let usage = admission::peek(context, windows).await?;
     let own = &found_key.resolved.stored().ratelimits;
     let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
         name: limit.name.clone(),

@@ -95,7 +95,8 @@ pub async fn import(
     }
     let mut entries = AuditBatch::for_caller(caller, now);
     let references =
-        ResolvedReferences::require_existing(&mut tx, caller, &imported, &mut entries, now).await?;
+        ResolvedReferences::require_existing(context, &mut tx, caller, &imported, &mut entries)
+            .await?;
     let mut hashes = HashSet::new();
     let keys =
         new_keys.into_iter().zip(imported).map(|(key, from)| references.attach_to(key, from));

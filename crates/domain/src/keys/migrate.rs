@@ -52,10 +52,8 @@ pub async fn migrate(
     let found = tx.find_migration(caller.workspace_id(), migration).await?;
     let found = found.ok_or_else(|| Error::not_found(ResourceRef::Migration(migration.clone())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let is_strict = context.settings.security.strict_grants;
     let references =
-        ResolvedReferences::find_or_create(&mut tx, caller, &keys, is_strict, &mut entries, now)
-            .await?;
+        ResolvedReferences::find_or_create(context, &mut tx, caller, &keys, &mut entries).await?;
     let database_now = credits::refill_time(context, tx.load_database_time().await?);
     let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
     let mut outcomes: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());

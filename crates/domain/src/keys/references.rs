@@ -57,17 +57,17 @@ pub struct ResolvedReferences {
 impl ResolvedReferences {
     /// Resolves references and creates missing entities; with strict grants, only if the root key may create them.
     pub async fn find_or_create(
+        context: &Context,
         tx: &mut Tx,
         caller: &Caller,
         keys: &[ImportedKeyFields],
-        is_strict: bool,
         entries: &mut AuditBatch<'_>,
-        now: Timestamp,
     ) -> Result<Self> {
-        let identities = ensure_identities(tx, caller, keys, now).await?;
+        let now = entries.recorded_at();
+        let identities = ensure_identities(context, tx, caller, keys, now).await?;
         let (names, slugs) =
             (collect_names(keys, |key| &key.roles), collect_names(keys, |key| &key.permissions));
-        if is_strict {
+        if context.settings.security.strict_grants {
             let selectors = Selector::from_names(slugs, MissingPolicy::Create);
             let permissions =
                 rbac::resolve_permissions(tx, caller, selectors, entries, now).await?;
@@ -82,13 +82,14 @@ impl ResolvedReferences {
 
     /// Resolves references. Missing identities are created; permissions and roles must exist.
     pub async fn require_existing(
+        context: &Context,
         tx: &mut Tx,
         caller: &Caller,
         keys: &[ImportedKeyFields],
         entries: &mut AuditBatch<'_>,
-        now: Timestamp,
     ) -> Result<Self> {
-        let identities = ensure_identities(tx, caller, keys, now).await?;
+        let now = entries.recorded_at();
+        let identities = ensure_identities(context, tx, caller, keys, now).await?;
         let (names, slugs) =
             (collect_names(keys, |key| &key.roles), collect_names(keys, |key| &key.permissions));
         let selectors = Selector::from_names(slugs, MissingPolicy::Reject);
@@ -160,7 +161,20 @@ fn collect_names(
     keys.iter().flat_map(|key| names(key).clone()).collect()
 }
 
+/// Returns the identity with this external ID, which is created if it does not exist.
+pub async fn ensure_identity(
+    context: &Context,
+    tx: &mut Tx,
+    caller: &Caller,
+    external_id: &str,
+    now: Timestamp,
+) -> Result<IdentityId> {
+    let home = context.home_of_new();
+    tx.ensure_identity(caller.workspace_id(), external_id, home.as_ref(), now).await
+}
+
 async fn ensure_identities(
+    context: &Context,
     tx: &mut Tx,
     caller: &Caller,
     keys: &[ImportedKeyFields],
@@ -171,7 +185,8 @@ async fn ensure_identities(
         true => Ok(Vec::new()),
         false => {
             let users: Vec<_> = users.into_iter().collect();
-            tx.ensure_identities(caller.workspace_id(), &users, now).await
+            let home = context.home_of_new();
+            tx.ensure_identities(caller.workspace_id(), &users, home.as_ref(), now).await
         }
     }
 }

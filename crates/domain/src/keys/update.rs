@@ -8,6 +8,7 @@ use store::{LimitOwner, StoredKey, Tx, freshness};
 
 use super::assignments::{Assignment, require_changes, set_assigned};
 use super::metering::{IdleRefill, Metering};
+use super::references::ensure_identity;
 use super::snapshot::KeySnapshot;
 use super::{
     NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, to_ratelimits,
@@ -116,7 +117,7 @@ async fn update_once(
         Patch::Keep => {}
         Patch::Clear => (key.identity_id, key.owner_id) = (None, None),
         Patch::Set(external_id) => {
-            let id = tx.ensure_identity(caller.workspace_id(), &external_id, now).await?;
+            let id = ensure_identity(context, &mut tx, caller, &external_id, now).await?;
             (key.identity_id, key.owner_id) = (Some(id), Some(external_id));
         }
     }

@@ -226,7 +226,7 @@ async fn evaluate(
         let code = VerificationCode::Valid;
         return Ok(VerifyResult { code, resolved: Some(resolved), ..VerifyResult::default() });
     }
-    let windows = limits.iter().map(PlannedCheck::window).collect();
+    let windows = limits.iter().map(|limit| limit.window(&keys.context)).collect();
     let cost = request.cost.unwrap_or(1);
     let decision = credits::consume(&keys.ledger, &resolved.value, windows, cost).await?;
     if decision.is_key_deleted {

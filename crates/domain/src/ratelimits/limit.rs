@@ -188,7 +188,9 @@ impl PreparedCheck {
             &check.identifier,
             duration_ms,
         );
+        let placement = context.placement(stored.namespace.home.as_ref(), &counter, duration_ms);
         let window = Window::new(counter, limit, duration_ms, check.cost);
+        let window = window.placed(&placement, || context.clock.now());
         let on_outage = stored.namespace.outage_policy;
         let override_id = active.map(|found| found.id.clone());
         Self { window, outage_policy: on_outage, limit, duration_ms, override_id }

@@ -165,7 +165,7 @@ async fn insert_and_record(
     names: &[NamespaceRef],
 ) -> Result<Vec<Namespace>> {
     let now = context.clock.now();
-    let mut new: Vec<_> = names.iter().map(|name| new_namespace(name, now)).collect();
+    let mut new: Vec<_> = names.iter().map(|name| new_namespace(context, name, now)).collect();
 
     let mut tx = context.store.begin().await?;
     let existing_count = tx.lock_namespaces(caller.workspace_id()).await?;
@@ -191,12 +191,13 @@ async fn insert_and_record(
     Ok(new)
 }
 
-fn new_namespace(name: &NamespaceRef, now: Timestamp) -> Namespace {
+fn new_namespace(context: &Context, name: &NamespaceRef, now: Timestamp) -> Namespace {
     Namespace {
         id: NamespaceId::random(),
         workspace_id: name.workspace.clone(),
         name: name.id_or_name.clone(),
         outage_policy: OutagePolicy::default(),
+        home: context.home_of_new(),
         created_at: now,
         deleted_at: None,
     }

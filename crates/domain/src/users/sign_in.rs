@@ -98,12 +98,10 @@ fn address_window(context: &Context, origin: &ClientInfo) -> Option<Window> {
 }
 
 fn attempt_window(context: &Context, whose: &str, limit: i64) -> Window {
-    Window::new(
-        context.keyspace.sign_in_attempts(whose, ATTEMPT_WINDOW_MS),
-        limit,
-        ATTEMPT_WINDOW_MS,
-        1,
-    )
+    let counter = context.keyspace.sign_in_attempts(whose, ATTEMPT_WINDOW_MS);
+    // Users belong to no region, so the first one counts their attempts.
+    let placement = context.placement(None, &counter, ATTEMPT_WINDOW_MS);
+    Window::new(counter, limit, ATTEMPT_WINDOW_MS, 1).placed(&placement, || context.clock.now())
 }
 
 async fn consume_attempts(context: &Context, windows: Vec<Window>) -> Result<()> {

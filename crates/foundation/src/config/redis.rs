@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::regions::REGIONS;
 use super::setting::NumberSetting;
 use super::values::{load_secret, validate_url_scheme};
 use crate::tls;
@@ -39,7 +40,7 @@ const REDIS_URL: &str = "KEYWARD_REDIS_URL";
 const AUTHORITY: &str = "KEYWARD_REDIS_TLS_CA";
 const CERTIFICATE: &str = "KEYWARD_REDIS_TLS_CERT";
 const PRIVATE_KEY: &str = "KEYWARD_REDIS_TLS_KEY";
-const SCHEMES: [&str; 6] =
+pub const SCHEMES: [&str; 6] =
     ["redis://", "rediss://", "redis-cluster://", "rediss-cluster://", "redis+unix://", "unix://"];
 const TIMEOUT_MS: NumberSetting =
     NumberSetting { name: "KEYWARD_REDIS_TIMEOUT_MS", default: 40, min: 1, max: 10_000 };
@@ -67,18 +68,25 @@ impl RedisConfig {
         load_secret(REDIS_URL, self.redis_url.as_ref(), self.redis_url_file.as_deref())
     }
 
-    /// Validates the URL, and returns the certificates of connections to it.
-    pub fn tls(&self, url: Option<&str>) -> Result<RedisTls, String> {
+    /// Validates the URL of this replica's Redis and those of other regions, and returns the certificates of connections
+    /// to them.
+    pub fn tls<'a>(
+        &self,
+        url: Option<&'a str>,
+        others: impl Iterator<Item = &'a str>,
+    ) -> Result<RedisTls, String> {
         if let Some(url) = url {
             validate_url_scheme(REDIS_URL, url, &SCHEMES)?;
-            if url.ends_with("#insecure") {
-                return Err(format!(
-                    "{REDIS_URL} ends with #insecure: the certificate of Redis is always verified; name the one that \
-                    signs it with {AUTHORITY}"
-                ));
-            }
         }
-        let has_tls = url.is_some_and(|url| url.starts_with("rediss"));
+        let own = url.map(|url| (REDIS_URL, url));
+        let urls: Vec<_> = own.into_iter().chain(others.map(|url| (REGIONS, url))).collect();
+        if let Some((name, _)) = urls.iter().find(|(_, url)| url.ends_with("#insecure")) {
+            return Err(format!(
+                "a URL in {name} ends with #insecure: the certificate of Redis is always verified; name the one that \
+                signs it with {AUTHORITY}"
+            ));
+        }
+        let has_tls = urls.iter().any(|(_, url)| url.starts_with("rediss"));
         let files = [
             (AUTHORITY, &self.redis_tls_ca),
             (CERTIFICATE, &self.redis_tls_cert),

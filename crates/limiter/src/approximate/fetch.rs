@@ -73,6 +73,7 @@ impl<'a> WindowFetch<'a> {
             windows: vec![count],
             lease: None,
             group_change: reply.group_change,
+            regional: None,
         }
     }
 

@@ -6,9 +6,12 @@ use foundation::clock::Timestamp;
 use redis::Cmd;
 
 use super::super::{
-    ConsumeReply, ConsumeRequest, GroupChange, LeaseState, LeaseStatus, WindowCount,
+    ConsumeReply, ConsumeRequest, EXACT_MAX, Granted, GroupChange, LeaseState, LeaseStatus,
+    MoveSide, RegionalReply, Window, WindowCount, WindowLease, WindowLeaseState,
 };
 
+/// The outcome of a request with a window that is not counted here.
+const MISPLACED: i64 = 4;
 /// The value of an unknown account balance.
 const BALANCE_UNKNOWN: i64 = -1;
 
@@ -22,10 +25,19 @@ pub fn encode_batch(
     let mut key_index = KeyIndex { keys: Vec::new(), positions: HashMap::new() };
     let mut packed = Vec::with_capacity(64 * requests.len());
     for request in requests {
-        let windows = u16::try_from(request.windows.len()).unwrap_or(u16::MAX);
-        packed.extend(windows.to_be_bytes());
-        packed.push(u8::from(request.spend.is_some()) + u8::from(request.has_top_up()));
-        for window in &request.windows {
+        let (has_leases, has_bounds) = (request.uses_window_leases(), request.has_bounds());
+        packed.extend(to_u16(request.windows_here().count()).to_be_bytes());
+        packed.push(
+            u8::from(request.spend.is_some())
+                + u8::from(request.has_top_up())
+                + 4 * u8::from(has_leases)
+                + 8 * u8::from(request.grant_terms.is_some())
+                + 16 * u8::from(has_bounds),
+        );
+        if let Some(terms) = &request.grant_terms {
+            packed.extend(double_bytes([terms.waiting, terms.least, terms.parts]));
+        }
+        for window in request.windows_here() {
             let (group, live_max) = match &window.group {
                 Some(group) => (key_index.position_of(&group.name), group.live_max),
                 None => (0, 0),
@@ -50,11 +62,51 @@ pub fn encode_batch(
                 packed.extend(double_bytes(numbers));
             }
         }
+        if has_leases {
+            encode_window_leases(request, &mut key_index, &mut packed);
+        }
+        if has_bounds {
+            for window in request.windows_here() {
+                let (first, last) = window.side.as_ref().map_or((-1, EXACT_MAX), MoveSide::bounds);
+                packed.extend(double_bytes([first, last]));
+            }
+        }
     }
     command.arg(key_index.keys.len()).arg(key_index.keys);
     encode_time(command, now);
     encode_time(command, deadline);
     command.arg(packed);
+}
+
+fn encode_window_leases<'a>(
+    request: &'a ConsumeRequest,
+    key_index: &mut KeyIndex<'a>,
+    packed: &mut Vec<u8>,
+) {
+    packed.extend(to_u16(request.grants.len()).to_be_bytes());
+    for grant in &request.grants {
+        packed.extend(key_index.position_of(&grant.lease).to_be_bytes());
+        packed.extend(double_bytes([
+            grant.redis_generation,
+            grant.home_generation,
+            grant.window_number,
+            grant.limit,
+            grant.units,
+            grant.count,
+            grant.ends_at.0,
+            grant.denied_until.0,
+            grant.denied_cost,
+        ]));
+    }
+    packed.extend(to_u16(request.windows_away().count()).to_be_bytes());
+    for (_, window, away) in request.windows_away() {
+        packed.extend(key_index.position_of(&away.lease).to_be_bytes());
+        packed.extend(double_bytes([window.limit, window.cost]));
+    }
+}
+
+fn to_u16(number: usize) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
 }
 
 /// Writes a time as an argument; an absent one is an empty string.
@@ -75,7 +127,7 @@ impl<'a> KeyIndex<'a> {
     fn position_of(&mut self, key: &'a str) -> u16 {
         *self.positions.entry(key).or_insert_with(|| {
             self.keys.push(key);
-            u16::try_from(self.keys.len()).unwrap_or(u16::MAX)
+            to_u16(self.keys.len())
         })
     }
 }
@@ -98,6 +150,12 @@ fn decode_double(bytes: [u8; 8]) -> i64 {
     f64::from_be_bytes(bytes) as i64
 }
 
+/// Decodes whole numbers that a script packed as doubles.
+pub fn decode_doubles<const N: usize>(packed: &[u8]) -> [i64; N] {
+    let (numbers, _) = packed.as_chunks();
+    std::array::from_fn(|at| numbers.get(at).map_or(0, |bytes| decode_double(*bytes)))
+}
+
 /// The script's reply.
 pub struct BatchReply {
     /// The Redis time when the script ran.
@@ -116,7 +174,7 @@ pub fn decode_reply(requests: &[ConsumeRequest], reply: &[u8]) -> Option<BatchRe
     }
     let replies = requests
         .iter()
-        .map(|request| decode_consume_reply(request, redis_generation, &mut reply))
+        .map(|request| decode_consume_reply(request, (redis_time, redis_generation), &mut reply))
         .collect::<Option<_>>()?;
     Some(BatchReply { redis_time, replies: Some(replies) })
 }
@@ -132,17 +190,18 @@ pub fn decode_window_counts(reply: &[u8], window_count: usize) -> Option<Vec<Win
 
 fn decode_consume_reply(
     request: &ConsumeRequest,
-    redis_generation: i64,
+    (redis_time, redis_generation): (Timestamp, i64),
     reply: &mut impl Iterator<Item = i64>,
 ) -> Option<ConsumeReply> {
-    let (is_admitted, group) = match reply.next()? {
-        0 => (false, GroupChange::None),
+    let outcome = reply.next()?;
+    let (is_admitted, group) = match outcome {
+        0 | MISPLACED => (false, GroupChange::None),
         1 => (true, GroupChange::None),
         2 => (true, GroupChange::Grown),
         _ => (false, GroupChange::Full),
     };
     let mut windows = Vec::with_capacity(request.windows.len());
-    for _ in &request.windows {
+    for _ in request.windows_here() {
         windows.push(WindowCount { effective_count: reply.next()?, window_number: reply.next()? });
     }
     let lease = match request.spend {
@@ -162,5 +221,58 @@ fn decode_consume_reply(
             redis_generation,
         }),
     };
-    Some(ConsumeReply { is_admitted, windows, lease, group_change: group })
+    let is_regional =
+        request.grant_terms.is_some() || request.uses_window_leases() || request.has_bounds();
+    let regional = match is_regional {
+        false => None,
+        true => {
+            let granted = match request.grant_terms {
+                None => None,
+                Some(_) => Some(Granted {
+                    units: reply.next()?,
+                    left_ms: reply.next()?,
+                    retry_ms: reply.next()?,
+                    generation: redis_generation,
+                }),
+            };
+            let leases = request.windows_away().map(|_| decode_window_lease(reply));
+            let leases = leases.collect::<Option<Vec<_>>>()?;
+            windows = merge_counts(request, windows, &leases);
+            let is_misplaced = outcome == MISPLACED;
+            let reply =
+                RegionalReply { redis_time, redis_generation, leases, granted, is_misplaced };
+            Some(Box::new(reply))
+        }
+    };
+    Some(ConsumeReply { is_admitted, windows, lease, group_change: group, regional })
+}
+
+fn decode_window_lease(reply: &mut impl Iterator<Item = i64>) -> Option<WindowLease> {
+    Some(WindowLease {
+        state: match reply.next()? {
+            0 => WindowLeaseState::Sufficient,
+            1 => WindowLeaseState::Insufficient,
+            _ => WindowLeaseState::Denied,
+        },
+        units: reply.next()?,
+        count: reply.next()?,
+        window_number: reply.next()?,
+        granted_units: reply.next()?,
+        spent_units: reply.next()?,
+        since_ms: reply.next()?,
+    })
+}
+
+/// Returns the counts of all windows, in their order: those that are counted here, and what the leases tell of the others.
+fn merge_counts(
+    request: &ConsumeRequest,
+    here: Vec<WindowCount>,
+    leases: &[WindowLease],
+) -> Vec<WindowCount> {
+    let (mut here, mut leases) = (here.into_iter(), leases.iter());
+    let count = |window: &Window| match window.is_away() {
+        false => here.next(),
+        true => leases.next().map(|lease| lease.window_count(window)),
+    };
+    request.windows.iter().filter_map(count).collect()
 }

@@ -75,6 +75,7 @@ impl RedisCounters {
                 windows: Vec::new(),
                 lease: None,
                 group_change: GroupChange::None,
+                regional: None,
             });
         };
         let pending =
@@ -102,6 +103,7 @@ impl RedisCounters {
             ],
             lease: None,
             group_change: GroupChange::None,
+            regional: None,
         };
         for (part, reply) in parts.iter().zip(replies) {
             let reply = reply.map_err(|missed| {
@@ -143,7 +145,7 @@ mod tests {
         let windows = vec![window("w:{a}:1"), window("w:{b}:1"), window("w:{a}:2")];
         let spend = LeaseSpend { lease: "p:{a}:1".into(), cost: 1, top_up: None };
 
-        let parts = split_by_slot(&ConsumeRequest { windows, spend: Some(spend) });
+        let parts = split_by_slot(&ConsumeRequest::with_spend(windows, spend));
 
         let window_indexes: Vec<_> = parts.iter().map(|part| part.window_indexes.clone()).collect();
         assert_eq!(window_indexes, [vec![1], vec![0, 2]]);

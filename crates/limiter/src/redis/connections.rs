@@ -64,7 +64,7 @@ pub enum RetryPolicy {
 impl RetryPolicy {
     /// Returns the policy for consume requests. A top-up that is applied twice grants its credits twice.
     pub fn for_consume(requests: &[ConsumeRequest]) -> Self {
-        match requests.iter().any(ConsumeRequest::has_top_up) {
+        match requests.iter().any(ConsumeRequest::must_run_once) {
             true if !Safeguard::TopUpOnce.is_disabled() => Self::Never,
             true | false => Self::Once,
         }

@@ -13,6 +13,7 @@ mod errors;
 pub mod inspect;
 pub mod outage;
 mod queue;
+mod region_links;
 mod scripts;
 pub mod server_clock;
 mod usage;
@@ -33,6 +34,7 @@ use self::breaker::Breaker;
 use self::connections::{RedisConnections, Script};
 use self::outage::OutageWindows;
 use self::queue::{ConsumeQueue, PendingRequest};
+use self::region_links::Regions;
 use self::scripts::{ScriptRunner, spawn_worker};
 use self::server_clock::RedisTime;
 use super::{
@@ -62,8 +64,48 @@ pub struct RedisCounters {
     close_script: Script,
     list_active_script: Script,
     announce_script: Script,
+    consumer: Consumer,
+    script_runner: Arc<ScriptRunner>,
+    /// The other regions, if there are any.
+    regions: Option<Arc<Regions>>,
+}
+
+/// Sends consume requests in batches.
+#[derive(Clone)]
+struct Consumer {
     queue: Arc<ConsumeQueue>,
     script_runner: Arc<ScriptRunner>,
+}
+
+impl Consumer {
+    pub async fn enqueue(
+        &self,
+        request: ConsumeRequest,
+        slot: Option<Slot>,
+        now: Option<Timestamp>,
+    ) -> std::result::Result<ConsumeReply, ConsumeError> {
+        let (reply_sender, reply) = oneshot::channel();
+        // The worker runs in its own task: a caller that stops waiting must not end the batch of other callers.
+        let pending = PendingRequest { request, now, slot, reply_sender };
+        if let Some(worker) = self.queue.add(pending, self.workers_max(), Monotonic::now()) {
+            spawn_worker(&self.script_runner, worker);
+        }
+        // No timer is needed: the worker times out callers whose deadline has passed.
+        reply.await.unwrap_or_else(|_| {
+            Err(Error::Internal("the worker of the consume queue ended unexpectedly".into()).into())
+        })
+    }
+
+    /// Returns the maximum number of concurrent scripts. The farther Redis is, the more of them are under way.
+    fn workers_max(&self) -> usize {
+        if self.script_runner.connections.is_cluster() {
+            return CLUSTER_WORKERS_MAX;
+        }
+        let round_trip = self.script_runner.connections.distance().round_trip();
+        let round_trip_ms = round_trip.map_or(0, |round_trip| round_trip.as_millis());
+        let needed = usize::try_from(round_trip_ms / MS_PER_WORKER).unwrap_or(usize::MAX);
+        needed.clamp(queue::WORKERS_MAX, FAR_WORKERS_MAX)
+    }
 }
 
 impl RedisCounters {
@@ -77,6 +119,18 @@ impl RedisCounters {
     ) -> Result<Self> {
         let connections = RedisConnections::new(&address, timeout)?;
         let consume = Script::new(script_source(include_str!("../../../../lua/consume.lua")));
+        let script_runner = Arc::new(ScriptRunner {
+            connections,
+            consume_script: consume,
+            charge_script: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
+            probe_key: keyspace.probe(),
+            breaker: Breaker::default(),
+            redis_time: RedisTime::default(),
+            outage_windows: OutageWindows::new(metrics.local_costs_dropped.clone()),
+            call_counter: metrics.redis_calls.clone(),
+            failure_counter: metrics.redis_failures.clone(),
+        });
+        let queue = ConsumeQueue::new(Monotonic::now());
         Ok(Self {
             address,
             announce_script: announcements::announce_script(),
@@ -86,20 +140,18 @@ impl RedisCounters {
             list_active_script: Script::new(
                 include_str!("../../../../lua/list_active_leases.lua").to_owned(),
             ),
-            queue: ConsumeQueue::new(Monotonic::now()),
-            script_runner: Arc::new(ScriptRunner {
-                connections,
-                consume_script: consume,
-                charge_script: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
-                probe_key: keyspace.probe(),
-                breaker: Breaker::default(),
-                redis_time: RedisTime::default(),
-                outage_windows: OutageWindows::new(metrics.local_costs_dropped.clone()),
-                call_counter: metrics.redis_calls.clone(),
-                failure_counter: metrics.redis_failures.clone(),
-            }),
+            consumer: Consumer { queue, script_runner: script_runner.clone() },
+            script_runner,
+            regions: None,
             keyspace,
         })
+    }
+
+    /// Returns the same counters with those of the other regions, to whose positions windows refer.
+    /// `None` stands for this region.
+    pub fn with_regions(self, counters: Vec<Option<Arc<Self>>>, metrics: &Metrics) -> Self {
+        let regions = Regions::new(counters, self.keyspace.clone(), metrics.regions.clone());
+        Self { regions: Some(Arc::new(regions)), ..self }
     }
 
     /// Returns an error unless Redis replies within the timeout.
@@ -121,16 +173,6 @@ impl RedisCounters {
     /// Returns the time that a call may take: the timeout, or four round trips, up to a second, if Redis is far away.
     pub fn timeout(&self) -> Duration {
         self.script_runner.connections.timeout()
-    }
-
-    /// Returns the maximum number of concurrent scripts. The farther Redis is, the more of them are under way.
-    fn workers_max(&self) -> usize {
-        if self.script_runner.connections.is_cluster() {
-            return CLUSTER_WORKERS_MAX;
-        }
-        let round_trip_ms = self.round_trip().map_or(0, |round_trip| round_trip.as_millis());
-        let needed = usize::try_from(round_trip_ms / MS_PER_WORKER).unwrap_or(usize::MAX);
-        needed.clamp(queue::WORKERS_MAX, FAR_WORKERS_MAX)
     }
 
     /// Returns whether the circuit breaker is open.
@@ -157,6 +199,11 @@ impl RedisCounters {
             return Box::pin(traces::step("redis.take", self.consume_across_slots(request, now)))
                 .await;
         }
+        // A request for a grant comes from another region.
+        let is_from_elsewhere = request.grant_terms.is_some();
+        if !is_from_elsewhere && request.windows.iter().any(Window::is_regional) {
+            return Box::pin(traces::step("redis.take", self.consume_regional(request, now))).await;
+        }
         traces::step("redis.take", self.enqueue(request.clone(), None, now)).await
     }
 
@@ -166,16 +213,7 @@ impl RedisCounters {
         slot: Option<Slot>,
         now: Option<Timestamp>,
     ) -> std::result::Result<ConsumeReply, ConsumeError> {
-        let (reply_sender, reply) = oneshot::channel();
-        // The worker runs in its own task: a caller that stops waiting must not end the batch of other callers.
-        let pending = PendingRequest { request, now, slot, reply_sender };
-        if let Some(worker) = self.queue.add(pending, self.workers_max(), Monotonic::now()) {
-            spawn_worker(&self.script_runner, worker);
-        }
-        // No timer is needed: the worker times out callers whose deadline has passed.
-        reply.await.unwrap_or_else(|_| {
-            Err(Error::Internal("the worker of the consume queue ended unexpectedly".into()).into())
-        })
+        self.consumer.enqueue(request, slot, now).await
     }
 
     /// Decides windows without Redis, by this replica's share of each; see [`outage`]. Also returns the shares, as
@@ -192,13 +230,23 @@ impl RedisCounters {
         let redis_now =
             clock.fixed_time().or_else(|| redis_time.deadline_after_ms(0, Monotonic::now()));
         let now = redis_now.unwrap_or_else(|| clock.now());
-        self.script_runner.outage_windows.consume(windows, rank, may_consume, unresolved, now)
+        self.script_runner.outage_windows.consume(
+            windows,
+            rank,
+            may_consume,
+            unresolved,
+            now,
+            |away, charge| self.charge_away(away, charge),
+        )
     }
 
-    /// Sends due charges to Redis, unless the circuit breaker is open.
+    /// Sends due charges to the Redis of each region, unless its circuit breaker is open.
     pub fn send_due_charges(&self) {
-        if !self.is_breaker_open() {
-            self.script_runner.send_due_charges();
+        let others = self.regions.iter().flat_map(|regions| regions.others());
+        for counters in std::iter::once(self).chain(others) {
+            if !counters.is_breaker_open() {
+                counters.script_runner.send_due_charges();
+            }
         }
     }
 
@@ -298,6 +346,6 @@ impl WindowCounters for RedisCounters {
         windows: &[Window],
         now: Option<Timestamp>,
     ) -> Result<ConsumeReply> {
-        Ok(self.consume(&ConsumeRequest { windows: windows.to_vec(), spend: None }, now).await?)
+        Ok(self.consume(&ConsumeRequest::of_windows(windows.to_vec()), now).await?)
     }
 }

@@ -17,7 +17,7 @@ use redis::Cmd;
 use tokio::sync::oneshot;
 
 use super::super::local::LocalCounters;
-use super::super::{ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCount};
+use super::super::{Away, ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCount};
 use super::batch;
 use super::usage::LastUsage;
 
@@ -76,8 +76,19 @@ impl OutageWindows {
 
     /// Records the counts in a reply from Redis.
     pub fn record_reply(&self, request: &ConsumeRequest, reply: &ConsumeReply) {
+        let mut leases = reply.regional.iter().flat_map(|regional| &regional.leases);
         for (window, count) in request.windows.iter().zip(&reply.windows) {
-            let cost = if reply.is_admitted { window.cost } else { 0 };
+            if window.is_away() {
+                // What its home had counted, including the units that it has granted to this region.
+                let known = leases.next().filter(|lease| lease.window_number > 0);
+                if let Some(lease) = known {
+                    self.last_usage.record(&window.key, lease.window_number, lease.count);
+                }
+                continue;
+            }
+            let granted = reply.regional.as_ref().and_then(|regional| regional.granted);
+            let cost = granted.map_or(window.cost, |granted| granted.units);
+            let cost = if reply.is_admitted { cost } else { 0 };
             self.last_usage.record(
                 &window.key,
                 count.window_number,
@@ -87,7 +98,8 @@ impl OutageWindows {
     }
 
     /// Consumes from this replica's share of all windows, or from none. Also returns the shares, as windows with a
-    /// lower limit. What was admitted is charged when Redis replies.
+    /// lower limit. What was admitted is charged when Redis replies; `charge_away` receives the windows that are counted
+    /// in other regions, with their charges.
     pub fn consume(
         &self,
         windows: &[Window],
@@ -95,6 +107,7 @@ impl OutageWindows {
         may_consume: bool,
         unresolved: Option<UnresolvedRequest>,
         now: Timestamp,
+        mut charge_away: impl FnMut(&Away, Charge),
     ) -> (ConsumeReply, Vec<Window>) {
         let shares: Vec<_> =
             windows.iter().map(|window| self.to_share(window, rank, now)).collect();
@@ -102,8 +115,15 @@ impl OutageWindows {
             true => self.uncharged_counters.consume_at(&shares, now),
             false => self.uncharged_counters.peek_at(&shares, now),
         };
-        let charges =
-            if reply.is_admitted { charges_for(&shares, &reply.windows) } else { Vec::new() };
+        let mut charges = Vec::new();
+        if reply.is_admitted {
+            for (window, charge) in charges_for(&shares, &reply.windows) {
+                match window.away() {
+                    Some(away) => charge_away(away, charge),
+                    None => charges.push(charge),
+                }
+            }
+        }
         match unresolved {
             Some(unresolved) => unresolved.resolve(charges),
             None => self.add_charges(charges),
@@ -174,11 +194,11 @@ impl OutageWindows {
         match executed.filter(|reply| reply.is_admitted) {
             Some(_) if !admitted.is_empty() => self.release_uncharged(&admitted),
             Some(reply) => {
-                let mut refund = charges_for(&request.windows, &reply.windows);
-                for charge in &mut refund {
-                    charge.cost = -charge.cost;
-                }
-                self.add_charges(refund);
+                // Units of another region's windows stay consumed: they were counted there before.
+                let consumed = charges_for(&request.windows, &reply.windows);
+                let here = consumed.filter(|(window, _)| !window.is_away());
+                let refund = here.map(|(_, charge)| Charge { cost: -charge.cost, ..charge });
+                self.add_charges(refund.collect());
             }
             None => self.add_charges(admitted),
         }
@@ -200,15 +220,21 @@ impl OutageWindows {
     }
 }
 
-/// Returns the charges of an admitted request.
-fn charges_for(windows: &[Window], counts: &[WindowCount]) -> Vec<Charge> {
-    let charge = |(window, count): (&Window, &WindowCount)| Charge {
-        key: window.key.clone(),
-        window_number: count.window_number,
-        duration_ms: window.duration_ms,
-        cost: window.cost,
+/// Returns the windows that an admitted request consumes from, with their charges.
+fn charges_for<'a>(
+    windows: &'a [Window],
+    counts: &'a [WindowCount],
+) -> impl Iterator<Item = (&'a Window, Charge)> {
+    let charge = |(window, count): (&'a Window, &WindowCount)| {
+        let charge = Charge {
+            key: window.key.clone(),
+            window_number: count.window_number,
+            duration_ms: window.duration_ms,
+            cost: window.cost,
+        };
+        (window, charge)
     };
-    windows.iter().zip(counts).filter(|(window, _)| window.cost > 0).map(charge).collect()
+    windows.iter().zip(counts).filter(|(window, _)| window.cost > 0).map(charge)
 }
 
 /// The right to send charges, until it is dropped.
@@ -251,12 +277,16 @@ mod tests {
     const NOW: Timestamp = Timestamp(100 * MINUTE);
     const ALONE: ReplicaRank = ReplicaRank { rank: 0, replica_count: 1 };
 
+    fn no_regions(away: &Away, _: Charge) {
+        panic!("a charge for {away:?}");
+    }
+
     fn window(limit: i64, cost: i64) -> Window {
         Window::new("a", limit, MINUTE, cost)
     }
 
     fn consume(outage: &OutageWindows, limit: i64, cost: i64) -> bool {
-        outage.consume(&[window(limit, cost)], ALONE, true, None, NOW).0.is_admitted
+        outage.consume(&[window(limit, cost)], ALONE, true, None, NOW, no_regions).0.is_admitted
     }
 
     fn reply(effective_count: i64, is_admitted: bool) -> ConsumeReply {
@@ -265,11 +295,12 @@ mod tests {
             windows: vec![WindowCount { effective_count, window_number: 100 }],
             lease: None,
             group_change: GroupChange::None,
+            regional: None,
         }
     }
 
     fn consume_request(cost: i64) -> ConsumeRequest {
-        ConsumeRequest { windows: vec![window(10, cost)], spend: None }
+        ConsumeRequest::of_windows(vec![window(10, cost)])
     }
 
     fn drain_charges(outage: &OutageWindows) -> Vec<i64> {
@@ -296,8 +327,12 @@ mod tests {
                 let outage = OutageWindows::new(Counter::default());
                 outage.record_reply(&consume_request(0), &reply(5, true));
                 let rank = ReplicaRank { rank, replica_count: 7 };
-                let consume =
-                    |_: &i32| outage.consume(&[window(10, 1)], rank, true, None, NOW).0.is_admitted;
+                let consume = |_: &i32| {
+                    outage
+                        .consume(&[window(10, 1)], rank, true, None, NOW, no_regions)
+                        .0
+                        .is_admitted
+                };
                 (0..10).filter(consume).count()
             })
             .sum();
@@ -310,7 +345,7 @@ mod tests {
         let outage = OutageWindows::new(Counter::default());
         let settle = |executed: Option<ConsumeReply>, admitted: bool| {
             let (unresolved, mut decided) = UnresolvedRequest::new();
-            outage.consume(&[window(10, 3)], ALONE, admitted, Some(unresolved), NOW);
+            outage.consume(&[window(10, 3)], ALONE, admitted, Some(unresolved), NOW, no_regions);
             let decision = decided.try_recv().expect("a decision");
             outage.reconcile(&consume_request(3), executed.as_ref(), decision);
             drain_charges(&outage)

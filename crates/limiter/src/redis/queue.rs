@@ -254,8 +254,7 @@ mod tests {
         };
         let spend =
             LeaseSpend { lease: "p".into(), cost: 1, top_up: (top_up_units > 0).then_some(top_up) };
-        let request =
-            ConsumeRequest { windows: (0..windows).map(window).collect(), spend: Some(spend) };
+        let request = ConsumeRequest::with_spend((0..windows).map(window).collect(), spend);
         let (reply_sender, reply) = oneshot::channel();
         (PendingRequest { request, now, slot: None, reply_sender }, reply)
     }

@@ -96,7 +96,7 @@ impl ChangeReads for Connection {
     async fn list_unreached_replicas(
         &mut self,
         writer: &str,
-        era: &str,
+        (eras, is_everywhere): (&[String], bool),
         intent: i64,
         grace_ms: i64,
     ) -> Result<Vec<String>> {
@@ -107,17 +107,20 @@ impl ChangeReads for Connection {
             WHERE r.id <> $1
                 AND NOT EXISTS (
                     SELECT 1 FROM change_acks a WHERE a.intent = $3 AND a.replica_id = r.id)
-                AND (($2 = '' AND (r.feed IS NULL OR r.feed <> '') AND r.seen_at > ",
+                AND (r.feed IS NULL OR r.feed NOT IN (SELECT item FROM ",
+            texts!("$2"),
+            ")) AND ((NOT $5 AND (r.feed IS NULL OR r.feed <> '') AND r.seen_at > ",
             now_ms!(),
             " - COALESCE(r.grace_ms, $4) - ",
             grace_margin_ms!(),
-            ") OR ($2 <> '' AND r.feed <> '' AND r.feed <> $2 AND r.seen_at > ",
+            ") OR ($5 AND r.feed <> '' AND r.seen_at > ",
             now_ms!(),
             " - 2000))
             ORDER BY r.id
             LIMIT 1000"
         );
-        let query = query_scalar(sql).bind(writer).bind(era).bind(intent).bind(grace_ms);
+        let query = query_scalar(sql).bind(writer).bind(json!(eras).to_string());
+        let query = query.bind(intent).bind(grace_ms).bind(is_everywhere);
         Ok(query.fetch_all(self).await?)
     }
 

@@ -16,7 +16,8 @@ use crate::{CreditReads, CreditWrites};
 /// Selects the leases of a key.
 macro_rules! leases_of_key {
     () => {
-        "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at, closed
+        "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at, closed,
+            region
         FROM purses
         WHERE key_id = $1
         ORDER BY epoch"
@@ -48,17 +49,22 @@ impl CreditReads for Connection {
         &mut self,
         idle_ms: i64,
         replica: Option<&str>,
+        regions: Option<&[String]>,
     ) -> Result<Vec<(KeyId, i64)>> {
         let sql = concat!(
             "SELECT key_id, epoch
             FROM purses
             WHERE withheld_at IS NULL AND (asked_by = $1 OR asked_at < ",
             now_ms!(),
-            " - $2)
+            " - $2) AND ($4 OR region IN (SELECT item FROM ",
+            texts!("$3"),
+            "))
             ORDER BY asked_at
             LIMIT 1000"
         );
-        Ok(query_as(sql).bind(replica.unwrap_or_default()).bind(idle_ms).fetch_all(self).await?)
+        let query = query_as(sql).bind(replica.unwrap_or_default()).bind(idle_ms);
+        let query = query.bind(json!(regions.unwrap_or_default()).to_string());
+        Ok(query.bind(regions.is_none()).fetch_all(self).await?)
     }
 
     async fn list_leases_of_keys(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>> {
@@ -77,7 +83,8 @@ impl CreditReads for Connection {
             " AS now, (SELECT ",
             array!(object!(
                 "'epoch', p.epoch, 'life', p.life, 'granted', p.granted, 'spent', p.spent,
-                'opened_at', p.opened_at, 'asked_at', p.asked_at, 'asked_by', p.asked_by"
+                'opened_at', p.opened_at, 'asked_at', p.asked_at, 'asked_by', p.asked_by,
+                'region', p.region"
             )),
             " FROM purses p WHERE p.key_id = k.id AND p.withheld_at IS NULL) AS purses
             FROM keys k
@@ -211,8 +218,8 @@ impl CreditWrites for Connection {
         let sql = concat!(
             "INSERT INTO purses
                 (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
-                closed, number)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, ",
+                closed, region, number)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, ",
             next_number!(),
             ") ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
                 spent = CASE WHEN purses.spent > excluded.spent
@@ -231,6 +238,7 @@ impl CreditWrites for Connection {
             .bind(&lease.topped_up_by)
             .bind(lease.withheld_at)
             .bind(lease.closed)
+            .bind(&lease.region)
             .execute(self)
             .await?;
         Ok(())
@@ -272,21 +280,25 @@ impl CreditWrites for Connection {
     async fn register_replica(
         &mut self,
         id: &str,
+        region: &str,
         heartbeat: i64,
         within_ms: i64,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Vec<(String, String)>> {
         let sql = concat!(
-            "INSERT INTO replicas (id, started_at, seen_at, feed, heartbeat) VALUES ($1, ",
+            "INSERT INTO replicas (id, started_at, seen_at, feed, heartbeat, region) VALUES ($1, ",
             now_ms!(),
             ", ",
             now_ms!(),
-            ", '', $2) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at,
+            ", '', $2, $3) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at,
                 heartbeat = excluded.heartbeat, silent_seen_at = NULL, gone = NULL"
         );
-        query(sql).bind(id).bind(heartbeat).execute(&mut *self).await?;
-        let sql =
-            concat!("SELECT id FROM replicas WHERE seen_at > ", now_ms!(), " - $1 ORDER BY id");
-        Ok(query_scalar(sql).bind(within_ms).fetch_all(self).await?)
+        query(sql).bind(id).bind(heartbeat).bind(region).execute(&mut *self).await?;
+        let sql = concat!(
+            "SELECT id, region FROM replicas WHERE seen_at > ",
+            now_ms!(),
+            " - $1 ORDER BY id"
+        );
+        Ok(query_as(sql).bind(within_ms).fetch_all(self).await?)
     }
 
     async fn lock_registration(&mut self, id: &str) -> Result<bool> {

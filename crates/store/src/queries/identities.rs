@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{IdentityId, WorkspaceId};
 use foundation::model::{Identity, Meta};
 use serde_json::json;
@@ -15,7 +16,7 @@ use crate::{IdentityReads, IdentityWrites, PageQuery, to_search_text};
 macro_rules! identities_where {
     ($condition:expr) => {
         concat!(
-            "SELECT i.id, i.external_id, i.meta, ",
+            "SELECT i.id, i.external_id, i.meta, i.home, ",
             ratelimits_of!("l.identity_id = i.id"),
             " FROM identities i WHERE i.workspace_id = $1 AND ",
             $condition
@@ -128,12 +129,13 @@ impl IdentityWrites for Connection {
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
+        home: Option<&Home>,
         now: Timestamp,
     ) -> Result<IdentityId> {
         // DO UPDATE instead of DO NOTHING, because it returns the existing row.
         let sql = "
-            INSERT INTO identities (id, workspace_id, external_id, search, created_at)
-            VALUES ($1, $2, $3, $4, $5)
+            INSERT INTO identities (id, workspace_id, external_id, search, created_at, home)
+            VALUES ($1, $2, $3, $4, $5, $6)
             ON CONFLICT (workspace_id, external_id) DO UPDATE SET external_id = excluded.external_id
             RETURNING id";
         let id = IdentityId::random();
@@ -143,6 +145,7 @@ impl IdentityWrites for Connection {
             .bind(external_id)
             .bind(to_search_text([id.as_str(), external_id]))
             .bind(now)
+            .bind(home.map(Home::to_string))
             .fetch_one(self)
             .await?)
     }
@@ -154,8 +157,8 @@ impl IdentityWrites for Connection {
         now: Timestamp,
     ) -> Result<()> {
         let sql = "
-            INSERT INTO identities (id, workspace_id, external_id, meta, search, created_at)
-            VALUES ($1, $2, $3, $4, $5, $6)";
+            INSERT INTO identities (id, workspace_id, external_id, meta, search, created_at, home)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)";
         query(sql)
             .bind(&identity.id)
             .bind(workspace)
@@ -163,6 +166,7 @@ impl IdentityWrites for Connection {
             .bind(identity.meta.as_ref().map(Meta::as_str))
             .bind(to_search_text([identity.id.as_str(), &identity.external_id]))
             .bind(now)
+            .bind(identity.home.as_ref().map(Home::to_string))
             .execute(self)
             .await?;
         Ok(())

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
 use foundation::model::{Key, Meta, Migration, RefillInterval};
 use serde_json::{Value, json};
@@ -130,6 +131,7 @@ impl MigrationWrites for Connection {
         &mut self,
         workspace: &WorkspaceId,
         external_ids: &[String],
+        home: Option<&Home>,
         now: Timestamp,
     ) -> Result<Vec<(String, IdentityId)>> {
         let row = |external_id: &String| {
@@ -140,8 +142,8 @@ impl MigrationWrites for Connection {
         let rows: Vec<_> = external_ids.iter().map(row).collect();
         // DO UPDATE instead of DO NOTHING, because it returns the existing rows.
         let sql = concat!(
-            "INSERT INTO identities (id, workspace_id, external_id, search, created_at)
-            SELECT item ->> 'id', $1, item ->> 'external_id', item ->> 'search', $2
+            "INSERT INTO identities (id, workspace_id, external_id, search, created_at, home)
+            SELECT item ->> 'id', $1, item ->> 'external_id', item ->> 'search', $2, $4
             FROM ",
             items!("$3"),
             " WHERE TRUE
@@ -149,7 +151,13 @@ impl MigrationWrites for Connection {
             RETURNING external_id, id"
         );
         let rows = json!(rows).to_string();
-        Ok(query_as(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+        Ok(query_as(sql)
+            .bind(workspace)
+            .bind(now)
+            .bind(rows)
+            .bind(home.map(Home::to_string))
+            .fetch_all(self)
+            .await?)
     }
 
     async fn insert_roles(

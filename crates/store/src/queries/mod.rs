@@ -37,7 +37,7 @@ macro_rules! keys_where {
             "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
                 k.name, k.meta, k.identity_id, k.owner_id, k.environment, k.enabled, k.expires_at, k.credits,
                 k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
-                k.updated_at, w.enabled AS workspace_enabled, a.allowed_networks, ",
+                k.updated_at, w.enabled AS workspace_enabled, a.allowed_networks, a.home, ",
             ratelimits_of!("l.key_id = k.id"),
             ", ",
             permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
@@ -128,6 +128,7 @@ mod ratelimits;
 mod rbac;
 mod reads;
 mod recent;
+mod regions;
 mod restore;
 mod rollups;
 #[macro_use]

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{NamespaceId, OverrideId, WorkspaceId};
 use foundation::model::{Namespace, OutagePolicy, Override};
 use serde_json::json;
@@ -15,7 +16,7 @@ use crate::{PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, to_sear
 macro_rules! namespaces_with {
     ($more:expr, $condition:literal) => {
         concat!(
-            "SELECT n.id, n.workspace_id, n.name, n.on_outage, n.created_at, n.deleted_at",
+            "SELECT n.id, n.workspace_id, n.name, n.on_outage, n.home, n.created_at, n.deleted_at",
             $more,
             " FROM namespaces n WHERE n.workspace_id = $1",
             $condition
@@ -162,14 +163,15 @@ impl RatelimitWrites for Connection {
                 json!({
                     "id": namespace.id, "name": namespace.name,
                     "on_outage": namespace.outage_policy.as_str(), "created_at": namespace.created_at,
+                    "home": namespace.home.as_ref().map(Home::to_string),
                     "search": to_search_text([namespace.id.as_str(), &namespace.name]),
                 })
             })
             .collect();
         let sql = concat!(
-            "INSERT INTO namespaces (id, workspace_id, name, on_outage, created_at, search)
+            "INSERT INTO namespaces (id, workspace_id, name, on_outage, created_at, search, home)
             SELECT item ->> 'id', $1, item ->> 'name', item ->> 'on_outage',
-                CAST(item ->> 'created_at' AS BIGINT), item ->> 'search'
+                CAST(item ->> 'created_at' AS BIGINT), item ->> 'search', item ->> 'home'
             FROM ",
             items!("$2"),
             " WHERE TRUE

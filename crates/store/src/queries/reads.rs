@@ -16,7 +16,7 @@ macro_rules! apis_where {
     ($condition:literal) => {
         concat!(
             "SELECT id, workspace_id, name, default_prefix, default_byte_length, recoverable_keys,
-                delete_protection, allowed_networks, created_at, deleted_at
+                delete_protection, allowed_networks, home, created_at, deleted_at
             FROM apis
             WHERE workspace_id = $1 AND ",
             $condition

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
+use foundation::home::Home;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::{Api, ApiSettings, Key, Meta, Ratelimit};
 use serde_json::json;
@@ -62,14 +63,15 @@ impl Writes for Connection {
 
     async fn insert_api(&mut self, api: &Api) -> Result<()> {
         let sql = "
-            INSERT INTO apis (id, workspace_id, name, created_at, search)
-            VALUES ($1, $2, $3, $4, $5)";
+            INSERT INTO apis (id, workspace_id, name, created_at, search, home)
+            VALUES ($1, $2, $3, $4, $5, $6)";
         query(sql)
             .bind(&api.id)
             .bind(&api.workspace_id)
             .bind(&api.name)
             .bind(api.created_at)
             .bind(to_search_text([api.id.as_str(), &api.name]))
+            .bind(api.home.as_ref().map(Home::to_string))
             .execute(self)
             .await?;
         Ok(())

@@ -85,6 +85,7 @@ struct LeaseRow {
     opened_at: i64,
     asked_at: i64,
     asked_by: String,
+    region: String,
 }
 
 impl KeyAccountRow {
@@ -100,6 +101,7 @@ impl KeyAccountRow {
             topped_up_by: row.asked_by,
             withheld_at: None,
             closed: false,
+            region: row.region,
         });
         Ok(Some((self.id, CreditAccount { credits, leases: leases.collect(), database_time: now })))
     }

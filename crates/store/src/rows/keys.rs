@@ -9,7 +9,7 @@ use sqlx_macros::FromRow;
 use super::super::StoredKey;
 use super::credits::CreditsRow;
 use super::ratelimits::parse_ratelimits;
-use super::{parse_json, parse_networks, parse_permissions};
+use super::{parse_home, parse_json, parse_networks, parse_permissions};
 
 #[derive(FromRow)]
 pub struct KeyRow {
@@ -34,6 +34,7 @@ pub struct KeyRow {
     last_used_at: Option<Timestamp>,
     workspace_enabled: bool,
     allowed_networks: Option<String>,
+    home: Option<String>,
     ratelimits: String,
     permissions: String,
     role_ids: String,
@@ -70,6 +71,7 @@ impl TryFrom<KeyRow> for StoredKey {
             refill: row.credits.to_refill(),
             workspace_enabled: row.workspace_enabled,
             allowed_networks: parse_networks(row.allowed_networks.as_deref())?,
+            home: parse_home(row.home.as_deref())?,
             role_ids: parse_json::<Vec<String>>(&row.role_ids)?
                 .into_iter()
                 .map(RoleId::from)

@@ -8,6 +8,7 @@ mod users;
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
+use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
 use foundation::model::{
     Api, ApiSettings, Identity, Meta, Migration, Networks, Permission, Role, RootKey,
@@ -87,6 +88,7 @@ pub struct ApiRow {
     recoverable_keys: bool,
     delete_protection: bool,
     allowed_networks: Option<String>,
+    home: Option<String>,
     created_at: Timestamp,
     deleted_at: Option<Timestamp>,
 }
@@ -107,10 +109,16 @@ impl TryFrom<ApiRow> for Api {
             id: row.id,
             workspace_id: row.workspace_id,
             name: row.name,
+            home: parse_home(row.home.as_deref())?,
             created_at: row.created_at,
             deleted_at: row.deleted_at,
         })
     }
+}
+
+/// Parses a home.
+fn parse_home(text: Option<&str>) -> Result<Option<Home>> {
+    text.map(|text| text.parse().map_err(Error::Internal)).transpose()
 }
 
 fn parse_networks(list: Option<&str>) -> Result<Option<Networks>> {
@@ -125,6 +133,7 @@ pub struct IdentityRow {
     id: IdentityId,
     external_id: String,
     meta: Option<String>,
+    home: Option<String>,
     ratelimits: String,
 }
 
@@ -137,6 +146,7 @@ impl TryFrom<IdentityRow> for Identity {
             id: row.id,
             external_id: row.external_id,
             meta: row.meta.and_then(Meta::from_stored),
+            home: parse_home(row.home.as_deref())?,
         })
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use sqlx_macros::FromRow;
 
 use super::super::StoredNamespace;
-use super::parse_json;
+use super::{parse_home, parse_json};
 
 #[derive(Deserialize)]
 struct RatelimitRow {
@@ -62,6 +62,7 @@ pub struct NamespaceRow {
     workspace_id: WorkspaceId,
     name: String,
     on_outage: String,
+    home: Option<String>,
     created_at: Timestamp,
     deleted_at: Option<Timestamp>,
 }
@@ -77,6 +78,7 @@ impl TryFrom<NamespaceRow> for Namespace {
             id: row.id,
             workspace_id: row.workspace_id,
             name: row.name,
+            home: parse_home(row.home.as_deref())?,
             created_at: row.created_at,
             deleted_at: row.deleted_at,
         })

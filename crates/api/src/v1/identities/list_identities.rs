@@ -47,7 +47,7 @@ struct IdentityListItem {
 
 impl From<model::Identity> for IdentityListItem {
     fn from(identity: model::Identity) -> Self {
-        let model::Identity { id, external_id, ratelimits, meta: _ } = identity;
+        let model::Identity { id, external_id, ratelimits, meta: _, home: _ } = identity;
         Self { id, external_id, ratelimits: to_limit_replies(ratelimits) }
     }
 }

@@ -16,13 +16,15 @@ use limiter::{CloseResult, TopUp};
 
 use super::SCRIPT_BALANCE_MAX;
 use super::closing_steps::{AccountStep, apply_close};
+use crate::context::LeaseHolder;
 use crate::refill;
 
 /// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
 const TOP_UP_COVERS_MS: i64 = 1_500;
 /// The minimum top-up, in multiples of the request's cost: many rarely used keys together cause few database calls.
 const TOP_UP_COSTS_MIN: i64 = 100;
-/// The divisor for the maximum leased share of a key's remaining credits: a tenth, or one cost if that is more.
+/// The divisor for the maximum leased share of a key's remaining credits in a region: a tenth, or one cost if that is
+/// more.
 const LEASED_DIVISOR: i64 = 10;
 /// The maximum total that one lease is granted before a new one is opened: scripts count in doubles.
 const LEASE_GRANTED_MAX: i64 = 1 << 52;
@@ -70,7 +72,7 @@ pub struct TopUpChange<'a> {
     account: CreditAccount,
     observed: LeaseObservation,
     cost: i64,
-    replica_id: &'a str,
+    replica: LeaseHolder<'a>,
     /// The time by which refills fall due.
     now: Timestamp,
     stage: TopUpStage,
@@ -111,12 +113,12 @@ impl<'a> TopUpChange<'a> {
         account: CreditAccount,
         observed: LeaseObservation,
         cost: i64,
-        replica_id: &'a str,
+        replica: LeaseHolder<'a>,
         now: Timestamp,
     ) -> Self {
         let (stage, pending) = (TopUpStage::Refill, VecDeque::new());
         let (closing, result) = (0, TopUpResult::Withheld);
-        Self { account, observed, cost, replica_id, now, stage, pending, closing, result }
+        Self { account, observed, cost, replica, now, stage, pending, closing, result }
     }
 
     /// Returns what to do next.
@@ -212,10 +214,13 @@ impl<'a> TopUpChange<'a> {
     }
 
     /// Withholds a lease of another Redis generation: its credits can be neither spent nor accounted for here. Closes a
-    /// withheld lease of this generation.
+    /// withheld lease of this generation. Leases of other regions are left to their replicas.
     fn close_withheld(&mut self, index: usize) {
         let CreditAccount { credits, leases, database_time } = &mut self.account;
         let lease = &mut leases[index];
+        if !self.replica.region.contains(&lease.region) {
+            return;
+        }
         let is_of_this_generation = lease.redis_generation == self.observed.redis_generation;
         if !is_of_this_generation && lease.withheld_at.is_none() {
             lease.withheld_at = Some(*database_time);
@@ -230,7 +235,9 @@ impl<'a> TopUpChange<'a> {
     /// Finds this generation's lease among those of the account.
     fn find_lease(&mut self) -> TopUpStage {
         let is_open = |lease: &Lease| {
-            lease.redis_generation == self.observed.redis_generation && lease.withheld_at.is_none()
+            self.replica.region.contains(&lease.region)
+                && lease.redis_generation == self.observed.redis_generation
+                && lease.withheld_at.is_none()
         };
         match self.account.leases.iter().rposition(is_open) {
             Some(at) if self.account.leases[at].granted < LEASE_GRANTED_MAX => {
@@ -254,15 +261,17 @@ impl<'a> TopUpChange<'a> {
             spent: 0,
             opened_at: *database_time,
             topped_up_at: *database_time,
-            topped_up_by: self.replica_id.to_owned(),
+            topped_up_by: self.replica.id.to_owned(),
             withheld_at: None,
             closed: false,
+            region: self.replica.region.name.clone(),
         });
         TopUpStage::Debit(leases.len() - 1, true)
     }
 
     fn debit(&mut self, at: usize, is_new: bool) {
-        let Self { observed, cost, .. } = *self;
+        let Self { observed, cost, .. } = self;
+        let (observed, cost) = (*observed, *cost);
         let account = &mut self.account;
         let lease = &mut account.leases[at];
         let demand = estimate_demand(lease, observed, account.database_time);
@@ -276,8 +285,11 @@ impl<'a> TopUpChange<'a> {
             }
             false => (cost, lease.unspent_units()),
         };
-        let leased = account.leased_units();
-        let amount = top_up_amount(account.credits.balance, leased, need, cost, demand);
+        let left = account.credits.balance.saturating_add(account.leased_units());
+        let own = account.leases.iter().filter(|lease| self.replica.region.contains(&lease.region));
+        let leased = own.map(Lease::unspent_units).fold(0, i64::saturating_add);
+        let balance = account.credits.balance;
+        let amount = top_up_amount((balance, left, leased), need, cost, demand);
         let lease = &mut account.leases[at];
         let (lease_number, granted_before) = (lease.lease_number, lease.granted);
         let Some(amount) = amount else {
@@ -286,7 +298,6 @@ impl<'a> TopUpChange<'a> {
                 self.pending.push_back(PendingStep::Upsert(at));
             }
             self.pending.push_back(PendingStep::UpdateBalance);
-            let left = account.credits.balance.saturating_add(leased);
             let may_change = leased - in_flight + need <= leased_max(left, cost);
             self.result = match may_change && !is_new {
                 true => TopUpResult::TopUpsInFlight(
@@ -299,7 +310,7 @@ impl<'a> TopUpChange<'a> {
         };
         lease.granted += amount;
         (lease.topped_up_at, lease.topped_up_by) =
-            (account.database_time, self.replica_id.to_owned());
+            (account.database_time, self.replica.id.to_owned());
         account.credits.balance -= amount;
         self.pending.extend([PendingStep::UpdateBalance, PendingStep::Upsert(at)]);
         let top_up = self.build_top_up((granted_before, amount), is_new);
@@ -359,19 +370,25 @@ fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) ->
 }
 
 /// Returns how much of a key's remaining credits, including all leased credits that are not known to be spent, may be
-/// leased: a tenth, or one cost.
+/// leased in a region: a tenth, or one cost.
 fn leased_max(left: i64, cost: i64) -> i64 {
     (left / LEASED_DIVISOR).max(cost)
 }
 
 /// Returns the amount of a top-up: 0 if the balance is too small, `None` if the bound on leased credits is reached.
-fn top_up_amount(balance: i64, leased: i64, need: i64, cost: i64, demand: i64) -> Option<i64> {
+/// The first values are the balance, what the key has left in total, and what is leased in this region.
+fn top_up_amount(
+    (balance, left, leased): (i64, i64, i64),
+    need: i64,
+    cost: i64,
+    demand: i64,
+) -> Option<i64> {
     if need == 0 || balance < need {
         return Some(0);
     }
     let room = match Safeguard::LeaseBound.is_disabled() {
         true => leased_max(balance, cost),
-        false => leased_max(balance.saturating_add(leased), cost) - leased,
+        false => leased_max(left, cost) - leased,
     };
     let ahead = demand.max(cost.saturating_mul(TOP_UP_COSTS_MIN)).min(room).min(LEASE_GRANTED_MAX);
     (room >= need).then(|| ahead.max(need).min(balance))

@@ -1,6 +1,7 @@
 //! Tests top-ups of accounts in rare states.
 
 use super::*;
+use crate::context::OwnRegion;
 
 const DATABASE_TIME: Timestamp = Timestamp(9_000);
 
@@ -21,6 +22,7 @@ fn lease(lease_number: i64, redis_generation: i64, granted: i64, spent: i64) -> 
         topped_up_by: "rep_b".into(),
         withheld_at: None,
         closed: false,
+        region: String::new(),
     }
 }
 
@@ -34,7 +36,18 @@ fn top_up(
     observed: LeaseObservation,
     closes: &[CloseResult],
 ) -> (Vec<String>, TopUpResult, CreditAccount) {
-    let mut change = TopUpChange::new(account, observed, 1, "rep_a", DATABASE_TIME);
+    top_up_in(OwnRegion::default(), account, observed, closes)
+}
+
+/// Like [`top_up`], by a replica of a region.
+fn top_up_in(
+    region: OwnRegion,
+    account: CreditAccount,
+    observed: LeaseObservation,
+    closes: &[CloseResult],
+) -> (Vec<String>, TopUpResult, CreditAccount) {
+    let replica = LeaseHolder { id: "rep_a", region };
+    let mut change = TopUpChange::new(account, observed, 1, replica, DATABASE_TIME);
     let (mut steps, mut closes) = (Vec::new(), closes.iter());
     loop {
         let text = match change.next_step() {
@@ -172,8 +185,30 @@ fn top_up_amount_is_at_most_a_tenth_of_the_rest_or_one_cost() {
         (3, 5, 3, 8, 0, Some(3)),
         (i64::MAX, 0, 1, 1, i64::MAX, Some(i64::MAX / 10)),
     ] {
-        let actual = top_up_amount(balance, leased, need, cost, demand);
+        let left = balance.saturating_add(leased);
+        let actual = top_up_amount((balance, left, leased), need, cost, demand);
         let expected = expected.map(|amount: i64| amount.min(LEASE_GRANTED_MAX));
         assert_eq!(actual, expected, "{balance} {leased} {need} {cost} {demand}");
     }
+}
+
+#[test]
+fn region_has_a_lease_of_its_own_and_leaves_those_of_others_alone() {
+    let us = || OwnRegion { name: "us".into(), is_first: false };
+    let elsewhere = || Lease { region: "eu".into(), ..lease(1, 3, 100, 0) };
+    let first = || lease(2, 4, 50, 0);
+    let observed = observation(0, 0, LeaseProblem::Insufficient);
+
+    let leases = vec![elsewhere(), first()];
+    let (steps, result, after) = top_up_in(us(), account(850, leases), observed, &[]);
+
+    assert_eq!(steps, ["balance 750", "upsert 3"], "a tenth of what is left");
+    assert!(matches!(result, TopUpResult::Lease(3, top_up) if top_up.creates_lease), "{result:?}");
+    assert_eq!((after.leases[2].region.as_str(), after.leases[2].redis_generation), ("us", 7));
+    assert_eq!(after.leases[..2], [elsewhere(), first()]);
+
+    let eu = OwnRegion { name: "eu".into(), is_first: true };
+    let leases = vec![elsewhere(), first()];
+    let (steps, ..) = top_up_in(eu, account(850, leases), observed, &[]);
+    assert_eq!(steps[..2], ["upsert 1", "upsert 2"], "its Redis has another generation: withheld");
 }

@@ -22,9 +22,8 @@ pub struct PlannedCheck {
 
 impl PlannedCheck {
     /// Returns the window to consume from.
-    pub fn window(&self) -> Window {
-        let ResolvedLimit { counter, limit, duration_ms, .. } = &*self.limit;
-        let window = Window::new(counter.clone(), *limit, *duration_ms, self.cost);
+    pub fn window(&self, context: &Context) -> Window {
+        let window = self.limit.window(context, self.cost);
         match &self.group {
             Some(group) => window.with_group(group.clone()),
             None => window,
@@ -84,7 +83,8 @@ fn ad_hoc_limit(
     let (id, name) = (RatelimitId::from(""), name.to_owned());
     let limit =
         Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_approximate: false };
-    ResolvedLimit::new(context, &limit, resolved.stored().key.id.as_str())
+    let stored = resolved.stored();
+    ResolvedLimit::new(context, &limit, stored.key.id.as_str(), stored.home.as_ref())
 }
 
 /// Returns the group that bounds the number of ad-hoc counters of a key.
@@ -100,7 +100,7 @@ fn counter_group(keys: &Keys, resolved: &ResolvedKey) -> Arc<CounterGroup> {
 
 /// Records the counters that a request has created.
 pub fn record_growth(keys: &Keys, limits: &[PlannedCheck]) {
-    let windows: Vec<_> = limits.iter().map(PlannedCheck::window).collect();
+    let windows: Vec<_> = limits.iter().map(|limit| limit.window(&keys.context)).collect();
     keys.admission.record_group_growth(&windows);
 }
 

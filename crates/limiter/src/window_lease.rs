@@ -1,0 +1,213 @@
+//! Window leases: units of a window that is counted in another region, its home.
+//!
+//! The home grants units and counts them at once, by the same rule as any other cost. A region spends them without asking
+//! again. So over all regions, what is admitted in a window is at most what its home has counted. Nothing is compared
+//! between two clocks: a lease ends as long after the question as its window had left when the home granted it.
+
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+
+use super::{ConsumeReply, Window, WindowCount};
+
+/// More than the number of any window.
+const WINDOW_NUMBER_MAX: i64 = (1 << 53) - 1;
+
+/// Another region, by its position in the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionIndex(pub u8);
+
+impl RegionIndex {
+    /// A region that is not in the settings.
+    pub const UNKNOWN: Self = Self(u8::MAX);
+}
+
+/// Where a window is counted, and the name of this region's lease of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Away {
+    pub home: RegionIndex,
+    pub lease: Arc<str>,
+}
+
+/// How long after its first window a move is taken into account, so that no clock is late for it.
+const MOVE_MARGIN_MS: i64 = 60_000;
+
+/// Where the windows of one counter are counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Absent: in this region.
+    pub away: Option<Arc<Away>>,
+    /// The moves of its home, the earliest first.
+    pub moves: Vec<Arc<Moving>>,
+}
+
+impl Placement {
+    /// Returns the move that matters to windows of this duration at this time.
+    pub fn current_move(&self, duration_ms: i64, now: Timestamp) -> Option<&Arc<Moving>> {
+        self.moves.iter().find(|moving| {
+            let end = moving.first_window.saturating_add(1).saturating_mul(duration_ms);
+            now.0 < end.saturating_add(MOVE_MARGIN_MS)
+        })
+    }
+}
+
+/// A window whose home moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moving {
+    /// The number of the first window after the move.
+    pub first_window: i64,
+    /// Where earlier windows are counted, and where this one and later ones are. Absent: in this region.
+    pub before: Option<Arc<Away>>,
+    pub after: Option<Arc<Away>>,
+}
+
+/// One side of a move, by which a window is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveSide {
+    pub moving: Arc<Moving>,
+    pub is_after: bool,
+}
+
+impl MoveSide {
+    /// Returns the numbers of the first and the last window that are counted on this side.
+    pub fn bounds(&self) -> (i64, i64) {
+        match self.is_after {
+            true => (self.moving.first_window, WINDOW_NUMBER_MAX),
+            false => (0, self.moving.first_window - 1),
+        }
+    }
+
+    /// Returns whether a window of this number is counted on the other side.
+    pub fn is_other(&self, window_number: i64) -> bool {
+        self.is_after != (window_number >= self.moving.first_window)
+    }
+
+    /// Returns where windows of this side are counted.
+    pub fn away(&self) -> Option<Arc<Away>> {
+        if self.is_after { self.moving.after.clone() } else { self.moving.before.clone() }
+    }
+}
+
+/// How many units a home grants: what the waiting callers need, and beyond that the demand (the cost of the window), but
+/// at most a part of what remains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantTerms {
+    /// The cost of all callers that wait.
+    pub waiting: i64,
+    /// The least cost of a caller that waits; less is not granted. 0 asks for the count only.
+    pub least: i64,
+    /// In how many parts the remaining units are divided.
+    pub parts: i64,
+}
+
+/// The reply of a home to a request for a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// 0: nothing.
+    pub units: i64,
+    /// How long the window continued when it was granted, in milliseconds.
+    pub left_ms: i64,
+    /// After how many milliseconds another request may succeed, if nothing was granted.
+    pub retry_ms: i64,
+    /// The generation of the home's Redis.
+    pub generation: i64,
+}
+
+/// A grant to add to a window lease. Times are in the time of this region's Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub lease: Arc<str>,
+    /// The generation of this region's Redis when the home was asked; the grant is not added in any other.
+    pub redis_generation: i64,
+    pub home_generation: i64,
+    pub window_number: i64,
+    pub limit: i64,
+    pub units: i64,
+    /// The count at home after the grant.
+    pub count: i64,
+    pub ends_at: Timestamp,
+    /// Until when a request that lacks `denied_cost` or more is denied without asking the home.
+    pub denied_until: Timestamp,
+    pub denied_cost: i64,
+}
+
+/// The state of a window lease before a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowLease {
+    pub state: WindowLeaseState,
+    pub units: i64,
+    /// The count at home after the last grant.
+    pub count: i64,
+    pub window_number: i64,
+    /// The units of the last grant, those that were spent since, and the time since, in milliseconds.
+    pub granted_units: i64,
+    pub spent_units: i64,
+    pub since_ms: i64,
+}
+
+impl WindowLease {
+    /// Returns the count that this lease tells of its window: what the home had counted, without what this region has left.
+    /// If the window rejects the request, the count says so.
+    pub fn window_count(&self, window: &Window) -> WindowCount {
+        let count = self.count.saturating_sub(self.units);
+        let effective_count = match self.state {
+            WindowLeaseState::Sufficient => count.clamp(0, window.limit - window.cost),
+            WindowLeaseState::Insufficient | WindowLeaseState::Denied => {
+                count.max(window.limit - window.cost + 1).max(0)
+            }
+        };
+        WindowCount { effective_count, window_number: self.window_number }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowLeaseState {
+    /// It holds enough units.
+    Sufficient,
+    /// It holds too few units, and its home may have more.
+    Insufficient,
+    /// It holds too few units, and its home had no more a moment ago.
+    Denied,
+}
+
+/// The part of a reply that concerns other regions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegionalReply {
+    /// The time and the generation of the Redis that replied.
+    pub redis_time: Timestamp,
+    pub redis_generation: i64,
+    /// The leases of the windows that are counted elsewhere, in their order.
+    pub leases: Vec<WindowLease>,
+    pub granted: Option<Granted>,
+    /// Whether the request was rejected because a window is not counted there, or has no count from before its home moved.
+    pub is_misplaced: bool,
+}
+
+impl Grant {
+    /// Returns the grant that a home's reply means. `asked` is the reply of this region's Redis from before the home was
+    /// asked, `reply` that of the home.
+    pub fn from_reply(
+        lease: Arc<str>,
+        limit: i64,
+        least: i64,
+        asked: &RegionalReply,
+        reply: &ConsumeReply,
+        retry_max_ms: i64,
+    ) -> Option<Self> {
+        let granted = reply.regional.as_ref()?.granted?;
+        let window = reply.windows.first()?;
+        let retry_ms = if granted.units > 0 { 0 } else { granted.retry_ms.min(retry_max_ms) };
+        Some(Self {
+            lease,
+            redis_generation: asked.redis_generation,
+            home_generation: granted.generation,
+            window_number: window.window_number,
+            limit,
+            units: granted.units,
+            count: window.effective_count.saturating_add(granted.units),
+            ends_at: Timestamp(asked.redis_time.0.saturating_add(granted.left_ms)),
+            denied_until: Timestamp(asked.redis_time.0.saturating_add(retry_ms)),
+            denied_cost: least,
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! `keyward region`: lists the regions that share limits, and moves what they count.
+
+use domain::homes::{self, PlannedMove, RegionUse};
+use foundation::config::Settings;
+use foundation::id::WorkspaceId;
+use serde_json::{Value, json};
+
+use super::commands::{CommandOutput, open_app};
+use super::{CommandResult, RegionCommand};
+
+pub async fn run(settings: Settings, out: CommandOutput, command: RegionCommand) -> CommandResult {
+    let app = open_app(settings).await?;
+    match command {
+        RegionCommand::List => {
+            let all = homes::list_regions(&app.context).await?;
+            let lines: Vec<_> = all.iter().map(format_region).collect();
+            let list: Vec<_> = all.iter().map(region_json).collect();
+            out.write(&lines.join("\n"), &json!(list));
+        }
+        RegionCommand::Move { id, to, workspace } => {
+            let workspace = WorkspaceId::from(workspace);
+            let planned = homes::move_as_operator(&app.context, &workspace, &id, &to).await?;
+            let PlannedMove { from, to, at } = planned;
+            let time = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+            let text = format!(
+                "{to} counts the limits of {id} in windows that begin at {time:.0} or later, {from} in earlier ones"
+            );
+            out.write(&text, &json!({ "id": id, "from": from, "to": to, "movesAt": at }));
+        }
+    }
+    app.context.store.close().await;
+    Ok(())
+}
+
+fn format_region(region: &RegionUse) -> String {
+    let RegionUse { name, apis, identities, namespaces } = region;
+    format!("{name}  {apis} APIs  {identities} identities  {namespaces} namespaces")
+}
+
+fn region_json(region: &RegionUse) -> Value {
+    let RegionUse { name, apis, identities, namespaces } = region;
+    json!({ "region": name, "apis": apis, "identities": identities, "namespaces": namespaces })
+}

@@ -1,0 +1,210 @@
+//! Tests windows that several regions share, each with a Redis of its own.
+
+use std::sync::atomic::AtomicUsize;
+
+use limiter::{Away, ConsumeReply, ConsumeRequest, Moving, Placement, RegionIndex};
+
+use super::*;
+use crate::servers::Redis;
+
+/// Three regions. The first is the home of all windows.
+struct Regions {
+    counters: Vec<Arc<RedisCounters>>,
+    keys: Keyspace,
+    servers: Vec<Redis>,
+}
+
+impl Regions {
+    fn start() -> Self {
+        let servers: Vec<_> = (0..3).map(|_| Redis::start()).collect();
+        let keys = Keyspace::new("t:");
+        let connect = |server: &Redis| {
+            let address = RedisAddress::new(&server.url(), &RedisTls::default());
+            let timeout = Duration::from_secs(5);
+            RedisCounters::new(address, timeout, keys.clone(), &Metrics::default()).unwrap()
+        };
+        let counters = servers.iter().map(|server| {
+            let counters =
+                |other: &Redis| (other.port != server.port).then(|| Arc::new(connect(other)));
+            Arc::new(
+                connect(server)
+                    .with_regions(servers.iter().map(counters).collect(), &Metrics::default()),
+            )
+        });
+        Self { counters: counters.collect(), keys: keys.clone(), servers }
+    }
+
+    /// Returns the window as a region sees it.
+    fn window(&self, region: usize, limit: i64, duration_ms: i64, cost: i64) -> Window {
+        let name = self.keys.window("key_a", duration_ms, "requests");
+        let lease = self.keys.window_lease(&name).into();
+        let window = Window::new(name, limit, duration_ms, cost);
+        let away = (region != 0).then(|| Arc::new(Away { home: RegionIndex(0), lease }));
+        window.placed(&Placement { away, moves: Vec::new() }, || NOON)
+    }
+
+    /// Consumes from a window whose home moves from the first region to the second one, a minute after noon.
+    async fn admits_moving(&self, region: usize, limit: i64, cost: i64, now: Timestamp) -> bool {
+        let name = self.keys.window("key_m", MINUTE, "requests");
+        let lease: Arc<str> = self.keys.window_lease(&name).into();
+        let away = |home: u8| {
+            let home_index = RegionIndex(home);
+            let away = || Arc::new(Away { home: home_index, lease: lease.clone() });
+            (usize::from(home) != region).then(away)
+        };
+        let first_window = NOON.0 / MINUTE + 1;
+        let moving = Moving { first_window, before: away(0), after: away(1) };
+        let placement = Placement { away: away(1), moves: vec![Arc::new(moving)] };
+        let window = Window::new(name, limit, MINUTE, cost).placed(&placement, || now);
+        self.consume(region, window, Some(now)).await.is_admitted
+    }
+
+    /// Consumes single units in all regions in turn until all are denied. Returns the number of admissions.
+    async fn exhaust_moving(&self, limit: i64, now: Timestamp) -> usize {
+        let (mut admitted, mut denials) = (0, 0);
+        for region in (0..3).cycle() {
+            match self.admits_moving(region, limit, 1, now).await {
+                true => (admitted, denials) = (admitted + 1, 0),
+                false => denials += 1,
+            }
+            if denials == 3 {
+                break;
+            }
+        }
+        admitted
+    }
+
+    async fn consume(&self, region: usize, window: Window, now: Option<Timestamp>) -> ConsumeReply {
+        let request = ConsumeRequest::of_windows(vec![window]);
+        self.counters[region].consume(&request, now).await.unwrap()
+    }
+
+    async fn admits(&self, region: usize, limit: i64, cost: i64, now: Timestamp) -> bool {
+        self.consume(region, self.window(region, limit, MINUTE, cost), Some(now)).await.is_admitted
+    }
+}
+
+fn after(ms: i64) -> Timestamp {
+    Timestamp(NOON.0 + ms)
+}
+
+#[tokio::test]
+async fn limit_is_shared_when_regions_consume_in_turn() {
+    let regions = Regions::start();
+    let mut admitted = 0;
+    for n in 0..40 {
+        admitted += usize::from(regions.admits(n % 3, 20, 1, NOON).await);
+    }
+    assert_eq!(admitted, 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_is_exact_when_regions_consume_concurrently() {
+    let regions = Arc::new(Regions::start());
+    for (limit, each) in [(1_i64, 5), (7, 20), (300, 200)] {
+        let admitted = Arc::new(AtomicUsize::new(0));
+        let duration_ms = 3_600_000 + limit;
+        let callers = (0..30).map(|n| {
+            let (regions, admitted) = (regions.clone(), admitted.clone());
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    let window = regions.window(n % 3, limit, duration_ms, 1);
+                    let reply = regions.consume(n % 3, window, None).await;
+                    admitted.fetch_add(usize::from(reply.is_admitted), Ordering::Relaxed);
+                }
+            })
+        });
+        for caller in join_all(callers).await {
+            caller.unwrap();
+        }
+        let admitted = i64::try_from(admitted.load(Ordering::Relaxed)).unwrap();
+        assert!(admitted <= limit, "{admitted} of {limit}");
+        assert!(admitted * 100 >= limit * 95 - 200, "{admitted} of {limit}");
+    }
+}
+
+#[tokio::test]
+async fn lease_ends_with_its_window() {
+    let regions = Regions::start();
+    // The first request asks for its own cost; the second one sees a demand.
+    for _ in 0..2 {
+        assert!(regions.admits(1, 1_000, 1, after(59_000)).await);
+    }
+    let lease = |reply: ConsumeReply| reply.regional.unwrap().leases[0];
+    let window = || regions.window(1, 1_000, MINUTE, 1);
+    let before = lease(regions.consume(1, window(), Some(after(59_999))).await);
+    let afterwards = lease(regions.consume(1, window(), Some(after(60_000))).await);
+
+    assert_eq!(before.window_number + 1, afterwards.window_number);
+}
+
+#[tokio::test]
+async fn lease_is_not_used_for_another_limit() {
+    let regions = Regions::start();
+    for _ in 0..5 {
+        assert!(regions.admits(1, 1_000, 10, NOON).await);
+    }
+    assert!(!regions.admits(1, 50, 1, NOON).await, "50 were admitted");
+    assert!(regions.admits(2, 1_000, 10, NOON).await);
+}
+
+#[tokio::test]
+async fn units_at_rest_are_given_back() {
+    let regions = Regions::start();
+    for _ in 0..10 {
+        assert!(regions.admits(1, 1_000, 5, NOON).await);
+    }
+    let peek = || regions.window(0, 1_000, MINUTE, 0);
+    let counted = regions.consume(0, peek(), Some(NOON)).await.windows[0].effective_count;
+    assert!(counted > 50, "{counted}: more is granted than was spent");
+
+    regions.counters[1].give_back_rests(Some(after(900))).await.unwrap();
+    let early = regions.consume(0, peek(), Some(after(900))).await.windows[0].effective_count;
+    regions.counters[1].give_back_rests(Some(after(1_100))).await.unwrap();
+    let late = regions.consume(0, peek(), Some(after(1_100))).await.windows[0].effective_count;
+
+    assert_eq!((early, late), (counted, 50));
+}
+
+#[tokio::test]
+async fn denials_do_not_ask_the_home_again_until_it_may_have_units() {
+    let regions = Regions::start();
+    assert!(regions.admits(0, 10, 10, NOON).await);
+    assert!(!regions.admits(1, 10, 1, NOON).await);
+    let window = regions.window(1, 10, MINUTE, 1);
+    let reply = regions.consume(1, window, Some(after(500))).await;
+
+    assert_eq!(reply.regional.unwrap().leases[0].state, limiter::WindowLeaseState::Denied);
+    assert!(!reply.is_admitted);
+    assert_eq!(reply.windows[0].effective_count, 10);
+}
+
+#[tokio::test]
+async fn count_moves_with_the_home_of_a_window() {
+    let regions = Regions::start();
+    for _ in 0..30 {
+        assert!(regions.admits_moving(0, 100, 1, after(30_000)).await);
+    }
+
+    // At its begin, all of the window before counts; half way through, half of it.
+    assert_eq!(regions.exhaust_moving(100, after(60_000)).await, 70);
+    assert_eq!(
+        regions.exhaust_moving(100, after(59_999)).await,
+        0,
+        "a clock that is late for the move"
+    );
+    assert_eq!(regions.exhaust_moving(100, after(90_000)).await, 15);
+    // The home has moved long ago.
+    assert_eq!(regions.exhaust_moving(100, after(300_000)).await, 100);
+}
+
+#[tokio::test]
+async fn moved_window_counts_as_used_up_when_its_old_home_cannot_be_read() {
+    let mut regions = Regions::start();
+    assert!(regions.admits_moving(0, 100, 1, NOON).await);
+    regions.servers[0].kill();
+
+    assert!(!regions.admits_moving(1, 100, 1, after(60_000)).await);
+    assert!(!regions.admits_moving(2, 100, 51, after(90_000)).await);
+    assert!(regions.admits_moving(2, 100, 50, after(90_000)).await);
+}
