@@ -236,25 +236,26 @@ postgres_user() {
 }
 
 # Creates and starts a Redis server and sets REDIS_URL. SETTINGs are lines of redis.conf.
-start_redis() { # SETTING...
-    local password
+start_redis() { # NAME SETTING...
+    local name=$1 password
+    shift
     password=$(random_hex 16)
     next_free_port
     REDIS_PORT=$PORT
     REDIS_URL=redis://default:$password@127.0.0.1:$PORT/0
 
-    mkdir -m 700 "$SERVERS_DIR/redis"
+    mkdir -m 700 "$SERVERS_DIR/$name"
     (
         umask 077
-        printf '%s\n' 'bind 127.0.0.1' "port $PORT" "requirepass $password" "dir $SERVERS_DIR/redis" "$@" \
-            >"$SERVERS_DIR/redis/redis.conf"
+        printf '%s\n' 'bind 127.0.0.1' "port $PORT" "requirepass $password" "dir $SERVERS_DIR/$name" "$@" \
+            >"$SERVERS_DIR/$name/redis.conf"
     )
-    launch_redis
-    wait_until_ready redis 10 ping_redis
+    launch_redis "$name"
+    wait_until_ready "$name" 10 ping_redis
 }
 
-launch_redis() {
-    launch redis "$REDIS_SERVER" "$SERVERS_DIR/redis/redis.conf"
+launch_redis() { # NAME
+    launch "$1" "$REDIS_SERVER" "$SERVERS_DIR/$1/redis.conf"
 }
 
 ping_redis() (

@@ -22,8 +22,13 @@ struct LocalStack {
 
 impl LocalStack {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let mut child = Command::new("deploy/local-stack")
             .args(["--json", "--port", "0", "--binary", env!("CARGO_BIN_EXE_keyward")])
+            .args(options)
             // The machine may be compiling at the same time.
             .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
             .stdout(Stdio::piped())
@@ -259,6 +264,52 @@ fn compose_finds_every_secret_of_the_quick_start() {
 }
 
 #[test]
+fn compose_of_regions_extends_the_other_one() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("deploy")).unwrap();
+    let script = directory.path().join("deploy/make-secrets");
+    std::fs::copy("deploy/make-secrets", &script).unwrap();
+    assert!(Command::new(script).output().unwrap().status.success());
+    let text = std::fs::read_to_string("docker-compose.regions.yml").unwrap();
+    // Compose's own tag: a list replaces the one that it extends.
+    let regions: Value = serde_saphyr::from_str(&text.replace("!override", "")).expect("YAML");
+    let text = std::fs::read_to_string("docker-compose.yml").unwrap();
+    let compose: Value = serde_saphyr::from_str(&text).expect("YAML");
+
+    let services = regions["services"].as_object().unwrap();
+    let exists = |name: &str| services.contains_key(name) || !compose["services"][name].is_null();
+    for (name, service) in services {
+        let extended = service["extends"]["service"].as_str().unwrap_or(name);
+        assert!(!compose["services"][extended].is_null(), "{name} extends {extended}");
+        for dependency in service["depends_on"].as_object().iter().flat_map(|it| it.keys()) {
+            assert!(exists(dependency), "{name} depends on {dependency}");
+        }
+        let variables = service["environment"].as_object();
+        for replica in variables.iter().filter_map(|them| them.get("KEYWARD_REPLICA_1")) {
+            assert!(exists(replica.as_str().unwrap().trim_end_matches(":3000")), "{replica}");
+        }
+        let Some(variables) = variables.filter(|them| them.contains_key("KEYWARD_REGION")) else {
+            continue;
+        };
+        let mut replica = Command::new(env!("CARGO_BIN_EXE_keyward"));
+        replica.args(["openapi", "v2"]).env_clear();
+        for (variable, value) in compose["x-replica"]["environment"].as_object().unwrap() {
+            if variable.ends_with("URL_FILE") {
+                replica.env(variable, value.as_str().unwrap());
+            }
+        }
+        replica.envs(variables.iter().map(|(name, value)| (name, value.as_str().unwrap())));
+        let mounted = replica.get_envs().filter_map(|(variable, value)| {
+            let secret = value?.to_str()?.strip_prefix("/run/secrets/")?;
+            Some((variable.to_owned(), directory.path().join("secrets").join(secret)))
+        });
+        let mounted: Vec<_> = mounted.collect();
+        let checked = replica.envs(mounted).output().unwrap();
+        assert!(checked.status.success(), "{name}: {}", String::from_utf8_lossy(&checked.stderr));
+    }
+}
+
+#[test]
 fn compose_starts_redis_with_the_password() {
     let text = std::fs::read_to_string("docker-compose.yml").unwrap();
     let compose: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -304,4 +355,23 @@ impl Drop for EndedProcess {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn local_stack_runs_regions_that_share_a_limit() {
+    let stack = LocalStack::start_with(&["--regions", "2"]);
+    let root_key = stack.text("rootKey");
+    let regions = stack.about["regions"].as_array().unwrap();
+    let check = json!({ "namespace": "shared", "identifier": "customer", "limit": 7, "duration": 3_600_000 });
+    let is_admitted = |number: usize| {
+        let url = regions[number % 2]["url"].as_str().unwrap();
+        let address = url.trim_start_matches("http://").parse().unwrap();
+        let (status, reply) = v2(address, &root_key, "ratelimit.limit", &check).unwrap();
+        assert_eq!(status, 200, "{reply}");
+        reply["data"]["success"] == true
+    };
+
+    assert_eq!(regions.len(), 2);
+    assert_eq!((&regions[0]["name"], &regions[1]["name"]), (&json!("eu"), &json!("us")));
+    assert_eq!((0..20).filter(|number| is_admitted(*number)).count(), 7);
 }
