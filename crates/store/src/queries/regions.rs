@@ -37,7 +37,7 @@ impl RegionWrites for Connection {
         // Of several replicas that start, one inserts a region; the others find it.
         let sql = "
             INSERT INTO regions (name, position)
-            SELECT $1, COALESCE(MAX(position) + 1, 0) FROM regions
+            SELECT $1, COALESCE(MAX(position) + 1, 0) FROM regions WHERE TRUE
             ON CONFLICT DO NOTHING";
         for name in names {
             query(sql).bind(name).execute(&mut *self).await?;
