@@ -142,7 +142,7 @@ impl Context {
             LazyCell::new(|| self.keyspace.window_lease(counter).into());
         let away = |region: &str| {
             let position = regions.position_of(region).and_then(|at| u8::try_from(at).ok());
-            let home = RegionIndex(position.unwrap_or(RegionIndex::UNKNOWN.0));
+            let home = position.map_or(RegionIndex::UNKNOWN, RegionIndex);
             (!regions.is_own(region)).then(|| Arc::new(Away { home, lease: (*lease).clone() }))
         };
         let moving = |HomeBoundary { first_window, before, after }: HomeBoundary<'_>| {
