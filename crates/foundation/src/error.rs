@@ -84,6 +84,8 @@ pub enum Error {
     RedisBreakerOpen,
     #[error("the region {0} is not listed in KEYWARD_REGIONS")]
     UnknownRegion(String),
+    #[error("the home of a limit is moving, and the clocks of its regions differ")]
+    HomeMoving,
     #[error("the Redis deadline passed; nothing was consumed")]
     RedisDeadlinePassed,
     /// Another replica may still be spending from it, so the remaining credits are unknown.
@@ -205,6 +207,7 @@ impl Error {
             | Self::RedisTimeout(_)
             | Self::RedisBreakerOpen
             | Self::UnknownRegion(_)
+            | Self::HomeMoving
             | Self::RedisDeadlinePassed
             | Self::LeaseNotClosed
             | Self::StoreTimeout(_)
@@ -241,6 +244,7 @@ impl Error {
             | Self::RedisTimeout(_)
             | Self::RedisBreakerOpen
             | Self::UnknownRegion(_)
+            | Self::HomeMoving
             | Self::RedisDeadlinePassed => true,
             Self::Shared(cause) => cause.is_redis_outage(),
             _ => false,

@@ -24,7 +24,10 @@ use super::{
 pub use self::links::{RegionLinks, TakenBack};
 
 /// How often a request asks for grants that others then spend, before it is rejected.
-const ROUNDS_MAX: usize = 5;
+const ROUNDS_MAX: usize = 4;
+/// How often a request is decided again because a window is counted on the other side of the move of its home, or had no
+/// count there.
+const REDIRECTIONS_MAX: usize = 5;
 /// The demand that a grant covers.
 const DEMAND_MS: i64 = 2_000;
 /// The shortest time over which the demand is measured.
@@ -238,11 +241,15 @@ pub async fn consume<L: RegionLinks>(
 ) -> std::result::Result<ConsumeReply, L::CallError> {
     let mut request = request.clone();
     let mut reply = links.consume_here(request.clone()).await?;
-    let mut has_waited = false;
-    for _ in 1..ROUNDS_MAX {
+    let (mut rounds, mut redirections) = (0, 0);
+    loop {
         let Some(regional) = reply.regional.as_deref() else { return Ok(reply) };
         let mut other_side = Vec::new();
         if regional.is_misplaced {
+            // It says neither that the request is admitted nor which window rejects it.
+            if redirections == REDIRECTIONS_MAX {
+                return Err(Arc::new(Error::HomeMoving).into());
+            }
             for (index, window) in request.windows.iter().enumerate() {
                 match find_misplacement(window, index, &reply).filter(|_| !window.is_away()) {
                     Some(Misplacement::OtherSide) => other_side.push(index),
@@ -252,7 +259,7 @@ pub async fn consume<L: RegionLinks>(
             }
         } else {
             let missing = list_missing(&request, &reply, regional);
-            if missing.is_empty() {
+            if missing.is_empty() || rounds == ROUNDS_MAX || redirections == REDIRECTIONS_MAX {
                 break;
             }
             let asking = missing.iter().map(|need| ask(links, questions, *need));
@@ -262,13 +269,17 @@ pub async fn consume<L: RegionLinks>(
                 }
             }
         }
-        has_waited = true;
+        match regional.is_misplaced || !other_side.is_empty() {
+            true => redirections += 1,
+            false => rounds += 1,
+        }
         request = request.without_top_up();
         for index in other_side {
             request.windows[index] = request.windows[index].clone().on_other_side();
         }
         reply = links.consume_here(request.clone()).await?;
     }
+    let has_waited = rounds + redirections > 0;
     links.record_decision(has_waited);
     refill_ahead(links, questions, &request, &reply);
     Ok(reply)

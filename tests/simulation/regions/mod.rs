@@ -200,8 +200,12 @@ impl World {
             let window = self.window(region, &settings, cost);
             let request = ConsumeRequest::of_windows(vec![window]);
             let reply = regions::consume(&links, &questions, &request).await;
-            let is_denied = reply.is_ok_and(|reply| !reply.is_admitted);
-            if is_denied {
+            if let Some(reply) = reply.ok().filter(|reply| !reply.is_admitted) {
+                // What a caller is told follows from the statuses of the windows.
+                let statuses = reply.window_statuses(&request.windows);
+                if !statuses.iter().any(|status| status.is_exceeded) {
+                    self.sim.fail(format!("denied without a reason: {reply:?}"));
+                }
                 lock(&self.checker).denied += 1;
                 self.sim.sleep_ms(4 * self.sim.random(settings.pause_ms + 1)).await;
             }
