@@ -20,14 +20,14 @@ struct Simulation<T> {
 }
 
 const FEED: Simulation<feed::Summary> =
-    Simulation { name: "changes_are_seen", schedules: 500, run: feed::run };
+    Simulation { name: "changes_are_seen", schedules: 2_000, run: feed::run };
 const STANDBY: Simulation<feed::Summary> =
-    Simulation { name: "stale_rows_of_a_standby", schedules: 200, run: feed::run_with_standby };
+    Simulation { name: "stale_rows_of_a_standby", schedules: 500, run: feed::run_with_standby };
 const CREDITS: Simulation<credits::Summary> =
-    Simulation { name: "credits_are_exact", schedules: 200, run: credits::run };
+    Simulation { name: "credits_are_exact", schedules: 2_000, run: credits::run };
 
 const REGIONS: Simulation<regions::Summary> =
-    Simulation { name: "limits_are_shared", schedules: 2_000, run: regions::run };
+    Simulation { name: "limits_are_shared", schedules: 10_000, run: regions::run };
 
 fn setting(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -98,7 +98,7 @@ fn describe<T>(simulation: &Simulation<T>, seed: u64, violation: &str) -> String
     let (_, trace) = run_traced(simulation, seed);
     let mut text = format!(
         "{violation}\nseed {seed}; replay it with\n\
-         KEYWARD_SIMULATION_SEED={seed} cargo test --locked --test simulation -- \
+         KEYWARD_SIMULATION_SEED={seed} cargo test --locked -p keyward-simulation -- \
          {} --nocapture\n",
         simulation.name
     );
@@ -156,6 +156,7 @@ fn schedule_repeats_when_its_seed_is_the_same() {
     assert_repeatable(&FEED);
     assert_repeatable(&STANDBY);
     assert_repeatable(&CREDITS);
+    assert_repeatable(&REGIONS);
 }
 
 #[test]
