@@ -14,7 +14,8 @@
 --         generation of this Redis in which it was asked for, that of the home, number of the window, limit, units, the
 --         count at home, when the window ends, until when no more is granted, the least that was denied, the
 --         demand; number of window leases to take from (2 bytes), and for each: its index (2 bytes), limit, cost;
---         for bounds, for each window: the first number that is counted here, the last
+--         for bounds, for each window: the first number that is counted here, the last, the index of the name that holds
+--         the first number if the count from before the move has been taken over (2 bytes; 0: it never moved here)
 -- Reply   packed doubles, which are read and written faster than numbers of the protocol: now, the generation of this
 --         Redis; nothing else if the deadline has passed. For each request: 0 rejected, 1 admitted, 2 admitted and a
 --         counter of a group is now live for longer, 3 rejected because a group would have too many live counters,
@@ -25,7 +26,7 @@
 --         granted, ms until its window ends, ms after which it may succeed; for each window lease: state (0 sufficient,
 --         1 insufficient, 2 denied by the home), units before the request, count at home, number of the window, units
 --         of the last grant, units spent since, ms since
--- Values  each ends with the version of its format, one byte. A missing byte means version 1: programs that do not
+-- Values  each ends with the version of its format, one byte, except the number of a begun window. A missing byte means version 1: programs that do not
 --         know versions read the numbers, ignore the byte, and write none. A value of a later version is not
 --         interpreted: its window counts as full and stays unchanged, its lease counts as missing.
 -- A window lease holds units of a window that is counted in another region, where they have been counted already. It is
@@ -225,9 +226,10 @@ while at <= #takes do
   end
   if flags >= 16 then
     for window = 0, windows - 1 do
-      local k, from, to = (read('>I2', takes, first + 30 * window))
-      from, to, at = read('>dd', takes, at)
-      if number[k] < from or number[k] > to or (number[k] == from and fresh[k] == 2) then
+      local k, from, to, begun = (read('>I2', takes, first + 30 * window))
+      from, to, begun, at = read('>ddI2', takes, at)
+      local lacks = begun > 0 and number[k] == from and not (stored[begun] and read('>d', stored[begun]) == from)
+      if number[k] < from or number[k] > to or lacks then
         taken, reply[outcome] = false, 4
       end
     end

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use limiter::{Away, ConsumeReply, ConsumeRequest, Moving, Placement, RegionIndex};
+use limiter::{Away, ConsumeReply, ConsumeRequest, Moves, Placement, RegionIndex, WindowHome};
 
 use super::*;
 use crate::servers::Redis;
@@ -40,11 +40,18 @@ impl Regions {
         let lease = self.keys.window_lease(&name).into();
         let window = Window::new(name, limit, duration_ms, cost);
         let away = (region != 0).then(|| Arc::new(Away { home: RegionIndex(0), lease }));
-        window.placed(&Placement { away, moves: Vec::new() }, || NOON)
+        window.placed(&Placement { away, moves: None }, || NOON)
     }
 
-    /// Consumes from a window whose home moves from the first region to the second one, a minute after noon.
-    async fn admits_moving(&self, region: usize, limit: i64, cost: i64, now: Timestamp) -> bool {
+    /// Consumes from a window whose home moves from the first region to the second one, a minute after noon, and from
+    /// there to others, each a minute later.
+    async fn admits_moving(
+        &self,
+        region: usize,
+        (limit, cost): (i64, i64),
+        later: &[u8],
+        now: Timestamp,
+    ) -> bool {
         let name = self.keys.window("key_m", MINUTE, "requests");
         let lease: Arc<str> = self.keys.window_lease(&name).into();
         let away = |home: u8| {
@@ -52,18 +59,23 @@ impl Regions {
             let away = || Arc::new(Away { home: home_index, lease: lease.clone() });
             (usize::from(home) != region).then(away)
         };
-        let first_window = NOON.0 / MINUTE + 1;
-        let moving = Moving { first_window, before: away(0), after: away(1) };
-        let placement = Placement { away: away(1), moves: vec![Arc::new(moving)] };
+        let homes = [0, 1].into_iter().chain(later.iter().copied());
+        let homes = (NOON.0 / MINUTE..).zip(homes).enumerate().map(|(n, (number, home))| {
+            WindowHome { first_window: if n == 0 { 0 } else { number }, away: away(home) }
+        });
+        let homes: Vec<_> = homes.collect();
+        let last = homes.last().expect("two homes").away.clone();
+        let begun = self.keys.begun_window(&name).into();
+        let placement = Placement { away: last, moves: Some(Arc::new(Moves { homes, begun })) };
         let window = Window::new(name, limit, MINUTE, cost).placed(&placement, || now);
         self.consume(region, window, Some(now)).await.is_admitted
     }
 
     /// Consumes single units in all regions in turn until all are denied. Returns the number of admissions.
-    async fn exhaust_moving(&self, limit: i64, now: Timestamp) -> usize {
+    async fn exhaust_moving(&self, limit: i64, later: &[u8], now: Timestamp) -> usize {
         let (mut admitted, mut denials) = (0, 0);
         for region in (0..3).cycle() {
-            match self.admits_moving(region, limit, 1, now).await {
+            match self.admits_moving(region, (limit, 1), later, now).await {
                 true => (admitted, denials) = (admitted + 1, 0),
                 false => denials += 1,
             }
@@ -183,28 +195,45 @@ async fn denials_do_not_ask_the_home_again_until_it_may_have_units() {
 async fn count_moves_with_the_home_of_a_window() {
     let regions = Regions::start();
     for _ in 0..30 {
-        assert!(regions.admits_moving(0, 100, 1, after(30_000)).await);
+        assert!(regions.admits_moving(0, (100, 1), &[], after(30_000)).await);
     }
 
     // At its begin, all of the window before counts; half way through, half of it.
-    assert_eq!(regions.exhaust_moving(100, after(60_000)).await, 70);
+    assert_eq!(regions.exhaust_moving(100, &[], after(60_000)).await, 70);
     assert_eq!(
-        regions.exhaust_moving(100, after(59_999)).await,
+        regions.exhaust_moving(100, &[], after(59_999)).await,
         0,
         "a clock that is late for the move"
     );
-    assert_eq!(regions.exhaust_moving(100, after(90_000)).await, 15);
+    assert_eq!(regions.exhaust_moving(100, &[], after(90_000)).await, 15);
     // The home has moved long ago.
-    assert_eq!(regions.exhaust_moving(100, after(300_000)).await, 100);
+    assert_eq!(regions.exhaust_moving(100, &[], after(300_000)).await, 100);
 }
 
 #[tokio::test]
 async fn moved_window_counts_as_used_up_when_its_old_home_cannot_be_read() {
     let mut regions = Regions::start();
-    assert!(regions.admits_moving(0, 100, 1, NOON).await);
+    assert!(regions.admits_moving(0, (100, 1), &[], NOON).await);
     regions.servers[0].kill();
 
-    assert!(!regions.admits_moving(1, 100, 1, after(60_000)).await);
-    assert!(!regions.admits_moving(2, 100, 51, after(90_000)).await);
-    assert!(regions.admits_moving(2, 100, 50, after(90_000)).await);
+    assert!(!regions.admits_moving(1, (100, 1), &[], after(60_000)).await);
+    assert!(!regions.admits_moving(2, (100, 51), &[], after(90_000)).await);
+    assert!(regions.admits_moving(2, (100, 50), &[], after(90_000)).await);
+}
+
+#[tokio::test]
+async fn count_moves_on_when_a_home_moves_again_in_the_next_window() {
+    let regions = Regions::start();
+    // To the third region, and back to the first.
+    let later = [2, 0];
+    for _ in 0..60 {
+        assert!(regions.admits_moving(0, (100, 1), &later, after(30_000)).await);
+    }
+
+    // Half way through each window, half of the one before counts.
+    let mut admitted = Vec::new();
+    for minute in 1..=4 {
+        admitted.push(regions.exhaust_moving(100, &later, after(minute * 60_000 + 30_000)).await);
+    }
+    assert_eq!(admitted, [70, 65, 68, 66]);
 }

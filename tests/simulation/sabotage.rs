@@ -17,7 +17,7 @@ struct Case {
 /// The maximum number of schedules for one fault; the first one that finds it is the last.
 const SCHEDULES_MAX: &str = "3000";
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 28] = [
     feed("own-change", "stale value, its own change", 0),
     feed("read-version", "stale value", 20),
     feed("trust", "stale value, without proof", 80),
@@ -38,6 +38,14 @@ const CASES: [Case; 20] = [
     credits("close-once", "over-granted", 0),
     credits("top-up-once", "over-granted", 240),
     credits("retry-deadline", "late retry", 0),
+    regions("fence", "over-admitted", 1_320),
+    regions("grant-counted", "over-admitted", 0),
+    regions("grant-once", "over-admitted", 40),
+    regions("lease-end", "after its end", 0),
+    regions("taken-first", "over-admitted", 40),
+    regions("home-bounds", "over-admitted", 0),
+    regions("closed-window", "over-admitted", 100),
+    regions("moved-count", "over-admitted", 0),
 ];
 
 const fn feed(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
@@ -52,6 +60,11 @@ const fn standby(safeguard: &'static str, found: &'static str, first_seed: u64) 
 
 const fn credits(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
     let simulation = "schedules::credits_are_exact_whatever_fails";
+    Case { safeguard, simulation, found, first_seed }
+}
+
+const fn regions(safeguard: &'static str, found: &'static str, first_seed: u64) -> Case {
+    let simulation = "schedules::limits_are_shared_between_regions_whatever_fails";
     Case { safeguard, simulation, found, first_seed }
 }
 

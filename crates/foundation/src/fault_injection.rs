@@ -75,6 +75,20 @@ pub enum Safeguard {
     TopUpOnce,
     /// A transaction whose account is locked is not retried after its deadline.
     RetryDeadline,
+    /// A home counts the units that it grants.
+    GrantCounted,
+    /// A grant whose reply was lost is not added again.
+    GrantOnce,
+    /// A window lease ends before its window.
+    LeaseEnd,
+    /// Units are taken out of a window lease before they are given back.
+    TakenFirst,
+    /// While a home moves, each side counts its own windows only.
+    HomeBounds,
+    /// A window whose counter has moved is closed where it was counted.
+    ClosedWindow,
+    /// The first window after a move begins with the count of the one before.
+    MovedCount,
 }
 
 static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
@@ -112,6 +126,13 @@ static DISABLED_SAFEGUARD: LazyLock<Option<Safeguard>> = LazyLock::new(|| {
         "close-once" => Safeguard::CloseOnce,
         "top-up-once" => Safeguard::TopUpOnce,
         "retry-deadline" => Safeguard::RetryDeadline,
+        "grant-counted" => Safeguard::GrantCounted,
+        "grant-once" => Safeguard::GrantOnce,
+        "lease-end" => Safeguard::LeaseEnd,
+        "taken-first" => Safeguard::TakenFirst,
+        "home-bounds" => Safeguard::HomeBounds,
+        "closed-window" => Safeguard::ClosedWindow,
+        "moved-count" => Safeguard::MovedCount,
         other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which is not a safeguard"),
     })
 });

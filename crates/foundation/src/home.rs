@@ -26,14 +26,12 @@ struct PastHome {
     until: Timestamp,
 }
 
-/// A change of the region that counts a window of one duration.
+/// The region that counts the windows of one duration from a number on, until those of the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HomeBoundary<'a> {
-    /// The number of the first window after the change.
+pub struct HomeWindows<'a> {
+    /// 0 for the first region.
     pub first_window: i64,
-    /// The regions that count the window before, and this one.
-    pub before: &'a str,
-    pub after: &'a str,
+    pub region: &'a str,
 }
 
 impl Home {
@@ -64,22 +62,24 @@ impl Home {
         past.map_or(&self.region, |past| &past.region)
     }
 
-    /// Returns the changes for windows of a duration, the earliest first.
-    pub fn list_boundaries(&self, duration_ms: i64) -> Vec<HomeBoundary<'_>> {
+    /// Returns the regions that count windows of a duration, the earliest first; none if all are counted in one.
+    pub fn list_windows(&self, duration_ms: i64) -> Vec<HomeWindows<'_>> {
         let start = |number: i64| Timestamp(number.saturating_mul(duration_ms));
-        let mut found: Vec<HomeBoundary<'_>> = Vec::new();
+        let mut found: Vec<HomeWindows<'_>> = Vec::new();
         for PastHome { until, .. } in &self.past {
             // The first window that begins at the time of the move or later.
             let is_inside = until.0.rem_euclid(duration_ms) != 0;
             let first_window = until.0.div_euclid(duration_ms) + i64::from(is_inside);
-            let before = self.region_at(start(first_window - 1));
-            let after = self.region_at(start(first_window));
-            let is_known = found.last().is_some_and(|last| last.first_window == first_window);
-            if before != after && !is_known {
-                found.push(HomeBoundary { first_window, before, after });
+            let region = self.region_at(start(first_window));
+            if found.is_empty() {
+                let region = self.region_at(start(first_window - 1));
+                found.push(HomeWindows { first_window: 0, region });
+            }
+            if found.last().is_some_and(|last| last.region != region) {
+                found.push(HomeWindows { first_window, region });
             }
         }
-        found
+        if found.len() > 1 { found } else { Vec::new() }
     }
 }
 
@@ -126,22 +126,21 @@ mod tests {
 
     #[test]
     fn window_is_counted_where_its_home_was_when_it_began() {
-        let boundaries = |text: &str, duration_ms| {
+        let windows = |text: &str, duration_ms| {
             let home = home(text);
-            let found = home.list_boundaries(duration_ms).into_iter().map(|found| {
-                let HomeBoundary { first_window, before, after } = found;
-                format!("{before} {after} {first_window}")
-            });
+            let found = home.list_windows(duration_ms).into_iter();
+            let found = found.map(|it| format!("{} {}", it.first_window, it.region));
             found.collect::<Vec<_>>().join(", ")
         };
 
-        assert_eq!(boundaries("us", 10), "");
-        assert_eq!(boundaries("us eu<95", 10), "eu us 10");
-        assert_eq!(boundaries("us eu<100", 10), "eu us 10", "at its begin");
-        assert_eq!(boundaries("us eu<101", 10), "eu us 11");
-        assert_eq!(boundaries("ap eu<95 us<215", 10), "eu us 10, us ap 22");
-        assert_eq!(boundaries("ap eu<95 us<215", 1_000), "eu ap 1", "both in the same window");
-        assert_eq!(boundaries("eu eu<95 us<99", 1_000), "", "it returns in the same window");
+        assert_eq!(windows("us", 10), "");
+        assert_eq!(windows("us eu<95", 10), "0 eu, 10 us");
+        assert_eq!(windows("us eu<100", 10), "0 eu, 10 us", "at its begin");
+        assert_eq!(windows("us eu<101", 10), "0 eu, 11 us");
+        assert_eq!(windows("ap eu<95 us<215", 10), "0 eu, 10 us, 22 ap");
+        assert_eq!(windows("eu eu<95 us<105", 10), "0 eu, 10 us, 11 eu", "back after one window");
+        assert_eq!(windows("ap eu<95 us<215", 1_000), "0 eu, 1 ap", "both in the same window");
+        assert_eq!(windows("eu eu<95 us<99", 1_000), "", "it returns in the same window");
     }
 
     #[test]

@@ -34,6 +34,11 @@ impl Keyspace {
         format!("{}c{}", self.prefix, window.strip_prefix(&self.prefix).unwrap_or(window))
     }
 
+    /// Returns the name that holds the number of the first window here, after the move of its home has been taken into account.
+    pub fn begun_window(&self, window: &str) -> String {
+        format!("{}b{}", self.prefix, window.strip_prefix(&self.prefix).unwrap_or(window))
+    }
+
     /// Returns the name of the group of a key's ad-hoc counters.
     pub fn group(&self, key: &str) -> String {
         format!("{}g:{{{key}}}", self.prefix)
@@ -65,6 +70,11 @@ impl Keyspace {
     /// Returns the name that is written to check whether Redis accepts writes.
     pub fn probe(&self) -> String {
         format!("{}probe", self.prefix)
+    }
+
+    /// Returns the name that holds the region whose Redis this is.
+    pub fn region(&self) -> String {
+        format!("{}region", self.prefix)
     }
 
     /// Returns the name of the stream in which replicas announce changes to each other.

@@ -22,8 +22,8 @@ pub use counter_groups::{
 pub use keyspace::Keyspace;
 pub use lease::{CloseResult, LeaseSpend, LeaseState, LeaseStatus, TopUp};
 pub use window_lease::{
-    Away, Grant, GrantTerms, Granted, MoveSide, Moving, Placement, RegionIndex, RegionalReply,
-    WindowLease, WindowLeaseState,
+    Away, Grant, GrantTerms, Granted, Moves, Placement, RegionIndex, RegionalReply, Side,
+    WindowHome, WindowLease, WindowLeaseState,
 };
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Window {
     /// Present if the window is counted in another region.
     away: Option<Arc<Away>>,
     /// Present while the home of the window moves.
-    side: Option<MoveSide>,
+    side: Option<Side>,
 }
 
 impl Window {
@@ -83,27 +83,25 @@ impl Window {
 
     /// Returns the same window, counted elsewhere. `now` tells on which side of a move it probably is, if there is one.
     pub fn placed(self, placement: &Placement, now: impl FnOnce() -> Timestamp) -> Self {
-        if !placement.moves.is_empty() {
+        if let Some(moves) = &placement.moves {
             let now = now();
-            if let Some(moving) = placement.current_move(self.duration_ms, now) {
-                let is_after = self.number_at(now) >= moving.first_window;
-                return self.on_side(MoveSide { moving: moving.clone(), is_after });
+            if placement.is_moving(self.duration_ms, now) {
+                let number = self.number_at(now);
+                return self.on_side(Side::of(moves.clone(), number));
             }
         }
         Self { away: placement.away.clone(), ..self }
     }
 
-    /// Returns the same window, counted on this side of a move.
-    fn on_side(self, side: MoveSide) -> Self {
+    /// Returns the same window, counted on this side of the moves of its home.
+    fn on_side(self, side: Side) -> Self {
         Self { away: side.away(), side: Some(side), ..self }
     }
 
-    /// Returns the same window, counted on the other side of its move.
-    fn on_other_side(self) -> Self {
-        match self.side.clone() {
-            Some(MoveSide { moving, is_after }) => {
-                self.on_side(MoveSide { moving, is_after: !is_after })
-            }
+    /// Returns the same window on the side of this number.
+    fn on_side_of(self, window_number: i64) -> Self {
+        match self.side.as_ref().map(|side| side.other(window_number)) {
+            Some(side) => self.on_side(side),
             None => self,
         }
     }
@@ -146,7 +144,7 @@ impl Window {
 
     /// Returns the numbers of the first and the last window that its home counts, while the home moves.
     pub fn bounds(&self) -> Option<(i64, i64)> {
-        self.side.as_ref().map(MoveSide::bounds)
+        self.side.as_ref().map(Side::bounds)
     }
 
     /// Returns the same window with cost 0.
@@ -250,11 +248,6 @@ impl ConsumeRequest {
     /// Returns whether the home of a window that is counted in this region moves.
     fn has_bounds(&self) -> bool {
         self.windows_here().any(|window| window.side.is_some())
-    }
-
-    /// Returns whether a second execution would add something twice: a top-up, or units of another region.
-    fn must_run_once(&self) -> bool {
-        self.has_top_up() || !self.grants.is_empty()
     }
 
     /// Returns whether the request adds a top-up to its lease.

@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, join_all};
 use parking_lot::Mutex;
 
+use super::window_lease::Moved;
 use super::{
-    Away, ConsumeReply, ConsumeRequest, Grant, GrantTerms, MoveSide, RegionIndex, RegionalReply,
+    Away, ConsumeReply, ConsumeRequest, Grant, GrantTerms, RegionIndex, RegionalReply, Side,
     Window, WindowLease, WindowLeaseState,
 };
 
@@ -65,14 +67,14 @@ type Running = Shared<BoxFuture<'static, std::result::Result<Asked, Arc<Error>>>
 enum Asked {
     /// What was granted, if anything, has been added to the lease.
     Answered,
-    /// The window is counted on the other side of the move of its home.
-    OtherSide,
+    /// The window, which has this number, is counted on another side of the moves of its home.
+    OtherSide(i64),
 }
 
 /// Why a window was not counted where its home was believed to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misplacement {
-    OtherSide,
+    OtherSide(i64),
     /// It is the first window after the move, and the count of the one before is not known yet.
     Unseeded,
 }
@@ -165,7 +167,7 @@ async fn fetch_grant(
     // If the reply is lost, what was granted stays counted.
     let mut reply = links.ask_home(away.home, request.clone()).await?;
     match find_misplacement(&window, 0, &reply) {
-        Some(Misplacement::OtherSide) => return Ok((0, Asked::OtherSide)),
+        Some(Misplacement::OtherSide(number)) => return Ok((0, Asked::OtherSide(number))),
         Some(Misplacement::Unseeded) => {
             seed(links, &window).await?;
             reply = links.ask_home(away.home, request).await?;
@@ -196,20 +198,21 @@ fn find_misplacement(window: &Window, index: usize, reply: &ConsumeReply) -> Opt
         return None;
     }
     if side.is_other(number) {
-        return Some(Misplacement::OtherSide);
+        return Some(Misplacement::OtherSide(number));
     }
     // Otherwise another window of the request is.
-    let is_first = side.is_after && number == side.moving.first_window;
+    let is_first = side.start().is_some_and(|start| start.first_window == number);
     is_first.then_some(Misplacement::Unseeded)
 }
 
 /// Begins the counting of a window at its new home, with the count of its last window at the old one. If that cannot be
 /// read, it counts as used up.
 async fn seed(links: &impl RegionLinks, window: &Window) -> Result<()> {
-    let Some(MoveSide { moving, .. }) = &window.side else { return Ok(()) };
-    let [before, after] =
-        [&moving.before, &moving.after].map(|side| side.as_ref().map(|away| away.home));
-    let last_number = moving.first_window - 1;
+    let Some(Moved { first_window, before, after }) = window.side.as_ref().and_then(Side::start)
+    else {
+        return Ok(());
+    };
+    let last_number = first_window - 1;
     let mut counted = links.close_window(before, window, last_number).await;
     if counted.is_err() {
         counted = links.close_window(before, window, last_number).await;
@@ -218,6 +221,7 @@ async fn seed(links: &impl RegionLinks, window: &Window) -> Result<()> {
         tracing::warn!(error = %e, "a limit that has moved to another region counts as used up: {e}");
         window.limit
     });
+    let count = if Safeguard::MovedCount.is_disabled() { 0 } else { count };
     links.seed_window(after, window, last_number, count).await
 }
 
@@ -252,7 +256,7 @@ pub async fn consume<L: RegionLinks>(
             }
             for (index, window) in request.windows.iter().enumerate() {
                 match find_misplacement(window, index, &reply).filter(|_| !window.is_away()) {
-                    Some(Misplacement::OtherSide) => other_side.push(index),
+                    Some(Misplacement::OtherSide(number)) => other_side.push((index, number)),
                     Some(Misplacement::Unseeded) => seed(links, window).await.map_err(Arc::new)?,
                     None => {}
                 }
@@ -264,8 +268,8 @@ pub async fn consume<L: RegionLinks>(
             }
             let asking = missing.iter().map(|need| ask(links, questions, *need));
             for (need, outcome) in missing.iter().zip(join_all(asking).await) {
-                if outcome? == Asked::OtherSide {
-                    other_side.push(need.index);
+                if let Asked::OtherSide(number) = outcome? {
+                    other_side.push((need.index, number));
                 }
             }
         }
@@ -274,8 +278,8 @@ pub async fn consume<L: RegionLinks>(
             false => rounds += 1,
         }
         request = request.without_top_up();
-        for index in other_side {
-            request.windows[index] = request.windows[index].clone().on_other_side();
+        for (index, number) in other_side {
+            request.windows[index] = request.windows[index].clone().on_side_of(number);
         }
         reply = links.consume_here(request.clone()).await?;
     }

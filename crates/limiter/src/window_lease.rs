@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
+use foundation::fault_injection::Safeguard;
 
 use super::{ConsumeReply, Window, WindowCount};
 
-/// More than the number of any window.
+/// More than the number of any window, and later than the end of any.
 const WINDOW_NUMBER_MAX: i64 = (1 << 53) - 1;
 
 /// Another region, by its position in the settings.
@@ -37,55 +38,100 @@ const MOVE_MARGIN_MS: i64 = 60_000;
 pub struct Placement {
     /// Absent: in this region.
     pub away: Option<Arc<Away>>,
-    /// The moves of its home, the earliest first.
-    pub moves: Vec<Arc<Moving>>,
+    /// Absent: its home has never moved.
+    pub moves: Option<Arc<Moves>>,
+}
+
+/// The moves of a counter's home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moves {
+    /// All homes, the earliest first. There is at least one.
+    pub homes: Vec<WindowHome>,
+    /// The name in this region's Redis that holds the number of the first window that has begun here.
+    pub begun: Arc<str>,
+}
+
+/// The region that counts the windows from one number on, until those of the next home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WindowHome {
+    /// 0 for the first home.
+    pub first_window: i64,
+    /// Absent: this region.
+    pub away: Option<Arc<Away>>,
 }
 
 impl Placement {
-    /// Returns the move that matters to windows of this duration at this time.
-    pub fn current_move(&self, duration_ms: i64, now: Timestamp) -> Option<&Arc<Moving>> {
-        self.moves.iter().find(|moving| {
-            let end = moving.first_window.saturating_add(1).saturating_mul(duration_ms);
+    /// Returns whether the home of windows of this duration moves, or has moved a moment ago.
+    pub fn is_moving(&self, duration_ms: i64, now: Timestamp) -> bool {
+        let last = self.moves.as_ref().and_then(|moves| moves.homes.last());
+        last.is_some_and(|last| {
+            let end = last.first_window.saturating_add(1).saturating_mul(duration_ms);
             now.0 < end.saturating_add(MOVE_MARGIN_MS)
         })
     }
 }
 
-/// A window whose home moves.
+/// The home that counts a window, among those before and after the moves of its counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moving {
-    /// The number of the first window after the move.
-    pub first_window: i64,
-    /// Where earlier windows are counted, and where this one and later ones are. Absent: in this region.
-    pub before: Option<Arc<Away>>,
-    pub after: Option<Arc<Away>>,
+pub struct Side {
+    moves: Arc<Moves>,
+    index: usize,
 }
 
-/// One side of a move, by which a window is counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MoveSide {
-    pub moving: Arc<Moving>,
-    pub is_after: bool,
-}
+impl Side {
+    /// Returns the side of a window of this number.
+    pub fn of(moves: Arc<Moves>, window_number: i64) -> Self {
+        let index = moves.homes.iter().rposition(|home| home.first_window <= window_number);
+        Self { index: index.unwrap_or(0), moves }
+    }
 
-impl MoveSide {
+    /// Returns the side of another window of the same counter.
+    pub fn other(&self, window_number: i64) -> Self {
+        Self::of(self.moves.clone(), window_number)
+    }
+
+    /// Returns the name that holds which window has begun here; `None`: this side is the first.
+    pub fn begun(&self) -> Option<&str> {
+        (self.index > 0).then_some(&*self.moves.begun)
+    }
+
     /// Returns the numbers of the first and the last window that are counted on this side.
     pub fn bounds(&self) -> (i64, i64) {
-        match self.is_after {
-            true => (self.moving.first_window, WINDOW_NUMBER_MAX),
-            false => (0, self.moving.first_window - 1),
+        let next = self.moves.homes.get(self.index + 1);
+        let last = next.map_or(WINDOW_NUMBER_MAX, |next| next.first_window - 1);
+        match Safeguard::HomeBounds.is_disabled() {
+            true => (0, WINDOW_NUMBER_MAX),
+            false => (self.moves.homes[self.index].first_window, last),
         }
     }
 
-    /// Returns whether a window of this number is counted on the other side.
+    /// Returns whether a window of this number is counted on another side.
     pub fn is_other(&self, window_number: i64) -> bool {
-        self.is_after != (window_number >= self.moving.first_window)
+        self.other(window_number).index != self.index
     }
 
     /// Returns where windows of this side are counted.
     pub fn away(&self) -> Option<Arc<Away>> {
-        if self.is_after { self.moving.after.clone() } else { self.moving.before.clone() }
+        self.moves.homes[self.index].away.clone()
     }
+
+    /// Returns the move by which this side begins; `None`: it is the first.
+    pub fn start(&self) -> Option<Moved> {
+        let before = self.moves.homes.get(self.index.checked_sub(1)?)?;
+        let home = |home: &WindowHome| home.away.as_ref().map(|away| away.home);
+        let after = &self.moves.homes[self.index];
+        Some(Moved { first_window: after.first_window, before: home(before), after: home(after) })
+    }
+}
+
+/// A move of a window's home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The number of the first window after the move.
+    pub first_window: i64,
+    /// The regions that count earlier windows, and this one and later ones. Absent: this region.
+    pub before: Option<RegionIndex>,
+    pub after: Option<RegionIndex>,
 }
 
 /// How many units a home grants: what the waiting callers need, and beyond that the demand (the cost of the window), but
@@ -196,6 +242,10 @@ impl Grant {
     ) -> Option<Self> {
         let granted = reply.regional.as_ref()?.granted?;
         let window = reply.windows.first()?;
+        let ends_at = match Safeguard::LeaseEnd.is_disabled() {
+            true => WINDOW_NUMBER_MAX,
+            false => asked.redis_time.0.saturating_add(granted.left_ms),
+        };
         let retry_ms = if granted.units > 0 { 0 } else { granted.retry_ms.min(retry_max_ms) };
         Some(Self {
             lease,
@@ -205,7 +255,7 @@ impl Grant {
             limit,
             units: granted.units,
             count: window.effective_count.saturating_add(granted.units),
-            ends_at: Timestamp(asked.redis_time.0.saturating_add(granted.left_ms)),
+            ends_at: Timestamp(ends_at),
             denied_until: Timestamp(asked.redis_time.0.saturating_add(retry_ms)),
             denied_cost: least,
         })

@@ -114,8 +114,8 @@ impl Checker {
 
     /// Whether the callers ask for more than the limit in one window.
     fn is_exhaustible(&self) -> bool {
-        let Settings { limit, duration_ms, pause_ms, callers, .. } = self.settings;
-        let per_caller = duration_ms / (i64::try_from(pause_ms).unwrap_or(1) + 1);
+        let Settings { limit, duration_ms, pause_ms, callers, .. } = &self.settings;
+        let per_caller = duration_ms / (i64::try_from(*pause_ms).unwrap_or(1) + 1);
         per_caller * i64::try_from(callers * 2 * REGIONS).unwrap_or(0) > 4 * limit
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use foundation::clock::Timestamp;
+use foundation::fault_injection::Safeguard;
 use limiter::regions::TakenBack;
 use limiter::{
     ConsumeReply, ConsumeRequest, Grant, Granted, GroupChange, RegionalReply, Window, WindowCount,
@@ -16,6 +17,8 @@ pub struct Engine {
     pub generation: i64,
     windows: BTreeMap<String, StoredWindow>,
     leases: BTreeMap<String, StoredLease>,
+    /// The numbers of the first windows that have begun after a move.
+    begun: BTreeMap<String, i64>,
     /// The last counts of windows whose counter has moved, with their numbers.
     closed: BTreeMap<String, (i64, i64)>,
 }
@@ -87,13 +90,17 @@ impl Engine {
                     }
                     is_admitted &= window.limit() > 0 && effective_count + cost <= window.limit();
                     if let Some((first, last)) = window.bounds() {
-                        let is_unseeded =
-                            stored.number == first && !self.has_count_of(window, first - 1);
+                        let is_unseeded = first > 0
+                            && stored.number == first
+                            && self.begun.get(window.key()) != Some(&first);
                         let is_inside = (first..=last).contains(&stored.number);
                         is_misplaced |= is_unseeded || !is_inside;
                         has_bounds = true;
                     }
-                    let counted = StoredWindow { count: stored.count + cost, ..stored };
+                    let is_uncounted =
+                        request.grant_terms.is_some() && Safeguard::GrantCounted.is_disabled();
+                    let counted = if is_uncounted { 0 } else { cost };
+                    let counted = StoredWindow { count: stored.count + counted, ..stored };
                     next.windows.insert(window.key().to_owned(), counted);
                     WindowCount { effective_count, window_number: stored.number }
                 }
@@ -121,11 +128,6 @@ impl Engine {
         }
     }
 
-    /// Returns whether a window of this number, or a later one, has a count.
-    fn has_count_of(&self, window: &Window, number: i64) -> bool {
-        self.windows.get(window.key()).is_some_and(|stored| stored.number >= number)
-    }
-
     /// Ends the counting of a window, and returns the count of its last number.
     pub fn close_window(&mut self, window: &Window, number: i64) -> i64 {
         if let Some((_, count)) = self.closed.get(window.key()).filter(|(of, _)| *of == number) {
@@ -137,7 +139,8 @@ impl Engine {
             Some(stored) if stored.number == number + 1 => stored.before,
             Some(_) | None => 0,
         };
-        if stored.is_none_or(|stored| stored.number <= number) {
+        let is_current = stored.is_none_or(|stored| stored.number <= number);
+        if is_current && !Safeguard::ClosedWindow.is_disabled() {
             let full = StoredWindow { number, count: FULL, before: 0 };
             self.windows.insert(window.key().to_owned(), full);
         }
@@ -147,10 +150,20 @@ impl Engine {
 
     /// Begins the counting of a window with the count of the number before.
     pub fn seed_window(&mut self, window: &Window, number: i64, count: i64) {
-        if !self.has_count_of(window, number) {
-            let seeded = StoredWindow { number, count, before: 0 };
-            self.windows.insert(window.key().to_owned(), seeded);
+        if self.begun.get(window.key()).is_some_and(|begun| *begun > number) {
+            return;
         }
+        let stored = self.windows.get(window.key()).copied();
+        let begun = match stored {
+            Some(stored) if stored.number == number + 1 => StoredWindow { before: count, ..stored },
+            Some(stored) if stored.number > number + 1 => stored,
+            Some(stored) if stored.number == number => {
+                StoredWindow { number, count: count.max(stored.count), before: 0 }
+            }
+            Some(_) | None => StoredWindow { number, count, before: 0 },
+        };
+        self.windows.insert(window.key().to_owned(), begun);
+        self.begun.insert(window.key().to_owned(), number + 1);
     }
 
     fn window_at(&self, key: &str, duration: i64, now: i64) -> StoredWindow {
@@ -167,7 +180,7 @@ impl Engine {
 
     fn take_from_lease(&mut self, name: &str, window: &Window, now: i64) -> (WindowLease, bool) {
         let generation = self.generation;
-        let stored = self.leases.get_mut(name).filter(|stored| stored.generation == generation);
+        let stored = self.leases.get_mut(name).filter(|stored| stored.is_of(generation));
         let Some(stored) = stored else {
             let lease = WindowLease {
                 state: WindowLeaseState::Insufficient,
@@ -208,12 +221,12 @@ impl Engine {
     }
 
     fn add_grant(&mut self, grant: &Grant, now: i64) {
-        if grant.redis_generation != self.generation {
+        if !may_use(grant.redis_generation, self.generation) {
             return;
         }
         let generation = self.generation;
         let stored = self.leases.get(&*grant.lease).copied();
-        let stored = stored.filter(|stored| stored.generation == generation);
+        let stored = stored.filter(|stored| stored.is_of(generation));
         let is_same = |stored: &StoredLease| {
             stored.home_generation == grant.home_generation
                 && stored.number == grant.window_number
@@ -249,10 +262,13 @@ impl Engine {
     /// Takes units out of a lease at rest.
     pub fn take_back(&mut self, lease: &str, rest_ms: i64, now: i64) -> TakenBack {
         let generation = self.generation;
-        let stored = self.leases.get_mut(lease).filter(|stored| stored.generation == generation);
+        let stored = self.leases.get_mut(lease).filter(|stored| stored.is_of(generation));
         let Some(stored) = stored else { return TakenBack::default() };
         let is_at_rest = now - stored.used_at >= rest_ms || now >= stored.ends_at;
-        let units = if is_at_rest { std::mem::take(&mut stored.units) } else { 0 };
+        let units = if is_at_rest { stored.units } else { 0 };
+        if !Safeguard::TakenFirst.is_disabled() {
+            stored.units -= units;
+        }
         TakenBack {
             exists: true,
             home_generation: stored.home_generation,
@@ -274,6 +290,17 @@ impl Engine {
             changed.before = (stored.before - taken.units).max(0);
         }
         self.windows.insert(window.key().to_owned(), changed);
+    }
+}
+
+/// Returns whether a Redis of a generation may use a value of another one.
+fn may_use(generation: i64, current: i64) -> bool {
+    generation == current || Safeguard::FenceGeneration.is_disabled()
+}
+
+impl StoredLease {
+    fn is_of(&self, generation: i64) -> bool {
+        may_use(self.generation, generation)
     }
 }
 

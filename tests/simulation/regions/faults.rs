@@ -48,7 +48,7 @@ fn heal_later(world: &World, node: usize, server: usize, after: Duration) {
 }
 
 fn record_loss(world: &World, server: usize) {
-    let settings = *lock(&world.settings);
+    let settings = lock(&world.settings).clone();
     if settings.homes().any(|home| home == server) {
         let number = world.redis_now(server).div_euclid(settings.duration_ms);
         lock(&world.checker).record_loss(number);

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
 use futures_util::future::BoxFuture;
 use limiter::regions::{REST, RegionLinks, TakenBack};
 use limiter::{ConsumeReply, ConsumeRequest, Grant, RegionIndex, Window};
 
 use super::engine::Engine;
-use super::{World, redis_node};
+use super::{FAULTS_US, World, redis_node};
 use crate::executor::{Node, lock, now};
 
 /// How long a replica waits for a reply.
 const TIMEOUT: Duration = Duration::from_millis(600);
+
+/// One reply in so many is lost.
+const REPLIES_PER_LOSS: u64 = 200;
 
 #[derive(Clone)]
 pub struct SimulatedLinks {
@@ -44,7 +48,10 @@ impl SimulatedLinks {
                 let mut redis = lock(&world.redis[region]);
                 operation(&world, &mut redis.engine, now)
             });
-            if let Some(Ok(reply)) = sim.timeout(TIMEOUT, calling).await {
+            let reply = sim.timeout(TIMEOUT, calling).await;
+            // While there are faults, a connection also breaks between a request and its reply.
+            let is_lost = sim.now_us() < FAULTS_US && sim.is_once_in(REPLIES_PER_LOSS);
+            if let Some(Ok(reply)) = reply.filter(|_| !is_lost) {
                 return Ok(reply);
             }
         }
@@ -78,9 +85,11 @@ impl RegionLinks for SimulatedLinks {
 
     async fn add_grants(&self, grants: Vec<Grant>) -> Result<()> {
         let request = ConsumeRequest { grants, ..ConsumeRequest::default() };
-        let adding = self
-            .call(self.region, false, move |_, engine, now| drop(engine.consume(&request, now)));
-        adding.await
+        let may_repeat = Safeguard::GrantOnce.is_disabled();
+        self.call(self.region, may_repeat, move |_, engine, now| {
+            engine.consume(&request, now);
+        })
+        .await
     }
 
     async fn take_back(&self, leases: &[Arc<str>]) -> Result<Vec<TakenBack>> {
@@ -108,8 +117,11 @@ impl RegionLinks for SimulatedLinks {
     ) -> Result<i64> {
         let region = region.map_or(self.region, |region| usize::from(region.0));
         let window = window.clone();
-        let operation =
-            move |_: &World, engine: &mut Engine, _| engine.close_window(&window, window_number);
+        let operation = move |world: &World, engine: &mut Engine, _| {
+            let count = engine.close_window(&window, window_number);
+            world.sim.trace(|| format!("region {region} closes window {window_number}: {count}"));
+            count
+        };
         self.call(region, true, operation).await
     }
 
@@ -122,7 +134,8 @@ impl RegionLinks for SimulatedLinks {
     ) -> Result<()> {
         let region = region.map_or(self.region, |region| usize::from(region.0));
         let window = window.clone();
-        let operation = move |_: &World, engine: &mut Engine, _| {
+        let operation = move |world: &World, engine: &mut Engine, _| {
+            world.sim.trace(|| format!("region {region} gets window {window_number}: {count}"));
             engine.seed_window(&window, window_number, count);
         };
         self.call(region, true, operation).await

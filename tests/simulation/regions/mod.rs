@@ -14,7 +14,7 @@ use check::Checker;
 use engine::Engine;
 use foundation::clock::Timestamp;
 use limiter::regions::{self, Questions};
-use limiter::{Away, ConsumeRequest, Moving, Placement, RegionIndex, Window};
+use limiter::{Away, ConsumeRequest, Moves, Placement, RegionIndex, Window, WindowHome};
 use links::SimulatedLinks;
 
 use crate::executor::{Node, Sim, lock};
@@ -55,26 +55,32 @@ pub struct RegionRedis {
 }
 
 /// The window that is consumed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub limit: i64,
     pub duration_ms: i64,
     /// The time between two requests of one caller, at most.
     pause_ms: u64,
     callers: usize,
-    /// The region to which the home moves from the first one, and the number of the first window there.
-    home_move: Option<(usize, i64)>,
+    /// The homes, and the number of the first window of each, which is 0 for the first one.
+    homes: Vec<(usize, i64)>,
 }
 
 impl Settings {
     /// Returns the region that counts a window.
     pub fn home_of(&self, number: i64) -> usize {
-        self.home_move.filter(|(_, first)| number >= *first).map_or(0, |(region, _)| region)
+        let home = self.homes.iter().rfind(|(_, first)| number >= *first);
+        home.map_or(0, |(region, _)| *region)
+    }
+
+    /// Returns the region that counts the windows after all moves.
+    fn last_home(&self) -> usize {
+        self.home_of(i64::MAX)
     }
 
     /// Returns the regions that are or become the home.
     pub fn homes(&self) -> impl Iterator<Item = usize> {
-        std::iter::once(0).chain(self.home_move.map(|(region, _)| region))
+        self.homes.iter().map(|(region, _)| *region)
     }
 }
 
@@ -114,24 +120,27 @@ impl World {
             Mutex::new(RegionRedis { engine, clock_offset_ms: CLOCK_START_MS + difference })
         });
         let redis: Vec<_> = redis.collect();
-        let home_move = is_moving.then(|| {
-            let region = 1 + usize::try_from(sim.random(REGIONS as u64 - 1)).expect("small");
-            let at_ms =
-                CLOCK_START_MS + i64::try_from(sim.random(FAULTS_US / 1_000)).expect("small");
-            (region, at_ms / duration_ms + 1)
-        });
+        let mut homes = vec![(0, 0)];
+        let mut at_ms =
+            CLOCK_START_MS + i64::try_from(sim.random(FAULTS_US / 1_000)).expect("small");
+        while is_moving && (homes.len() == 1 || (homes.len() < 5 && sim.is_once_in(2))) {
+            let step = 1 + usize::try_from(sim.random(REGIONS as u64 - 1)).expect("small");
+            let (from, last) = homes[homes.len() - 1];
+            homes.push(((from + step) % REGIONS, (at_ms / duration_ms).max(last) + 1));
+            at_ms += i64::try_from(sim.random(2_000)).expect("small");
+        }
         let settings = Settings {
             limit: pick(&limits),
             duration_ms,
             pause_ms: 10 + sim.random(190),
             callers: 1 + usize::try_from(sim.random(4)).expect("small"),
-            home_move,
+            homes,
         };
         let world = Self {
             sim: sim.clone(),
             network: Network::new(sim),
             redis: Arc::new(redis),
-            checker: Arc::new(Mutex::new(Checker::new(settings))),
+            checker: Arc::new(Mutex::new(Checker::new(settings.clone()))),
             settings: Arc::new(Mutex::new(settings)),
             is_demanded: Arc::new(Mutex::new(true)),
         };
@@ -157,13 +166,13 @@ impl World {
             (usize::from(home.0) != region)
                 .then(|| Arc::new(Away { home, lease: LEASE_NAME.into() }))
         };
-        let moving = |(to, first_window)| {
-            Arc::new(Moving { first_window, before: away(0), after: away(to) })
-        };
-        let placement = Placement {
-            away: away(settings.home_move.map_or(0, |(to, _)| to)),
-            moves: settings.home_move.map(moving).into_iter().collect(),
-        };
+        let homes = settings.homes.iter().map(|(home, first_window)| WindowHome {
+            first_window: *first_window,
+            away: away(*home),
+        });
+        let moves = Moves { homes: homes.collect(), begun: "t:b".into() };
+        let moves = (settings.homes.len() > 1).then(|| Arc::new(moves));
+        let placement = Placement { away: away(settings.last_home()), moves };
         let window = Window::new(WINDOW_NAME, settings.limit, settings.duration_ms, cost);
         window.placed(&placement, || Timestamp(self.redis_now(region)))
     }
@@ -174,7 +183,7 @@ impl World {
         self.sim.trace(|| format!("replica {node} starts"));
         let questions = Arc::new(Questions::new(REGIONS));
         let links = SimulatedLinks { world: self.clone(), region, node };
-        let settings = *lock(&self.settings);
+        let settings = lock(&self.settings).clone();
         for _ in 0..settings.callers {
             self.sim.spawn(node, self.clone().call(region, links.clone(), questions.clone()));
         }
@@ -189,7 +198,7 @@ impl World {
 
     async fn call(self, region: usize, links: SimulatedLinks, questions: Arc<Questions>) {
         loop {
-            let settings = *lock(&self.settings);
+            let settings = lock(&self.settings).clone();
             self.sim.sleep_ms(self.sim.random(settings.pause_ms + 1)).await;
             if !*lock(&self.is_demanded) {
                 self.sim.sleep_ms(10).await;
@@ -216,6 +225,7 @@ impl World {
 /// Runs one schedule of random faults, and then one window without any.
 pub fn run(sim: &Sim) -> Result<Summary, String> {
     let world = World::new(sim);
+    sim.trace(|| format!("{:?}", lock(&world.settings)));
     for (region, node) in replicas() {
         world.start_replica(region, node);
     }
@@ -227,9 +237,9 @@ pub fn run(sim: &Sim) -> Result<Summary, String> {
     // Three windows, in which the leases of the past end and nothing counts any more; then to the start of a window.
     let rest_us = calm_us + 3 * duration_us + 1_000_000;
     sim.run_until(rest_us)?;
-    let settings = *lock(&world.settings);
+    let settings = lock(&world.settings).clone();
     let duration_ms = settings.duration_ms;
-    let home = settings.home_move.map_or(0, |(region, _)| region);
+    let home = settings.last_home();
     let offset_ms = lock(&world.redis[home]).clock_offset_ms;
     let rest_ms = i64::try_from(rest_us / 1_000).expect("small");
     let number = (rest_ms + offset_ms) / duration_ms + 1;

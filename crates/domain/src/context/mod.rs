@@ -38,7 +38,10 @@ use tokio::sync::mpsc;
 
 use self::feed::FeedState;
 use self::heartbeats::Heartbeats;
-pub use self::regions::{LeaseHolder, OwnRegion, Regions, find_region_conflict, register_regions};
+pub use self::regions::{
+    LeaseHolder, OwnRegion, Regions, find_misplaced_redis, find_region_conflict,
+    misplaced_redis_message, register_regions,
+};
 pub use self::standby::{STANDBY_READ_TIMEOUT, StandbySource};
 
 /// The file of an embedded server, in its data directory.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::config::{RegionSettings, Settings};
+use foundation::distance::CALL_TIMEOUT_MAX;
 use foundation::error::{Error, Result};
-use foundation::home::{Home, HomeBoundary};
+use foundation::home::{Home, HomeWindows};
 use foundation::metrics::Metrics;
 use futures_util::future::join_all;
 use limiter::redis::{RedisAddress, RedisCounters};
-use limiter::{Away, Keyspace, Moving, Placement, RegionIndex};
+use limiter::{Away, Keyspace, Moves, Placement, RegionIndex, WindowHome};
 use store::Store;
 
 use super::Context;
@@ -122,6 +123,33 @@ pub fn find_region_conflict(listed: &[String], known: &[String]) -> Option<Strin
     })
 }
 
+/// Returns that the Redis of a region is marked with another one.
+pub fn misplaced_redis_message(region: &str, marked: &str) -> String {
+    format!(
+        "the Redis of {region} in the settings is that of {marked}: each region needs a Redis of its own, with the same \
+        address for all replicas"
+    )
+}
+
+/// Marks the Redis of this region, and returns what is wrong with the addresses of all: two replicas that have different
+/// ones for a region would count its limits apart. Servers that do not reply are left out.
+pub async fn find_misplaced_redis(context: &Context) -> Option<String> {
+    let (regions, redis) = (context.regions.as_ref()?, context.redis.as_ref()?);
+    // The first call connects, which takes longer than a call may.
+    let own = async {
+        redis.connect(CALL_TIMEOUT_MAX).await.ok()?;
+        Some((regions.own_name(), redis.mark_region(regions.own_name()).await.ok()?))
+    };
+    let others = regions.others().map(|(name, other)| async move {
+        other.connect(CALL_TIMEOUT_MAX).await.ok()?;
+        Some((name, other.load_region().await.ok()??))
+    });
+    let (own, others) = tokio::join!(own, join_all(others));
+    let marked = std::iter::once(own).chain(others).flatten();
+    let misplaced = marked.filter(|(region, marked)| region != marked);
+    misplaced.map(|(region, marked)| misplaced_redis_message(region, &marked)).next()
+}
+
 impl Context {
     /// Returns the region of this replica.
     pub fn own_region(&self) -> OwnRegion {
@@ -145,14 +173,16 @@ impl Context {
             let home = position.map_or(RegionIndex::UNKNOWN, RegionIndex);
             (!regions.is_own(region)).then(|| Arc::new(Away { home, lease: (*lease).clone() }))
         };
-        let moving = |HomeBoundary { first_window, before, after }: HomeBoundary<'_>| {
-            Arc::new(Moving { first_window, before: away(before), after: away(after) })
-        };
-        let moves = home.map_or_else(Vec::new, |home| home.list_boundaries(duration_ms));
-        Placement {
-            away: away(home.map_or("", |home| &home.region)),
-            moves: moves.into_iter().map(moving).collect(),
-        }
+        let homes = home.map_or_else(Vec::new, |home| home.list_windows(duration_ms));
+        let moves = (!homes.is_empty()).then(|| {
+            let homes = homes.into_iter().map(|HomeWindows { first_window, region }| WindowHome {
+                first_window,
+                away: away(region),
+            });
+            let begun = self.keyspace.begun_window(counter).into();
+            Arc::new(Moves { homes: homes.collect(), begun })
+        });
+        Placement { away: away(home.map_or("", |home| &home.region)), moves }
     }
 
     /// Returns the counters of the region that holds a lease.

@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::super::{
     ConsumeReply, ConsumeRequest, EXACT_MAX, Granted, GroupChange, LeaseState, LeaseStatus,
-    MoveSide, RegionalReply, Window, WindowCount, WindowLease, WindowLeaseState,
+    RegionalReply, Side, Window, WindowCount, WindowLease, WindowLeaseState,
 };
 
 /// The outcome of a request with a window that is not counted here.
@@ -67,8 +67,11 @@ pub fn encode_batch(
         }
         if has_bounds {
             for window in request.windows_here() {
-                let (first, last) = window.side.as_ref().map_or((-1, EXACT_MAX), MoveSide::bounds);
+                let (first, last) = window.side.as_ref().map_or((-1, EXACT_MAX), Side::bounds);
                 packed.extend(double_bytes([first, last]));
+                let begun = window.side.as_ref().and_then(Side::begun);
+                let begun = begun.map_or(0, |begun| key_index.position_of(begun));
+                packed.extend(begun.to_be_bytes());
             }
         }
     }

@@ -62,12 +62,13 @@ pub enum RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the policy for consume requests. A top-up that is applied twice grants its credits twice.
+    /// Returns the policy for consume requests. A top-up or a grant that is added twice can be spent twice.
     pub fn for_consume(requests: &[ConsumeRequest]) -> Self {
-        match requests.iter().any(ConsumeRequest::must_run_once) {
-            true if !Safeguard::TopUpOnce.is_disabled() => Self::Never,
-            true | false => Self::Once,
-        }
+        let has_top_up = requests.iter().any(ConsumeRequest::has_top_up);
+        let has_grant = requests.iter().any(|request| !request.grants.is_empty());
+        let must_run_once = (has_top_up && !Safeguard::TopUpOnce.is_disabled())
+            || (has_grant && !Safeguard::GrantOnce.is_disabled());
+        if must_run_once { Self::Never } else { Self::Once }
     }
 }
 

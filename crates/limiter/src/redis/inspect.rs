@@ -7,6 +7,7 @@ use foundation::error::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, InfoDict, cmd};
 
+use super::super::Keyspace;
 use super::RedisAddress;
 
 /// The maximum time to connect to Redis, and to receive a reply.
@@ -33,6 +34,8 @@ pub struct RedisNode {
     pub is_clustered: bool,
     /// The state of its cluster as it sees it: `ok` or `fail`.
     pub cluster_state: Option<String>,
+    /// The region that it is marked with; absent if there is one region, or on a node of a cluster.
+    pub region: Option<String>,
     /// The shortest of several round trips.
     pub round_trip: Duration,
     /// How far its clock is ahead of this machine's.
@@ -42,6 +45,7 @@ pub struct RedisNode {
 /// Inspects every node in the URL. Returns the address of each, and its state or the error.
 pub async fn inspect_nodes(
     address: &RedisAddress,
+    keyspace: &Keyspace,
     clock: &Clock,
 ) -> Vec<(String, Result<RedisNode>)> {
     let mut nodes = Vec::new();
@@ -50,7 +54,7 @@ pub async fn inspect_nodes(
             Ok(client) => {
                 // The address without the user and the password.
                 let address = client.get_connection_info().addr().to_string();
-                nodes.push((address, inspect_node(&client, clock).await));
+                nodes.push((address, inspect_node(&client, keyspace, clock).await));
             }
             Err(e) => nodes.push(("the address".to_owned(), Err(e))),
         }
@@ -58,7 +62,7 @@ pub async fn inspect_nodes(
     nodes
 }
 
-async fn inspect_node(client: &Client, clock: &Clock) -> Result<RedisNode> {
+async fn inspect_node(client: &Client, keyspace: &Keyspace, clock: &Clock) -> Result<RedisNode> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
@@ -73,6 +77,10 @@ async fn inspect_node(client: &Client, clock: &Clock) -> Result<RedisNode> {
             reply.get("cluster_state")
         }
     };
+    let region = match is_clustered {
+        true => None,
+        false => cmd("GET").arg(keyspace.region()).query_async(&mut connection).await?,
+    };
     // Managed Redis services often forbid this command.
     let saves: Option<Vec<String>> =
         cmd("CONFIG").arg(&["GET", "save"]).query_async(&mut connection).await.ok();
@@ -86,6 +94,7 @@ async fn inspect_node(client: &Client, clock: &Clock) -> Result<RedisNode> {
         is_replica: info.get::<String>("role").is_some_and(|role| role != "master"),
         is_clustered,
         cluster_state,
+        region,
         round_trip,
         clock_ahead_ms: ahead_ms,
     })

@@ -122,7 +122,7 @@ impl RedisCounters {
         let script_runner = Arc::new(ScriptRunner {
             connections,
             consume_script: consume,
-            charge_script: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
+            charge_script: Script::new(script_source(include_str!("../../../../lua/charge.lua"))),
             probe_key: keyspace.probe(),
             breaker: Breaker::default(),
             redis_time: RedisTime::default(),
@@ -327,17 +327,25 @@ impl RedisCounters {
     }
 }
 
-/// Returns the script unchanged, except in tests that show the fault of a lease that outlives its Redis, or of a value
-/// that is read in the wrong format.
+/// What tests replace in the scripts to show the fault that a safeguard prevents.
+const SABOTAGES: [(Safeguard, &str, &str); 6] = [
+    (
+        Safeguard::FenceGeneration,
+        "local id = string.match",
+        "local id = '0000000000001' or string.match",
+    ),
+    (Safeguard::Format, "or 1) > version", "or 1) > 255"),
+    (Safeguard::GrantCounted, "count[k] + cost", "count[k] + (least and 0 or cost)"),
+    (Safeguard::GrantCounted, "count[k] - cost", "count[k] - (granted and 0 or cost)"),
+    (Safeguard::TakenFirst, "call('SETRANGE', KEYS[k], 32, write('>d', 0))", ""),
+    (Safeguard::ClosedWindow, "if last <= number then", "if false then"),
+];
+
+/// Returns the script unchanged, except in tests that disable a safeguard.
 fn script_source(source: &'static str) -> String {
-    let (with, version) = ("local id = string.match", "or 1) > version");
-    if Safeguard::FenceGeneration.is_disabled() {
-        return source.replace(with, "local id = '0000000000001' or string.match");
-    }
-    if Safeguard::Format.is_disabled() {
-        return source.replace(version, "or 1) > 255");
-    }
-    source.to_owned()
+    let is_disabled = |(safeguard, ..): &&(Safeguard, _, _)| safeguard.is_disabled();
+    let sabotages = SABOTAGES.iter().filter(is_disabled);
+    sabotages.fold(source.to_owned(), |source, (_, from, to)| source.replace(from, to))
 }
 
 impl WindowCounters for RedisCounters {

@@ -12,7 +12,7 @@ use super::super::regions::{self, Questions, REST, RegionLinks, TakenBack};
 use super::super::{Away, ConsumeReply, ConsumeRequest, Grant, Keyspace, RegionIndex, Window};
 use super::connections::{RetryPolicy, Script};
 use super::outage::{self, Charge};
-use super::{ConsumeError, Consumer, RedisCounters, batch};
+use super::{ConsumeError, Consumer, RedisCounters, batch, script_source};
 
 /// The counters of the other regions, and what this replica asks of them.
 pub struct Regions {
@@ -33,7 +33,7 @@ impl Regions {
         keyspace: Keyspace,
         metrics: RegionMetrics,
     ) -> Self {
-        let script = |source: &str| Script::new(source.to_owned());
+        let script = |source| Script::new(script_source(source));
         Self {
             close_script: script(include_str!("../../../../lua/close_window.lua")),
             seed_script: script(include_str!("../../../../lua/seed_window.lua")),
@@ -181,8 +181,9 @@ impl RegionLinks for Links {
         window_number: i64,
         count: i64,
     ) -> Result<()> {
+        let begun = self.regions.keyspace.begun_window(&window.key);
         let arguments = |command: &mut Cmd| {
-            command.arg(1).arg(&*window.key);
+            command.arg(2).arg(&*window.key).arg(&begun);
             batch::encode_time(command, self.now);
             let numbers = [window_number, count, window.duration_ms];
             command.arg(batch::encode_doubles(numbers.into_iter()));
@@ -232,6 +233,18 @@ impl RedisCounters {
         if let Some(home) = home {
             home.script_runner.outage_windows.add_charges(vec![charge]);
         }
+    }
+
+    /// Marks this Redis as that of a region, unless it is marked. Returns the region that it is marked with.
+    pub async fn mark_region(&self, region: &str) -> Result<String> {
+        let runner = &self.consumer.script_runner;
+        let before = runner.mark_region(&self.keyspace.region(), region).await?;
+        Ok(before.unwrap_or_else(|| region.to_owned()))
+    }
+
+    /// Returns the region that this Redis is marked with. `None`: no replica of its region has found it yet.
+    pub async fn load_region(&self) -> Result<Option<String>> {
+        self.consumer.script_runner.load_region(&self.keyspace.region()).await
     }
 
     /// Gives the units of leases at rest back to their homes.

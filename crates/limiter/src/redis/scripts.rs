@@ -228,6 +228,18 @@ impl ScriptRunner {
         self.connections.send::<String>(&redis::cmd("PING"), RetryPolicy::Once).await.map(drop)
     }
 
+    /// Marks Redis as that of a region unless it is marked. Returns the region that it was marked with before.
+    pub async fn mark_region(&self, key: &str, region: &str) -> Result<Option<String>> {
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(region).arg("NX").arg("GET");
+        self.connections.send(&command, RetryPolicy::Once).await
+    }
+
+    /// Returns the region that Redis is marked with.
+    pub async fn load_region(&self, key: &str) -> Result<Option<String>> {
+        self.connections.send(redis::cmd("GET").arg(key), RetryPolicy::Once).await
+    }
+
     /// Connects and waits for a reply for at most this time.
     pub async fn connect(&self, within: Duration) -> Result<()> {
         let ping = redis::cmd("PING");
