@@ -68,7 +68,7 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
         tasks.spawn(sync_approximate_windows(app.clone()));
         if app.context.regions.is_some() {
             tasks.spawn(regions::give_back(app.context.clone()));
-            tasks.spawn(regions::measure_distances(app.context.clone()));
+            tasks.spawn(regions::watch(app.context.clone()));
         }
         tasks.spawn(announcements::subscribe_to_changes(app.context.clone()));
         tasks.spawn(announcements::publish_changes(app.context.clone(), announcements));

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::context::{Context, Regions};
-use foundation::distance::CALL_TIMEOUT_MAX;
-use futures_util::future::join_all;
+use domain::context::{Context, find_misplaced_redis};
+use domain::health;
 
 /// How often units at rest are given back to their homes.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_millis(250);
@@ -26,20 +25,19 @@ pub async fn give_back(context: Arc<Context>) {
     }
 }
 
-/// Pings the other regions.
-pub async fn measure_distances(context: Arc<Context>) {
-    let context = &context;
+/// Pings the other regions, and checks that each address leads to the Redis of its region.
+pub async fn watch(context: Arc<Context>) {
+    let (context, mut misplaced) = (&context, None);
     loop {
-        let others = context.regions.iter().flat_map(Regions::others);
-        let pings = others.map(|(name, redis)| async move {
-            let reply = redis.connect(CALL_TIMEOUT_MAX).await;
-            if let Err(e) = &reply {
-                tracing::debug!(error = %e, region = name, "failed to reach the Redis of {name}: {e}");
-            }
-            let round_trip = reply.ok().and_then(|()| redis.round_trip());
-            context.metrics.regions.set_round_trip(name, round_trip);
-        });
-        join_all(pings).await;
+        for region in health::check_regions(context).await {
+            let round_trip = region.round_trip.filter(|_| region.is_reachable);
+            context.metrics.regions.set_round_trip(&region.name, round_trip);
+        }
+        let found = find_misplaced_redis(context).await;
+        if let Some(found) = found.as_ref().filter(|found| misplaced.as_ref() != Some(*found)) {
+            tracing::error!("limits may be counted twice: {found}");
+        }
+        misplaced = found;
         tokio::time::sleep(PING_INTERVAL).await;
     }
 }

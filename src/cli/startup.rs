@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::app::App;
-use domain::context::{Context, register_regions};
+use domain::context::{Context, find_misplaced_redis, register_regions};
 use domain::root_keys::{self, BootstrapResult};
 use domain::{users, vault};
 use foundation::clock::Monotonic;
@@ -171,6 +171,10 @@ async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupE
     let conflict = register_regions(&app.context, &store)
         .await
         .map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
+    let conflict = match conflict {
+        None => find_misplaced_redis(&app.context).await,
+        conflict => conflict,
+    };
     if let Some(conflict) = conflict {
         return Err(StartupError::Misconfigured(conflict));
     }

@@ -1,11 +1,12 @@
 //! Charts of what came of requests, and who asked most.
 
 use analytics::{clickhouse_delivery, writer};
+use foundation::config::RegionSettings;
 use serde_json::json;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
 use crate::support::seed::IssuedKey;
-use crate::support::{Keyward, NOON, Stack};
+use crate::support::{Keyward, NOON, Stack, redis_url};
 use crate::{on_both_stacks, on_every_event_store};
 
 const DAY_MS: i64 = 86_400_000;
@@ -175,6 +176,28 @@ on_both_stacks! {
         assert_eq!(page.status, 200);
         assert!(page.text.contains("Failed to load traffic") && page.text.contains("Rate limiter"));
     }
+}
+
+#[tokio::test]
+async fn the_overview_tells_which_regions_are_away() {
+    let kw = Keyward::start_with(Stack::Replica, |settings| {
+        settings.regions = Some(RegionSettings {
+            names: ["eu", "us", "ap"].map(str::to_owned).to_vec(),
+            own: 0,
+            others: vec![(1, redis_url()), (2, "redis://127.0.0.1:1".to_owned())],
+        });
+    })
+    .await;
+    let mut owner = Browser::sign_in_owner(&kw).await;
+
+    let page = owner.get(&workspace_path("")).await.text;
+
+    assert!(
+        page.contains("OK</span> <span>Region us</span> <span class=\"muted\">operational"),
+        "{page}"
+    );
+    assert!(page.contains("Unreachable</span> <span>Region ap</span>"), "{page}");
+    assert!(!page.contains("Region eu"), "{page}");
 }
 
 #[tokio::test]

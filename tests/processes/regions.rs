@@ -365,15 +365,26 @@ fn region_that_is_cut_off_decides_by_the_outage_policy_and_is_exact_again() {
 }
 
 #[test]
-fn replica_does_not_start_when_it_lists_another_region_first() {
+fn replica_does_not_start_when_its_regions_differ_from_those_of_the_others() {
     let _turn = acquire_turn();
     let regions = Regions::start(1);
+    let first_is_us = regions.command(1, &["us", "eu", "ap"]);
+    let mut is_swapped = regions.command(1, &NAMES);
+    let [eu, _, ap] = [0, 1, 2].map(|region| regions.redis[region].url());
+    is_swapped.env("KEYWARD_REGIONS", format!("eu={ap},us={},ap={eu}", regions.redis[1].url()));
 
-    let output = regions.command(1, &["us", "eu", "ap"]).output().expect("it runs");
-
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(error.contains("the first region of this deployment is eu: list eu first"), "{error}");
+    for (mut command, problem) in [
+        (first_is_us, "the first region of this deployment is eu: list eu first"),
+        (is_swapped, "the Redis of eu in the settings is that of ap: each region needs a Redis"),
+    ] {
+        let output = command.output().expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(problem), "{error}");
+        command.arg("doctor");
+        let found =
+            String::from_utf8_lossy(&command.output().expect("it runs").stdout).into_owned();
+        assert!(found.contains(problem.split(':').next().unwrap()), "{found}");
+    }
     let (status, _) = get(regions.replicas[1][0].address, "/readyz").unwrap();
     assert_eq!(status, 200);
 }

@@ -30,6 +30,8 @@ struct OverviewPage {
     /// The round trips to Postgres and Redis, such as `, round trip 0.4 ms`. Empty if unknown.
     database_distance: String,
     redis_distance: String,
+    /// The other regions: name, whether it is reachable, round trip.
+    regions: Vec<(String, bool, String)>,
     /// The number of events that this server has dropped since it started, if any.
     dropped: Option<String>,
     /// Whether this server does not record events because its disk has too little free space.
@@ -95,6 +97,9 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     };
     let dropped = health::count_dropped_events(&app.context);
     let health = health::check_health(&app.context).await;
+    let regions = health::check_regions(&app.context).await.into_iter();
+    let regions =
+        regions.map(|it| (it.name, it.is_reachable, describe_distance(it.round_trip))).collect();
     render_page(&OverviewPage {
         is_disk_short: app.analytics.find_disk_shortage().is_some(),
         delivery_lag: health::find_delivery_lag(&app.context),
@@ -110,6 +115,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         database_distance: describe_distance(health.database_round_trip),
         redis_distance: describe_distance(health.redis_round_trip),
         health,
+        regions,
         is_empty: sizes.apis == 0,
         may_create: is_allowed(&request, Action::CreateRootKey),
         example: curl_command(

@@ -1,15 +1,17 @@
-//! The state of the dependencies: the database, Redis and ClickHouse.
+//! The state of the dependencies: the database, Redis, other regions and ClickHouse.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use analytics::Analytics;
 use foundation::clock::Monotonic;
+use foundation::distance::CALL_TIMEOUT_MAX;
 use foundation::metrics::ServerStatus;
+use futures_util::future::join_all;
 use limiter::redis::RedisCounters;
 use store::Store;
 
-use crate::context::Context;
+use crate::context::{Context, Regions};
 
 /// The result that `/readyz` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,26 @@ pub async fn check_health(context: &Context) -> Health {
         context.redis_reachable.store(redis.ping().await.is_ok(), Ordering::Relaxed);
     }
     last_known_health(context)
+}
+
+/// The state of another region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionHealth {
+    pub name: String,
+    /// Whether its Redis responds.
+    pub is_reachable: bool,
+    /// The shortest round trip of the last seconds. `None` before the first reply.
+    pub round_trip: Option<Duration>,
+}
+
+/// Checks the Redis of every other region with a ping.
+pub async fn check_regions(context: &Context) -> Vec<RegionHealth> {
+    let others = context.regions.iter().flat_map(Regions::others);
+    let checks = others.map(|(name, redis)| async move {
+        let is_reachable = redis.connect(CALL_TIMEOUT_MAX).await.is_ok();
+        RegionHealth { name: name.to_owned(), is_reachable, round_trip: redis.round_trip() }
+    });
+    join_all(checks).await
 }
 
 /// Returns the last known state without a call. For Redis it is the result of the last heartbeat, which a replica

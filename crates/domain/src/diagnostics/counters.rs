@@ -6,6 +6,7 @@ use foundation::clock::Clock;
 use foundation::config::Settings;
 use foundation::distance::CALL_TIMEOUT_MAX;
 use foundation::error::Error;
+use limiter::Keyspace;
 use limiter::redis::RedisAddress;
 use limiter::redis::inspect::{RedisNode, inspect_nodes};
 
@@ -21,7 +22,8 @@ const MEMORY_PROBLEM_PERCENT: u64 = 95;
 pub async fn check_redis(settings: &Settings, redis: &RedisAddress, clock: &Clock) -> Vec<Finding> {
     let is_cluster = redis.is_cluster();
     let mut findings = Vec::new();
-    for (address, node) in inspect_nodes(redis, clock).await {
+    let keyspace = Keyspace::new(settings.redis_prefix.clone());
+    for (address, node) in inspect_nodes(redis, &keyspace, clock).await {
         match node {
             Err(e) => findings.push(unreachable_finding(&address, &e)),
             Ok(node) => findings.extend([

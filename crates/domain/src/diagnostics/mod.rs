@@ -94,7 +94,7 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
             let redis = RedisAddress::new(redis_url, &settings.redis_tls);
             findings.extend(counters::check_redis(settings, &redis, &clock).await);
             if let Some(regions) = &settings.regions {
-                findings.extend(regions::check_servers(settings, regions, &clock).await);
+                findings.extend(regions::check_servers(settings, redis_url, regions, &clock).await);
             }
             let database_urls = [
                 Some(database_url),

@@ -7,26 +7,45 @@ use foundation::clock::Clock;
 use foundation::config::{RegionSettings, Settings};
 use foundation::error::Result;
 use foundation::home::Home;
+use limiter::Keyspace;
 use limiter::redis::RedisAddress;
 use limiter::redis::inspect::inspect_nodes;
 use store::Store;
 
 use super::{Finding, format_millis};
-use crate::context::find_region_conflict;
+use crate::context::{find_region_conflict, misplaced_redis_message};
 
 const CHECK: &str = "regions";
 
-/// Checks the Redis of every other region.
+/// Checks the Redis of every region; `redis_url` leads to this one's, whose other properties are checked elsewhere.
 pub async fn check_servers(
     settings: &Settings,
+    redis_url: &str,
     regions: &RegionSettings,
     clock: &Clock,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (position, url) in &regions.others {
-        let region = &regions.names[*position];
+    let keyspace = Keyspace::new(settings.redis_prefix.clone());
+    let own = (regions.own, redis_url);
+    let others = regions.others.iter().map(|(position, url)| (*position, url.as_str()));
+    for (position, url) in std::iter::once(own).chain(others) {
+        let region = &regions.names[position];
         let redis = RedisAddress::new(url, &settings.redis_tls);
-        for (address, node) in inspect_nodes(&redis, clock).await {
+        for (address, node) in inspect_nodes(&redis, &keyspace, clock).await {
+            let marked = node.as_ref().ok().and_then(|node| node.region.clone());
+            if let Some(marked) = marked.filter(|marked| marked != region) {
+                let found = misplaced_redis_message(region, &marked);
+                let todo = format!(
+                    "correct the URLs of both regions at each replica. If the Redis at {address} is a copy of that of \
+                    {marked}, delete {} in it",
+                    keyspace.region()
+                );
+                findings.push(Finding::problem(CHECK, found, todo));
+                continue;
+            }
+            if position == regions.own {
+                continue;
+            }
             findings.push(match node {
                 Ok(node) if node.is_replica => Finding::problem(
                     CHECK,
