@@ -146,6 +146,13 @@ impl<'a> Caller<'a> {
             Action::Rename { key, name } => {
                 ("keys.updateKey", json!({ "keyId": id(key), "name": name }))
             }
+            Action::SetLimit { key, limit } => {
+                let (name, _, duration) = &keys[*key].limits[0];
+                let changed = json!([{
+                    "name": name, "limit": limit, "duration": duration, "autoApply": true
+                }]);
+                ("keys.updateKey", json!({ "keyId": id(key), "ratelimits": changed }))
+            }
             Action::Disable { key } => {
                 ("keys.updateKey", json!({ "keyId": id(key), "enabled": false }))
             }

@@ -10,6 +10,7 @@ mod check;
 #[path = "../support/client.rs"]
 #[expect(dead_code, reason = "another test binary uses the rest")]
 mod client;
+mod draw;
 mod final_state;
 mod fleet;
 mod load;
@@ -21,6 +22,9 @@ mod proxy;
 mod random_faults;
 mod read_replica;
 mod record;
+mod redis_pair;
+mod regions;
+mod replica;
 mod report;
 mod rolling_upgrade;
 mod safeguards;

@@ -8,9 +8,10 @@ use foundation::clock::{Clock, Timestamp};
 
 use crate::caller::Shared;
 use crate::check::Finding;
+use crate::draw::{faults, is_known};
 use crate::fleet::Fleet;
-use crate::record::{InjectedFault, Run};
-use crate::schedule::{Fault, REPLICAS, faults, is_known};
+use crate::record::{Call, InjectedFault, Run};
+use crate::schedule::{Fault, REPLICAS};
 use crate::{acquire_turn, check, final_state, load, probes, report};
 
 /// The duration of the load unless a variable sets it.
@@ -47,46 +48,75 @@ fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} cannot be {text:?}")))
 }
 
+/// The settings of a run with random faults.
+pub struct Settings {
+    pub seed: Option<u64>,
+    minutes: Option<f64>,
+    /// How long the load lasts.
+    pub length: Duration,
+    /// The kinds of faults; empty means all.
+    pub kinds: Vec<String>,
+}
+
+impl Settings {
+    pub fn read() -> Self {
+        let minutes: Option<f64> = setting("KEYWARD_NEMESIS_MINUTES");
+        let in_minutes = |minutes| Duration::from_secs_f64(minutes * 60.0);
+        let kinds: Option<String> = setting("KEYWARD_NEMESIS_FAULTS");
+        let kinds = kinds.iter().flat_map(|list| list.split(',')).map(str::to_owned);
+        let kinds: Vec<_> = kinds.collect();
+        for name in &kinds {
+            assert!(
+                is_known(name),
+                "KEYWARD_NEMESIS_FAULTS names {name:?}, which is not a kind of fault"
+            );
+        }
+        let length = minutes.map_or(LOAD_DURATION, in_minutes);
+        Self { seed: setting("KEYWARD_NEMESIS_SEED"), minutes, length, kinds }
+    }
+
+    /// Prints a report of the run, and panics if a guarantee was violated.
+    pub fn report(
+        &self,
+        name: &str,
+        seed: u64,
+        skew_seconds: i64,
+        run: &Run,
+        findings: &[Finding],
+        fleet: &Fleet,
+    ) {
+        let minutes =
+            self.minutes.map_or_else(String::new, |minutes| format!(" --minutes {minutes}"));
+        let faults = match self.kinds.len() {
+            0 => String::new(),
+            _ => format!(" --faults {}", self.kinds.join(",")),
+        };
+        let repeat = format!("./test nemesis{name} --seed {seed}{minutes}{faults}");
+        tell(&report::text(&repeat, self.length, skew_seconds, run, findings));
+        assert_none_violated(findings, &repeat, fleet);
+    }
+}
+
 #[test]
 fn guarantees_hold_under_load_and_random_faults() {
     let _turn = acquire_turn();
     let Timestamp(now) = Clock::System.now();
-    let seed = setting("KEYWARD_NEMESIS_SEED").unwrap_or(now.unsigned_abs());
-    let minutes: Option<f64> = setting("KEYWARD_NEMESIS_MINUTES");
-    let length = minutes.map_or(LOAD_DURATION, |minutes| Duration::from_secs_f64(minutes * 60.0));
-    let kinds: Option<String> = setting("KEYWARD_NEMESIS_FAULTS");
-    let kinds: Vec<_> = kinds.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect();
-    for name in &kinds {
-        assert!(
-            is_known(name),
-            "KEYWARD_NEMESIS_FAULTS names {name:?}, which is not a kind of fault"
-        );
-    }
+    let settings = Settings::read();
+    let seed = settings.seed.unwrap_or(now.unsigned_abs());
     let skew_seconds = if seed % 2 == 0 { SKEW_SECONDS } else { -SKEW_SECONDS };
+    let length = settings.length;
     tell(&format!("Seed {seed}: {} s of load and faults.\n", length.as_secs()));
 
     let mut fleet = Fleet::start(skew_seconds);
-    let faults = faults(seed, length, &kinds);
+    let faults = faults(seed, length, &settings.kinds);
     let run = run(&mut fleet, seed, length, |fleet, shared| inject(fleet, shared, &faults));
     let run = Run { skewed: Some(REPLICAS - 1), ..run };
     let mut findings = check::all(&run);
-    if kinds.is_empty() {
+    if settings.kinds.is_empty() {
         findings.push(check::work::check(&run, length));
     }
 
-    let repeat = repeat_command(seed, minutes, &kinds);
-    tell(&report::text(&repeat, length, skew_seconds, &run, &findings));
-    assert_none_violated(&findings, &repeat, &fleet);
-}
-
-/// Returns the command that repeats the run.
-fn repeat_command(seed: u64, minutes: Option<f64>, kinds: &[String]) -> String {
-    let minutes = minutes.map_or_else(String::new, |minutes| format!(" --minutes {minutes}"));
-    let faults = match kinds.len() {
-        0 => String::new(),
-        _ => format!(" --faults {}", kinds.join(",")),
-    };
-    format!("./test nemesis --seed {seed}{minutes}{faults}")
+    settings.report("", seed, skew_seconds, &run, &findings, &fleet);
 }
 
 /// Puts the fleet under load for this long and injects faults.
@@ -97,15 +127,27 @@ pub fn run(
     inject: impl FnOnce(&mut Fleet, &Shared) -> Vec<InjectedFault>,
 ) -> Run {
     let (shared, pools, prepared) = load::prepare(fleet);
+    let load = || load::run(&shared, &pools, seed);
+    run_load(fleet, (&shared, prepared), load, |fleet| {
+        let injected = inject(fleet, &shared);
+        sleep_until(&shared, shared.loaded + length);
+        injected
+    })
+}
+
+/// Runs a load beside faults, until they have been injected. Returns what was recorded, with the calls from before.
+pub fn run_load(
+    fleet: &mut Fleet,
+    (shared, prepared): (&Shared, Vec<Call>),
+    load: impl FnOnce() -> Vec<Call> + Send,
+    inject: impl FnOnce(&mut Fleet) -> Vec<InjectedFault>,
+) -> Run {
     let proxies = probes::addresses(&fleet.replicas);
     let (mut calls, stalls, injected) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| load::run(&shared, &pools, seed));
-        let probes = scope.spawn(|| probes::run(&shared, &proxies));
-        let injected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let injected = inject(fleet, &shared);
-            sleep_until(&shared, shared.loaded + length);
-            injected
-        }));
+        let load = scope.spawn(load);
+        let probes = scope.spawn(|| probes::run(shared, &proxies));
+        let inject = || inject(fleet);
+        let injected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(inject));
         shared.stop.store(true, Ordering::Relaxed);
         (load.join().expect("the load"), probes.join().expect("the probes"), injected)
     });

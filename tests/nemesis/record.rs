@@ -68,6 +68,11 @@ pub enum Action {
         key: KeyIndex,
         name: String,
     },
+    /// Changes the first limit of a key.
+    SetLimit {
+        key: KeyIndex,
+        limit: i64,
+    },
     Disable {
         key: KeyIndex,
     },
@@ -296,6 +301,8 @@ pub struct Stall {
 pub struct Run {
     /// The machine's clock when the load started, in unix milliseconds.
     pub began_unix_ms: i64,
+    /// The region of each replica; empty if there is one region.
+    pub region_of: Vec<usize>,
     /// How many days the database was made to believe have passed during the run.
     pub days: i64,
     /// The replica whose clock is wrong.
@@ -314,6 +321,11 @@ pub struct Run {
 impl Run {
     pub fn unix_ms(&self, at: LoadTime) -> i64 {
         self.began_unix_ms + i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the number of regions.
+    pub fn regions(&self) -> usize {
+        self.region_of.iter().max().map_or(1, |last| last + 1)
     }
 
     /// Sorts the calls by the time at which they were sent.

@@ -3,6 +3,7 @@
 
 mod credits;
 mod leases;
+mod regions;
 mod revocations;
 mod stage;
 mod windows;
@@ -185,14 +186,71 @@ static CASES: [Case; 22] = [
     },
 ];
 
+/// Cases in three regions with one replica each.
+static REGION_CASES: [Case; 7] = [
+    Case {
+        safeguard: "moved-count",
+        guarantee: "windows of all regions",
+        found: "by the sliding rule",
+        faults: regions::move_a_home_under_load,
+    },
+    Case {
+        safeguard: "home-bounds",
+        guarantee: "windows of all regions",
+        found: "in all regions",
+        faults: regions::move_a_home_under_load,
+    },
+    Case {
+        safeguard: "grant-counted",
+        guarantee: "windows of all regions",
+        found: "while its home lost its data 0 times",
+        faults: regions::use_up_a_limit_in_all_regions,
+    },
+    Case {
+        safeguard: "taken-first",
+        guarantee: "windows of all regions",
+        found: "while its home lost its data 0 times",
+        faults: regions::use_up_a_limit_after_a_rest,
+    },
+    Case {
+        safeguard: "fence",
+        guarantee: "windows of all regions",
+        found: "while its home lost its data 0 times",
+        faults: regions::spend_from_a_region_that_fails_over,
+    },
+    Case {
+        safeguard: "close-lease",
+        guarantee: "credits",
+        found: "credits were spent of 0, set",
+        faults: regions::set_a_balance_in_another_region,
+    },
+    Case {
+        safeguard: "reach",
+        guarantee: "revocations",
+        found: "was revoked",
+        faults: regions::end_a_key_beside_a_region_that_is_cut_off,
+    },
+];
+
 #[test]
 fn checker_reports_fault_when_safeguard_is_disabled() {
     let _turn = acquire_turn();
+    assert_all_found(&CASES, || Fleet::start(0));
+}
+
+#[test]
+fn checker_reports_fault_of_regions_when_safeguard_is_disabled() {
+    let _turn = acquire_turn();
+    assert_all_found(&REGION_CASES, || Fleet::start_regions(1));
+}
+
+/// Runs cases, each on one of several fleets.
+fn assert_all_found(cases: &[Case], start: impl Fn() -> Fleet + Sync) {
     let next = AtomicUsize::new(0);
     let run_cases = || {
-        let mut fleet = Fleet::start(0);
+        let mut fleet = start();
         let mut wrong = Vec::new();
-        while let Some(case) = CASES.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             wrong.extend(case.run(&mut fleet));
         }
         wrong
@@ -256,8 +314,8 @@ fn run_case(
         replica.start();
     }
     fleet.replicas.iter().for_each(Replica::await_ready);
-    // Wait until all replicas know how many there are.
-    std::thread::sleep(Duration::from_millis(700));
+    // Wait until all replicas know how many there are, and how far away.
+    std::thread::sleep(Duration::from_millis(if fleet.has_regions() { 2_000 } else { 700 }));
     let shared = load::open(fleet);
     let caller = Caller::new(&shared, StdRng::seed_from_u64(1));
     let mut stage = Stage {
@@ -273,10 +331,13 @@ fn run_case(
     let Stage { caller, faults, locks, days, final_states, .. } = stage;
     let (began_unix_ms, keys) = (shared.began_unix_ms, shared.keys().clone());
     let calls = caller.calls;
-    let mut run =
+    let region_of = fleet.list_regions();
+    let run =
         Run { began_unix_ms, days, calls, faults, locks, keys, final_states, ..Run::default() };
+    let mut run = Run { region_of, ..run };
     run.sort();
-    let findings = check::all(&run);
+    let mut findings = check::all(&run);
+    findings.push(crate::regions::check::check_windows(&run));
     findings
         .into_iter()
         .find(|finding| finding.guarantee == guarantee)

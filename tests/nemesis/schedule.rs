@@ -1,15 +1,13 @@
-//! Determines which faults occur when, as a pure function of the seed.
+//! The kinds of faults, and what each affects.
 
 use std::fmt;
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
-
 pub const REPLICAS: usize = 3;
-/// The time without faults at the start and at the end.
-const QUIET_AT_THE_ENDS: Duration = Duration::from_secs(3);
+/// The regions, and the replicas of each, of a run with several regions. Replicas are numbered over all of them, those of
+/// the first region first.
+pub const REGIONS: usize = 3;
+pub const REPLICAS_PER_REGION: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
@@ -58,13 +56,30 @@ pub enum FaultKind {
     SplitRedis(usize),
     /// SIGTERM, and restarted with another version or much later. Never chosen by the seed.
     ReplaceReplica(usize),
+    /// A fault of a region, with more than one of them.
+    InRegion(usize, RegionFault),
+}
+
+/// What happens to a region, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionFault {
+    /// Like the faults of the only Redis with these names.
+    RestartRedis,
+    WipeRedis,
+    StopRedis,
+    DemoteRedis,
+    FailOver,
+    /// The connections between the region and all others break, and no new one is made.
+    CutOff,
+    /// These connections stay, and no data passes.
+    HoleOff,
 }
 
 use FaultKind::{
     CutFeed, CutPostgres, CutRedis, DemoteRedis, FailOver, FillRedis, FlushScripts, HolePostgres,
-    HoleRedis, Isolate, KillPostgres, KillReplica, LockPostgres, ReplaceReplica, RestartRedis,
-    SlowPostgres, SlowRedis, SplitRedis, StallRedis, StopPostgres, StopRedis, StopReplica,
-    WipeRedis,
+    HoleRedis, InRegion, Isolate, KillPostgres, KillReplica, LockPostgres, ReplaceReplica,
+    RestartRedis, SlowPostgres, SlowRedis, SplitRedis, StallRedis, StopPostgres, StopRedis,
+    StopReplica, WipeRedis,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,108 +94,6 @@ impl Fault {
     pub fn end(&self) -> Duration {
         self.at + self.duration
     }
-}
-
-/// Returns the faults of a run of this length, ordered by start. At most two overlap, and every kind occurs once before
-/// any occurs twice. `allowed_kinds` has the names of the kinds that may occur; empty means all.
-pub fn faults(seed: u64, length: Duration, allowed_kinds: &[String]) -> Vec<Fault> {
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut deck = Vec::new();
-    let mut faults: Vec<Fault> = Vec::new();
-    let mut at = QUIET_AT_THE_ENDS;
-    loop {
-        let kind = draw(&mut random, &mut deck, allowed_kinds, None);
-        let Some(kind) = kind else { return faults };
-        let first = Fault { at, duration: duration(&mut random, kind), kind };
-        let mut end = first.end();
-        let mut now = vec![first];
-        if random.random_bool(0.4)
-            && let Some(kind) = draw(&mut random, &mut deck, allowed_kinds, Some(kind))
-        {
-            let into = first.duration.mul_f64(random.random_range(0.1..0.9));
-            let second = Fault { at: at + into, duration: duration(&mut random, kind), kind };
-            end = end.max(second.end());
-            now.push(second);
-        }
-        if end + QUIET_AT_THE_ENDS > length {
-            return faults;
-        }
-        faults.extend(now);
-        at = end + between(&mut random, 1_500, 2_200);
-    }
-}
-
-/// Whether this kind exists; `none` excludes all.
-pub fn is_known(name: &str) -> bool {
-    let kinds = every(&mut StdRng::seed_from_u64(0));
-    name == "none" || kinds.iter().any(|kind| kind.name() == name)
-}
-
-/// Returns the next kind: one that does not conflict with `beside`.
-fn draw(
-    random: &mut StdRng,
-    deck: &mut Vec<FaultKind>,
-    allowed_kinds: &[String],
-    beside: Option<FaultKind>,
-) -> Option<FaultKind> {
-    if deck.is_empty() {
-        deck.extend(every(random).into_iter().filter(|kind| match allowed_kinds.is_empty() {
-            true => !kind.is_only_by_name(),
-            false => allowed_kinds.iter().any(|name| name == kind.name()),
-        }));
-        deck.shuffle(random);
-    }
-    let fits = |kind: &FaultKind| beside.is_none_or(|other| !kind.conflicts_with(other));
-    let index = deck.iter().rposition(fits)?;
-    Some(deck.remove(index))
-}
-
-fn every(random: &mut StdRng) -> Vec<FaultKind> {
-    let mut any = || random.random_range(0..REPLICAS);
-    vec![
-        KillReplica(any()),
-        StopReplica(any()),
-        CutRedis(any()),
-        HoleRedis(any()),
-        SlowRedis(any()),
-        CutPostgres(any()),
-        HolePostgres(any()),
-        Isolate(any()),
-        RestartRedis,
-        WipeRedis,
-        StopRedis,
-        StallRedis,
-        DemoteRedis,
-        FailOver,
-        KillPostgres,
-        StopPostgres,
-        SlowPostgres(any()),
-        LockPostgres,
-        CutFeed(any()),
-        FlushScripts,
-        FillRedis,
-        SplitRedis(any()),
-    ]
-}
-
-fn duration(random: &mut StdRng, kind: FaultKind) -> Duration {
-    match kind {
-        KillReplica(_) | RestartRedis | WipeRedis => between(random, 50, 1_500),
-        StopReplica(_) => between(random, 100, 3_000),
-        StallRedis => between(random, 600, 1_500),
-        FailOver | DemoteRedis => between(random, 300, 1_200),
-        Isolate(_) => between(random, 2_000, 6_000),
-        KillPostgres | StopPostgres | LockPostgres | CutPostgres(_) | HolePostgres(_) => {
-            between(random, 300, 2_500)
-        }
-        FillRedis | SplitRedis(_) | SlowPostgres(_) | CutFeed(_) => between(random, 1_000, 4_000),
-        FlushScripts | ReplaceReplica(_) => between(random, 50, 200),
-        CutRedis(_) | HoleRedis(_) | SlowRedis(_) | StopRedis => between(random, 300, 2_000),
-    }
-}
-
-fn between(random: &mut StdRng, least_ms: u64, most_ms: u64) -> Duration {
-    Duration::from_millis(random.random_range(least_ms..=most_ms))
 }
 
 impl FaultKind {
@@ -209,12 +122,21 @@ impl FaultKind {
             FillRedis => "fill-redis",
             SplitRedis(_) => "split-redis",
             ReplaceReplica(_) => "replace-replica",
+            InRegion(_, fault) => match fault {
+                RegionFault::RestartRedis => "restart-redis-of-region",
+                RegionFault::WipeRedis => "wipe-redis-of-region",
+                RegionFault::StopRedis => "stop-redis-of-region",
+                RegionFault::DemoteRedis => "demote-redis-of-region",
+                RegionFault::FailOver => "fail-over-of-region",
+                RegionFault::CutOff => "cut-off-region",
+                RegionFault::HoleOff => "hole-off-region",
+            },
         }
     }
 
     /// Whether the kind occurs only if it is named: it may make credits vanish, which would hide that other faults make
     /// them vanish.
-    fn is_only_by_name(&self) -> bool {
+    pub fn is_only_by_name(&self) -> bool {
         matches!(self, SplitRedis(_))
     }
 
@@ -226,7 +148,15 @@ impl FaultKind {
             | ReplaceReplica(r) => Some(*r),
             RestartRedis | WipeRedis | StopRedis | StallRedis | DemoteRedis | FailOver
             | KillPostgres | StopPostgres | LockPostgres | FlushScripts | FillRedis
-            | SplitRedis(_) => None,
+            | SplitRedis(_) | InRegion(..) => None,
+        }
+    }
+
+    /// Returns the region whose Redis, or whose way to all others, the fault affects.
+    pub fn region(&self) -> Option<usize> {
+        match self {
+            InRegion(region, _) => Some(*region),
+            _ => None,
         }
     }
 
@@ -256,6 +186,7 @@ impl FaultKind {
                 | FailOver
                 | FillRedis
                 | SplitRedis(_)
+                | InRegion(..)
         );
         kind && self.concerns(replica)
     }
@@ -282,15 +213,23 @@ impl FaultKind {
 
     /// Whether Redis may return with less data than it had.
     pub fn loses_counters(&self) -> bool {
-        matches!(self, RestartRedis | WipeRedis | FailOver | DemoteRedis | SplitRedis(_))
+        match self {
+            RestartRedis | WipeRedis | FailOver | DemoteRedis | SplitRedis(_) => true,
+            InRegion(_, fault) => !matches!(
+                fault,
+                RegionFault::StopRedis | RegionFault::CutOff | RegionFault::HoleOff
+            ),
+            _ => false,
+        }
     }
 
     /// Whether two faults would affect the same thing.
-    fn conflicts_with(&self, other: FaultKind) -> bool {
+    pub fn conflicts_with(&self, other: FaultKind) -> bool {
         let server = |kind: &FaultKind| match kind {
             RestartRedis | WipeRedis | StopRedis | StallRedis | DemoteRedis | FailOver
-            | FlushScripts | FillRedis | SplitRedis(_) => Some("redis"),
-            KillPostgres | StopPostgres | LockPostgres => Some("postgres"),
+            | FlushScripts | FillRedis | SplitRedis(_) => Some(("redis", 0)),
+            InRegion(region, _) => Some(("redis", *region)),
+            KillPostgres | StopPostgres | LockPostgres => Some(("postgres", 0)),
             _ => None,
         };
         match (server(self), server(&other)) {
@@ -303,54 +242,10 @@ impl FaultKind {
 
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.replica() {
-            Some(replica) => write!(f, "{} of replica {replica}", self.name()),
-            None => write!(f, "{}", self.name()),
+        match (self.replica(), self.region()) {
+            (Some(replica), _) => write!(f, "{} of replica {replica}", self.name()),
+            (None, Some(region)) => write!(f, "{} {region}", self.name()),
+            (None, None) => write!(f, "{}", self.name()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LONG: Duration = Duration::from_mins(5);
-
-    #[test]
-    fn faults_depend_on_the_seed_alone() {
-        assert_eq!(faults(7, LONG, &[]), faults(7, LONG, &[]));
-        assert_ne!(faults(7, LONG, &[]), faults(8, LONG, &[]));
-    }
-
-    #[test]
-    fn at_most_two_faults_overlap_with_quiet_gaps() {
-        for seed in 0..200 {
-            let faults = faults(seed, LONG, &[]);
-
-            for fault in &faults {
-                let beside = faults.iter().filter(|other| {
-                    *other != fault && other.at < fault.end() && fault.at < other.end()
-                });
-                assert!(beside.count() <= 1, "seed {seed}: {fault:?}");
-                let next = faults.iter().map(|other| other.at).find(|at| *at >= fault.end());
-                let covered =
-                    faults.iter().any(|other| other.at < fault.end() && other.end() > fault.end());
-                assert!(
-                    covered || next.is_none_or(|at| at >= fault.end() + Duration::from_secs(1))
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn only_allowed_kinds_occur() {
-        let allowed_kinds = ["kill-replica".to_owned(), "cut-postgres".to_owned()];
-
-        let faults = faults(3, LONG, &allowed_kinds);
-
-        assert!(faults.len() > 10);
-        assert!(
-            faults.iter().all(|fault| allowed_kinds.iter().any(|name| name == fault.kind.name()))
-        );
     }
 }

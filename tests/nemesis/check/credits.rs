@@ -131,7 +131,9 @@ fn check_final_state(
             final_state.withheld
         )
     });
-    let most_leased = (totals.granted_max / 10).max(greatest_cost(run, final_state.key));
+    // Each region may lease as much.
+    let regions = i64::try_from(run.regions()).unwrap_or(i64::MAX);
+    let most_leased = regions * (totals.granted_max / 10).max(greatest_cost(run, final_state.key));
     finding.require(final_state.withheld <= most_leased, || {
         format!(
             "key {key}: {} credits are withheld, and at most {most_leased} may be leased",

@@ -64,6 +64,7 @@ fn check_cached(run: &Run, finding: &mut Finding) {
     for call in &run.calls {
         match call.action {
             Action::Rename { key, .. }
+            | Action::SetLimit { key, .. }
             | Action::Disable { key }
             | Action::Delete { key }
             | Action::Withdraw { key, .. } => {

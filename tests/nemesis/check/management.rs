@@ -37,6 +37,7 @@ fn changed_keys(action: &Action) -> [Option<KeyIndex>; 2] {
         Action::Reroll { key, new, .. } => [Some(*key), *new],
         Action::Credits { key, .. }
         | Action::Rename { key, .. }
+        | Action::SetLimit { key, .. }
         | Action::Disable { key }
         | Action::Delete { key } => [Some(*key), None],
         Action::Control

@@ -11,7 +11,7 @@ use crate::record::{Action, Call, LimitStatus, LoadTime, Run};
 use crate::schedule::{FaultKind, REPLICAS};
 
 /// The maximum difference between the clock of the machine and that of a request.
-const CLOCK_MS: i64 = 3;
+pub const CLOCK_MS: i64 = 3;
 
 /// How many requests for one counter may be in flight when Redis stalls: the admissions by Redis and those by replicas
 /// instead of it may exceed the limit by this number, or by two percent.
@@ -76,7 +76,8 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
-fn by_counter(run: &Run) -> BTreeMap<String, Vec<Request<'_>>> {
+/// Returns the requests for each counter, except those with overrides that block.
+pub fn by_counter(run: &Run) -> BTreeMap<String, Vec<Request<'_>>> {
     let mut counters: BTreeMap<String, Vec<Request>> = BTreeMap::new();
     for call in &run.calls {
         match &call.action {
@@ -231,7 +232,7 @@ fn until(list: &[(LoadTime, i64)], at: LoadTime) -> i64 {
 }
 
 /// Counts the faults of this kind between the start of one window and the end of another.
-fn troubles(
+pub fn troubles(
     run: &Run,
     first: i64,
     last: i64,
