@@ -16,10 +16,10 @@ use crate::schedule::REPLICAS;
 use crate::support::process::v2;
 
 /// What a caller repeats, given its number among callers of its kind.
-type CallerRole = fn(&mut Caller, usize, &KeyPools);
+pub type CallerRole<P> = fn(&mut Caller, usize, &P);
 
 /// The kinds of callers, and how many there are of each.
-const CALLERS: [(CallerRole, usize); 10] = [
+const CALLERS: [(CallerRole<KeyPools>, usize); 10] = [
     (verify, 2 * REPLICAS),
     (limit, REPLICAS),
     (control, REPLICAS),
@@ -136,10 +136,20 @@ pub fn prepare(fleet: &Fleet) -> (Shared, KeyPools, Vec<Call>) {
 
 /// Calls until the run is over. Returns all calls, unordered.
 pub fn run(shared: &Shared, pools: &KeyPools, seed: u64) -> Vec<Call> {
-    let mut callers = Vec::new();
-    for (call, how_many) in CALLERS {
-        callers.extend((0..how_many).map(|number| (call, number)));
-    }
+    run_callers(shared, pools, &CALLERS, seed, pause)
+}
+
+/// Runs this many callers of each kind, each with a pause between two calls, until the run is over. Returns all calls,
+/// unordered.
+pub fn run_callers<P: Sync>(
+    shared: &Shared,
+    pools: &P,
+    kinds: &[(CallerRole<P>, usize)],
+    seed: u64,
+    pause: fn(),
+) -> Vec<Call> {
+    let callers =
+        kinds.iter().flat_map(|(call, how_many)| (0..*how_many).map(move |number| (*call, number)));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (1..)
             .zip(callers)

@@ -8,17 +8,14 @@ use serde_json::{Value, json};
 
 use crate::caller::{Caller, Shared, pause};
 use crate::fleet::{Fleet, REGION_NAMES};
-use crate::load::open;
+use crate::load::{CallerRole, open, run_callers};
 use crate::record::{Action, Call, Change, KeyIndex, KeyInfo};
 use crate::schedule::{REGIONS, REPLICAS_PER_REGION};
 use crate::support::process::keyward_command;
 
-/// What a caller repeats, given its number among callers of its kind.
-type CallerRole = fn(&mut Caller, usize, &Pools);
-
 const REPLICAS: usize = REGIONS * REPLICAS_PER_REGION;
 /// The kinds of callers, and how many there are of each.
-const CALLERS: [(CallerRole, usize); 7] = [
+const CALLERS: [(CallerRole<Pools>, usize); 7] = [
     (verify, 2 * REPLICAS),
     (limit, 2 * REPLICAS),
     (control, REPLICAS),
@@ -42,6 +39,8 @@ const DAY_MS: i64 = 24 * 3_600_000;
 const NOTHING_LEFT: Duration = Duration::from_secs(3);
 /// The time between two moves: a move takes ten seconds.
 const MOVE_PERIOD: Duration = Duration::from_secs(13);
+/// The pause of a caller between two requests.
+const PAUSE: Duration = Duration::from_millis(15);
 /// How long a key is verified after it was revoked.
 const WATCH_DURATION: Duration = Duration::from_millis(1_600);
 
@@ -103,26 +102,7 @@ fn first_use(namespace: &str) -> Action {
 
 /// Calls until the run is over. Returns all calls, unordered.
 pub fn run(shared: &Shared, pools: &Pools, seed: u64) -> Vec<Call> {
-    let callers = CALLERS
-        .iter()
-        .flat_map(|(call, how_many)| (0..*how_many).map(move |number| (call, number)));
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..)
-            .zip(callers)
-            .map(|(stream, (call, number))| {
-                scope.spawn(move || {
-                    let random = StdRng::seed_from_u64(seed.wrapping_add(stream));
-                    let mut caller = Caller::new(shared, random);
-                    while !shared.is_over() {
-                        call(&mut caller, number, pools);
-                        std::thread::sleep(Duration::from_millis(15));
-                    }
-                    caller.calls
-                })
-            })
-            .collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("a caller")).collect()
-    })
+    run_callers(shared, pools, &CALLERS, seed, || std::thread::sleep(PAUSE))
 }
 
 /// Verifies keys. Each caller uses one replica.
