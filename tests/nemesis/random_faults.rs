@@ -103,7 +103,7 @@ fn guarantees_hold_under_load_and_random_faults() {
     let Timestamp(now) = Clock::System.now();
     let settings = Settings::read();
     let seed = settings.seed.unwrap_or(now.unsigned_abs());
-    let skew_seconds = if seed % 2 == 0 { SKEW_SECONDS } else { -SKEW_SECONDS };
+    let skew_seconds = if seed.is_multiple_of(2) { SKEW_SECONDS } else { -SKEW_SECONDS };
     let length = settings.length;
     tell(&format!("Seed {seed}: {} s of load and faults.\n", length.as_secs()));
 

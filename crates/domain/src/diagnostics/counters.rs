@@ -152,6 +152,7 @@ mod tests {
             is_replica: false,
             is_clustered: false,
             cluster_state: None,
+            region: None,
             round_trip: Duration::ZERO,
             clock_ahead_ms: 0,
         }
