@@ -3,7 +3,7 @@
 use super::super::Outcome;
 use super::super::cases::VERIFY;
 use super::real;
-use super::topology::{NAMES, Regions, connect, limit};
+use super::topology::{LIMIT_NAME, NAMES, Regions, connect, limit, verify};
 use serde_json::json;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +11,10 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// The maximum rate of one caller: it has a reply from another region before its next request is due.
-const PER_CALLER: u32 = 5;
+const PER_CALLER: u32 = 2;
+
+/// The time between the first use of a key and the load, after which nothing of that use has an effect.
+const SETTLING_TIME: Duration = Duration::from_millis(1_500);
 
 /// What a key may spend.
 #[derive(Clone, Copy)]
@@ -40,13 +43,33 @@ impl Counter {
             }
             Bound::Credits(credits) => json!({ "credits": { "remaining": credits } }),
         };
-        Ok(Self { key: regions.create_key(home, &fields)?, bound, per_second })
+        let counter = Self { key: regions.create_key(home, &fields)?, bound, per_second };
+        counter.peek(regions)?;
+        Ok(counter)
+    }
+
+    /// Has every replica read the key, without consuming anything: reading keys is not measured.
+    fn peek(&self, regions: &Regions) -> Outcome<()> {
+        let body = match self.bound {
+            Bound::Limit { .. } => {
+                json!({ "key": self.key, "ratelimits": [{ "name": LIMIT_NAME, "cost": 0 }] })
+            }
+            Bound::Credits(_) => json!({ "key": self.key, "credits": { "cost": 0 } }),
+        };
+        let body = body.to_string();
+        std::thread::scope(|scope| {
+            let replicas = regions.replicas.iter().flatten();
+            let peeks: Vec<_> =
+                replicas.map(|replica| scope.spawn(|| verify(replica.address, &body))).collect();
+            peeks.into_iter().try_for_each(|peek| peek.join().map_err(|_| "a caller panicked")?)
+        })
     }
 }
 
 /// The reply to one request.
 pub struct Reply {
     /// Since the load began.
+    pub asked_at: Duration,
     pub received_at: Duration,
     pub latency: Duration,
     pub is_admitted: bool,
@@ -76,7 +99,7 @@ pub fn drive(
 ) -> Outcome<Vec<Vec<Outcome<Reply>>>> {
     let bodies: Vec<_> =
         counters.iter().map(|counter| json!({ "key": counter.key }).to_string()).collect();
-    let begin = Instant::now() + Duration::from_millis(300);
+    let begin = Instant::now() + SETTLING_TIME;
     std::thread::scope(|scope| {
         let mut running = Vec::new();
         for (place, counter) in counters.iter().enumerate() {
@@ -128,17 +151,19 @@ impl Caller<'_> {
     fn run(self, lasts: Duration) -> Outcome<Vec<Outcome<Reply>>> {
         let mut client = connect(self.address)?;
         let (mut due, mut replies) = (self.begin + self.first, Vec::new());
-        while due < self.begin + lasts {
+        let end = self.begin + lasts;
+        while due < end && Instant::now() < end {
             let rest = due.saturating_duration_since(Instant::now());
             std::thread::sleep(rest);
-            // A request that is late, because the reply to the one before was, has waited since it was due.
-            let asked_at = if rest.is_zero() { due } else { Instant::now() };
+            let asked_at = Instant::now();
             let (status, answer) =
                 client.post(VERIFY, self.body).map_err(|e| format!("no answer: {e}"))?;
             let received_at = Instant::now();
             let reply = Reply {
                 received_at: received_at - self.begin,
-                latency: received_at - asked_at,
+                asked_at: asked_at - self.begin,
+                // A request that is late, because the reply to the one before was, has waited since it was due.
+                latency: received_at - if rest.is_zero() { due } else { asked_at },
                 is_admitted: answer["data"]["valid"] == true,
                 is_degraded: answer["meta"]["degraded"] == true,
                 window_end: answer["data"]["ratelimits"][0]["reset"].as_u64(),

@@ -2,7 +2,7 @@
 //! near all of them.
 
 use super::super::Outcome;
-use super::super::cases::Place;
+use super::super::cases::{Place, VERIFY};
 use super::super::client::{Client, Metrics};
 use super::super::machine::{self, CoreTime, Cores};
 use super::super::proxy::{LinkState, Proxy};
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 pub const NAMES: [&str; 3] = ["eu", "us", "ap"];
 pub const REPLICAS_EACH: usize = 2;
+/// The name of the limit of a key.
+pub const LIMIT_NAME: &str = "requests";
 /// Between a replica and the Redis of another region.
 pub const ROUND_TRIP: Duration = Duration::from_millis(150);
 /// The time after which every replica knows all others, and the distances.
@@ -75,11 +77,7 @@ impl Regions {
         for home in 0..NAMES.len() {
             let body = json!({ "key": self.create_key(home, &limit(1_000, 60_000))? }).to_string();
             for server in self.replicas.iter().flatten() {
-                let answer = connect(server.address)?.post("/v2/keys.verifyKey", &body);
-                let (status, answer) = answer.map_err(|e| format!("no answer: {e}"))?;
-                if status != 200 || answer["data"]["valid"] != true {
-                    return Err(format!("a first verification was answered {status}: {answer}"));
-                }
+                verify(server.address, &body)?;
             }
         }
         std::thread::sleep(REST_TIME);
@@ -166,6 +164,16 @@ impl RegionCounts {
             requested: self.requested - earlier.requested,
             returned: self.returned - earlier.returned,
         }
+    }
+}
+
+/// Sends a verification that must be admitted.
+pub fn verify(address: SocketAddr, body: &str) -> Outcome<()> {
+    let answer = connect(address)?.post(VERIFY, body);
+    let (status, answer) = answer.map_err(|e| format!("no answer: {e}"))?;
+    match status == 200 && answer["data"]["valid"] == true {
+        true => Ok(()),
+        false => Err(format!("a first verification was answered {status}: {answer}")),
     }
 }
 
