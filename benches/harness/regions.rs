@@ -15,12 +15,11 @@ use topology::{NAMES, REPLICAS_EACH, ROUND_TRIP, Regions};
 
 type Step = fn(&Regions, &mut Figures) -> Outcome<()>;
 
-const STEPS: [(&str, Step); 6] = [
+const STEPS: [(&str, Step); 5] = [
     ("decisions", figures::measure_local_decisions),
     ("latency", figures::measure_latency),
     ("divided", figures::measure_divided_demand),
     ("exhaustion", figures::measure_exhaustion),
-    ("credits", figures::measure_credits),
     ("throughput", figures::measure_throughput),
 ];
 

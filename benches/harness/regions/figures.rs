@@ -17,9 +17,13 @@ const EU: usize = 0;
 const US: usize = 1;
 const AP: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
+const HALF_MINUTE: Duration = Duration::from_secs(30);
+/// The time after which a region knows the demand for a counter.
+const RAMP: Duration = Duration::from_secs(5);
 /// No run lasts until the end of such a window.
 const DAY: Duration = Duration::from_hours(24);
 const PLENTY: u64 = 1_000_000;
+const CREDITS: u64 = 1_000;
 
 /// The keys of each kind whose throughput is measured, and how often and how long.
 const KEYS: usize = 100;
@@ -46,6 +50,12 @@ impl Figures {
     /// Adds a row without a target.
     fn add_info(&mut self, what: String, value: f64) {
         self.targets.push(Target::new(what, value, None, None));
+    }
+
+    fn add_requests(&mut self, demand: &str, requested: u64, replies: &[Reply]) {
+        let what = format!("requests to other regions per 1,000 verifications, {demand}");
+        let per_thousand = load::real(requested) / real(replies.len()) * 1e3;
+        self.add(Target::at_most(what, per_thousand, 10.0));
     }
 
     /// Generates load, and counts what must not happen.
@@ -131,28 +141,36 @@ pub fn measure_latency(regions: &Regions, figures: &mut Figures) -> Outcome<()> 
         Counter::create(regions, US, bound, [0, 100, 0])?,
     ];
     let before = regions.counts(&[US])?;
-    let replies = figures.drive(regions, &counters, Duration::from_secs(45))?;
+    let replies = figures.drive(regions, &counters, MINUTE)?;
     let counts = regions.counts(&[US])?.since(&before);
-    for (percent, most) in [(50, None), (99, Some(1.5))] {
-        let [away, home] = [0, 1].map(|place| percentile_ms(&replies[place], percent));
-        let what =
-            format!("p{percent} away from home ({away:.2} ms) of that at home ({home:.2} ms)");
-        figures.add(Target::new(what, away / home, None, most));
+    for (since, name) in [(Duration::ZERO, "100/s"), (RAMP, "100/s, after the first 5 s")] {
+        for (percent, most) in [(50, None), (99, Some(1.5))] {
+            let [away, home] = [0, 1].map(|place| percentile_ms(&replies[place], since, percent));
+            let what = format!(
+                "{name}: p{percent} away from home ({away:.2} ms) of that at home ({home:.2} ms)"
+            );
+            figures.add(Target::new(what, away / home, None, most));
+        }
     }
-    let what = "requests to other regions per 1,000 verifications, 100/s in one region".to_owned();
-    figures.add(Target::at_most(what, per_thousand(counts.requested, &replies[0]), 10.0));
+    figures.add_requests("100/s in one region", counts.requested, &replies[0]);
     Ok(())
 }
 
-/// Measures a key that two regions away from its home verify 100 times a second together.
+/// Measures a key that two regions away from its home verify 100 times a second together, and meanwhile a key whose credits
+/// all regions spend.
 pub fn measure_divided_demand(regions: &Regions, figures: &mut Figures) -> Outcome<()> {
     let bound = Bound::Limit { limit: PLENTY, window: MINUTE };
-    let counters = [Counter::create(regions, US, bound, [50, 0, 50])?];
+    let counters = [
+        Counter::create(regions, US, bound, [50, 0, 50])?,
+        Counter::create(regions, EU, Bound::Credits(CREDITS), [20; 3])?,
+    ];
     let before = regions.counts(&[EU, AP])?;
-    let replies = figures.drive(regions, &counters, Duration::from_secs(30))?;
+    let replies = figures.drive(regions, &counters, HALF_MINUTE)?;
     let counts = regions.counts(&[EU, AP])?.since(&before);
-    let what = "the same, 50/s in each of two regions".to_owned();
-    figures.add(Target::at_most(what, per_thousand(counts.requested, &replies[0]), 10.0));
+    figures.add_requests("50/s in each of two regions", counts.requested, &replies[0]);
+    let left = Missing::of(CREDITS, &replies[1]).at_end;
+    let what = "1,000 credits: left, although demand went on in three regions".to_owned();
+    figures.add_info(what, load::real(left));
     Ok(())
 }
 
@@ -171,7 +189,7 @@ pub fn measure_exhaustion(regions: &Regions, figures: &mut Figures) -> Outcome<(
     // The next two are beside the same demand in one region.
     counters.push(create(AP, again(200), [20; 3])?);
     counters.push(create(AP, again(200), [0, 0, 60])?);
-    let replies = figures.drive(regions, &counters, Duration::from_secs(40))?;
+    let replies = figures.drive(regions, &counters, HALF_MINUTE)?;
 
     for limit in [5, 15, 200, 1_000] {
         let of_limit = counters.iter().zip(&replies).filter(|(counter, _)| {
@@ -191,15 +209,6 @@ pub fn measure_exhaustion(regions: &Regions, figures: &mut Figures) -> Outcome<(
     let admitted = |place: usize| real(replies[place].iter().filter(|it| it.is_admitted).count());
     let what = "limit of 200 in 10 s, 60/s: admitted in three regions of that in one".to_owned();
     figures.add(Target::at_least(what, admitted(8) / admitted(9), 0.95));
-    Ok(())
-}
-
-/// Measures a key whose credits all regions spend at the same time.
-pub fn measure_credits(regions: &Regions, figures: &mut Figures) -> Outcome<()> {
-    let counters = [Counter::create(regions, EU, Bound::Credits(1_000), [20; 3])?];
-    let replies = figures.drive(regions, &counters, Duration::from_secs(25))?;
-    let left = Missing::of(1_000, &replies[0]).at_end;
-    figures.add_info("1,000 credits: left, although demand goes on".to_owned(), load::real(left));
     Ok(())
 }
 
@@ -287,13 +296,10 @@ impl Throughput {
     }
 }
 
-fn percentile_ms(replies: &[Reply], percent: usize) -> f64 {
-    let mut latencies: Vec<_> = replies.iter().map(|reply| reply.latency).collect();
+fn percentile_ms(replies: &[Reply], since: Duration, percent: usize) -> f64 {
+    let later = replies.iter().filter(|reply| reply.asked_at >= since);
+    let mut latencies: Vec<_> = later.map(|reply| reply.latency).collect();
     latencies.sort_unstable();
     let latency = latencies.get(latencies.len() * percent / 100);
     latency.map_or(f64::NAN, Duration::as_secs_f64) * 1e3
-}
-
-fn per_thousand(count: u64, replies: &[Reply]) -> f64 {
-    load::real(count) / real(replies.len()) * 1e3
 }
