@@ -340,7 +340,7 @@ const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: Key
     }
 }
 
-const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) -> Case {
+pub const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) -> Case {
     Case { name, group, place, path: VERIFY, keys, is_recorded: true, connections: CONNECTIONS }
 }
 

@@ -6,6 +6,7 @@ use super::servers::ROOT_KEY;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ impl Client {
     }
 
     /// Calls an operation that must succeed and returns its `data`.
-    fn call(&mut self, operation: &str, body: &Value) -> Outcome<Value> {
+    pub fn call(&mut self, operation: &str, body: &Value) -> Outcome<Value> {
         match self.post(&format!("/v2/{operation}"), &body.to_string()) {
             Ok((200, mut answer)) => Ok(answer["data"].take()),
             Ok((status, answer)) => Err(format!("{operation} answered {status}: {answer}")),
@@ -142,20 +143,36 @@ pub struct Counted {
 }
 
 pub fn counted(address: SocketAddr) -> Outcome<Counted> {
-    let (_, metrics) = Client::connect(address)
-        .and_then(|mut client| client.send("GET", "/metrics", ""))
-        .map_err(|e| format!("no metrics: {e}"))?;
-    let metrics = metrics.as_str().unwrap_or_default();
-    let sum = |name: &str| -> Outcome<u64> {
-        let samples = metrics.lines().filter_map(|line| line.strip_prefix(name));
-        let counts = samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok());
-        counts.reduce(|a, b| a + b).ok_or_else(|| format!("the metrics do not tell {name}"))
-    };
+    let metrics = Metrics::fetch(address)?;
     Ok(Counted {
-        withdrawals: sum("keyward_credits_withdrawals_total")?,
-        events_written: sum("keyward_events_written_total")?,
-        events_dropped: sum("keyward_events_dropped_total")?,
+        withdrawals: metrics.sum("keyward_credits_withdrawals_total")?,
+        events_written: metrics.sum("keyward_events_written_total")?,
+        events_dropped: metrics.sum("keyward_events_dropped_total")?,
     })
+}
+
+/// The metrics of a Keyward server at one moment.
+pub struct Metrics(String);
+
+impl Metrics {
+    pub fn fetch(address: SocketAddr) -> Outcome<Self> {
+        let (_, metrics) = Client::connect(address)
+            .and_then(|mut client| client.send("GET", "/metrics", ""))
+            .map_err(|e| format!("no metrics: {e}"))?;
+        Ok(Self(metrics.as_str().unwrap_or_default().to_owned()))
+    }
+
+    /// Returns the values of the samples whose name begins with this text.
+    pub fn values<T: FromStr>(&self, name: &str) -> Vec<T> {
+        let samples = self.0.lines().filter_map(|line| line.strip_prefix(name));
+        samples.filter_map(|rest| rest.rsplit(' ').next()?.parse().ok()).collect()
+    }
+
+    /// Returns the sum of these counters.
+    pub fn sum(&self, name: &str) -> Outcome<u64> {
+        let counts = self.values(name).into_iter();
+        counts.reduce(|a, b| a + b).ok_or_else(|| format!("the metrics do not tell {name}"))
+    }
 }
 
 /// Checks one response: it must be correct and include the limits and credits of the key.

@@ -200,9 +200,9 @@ fn wait_for_calm(lab: &Lab, patience: Duration) {
 
 /// The output of `post.lua`.
 #[derive(Deserialize)]
-struct Load {
-    requests: u64,
-    duration_us: u64,
+pub struct Load {
+    pub requests: u64,
+    pub duration_us: u64,
     p50_us: f64,
     p99_us: f64,
     non_2xx: u64,
@@ -211,7 +211,7 @@ struct Load {
 }
 
 #[derive(Clone, Copy)]
-enum Phase {
+pub enum Phase {
     /// One second that checks every response and starts with this key.
     WarmUp {
         first: u64,
@@ -221,7 +221,8 @@ enum Phase {
     },
 }
 
-fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Outcome<Load> {
+/// Generates load on a server and returns an error if a reply was wrong.
+pub fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Outcome<Load> {
     let (seconds, first, looks_at_answers) = match phase {
         Phase::WarmUp { first } => (1, first, true),
         Phase::Measured { seconds } => (seconds, 0, false),

@@ -10,7 +10,11 @@ mod events;
 mod lists;
 mod load;
 mod machine;
+#[path = "../../tests/nemesis/proxy.rs"]
+#[expect(dead_code, reason = "tests use the rest")]
+mod proxy;
 mod quick;
+mod regions;
 mod report;
 mod servers;
 
@@ -26,7 +30,7 @@ pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
                      [--keys 10000] [--json FILE] | --lists | --quick | \
-                     --events [embedded|replica|clickhouse]";
+                     --regions [STEP] | --events [embedded|replica|clickhouse]";
 
 pub struct Options {
     pub reps: u32,
@@ -70,6 +74,7 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     let run: Option<fn(Cores) -> Outcome<()>> = match () {
         () if named("--lists") => Some(lists::run),
         () if named("--quick") => Some(quick::run),
+        () if named("--regions") => Some(regions::run),
         () if named("--events") => Some(events::run),
         () => None,
     };

@@ -187,9 +187,9 @@ fn print_disturbance(runs: &[Run]) {
     }
 }
 
-/// A result that should be within bounds.
+/// A result that should be within bounds, if it has any.
 #[derive(Serialize)]
-struct Target {
+pub struct Target {
     what: String,
     value: f64,
     least: Option<f64>,
@@ -198,16 +198,16 @@ struct Target {
 }
 
 impl Target {
-    fn new(what: String, value: f64, least: Option<f64>, most: Option<f64>) -> Self {
+    pub fn new(what: String, value: f64, least: Option<f64>, most: Option<f64>) -> Self {
         let is_met = least.is_none_or(|least| value >= least) && most.is_none_or(|m| value <= m);
         Self { what, value, least, most, is_met }
     }
 
-    fn at_least(what: String, value: f64, least: f64) -> Self {
+    pub fn at_least(what: String, value: f64, least: f64) -> Self {
         Self::new(what, value, Some(least), None)
     }
 
-    fn at_most(what: String, value: f64, most: f64) -> Self {
+    pub fn at_most(what: String, value: f64, most: f64) -> Self {
         Self::new(what, value, None, Some(most))
     }
 }
@@ -285,7 +285,7 @@ fn ratio_targets(summary: &Summary, base: &Summary) -> Vec<Target> {
     }
 }
 
-fn print_targets(targets: &[Target]) {
+pub fn print_targets(targets: &[Target]) {
     if targets.is_empty() {
         return;
     }
@@ -298,7 +298,11 @@ fn print_targets(targets: &[Target]) {
             (None, None) => String::new(),
         };
         table.push(vec![
-            if target.is_met { "pass" } else { "MISS" }.to_owned(),
+            match target.is_met {
+                _ if wanted.is_empty() => String::new(),
+                true => "pass".to_owned(),
+                false => "MISS".to_owned(),
+            },
             target.what.clone(),
             format!("{:.3}", target.value),
             wanted,
@@ -331,7 +335,7 @@ fn print_table(rows: &[Vec<String>]) {
     }
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
     match figures.len() {
@@ -342,7 +346,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 /// Formats a rate without decimals, in groups of three digits.
-fn thousands(figure: f64) -> String {
+pub fn thousands(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -111,6 +111,7 @@ pub struct Lab {
 /// A Redis or Postgres server for the benchmark alone.
 pub struct Store {
     pub process: Process,
+    pub address: SocketAddr,
     pub url: String,
 }
 
@@ -128,7 +129,9 @@ impl Lab {
             lab.redis = Some(lab.start_redis()?);
         }
         if needs_postgres {
-            lab.postgres = Some(lab.start_postgres()?);
+            // Redis and the load have priority, as if Postgres had a machine of its own: otherwise a dozen backends would
+            // delay Redis while the server reads its first keys.
+            lab.postgres = Some(lab.start_postgres(19)?);
         }
         Ok(lab)
     }
@@ -145,7 +148,7 @@ impl Lab {
             Place::Embedded | Place::Replica => self.keyward_command(place, address)?,
         };
         command.envs(variables.iter().copied());
-        let log = self.folder.path().join(format!("{}.log", place.name()));
+        let log = self.folder.path().join(format!("{}-{}.log", place.name(), address.port()));
         Ok(Server { process: Process::start(place.name(), command, log)?, address })
     }
 
@@ -202,7 +205,7 @@ impl Lab {
         Ok(command)
     }
 
-    fn start_redis(&self) -> Outcome<Store> {
+    pub fn start_redis(&self) -> Outcome<Store> {
         let program = program("redis-server", "redis-server")
             .or_else(|missing| program("valkey-server", "valkey").map_err(|_| missing))?;
         let address = free_address()?;
@@ -211,14 +214,14 @@ impl Lab {
             .args(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
             .args(["--save", "", "--appendonly", "no"])
             .current_dir(self.folder.path());
-        let log = self.folder.path().join("redis.log");
+        let log = self.folder.path().join(format!("redis-{}.log", address.port()));
         let mut process = Process::start("redis-server", command, log)?;
         process.wait_until(|| TcpStream::connect(address).is_ok())?;
-        Ok(Store { process, url: format!("redis://{address}") })
+        Ok(Store { process, address, url: format!("redis://{address}") })
     }
 
     /// Starts Postgres without durable writes: no measured request waits for them, but creating the keys does.
-    fn start_postgres(&self) -> Outcome<Store> {
+    pub fn start_postgres(&self, niceness: u8) -> Outcome<Store> {
         let programs = postgres_programs()?;
         let data = self.folder.path().join("postgres");
         let user = unprivileged_user()?;
@@ -245,11 +248,9 @@ impl Lab {
         }
 
         let address = free_address()?;
-        // Redis and the load have priority, as if Postgres had a machine of its own: otherwise a dozen backends would
-        // delay Redis while the server reads its first keys.
         let mut postgres = as_user(pinned(self.cores.load, Path::new("nice")));
         postgres
-            .args(["-n", "19"])
+            .args(["-n", &niceness.to_string()])
             .arg(programs.join("postgres"))
             .arg("-D")
             .arg(&data)
@@ -264,7 +265,7 @@ impl Lab {
             fs::read_to_string(data.join("postmaster.pid"))
                 .is_ok_and(|file| file.lines().nth(7).map(str::trim) == Some("ready"))
         })?;
-        Ok(Store { process, url: format!("postgres://keyward@{address}/postgres") })
+        Ok(Store { process, address, url: format!("postgres://keyward@{address}/postgres") })
     }
 }
 
