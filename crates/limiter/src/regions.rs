@@ -31,11 +31,16 @@ const ROUNDS_MAX: usize = 4;
 /// count there.
 const REDIRECTIONS_MAX: usize = 5;
 /// The demand that a grant covers.
-const DEMAND_MS: i64 = 2_000;
-/// The shortest time over which the demand is measured.
-const MEASURED_MIN_MS: i64 = 250;
+const DEMAND_MS: i64 = 3_000;
+/// The demand that is assumed of a counter that this region has not asked for: a hundredth of the limit, and at least this
+/// many units.
+const UNKNOWN_DEMAND_MIN: i64 = 10;
+/// The home is asked ahead of need when the units left cover the demand of this time.
+const AHEAD_MS: i64 = 300;
 /// For how long a home that has granted nothing is not asked again: units of other regions may have returned.
 const DENIED_MAX: Duration = Duration::from_secs(1);
+/// For how long a home that has granted nothing is not asked again, at least: this time, but only a fiftieth of the window.
+const DENIED_MIN_MS: i64 = 200;
 /// How long a lease is at rest before its units are given back.
 pub const REST: Duration = Duration::from_secs(1);
 /// The maximum number of leases that one call takes units from.
@@ -120,8 +125,10 @@ impl Questions {
         if is_ahead && !is_peek && at < question.refill_after {
             return None;
         }
-        let demand = need.lease.spent_units.saturating_mul(DEMAND_MS)
-            / need.lease.since_ms.max(MEASURED_MIN_MS);
+        let demand = match need.lease.window_number {
+            0 => UNKNOWN_DEMAND_MIN.max(window.limit / 100),
+            _ => need.lease.demand_of(DEMAND_MS),
+        };
         let (terms, demand) = if is_peek {
             (GrantTerms { waiting: 0, least: 0, parts: self.parts }, 0)
         } else {
@@ -175,13 +182,14 @@ async fn fetch_grant(
         None => {}
     }
     let retry_max_ms = i64::try_from(DENIED_MAX.as_millis()).unwrap_or(0);
+    let retry_min_ms = DENIED_MIN_MS.min(window.duration_ms / 50);
     let grant = Grant::from_reply(
         away.lease.clone(),
         window.limit,
         terms.least,
         asked,
         &reply,
-        retry_max_ms,
+        (retry_min_ms, retry_max_ms),
     )
     .ok_or_else(|| Error::Internal("no grant in the reply of a home".into()))?;
     let units = grant.units;
@@ -298,7 +306,9 @@ fn refill_ahead<L: RegionLinks>(
 ) {
     let Some(regional) = reply.regional.as_deref().filter(|_| reply.is_admitted) else { return };
     for ((index, window, away), lease) in request.windows_away().zip(&regional.leases) {
-        let is_low = (lease.units - window.cost).saturating_mul(4) < lease.granted_units;
+        let left = lease.units - window.cost;
+        let is_low =
+            left < lease.demand_of(AHEAD_MS) || left.saturating_mul(4) < lease.granted_units;
         if is_low && window.cost > 0 {
             let need = Need { index, window, away, lease, regional, waiting: 0 };
             if let Some(running) = questions.begin(links, need) {

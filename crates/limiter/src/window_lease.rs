@@ -11,6 +11,9 @@ use foundation::fault_injection::Safeguard;
 
 use super::{ConsumeReply, Window, WindowCount};
 
+/// The shortest time over which the demand is measured.
+const MEASURED_MIN_MS: i64 = 250;
+
 /// More than the number of any window, and later than the end of any.
 const WINDOW_NUMBER_MAX: i64 = (1 << 53) - 1;
 
@@ -192,6 +195,11 @@ pub struct WindowLease {
 }
 
 impl WindowLease {
+    /// Returns the units that are spent in this time at the rate since the last grant.
+    pub fn demand_of(&self, ms: i64) -> i64 {
+        self.spent_units.saturating_mul(ms) / self.since_ms.max(MEASURED_MIN_MS)
+    }
+
     /// Returns the count that this lease tells of its window: what the home had counted, without what this region has left.
     /// If the window rejects the request, the count says so.
     pub fn window_count(&self, window: &Window) -> WindowCount {
@@ -238,7 +246,7 @@ impl Grant {
         least: i64,
         asked: &RegionalReply,
         reply: &ConsumeReply,
-        retry_max_ms: i64,
+        (retry_min_ms, retry_max_ms): (i64, i64),
     ) -> Option<Self> {
         let granted = reply.regional.as_ref()?.granted?;
         let window = reply.windows.first()?;
@@ -246,7 +254,10 @@ impl Grant {
             true => WINDOW_NUMBER_MAX,
             false => asked.redis_time.0.saturating_add(granted.left_ms),
         };
-        let retry_ms = if granted.units > 0 { 0 } else { granted.retry_ms.min(retry_max_ms) };
+        let retry_ms = match granted.units {
+            0 if least > 0 => granted.retry_ms.clamp(retry_min_ms, retry_max_ms),
+            _ => 0,
+        };
         Some(Self {
             lease,
             redis_generation: asked.redis_generation,
