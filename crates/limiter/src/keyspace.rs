@@ -34,7 +34,7 @@ impl Keyspace {
         format!("{}c{}", self.prefix, window.strip_prefix(&self.prefix).unwrap_or(window))
     }
 
-    /// Returns the name that holds the number of the first window here, after the move of its home has been taken into account.
+    /// Returns the name that holds the number of the first window that has begun here after its home moved.
     pub fn begun_window(&self, window: &str) -> String {
         format!("{}b{}", self.prefix, window.strip_prefix(&self.prefix).unwrap_or(window))
     }

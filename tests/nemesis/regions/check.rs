@@ -236,3 +236,65 @@ pub fn check_use(run: &Run) -> Finding {
     }
     finding
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::fixtures::{fault, finds, finds_nothing, limit, run};
+    use crate::schedule::RegionFault;
+
+    /// Returns a run of three regions with one replica each.
+    fn in_regions(calls: Vec<Call>) -> Run {
+        Run { region_of: vec![0, 1, 2], ..run(calls) }
+    }
+
+    fn without_home(mut call: Call) -> Call {
+        call.answer.as_mut().expect("an answer").degraded = true;
+        Call { replica: 1, ..call }
+    }
+
+    #[test]
+    fn check_windows_reports_what_regions_admit_together_beyond_the_limit() {
+        let admitted = |cost| Call { replica: 1, ..limit(100, cost, "VALID", 0) };
+
+        finds_nothing(&check_windows(&in_regions(vec![limit(50, 6, "VALID", 4), admitted(4)])));
+        let over = in_regions(vec![limit(50, 6, "VALID", 4), admitted(5)]);
+        finds(&check_windows(&over), "admitted 11 of 10 in all regions");
+    }
+
+    #[test]
+    fn check_windows_reports_what_exceeds_the_sliding_rule() {
+        let used_up = limit(900, 10, "VALID", 0);
+
+        finds_nothing(&check_windows(&in_regions(vec![
+            used_up.clone(),
+            limit(1_500, 5, "VALID", 0),
+        ])));
+        let over = in_regions(vec![used_up, limit(1_100, 5, "VALID", 0)]);
+        finds(&check_windows(&over), "of 10 by the sliding rule");
+    }
+
+    #[test]
+    fn check_outages_reports_degraded_answers_that_no_fault_explains() {
+        let stray = || in_regions(vec![without_home(limit(100, 1, "VALID", 0))]);
+
+        finds(&check_outages(&stray()), "decided without a home that was reachable");
+        let cut = FaultKind::InRegion(1, RegionFault::CutOff);
+        finds_nothing(&check_outages(&Run { faults: vec![fault(cut, 0, 50)], ..stray() }));
+    }
+
+    #[test]
+    fn check_use_reports_units_that_nobody_got() {
+        let use_up = |cost| {
+            let mut call = limit(100, cost, "VALID", 0);
+            let answer = call.answer.as_mut().expect("an answer");
+            let counter = format!("eu/{LAST}");
+            answer.limits[0].name.clone_from(&counter);
+            call.action = Action::Limit { counter, limit: LAST_LIMIT, duration_ms: 1_000, cost };
+            in_regions(vec![call])
+        };
+
+        finds_nothing(&check_use(&use_up(95)));
+        finds(&check_use(&use_up(94)), "94 of 100 were admitted");
+    }
+}
