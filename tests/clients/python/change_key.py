@@ -191,6 +191,7 @@ async def rerolling(kw, section):
 
     async def later():
         for fields, grace in (({}, 1), ({}, 60 * minute), ({"expires": 4_102_444_800_000}, 60 * minute)):
+            await kw.avoid_minute_end()
             least = now_ms() + grace
             old = await kw.create_key(**fields)
             await reroll(old["keyId"], grace)

@@ -268,6 +268,13 @@ class Driver:
     async def seen_by_all():
         await asyncio.sleep(SEEN_AFTER_SECONDS)
 
+    @staticmethod
+    async def avoid_minute_end():
+        """Waits for the next minute if this one ends within 15 seconds, and what ends with it could be gone too soon."""
+        left = 60 - time.time() % 60
+        if left < 15:
+            await asyncio.sleep(left)
+
     async def verifies_everywhere(self, key, expected, **more):
         """What every replica says of a key once it has seen a change. None stands for a field that must be absent."""
         await self.seen_by_all()

@@ -191,6 +191,12 @@ export function base58Bytes(text) {
 export const ID = (prefix) => new RegExp(`^${prefix}_[A-Za-z0-9]{16,}$`);
 export const NOT_FOUND = { valid: false, code: "NOT_FOUND" };
 
+/** Waits for the next minute if this one ends within 15 seconds, and what ends with it could be gone too soon. */
+export const avoidMinuteEnd = async () => {
+  const left = 60_000 - (Date.now() % 60_000);
+  if (left < 15_000) await sleep(left);
+};
+
 // A request may reach another replica than the one that made a change.
 const seenAfterMs = Number(given("KEYWARD_SEEN_AFTER_SECONDS")) * 1000;
 export const seenByAll = () => sleep(seenAfterMs);
