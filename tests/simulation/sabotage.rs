@@ -43,7 +43,7 @@ const CASES: [Case; 28] = [
     regions("grant-once", "over-admitted", 40),
     regions("lease-end", "after its end", 0),
     regions("taken-first", "over-admitted", 40),
-    regions("home-bounds", "over-admitted", 0),
+    regions("home-bounds", "over-admitted", 10),
     regions("closed-window", "over-admitted", 100),
     regions("moved-count", "over-admitted", 0),
 ];
