@@ -12,8 +12,9 @@
 --         account balance, when the next refill is due;
 --         number of grants to add to window leases (2 bytes), and for each: the index of the lease (2 bytes), the
 --         generation of this Redis in which it was asked for, that of the home, number of the window, limit, units, the
---         count at home, when the window ends, until when no more is granted, the least that was denied, the
---         demand; number of window leases to take from (2 bytes), and for each: its index (2 bytes), limit, cost;
+--         count at home, when the window ends, until when no more is granted (0: there is enough), the least that was
+--         asked for (0: nothing); number of window leases to take from (2 bytes), and for each: its index (2 bytes),
+--         limit, cost;
 --         for bounds, for each window: the first number that is counted here, the last, the index of the name that holds
 --         the first number if the count from before the move has been taken over (2 bytes; 0: it never moved here)
 -- Reply   packed doubles, which are read and written faster than numbers of the protocol: now, the generation of this
@@ -24,8 +25,8 @@
 --         1 insufficient, 2 account exhausted, 3 closed, 4 the top-up belongs to another generation, 5 the top-up needs
 --         a lease that does not exist), credits, account balance (-1: unknown), credits spent; for a grant: units
 --         granted, ms until its window ends, ms after which it may succeed; for each window lease: state (0 sufficient,
---         1 insufficient, 2 denied by the home), units before the request, count at home, number of the window, units
---         of the last grant, units spent since, ms since
+--         1 insufficient, 2 denied by the home, 3 scarce at home a moment ago), units before the request, count at home,
+--         number of the window, units of the last grant, units spent since, ms since
 -- Values  each ends with the version of its format, one byte, except the number of a begun window. A missing byte means version 1: programs that do not
 --         know versions read the numbers, ignore the byte, and write none. A value of a later version is not
 --         interpreted: its window counts as full and stays unchanged, its lease counts as missing.
@@ -108,8 +109,12 @@ local function begin_holds()
       if h.there and h.home == home and h.number > order then return end
       h.there, h.home, h.number, h.limit, h.units, h.ends, h.used = true, home, order, limit, 0, ends, now
     end
+    if not same then h.denied, h.less = 0, 0 end
+    if less > 0 then
+      h.denied, h.less = units == 0 and denied or min(max(h.denied, denied), now), less
+    end
     h.units, h.known, h.ends = h.units + units, known, max(h.ends, ends)
-    h.denied, h.less, h.granted, h.spent, h.since, h.changed = denied, less, units, 0, now, true
+    h.granted, h.spent, h.since, h.changed = units, 0, now, true
   end
 end
 
@@ -214,9 +219,12 @@ while at <= #takes do
       k, limit, cost, at = read('>I2dd', takes, at)
       local h = hold(k)
       local valid = h.there and h.limit == limit
-      shown[i], states[i] = valid and now < h.ends and h.units or 0, 0
+      local lasts = valid and now < h.ends
+      shown[i], states[i] = lasts and h.units or 0, 0
       if cost > shown[i] then
-        states[i], taken = valid and now < h.denied and cost - shown[i] >= h.less and 2 or 1, false
+        -- For a second after its home had nothing, or nearly nothing, nobody waits for it to be asked again.
+        local scarce = lasts and cost - shown[i] >= h.less and now < h.denied + 1000
+        states[i], taken = scarce and (now < h.denied and 2 or 3) or 1, false
       elseif not valid then
         states[i] = 1
       else

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use limiter::{Away, ConsumeReply, ConsumeRequest, Moves, Placement, RegionIndex, WindowHome};
+use limiter::{
+    Away, ConsumeReply, ConsumeRequest, Moves, Placement, RegionIndex, WindowHome, WindowLeaseState,
+};
 
 use super::*;
 use crate::servers::Redis;
@@ -186,9 +188,77 @@ async fn denials_do_not_ask_the_home_again_until_it_may_have_units() {
     let window = regions.window(1, 10, MINUTE, 1);
     let reply = regions.consume(1, window, Some(after(500))).await;
 
-    assert_eq!(reply.regional.unwrap().leases[0].state, limiter::WindowLeaseState::Denied);
+    assert_eq!(reply.regional.unwrap().leases[0].state, WindowLeaseState::Denied);
     assert!(!reply.is_admitted);
     assert_eq!(reply.windows[0].effective_count, 10);
+}
+
+#[tokio::test]
+async fn home_is_asked_without_waiting_for_a_second_after_a_denial() {
+    let regions = Regions::start();
+    assert!(regions.admits(0, 10, 10, after(59_000)).await);
+    assert!(regions.admits(0, 10, 1, after(60_001)).await);
+    let state = async |ms| {
+        let reply = regions.consume(1, regions.window(1, 10, MINUTE, 1), Some(after(ms))).await;
+        reply.regional.unwrap().leases[0].state
+    };
+    // After another half a second, only eight of the ten count.
+    assert_eq!(state(65_500).await, WindowLeaseState::Denied);
+    assert_eq!(state(65_999).await, WindowLeaseState::Denied);
+
+    assert_eq!(state(66_400).await, WindowLeaseState::Scarce);
+
+    // The request was rejected, but its unit arrives.
+    let arrival = async {
+        while state(66_400).await == WindowLeaseState::Scarce {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("a unit arrives");
+    // A longer time after a denial, callers wait again.
+    assert!(regions.admits(1, 10, 1, after(74_000)).await);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_the_last_fiftieth_of_a_limit() {
+    let regions = Regions::start();
+    assert!(regions.admits(0, 1_000, 980, NOON).await);
+    let consume =
+        async |cost| regions.consume(1, regions.window(1, 1_000, MINUTE, cost), Some(NOON)).await;
+    // A sixth of what is left.
+    assert!(consume(1).await.is_admitted);
+    assert!(consume(2).await.is_admitted);
+
+    let rejected = consume(5).await;
+
+    assert_eq!(rejected.regional.unwrap().leases[0].state, WindowLeaseState::Scarce);
+    // Its units arrive for later requests.
+    let arrival = async {
+        while !consume(5).await.is_admitted {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("five units arrive");
+}
+
+#[tokio::test]
+async fn denial_ends_with_its_window() {
+    let regions = Regions::start();
+    assert!(regions.admits(0, 10, 10, after(59_000)).await);
+    assert!(!regions.admits(1, 10, 1, after(59_950)).await);
+
+    assert!(regions.admits(1, 10, 1, after(60_010)).await);
+}
+
+#[tokio::test]
+async fn first_grant_covers_an_unknown_demand_although_the_lease_was_read_before() {
+    let regions = Regions::start();
+    regions.consume(1, regions.window(1, 2_000, MINUTE, 0), Some(NOON)).await;
+    assert!(regions.admits(1, 2_000, 1, NOON).await);
+
+    let peek = regions.window(0, 2_000, MINUTE, 0);
+    let counted = regions.consume(0, peek, Some(NOON)).await.windows[0].effective_count;
+    assert_eq!(counted, 20);
 }
 
 #[tokio::test]

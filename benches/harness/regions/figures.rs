@@ -24,7 +24,7 @@ const FAST_MS: u128 = ROUND_TRIP.as_millis() / 10;
 const RAMP: Duration = Duration::from_secs(5);
 /// No run lasts until the end of such a window.
 const DAY: Duration = Duration::from_hours(24);
-const PLENTY: u64 = 1_000_000;
+const PLENTY: u64 = 10_000;
 const CREDITS: u64 = 1_000;
 
 /// The keys of each kind whose throughput is measured, and how often and how long.

@@ -32,9 +32,9 @@ const ROUNDS_MAX: usize = 4;
 const REDIRECTIONS_MAX: usize = 5;
 /// The demand that a grant covers.
 const DEMAND_MS: i64 = 3_000;
-/// The demand that is assumed of a counter that this region has not asked for: a hundredth of the limit, and at least this
-/// many units.
-const UNKNOWN_DEMAND_MIN: i64 = 10;
+/// The demand that is assumed at least, because that of a counter that was at rest is unknown: a hundredth of the limit, and
+/// at least this many units.
+const DEMAND_MIN: i64 = 10;
 /// The home is asked ahead of need when the units left cover the demand of this time.
 const AHEAD_MS: i64 = 300;
 /// For how long a home that has granted nothing is not asked again: units of other regions may have returned.
@@ -59,7 +59,7 @@ struct Question {
     home: RegionIndex,
     /// The question that is under way.
     running: Option<Running>,
-    /// The cost of the callers that joined the question under way.
+    /// What the callers that joined the question under way lack.
     joined: i64,
     /// The home is not asked ahead of need before this time.
     refill_after: Monotonic,
@@ -93,7 +93,7 @@ struct Need<'a> {
     away: &'a Away,
     lease: &'a WindowLease,
     regional: &'a RegionalReply,
-    /// The part of its cost that the lease lacks and a caller waits for; 0 asks ahead of need.
+    /// The part of its cost that the lease lacks; 0 asks ahead of need.
     waiting: i64,
 }
 
@@ -125,10 +125,7 @@ impl Questions {
         if is_ahead && !is_peek && at < question.refill_after {
             return None;
         }
-        let demand = match need.lease.window_number {
-            0 => UNKNOWN_DEMAND_MIN.max(window.limit / 100),
-            _ => need.lease.demand_of(DEMAND_MS),
-        };
+        let demand = need.lease.demand_of(DEMAND_MS).max(window.limit / 100).max(DEMAND_MIN);
         let (terms, demand) = if is_peek {
             (GrantTerms { waiting: 0, least: 0, parts: self.parts }, 0)
         } else {
@@ -271,6 +268,12 @@ pub async fn consume<L: RegionLinks>(
             }
         } else {
             let missing = list_missing(&request, &reply, regional);
+            if missing.iter().any(|need| need.lease.state == WindowLeaseState::Scarce) {
+                for need in missing {
+                    ask_without_waiting(links, questions, need);
+                }
+                break;
+            }
             if missing.is_empty() || rounds == ROUNDS_MAX || redirections == REDIRECTIONS_MAX {
                 break;
             }
@@ -311,14 +314,19 @@ fn refill_ahead<L: RegionLinks>(
             left < lease.demand_of(AHEAD_MS) || left.saturating_mul(4) < lease.granted_units;
         if is_low && window.cost > 0 {
             let need = Need { index, window, away, lease, regional, waiting: 0 };
-            if let Some(running) = questions.begin(links, need) {
-                links.spawn(running.map(drop).boxed());
-            }
+            ask_without_waiting(links, questions, need);
         }
     }
 }
 
-/// Lists the windows whose lease is too small and whose home may have more. None if the request is rejected anyway.
+fn ask_without_waiting<L: RegionLinks>(links: &L, questions: &Arc<Questions>, need: Need) {
+    if let Some(running) = questions.begin(links, need) {
+        links.spawn(running.map(drop).boxed());
+    }
+}
+
+/// Lists the windows whose lease is too small and whose home may have more. None if the request is rejected whatever they
+/// have.
 fn list_missing<'a>(
     request: &'a ConsumeRequest,
     reply: &ConsumeReply,
@@ -331,11 +339,13 @@ fn list_missing<'a>(
         match lease.state {
             WindowLeaseState::Sufficient => {}
             // A cost above its limit is never admitted.
-            WindowLeaseState::Insufficient if window.limit > 0 && window.cost <= window.limit => {
+            WindowLeaseState::Insufficient | WindowLeaseState::Scarce
+                if window.limit > 0 && window.cost <= window.limit =>
+            {
                 let waiting = (window.cost - lease.units).max(0);
                 missing.push(Need { index, window, away, lease, regional, waiting });
             }
-            WindowLeaseState::Insufficient | WindowLeaseState::Denied => return Vec::new(),
+            _ => return Vec::new(),
         }
     }
     if is_rejected { Vec::new() } else { missing }

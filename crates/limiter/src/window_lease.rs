@@ -14,6 +14,9 @@ use super::{ConsumeReply, Window, WindowCount};
 /// The shortest time over which the demand is measured.
 const MEASURED_MIN_MS: i64 = 250;
 
+/// A home is nearly used up if less than this part of its limit is left.
+const SCARCE_PART: i64 = 50;
+
 /// More than the number of any window, and later than the end of any.
 const WINDOW_NUMBER_MAX: i64 = (1 << 53) - 1;
 
@@ -175,8 +178,10 @@ pub struct Grant {
     /// The count at home after the grant.
     pub count: i64,
     pub ends_at: Timestamp,
-    /// Until when a request that lacks `denied_cost` or more is denied without asking the home.
+    /// Until when a request that lacks `denied_cost` or more is denied without asking the home; a time that has passed if
+    /// the home is nearly used up, and 0 if it is not. For a second after that, the home is asked without waiting.
     pub denied_until: Timestamp,
+    /// 0: nothing was asked for.
     pub denied_cost: i64,
 }
 
@@ -206,9 +211,7 @@ impl WindowLease {
         let count = self.count.saturating_sub(self.units);
         let effective_count = match self.state {
             WindowLeaseState::Sufficient => count.clamp(0, window.limit - window.cost),
-            WindowLeaseState::Insufficient | WindowLeaseState::Denied => {
-                count.max(window.limit - window.cost + 1).max(0)
-            }
+            _ => count.max(window.limit - window.cost + 1).max(0),
         };
         WindowCount { effective_count, window_number: self.window_number }
     }
@@ -220,8 +223,11 @@ pub enum WindowLeaseState {
     Sufficient,
     /// It holds too few units, and its home may have more.
     Insufficient,
-    /// It holds too few units, and its home had no more a moment ago.
+    /// It holds too few units, and its home has no more for a moment.
     Denied,
+    /// It holds too few units, and its home had nothing or nearly nothing in the last second. The request is rejected, and
+    /// the home is asked for later ones.
+    Scarce,
 }
 
 /// The part of a reply that concerns other regions.
@@ -254,8 +260,11 @@ impl Grant {
             true => WINDOW_NUMBER_MAX,
             false => asked.redis_time.0.saturating_add(granted.left_ms),
         };
-        let retry_ms = match granted.units {
-            0 if least > 0 => granted.retry_ms.clamp(retry_min_ms, retry_max_ms),
+        let count = window.effective_count.saturating_add(granted.units);
+        let is_scarce = limit.saturating_sub(count) < limit / SCARCE_PART;
+        let denied_until = match granted.units {
+            0 => asked.redis_time.0 + granted.retry_ms.clamp(retry_min_ms, retry_max_ms),
+            _ if is_scarce => asked.redis_time.0,
             _ => 0,
         };
         Some(Self {
@@ -265,9 +274,9 @@ impl Grant {
             window_number: window.window_number,
             limit,
             units: granted.units,
-            count: window.effective_count.saturating_add(granted.units),
+            count,
             ends_at: Timestamp(ends_at),
-            denied_until: Timestamp(asked.redis_time.0.saturating_add(retry_ms)),
+            denied_until: Timestamp(denied_until),
             denied_cost: least,
         })
     }

@@ -23,6 +23,8 @@ pub struct Engine {
     closed: BTreeMap<String, (i64, i64)>,
 }
 
+/// For how long nobody waits for the home after it has denied.
+const SCARCE_MS: i64 = 1_000;
 /// The count of a window that was closed.
 const FULL: i64 = 1 << 40;
 
@@ -194,13 +196,16 @@ impl Engine {
             return (lease, window.cost() == 0);
         };
         let is_valid = stored.limit == window.limit();
-        let units = if is_valid && now < stored.ends_at { stored.units } else { 0 };
-        let is_denied =
-            is_valid && now < stored.denied_until && window.cost() - units >= stored.denied_cost;
+        let lasts = is_valid && now < stored.ends_at;
+        let units = if lasts { stored.units } else { 0 };
+        let is_as_much = lasts && window.cost() - units >= stored.denied_cost;
         let is_taken = window.cost() <= units;
-        let state = match (is_taken, is_denied) {
-            (true, _) if is_valid => WindowLeaseState::Sufficient,
-            (false, true) => WindowLeaseState::Denied,
+        let state = match is_taken {
+            true if is_valid => WindowLeaseState::Sufficient,
+            false if is_as_much && now < stored.denied_until => WindowLeaseState::Denied,
+            false if is_as_much && now < stored.denied_until + SCARCE_MS => {
+                WindowLeaseState::Scarce
+            }
             _ => WindowLeaseState::Insufficient,
         };
         let lease = WindowLease {
@@ -241,6 +246,15 @@ impl Engine {
         let same = stored.filter(is_same);
         let (units, ends_at, used_at) =
             same.map_or((0, grant.ends_at.0, now), |it| (it.units, it.ends_at, it.used_at));
+        let denied_before = same.map_or((0, 0), |it| (it.denied_until, it.denied_cost));
+        let denied_until = match grant.units {
+            0 => grant.denied_until.0,
+            _ => denied_before.0.max(grant.denied_until.0).min(now),
+        };
+        let (denied_until, denied_cost) = match grant.denied_cost {
+            0 => denied_before,
+            cost => (denied_until, cost),
+        };
         let lease = StoredLease {
             generation,
             home_generation: grant.home_generation,
@@ -249,8 +263,8 @@ impl Engine {
             units: units + grant.units,
             count: grant.count,
             ends_at: ends_at.max(grant.ends_at.0),
-            denied_until: grant.denied_until.0,
-            denied_cost: grant.denied_cost,
+            denied_until,
+            denied_cost,
             granted: grant.units,
             spent: 0,
             since: now,

@@ -255,6 +255,7 @@ fn decode_window_lease(reply: &mut impl Iterator<Item = i64>) -> Option<WindowLe
         state: match reply.next()? {
             0 => WindowLeaseState::Sufficient,
             1 => WindowLeaseState::Insufficient,
+            3 => WindowLeaseState::Scarce,
             _ => WindowLeaseState::Denied,
         },
         units: reply.next()?,
