@@ -1,15 +1,16 @@
 //! Tests the counters: one suite for both implementations, and a comparison of the two.
 
-use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use foundation::clock::{Clock, Stopwatch, Timestamp};
 use foundation::config::RedisTls;
+use foundation::error::Error;
 use foundation::metrics::Metrics;
 use futures_util::future::join_all;
+use futures_util::poll;
 use limiter::local::LocalCounters;
 use limiter::redis::{RedisAddress, RedisCounters};
 use limiter::{CounterGroup, EXACT_MAX, Keyspace, Window, WindowCounters};
@@ -234,8 +235,7 @@ async fn consume_has_no_effect_when_future_is_dropped() {
         (0..3).map(|_| Box::pin(counters.consume_windows(&request, Some(NOON)))).collect();
     // All requests are sent before any can be answered.
     for waiting in &mut pending {
-        let polled = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
-        assert!(polled.is_pending());
+        assert!(poll!(waiting).is_pending());
     }
 
     drop(pending.remove(1));
@@ -259,6 +259,30 @@ async fn consume_reloads_scripts_when_redis_has_flushed_them() {
     let again = counters.consume_windows(&request, Some(NOON)).await.unwrap();
 
     assert_eq!(again.windows[0].effective_count, 1);
+}
+
+#[tokio::test]
+async fn request_is_not_executed_six_seconds_after_its_process_was_stopped() {
+    let (old, new) = (redis(), redis());
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
+    let request = |name| one(Window::new(keys.window("key_a", MINUTE, name), 3, MINUTE, 1));
+    let (old_request, new_request) = (request("old"), request("new"));
+    let mut old_call = pin!(old.consume_windows(&old_request, None));
+    let mut new_call = pin!(new.consume_windows(&new_request, None));
+    // A blocked thread is a stopped process to what would run on it.
+    assert!(poll!(&mut old_call).is_pending());
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(poll!(&mut new_call).is_pending());
+    std::thread::sleep(Duration::from_millis(5_400));
+
+    let (old_reply, new_reply) = (old_call.await, new_call.await);
+
+    assert!(old_reply.as_ref().is_err_and(Error::is_redis_outage), "{old_reply:?}");
+    assert!(new_reply.unwrap().is_admitted);
+    for (request, expected) in [(&old_request, 0), (&new_request, 1)] {
+        let count = new.consume_windows(request, None).await.unwrap().windows[0];
+        assert_eq!(count.effective_count, expected);
+    }
 }
 
 #[tokio::test]

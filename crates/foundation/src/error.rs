@@ -84,7 +84,7 @@ pub enum Error {
     RedisBreakerOpen,
     #[error("the region {0} is not listed in KEYWARD_REGIONS")]
     UnknownRegion(String),
-    #[error("the home of a limit is moving, and the clocks of its regions differ")]
+    #[error("the home of a limit may have moved while the request was decided")]
     HomeMoving,
     #[error("the Redis deadline passed; nothing was consumed")]
     RedisDeadlinePassed,

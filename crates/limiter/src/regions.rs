@@ -30,6 +30,9 @@ const ROUNDS_MAX: usize = 4;
 /// How often a request is decided again because a window is counted on the other side of the move of its home, or had no
 /// count there.
 const REDIRECTIONS_MAX: usize = 5;
+/// How long after its arrival a request is still sent anywhere. The home of its windows may have moved since, which every
+/// replica knows ten seconds before; Redis executes what was sent within six seconds, or never.
+const SEND_MAX: Duration = Duration::from_secs(3);
 /// The demand that a grant covers.
 const DEMAND_MS: i64 = 3_000;
 /// The demand that is assumed at least, because that of a counter that was at rest is unknown: a hundredth of the limit, and
@@ -140,6 +143,10 @@ impl Questions {
         let asked = RegionalReply { leases: Vec::new(), granted: None, ..*need.regional };
         let (questions, links, away) = (self.clone(), links.clone(), away.clone());
         let running = async move {
+            if links.now().since(at) > SEND_MAX {
+                questions.end(&away.lease, false, links.now());
+                return Err(Arc::new(Error::HomeMoving));
+            }
             let outcome = fetch_grant(&links, &away, request, terms, &asked).await;
             let is_granted = outcome.as_ref().is_ok_and(|(units, _)| *units > 0);
             questions.end(&away.lease, is_granted, links.now());
@@ -248,6 +255,7 @@ pub async fn consume<L: RegionLinks>(
     questions: &Arc<Questions>,
     request: &ConsumeRequest,
 ) -> std::result::Result<ConsumeReply, L::CallError> {
+    let began_at = links.now();
     let mut request = request.clone();
     let mut reply = links.consume_here(request.clone()).await?;
     let (mut rounds, mut redirections) = (0, 0);
@@ -291,6 +299,9 @@ pub async fn consume<L: RegionLinks>(
         request = request.without_top_up();
         for (index, number) in other_side {
             request.windows[index] = request.windows[index].clone().on_side_of(number);
+        }
+        if links.now().since(began_at) > SEND_MAX {
+            return Err(Arc::new(Error::HomeMoving).into());
         }
         reply = links.consume_here(request.clone()).await?;
     }

@@ -22,6 +22,9 @@ pub const WORKERS_MAX: usize = 2;
 /// The maximum number of keys of a script, unless a single request has more. Redis does nothing else while a script
 /// runs; this many keys take about a quarter of a millisecond.
 const KEYS_MAX: usize = 64;
+/// How long after its arrival a request may be executed. Only one of a process that was stopped is older: the home of its
+/// windows may have moved since, which every replica knows ten seconds before.
+const SEND_MAX: Duration = Duration::from_secs(6);
 
 /// A consume request that waits for a worker.
 pub struct PendingRequest {
@@ -66,6 +69,8 @@ impl PendingRequest {
 pub struct ConsumeBatch {
     pub requests: Vec<ConsumeRequest>,
     pub now: Option<Timestamp>,
+    /// It must not be executed after this time.
+    pub send_before: Monotonic,
     pub callers: Callers,
 }
 
@@ -144,7 +149,7 @@ pub struct ConsumeQueue {
 
 struct QueueState {
     /// The waiting requests, and when each was added.
-    waiting_requests: VecDeque<(Duration, PendingRequest)>,
+    waiting_requests: VecDeque<(Duration, Monotonic, PendingRequest)>,
     worker_count: usize,
     run_time: RunTime,
 }
@@ -169,7 +174,7 @@ impl ConsumeQueue {
     ) -> Option<QueueWorker> {
         let mut state = self.state.lock();
         let since = state.run_time.observe(now);
-        state.waiting_requests.push_back((since, request));
+        state.waiting_requests.push_back((since, now, request));
         if state.worker_count >= workers_max {
             return None;
         }
@@ -188,7 +193,8 @@ impl QueueWorker {
         let (mut requests, mut callers) =
             (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
         let (mut keys, mut now, mut slot, mut has_top_up) = (0, None, None, false);
-        while let Some((_, request)) = state.waiting_requests.front() {
+        let mut send_before = at;
+        while let Some((_, _, request)) = state.waiting_requests.front() {
             keys += request.key_count();
             // A top-up is sent alone, because it is not sent again when the connection breaks.
             let joins = (now, slot) == (request.now, request.slot)
@@ -197,11 +203,16 @@ impl QueueWorker {
             if !requests.is_empty() && (keys > KEYS_MAX || !joins) {
                 break;
             }
-            let Some((since, request)) = state.waiting_requests.pop_front() else { break };
+            let Some((since, added_at, request)) = state.waiting_requests.pop_front() else {
+                break;
+            };
             if request.reply_sender.is_closed() {
                 continue;
             }
             (now, slot, has_top_up) = (request.now, request.slot, request.request.has_top_up());
+            if requests.is_empty() {
+                send_before = added_at + SEND_MAX;
+            }
             requests.push(request.request);
             callers.push((since, Some(request.reply_sender)));
         }
@@ -216,7 +227,7 @@ impl QueueWorker {
         let unresolved = Vec::new();
         let callers =
             Callers { queue, timeout, run_time: run, callers, first_waiting: 0, unresolved };
-        Some(ConsumeBatch { requests, now, callers })
+        Some(ConsumeBatch { requests, now, send_before, callers })
     }
 }
 
@@ -232,167 +243,4 @@ impl Drop for QueueWorker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::super::{LeaseSpend, TopUp, Window};
-    use super::*;
-
-    type ReplyReceiver = oneshot::Receiver<Result<ConsumeReply, ConsumeError>>;
-
-    fn pending_request(
-        windows: usize,
-        top_up_units: i64,
-        now: Option<Timestamp>,
-    ) -> (PendingRequest, ReplyReceiver) {
-        let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
-        let top_up = TopUp {
-            redis_generation: 1,
-            creates_lease: true,
-            granted_before: 0,
-            top_up: top_up_units,
-            account_balance: 0,
-            refill_at: Timestamp(i64::MAX),
-        };
-        let spend =
-            LeaseSpend { lease: "p".into(), cost: 1, top_up: (top_up_units > 0).then_some(top_up) };
-        let request = ConsumeRequest::with_spend((0..windows).map(window).collect(), spend);
-        let (reply_sender, reply) = oneshot::channel();
-        (PendingRequest { request, now, slot: None, reply_sender }, reply)
-    }
-
-    const TIMEOUT: Duration = Duration::from_millis(40);
-
-    fn queue() -> Arc<ConsumeQueue> {
-        ConsumeQueue::new(Monotonic::default())
-    }
-
-    fn add(queue: &Arc<ConsumeQueue>, request: PendingRequest) -> Option<QueueWorker> {
-        queue.add(request, WORKERS_MAX, Monotonic::default())
-    }
-
-    fn add_all(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<QueueWorker> {
-        requests.into_iter().filter_map(|request| add(queue, request)).collect()
-    }
-
-    fn batch_sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
-        let mut workers = add_all(queue, requests);
-        std::iter::from_fn(|| {
-            workers[0].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len())
-        })
-        .collect()
-    }
-
-    #[test]
-    fn next_batch_combines_requests_up_to_maximum_of_keys() {
-        let (requests, _replies): (Vec<_>, Vec<_>) =
-            (0..40).map(|_| pending_request(3, 0, None)).unzip();
-
-        assert_eq!(batch_sizes(&queue(), requests), [16, 16, 8]);
-    }
-
-    #[test]
-    fn next_batch_holds_one_request_when_it_exceeds_maximum_of_keys() {
-        let (requests, _replies): (Vec<_>, Vec<_>) =
-            [1, 200, 1].map(|windows| pending_request(windows, 0, None)).into_iter().unzip();
-
-        assert_eq!(batch_sizes(&queue(), requests), [1, 1, 1]);
-    }
-
-    #[test]
-    fn next_batch_separates_requests_when_top_up_or_time_differs() {
-        let noon = Some(Timestamp(1_000_000));
-        let (requests, _replies): (Vec<_>, Vec<_>) =
-            [(0, None), (0, None), (5, None), (0, None), (0, noon), (0, noon)]
-                .map(|(top_up_units, now)| pending_request(1, top_up_units, now))
-                .into_iter()
-                .unzip();
-
-        assert_eq!(batch_sizes(&queue(), requests), [2, 1, 1, 2]);
-    }
-
-    #[test]
-    fn next_batch_separates_requests_when_slots_differ() {
-        let slots = [1, 1, 2, 1].map(Slot::new);
-        let (requests, _replies): (Vec<_>, Vec<_>) = slots
-            .map(|slot| {
-                let (request, reply) = pending_request(1, 0, None);
-                (PendingRequest { slot, ..request }, reply)
-            })
-            .into_iter()
-            .unzip();
-
-        assert_eq!(batch_sizes(&queue(), requests), [2, 1, 1]);
-    }
-
-    #[test]
-    fn next_batch_skips_request_when_caller_has_stopped_waiting() {
-        let (requests, mut replies): (Vec<_>, Vec<_>) =
-            (0..4).map(|_| pending_request(1, 0, None)).unzip();
-        replies.drain(1..3);
-
-        assert_eq!(batch_sizes(&queue(), requests), [2]);
-    }
-
-    #[test]
-    fn queue_allows_two_workers_at_a_time() {
-        let queue = queue();
-        let (requests, _replies): (Vec<_>, Vec<_>) =
-            (0..3).map(|_| pending_request(1, 0, None)).unzip();
-        let mut workers = add_all(&queue, requests);
-
-        assert_eq!(workers.len(), 2);
-        assert_eq!(
-            workers[1].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len()),
-            Some(3)
-        );
-        assert!(workers[0].next_batch(TIMEOUT, Monotonic::default()).is_none());
-        let (next, _reply) = pending_request(1, 0, None);
-        assert!(add(&queue, next).is_some());
-    }
-
-    #[test]
-    fn waiting_request_fails_when_worker_is_dropped() {
-        let queue = queue();
-        let (first, _reply) = pending_request(1, 0, None);
-        let mut worker = add(&queue, first).expect("a worker");
-        worker.next_batch(TIMEOUT, Monotonic::default()).expect("a batch");
-        let (waiting, mut reply) = pending_request(1, 0, None);
-        let other = add(&queue, waiting).expect("a worker");
-
-        drop((worker, other));
-
-        assert!(matches!(reply.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
-        let (next, _reply) = pending_request(1, 0, None);
-        assert!(add(&queue, next).is_some());
-    }
-
-    #[test]
-    fn each_caller_has_the_full_timeout_when_requests_share_a_batch() {
-        let queue = queue();
-        let ((first, mut first_reply), (second, mut second_reply)) =
-            (pending_request(1, 0, None), pending_request(1, 0, None));
-        let at = Monotonic::from_ms;
-        let mut worker = queue.add(first, WORKERS_MAX, at(0)).expect("a worker");
-        for ms in [3, 6, 9] {
-            queue.state.lock().run_time.observe(at(ms));
-        }
-        let _other_worker = queue.add(second, WORKERS_MAX, at(10));
-        let mut callers = worker.next_batch(TIMEOUT, at(10)).expect("a batch").callers;
-        assert_eq!(callers.time_left(), Duration::from_millis(30));
-        assert_eq!(callers.longest_time_left_ms(), 40);
-
-        // The process was paused, which counts as one tick.
-        callers.observe(at(5_000));
-        assert_eq!(callers.time_left(), Duration::from_millis(28));
-        for ms in (5_002..=5_028).step_by(2) {
-            callers.observe(at(ms));
-        }
-        assert!(callers.expire(), "the second caller still waits");
-        assert!(first_reply.try_recv().is_ok_and(|reply| reply.is_err()));
-        assert_eq!(callers.time_left(), Duration::from_millis(10));
-
-        // A late reply reaches the caller that waits, and the other one is reconciled.
-        callers.send_replies(|_| Err(Error::RedisBreakerOpen.into()));
-        assert!(second_reply.try_recv().is_ok());
-        assert_eq!(callers.unresolved.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
-    }
-}
+mod tests;

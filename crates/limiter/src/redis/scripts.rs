@@ -51,15 +51,15 @@ pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: QueueWorker) {
 
 /// Runs batches until there are none.
 async fn run_batches(runner: Arc<ScriptRunner>, mut worker: QueueWorker) {
-    while let Some(ConsumeBatch { requests, now, mut callers }) =
+    while let Some(ConsumeBatch { requests, now, send_before, mut callers }) =
         worker.next_batch(runner.connections.timeout(), Monotonic::now())
     {
         let outcome = loop {
             if !callers.expire() {
                 break Err(runner.connections.timeout_error());
             }
-            let mut running =
-                pin!(runner.run_consume_script(&requests, now, callers.longest_time_left_ms()));
+            let left_ms = callers.longest_time_left_ms();
+            let mut running = pin!(runner.run_consume_script(&requests, now, left_ms, send_before));
             match budget::wait(running.as_mut(), &mut callers).await {
                 // The script did nothing, so it may be sent again for callers that still wait.
                 Some(Err(Error::RedisDeadlinePassed)) => callers.observe(Monotonic::now()),
@@ -189,6 +189,7 @@ impl ScriptRunner {
         requests: &[ConsumeRequest],
         now: Option<Timestamp>,
         left_ms: i64,
+        send_before: Monotonic,
     ) -> Result<Vec<ConsumeReply>> {
         if self.breaker.is_open() {
             return Err(Error::RedisBreakerOpen);
@@ -198,10 +199,15 @@ impl ScriptRunner {
         let is_spent = requests.iter().any(|request| request.spend.is_some());
         let grace = if is_spent { Duration::ZERO } else { LATE_REPLY_MAX };
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(0);
+        let sent_at = Monotonic::now();
+        if sent_at >= send_before {
+            return Err(self.connections.timeout_error());
+        }
+        let until_ms = send_before.as_ms() - sent_at.as_ms();
         // The clocks of a cluster's masters differ, so no deadline is right for all.
         let deadline = match now {
             None if !self.connections.is_cluster() => {
-                self.redis_time.deadline_after_ms(left_ms + grace_ms, Monotonic::now())
+                self.redis_time.deadline_after_ms((left_ms + grace_ms).min(until_ms), sent_at)
             }
             None | Some(_) => None,
         };
