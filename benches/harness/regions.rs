@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
 mod demand;
+mod far;
 mod figures;
 mod topology;
 
@@ -15,12 +16,13 @@ use topology::{NAMES, REPLICAS_EACH, ROUND_TRIP, Regions};
 
 type Step = fn(&Regions, &mut Figures) -> Outcome<()>;
 
-const STEPS: [(&str, Step); 5] = [
+const STEPS: [(&str, Step); 6] = [
     ("decisions", figures::measure_local_decisions),
     ("latency", figures::measure_latency),
     ("divided", figures::measure_divided_demand),
     ("exhaustion", figures::measure_exhaustion),
     ("throughput", figures::measure_throughput),
+    ("far", far::measure_far_replica),
 ];
 
 pub fn run(cores: Cores) -> Outcome<()> {

@@ -45,7 +45,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    fn add(&mut self, target: Target) {
+    pub fn add(&mut self, target: Target) {
         self.targets.push(target);
     }
 

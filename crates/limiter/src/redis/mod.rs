@@ -50,13 +50,13 @@ pub use self::queue::ConsumeError;
 
 pub use announcements::{FeedConnection, FeedPosition, FeedReadResult, check_entries};
 
-/// The maximum number of concurrent scripts while Redis is far away: as many as it takes to consume 20,000 windows a
-/// second 100 ms away.
+/// The maximum number of concurrent scripts while Redis is far away. With [`scripts::FAR_KEYS_MAX`] keys each, they consume far
+/// more than 20,000 windows a second 100 ms away.
 const FAR_WORKERS_MAX: usize = 32;
 /// The maximum number of concurrent scripts in a cluster, where only requests for the same slot share a script.
 const CLUSTER_WORKERS_MAX: usize = 64;
 /// For how many milliseconds of distance one more script may be under way.
-const MS_PER_WORKER: u128 = 3;
+const MS_PER_WORKER: usize = 3;
 
 pub struct RedisCounters {
     address: RedisAddress,
@@ -101,9 +101,7 @@ impl Consumer {
         if self.script_runner.connections.is_cluster() {
             return CLUSTER_WORKERS_MAX;
         }
-        let round_trip = self.script_runner.connections.distance().round_trip();
-        let round_trip_ms = round_trip.map_or(0, |round_trip| round_trip.as_millis());
-        let needed = usize::try_from(round_trip_ms / MS_PER_WORKER).unwrap_or(usize::MAX);
+        let needed = self.script_runner.round_trip_ms() / MS_PER_WORKER;
         needed.clamp(queue::WORKERS_MAX, FAR_WORKERS_MAX)
     }
 }

@@ -21,7 +21,7 @@ use super::outage::{Charge, UnresolvedRequest};
 pub const WORKERS_MAX: usize = 2;
 /// The maximum number of keys of a script, unless a single request has more. Redis does nothing else while a script
 /// runs; this many keys take about a quarter of a millisecond.
-const KEYS_MAX: usize = 64;
+pub const KEYS_MAX: usize = 64;
 /// How long after its arrival a request may be executed. Only one of a process that was stopped is older: the home of its
 /// windows may have moved since, which every replica knows ten seconds before.
 const SEND_MAX: Duration = Duration::from_secs(6);
@@ -184,12 +184,18 @@ impl ConsumeQueue {
 }
 
 impl QueueWorker {
-    /// Returns the next batch, in the order of the requests. `None` means that the worker is done. The requests of
-    /// callers that have stopped waiting are left out, and so consume nothing. No caller waits longer than `timeout`.
-    pub fn next_batch(&mut self, timeout: Duration, at: Monotonic) -> Option<ConsumeBatch> {
+    /// Returns the next batch, of at most `keys_max` keys unless a single request has more, in the order of the requests.
+    /// `None` means that the worker is done. The requests of callers that have stopped waiting are left out, and so consume
+    /// nothing. No caller waits longer than `timeout`.
+    pub fn next_batch(
+        &mut self,
+        keys_max: usize,
+        timeout: Duration,
+        at: Monotonic,
+    ) -> Option<ConsumeBatch> {
         let queue = self.0.take()?;
         let mut state = queue.state.lock();
-        let capacity = state.waiting_requests.len().min(KEYS_MAX);
+        let capacity = state.waiting_requests.len().min(keys_max);
         let (mut requests, mut callers) =
             (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
         let (mut keys, mut now, mut slot, mut has_top_up) = (0, None, None, false);
@@ -200,7 +206,7 @@ impl QueueWorker {
             let joins = (now, slot) == (request.now, request.slot)
                 && !has_top_up
                 && !request.request.has_top_up();
-            if !requests.is_empty() && (keys > KEYS_MAX || !joins) {
+            if !requests.is_empty() && (keys > keys_max || !joins) {
                 break;
             }
             let Some((since, added_at, request)) = state.waiting_requests.pop_front() else {

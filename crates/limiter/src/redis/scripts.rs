@@ -17,7 +17,7 @@ use super::budget::{self, Deadlines as _};
 use super::connections::{RedisConnections, RetryPolicy, Script};
 use super::errors::timeout_error;
 use super::outage::{self, Charge, OutageWindows};
-use super::queue::{Callers, ConsumeBatch, QueueWorker};
+use super::queue::{self, Callers, ConsumeBatch, QueueWorker};
 use super::server_clock::RedisTime;
 
 /// How long a probe of a near Redis waits for its reply, and the pause before the next one after a failure.
@@ -27,6 +27,10 @@ const PROBE_PAUSE: Duration = Duration::from_millis(50);
 const LATE_REPLY_MAX: Duration = Duration::from_secs(2);
 /// How long the circuit breaker stays open after a successful probe so that what was admitted is charged first.
 const CHARGE_FIRST_MAX: Duration = Duration::from_millis(200);
+/// The maximum number of keys of a script while Redis is far away: they take it about a millisecond.
+pub const FAR_KEYS_MAX: usize = 256;
+/// For each millisecond of distance, a script may have this many keys.
+const KEYS_PER_MS: usize = 4;
 /// The maximum number of windows that one script charges.
 const WINDOWS_PER_CHARGE_MAX: usize = 64;
 
@@ -52,7 +56,7 @@ pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: QueueWorker) {
 /// Runs batches until there are none.
 async fn run_batches(runner: Arc<ScriptRunner>, mut worker: QueueWorker) {
     while let Some(ConsumeBatch { requests, now, send_before, mut callers }) =
-        worker.next_batch(runner.connections.timeout(), Monotonic::now())
+        worker.next_batch(runner.keys_max(), runner.connections.timeout(), Monotonic::now())
     {
         let outcome = loop {
             if !callers.expire() {
@@ -105,6 +109,18 @@ async fn reconcile_late_reply(
 }
 
 impl ScriptRunner {
+    /// Returns the distance of Redis in whole milliseconds; 0 if it is unknown.
+    pub fn round_trip_ms(&self) -> usize {
+        let round_trip = self.connections.distance().round_trip();
+        round_trip.map_or(0, |it| usize::try_from(it.as_millis()).unwrap_or(usize::MAX))
+    }
+
+    /// Returns the maximum number of keys of a script. The farther Redis is, the more requests wait for the next one.
+    fn keys_max(&self) -> usize {
+        let needed = self.round_trip_ms().saturating_mul(KEYS_PER_MS);
+        needed.clamp(queue::KEYS_MAX, FAR_KEYS_MAX)
+    }
+
     /// Replies to the callers that still wait, and reconciles the requests that were decided elsewhere.
     fn send_replies(
         self: &Arc<Self>,

@@ -43,7 +43,9 @@ fn add_all(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<Queu
 fn batch_sizes(queue: &Arc<ConsumeQueue>, requests: Vec<PendingRequest>) -> Vec<usize> {
     let mut workers = add_all(queue, requests);
     std::iter::from_fn(|| {
-        workers[0].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len())
+        workers[0]
+            .next_batch(KEYS_MAX, TIMEOUT, Monotonic::default())
+            .map(|batch| batch.requests.len())
     })
     .collect()
 }
@@ -54,6 +56,18 @@ fn next_batch_combines_requests_up_to_maximum_of_keys() {
         (0..40).map(|_| pending_request(3, 0, None)).unzip();
 
     assert_eq!(batch_sizes(&queue(), requests), [16, 16, 8]);
+}
+
+#[test]
+fn next_batch_is_larger_when_more_keys_are_allowed() {
+    let queue = queue();
+    let (requests, _replies): (Vec<_>, Vec<_>) =
+        (0..40).map(|_| pending_request(3, 0, None)).unzip();
+    let mut workers = add_all(&queue, requests);
+
+    let batch = workers[0].next_batch(100, TIMEOUT, Monotonic::default()).expect("a batch");
+
+    assert_eq!(batch.requests.len(), 25);
 }
 
 #[test]
@@ -108,10 +122,12 @@ fn queue_allows_two_workers_at_a_time() {
 
     assert_eq!(workers.len(), 2);
     assert_eq!(
-        workers[1].next_batch(TIMEOUT, Monotonic::default()).map(|batch| batch.requests.len()),
+        workers[1]
+            .next_batch(KEYS_MAX, TIMEOUT, Monotonic::default())
+            .map(|batch| batch.requests.len()),
         Some(3)
     );
-    assert!(workers[0].next_batch(TIMEOUT, Monotonic::default()).is_none());
+    assert!(workers[0].next_batch(KEYS_MAX, TIMEOUT, Monotonic::default()).is_none());
     let (next, _reply) = pending_request(1, 0, None);
     assert!(add(&queue, next).is_some());
 }
@@ -121,7 +137,7 @@ fn waiting_request_fails_when_worker_is_dropped() {
     let queue = queue();
     let (first, _reply) = pending_request(1, 0, None);
     let mut worker = add(&queue, first).expect("a worker");
-    worker.next_batch(TIMEOUT, Monotonic::default()).expect("a batch");
+    worker.next_batch(KEYS_MAX, TIMEOUT, Monotonic::default()).expect("a batch");
     let (waiting, mut reply) = pending_request(1, 0, None);
     let other = add(&queue, waiting).expect("a worker");
 
@@ -143,7 +159,7 @@ fn each_caller_has_the_full_timeout_when_requests_share_a_batch() {
         queue.state.lock().run_time.observe(at(ms));
     }
     let _other_worker = queue.add(second, WORKERS_MAX, at(10));
-    let mut callers = worker.next_batch(TIMEOUT, at(10)).expect("a batch").callers;
+    let mut callers = worker.next_batch(KEYS_MAX, TIMEOUT, at(10)).expect("a batch").callers;
     assert_eq!(callers.time_left(), Duration::from_millis(30));
     assert_eq!(callers.longest_time_left_ms(), 40);
 
@@ -172,7 +188,7 @@ fn batch_may_be_executed_for_six_seconds_from_its_first_request() {
     let mut worker = queue.add(old, WORKERS_MAX, at(100)).expect("a worker");
     let _other_worker = queue.add(new, WORKERS_MAX, at(5_000));
 
-    let batch = worker.next_batch(TIMEOUT, at(5_000)).expect("a batch");
+    let batch = worker.next_batch(KEYS_MAX, TIMEOUT, at(5_000)).expect("a batch");
 
     assert_eq!((batch.requests.len(), batch.send_before), (2, at(6_100)));
 }
