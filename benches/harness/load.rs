@@ -16,7 +16,7 @@ const WARM_UP_KEYS_PER_SECOND: usize = 5_000;
 const FOREIGN_CORES_MAX: f64 = 0.2;
 /// Load of the two cores below which a second counts as calm.
 const CALM_CORES: f64 = 0.15;
-const CALM_PATIENCE: Duration = Duration::from_secs(6);
+pub const CALM_PATIENCE: Duration = Duration::from_secs(6);
 const REPEAT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The results of one run. Fields in microseconds are processor time per request.
@@ -72,18 +72,25 @@ pub fn run(lab: &Lab, case: &Case, keys: &Path, repeat: u32, options: &Options) 
 /// Runs a case once. The server is a new process on the same data: effects of the previous run (a larger heap, events
 /// that are not written yet) do not count in the next, and repeats differ in hash seeds and addresses.
 fn run_once(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<Run> {
-    let server = lab.start_with(case.place, case.variables())?;
-    let listed = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
-    let sample: Vec<&str> = listed.lines().step_by((options.keys / 8).max(1)).collect();
-    let check_sample =
-        || sample.iter().try_for_each(|key| client::check(server.address, case, key));
-
-    check_sample()?;
-    warm_up(lab, case, keys, &server, options)?;
+    let server = start(lab, case, keys, options)?;
     wait_for_calm(lab, CALM_PATIENCE);
-    let run = measure(lab, case, keys, &server, options)?;
-    check_sample()?;
+    let run = measure(lab, case, keys, &server, options.secs)?;
+    check_sample(case, keys, &server, options)?;
     Ok(run)
+}
+
+/// Starts a server and warms it up.
+pub fn start(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<Server> {
+    let server = lab.start_with(case.place, case.variables())?;
+    check_sample(case, keys, &server, options)?;
+    warm_up(lab, case, keys, &server, options)?;
+    Ok(server)
+}
+
+fn check_sample(case: &Case, keys: &Path, server: &Server, options: &Options) -> Outcome<()> {
+    let listed = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
+    let mut sample = listed.lines().step_by((options.keys / 8).max(1));
+    sample.try_for_each(|key| client::check(server.address, case, key))
 }
 
 /// Generates load until every key was verified twice, so that the measured requests find their data in memory, and
@@ -101,11 +108,12 @@ fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
     Err(format!("{seconds_max} s of warm-up brought only {requests} answers"))
 }
 
-fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) -> Outcome<Run> {
+/// Measures a server under load for some seconds.
+pub fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, seconds: u32) -> Outcome<Run> {
     let scripts_before = script_calls(lab)?;
     let counted_before = counted(case, server)?;
     let before = Snapshot::take(lab, Some(server));
-    let load = wrk(lab, case, keys, server, Phase::Measured { seconds: o.secs })?;
+    let load = wrk(lab, case, keys, server, Phase::Measured { seconds })?;
     let spent = Snapshot::take(lab, Some(server)).since(&before);
     let scripts = script_calls(lab)? - scripts_before;
     let counted = counted(case, server)?;
@@ -187,7 +195,7 @@ impl Snapshot {
 }
 
 /// Waits for a second in which the cores are nearly idle, for a limited time.
-fn wait_for_calm(lab: &Lab, patience: Duration) {
+pub fn wait_for_calm(lab: &Lab, patience: Duration) {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
         let before = CoreTime::now(lab.cores);

@@ -2,11 +2,13 @@
 //! interleaved (the first of every case, then the second of every case), so that a slow period of the machine affects
 //! all cases equally.
 
+mod against;
 mod cases;
 pub mod ceiling;
 mod client;
 mod cold_start;
 mod events;
+mod first_use;
 mod lists;
 mod load;
 mod machine;
@@ -29,8 +31,8 @@ use std::time::Instant;
 pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
-                     [--keys 10000] [--json FILE] | --lists | --quick | \
-                     --regions [STEP] | --events [embedded|replica|clickhouse]";
+                     [--keys 10000] [--json FILE] [--against BINARY] | --lists | --quick | \
+                     --first-use | --regions [STEP] | --events [embedded|replica|clickhouse]";
 
 pub struct Options {
     pub reps: u32,
@@ -38,11 +40,13 @@ pub struct Options {
     pub only: String,
     pub keys: usize,
     pub json: Option<PathBuf>,
+    pub against: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Outcome<Self> {
-        let mut options = Self { reps: 3, secs: 4, only: String::new(), keys: 10_000, json: None };
+        let mut options =
+            Self { reps: 3, secs: 4, only: String::new(), keys: 10_000, json: None, against: None };
         let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name}: usage: {USAGE}"))?;
@@ -52,6 +56,7 @@ impl Options {
                 "--secs" => options.secs = value.parse().map_err(fault)?,
                 "--keys" => options.keys = value.parse().map_err(fault)?,
                 "--only" => options.only.clone_from(value),
+                "--against" => options.against = Some(PathBuf::from(value)),
                 "--json" => options.json = Some(PathBuf::from(value)),
                 _ => return Err(format!("{name} is unknown; usage: {USAGE}")),
             }
@@ -74,6 +79,7 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     let run: Option<fn(Cores) -> Outcome<()>> = match () {
         () if named("--lists") => Some(lists::run),
         () if named("--quick") => Some(quick::run),
+        () if named("--first-use") => Some(first_use::run),
         () if named("--regions") => Some(regions::run),
         () if named("--events") => Some(events::run),
         () => None,
@@ -94,6 +100,9 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     let cores = Cores::choose()?;
     servers::pin_self(cores)?;
 
+    if let Some(other) = &options.against {
+        return against::run(cores, other, &cases, &options);
+    }
     let has_replica =
         cold_places.contains(&Place::Replica) || cases.iter().any(|c| c.place == Place::Replica);
     let lab = Lab::build(cores, has_replica || cases.iter().any(|c| c.has_redis()), has_replica)?;

@@ -313,7 +313,7 @@ pub fn print_targets(targets: &[Target]) {
 }
 
 /// Prints a table that is readable in a terminal and valid Markdown.
-fn print_table(rows: &[Vec<String>]) {
+pub fn print_table(rows: &[Vec<String>]) {
     let Some(head) = rows.first() else { return };
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..head.len()).filter_map(width).collect();

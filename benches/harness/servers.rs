@@ -2,7 +2,7 @@
 //! by the kernel if the benchmark dies first.
 
 use super::Outcome;
-use super::cases::Place;
+use super::cases::{Case, Place};
 use super::ceiling;
 use super::machine::Cores;
 use std::fs::{self, File};
@@ -104,6 +104,8 @@ pub struct Lab {
     pub cores: Cores,
     pub redis: Option<Store>,
     pub postgres: Option<Store>,
+    /// The binary of Keyward.
+    program: PathBuf,
     /// The last field, so that the folder is removed after the processes that write to it have exited.
     pub folder: TempDir,
 }
@@ -124,7 +126,7 @@ impl Lab {
         // Postgres accesses this folder as another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))
             .map_err(|e| format!("{}: {e}", folder.path().display()))?;
-        let mut lab = Self { cores, redis: None, postgres: None, folder };
+        let mut lab = Self { cores, redis: None, postgres: None, program: this_binary(), folder };
         if needs_redis {
             lab.redis = Some(lab.start_redis()?);
         }
@@ -134,6 +136,14 @@ impl Lab {
             lab.postgres = Some(lab.start_postgres(19)?);
         }
         Ok(lab)
+    }
+
+    /// Starts what some cases need, for another binary of Keyward.
+    pub fn of(cores: Cores, program: &Path, cases: &[&Case]) -> Outcome<Self> {
+        let program =
+            fs::canonicalize(program).map_err(|e| format!("{}: {e}", program.display()))?;
+        let has_replica = cases.iter().any(|case| case.place == Place::Replica);
+        Ok(Self { program, ..Self::build(cores, has_replica, has_replica)? })
     }
 
     /// Starts the server of a case and returns as soon as its process exists.
@@ -177,7 +187,7 @@ impl Lab {
     }
 
     fn keyward_command(&self, place: Place, address: SocketAddr) -> Outcome<Command> {
-        let mut command = pinned(self.cores.server, Path::new(env!("CARGO_BIN_EXE_keyward")));
+        let mut command = pinned(self.cores.server, &self.program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("KEYWARD_") {
                 command.env_remove(name);
@@ -267,6 +277,11 @@ impl Lab {
         })?;
         Ok(Store { process, address, url: format!("postgres://keyward@{address}/postgres") })
     }
+}
+
+/// Returns the path of the binary that this benchmark was built with.
+pub fn this_binary() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_keyward"))
 }
 
 /// Checks that the programs that every run needs are installed.
