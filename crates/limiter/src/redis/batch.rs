@@ -1,8 +1,7 @@
 //! Encodes several consume requests for one call of `lua/consume.lua`, and decodes its reply.
 
-use std::collections::HashMap;
-
 use foundation::clock::Timestamp;
+use hashbrown::HashMap;
 use redis::Cmd;
 
 use super::super::{
