@@ -1,10 +1,11 @@
 //! Builds batches of events: assigns their series and adds up their totals.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::model::{RollupUnit, VerificationCode};
+use hashbrown::{HashMap, HashSet};
 use sha2::{Digest as _, Sha256};
 use store::events::{
     Aggregate, EventBatch, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalKey,
@@ -110,6 +111,14 @@ impl BatchBuilder {
         series_cache: &mut HashMap<SeriesCacheKey<'a>, SeriesId>,
         event: &'a VerificationRecord,
     ) -> SeriesId {
+        self.start_day_of(event.occurred_at);
+        let is_plain = event.outcome == VerificationCode::Valid && event.tags.is_empty();
+        let kept = is_plain.then(|| event.resolved_key.valid_series().get()).flatten();
+        if let Some(id) = kept
+            && (self.written_series.contains(id) || self.new_series.contains(id))
+        {
+            return *id;
+        }
         let cache_key = SeriesCacheKey {
             resolved_key: Arc::as_ptr(&event.resolved_key).cast::<()>(),
             outcome: event.outcome,
@@ -126,12 +135,11 @@ impl BatchBuilder {
         let tags = serde_json::json!(sorted_tags(event)).to_string();
         let key_id = key.id.as_str();
         let mut fields = [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str()];
-        let (mut id, mut is_new) =
-            self.assign_series_id("verification", &fields, event.occurred_at);
+        let (mut id, mut is_new) = self.assign_series_id("verification", &fields);
         if is_new && tags != NO_TAGS && !self.reserve_tagged_series(key_id) {
             self.new_series.remove(&id);
             fields[6] = NO_TAGS;
-            (id, is_new) = self.assign_series_id("verification", &fields, event.occurred_at);
+            (id, is_new) = self.assign_series_id("verification", &fields);
         }
         if is_new {
             batch.verification_series.push(VerificationSeries {
@@ -147,6 +155,9 @@ impl BatchBuilder {
             });
         }
         series_cache.insert(cache_key, id);
+        if is_plain {
+            let _ = event.resolved_key.valid_series().set(id);
+        }
         id
     }
 
@@ -167,7 +178,8 @@ impl BatchBuilder {
         let (workspace, namespace) = namespace_ids(event);
         let identifier = replace_nul(&event.identifier);
         let fields = [workspace, namespace, &identifier, passed_label(event)];
-        let (id, is_new) = self.assign_series_id("ratelimit", &fields, event.occurred_at);
+        self.start_day_of(event.occurred_at);
+        let (id, is_new) = self.assign_series_id("ratelimit", &fields);
         if is_new {
             batch.ratelimit_series.push(RatelimitSeries {
                 id,
@@ -181,8 +193,8 @@ impl BatchBuilder {
         id
     }
 
-    /// Returns the id of a series, and whether it has yet to be written on this day.
-    fn assign_series_id(&mut self, kind: &str, fields: &[&str], at: Timestamp) -> (SeriesId, bool) {
+    /// Forgets the written series if the day of an event is another one, or if there are too many.
+    fn start_day_of(&mut self, at: Timestamp) {
         let day = RollupUnit::Day.start_of(at);
         if day != self.day || self.written_series.len() >= WRITTEN_SERIES_MAX {
             self.written_series.clear();
@@ -191,6 +203,10 @@ impl BatchBuilder {
             self.new_tagged_counts.clear();
             self.day = day;
         }
+    }
+
+    /// Returns the id of a series, and whether it has yet to be written on this day.
+    fn assign_series_id(&mut self, kind: &str, fields: &[&str]) -> (SeriesId, bool) {
         let mut hash = Sha256::new();
         hash.update(kind);
         for field in fields {

@@ -1,7 +1,7 @@
 //! Defines the events: verifications that found a key, and checks of the standalone limiter.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foundation::clock::Timestamp;
 use foundation::id::{OverrideId, RequestId};
@@ -9,6 +9,7 @@ use foundation::metrics::{EventCounts, EventMetrics};
 use foundation::model::{Identity, Key, VerificationCode};
 use store::StoredNamespace;
 use store::cache::Cached;
+use store::events::SeriesId;
 
 /// An analytics event of one request.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub trait KeyDimensions: Debug + Send + Sync {
     fn key(&self) -> &Key;
     /// Returns the identity of the key, if it has one.
     fn identity(&self) -> Option<&Identity>;
+    /// Returns where the ID of the series of its VALID verifications without tags is kept.
+    fn valid_series(&self) -> &OnceLock<SeriesId>;
 }
 
 impl<T: KeyDimensions> KeyDimensions for Cached<T> {
@@ -46,6 +49,10 @@ impl<T: KeyDimensions> KeyDimensions for Cached<T> {
 
     fn identity(&self) -> Option<&Identity> {
         self.value.identity()
+    }
+
+    fn valid_series(&self) -> &OnceLock<SeriesId> {
+        self.value.valid_series()
     }
 }
 

@@ -4,11 +4,10 @@
 //! the replica is killed or the database rejects the rollups, the next replica reads the batches back and rolls them
 //! up. In both cases the batches are locked, and marked in the transaction that adds them, so each batch counts once.
 
-use std::collections::HashMap;
-
 use foundation::clock::{MINUTE_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::{EventKind, RollupUnit};
+use hashbrown::HashMap;
 use store::events::{Aggregate, BatchId, EventBatch, EventTx, SeriesId, SeriesRollup};
 
 use crate::Analytics;

@@ -17,6 +17,7 @@ use foundation::model::{Identity, Key, Ratelimit};
 use limiter::{Placement, Window};
 use store::StoredKey;
 use store::cache::Cached;
+use store::events::SeriesId;
 use store::freshness::{CacheTag, ReadVersion};
 
 use crate::caller::Principal;
@@ -50,6 +51,7 @@ pub struct ResolvedKey {
     pub lease_hint: LeaseHint,
     /// The part of a version 2 reply that describes the key, as the first verification serialized it.
     pub cached_json: OnceLock<Box<str>>,
+    valid_series: OnceLock<SeriesId>,
     /// Whether it has been used since the last flush of uses.
     pub use_flag: UseFlag,
     /// The number of the last principal that was allowed to verify the key; 0 if none was.
@@ -188,6 +190,7 @@ impl ResolvedKey {
             enabled,
             expires_at,
             cached_json: OnceLock::new(),
+            valid_series: OnceLock::new(),
             use_flag: UseFlag::default(),
             last_allowed_principal: AtomicU64::new(0),
         };
@@ -253,6 +256,10 @@ impl KeyDimensions for ResolvedKey {
 
     fn identity(&self) -> Option<&Identity> {
         self.identity()
+    }
+
+    fn valid_series(&self) -> &OnceLock<SeriesId> {
+        &self.valid_series
     }
 }
 
