@@ -18,6 +18,18 @@ macro_rules! texts {
         concat!("(SELECT value AS item FROM json_each(", $list, ")) AS texts")
     };
 }
+/// Tests whether a text is one of a JSON list.
+macro_rules! is_one_of {
+    ($list:literal) => {
+        concat!("IN (SELECT value FROM json_each(", $list, "))")
+    };
+}
+/// Tests whether a text is that of this field in one of the items of a JSON list.
+macro_rules! is_in_items {
+    ($list:literal, $field:literal) => {
+        concat!("IN (SELECT value ->> '", $field, "' FROM json_each(", $list, "))")
+    };
+}
 /// Aggregates the values of an expression into one JSON list.
 macro_rules! array {
     ($value:expr) => {
@@ -127,6 +139,7 @@ macro_rules! month_of {
     };
 }
 
+mod event_rows;
 #[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
 #[path = "queries/mod.rs"]
 mod queries;

@@ -6,14 +6,10 @@ use foundation::error::{Error, Result};
 use foundation::model::{EventKind, Retention, RollupUnit};
 use serde::Serialize;
 use serde_json::json;
-use sqlx::{AssertSqlSafe, QueryBuilder, query, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_scalar};
 
-use super::{Connection, Database, rollups};
+use super::{Connection, event_rows, rollups};
 use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup};
-
-/// The number of events that one statement inserts: with ten values each, fewer than the 32,766 parameters that
-/// SQLite accepts.
-const INSERT_ROWS_MAX: usize = 1_000;
 
 #[async_trait]
 impl EventWrites for Connection {
@@ -147,22 +143,8 @@ async fn insert_verifications(
     if let Some(list) = to_json_list(&batch.verification_series)? {
         query(series).bind(list).execute(&mut *connection).await?;
     }
-    for events in batch.verifications.chunks(INSERT_ROWS_MAX) {
-        let mut rows = QueryBuilder::<Database>::new(
-            "INSERT INTO verifications
-                (time, series, batch, request_id, spent_credits, latency_us, region, reason) ",
-        );
-        rows.push_values(events, |mut row, event| {
-            row.push_bind(event.time)
-                .push_bind(&event.series.0[..])
-                .push_bind(id)
-                .push_bind(event.request_id.as_str())
-                .push_bind(event.spent_credits)
-                .push_bind(event.latency_us)
-                .push_bind(&batch.region)
-                .push_bind(&event.reason);
-        });
-        insert_rows(connection, rows, events.len()).await?;
+    if !batch.verifications.is_empty() {
+        event_rows::insert_verifications(connection, batch, id).await?;
     }
     let totals = concat!(
         "INSERT INTO verification_totals
@@ -201,24 +183,8 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &EventBatch, id: 
     if let Some(list) = to_json_list(&batch.ratelimit_series)? {
         query(series).bind(list).execute(&mut *connection).await?;
     }
-    for events in batch.ratelimits.chunks(INSERT_ROWS_MAX) {
-        let mut rows = QueryBuilder::<Database>::new(
-            "INSERT INTO ratelimits
-                (time, series, batch, request_id, latency_us, override_id, max, remaining, reset_at, tokens) ",
-        );
-        rows.push_values(events, |mut row, event| {
-            row.push_bind(event.time)
-                .push_bind(&event.series.0[..])
-                .push_bind(id)
-                .push_bind(event.request_id.as_str())
-                .push_bind(event.latency_us)
-                .push_bind(&event.override_id)
-                .push_bind(event.limit)
-                .push_bind(event.remaining)
-                .push_bind(event.reset_at)
-                .push_bind(event.tokens);
-        });
-        insert_rows(connection, rows, events.len()).await?;
+    if !batch.ratelimits.is_empty() {
+        event_rows::insert_ratelimits(connection, batch, id).await?;
     }
     let totals = concat!(
         "INSERT INTO ratelimit_totals
@@ -238,16 +204,6 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &EventBatch, id: 
     if let Some(list) = to_json_list(&batch.ratelimit_totals)? {
         query(totals).bind(list).execute(connection).await?;
     }
-    Ok(())
-}
-
-/// Inserts rows. Only the statement with the usual number of rows is cached.
-async fn insert_rows(
-    connection: &mut Connection,
-    mut rows: QueryBuilder<Database>,
-    count: usize,
-) -> Result<()> {
-    rows.build().persistent(count == INSERT_ROWS_MAX).execute(connection).await?;
     Ok(())
 }
 

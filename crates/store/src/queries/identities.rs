@@ -31,7 +31,7 @@ impl IdentityReads for Connection {
         workspace: &WorkspaceId,
         ids: &[IdentityId],
     ) -> Result<Vec<Identity>> {
-        let sql = identities_where!(concat!("i.id IN (SELECT item FROM ", texts!("$2"), ")"));
+        let sql = identities_where!(concat!("i.id ", is_one_of!("$2")));
         fetch_all_as::<IdentityRow, _>(
             self,
             query_as(sql).bind(workspace).bind(json!(ids).to_string()),
@@ -77,9 +77,9 @@ impl IdentityReads for Connection {
         let sql = identities_where!(concat!(
             "i.id >= $2 AND ($3 = '' OR ",
             contains!("i.search", "$3"),
-            ") AND ($4 OR i.id IN (SELECT item FROM ",
-            texts!("$5"),
-            ")) ORDER BY i.id LIMIT $6"
+            ") AND ($4 OR i.id ",
+            is_one_of!("$5"),
+            ") ORDER BY i.id LIMIT $6"
         ));
         fetch_all_as::<IdentityRow, _>(
             self,

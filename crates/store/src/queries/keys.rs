@@ -143,11 +143,8 @@ impl KeyReads for Connection {
         workspace: &WorkspaceId,
         ids: &[ApiId],
     ) -> Result<Vec<(ApiId, String)>> {
-        let sql = concat!(
-            "SELECT id, name FROM apis WHERE workspace_id = $1 AND id IN (SELECT item FROM ",
-            texts!("$2"),
-            ")"
-        );
+        let sql =
+            concat!("SELECT id, name FROM apis WHERE workspace_id = $1 AND id ", is_one_of!("$2"));
         Ok(query_as(sql).bind(workspace).bind(json!(ids).to_string()).fetch_all(self).await?)
     }
 
@@ -162,9 +159,8 @@ impl KeyReads for Connection {
                 SELECT 1 FROM keys k WHERE k.api_id = a.id AND k.deleted_at IS NULL LIMIT $3)
                 AS counted)
             FROM apis a
-            WHERE a.workspace_id = $1 AND a.id IN (SELECT item FROM ",
-            texts!("$2"),
-            ")"
+            WHERE a.workspace_id = $1 AND a.id ",
+            is_one_of!("$2")
         );
         let query = query_as(sql).bind(workspace).bind(json!(ids).to_string()).bind(max);
         Ok(query.fetch_all(self).await?)

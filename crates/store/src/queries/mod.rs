@@ -143,7 +143,7 @@ use foundation::error::{Error, Result};
 use sqlx::FromRow;
 use sqlx::query::QueryAs;
 
-use super::Connection;
+use super::{Connection, event_rows};
 
 type Database = <Connection as sqlx::Connection>::Database;
 type RowQuery<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;

@@ -37,19 +37,14 @@ macro_rules! permissions_where {
 /// Selects the roles whose `$column` is in the list `$2`, sorted by name.
 macro_rules! roles_in {
     ($column:literal) => {
-        roles_where!(concat!($column, " IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"))
+        roles_where!(concat!($column, " ", is_one_of!("$2"), " ORDER BY r.name"))
     };
 }
 
 /// Selects the permissions whose `$column` is in the list `$2`, sorted by slug.
 macro_rules! permissions_in {
     ($column:literal) => {
-        permissions_where!(concat!(
-            $column,
-            " IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY slug"
-        ))
+        permissions_where!(concat!($column, " ", is_one_of!("$2"), " ORDER BY slug"))
     };
 }
 
@@ -81,9 +76,8 @@ macro_rules! replace_assignments {
             locked_for_key_share!(concat!(
                 "SELECT $1, t.id FROM ",
                 $target,
-                " t WHERE t.id IN (SELECT item FROM ",
-                texts!("$2"),
-                ")"
+                " t WHERE t.id ",
+                is_one_of!("$2")
             )),
             " ON CONFLICT (",
             $from,

@@ -129,9 +129,9 @@ impl Reads for Connection {
         ids: &[KeyId],
     ) -> Result<Vec<StoredKey>> {
         let sql = keys_where!(concat!(
-            "k.workspace_id = $1 AND k.id IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY k.id"
+            "k.workspace_id = $1 AND k.id ",
+            is_one_of!("$2"),
+            " ORDER BY k.id"
         ));
         fetch_all_as::<KeyRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
             .await

@@ -23,9 +23,8 @@ macro_rules! insert_assignments {
             locked_for_key_share!(concat!(
                 "SELECT $1, t.id FROM ",
                 $table,
-                " t WHERE t.workspace_id = $2 AND t.id IN (SELECT item FROM ",
-                texts!("$3"),
-                ")"
+                " t WHERE t.workspace_id = $2 AND t.id ",
+                is_one_of!("$3")
             )),
             " ON CONFLICT DO NOTHING"
         )

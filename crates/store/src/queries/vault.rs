@@ -35,9 +35,8 @@ impl VaultReads for Connection {
             "SELECT s.key_id, s.sealed
             FROM sealed_keys s
             JOIN data_keys d ON d.id = s.data_key_id AND d.workspace_id = $1
-            WHERE s.key_id IN (SELECT item FROM ",
-            texts!("$2"),
-            ")"
+            WHERE s.key_id ",
+            is_one_of!("$2")
         );
         Ok(query_as(sql).bind(workspace).bind(json!(keys).to_string()).fetch_all(self).await?)
     }

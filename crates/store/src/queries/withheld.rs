@@ -79,13 +79,8 @@ impl WithheldReads for Connection {
         keys: &[KeyId],
         only_proven: bool,
     ) -> Result<Vec<WithheldCredits>> {
-        let all = withheld!(concat!("p.key_id IN (SELECT item FROM ", texts!("$1"), ")"));
-        let proven = withheld!(concat!(
-            "p.key_id IN (SELECT item FROM ",
-            texts!("$1"),
-            ") AND ",
-            is_proven!()
-        ));
+        let all = withheld!(concat!("p.key_id ", is_one_of!("$1")));
+        let proven = withheld!(concat!("p.key_id ", is_one_of!("$1"), " AND ", is_proven!()));
         let sql = if only_proven { proven } else { all };
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
@@ -115,7 +110,9 @@ impl WithheldWrites for Connection {
                 items!("$1"),
                 " JOIN purses p ON p.key_id = item ->> 'key'
                     AND p.epoch = CAST(item ->> 'epoch' AS BIGINT)
-                ORDER BY p.key_id, p.epoch"
+                WHERE p.key_id ",
+                is_in_items!("$1", "key"),
+                " ORDER BY p.key_id, p.epoch"
             )),
             ") AS reported
             WHERE purses.key_id = reported.key_id AND purses.epoch = reported.epoch
@@ -140,28 +137,26 @@ impl WithheldWrites for Connection {
             items!("$1"),
             " JOIN purses p ON p.key_id = item ->> 'key'
                 AND p.epoch = CAST(item ->> 'epoch' AS BIGINT)
-            WHERE p.withheld_at IS NOT NULL
-            ON CONFLICT (key_id, epoch, replica_id) DO NOTHING"
+            WHERE p.withheld_at IS NOT NULL AND p.key_id ",
+            is_in_items!("$1", "key"),
+            " ON CONFLICT (key_id, epoch, replica_id) DO NOTHING"
         );
         query(sql).bind(to_spend_items(spent)).bind(replica).execute(self).await?;
         Ok(())
     }
 
     async fn lock_accounts(&mut self, keys: &[KeyId]) -> Result<()> {
-        let sql = locked!(concat!(
-            "SELECT id FROM keys WHERE id IN (SELECT item FROM ",
-            texts!("$1"),
-            ") ORDER BY id"
-        ));
+        let sql =
+            locked!(concat!("SELECT id FROM keys WHERE id ", is_one_of!("$1"), " ORDER BY id"));
         query(sql).bind(json!(keys).to_string()).fetch_all(self).await?;
         Ok(())
     }
 
     async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>> {
         let sql = locked_skipping_locked!(concat!(
-            "SELECT id FROM keys WHERE id IN (SELECT item FROM ",
-            texts!("$1"),
-            ") ORDER BY id"
+            "SELECT id FROM keys WHERE id ",
+            is_one_of!("$1"),
+            " ORDER BY id"
         ));
         Ok(query_scalar(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
@@ -177,8 +172,9 @@ impl WithheldWrites for Connection {
                 credits_version = credits_version + 1
             FROM ",
             items!("$1"),
-            " WHERE id = item ->> 'key' AND credits IS NOT NULL AND deleted_at IS NULL
-            RETURNING CASE WHEN EXISTS (
+            " WHERE id = item ->> 'key' AND credits IS NOT NULL AND deleted_at IS NULL AND id ",
+            is_in_items!("$1", "key"),
+            " RETURNING CASE WHEN EXISTS (
                 SELECT 1 FROM purses
                 WHERE purses.key_id = keys.id AND withheld_at IS NULL AND NOT closed
             ) THEN id END"
@@ -192,7 +188,9 @@ impl WithheldWrites for Connection {
         let item = |(key, epoch): &(KeyId, i64)| json!({ "key": key, "epoch": epoch });
         let items: Vec<_> = leases.iter().map(item).collect();
         let sql = concat!(
-            "DELETE FROM purses WHERE (key_id, epoch) IN (
+            "DELETE FROM purses WHERE key_id ",
+            is_in_items!("$1", "key"),
+            " AND (key_id, epoch) IN (
                 SELECT item ->> 'key', CAST(item ->> 'epoch' AS BIGINT) FROM ",
             items!("$1"),
             ")"

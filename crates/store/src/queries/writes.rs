@@ -200,8 +200,9 @@ impl Writes for Connection {
             FROM ",
             items!("$1"),
             " JOIN keys k ON k.id = item ->> 'key_id'
-            WHERE TRUE
-            ORDER BY k.id
+            WHERE k.id ",
+            is_in_items!("$1", "key_id"),
+            " ORDER BY k.id
             ON CONFLICT (key_id) DO UPDATE SET last_used_at = excluded.last_used_at
             WHERE excluded.last_used_at > key_uses.last_used_at"
         );
@@ -233,8 +234,7 @@ impl Writes for Connection {
             RETURNING id";
         let purged: Vec<KeyId> =
             query_scalar(sql).bind(api).bind(max).fetch_all(&mut *self).await?;
-        let sql =
-            concat!("DELETE FROM key_uses WHERE key_id IN (SELECT item FROM ", texts!("$1"), ")");
+        let sql = concat!("DELETE FROM key_uses WHERE key_id ", is_one_of!("$1"));
         query(sql).bind(json!(purged).to_string()).execute(self).await?;
         Ok(purged)
     }

@@ -1,0 +1,179 @@
+//! Defines the SQL that differs from SQLite.
+
+/// Returns the items of a JSON list as rows with one column, `item`.
+macro_rules! items {
+    ($list:literal) => {
+        concat!(
+            "(SELECT value AS item FROM jsonb_array_elements(CAST(",
+            $list,
+            " AS jsonb))) AS items"
+        )
+    };
+}
+/// Returns the strings of a JSON list as rows with one column, `item`.
+macro_rules! texts {
+    ($list:literal) => {
+        concat!(
+            "(SELECT value AS item FROM jsonb_array_elements_text(CAST(",
+            $list,
+            " AS jsonb))) AS texts"
+        )
+    };
+}
+/// Tests whether a text is one of a JSON list. The list becomes an array first, so that the rows are found by an index even
+/// while the planner has no statistics.
+macro_rules! is_one_of {
+    ($list:literal) => {
+        concat!("= ANY(ARRAY(SELECT jsonb_array_elements_text(CAST(", $list, " AS jsonb))))")
+    };
+}
+/// Tests whether a text is that of this field in one of the items of a JSON list, likewise.
+macro_rules! is_in_items {
+    ($list:literal, $field:literal) => {
+        concat!(
+            "= ANY(ARRAY(SELECT jsonb_array_elements(CAST(",
+            $list,
+            " AS jsonb)) ->> '",
+            $field,
+            "'))"
+        )
+    };
+}
+/// Aggregates the values of an expression into one JSON list.
+macro_rules! array {
+    ($value:expr) => {
+        concat!("CAST(COALESCE(jsonb_agg(", $value, "), '[]') AS TEXT)")
+    };
+}
+macro_rules! object {
+    ($fields:literal) => {
+        concat!("jsonb_build_object(", $fields, ")")
+    };
+}
+/// Returns the time of the database's clock in Unix milliseconds.
+macro_rules! now_ms {
+    () => {
+        "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+    };
+}
+/// Returns a transaction number: every transaction with a smaller one has ended.
+macro_rules! transactions_ended_below {
+    () => {
+        "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+    };
+}
+/// Returns the number of the next transaction. The end of a snapshot (`xmax`) is the number after the last
+/// transaction that has ended. Its age counts the transactions that have begun since, provided that the current
+/// transaction has no number itself.
+macro_rules! next_transaction {
+    () => {
+        "(CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)
+            + age(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS xid)))"
+    };
+}
+/// Like [`transactions_ended_below`], but only for transactions that have written to the change log, which hold a
+/// lock on it until they end. It is slower, and its result dates from a moment before the next statement of the
+/// caller.
+macro_rules! writers_ended_below {
+    () => {
+        concat!(
+            "(SELECT LEAST(MIN(t.next), MIN(t.next - x.behind))
+        FROM (SELECT ",
+            next_transaction!(),
+            " AS next) AS t
+        LEFT JOIN (
+            SELECT CAST(CAST(own.transactionid AS TEXT) AS BIGINT) AS number
+            FROM pg_locks log
+            JOIN pg_locks own ON own.virtualtransaction = log.virtualtransaction
+                AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock' AND own.granted
+            WHERE log.locktype = 'relation' AND log.relation = CAST('changes' AS regclass)
+                AND log.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND log.mode <> 'AccessShareLock' AND log.granted
+        ) AS w ON TRUE
+        LEFT JOIN LATERAL (
+            -- Locks contain the last 32 bits of a number. A transaction that is ahead began after this statement.
+            SELECT (t.next - w.number) & 4294967295 AS behind
+        ) AS x ON x.behind < 2147483648)"
+        )
+    };
+}
+/// Returns the last assigned position of the change log. Its row may not be committed.
+macro_rules! last_position {
+    () => {
+        "(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM changes_seq_seq)"
+    };
+}
+/// Returns whether a text contains another one.
+macro_rules! contains {
+    ($text:literal, $part:literal) => {
+        concat!("strpos(", $text, ", ", $part, ") > 0")
+    };
+}
+/// Prevents deletion of the selected rows until the transaction ends.
+macro_rules! locked_for_key_share {
+    ($select:expr) => {
+        concat!($select, " FOR KEY SHARE")
+    };
+}
+/// Locks the selected rows until the transaction ends.
+macro_rules! locked {
+    ($select:expr) => {
+        concat!($select, " FOR UPDATE")
+    };
+}
+/// Locks the selected rows until the transaction ends. Other transactions may still insert rows that refer to them.
+macro_rules! locked_for_no_key_update {
+    ($select:expr) => {
+        concat!($select, " FOR NO KEY UPDATE")
+    };
+}
+/// Locks the selected rows until the transaction ends, and skips rows that another transaction has locked.
+macro_rules! locked_skipping_locked {
+    ($select:expr) => {
+        concat!($select, " FOR UPDATE SKIP LOCKED")
+    };
+}
+/// Joins, as `c`, the changes in a range, both ends included. The limit makes the planner, which does not know the range,
+/// read no more than that from the index.
+macro_rules! changes_between {
+    ($first:literal, $last:literal, $limit:literal) => {
+        concat!(
+            " CROSS JOIN LATERAL (SELECT * FROM changes WHERE seq BETWEEN ",
+            $first,
+            " AND ",
+            $last,
+            " ORDER BY seq LIMIT ",
+            $limit,
+            ") AS c"
+        )
+    };
+}
+/// Returns a number higher than that of any lease, and of any replica that was counted out.
+macro_rules! next_number {
+    () => {
+        "nextval('lease_numbers')"
+    };
+}
+
+/// Decodes a hexadecimal text into bytes.
+macro_rules! hex_bytes {
+    ($text:literal) => {
+        concat!("decode(", $text, ", 'hex')")
+    };
+}
+/// Converts the texts `true` and `false` to a boolean.
+macro_rules! flag {
+    ($text:literal) => {
+        concat!("CAST(", $text, " AS BOOLEAN)")
+    };
+}
+/// Returns the start of the month (UTC) of a time, both in Unix milliseconds.
+macro_rules! month_of {
+    ($time:literal) => {
+        concat!(
+            "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(",
+            $time,
+            " / 1000.0) AT TIME ZONE 'UTC')) * 1000 AS BIGINT)"
+        )
+    };
+}

@@ -1,0 +1,74 @@
+//! Inserts rows of events: all of a batch in one statement, whose parameters are the columns. Postgres plans it once, whatever
+//! the number of rows.
+
+use foundation::error::Result;
+use sqlx::{PgConnection, query};
+
+use crate::events::{BatchId, EventBatch};
+
+/// Inserts the verifications of a batch.
+pub async fn insert_verifications(
+    connection: &mut PgConnection,
+    batch: &EventBatch,
+    id: BatchId,
+) -> Result<()> {
+    let events = &batch.verifications;
+    let sql = "
+        INSERT INTO verifications
+            (time, series, batch, request_id, spent_credits, latency_us, region, reason)
+        SELECT time, series, $1, request_id, spent_credits, latency_us, $2, reason
+        FROM UNNEST(CAST($3 AS BIGINT[]), CAST($4 AS BYTEA[]), CAST($5 AS TEXT[]),
+            CAST($6 AS BIGINT[]), CAST($7 AS BIGINT[]), CAST($8 AS TEXT[]))
+            AS events (time, series, request_id, spent_credits, latency_us, reason)";
+    query(sql)
+        .bind(id)
+        .bind(&batch.region)
+        .bind(column(events, |event| event.time.0))
+        .bind(column(events, |event| &event.series.0[..]))
+        .bind(column(events, |event| event.request_id.as_str()))
+        .bind(column(events, |event| event.spent_credits))
+        .bind(column(events, |event| event.latency_us))
+        .bind(column(events, |event| event.reason.as_str()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Inserts the limit checks of a batch.
+pub async fn insert_ratelimits(
+    connection: &mut PgConnection,
+    batch: &EventBatch,
+    id: BatchId,
+) -> Result<()> {
+    let events = &batch.ratelimits;
+    let sql = "
+        INSERT INTO ratelimits
+            (time, series, batch, request_id, latency_us, override_id, max, remaining, reset_at,
+            tokens)
+        SELECT time, series, $1, request_id, latency_us, override_id, max, remaining, reset_at,
+            tokens
+        FROM UNNEST(CAST($2 AS BIGINT[]), CAST($3 AS BYTEA[]), CAST($4 AS TEXT[]),
+            CAST($5 AS BIGINT[]), CAST($6 AS TEXT[]), CAST($7 AS BIGINT[]), CAST($8 AS BIGINT[]),
+            CAST($9 AS BIGINT[]), CAST($10 AS BIGINT[]))
+            AS events (time, series, request_id, latency_us, override_id, max, remaining,
+                reset_at, tokens)";
+    query(sql)
+        .bind(id)
+        .bind(column(events, |event| event.time.0))
+        .bind(column(events, |event| &event.series.0[..]))
+        .bind(column(events, |event| event.request_id.as_str()))
+        .bind(column(events, |event| event.latency_us))
+        .bind(column(events, |event| event.override_id.as_str()))
+        .bind(column(events, |event| event.limit))
+        .bind(column(events, |event| event.remaining))
+        .bind(column(events, |event| event.reset_at.0))
+        .bind(column(events, |event| event.tokens))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Returns a value of every event.
+fn column<'a, Event, Value>(events: &'a [Event], value: impl Fn(&'a Event) -> Value) -> Vec<Value> {
+    events.iter().map(value).collect()
+}
