@@ -2,6 +2,7 @@
 //! lease.
 
 mod locked_accounts;
+mod many_keys;
 
 use std::sync::Barrier;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Tests credit leases, and the replicas that report what they have spent from them.
 
+use std::collections::HashMap;
+
 use super::*;
 
 on_both_stores! {
@@ -293,6 +295,61 @@ async fn register(store: &Store, id: &str) {
 async fn deregister_silent(store: &Store, silence: &'static str) {
     execute(store, silence).await;
     commit_with(store, async |tx| tx.count_out_replicas().await).await.unwrap();
+}
+
+on_both_stores! {
+    async fn leases_of_several_keys_are_locked_and_written_together(store) {
+        let (a, b) = (key(&store, Some(credits(5, None, 0))).await, key(&store, Some(credits(7, None, 0))).await);
+        let unlimited = key(&store, None).await;
+        let mut ids = vec![a.id.clone(), b.id.clone(), unlimited.id, KeyId::from("key_nowhere")];
+        ids.sort();
+        let withheld = Lease { withheld_at: Some(NOON), closed: true, ..lease_of(2, 9, 3) };
+        let leases = [
+            (a.id.clone(), lease_of(1, 100, 40)),
+            (a.id.clone(), withheld.clone()),
+            (b.id.clone(), lease_of(1, 8, 0)),
+        ];
+        commit_with(&store, async |tx| tx.upsert_leases(&leases).await).await.unwrap();
+        let reported = [(b.id.clone(), 1, 5)];
+        commit_with(&store, async |tx| tx.touch_leases(&reported).await).await.unwrap();
+
+        commit_with(&store, async |tx| {
+            tx.upsert_leases(&[
+                (b.id.clone(), Lease { granted: 20, ..lease_of(1, 8, 0) }),
+                (a.id.clone(), Lease { granted: 150, spent: 90, ..lease_of(1, 100, 40) }),
+            ])
+            .await
+        })
+        .await
+        .unwrap();
+
+        let mut tx = store.begin().await.unwrap();
+        let accounts: HashMap<_, _> = tx.lock_free_accounts(&ids).await.unwrap().into_iter().collect();
+        assert_eq!(accounts.len(), 2);
+        assert_eq!((accounts[&a.id].credits.balance, accounts[&b.id].credits.balance), (5, 7));
+        assert_eq!(
+            accounts[&a.id].leases,
+            [Lease { granted: 150, spent: 90, ..lease_of(1, 100, 40) }, withheld]
+        );
+        let amounts: Vec<_> = accounts[&b.id].leases.iter().map(|it| (it.granted, it.spent)).collect();
+        assert_eq!(amounts, [(20, 5)], "a reported spend is kept");
+    }
+}
+
+#[tokio::test]
+async fn accounts_that_are_locked_are_left_out() {
+    let database = Database::create().await;
+    let store = Store::connect(&database.url, 8).await.unwrap();
+    store.migrate().await.unwrap();
+    let (held, free) = (withheld_lease(&store).await, withheld_lease(&store).await);
+    let mut holder = store.begin().await.unwrap();
+    holder.lock_account(&held).await.unwrap();
+    let mut keys = vec![held, free.clone()];
+    keys.sort();
+
+    let locked = store.begin().await.unwrap().lock_free_accounts(&keys).await.unwrap();
+
+    assert_eq!(locked.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [free]);
 }
 
 #[tokio::test]

@@ -35,6 +35,9 @@ pub trait CreditWrites: CreditReads {
     /// Returns the credit account of a key, and locks it until the transaction ends. `None` if the key does not exist
     /// or is not metered.
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
+    /// Like [`CreditWrites::lock_account`], for several keys, without those whose accounts another transaction has locked.
+    /// `keys` must be sorted.
+    async fn lock_free_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>>;
     /// Like [`CreditWrites::lock_account`], but also for a deleted key, which may be restored.
     async fn lock_account_with_deleted(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;
     /// Returns the credits of those of these keys that are metered, with the time of the database's clock, and locks
@@ -50,7 +53,11 @@ pub trait CreditWrites: CreditReads {
     async fn update_balances(&mut self, credits: &[(KeyId, Credits)]) -> Result<()>;
     /// Inserts or updates a lease. A larger spend that others have reported in the meantime, without locking the
     /// account, is kept.
-    async fn upsert_lease(&mut self, key: &KeyId, lease: &Lease) -> Result<()>;
+    async fn upsert_lease(&mut self, key: &KeyId, lease: &Lease) -> Result<()> {
+        self.upsert_leases(&[(key.clone(), lease.clone())]).await
+    }
+    /// Like [`CreditWrites::upsert_lease`], for different leases.
+    async fn upsert_leases(&mut self, leases: &[(KeyId, Lease)]) -> Result<()>;
     /// Deletes a lease that has been closed.
     async fn delete_lease(&mut self, key: &KeyId, lease_number: i64) -> Result<()>;
     /// Forfeits the credits in the leases of a key: none of them return to the account. Leases that a replica may

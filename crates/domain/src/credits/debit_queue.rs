@@ -45,7 +45,7 @@ pub struct DirectDebits {
     /// Removed by [`run`].
     inbox_receiver: Mutex<Option<mpsc::Receiver<DebitRequest>>>,
     /// Limits the connections of a replica that debits use at the same time, so that they never use all of them.
-    pub connections: Semaphore,
+    pub connections: Arc<Semaphore>,
     /// The balances that an embedded server has cached.
     pub balances: tokio::sync::Mutex<BalanceCache>,
     /// The accounts that a replica has debited while they may have a lease.
@@ -59,7 +59,7 @@ impl DirectDebits {
             Deployment::Embedded { .. } => 1,
             Deployment::Replica { .. } => (settings.database_connections_max / 2).max(1),
         };
-        let connections = Semaphore::new(usize::try_from(connections).unwrap_or(1));
+        let connections = Arc::new(Semaphore::new(usize::try_from(connections).unwrap_or(1)));
         let balances = tokio::sync::Mutex::default();
         Self {
             inbox,

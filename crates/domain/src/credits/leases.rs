@@ -47,15 +47,20 @@ pub async fn top_up(
     }
     commit(tx).await?;
     let result = change.result();
+    count_top_up(context, &result);
+    Ok(result)
+}
+
+/// Counts a top-up that was committed, if it debited anything.
+pub fn count_top_up(context: &Context, result: &TopUpResult) {
     if matches!(result, TopUpResult::Lease(_, top_up) if top_up.top_up > 0) {
         context.metrics.lease_top_ups.inc();
     }
-    Ok(result)
 }
 
 /// Begins a transaction in which this replica is registered. So other replicas wait for its report on every lease
 /// that it learns of there.
-async fn begin_registered(context: &Context) -> Result<Tx> {
+pub async fn begin_registered(context: &Context) -> Result<Tx> {
     let mut tx = context.store.begin_within(LOCK_WAIT).await?;
     if tx.lock_registration(&context.replica_id).await? {
         return Ok(tx);
@@ -71,7 +76,7 @@ async fn begin_registered(context: &Context) -> Result<Tx> {
     }
 }
 
-async fn commit(tx: Tx) -> Result<()> {
+pub async fn commit(tx: Tx) -> Result<()> {
     if Safeguard::DebitFirst.is_disabled() {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(500)).await;

@@ -132,7 +132,11 @@ impl MeteredConsume<'_> {
             let mark_generation = self.ledger.lease_spend.mark_generation();
             let Self { ledger, key, cost, .. } = *self;
             let top_up = || leases::top_up(&ledger.context, key, observed, cost).boxed();
-            let top_up = match attempts.apply_top_up(retry_while_locked(ledger, top_up).await?) {
+            let result = match ledger.top_up_batches.top_up(key, observed, cost).await? {
+                Some(result) => result,
+                None => retry_while_locked(ledger, top_up).await?,
+            };
+            let top_up = match attempts.apply_top_up(result) {
                 AfterTopUp::ConsumeWithoutAccount => {
                     let windows = std::mem::take(&mut self.windows);
                     return consume_without_account(&self.ledger.context, self.key, windows).await;

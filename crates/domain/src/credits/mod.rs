@@ -19,6 +19,7 @@ pub mod metered;
 pub mod retries;
 pub mod top_up;
 pub mod top_up_attempts;
+mod top_up_batches;
 mod top_up_locks;
 mod withheld;
 
@@ -29,6 +30,7 @@ use foundation::error::Result;
 use foundation::id::KeyId;
 use limiter::{GroupChange, Window, WindowStatus};
 
+use self::top_up_batches::TopUpBatches;
 use crate::admission::{self, LimitDecision};
 use crate::context::Context;
 use crate::resolved_key::ResolvedKey;
@@ -59,6 +61,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(20);
 pub struct CreditLedger {
     pub context: Arc<Context>,
     top_up_locks: TopUpLocks,
+    /// Debits of accounts for leases that wait for their turn.
+    top_up_batches: TopUpBatches,
     /// Debits of accounts in the database that wait for their turn.
     direct_debits: DirectDebits,
     /// The credits that this process has spent from leases.
@@ -69,9 +73,11 @@ impl CreditLedger {
     /// Creates a service that has spent nothing yet.
     pub fn new(context: Arc<Context>) -> Self {
         let direct_debits = DirectDebits::new(&context.settings);
+        let top_up_batches = TopUpBatches::new(context.clone(), direct_debits.connections.clone());
         Self {
             context,
             top_up_locks: TopUpLocks::default(),
+            top_up_batches,
             direct_debits,
             lease_spend: LeaseSpendTracker::default(),
         }

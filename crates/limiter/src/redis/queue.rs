@@ -202,10 +202,9 @@ impl QueueWorker {
         let mut send_before = at;
         while let Some((_, _, request)) = state.waiting_requests.front() {
             keys += request.key_count();
-            // A top-up is sent alone, because it is not sent again when the connection breaks.
-            let joins = (now, slot) == (request.now, request.slot)
-                && !has_top_up
-                && !request.request.has_top_up();
+            // Top-ups are sent together, because they are not sent again when the connection breaks.
+            let joins = (now, slot, has_top_up)
+                == (request.now, request.slot, request.request.has_top_up());
             if !requests.is_empty() && (keys > keys_max || !joins) {
                 break;
             }

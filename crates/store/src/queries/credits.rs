@@ -1,5 +1,7 @@
 //! Implements reads and writes of credit accounts, of leases, and of the replicas that may have spent from leases.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -10,7 +12,7 @@ use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
 use super::withheld::to_spend_items;
-use crate::rows::{AccountRow, KeyAccountRow, KeyCreditsRow};
+use crate::rows::{AccountRow, KeyAccountRow, KeyCreditsRow, KeyLeaseRow};
 use crate::{CreditReads, CreditWrites};
 
 /// Selects the leases of a key.
@@ -29,6 +31,19 @@ macro_rules! account {
     () => {
         concat!(
             "SELECT credits, credits_version, refill_amount, refill_day, refilled, ",
+            now_ms!(),
+            " AS now FROM keys"
+        )
+    };
+}
+
+/// Selects the credits of keys, none for deleted ones. They are not excluded by a condition: while the planner has no
+/// statistics, it would expect so few others that it reads all of them in the index of those.
+macro_rules! credits_of_keys {
+    () => {
+        concat!(
+            "SELECT id, CASE WHEN deleted_at IS NULL THEN credits END AS credits, credits_version,
+                refill_amount, refill_day, refilled, ",
             now_ms!(),
             " AS now FROM keys"
         )
@@ -56,9 +71,9 @@ impl CreditReads for Connection {
             FROM purses
             WHERE withheld_at IS NULL AND (asked_by = $1 OR asked_at < ",
             now_ms!(),
-            " - $2) AND ($4 OR region IN (SELECT item FROM ",
-            texts!("$3"),
-            "))
+            " - $2) AND ($4 OR region ",
+            is_one_of!("$3"),
+            ")
             ORDER BY asked_at
             LIMIT 1000"
         );
@@ -68,11 +83,7 @@ impl CreditReads for Connection {
     }
 
     async fn list_leases_of_keys(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>> {
-        let sql = concat!(
-            "SELECT key_id, epoch FROM purses WHERE key_id IN (SELECT item FROM ",
-            texts!("$1"),
-            ")"
-        );
+        let sql = concat!("SELECT key_id, epoch FROM purses WHERE key_id ", is_one_of!("$1"));
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
@@ -88,9 +99,8 @@ impl CreditReads for Connection {
             )),
             " FROM purses p WHERE p.key_id = k.id AND p.withheld_at IS NULL) AS purses
             FROM keys k
-            WHERE k.credits IS NOT NULL AND k.id IN (SELECT item FROM ",
-            texts!("$1"),
-            ")"
+            WHERE k.credits IS NOT NULL AND k.id ",
+            is_one_of!("$1")
         );
         let rows: Vec<KeyAccountRow> =
             query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?;
@@ -142,18 +152,46 @@ impl CreditWrites for Connection {
         .await
     }
 
+    async fn lock_free_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>> {
+        let sql = locked_skipping_locked!(concat!(
+            credits_of_keys!(),
+            " WHERE id ",
+            is_one_of!("$1"),
+            " ORDER BY id"
+        ));
+        let keys = json!(keys).to_string();
+        let rows: Vec<KeyCreditsRow> = query_as(sql).bind(&keys).fetch_all(&mut *self).await?;
+        // Read after the lock, so that writes of its previous holder are visible.
+        let sql = concat!(
+            "SELECT key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
+                closed, region
+            FROM purses
+            WHERE key_id ",
+            is_one_of!("$1"),
+            " ORDER BY key_id, epoch"
+        );
+        // Planned each time: a plan from when there were few leases would read all of them.
+        let query = query_as(sql).bind(&keys).persistent(false);
+        let leases: Vec<KeyLeaseRow> = query.fetch_all(self).await?;
+        let mut leases_by_key: HashMap<KeyId, Vec<Lease>> = HashMap::new();
+        for KeyLeaseRow { key_id, lease } in leases {
+            leases_by_key.entry(key_id).or_default().push(lease);
+        }
+        let accounts = rows.into_iter().filter_map(KeyCreditsRow::into_credits);
+        let accounts = accounts.map(|(key, credits, database_time)| {
+            let leases = leases_by_key.remove(&key).unwrap_or_default();
+            (key, CreditAccount { credits, leases, database_time })
+        });
+        Ok(accounts.collect())
+    }
+
     async fn lock_account_with_deleted(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
         load_locked_account(self, key, locked!(concat!(account!(), " WHERE id = $1"))).await
     }
 
     async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>> {
-        let sql = locked!(concat!(
-            "SELECT id, credits, credits_version, refill_amount, refill_day, refilled, ",
-            now_ms!(),
-            " AS now FROM keys WHERE deleted_at IS NULL AND id IN (SELECT item FROM ",
-            texts!("$1"),
-            ") ORDER BY id"
-        ));
+        let sql =
+            locked!(concat!(credits_of_keys!(), " WHERE id ", is_one_of!("$1"), " ORDER BY id"));
         let rows: Vec<KeyCreditsRow> =
             query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?;
         Ok(rows.into_iter().filter_map(KeyCreditsRow::into_credits).collect())
@@ -208,39 +246,42 @@ impl CreditWrites for Connection {
                 refilled = CAST(item ->> 'refilled' AS BIGINT)
             FROM ",
             items!("$1"),
-            " WHERE id = item ->> 'key'"
+            " WHERE id = item ->> 'key' AND id ",
+            is_in_items!("$1", "key")
         );
         query(sql).bind(json!(items).to_string()).execute(self).await?;
         Ok(())
     }
 
-    async fn upsert_lease(&mut self, key: &KeyId, lease: &Lease) -> Result<()> {
+    async fn upsert_leases(&mut self, leases: &[(KeyId, Lease)]) -> Result<()> {
+        let item = |(key, lease): &(KeyId, Lease)| {
+            json!({ "key": key, "epoch": lease.lease_number, "life": lease.redis_generation,
+                "granted": lease.granted, "spent": lease.spent, "opened_at": lease.opened_at,
+                "asked_at": lease.topped_up_at, "asked_by": lease.topped_up_by,
+                "withheld_at": lease.withheld_at, "closed": lease.closed, "region": lease.region })
+        };
+        let items: Vec<_> = leases.iter().map(item).collect();
         let sql = concat!(
             "INSERT INTO purses
                 (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
                 closed, region, number)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, ",
+            SELECT item ->> 'key', CAST(item ->> 'epoch' AS BIGINT), CAST(item ->> 'life' AS BIGINT),
+                CAST(item ->> 'granted' AS BIGINT), CAST(item ->> 'spent' AS BIGINT),
+                CAST(item ->> 'opened_at' AS BIGINT), CAST(item ->> 'asked_at' AS BIGINT),
+                item ->> 'asked_by', CAST(item ->> 'withheld_at' AS BIGINT), ",
+            flag!("item ->> 'closed'"),
+            ", item ->> 'region', ",
             next_number!(),
-            ") ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
+            " FROM ",
+            items!("$1"),
+            " WHERE TRUE
+            ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
                 spent = CASE WHEN purses.spent > excluded.spent
                     THEN purses.spent ELSE excluded.spent END, asked_at = excluded.asked_at,
                 asked_by = excluded.asked_by, withheld_at = excluded.withheld_at,
                 closed = excluded.closed"
         );
-        query(sql)
-            .bind(key)
-            .bind(lease.lease_number)
-            .bind(lease.redis_generation)
-            .bind(lease.granted)
-            .bind(lease.spent)
-            .bind(lease.opened_at)
-            .bind(lease.topped_up_at)
-            .bind(&lease.topped_up_by)
-            .bind(lease.withheld_at)
-            .bind(lease.closed)
-            .bind(&lease.region)
-            .execute(self)
-            .await?;
+        query(sql).bind(json!(items).to_string()).execute(self).await?;
         Ok(())
     }
 
@@ -271,7 +312,8 @@ impl CreditWrites for Connection {
             FROM ",
             items!("$1"),
             " WHERE key_id = item ->> 'key' AND epoch = CAST(item ->> 'epoch' AS BIGINT)
-                AND withheld_at IS NULL"
+                AND withheld_at IS NULL AND key_id ",
+            is_in_items!("$1", "key")
         );
         query(sql).bind(to_spend_items(spent)).execute(self).await?;
         Ok(())

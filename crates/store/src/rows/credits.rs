@@ -65,6 +65,14 @@ impl KeyCreditsRow {
     }
 }
 
+/// A lease of one of several keys.
+#[derive(FromRow)]
+pub struct KeyLeaseRow {
+    pub key_id: KeyId,
+    #[sqlx(flatten)]
+    pub lease: Lease,
+}
+
 /// The credit account of one of several keys.
 #[derive(FromRow)]
 pub struct KeyAccountRow {

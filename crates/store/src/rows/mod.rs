@@ -18,7 +18,7 @@ use sqlx_macros::FromRow;
 
 use self::ratelimits::parse_ratelimits;
 use super::{StoredMigration, StoredRootKey};
-pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow};
+pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow, KeyLeaseRow};
 pub use keys::{KeyForSpendingRow, KeyRow};
 pub use permission_holders::AssignmentRow;
 pub use ratelimits::{NamespaceRow, OverrideRow, StoredNamespaceRow};

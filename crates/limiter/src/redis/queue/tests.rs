@@ -82,12 +82,12 @@ fn next_batch_holds_one_request_when_it_exceeds_maximum_of_keys() {
 fn next_batch_separates_requests_when_top_up_or_time_differs() {
     let noon = Some(Timestamp(1_000_000));
     let (requests, _replies): (Vec<_>, Vec<_>) =
-        [(0, None), (0, None), (5, None), (0, None), (0, noon), (0, noon)]
+        [(0, None), (0, None), (5, None), (7, None), (0, None), (0, noon), (0, noon)]
             .map(|(top_up_units, now)| pending_request(1, top_up_units, now))
             .into_iter()
             .unzip();
 
-    assert_eq!(batch_sizes(&queue(), requests), [2, 1, 1, 2]);
+    assert_eq!(batch_sizes(&queue(), requests), [2, 2, 1, 2]);
 }
 
 #[test]

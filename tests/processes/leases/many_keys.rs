@@ -1,0 +1,39 @@
+//! Tests that the leases of many keys are debited together.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+#[test]
+fn leases_of_many_keys_are_debited_exactly_in_few_transactions() {
+    const KEYS: usize = 300;
+    const CREDITS: i64 = 1_000;
+    const CALLERS: usize = 32;
+    let _turn = acquire_turn();
+    let (database, redis) = (database(), Redis::start());
+    let replicas = replicas(&database, &[&redis]);
+    let replica = &replicas[0];
+    let keys: Vec<_> = (0..KEYS).map(|_| create_key(replica, CREDITS).1).collect();
+
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let answer = verify(replica, key);
+                    assert_valid(&answer);
+                    assert_eq!(answer.1["data"]["credits"], CREDITS - 1);
+                }
+            });
+        }
+    });
+
+    let keys = i64::try_from(KEYS).unwrap();
+    assert_eq!(top_ups(&replicas), keys);
+    let (leases, balances) =
+        ("CAST(SUM(granted) AS BIGINT) FROM purses", "CAST(SUM(credits) AS BIGINT) FROM keys");
+    let sum = |what: &str| sql(&database, &format!("SELECT {what}"));
+    assert_eq!(sum(leases) + sum(balances), keys * CREDITS);
+    let transactions = sum("COUNT(DISTINCT CAST(xmin AS TEXT)) FROM purses");
+    assert!(transactions * 2 <= keys, "{transactions} transactions");
+}
