@@ -307,7 +307,7 @@ on_both_stores! {
         let leases = [
             (a.id.clone(), lease_of(1, 100, 40)),
             (a.id.clone(), withheld.clone()),
-            (b.id.clone(), lease_of(1, 8, 0)),
+            (b.id.clone(), Lease { withheld_at: None, ..lease_of(1, 8, 0) }),
         ];
         commit_with(&store, async |tx| tx.upsert_leases(&leases).await).await.unwrap();
         let reported = [(b.id.clone(), 1, 5)];
@@ -315,7 +315,7 @@ on_both_stores! {
 
         commit_with(&store, async |tx| {
             tx.upsert_leases(&[
-                (b.id.clone(), Lease { granted: 20, ..lease_of(1, 8, 0) }),
+                (b.id.clone(), Lease { granted: 20, withheld_at: None, ..lease_of(1, 8, 0) }),
                 (a.id.clone(), Lease { granted: 150, spent: 90, ..lease_of(1, 100, 40) }),
             ])
             .await

@@ -1,8 +1,11 @@
 //! Tests that the leases of many keys are debited together.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::faults::replace_address;
+use crate::proxy::{LinkState, Proxy};
 
 #[test]
 fn leases_of_many_keys_are_debited_exactly_in_few_transactions() {
@@ -36,4 +39,34 @@ fn leases_of_many_keys_are_debited_exactly_in_few_transactions() {
     assert_eq!(sum(leases) + sum(balances), keys * CREDITS);
     let transactions = sum("COUNT(DISTINCT CAST(xmin AS TEXT)) FROM purses");
     assert!(transactions * 2 <= keys, "{transactions} transactions");
+}
+
+/// Half of a round trip between continents.
+const ONE_WAY: Duration = Duration::from_millis(75);
+
+#[test]
+fn leases_are_topped_up_when_the_database_is_far_away() {
+    let _turn = acquire_turn();
+    let stage = Stage::new();
+    let near = stage.replica();
+    let (_, address) = replace_address(&stage.database, SocketAddr::from(([127, 0, 0, 1], 0)));
+    let link = Proxy::to(address.parse::<SocketAddr>().unwrap());
+    let (database_url, _) = replace_address(&stage.database, link.address);
+    let far = Server::start(stage.command(&database_url, &stage.redis.url()));
+    let create = |_| near.create_key_with(&json!({ "credits": { "remaining": 100 } })).key;
+    let keys: Vec<_> = (0..8).map(create).collect();
+    link.set(LinkState::Slow(ONE_WAY), LinkState::Slow(ONE_WAY));
+
+    // The second round uses connections that are open.
+    for (round, keys) in keys.chunks(4).enumerate() {
+        std::thread::scope(|scope| {
+            for key in keys {
+                scope.spawn(|| {
+                    let answer = verify(&far, key);
+                    assert_valid(&answer);
+                    assert_eq!(answer.1["data"]["credits"], 99, "round {round}");
+                });
+            }
+        });
+    }
 }

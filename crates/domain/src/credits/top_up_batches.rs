@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use foundation::error::{Error, Result};
 use foundation::id::KeyId;
@@ -21,8 +22,15 @@ use super::retries::ACCOUNT_TIMEOUT;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult};
 use crate::context::{Context, LeaseHolder};
 
-/// The maximum number of batches in progress: one is decided while the other one is committed.
+/// The maximum number of batches in progress while the database is near: one is decided while the other one is committed.
 const BATCHES_MAX: usize = 2;
+/// The maximum number while it is far away, where a batch mostly waits for the network.
+const FAR_BATCHES_MAX: usize = 8;
+/// From this round trip on, the database is far away.
+const FAR: Duration = Duration::from_millis(10);
+/// How long a batch may take. It is not ended early: what was debited, but not added to a lease, is out of use until the
+/// lease is closed.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of top-ups in a batch.
 const BATCH_TOP_UPS_MAX: usize = 256;
 
@@ -63,18 +71,24 @@ impl TopUpBatches {
         cost: i64,
     ) -> Result<Option<TopUpResult>> {
         let (reply_sender, reply) = oneshot::channel();
-        if self.queue.lock().add(TopUpRequest { key: key.clone(), observed, cost, reply_sender }) {
+        let request = TopUpRequest { key: key.clone(), observed, cost, reply_sender };
+        if self.queue.lock().add(request, self.batches_max()) {
             // A task of its own: a caller that stops waiting must not end the top-ups of others.
             tokio::spawn(self.clone().run());
         }
         reply.await.unwrap_or_else(|_| Err(Error::Internal("a batch of top-ups has ended".into())))
     }
 
+    fn batches_max(&self) -> usize {
+        let round_trip = self.context.database_distance.round_trip();
+        if round_trip.is_some_and(|it| it >= FAR) { FAR_BATCHES_MAX } else { BATCHES_MAX }
+    }
+
     /// Debits batches until no top-up waits.
     async fn run(self) {
         let mut runner = BatchRunner(Some(&self.queue));
         while let Some(mut batch) = runner.next_batch() {
-            match with_timeout(ACCOUNT_TIMEOUT, self.debit(&batch)).await {
+            match self.debit_on_connection(&batch).await {
                 Ok(mut results) => {
                     for request in batch {
                         // Each result once: a top-up is added to a lease once.
@@ -87,8 +101,10 @@ impl TopUpBatches {
                     }
                 }
                 Err(cause) => {
-                    // Those that have waited meanwhile need not find out by themselves.
-                    batch.append(&mut self.queue.lock().waiting);
+                    if cause.is_outage() {
+                        // Those that have waited meanwhile need not find out by themselves.
+                        batch.append(&mut self.queue.lock().waiting);
+                    }
                     let cause = Arc::new(cause);
                     for request in batch {
                         let _ = request.reply_sender.send(Err(Error::Shared(cause.clone())));
@@ -98,18 +114,32 @@ impl TopUpBatches {
         }
     }
 
+    /// Calls [`Self::debit`] on one of the connections reserved for debits.
+    async fn debit_on_connection(
+        &self,
+        batch: &[TopUpRequest],
+    ) -> Result<HashMap<KeyId, TopUpResult>> {
+        let connection =
+            async { self.connections.acquire().await.map_err(|_| Error::StoreNotReady) };
+        let _connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
+        with_timeout(BATCH_TIMEOUT, self.debit(batch)).await
+    }
+
     /// Debits the top-ups of a batch, and returns the results by key. Keys without one were not changed.
     async fn debit(&self, batch: &[TopUpRequest]) -> Result<HashMap<KeyId, TopUpResult>> {
         let context = &self.context;
-        let _connection = self.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
         let mut keys: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
         keys.sort_unstable();
         let mut tx = leases::begin_registered(context).await?;
         let mut accounts: HashMap<_, _> = tx.lock_free_accounts(&keys).await?.into_iter().collect();
         let mut changes = AccountChanges::default();
         for request in batch {
-            let Some(account) = accounts.remove(&request.key) else { continue };
-            changes.add(context, request, account);
+            // A caller that has stopped waiting meanwhile would not add its top-up to the lease.
+            if let Some(account) = accounts.remove(&request.key)
+                && !request.reply_sender.is_closed()
+            {
+                changes.add(context, request, account);
+            }
         }
         let AccountChanges { balances, leases, results } = changes;
         if results.is_empty() {
@@ -127,9 +157,9 @@ impl TopUpBatches {
 
 impl Queue {
     /// Adds a top-up. Returns whether the caller must run batches.
-    fn add(&mut self, request: TopUpRequest) -> bool {
+    fn add(&mut self, request: TopUpRequest, batches_max: usize) -> bool {
         self.waiting.push(request);
-        let is_free = self.batches < BATCHES_MAX;
+        let is_free = self.batches < batches_max;
         self.batches += usize::from(is_free);
         is_free
     }
@@ -184,6 +214,7 @@ impl AccountChanges {
     fn add(&mut self, context: &Context, request: &TopUpRequest, account: CreditAccount) {
         let now = leases::refill_time(context, account.database_time);
         let replica = LeaseHolder { id: &context.replica_id, region: context.own_region() };
+        let has_leases = !account.leases.is_empty();
         let mut change = TopUpChange::new(account, request.observed, request.cost, replica, now);
         let (mut balance, mut leases) = (None, Vec::new());
         loop {
@@ -191,6 +222,8 @@ impl AccountChanges {
                 AccountStep::End => break,
                 AccountStep::UpdateBalance(credits) => balance = Some(*credits),
                 AccountStep::UpsertLease(lease) => leases.push(lease.clone()),
+                // A refill of an account without leases.
+                AccountStep::ForfeitLeases if !has_leases => {}
                 AccountStep::ForfeitLeases
                 | AccountStep::CloseLease { .. }
                 | AccountStep::DeleteLease(_) => return,
@@ -229,24 +262,25 @@ mod tests {
         let mut queue = Queue::default();
         let (requests, _replies): (Vec<_>, Vec<_>) = (0..300).map(request).unzip();
 
-        let runs: Vec<_> = requests.into_iter().map(|request| queue.add(request)).collect();
+        let runs: Vec<_> =
+            requests.into_iter().map(|request| queue.add(request, BATCHES_MAX)).collect();
 
         assert_eq!(runs.iter().filter(|runs| **runs).count(), BATCHES_MAX);
         assert!(runs[..BATCHES_MAX].iter().all(|runs| *runs));
         let batches: Vec<_> = (0..4).map(|_| queue.next_batch().map(|batch| batch.len())).collect();
         assert_eq!(batches, [Some(BATCH_TOP_UPS_MAX), Some(300 - BATCH_TOP_UPS_MAX), None, None]);
-        assert!(queue.add(request(300).0), "both have ended");
+        assert!(queue.add(request(300).0, BATCHES_MAX), "both have ended");
     }
 
     #[test]
     fn waiting_top_ups_fail_when_a_task_is_dropped() {
         let queue = Mutex::new(Queue::default());
         let (first, _reply) = request(0);
-        queue.lock().add(first);
+        queue.lock().add(first, BATCHES_MAX);
         let mut runner = BatchRunner(Some(&queue));
         assert_eq!(runner.next_batch().map(|batch| batch.len()), Some(1));
         let (second, mut reply) = request(1);
-        queue.lock().add(second);
+        queue.lock().add(second, BATCHES_MAX);
 
         drop(runner);
 
@@ -259,7 +293,7 @@ mod tests {
         let mut queue = Queue::default();
         let (requests, mut replies): (Vec<_>, Vec<_>) = (0..4).map(request).unzip();
         for request in requests {
-            queue.add(request);
+            queue.add(request, BATCHES_MAX);
         }
         replies.drain(1..3);
 
