@@ -356,7 +356,9 @@ fn list_missing<'a>(
                 let waiting = (window.cost - lease.units).max(0);
                 missing.push(Need { index, window, away, lease, regional, waiting });
             }
-            _ => return Vec::new(),
+            WindowLeaseState::Insufficient
+            | WindowLeaseState::Denied
+            | WindowLeaseState::Scarce => return Vec::new(),
         }
     }
     if is_rejected { Vec::new() } else { missing }

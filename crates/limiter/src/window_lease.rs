@@ -211,7 +211,9 @@ impl WindowLease {
         let count = self.count.saturating_sub(self.units);
         let effective_count = match self.state {
             WindowLeaseState::Sufficient => count.clamp(0, window.limit - window.cost),
-            _ => count.max(window.limit - window.cost + 1).max(0),
+            WindowLeaseState::Insufficient
+            | WindowLeaseState::Denied
+            | WindowLeaseState::Scarce => count.max(window.limit - window.cost + 1).max(0),
         };
         WindowCount { effective_count, window_number: self.window_number }
     }
