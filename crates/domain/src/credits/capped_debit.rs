@@ -2,6 +2,8 @@
 //!
 //! The account is locked while Redis decides the windows, so both are consumed or neither is.
 
+use std::time::Duration;
+
 use foundation::error::Result;
 use foundation::id::KeyId;
 use limiter::redis::RedisCounters;
@@ -11,12 +13,12 @@ use super::balance::load_balance;
 use super::closing::close_account_leases;
 use super::closing_steps::CloseScope;
 use super::leases::{self, refill_if_due};
-use super::{ConsumeDecision, LOCK_WAIT, consume_without_account};
+use super::{ConsumeDecision, consume_without_account};
 use crate::admission::LimitDecision;
 use crate::credits::CreditLedger;
 
 /// Consumes `cost` credits from the account and all `windows`, or nothing. `closes_lease`: closes the lease too,
-/// because the credits in it cannot be reached otherwise.
+/// because the credits in it cannot be reached otherwise. Waits for a locked account for at most `lock_wait`.
 pub async fn consume(
     ledger: &CreditLedger,
     redis: &RedisCounters,
@@ -24,8 +26,9 @@ pub async fn consume(
     windows: &[Window],
     cost: i64,
     closes_lease: bool,
+    lock_wait: Duration,
 ) -> Result<ConsumeDecision> {
-    let mut tx = ledger.context.store.begin_within(LOCK_WAIT).await?;
+    let mut tx = ledger.context.store.begin_within(lock_wait).await?;
     let Some(mut account) = tx.lock_account(key).await? else {
         drop(tx);
         return Box::pin(consume_without_account(&ledger.context, key, windows.to_vec())).await;

@@ -13,7 +13,6 @@ use foundation::id::KeyId;
 use foundation::model::CreditAccount;
 use store::Tx;
 
-use super::LOCK_WAIT;
 use super::closing::{count_returned, perform};
 use super::closing_steps::AccountStep;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult, refill_account};
@@ -24,14 +23,16 @@ pub fn refill_time(context: &Context, database_time: Timestamp) -> Timestamp {
     context.clock.fixed_time().unwrap_or(database_time)
 }
 
-/// Debits a top-up from the account, for a request of this cost; see [`TopUpChange`].
+/// Debits a top-up from the account, for a request of this cost; see [`TopUpChange`]. Waits for a locked account for at most
+/// `lock_wait`.
 pub async fn top_up(
     context: &Context,
     key: &KeyId,
     observed: LeaseObservation,
     cost: i64,
+    lock_wait: Duration,
 ) -> Result<TopUpResult> {
-    let mut tx = begin_registered(context).await?;
+    let mut tx = begin_registered(context, lock_wait).await?;
     let Some(account) = tx.lock_account(key).await? else { return Ok(TopUpResult::Unmetered) };
     let now = refill_time(context, account.database_time);
     let replica = LeaseHolder { id: &context.replica_id, region: context.own_region() };
@@ -60,14 +61,14 @@ pub fn count_top_up(context: &Context, result: &TopUpResult) {
 
 /// Begins a transaction in which this replica is registered. So other replicas wait for its report on every lease
 /// that it learns of there.
-pub async fn begin_registered(context: &Context) -> Result<Tx> {
-    let mut tx = context.store.begin_within(LOCK_WAIT).await?;
+pub async fn begin_registered(context: &Context, lock_wait: Duration) -> Result<Tx> {
+    let mut tx = context.store.begin_within(lock_wait).await?;
     if tx.lock_registration(&context.replica_id).await? {
         return Ok(tx);
     }
     drop(tx);
     context.register_replica(context.store.store()?).await?;
-    let mut tx = context.store.begin_within(LOCK_WAIT).await?;
+    let mut tx = context.store.begin_within(lock_wait).await?;
     // Without leases, the account itself can be debited.
     if tx.lock_registration(&context.replica_id).await? {
         Ok(tx)

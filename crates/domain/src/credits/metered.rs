@@ -15,12 +15,12 @@ use store::with_timeout;
 use super::balance::{is_balance_unknown, load_balance};
 use super::lease_spend::LeaseRef;
 use super::leases;
-use super::retries::{ACCOUNT_TIMEOUT, LockRetry};
+use super::retries::{ACCOUNT_TIMEOUT, LockRetry, REGIONS_ACCOUNT_TIMEOUT};
 use super::top_up::{LeaseObservation, LeaseProblem};
 use super::top_up_attempts::{AfterTopUp, Attempt, TopUpAttempts};
 use super::{
-    ConsumeDecision, CreditLedger, SCRIPT_BALANCE_MAX, capped_debit, consume_without_account,
-    direct_debit,
+    ConsumeDecision, CreditLedger, LOCK_WAIT, PATIENT_LOCK_WAIT, SCRIPT_BALANCE_MAX, capped_debit,
+    consume_without_account, direct_debit,
 };
 use crate::admission::LimitDecision;
 use crate::resolved_key::ResolvedKey;
@@ -131,8 +131,12 @@ impl MeteredConsume<'_> {
             };
             let mark_generation = self.ledger.lease_spend.mark_generation();
             let Self { ledger, key, cost, .. } = *self;
-            let top_up = || leases::top_up(&ledger.context, key, observed, cost).boxed();
-            let result = match ledger.top_up_batches.top_up(key, observed, cost).await? {
+            let top_up = |wait| leases::top_up(&ledger.context, key, observed, cost, wait).boxed();
+            let together = match ledger.direct_debits.connections.available_permits() {
+                0 => ledger.top_up_batches.top_up(key, observed, cost).await?,
+                _ => None,
+            };
+            let result = match together {
                 Some(result) => result,
                 None => retry_while_locked(ledger, top_up).await?,
             };
@@ -166,8 +170,9 @@ impl MeteredConsume<'_> {
     async fn debit_account(&self, closes_lease: bool) -> Result<ConsumeDecision> {
         // Boxed: this path is rare, and its future is large.
         let Self { ledger, redis, key, cost, windows, .. } = self;
-        let debit =
-            || capped_debit::consume(ledger, redis, key, windows, *cost, closes_lease).boxed();
+        let debit = |wait| {
+            capped_debit::consume(ledger, redis, key, windows, *cost, closes_lease, wait).boxed()
+        };
         retry_while_locked(ledger, debit).await
     }
 
@@ -238,22 +243,31 @@ impl MeteredConsume<'_> {
 }
 
 /// Runs a transaction on one of the connections reserved for debits, and retries it while its account is locked, for
-/// at most [`ACCOUNT_TIMEOUT`].
+/// at most [`ACCOUNT_TIMEOUT`], or [`REGIONS_ACCOUNT_TIMEOUT`]. The transaction receives how long it may wait for the lock.
 async fn retry_while_locked<'a, T>(
     ledger: &CreditLedger,
-    transaction: impl Fn() -> BoxFuture<'a, Result<T>> + Send,
+    transaction: impl Fn(Duration) -> BoxFuture<'a, Result<T>> + Send,
 ) -> Result<T> {
-    let mut retry = LockRetry::new(Monotonic::now());
+    let timeout = match ledger.context.regions {
+        None => ACCOUNT_TIMEOUT,
+        Some(_) => REGIONS_ACCOUNT_TIMEOUT,
+    };
+    let mut retry = LockRetry::new(Monotonic::now()).with_timeout(timeout);
+    let mut is_retried = false;
     loop {
+        // A few stay in the queue for the lock, which is served in order: others might take it during every pause.
+        let patience = is_retried.then(|| ledger.patient_debits.try_acquire().ok()).flatten();
+        let lock_wait = if patience.is_some() { PATIENT_LOCK_WAIT } else { LOCK_WAIT };
         let connection = ledger.direct_debits.connections.acquire();
         let connection = async { connection.await.map_err(|_| Error::StoreNotReady) };
         let connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
-        let result = transaction().await;
+        let result = transaction(lock_wait).await;
         let is_locked = result.as_ref().is_err_and(Error::is_lock_timeout);
         let pause = is_locked.then(|| retry.next_pause(Monotonic::now())).flatten();
         let Some(pause) = pause else { return result };
-        drop(connection);
+        drop((connection, patience));
         tokio::time::sleep(pause).await;
+        is_retried = true;
     }
 }
 async fn sleep_if_some(pause: Option<Duration>) {

@@ -29,6 +29,7 @@ use std::time::Duration;
 use foundation::error::Result;
 use foundation::id::KeyId;
 use limiter::{GroupChange, Window, WindowStatus};
+use tokio::sync::Semaphore;
 
 use self::top_up_batches::TopUpBatches;
 use crate::admission::{self, LimitDecision};
@@ -56,6 +57,9 @@ const SCRIPT_BALANCE_MAX: i64 = (1 << 53) - 1;
 /// How long a top-up waits for a locked account while it holds a connection; then it pauses without one, see
 /// [`LockRetry`](retries::LockRetry).
 const LOCK_WAIT: Duration = Duration::from_millis(20);
+/// How long one of a few waits that have found their account locked before, and how many they are.
+const PATIENT_LOCK_WAIT: Duration = Duration::from_millis(300);
+const PATIENT_DEBITS_MAX: usize = 2;
 
 /// Spends credits. It knows what this process has spent from leases and which debits wait.
 pub struct CreditLedger {
@@ -63,6 +67,8 @@ pub struct CreditLedger {
     top_up_locks: TopUpLocks,
     /// Debits of accounts for leases that wait for their turn.
     top_up_batches: TopUpBatches,
+    /// Limits the connections on which debits wait for longer than [`LOCK_WAIT`].
+    patient_debits: Semaphore,
     /// Debits of accounts in the database that wait for their turn.
     direct_debits: DirectDebits,
     /// The credits that this process has spent from leases.
@@ -78,6 +84,7 @@ impl CreditLedger {
             context,
             top_up_locks: TopUpLocks::default(),
             top_up_batches,
+            patient_debits: Semaphore::new(PATIENT_DEBITS_MAX),
             direct_debits,
             lease_spend: LeaseSpendTracker::default(),
         }

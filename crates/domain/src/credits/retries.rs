@@ -8,6 +8,9 @@ use foundation::fault_injection::Safeguard;
 
 /// How long a top-up waits for a database connection, and for the account.
 pub const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a top-up waits for the account if there are several regions: whoever has locked it may be closing a lease in
+/// each of them, one after the other.
+pub const REGIONS_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a change waits for Redis before it is tried again: longer than the circuit breaker stays open after a short
 /// stall.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -72,18 +75,24 @@ impl ChangeRetry {
 #[derive(Debug)]
 pub struct LockRetry {
     began_at: Monotonic,
+    timeout: Duration,
     pause: Duration,
 }
 
 impl LockRetry {
     pub fn new(now: Monotonic) -> Self {
-        Self { began_at: now, pause: LOCK_PAUSE_MIN }
+        Self { began_at: now, timeout: ACCOUNT_TIMEOUT, pause: LOCK_PAUSE_MIN }
+    }
+
+    /// Returns the same with another timeout than [`ACCOUNT_TIMEOUT`].
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Returns how long to wait before the transaction, which has found the account locked, is run again. `None`: it is
     /// not.
     pub fn next_pause(&mut self, now: Monotonic) -> Option<Duration> {
-        let is_late = now.since(self.began_at) >= ACCOUNT_TIMEOUT;
+        let is_late = now.since(self.began_at) >= self.timeout;
         if is_late && !Safeguard::RetryDeadline.is_disabled() {
             return None;
         }
@@ -158,5 +167,8 @@ mod tests {
 
         assert!(retry.next_pause(start + Duration::from_millis(999)).is_some());
         assert_eq!(retry.next_pause(start + ACCOUNT_TIMEOUT), None);
+        let mut retry = retry.with_timeout(REGIONS_ACCOUNT_TIMEOUT);
+        assert!(retry.next_pause(start + ACCOUNT_TIMEOUT).is_some());
+        assert_eq!(retry.next_pause(start + REGIONS_ACCOUNT_TIMEOUT), None);
     }
 }

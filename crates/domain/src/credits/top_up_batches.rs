@@ -1,8 +1,8 @@
 //! Top-ups that are debited together. A commit, and each statement before it, costs the database about the same for one
 //! account as for many, and many keys may need a lease at once: after a restart of Redis, or at the start of a day.
 //!
-//! The top-ups of different keys that wait for a batch in progress become the next one: one transaction, with the same
-//! few statements for all its accounts. It waits for no account. An account that another transaction has locked, and a
+//! A top-up has its own transaction while one of the connections reserved for debits is free. Those of different keys that wait
+//! for a connection share the next one: one transaction, with the same few statements for all its accounts. It waits for no account if there are several. An account that another transaction has locked, and a
 //! top-up that also has to close a lease in Redis, get a transaction of their own, so they delay only their own key.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,9 +17,9 @@ use store::with_timeout;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::closing_steps::AccountStep;
-use super::leases;
 use super::retries::ACCOUNT_TIMEOUT;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult};
+use super::{LOCK_WAIT, leases};
 use crate::context::{Context, LeaseHolder};
 
 /// The maximum number of batches in progress while the database is near: one is decided while the other one is committed.
@@ -130,8 +130,13 @@ impl TopUpBatches {
         let context = &self.context;
         let mut keys: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
         keys.sort_unstable();
-        let mut tx = leases::begin_registered(context).await?;
-        let mut accounts: HashMap<_, _> = tx.lock_free_accounts(&keys).await?.into_iter().collect();
+        let mut tx = leases::begin_registered(context, LOCK_WAIT).await?;
+        let locked = match &keys[..] {
+            // It may wait for its account: that holds up no other key.
+            [key] => Vec::from_iter(tx.lock_account(key).await?.map(|it| (key.clone(), it))),
+            _ => tx.lock_free_accounts(&keys).await?,
+        };
+        let mut accounts: HashMap<_, _> = locked.into_iter().collect();
         let mut changes = AccountChanges::default();
         for request in batch {
             // A caller that has stopped waiting meanwhile would not add its top-up to the lease.
