@@ -151,7 +151,8 @@ impl TopUpBatches {
             return Ok(results);
         }
         tx.update_balances(&balances).await?;
-        tx.upsert_leases(&leases.into_values().collect::<Vec<_>>()).await?;
+        let leases: Vec<_> = leases.into_iter().map(|((key, _), lease)| (key, lease)).collect();
+        tx.upsert_leases(&leases).await?;
         leases::commit(tx).await?;
         for result in results.values() {
             leases::count_top_up(context, result);
@@ -210,7 +211,8 @@ impl Drop for BatchRunner<'_> {
 #[derive(Default)]
 struct AccountChanges {
     balances: Vec<(KeyId, Credits)>,
-    leases: BTreeMap<(KeyId, i64), (KeyId, Lease)>,
+    /// By key and number.
+    leases: BTreeMap<(KeyId, i64), Lease>,
     results: HashMap<KeyId, TopUpResult>,
 }
 
@@ -237,7 +239,7 @@ impl AccountChanges {
         let key = &request.key;
         self.balances.extend(balance.map(|credits| (key.clone(), credits)));
         let leases = leases.into_iter();
-        self.leases.extend(leases.map(|it| ((key.clone(), it.lease_number), (key.clone(), it))));
+        self.leases.extend(leases.map(|lease| ((key.clone(), lease.lease_number), lease)));
         self.results.insert(key.clone(), change.result());
     }
 }

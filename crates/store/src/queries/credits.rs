@@ -1,7 +1,5 @@
 //! Implements reads and writes of credit accounts, of leases, and of the replicas that may have spent from leases.
 
-use std::collections::HashMap;
-
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -172,11 +170,7 @@ impl CreditWrites for Connection {
         );
         // Planned each time: a plan from when there were few leases would read all of them.
         let query = query_as(sql).bind(&keys).persistent(false);
-        let leases: Vec<KeyLeaseRow> = query.fetch_all(self).await?;
-        let mut leases_by_key: HashMap<KeyId, Vec<Lease>> = HashMap::new();
-        for KeyLeaseRow { key_id, lease } in leases {
-            leases_by_key.entry(key_id).or_default().push(lease);
-        }
+        let mut leases_by_key = KeyLeaseRow::group_by_key(query.fetch_all(self).await?);
         let accounts = rows.into_iter().filter_map(KeyCreditsRow::into_credits);
         let accounts = accounts.map(|(key, credits, database_time)| {
             let leases = leases_by_key.remove(&key).unwrap_or_default();

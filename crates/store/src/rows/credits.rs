@@ -1,5 +1,7 @@
 //! Defines rows of credit accounts and leases.
 
+use std::collections::HashMap;
+
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::KeyId;
@@ -68,9 +70,20 @@ impl KeyCreditsRow {
 /// A lease of one of several keys.
 #[derive(FromRow)]
 pub struct KeyLeaseRow {
-    pub key_id: KeyId,
+    key_id: KeyId,
     #[sqlx(flatten)]
-    pub lease: Lease,
+    lease: Lease,
+}
+
+impl KeyLeaseRow {
+    /// Returns the leases of each key, in the order of the rows.
+    pub fn group_by_key(rows: Vec<Self>) -> HashMap<KeyId, Vec<Lease>> {
+        let mut leases: HashMap<_, Vec<_>> = HashMap::new();
+        for row in rows {
+            leases.entry(row.key_id).or_default().push(row.lease);
+        }
+        leases
+    }
 }
 
 /// The credit account of one of several keys.
