@@ -17,6 +17,7 @@ mod events {
     mod storage;
     mod verifications;
 }
+mod gateways;
 mod invalidation;
 mod layers;
 mod leases;
@@ -115,6 +116,7 @@ mod v2 {
         mod get_api;
         mod list_keys;
     }
+    mod gateways;
     mod identities {
         mod create_identity;
         mod delete_identity;

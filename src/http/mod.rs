@@ -11,7 +11,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use api::{Endpoint, HttpMethod, ReplyFuture, Version as _, reply};
+use api::{Endpoint, HttpMethod, ReplyFuture, Version as _, gateway, reply};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -36,6 +36,7 @@ pub struct HttpService {
     operations: Arc<HashMap<String, Route>>,
     router: Router,
     dashboard: Dashboard,
+    gateway_endpoint: Arc<Endpoint>,
     fallback_endpoint: Arc<Endpoint>,
 }
 
@@ -77,7 +78,14 @@ impl HttpService {
         let operations = Arc::new(operations);
         let other = endpoint(NO_VERSION, OTHER);
         let dashboard = Dashboard::new(app.clone());
-        Self { operations, router: build_router(app), dashboard, fallback_endpoint: other }
+        let gateway_endpoint = endpoint(NO_VERSION, "gateway");
+        Self {
+            operations,
+            router: build_router(app),
+            dashboard,
+            gateway_endpoint,
+            fallback_endpoint: other,
+        }
     }
 
     #[cfg(not(feature = "otel"))]
@@ -90,6 +98,9 @@ impl HttpService {
         match operation {
             Some(operation) if operation.accepts_method(request.method()) => {
                 (operation.call)(operation.endpoint.clone(), request)
+            }
+            None if request.uri().path().starts_with(gateway::PREFIX) => {
+                Box::pin(gateway::handle_request(self.gateway_endpoint.clone(), request))
             }
             _ => self.route_fallback(operation, request),
         }

@@ -6,12 +6,12 @@ use domain::ratelimits::namespaces;
 use domain::root_keys;
 use foundation::error::Result;
 use foundation::id::{
-    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
-    RoleId,
+    ApiId, GatewayPolicyId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId,
+    RatelimitId, RoleId,
 };
 use foundation::model::{
-    Algorithm, Api, ApiSettings, Identity, Key, Migration, Namespace, OutagePolicy, Override,
-    Permission, Ratelimit, Role,
+    Algorithm, Api, ApiSettings, GatewayPolicy, GatewayPolicyConfig, Identity, Key, KeySource,
+    Migration, Namespace, OutagePolicy, Override, Permission, Ratelimit, Role,
 };
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
@@ -305,6 +305,19 @@ impl Keyward {
             home: None,
         };
         tx.insert_identity(&workspace_id, &identity, NOON).await.expect("the identity");
+        let policy = GatewayPolicy {
+            id: GatewayPolicyId::from(example::GATEWAY_POLICY),
+            workspace_id: workspace_id.clone(),
+            name: "edge".into(),
+            config: GatewayPolicyConfig {
+                api_ids: vec![api.id.clone()],
+                key_from: KeySource::defaults(),
+                ..GatewayPolicyConfig::default()
+            },
+            created_at: NOON,
+            updated_at: None,
+        };
+        tx.insert_gateway_policy(&policy, "hash").await.expect("the gateway policy");
         self.app.context.commit(tx).await.expect("a commit");
     }
 }

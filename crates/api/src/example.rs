@@ -15,5 +15,6 @@ pub const MIGRATION_ID: &str = "mig_2TqXfMd7WkYz5RvBnLc9Hg";
 pub const SPARE_ROLE: &str = "auditor";
 pub const NAMESPACE_ID: &str = "rlns_6RtWqB3xKz8NvYpJ4cLmHd";
 pub const NAMESPACE: &str = "email.send";
+pub const GATEWAY_POLICY: &str = "gwp_5NdYrQ8mKx3WzTvJ6cLpHb";
 pub const OVERRIDE_ID: &str = "rlor_9GcVhT5mQx2SwPnK7bZrLd";
 pub const OVERRIDE: &str = "user_*";

@@ -7,6 +7,7 @@
 pub mod bounds;
 mod decode;
 pub mod example;
+pub mod gateway;
 mod openapi;
 mod query;
 pub mod reply;

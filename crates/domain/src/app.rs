@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::admission::Admission;
 use crate::context::Context;
 use crate::credits::CreditLedger;
+use crate::gateways::Gateways;
 use crate::keys::Keys;
 use crate::last_used::LastUsed;
 use crate::ratelimits::Ratelimits;
@@ -25,6 +26,7 @@ pub struct App {
     pub analytics: Arc<Analytics>,
     pub ledger: Arc<CreditLedger>,
     pub last_used: Arc<LastUsed>,
+    pub gateways: Gateways,
     pub keys: Keys,
     pub ratelimits: Ratelimits,
     pub root_keys: RootKeys,
@@ -47,6 +49,7 @@ impl App {
         let ledger = Arc::new(CreditLedger::new(context.clone()));
         let last_used = Arc::new(LastUsed::new(context.clone()));
         let app = Self {
+            gateways: Gateways::new(context.clone()),
             keys: Keys::new(
                 context.clone(),
                 admission.clone(),

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foundation::error::{Error, Result};
-use foundation::id::{AuditId, RequestId, WorkspaceId};
-use foundation::model::{RootKey, User};
+use foundation::id::{AuditId, GatewayPolicyId, RequestId, WorkspaceId};
+use foundation::model::{GatewayPolicy, RootKey, User};
 
 use crate::idempotency_key::IdempotencyKey;
 use crate::permission::{self, Action, Grants};
 use crate::use_flag::UseFlag;
 pub use store::cache::Cached;
 
-/// The root key or user behind a principal.
+/// The root key, user or gateway policy behind a principal.
 #[derive(Debug)]
 pub enum PrincipalKind {
     RootKey(RootKey),
     User(User),
+    GatewayPolicy(GatewayPolicyId),
 }
 
 /// A root key, or a user in a workspace, with grants that are ready to check. It is immutable: a root key that has
@@ -42,6 +43,11 @@ impl Principal {
         Self::new(workspace_id, PrincipalKind::User(user), grants)
     }
 
+    pub fn from_gateway_policy(policy: &GatewayPolicy, grants: Grants) -> Self {
+        let kind = PrincipalKind::GatewayPolicy(policy.id.clone());
+        Self::new(policy.workspace_id.clone(), kind, grants)
+    }
+
     fn new(workspace_id: WorkspaceId, kind: PrincipalKind, grants: Grants) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
@@ -52,19 +58,19 @@ impl Principal {
         self.instance_id
     }
 
-    /// Returns the user, unless it is a root key.
+    /// Returns the user, if it is one.
     pub fn user(&self) -> Option<&User> {
         match &self.kind {
             PrincipalKind::User(user) => Some(user),
-            PrincipalKind::RootKey(_) => None,
+            PrincipalKind::RootKey(_) | PrincipalKind::GatewayPolicy(_) => None,
         }
     }
 
-    /// Returns the root key, unless it is a user.
+    /// Returns the root key, if it is one.
     pub fn root_key(&self) -> Option<&RootKey> {
         match &self.kind {
             PrincipalKind::RootKey(key) => Some(key),
-            PrincipalKind::User(_) => None,
+            PrincipalKind::User(_) | PrincipalKind::GatewayPolicy(_) => None,
         }
     }
 }

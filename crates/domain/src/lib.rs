@@ -16,6 +16,7 @@ pub mod context;
 pub mod credits;
 pub mod deletion;
 pub mod diagnostics;
+pub mod gateways;
 pub mod health;
 pub mod homes;
 pub mod idempotency;

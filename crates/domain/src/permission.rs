@@ -69,6 +69,10 @@ actions! {
         ReadIdentity "identity" "read_identity",
         UpdateIdentity "identity" "update_identity",
         DeleteIdentity "identity" "delete_identity",
+        CreateGatewayPolicy "gateway" "create_policy",
+        ReadGatewayPolicy "gateway" "read_policy",
+        UpdateGatewayPolicy "gateway" "update_policy",
+        DeleteGatewayPolicy "gateway" "delete_policy",
     }
     users {
         ReadRootKey "root_key" "read_root_key",
@@ -136,6 +140,14 @@ impl<'a> FromIterator<&'a str> for Grants {
             }
         }
         grants
+    }
+}
+
+impl<'a> FromIterator<(Action, &'a str)> for Grants {
+    /// Grants each action on one instance.
+    fn from_iter<I: IntoIterator<Item = (Action, &'a str)>>(grants: I) -> Self {
+        let by_instance = grants.into_iter().map(|(action, id)| (action, id.into())).collect();
+        Self { wildcard_bits: 0, by_instance }
     }
 }
 

@@ -39,6 +39,11 @@ pub enum Error {
     AnalyticsQuery(QueryErrorKind, String),
     #[error("the key must have at least three parts separated by underscores: prefix_short_long")]
     MalformedKey,
+    /// The gateway named an unknown policy, or could not prove itself. The log has the reason.
+    #[error(
+        "the gateway policy does not exist, or the Keyward-Gateway-Secret header is missing or wrong"
+    )]
+    GatewayRefused,
     #[error("{0}")]
     Unauthenticated(AuthenticationError),
     #[error("the workspace is disabled")]
@@ -186,6 +191,7 @@ impl Error {
                 AuthenticationError::Revoked => Code::RootKeyRevoked,
                 AuthenticationError::Expired => Code::RootKeyExpired,
             },
+            Self::GatewayRefused => Code::GatewayRefused,
             Self::WorkspaceDisabled => Code::WorkspaceDisabled,
             Self::OperationDisabled(_) => Code::OperationSwitchedOff,
             Self::TooManyRequests(_) => Code::TooManyRequests,
@@ -298,12 +304,13 @@ impl Error {
 }
 
 /// The unique constraints that are checked, and the columns that SQLite reports instead.
-const UNIQUE: [(&str, &str); 6] = [
+const UNIQUE: [(&str, &str); 7] = [
     ("keys_hash_unique", ": keys.hash"),
     ("root_keys_hash_unique", ": root_keys.hash"),
     ("roles_name_unique", ": roles.workspace_id, roles.name"),
     ("permissions_slug_unique", ": permissions.workspace_id, permissions.slug"),
     ("identities_external_id_unique", ": identities.workspace_id, identities.external_id"),
+    ("gateway_policies_name_unique", ": gateway_policies.workspace_id, gateway_policies.name"),
     ("audit_undoes_unique", ": audit.undoes"),
 ];
 

@@ -107,7 +107,8 @@ macro_rules! id {
     ($($(#[$doc:meta])* $name:ident $prefix:literal,)*) => {$(
         $(#[$doc])*
         #[derive(
-            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, sqlx_macros::Type,
+            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
+            serde::Deserialize, sqlx_macros::Type,
         )]
         #[serde(transparent)]
         #[sqlx(transparent)]
@@ -182,6 +183,8 @@ id! {
     NamespaceId "rlns_",
     /// The ID of an override in a namespace.
     OverrideId "rlor_",
+    /// The ID of a gateway policy.
+    GatewayPolicyId "gwp_",
     /// The ID of an audit entry.
     AuditId "log_",
     /// The ID that all audit entries of one audit group share.

@@ -86,6 +86,7 @@ labelled! {
         roles "roles",
         root_keys "root_keys",
         namespaces "namespaces",
+        gateway_policies "gateway_policies",
     }
 }
 

@@ -3,6 +3,7 @@
 mod bound_query;
 mod delivery_snapshot;
 mod events;
+mod gateway_policy;
 mod meta;
 mod names;
 mod overrides;
@@ -13,6 +14,10 @@ mod verification_code;
 pub use bound_query::{BoundQuery, SqlDialect};
 pub use delivery_snapshot::DeliverySnapshot;
 pub use events::{EventKind, Retention, RetentionSettings, RollupUnit};
+pub use gateway_policy::{
+    DefaultLimit, EnforcementMode, FailureFormat, GatewayLimit, GatewayNamespace, GatewayPolicy,
+    GatewayPolicyConfig, GatewayRule, IdentityHeaders, KeySource, is_header_name_part, is_token,
+};
 pub use meta::Meta;
 pub use names::{AllowedChars, escape_hidden, is_hidden};
 pub use overrides::{Overrides, WILDCARDS_MAX};

@@ -14,10 +14,15 @@ tokio::task_local! {
     pub static PEER: SocketAddr;
 }
 
+/// Returns the address of the peer of the connection.
+pub fn peer() -> Option<IpAddr> {
+    PEER.try_with(SocketAddr::ip).ok().map(|peer| peer.to_canonical())
+}
+
 /// Returns the address of the client. Only trusted proxies are believed: it is the last of their reported addresses
 /// that is not a trusted proxy.
 pub fn client_address(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAddr> {
-    let peer = PEER.try_with(SocketAddr::ip).ok()?.to_canonical();
+    let peer = peer()?;
     let Some(trusted) = trusted.filter(|trusted| trusted.contains(peer)) else { return Some(peer) };
     let mut client = peer;
     for value in headers.get_all(FORWARDED_FOR).iter().rev() {

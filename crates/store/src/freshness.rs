@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use foundation::clock::Monotonic;
 use foundation::fault_injection::Safeguard;
-use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId};
+use foundation::id::{
+    ApiId, GatewayPolicyId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId,
+};
 
 use super::intents::Intents;
 
@@ -38,6 +40,9 @@ pub enum CacheTag {
     Namespace(NamespaceId),
     /// A namespace that was just created, by the fingerprint of its workspace and name.
     NewNamespace(u64),
+    GatewayPolicy(GatewayPolicyId),
+    /// The gateway policy that a gateway without a secret names, by the fingerprint of its name or id.
+    GatewayPolicyName(u64),
     /// Many keys that were created at once; one row of the change log stands for all of them.
     NewKeys,
     /// Every cached value. Used when the names whose absence may be cached cannot be determined, as when an API is
@@ -60,6 +65,10 @@ impl std::fmt::Display for CacheTag {
             Self::RootKey(id) => write!(f, "root_key:{id}"),
             Self::Namespace(id) => write!(f, "namespace:{id}"),
             Self::NewNamespace(fingerprint) => write!(f, "new_namespace:{fingerprint:016x}"),
+            Self::GatewayPolicy(id) => write!(f, "gateway_policy:{id}"),
+            Self::GatewayPolicyName(fingerprint) => {
+                write!(f, "gateway_policy_name:{fingerprint:016x}")
+            }
             Self::NewKeys => f.write_str("new_keys"),
             Self::All => f.write_str(ALL_TAG),
         }

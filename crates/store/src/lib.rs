@@ -17,6 +17,7 @@ mod database;
 pub mod disk;
 pub mod events;
 pub mod freshness;
+mod gateway_policies;
 mod handle;
 mod identities;
 pub mod inspect;
@@ -61,6 +62,9 @@ use foundation::error::Result;
 use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
 use foundation::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
+pub use gateway_policies::{
+    GatewayPolicyReads, GatewayPolicyWrites, GatewaySecrets, StoredGatewayPolicy,
+};
 pub use identities::{IdentityReads, IdentityWrites};
 pub use intents::Intent;
 pub use keys::{KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
@@ -143,6 +147,7 @@ pub trait Reads:
     + ChangeReads
     + CreditReads
     + AssignmentReads
+    + GatewayPolicyReads
     + IdentityReads
     + KeyReads
     + MigrationReads
@@ -228,6 +233,7 @@ pub trait Writes:
     + AuditWrites
     + ChangeWrites
     + CreditWrites
+    + GatewayPolicyWrites
     + IdentityWrites
     + MigrationWrites
     + UserWrites

@@ -226,7 +226,7 @@ fn status_and_code(error: &Error) -> (u16, &'static str) {
         | Code::RootKeyRevoked
         | Code::RootKeyExpired => "UNAUTHORIZED",
         Code::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
-        Code::WorkspaceDisabled | Code::OperationSwitchedOff => "FORBIDDEN",
+        Code::WorkspaceDisabled | Code::OperationSwitchedOff | Code::GatewayRefused => "FORBIDDEN",
         Code::NotFound
         | Code::ApiNotFound
         | Code::KeyNotFound
@@ -236,13 +236,15 @@ fn status_and_code(error: &Error) -> (u16, &'static str) {
         | Code::WorkspaceNotFound
         | Code::MigrationNotFound
         | Code::RatelimitNamespaceNotFound
-        | Code::RatelimitOverrideNotFound => "NOT_FOUND",
+        | Code::RatelimitOverrideNotFound
+        | Code::GatewayPolicyNotFound => "NOT_FOUND",
         Code::MethodNotAllowed => "METHOD_NOT_ALLOWED",
         Code::IdentityAlreadyExists
         | Code::PermissionAlreadyExists
         | Code::RoleAlreadyExists
         | Code::RatelimitAlreadyExists
         | Code::KeyAlreadyExists
+        | Code::GatewayPolicyAlreadyExists
         | Code::IdempotencyKeyInUse => "CONFLICT",
         Code::PreconditionFailed => "PRECONDITION_FAILED",
         Code::ProtectedResource => "DELETE_PROTECTED",

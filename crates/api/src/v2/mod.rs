@@ -13,6 +13,15 @@ pub mod apis {
     pub mod get_api;
     pub mod list_keys;
 }
+pub mod gateways {
+    pub mod create_policy;
+    pub mod delete_policy;
+    pub mod get_policy;
+    pub mod list_policies;
+    mod policy;
+    pub mod rotate_secret;
+    pub mod update_policy;
+}
 pub mod identities {
     pub mod create_identity;
     pub mod delete_identity;
@@ -101,6 +110,12 @@ pub fn operation_table() -> OperationTable {
         .with_operation::<ratelimit::get_override::GetOverride>()
         .with_operation::<ratelimit::list_overrides::ListOverrides>()
         .with_operation::<ratelimit::delete_override::DeleteOverride>()
+        .with_operation::<gateways::create_policy::CreatePolicy>()
+        .with_operation::<gateways::get_policy::GetPolicy>()
+        .with_operation::<gateways::list_policies::ListPolicies>()
+        .with_operation::<gateways::update_policy::UpdatePolicy>()
+        .with_operation::<gateways::rotate_secret::RotateSecret>()
+        .with_operation::<gateways::delete_policy::DeletePolicy>()
         .with_operation::<analytics::get_verifications::GetVerifications>()
         .with_operation::<analytics::get_ratelimits::GetRatelimits>()
         .build()

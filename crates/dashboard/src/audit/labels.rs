@@ -22,7 +22,8 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         UndoAction::RevertKey(_)
         | UndoAction::RevertIdentity(_)
         | UndoAction::RevertApi(_)
-        | UndoAction::RevertNamespace(_) => {
+        | UndoAction::RevertNamespace(_)
+        | UndoAction::RevertGatewayPolicy(_) => {
             "The fields above get their previous values. Other fields stay unchanged."
         }
         UndoAction::AddCredits(_, credits) if *credits < 0 => {
@@ -63,6 +64,12 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         UndoAction::DeleteApi(_) => "The API is deleted. Its keys no longer work.",
         UndoAction::RestoreApi(_) => {
             "The API is restored. Its keys work again, except those that were deleted individually."
+        }
+        UndoAction::DeleteGatewayPolicy(_) => {
+            "The gateway policy is deleted. Its gateways are refused."
+        }
+        UndoAction::RestoreGatewayPolicy(_) => {
+            "The gateway policy is restored with its secret. Its gateways are accepted again."
         }
         UndoAction::DeleteNamespace(_) => "The namespace is deleted. Checks in it are rejected.",
         UndoAction::RestoreNamespace(_) => "The namespace is restored with its overrides.",

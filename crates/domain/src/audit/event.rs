@@ -9,6 +9,8 @@ const PART_OF_IDENTITY_CHANGE: UndoRefusal =
     "it is part of a change to an identity; undo that change";
 const NEW_KEY_MAY_BE_IN_USE: UndoRefusal =
     "the new key may be in use; delete or revoke one of the two instead";
+const NEW_SECRET_MAY_BE_IN_USE: UndoRefusal =
+    "the new secret may be in use; rotate the secret again instead";
 const MOVE_IT_BACK: UndoRefusal = "move the home back with `keyward region move`";
 const INVITATION_IS_LOST: UndoRefusal = "a withdrawn invitation cannot be restored";
 const INVITATION_IS_NEEDED: UndoRefusal = "a removed member must be invited again";
@@ -114,6 +116,14 @@ events! {
     HomeMoved "home.move" "Home moved" Refused MOVE_IT_BACK,
     OverrideSet "ratelimit.set_override" "Override set" OverrideUpdate,
     OverrideDeleted "ratelimit.delete_override" "Override deleted" FromPrevious RevertOverride,
+    GatewayPolicyCreated "gatewayPolicy.create" "Gateway policy created" ById DeleteGatewayPolicy,
+    GatewayPolicyUpdated "gatewayPolicy.update" "Gateway policy updated"
+        FromPrevious RevertGatewayPolicy,
+    GatewayPolicyDeleted "gatewayPolicy.delete" "Gateway policy deleted" ById RestoreGatewayPolicy,
+    GatewayPolicyRestored "gatewayPolicy.restore" "Gateway policy restored"
+        ById DeleteGatewayPolicy,
+    GatewaySecretRotated "gatewayPolicy.rotateSecret" "Gateway secret rotated"
+        Refused NEW_SECRET_MAY_BE_IN_USE,
     RootKeyCreated "rootKey.create" "Root key created" ById RevokeRootKey,
     RootKeyRotated "rootKey.reroll" "Root key rotated" Refused NEW_KEY_MAY_BE_IN_USE,
     RootKeyRevoked "rootKey.revoke" "Root key revoked" ById RestoreRootKey,

@@ -129,6 +129,9 @@ impl<'a> AuditBatch<'a> {
                     ("rootkey", key.id.as_str(), name, Some(&caller.client))
                 }
                 PrincipalKind::User(user) => user_columns(user, &caller.client),
+                PrincipalKind::GatewayPolicy(id) => {
+                    ("gatewayPolicy", id.as_str(), id.as_str(), Some(&caller.client))
+                }
             },
             Actor::User(user, origin) => user_columns(user, origin),
             Actor::Command(name) => ("system", name, name, None),

@@ -1,7 +1,8 @@
 //! Defines the operations that undo audit entries, and the rules that select them.
 
 use foundation::id::{
-    ApiId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, RoleId, UserId,
+    ApiId, GatewayPolicyId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, RoleId,
+    UserId,
 };
 
 /// The operation that reverses an audit entry.
@@ -40,6 +41,9 @@ pub enum UndoAction {
     RevertMemberRole(UserId),
     RemoveMember(UserId),
     WithdrawInvitation(InvitationId),
+    RevertGatewayPolicy(GatewayPolicyId),
+    DeleteGatewayPolicy(GatewayPolicyId),
+    RestoreGatewayPolicy(GatewayPolicyId),
     RevokeRootKey(KeyId),
     RestoreRootKey(KeyId),
 }

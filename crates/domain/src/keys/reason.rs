@@ -20,6 +20,9 @@ pub fn refusal_reason(
             Some(api) if *api != resolved.stored().key.api_id => {
                 format!("the key was presented for another API, {}", api.as_str())
             }
+            Some(_) | None if request.is_refused_by_policy => {
+                "the gateway policy has no rule for the request".to_owned()
+            }
             Some(_) | None => match request.address.or(caller.client.address) {
                 Some(address) => format!("the key may not be used from {address}"),
                 None => {

@@ -46,6 +46,8 @@ pub struct VerifyRequest {
     pub migration: Option<MigrationId>,
     /// The caller's own labels, for analytics.
     pub tags: Vec<String>,
+    /// Whether the gateway policy of the caller has no rule for what the key is used for: then a usable key is forbidden.
+    pub is_refused_by_policy: bool,
 }
 
 /// A limit to check.
@@ -270,6 +272,9 @@ fn check_preconditions(
     }
     if resolved.expires_at.is_some_and(|expires| keys.context.clock.now() > expires) {
         return Ok(Err(VerificationCode::Expired));
+    }
+    if request.is_refused_by_policy {
+        return Ok(Err(VerificationCode::Forbidden));
     }
     if let Some(networks) = &resolved.stored().allowed_networks
         && !address.is_some_and(|address| networks.contains(address))

@@ -118,6 +118,31 @@ pub async fn find_or_create(
     Ok(namespaces)
 }
 
+/// Checks, for another object that names namespaces, that the caller may check limits in all of them. Missing ones are
+/// created, if the caller has the permission.
+pub(crate) async fn require_usable_or_create(
+    context: &Context,
+    tx: &mut Tx,
+    caller: &Caller,
+    names: &[&str],
+) -> Result<()> {
+    let mut missing = Vec::new();
+    for name in names {
+        match tx.find_namespace(caller.workspace_id(), name).await? {
+            Some(Namespace { deleted_at: Some(_), .. }) => {
+                return Err(Error::NamespaceDeleted((*name).to_owned()));
+            }
+            Some(found) => caller.require_on(Action::Limit, &found.id)?,
+            None => missing.push(NamespaceRef::new(caller, (*name).to_owned())),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = validate_missing(caller, missing)?;
+    insert_and_record(context, tx, caller, &missing).await.map(drop)
+}
+
 /// Creates a namespace. Fails if the name is or was in use.
 pub async fn create(context: &Context, caller: &Caller, name: &str) -> Result<Namespace> {
     caller.require(Action::CreateNamespace)?;
@@ -131,8 +156,10 @@ pub async fn create(context: &Context, caller: &Caller, name: &str) -> Result<Na
         let message = "a namespace with this name was deleted; its name stays reserved";
         return Err(Error::invalid("name", message));
     }
-    let created =
-        insert_and_record(context, caller, &[NamespaceRef::new(caller, name.to_owned())]).await?;
+    let mut tx = context.store.begin().await?;
+    let name_ref = [NamespaceRef::new(caller, name.to_owned())];
+    let created = insert_and_record(context, &mut tx, caller, &name_ref).await?;
+    context.commit(tx).await?;
     created
         .into_iter()
         .next()
@@ -142,8 +169,16 @@ pub async fn create(context: &Context, caller: &Caller, name: &str) -> Result<Na
 async fn create_missing(
     context: &Context,
     caller: &Caller,
-    mut names: Vec<NamespaceRef>,
+    names: Vec<NamespaceRef>,
 ) -> Result<()> {
+    let names = validate_missing(caller, names)?;
+    let mut tx = context.store.begin().await?;
+    insert_and_record(context, &mut tx, caller, &names).await?;
+    context.commit(tx).await
+}
+
+/// Returns the names without duplicates, if the caller may create namespaces with them and check limits there.
+fn validate_missing(caller: &Caller, mut names: Vec<NamespaceRef>) -> Result<Vec<NamespaceRef>> {
     let needed = [Action::Limit, Action::CreateNamespace];
     let missing: Vec<_> = needed.into_iter().filter(|action| !caller.is_allowed(*action)).collect();
     if !missing.is_empty() {
@@ -155,19 +190,19 @@ async fn create_missing(
     for name in &names {
         names::validate("namespace", &name.id_or_name)?;
     }
-    insert_and_record(context, caller, &names).await.map(drop)
+    Ok(names)
 }
 
 /// Inserts and returns those namespaces whose names are free.
 async fn insert_and_record(
     context: &Context,
+    tx: &mut Tx,
     caller: &Caller,
     names: &[NamespaceRef],
 ) -> Result<Vec<Namespace>> {
     let now = context.clock.now();
     let mut new: Vec<_> = names.iter().map(|name| new_namespace(context, name, now)).collect();
 
-    let mut tx = context.store.begin().await?;
     let existing_count = tx.lock_namespaces(caller.workspace_id()).await?;
     let created = tx.insert_namespaces(caller.workspace_id(), &new).await?;
     if existing_count.saturating_add(i64::try_from(created.len()).unwrap_or(i64::MAX))
@@ -182,12 +217,11 @@ async fn insert_and_record(
         let change = FieldChanges::created(&NamespaceSnapshot::from_namespace(namespace))?;
         entries.add_change(AuditEvent::NamespaceCreated, &[namespace_target(namespace)], change);
     }
-    entries.write(&mut tx).await?;
+    entries.write(tx).await?;
     // Also those that another replica has created first: this replica may have cached that they do not exist.
     for name in names {
         tx.record_change(freshness::CacheTag::NewNamespace(name.fingerprint()));
     }
-    context.commit(tx).await?;
     Ok(new)
 }
 

@@ -23,7 +23,7 @@ use crate::keys::{
 };
 use crate::ratelimits::{OverrideSnapshot, namespaces, overrides};
 use crate::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
-use crate::{apis, root_keys, users};
+use crate::{apis, gateways, root_keys, users};
 
 /// Undoes an entry and returns the action that was applied.
 pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
@@ -146,6 +146,14 @@ async fn apply_undo(keys: &Keys, caller: &Caller, action: &UndoAction, before: &
         UndoAction::WithdrawInvitation(id) => {
             users::withdraw_invitation(&keys.context, caller, id).await
         }
+        UndoAction::RevertGatewayPolicy(id) => {
+            let change = audit::parse_snapshot(before)?;
+            gateways::update(&keys.context, caller, id.as_str(), change).await.map(drop)
+        }
+        UndoAction::DeleteGatewayPolicy(id) => {
+            gateways::delete(&keys.context, caller, id.as_str()).await
+        }
+        UndoAction::RestoreGatewayPolicy(id) => gateways::restore(&keys.context, caller, id).await,
         UndoAction::RevokeRootKey(id) => root_keys::revoke(&keys.context, caller, id).await,
         UndoAction::RestoreRootKey(id) => root_keys::restore(&keys.context, caller, id).await,
     }

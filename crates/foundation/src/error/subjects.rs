@@ -4,7 +4,8 @@ use thiserror::Error as ThisError;
 
 use super::{Code, join_resources};
 use crate::id::{
-    ApiId, AuditId, IdentityId, InvitationId, KeyId, MigrationId, SessionId, UserId, WorkspaceId,
+    ApiId, AuditId, GatewayPolicyId, IdentityId, InvitationId, KeyId, MigrationId, SessionId,
+    UserId, WorkspaceId,
 };
 
 /// Why a caller is not authenticated.
@@ -50,6 +51,10 @@ pub enum ResourceRef {
     Namespace(String),
     #[error("an override for identifier {0}")]
     Override(String),
+    #[error("gateway policy {0}")]
+    GatewayPolicy(GatewayPolicyId),
+    #[error("a gateway policy named {0}")]
+    GatewayPolicyName(String),
     #[error("member {0}")]
     Member(UserId),
     #[error("invitation {0}")]
@@ -74,6 +79,7 @@ impl ResourceRef {
             Self::Migration(_) => Code::MigrationNotFound,
             Self::Namespace(_) => Code::RatelimitNamespaceNotFound,
             Self::Override(_) => Code::RatelimitOverrideNotFound,
+            Self::GatewayPolicy(_) | Self::GatewayPolicyName(_) => Code::GatewayPolicyNotFound,
             Self::Member(_) | Self::Invitation(_) | Self::Session(_) | Self::AuditEntry(_) => {
                 Code::NotFound
             }
@@ -87,6 +93,7 @@ impl ResourceRef {
             Self::Role(_) => Code::RoleAlreadyExists,
             Self::Identity(_) | Self::IdentityId(_) => Code::IdentityAlreadyExists,
             Self::Key(_) | Self::GivenKey => Code::KeyAlreadyExists,
+            Self::GatewayPolicy(_) | Self::GatewayPolicyName(_) => Code::GatewayPolicyAlreadyExists,
             Self::Api(_)
             | Self::Workspace(_)
             | Self::RootKey(_)
@@ -134,6 +141,8 @@ pub enum Refusal {
     LastSignInMethod,
     #[error("the namespace has the maximum of {0} overrides; delete one first")]
     TooManyOverrides(i64),
+    #[error("the workspace has the maximum of {0} gateway policies; delete one first")]
+    TooManyGatewayPolicies(i64),
     #[error("this entry has already been undone")]
     AlreadyUndone,
     #[error("this entry cannot be undone: {0}")]

@@ -116,6 +116,7 @@ mod audit;
 mod changes;
 mod credits;
 mod events;
+mod gateway_policies;
 #[macro_use]
 mod identities;
 mod keys;

@@ -1,6 +1,7 @@
 //! Defines the rows that queries return, and converts them to the types of `model`.
 
 mod credits;
+mod gateway_policies;
 mod keys;
 mod permission_holders;
 mod ratelimits;
@@ -19,6 +20,7 @@ use sqlx_macros::FromRow;
 use self::ratelimits::parse_ratelimits;
 use super::{StoredMigration, StoredRootKey};
 pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow, KeyLeaseRow};
+pub use gateway_policies::{GatewayPolicyRow, StoredGatewayPolicyRow};
 pub use keys::{KeyForSpendingRow, KeyRow};
 pub use permission_holders::AssignmentRow;
 pub use ratelimits::{NamespaceRow, OverrideRow, StoredNamespaceRow};

@@ -146,6 +146,7 @@ impl TryFrom<VerifyKey> for VerifyRequest {
             ratelimits: default_limit.into_iter().chain(limits).collect(),
             address: None,
             migration: None,
+            is_refused_by_policy: false,
             tags: request.tags.0.map_or_else(Vec::new, into_strings),
         })
     }

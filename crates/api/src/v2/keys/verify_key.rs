@@ -112,6 +112,7 @@ impl TryFrom<VerifyKey> for VerifyRequest {
                 .collect::<Result<_>>()?,
             address: request.ip_address.0.map(|address| address.0),
             migration: request.migration_id.0.map(|id| MigrationId::from(id.into_string())),
+            is_refused_by_policy: false,
             tags: request.tags.0.map_or_else(Vec::new, into_strings),
         })
     }

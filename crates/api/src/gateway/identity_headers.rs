@@ -1,0 +1,125 @@
+//! The headers that tell the upstream who calls.
+
+use std::fmt::Write as _;
+
+use domain::gateways::{ActivePolicy, BASE_IDENTITY_HEADERS};
+use domain::keys::ResolvedKey;
+use foundation::id::RequestId;
+use serde_json::{Map, Value};
+
+/// The maximum length of a value. Gateways and upstreams refuse longer headers.
+const VALUE_MAX_BYTES: usize = 4096;
+/// Names the headers whose values were too long.
+const OMITTED_HEADER: &str = "keyward-omitted";
+
+/// Returns the headers of a request with this key, by their names in lower case. A header without a value is empty: so a
+/// header of this name that the client has sent never reaches the upstream.
+pub fn identity_headers(
+    policy: &ActivePolicy,
+    resolved: &ResolvedKey,
+    request_id: &RequestId,
+) -> Vec<(String, String)> {
+    let config = &policy.policy.config.identity_headers;
+    let is_selected = |name: &str| {
+        let names = config.headers.as_ref();
+        names.is_none_or(|names| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
+    };
+    let mut omitted = Vec::new();
+    let mut bounded = |name: String, value: String| match value.len() <= VALUE_MAX_BYTES {
+        true => (name, value),
+        false => {
+            omitted.push(name.clone());
+            (name, String::new())
+        }
+    };
+    let mut headers = Vec::with_capacity(BASE_IDENTITY_HEADERS.len() + config.meta.len() + 1);
+    for name in BASE_IDENTITY_HEADERS {
+        let value = if is_selected(name) { base_value(name, resolved, request_id) } else { None };
+        headers.push(bounded(name.to_ascii_lowercase(), value.unwrap_or_default()));
+    }
+    let meta = if config.meta.is_empty() { Map::new() } else { parse_meta(resolved) };
+    for name in &config.meta {
+        let value = meta.get(name).map_or_else(String::new, meta_value);
+        headers.push(bounded(format!("keyward-meta-{}", name.to_ascii_lowercase()), value));
+    }
+    headers.push((OMITTED_HEADER.to_owned(), omitted.join(",")));
+    headers
+}
+
+fn base_value(name: &str, resolved: &ResolvedKey, request_id: &RequestId) -> Option<String> {
+    let key = &resolved.stored().key;
+    let identity = resolved.identity();
+    match name {
+        "Keyward-Key-Id" => Some(key.id.to_string()),
+        "Keyward-Api-Id" => Some(key.api_id.to_string()),
+        "Keyward-External-Id" => identity
+            .map(|identity| identity.external_id.as_str())
+            .or(key.owner_id.as_deref())
+            .map(|id| encode(id, "")),
+        "Keyward-Identity-Id" => identity.map(|identity| identity.id.to_string()),
+        "Keyward-Permissions" => Some(encode_list(&resolved.permissions)),
+        "Keyward-Roles" => Some(encode_list(&resolved.roles)),
+        "Keyward-Environment" => key.environment.as_deref().map(|text| encode(text, "")),
+        "Keyward-Request-Id" => Some(request_id.to_string()),
+        _ => None,
+    }
+}
+
+fn parse_meta(resolved: &ResolvedKey) -> Map<String, Value> {
+    let meta = resolved.stored().key.meta.as_ref();
+    meta.and_then(|meta| serde_json::from_str(meta.as_str()).ok()).unwrap_or_default()
+}
+
+/// Returns the text of a text, and the JSON of every other value.
+fn meta_value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => encode(text, ""),
+        other => encode(&other.to_string(), ""),
+    }
+}
+
+fn encode_list(items: &[String]) -> String {
+    items.iter().map(|item| encode(item, ",")).collect::<Vec<_>>().join(",")
+}
+
+/// Encodes a text for a header: `%` and every byte that is not printable ASCII become `%` and two hexadecimal digits, and
+/// so do spaces at the ends and the characters of `reserved`.
+fn encode(text: &str, reserved: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    let last = text.len().saturating_sub(1);
+    for (at, byte) in text.bytes().enumerate() {
+        let is_inner_space = byte == b' ' && at > 0 && at < last;
+        let is_plain =
+            byte.is_ascii_graphic() && byte != b'%' && !reserved.as_bytes().contains(&byte);
+        if is_plain || is_inner_space {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string never fails.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_is_encoded_when_it_does_not_fit_into_a_header() {
+        for (text, expected) in [
+            ("user_1", "user_1"),
+            ("a b", "a b"),
+            (" a ", "%20a%20"),
+            ("100%", "100%25"),
+            ("a\r\nb", "a%0D%0Ab"),
+            ("caf\u{e9}", "caf%C3%A9"),
+            ("a,b", "a,b"),
+            ("", ""),
+        ] {
+            assert_eq!(encode(text, ""), expected, "{text:?}");
+        }
+        assert_eq!(encode_list(&["a,b".into(), "c".into()]), "a%2Cb,c");
+    }
+}

@@ -1,0 +1,167 @@
+//! `ANY /gateway/{policy}`: judges the requests of a gateway, as gateways ask for it over HTTP.
+
+mod identity_headers;
+mod original_request;
+mod outcome;
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use domain::app::App;
+use domain::caller::{Cached, Caller, ClientInfo};
+use domain::gateways::{self, ActivePolicy, GatewayIdentity};
+use foundation::error::{Error, Result};
+use foundation::id::RequestId;
+use foundation::traces;
+use futures_util::FutureExt as _;
+use request::address;
+use request::body::with_timeout;
+
+use crate::Endpoint;
+use original_request::{ForwardedRequest, query_parameter, rest_of};
+pub use outcome::{GatewayAnswer, answer_decision, answer_error};
+
+/// The path of the endpoint, without the policy.
+pub const PREFIX: &str = "/gateway/";
+/// The header with which a gateway proves itself.
+pub const SECRET_HEADER: &str = "keyward-gateway-secret";
+/// Names the status that a gateway which knows only 401 and 403 shall answer.
+const STATUS_HEADER: HeaderName = HeaderName::from_static("keyward-status");
+/// The maximum time of a decision.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a gateway expects refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerMode {
+    /// With the status that the client shall get.
+    Plain,
+    /// With 401 and 403 alone, as `auth_request` of nginx.
+    Nginx,
+}
+
+/// Judges one request of a gateway.
+pub async fn handle_request(endpoint: Arc<Endpoint>, request: Request<Body>) -> Response<Body> {
+    let app = &*endpoint.app;
+    let request_id = RequestId::new(app.context.clock.now());
+    traces::request_id(&request_id);
+    // The body of a gateway's request is not read.
+    let (head, _) = request.into_parts();
+    let (named, rest) = split_path(&head);
+    let mode = answer_mode(&head, rest);
+    let answer = pin!(answer(app, &head, named, rest, request_id));
+    let answer = with_timeout(TIMEOUT, pin!(AssertUnwindSafe(answer).catch_unwind())).await;
+    let answer = answer.unwrap_or(Ok(Err(Error::StoreTimeout(TIMEOUT.as_secs()))));
+    let answer = answer.unwrap_or_else(|_| Err(Error::Internal("the decision panicked".into())));
+    let answer = answer.unwrap_or_else(|error| failed(None, &error, &request_id));
+    let response = to_response(answer, mode);
+    endpoint.requests.record_status(response.status().as_u16());
+    response
+}
+
+/// Returns the policy that a path names, and the rest of the path with the query.
+fn split_path(head: &Parts) -> (&str, Option<&str>) {
+    let named = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    let named = named.split('/').next().unwrap_or_default();
+    (named, rest_of(&head.uri, PREFIX.len() + named.len()))
+}
+
+/// Below the policy's own path, the query is that of the client.
+fn answer_mode(head: &Parts, rest: Option<&str>) -> AnswerMode {
+    let query = head.uri.query().filter(|_| rest.is_none()).unwrap_or_default();
+    match query_parameter(query, "mode").as_deref() {
+        Some("nginx") => AnswerMode::Nginx,
+        _ => AnswerMode::Plain,
+    }
+}
+
+async fn answer(
+    app: &App,
+    head: &Parts,
+    named: &str,
+    rest: Option<&str>,
+    request_id: RequestId,
+) -> Result<GatewayAnswer> {
+    let gateway = GatewayIdentity {
+        policy: named,
+        secret: head.headers.get(SECRET_HEADER).map(HeaderValue::as_bytes),
+        peer: address::peer(),
+    };
+    let policy = gateways::authenticate(&app.gateways, &gateway).await?;
+    let trusted = app.context.settings.trusted_proxies.as_ref();
+    let address = address::client_address(trusted, &head.headers);
+    let request = ForwardedRequest::parse(head, rest);
+    Ok(judge(app, &policy, &request, ClientInfo { address, user_agent: None }, request_id).await)
+}
+
+/// Judges a request by a policy whose gateway is authenticated.
+pub async fn judge(
+    app: &App,
+    policy: &Arc<Cached<ActivePolicy>>,
+    request: &(impl gateways::OriginalRequest + Sync),
+    client: ClientInfo,
+    request_id: RequestId,
+) -> GatewayAnswer {
+    let caller = Caller {
+        principal: policy.value.principal.clone(),
+        client,
+        idempotency_key: None,
+        request_id,
+        skips_analytics: false,
+        undone_entry_id: None,
+    };
+    traces::workspace(caller.workspace_id());
+    match gateways::decide(&app.keys, &caller, &policy.value, request).await {
+        Ok(decision) => {
+            answer_decision(&policy.value, &decision, &request_id, app.context.clock.now())
+        }
+        Err(error) => failed(Some(&policy.value), &error, &request_id),
+    }
+}
+
+/// Logs an error and builds its answer.
+fn failed(policy: Option<&ActivePolicy>, error: &Error, request_id: &RequestId) -> GatewayAnswer {
+    traces::outcome(error.code().name());
+    if error.code().status() >= 500 {
+        tracing::error!(request.id = %request_id, error = %error, "the gateway failed: {error}");
+    } else if let Some(policy) = policy {
+        tracing::warn!(
+            policy = %policy.policy.id, request.id = %request_id,
+            "a request cannot be judged by the gateway policy: {error}"
+        );
+    }
+    answer_error(policy, error, request_id)
+}
+
+fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
+    let GatewayAnswer { status, headers, body } = answer;
+    let mut response = match body {
+        None => Response::new(Body::empty()),
+        Some(body) => {
+            let mut response = Response::new(Body::from(body.text));
+            let media_type = HeaderValue::from_static(body.media_type);
+            response.headers_mut().insert(CONTENT_TYPE, media_type);
+            response
+        }
+    };
+    let is_mapped = mode == AnswerMode::Nginx && status == 429;
+    let code = StatusCode::from_u16(if is_mapped { 403 } else { status });
+    *response.status_mut() = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let fields = response.headers_mut();
+    for (name, value) in headers {
+        // Names and values are built from valid characters alone.
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            fields.insert(name, value);
+        }
+    }
+    if is_mapped {
+        fields.insert(STATUS_HEADER, HeaderValue::from(status));
+    }
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

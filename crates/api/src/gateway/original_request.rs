@@ -1,0 +1,239 @@
+//! The request that a gateway has received, as the gateway's own request tells it.
+
+use std::borrow::Cow;
+
+use axum::http::header::{AUTHORIZATION, COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use domain::gateways::{Credential, OriginalRequest};
+use foundation::model::KeySource;
+
+/// The headers with the method.
+const METHOD_HEADERS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
+/// The headers with the path and the query, or with the whole URL.
+const URI_HEADERS: [&str; 3] = ["x-forwarded-uri", "x-original-uri", "x-original-url"];
+
+/// A request as HTTP gateways tell it: in headers, or as the rest of the path.
+///
+/// A gateway sets some of the headers and may pass on the others as the client sent them. So what two sources tell
+/// differently is unknown.
+#[derive(Debug)]
+pub struct ForwardedRequest<'a> {
+    headers: &'a HeaderMap,
+    method: Option<&'a str>,
+    /// The path and the query.
+    target: Option<&'a str>,
+}
+
+impl<'a> ForwardedRequest<'a> {
+    /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does.
+    pub fn parse(head: &'a Parts, rest: Option<&'a str>) -> Self {
+        let headers = &head.headers;
+        // Below the policy's own path, a gateway repeats the method.
+        let own_method = rest.map(|_| head.method.as_str());
+        let method = told_by(headers, &METHOD_HEADERS, Some).add(own_method);
+        let target = told_by(headers, &URI_HEADERS, to_target).add(rest);
+        Self { headers, method: method.agreed(), target: target.agreed() }
+    }
+}
+
+/// What the sources that tell something agree on.
+enum Told<'a> {
+    Nothing,
+    Agreed(&'a str),
+    Contradiction,
+}
+
+impl<'a> Told<'a> {
+    fn add(self, other: Option<&'a str>) -> Self {
+        match (self, other) {
+            (told, None) => told,
+            (Self::Nothing, Some(value)) => Self::Agreed(value),
+            (Self::Agreed(known), Some(value)) if known == value => Self::Agreed(known),
+            (Self::Agreed(_) | Self::Contradiction, Some(_)) => Self::Contradiction,
+        }
+    }
+
+    fn agreed(self) -> Option<&'a str> {
+        match self {
+            Self::Agreed(value) => Some(value),
+            Self::Nothing | Self::Contradiction => None,
+        }
+    }
+}
+
+fn told_by<'a>(
+    headers: &'a HeaderMap,
+    names: &[&str],
+    read: impl Fn(&'a str) -> Option<&'a str>,
+) -> Told<'a> {
+    let values = names.iter().flat_map(|name| headers.get_all(*name));
+    // An unreadable value contradicts every other.
+    let read = |value: &'a HeaderValue| value.to_str().ok().and_then(&read).unwrap_or_default();
+    values.map(read).fold(Told::Nothing, |told, value| told.add(Some(value)))
+}
+
+/// Returns the path and the query of a target or of a URL.
+fn to_target(text: &str) -> Option<&str> {
+    if text.starts_with('/') {
+        return Some(text);
+    }
+    let (scheme, rest) = text.split_once("://")?;
+    let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    is_http.then(|| rest.find('/').map_or("/", |at| &rest[at..]))
+}
+
+impl OriginalRequest for ForwardedRequest<'_> {
+    fn method(&self) -> Option<&str> {
+        self.method
+    }
+
+    fn path(&self) -> Option<&str> {
+        self.target.map(|target| split_target(target).0)
+    }
+
+    fn credential(&self, source: &KeySource) -> Option<Credential<'_>> {
+        match source {
+            KeySource::Bearer => bearer_token(text(self.headers.get(AUTHORIZATION)?)?),
+            KeySource::Header(name) => text(self.headers.get(name.as_str())?).and_then(non_empty),
+            KeySource::Query(name) => query_parameter(split_target(self.target?).1, name),
+            KeySource::Cookie(name) => {
+                self.headers.get_all(COOKIE).iter().find_map(|value| cookie(text(value)?, name))
+            }
+        }
+    }
+}
+
+fn text(value: &HeaderValue) -> Option<&str> {
+    value.to_str().ok()
+}
+
+/// Splits a target into its path and its query. A fragment is no part of either.
+fn split_target(target: &str) -> (&str, &str) {
+    let target = target.split('#').next().unwrap_or_default();
+    target.split_once('?').unwrap_or((target, ""))
+}
+
+fn non_empty(text: &str) -> Option<Credential<'_>> {
+    Some(text.trim()).filter(|text| !text.is_empty()).map(Cow::Borrowed)
+}
+
+/// Returns the token of an `Authorization` header of the scheme Bearer.
+pub fn bearer_token(header: &str) -> Option<Credential<'_>> {
+    let (scheme, token) = header.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") { non_empty(token) } else { None }
+}
+
+/// Returns the first parameter of a query with this name.
+pub fn query_parameter<'a>(query: &'a str, name: &str) -> Option<Credential<'a>> {
+    form_urlencoded::parse(query.as_bytes())
+        .find(|(known, value)| known == name && !value.is_empty())
+        .map(|(_, value)| value)
+}
+
+/// Returns the first cookie of a `Cookie` header with this name.
+pub fn cookie<'a>(header: &'a str, name: &str) -> Option<Credential<'a>> {
+    let value = |pair: &'a str| {
+        let (known, value) = pair.trim().split_once('=')?;
+        (known == name).then(|| value.trim().trim_matches('"'))
+    };
+    header.split(';').find_map(value).and_then(non_empty)
+}
+
+/// Returns the rest of a path and its query below the path of a policy: `/a?b` of `/gateway/<policy>/a?b`.
+pub fn rest_of(uri: &Uri, prefix_len: usize) -> Option<&str> {
+    uri.path_and_query()?.as_str().get(prefix_len..).filter(|rest| rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    fn head(headers: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().method("POST");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("a request").into_parts().0
+    }
+
+    fn told(headers: &[(&str, &str)], rest: Option<&str>) -> (Option<String>, Option<String>) {
+        let head = head(headers);
+        let request = ForwardedRequest::parse(&head, rest);
+        (request.method().map(str::to_owned), request.path().map(str::to_owned))
+    }
+
+    fn some(method: &str, path: &str) -> (Option<String>, Option<String>) {
+        (Some(method.to_owned()), Some(path.to_owned()))
+    }
+
+    #[test]
+    fn request_is_told_by_headers_of_each_gateway() {
+        let traefik = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/a/b?c=d")];
+        assert_eq!(told(&traefik, None), some("GET", "/a/b"));
+        let nginx = [("x-original-method", "PUT"), ("x-original-uri", "/a?b")];
+        assert_eq!(told(&nginx, None), some("PUT", "/a"));
+        let ingress = [("x-original-method", "PUT"), ("x-original-url", "https://a.example/b?c")];
+        assert_eq!(told(&ingress, None), some("PUT", "/b"));
+        assert_eq!(told(&[("x-original-url", "http://a.example")], None).1, Some("/".into()));
+        assert_eq!(told(&[], Some("/a/b?c")), some("POST", "/a/b"));
+    }
+
+    #[test]
+    fn request_is_unknown_when_sources_contradict_each_other() {
+        let uris = [("x-forwarded-uri", "/admin"), ("x-original-uri", "/public")];
+        assert_eq!(told(&uris, None), (None, None));
+        let twice = [("x-forwarded-uri", "/admin"), ("x-forwarded-uri", "/public")];
+        assert_eq!(told(&twice, None).1, None);
+        assert_eq!(told(&[("x-original-uri", "/public")], Some("/admin")).1, None);
+        let methods = [("x-forwarded-method", "GET"), ("x-original-method", "POST")];
+        assert_eq!(told(&methods, None).0, None);
+        assert_eq!(told(&[("x-forwarded-method", "GET")], Some("/a")).0, None);
+        assert_eq!(told(&[("x-original-url", "ftp://a/b")], Some("/b")).1, None);
+        assert_eq!(told(&[("x-forwarded-uri", "")], Some("/b")).1, None);
+        // The same twice is no contradiction.
+        assert_eq!(told(&[("x-original-uri", "/a")], Some("/a")).1, Some("/a".into()));
+    }
+
+    #[test]
+    fn credential_is_found_in_each_source() {
+        let head = head(&[
+            ("authorization", "bearer key_1"),
+            ("x-api-key", " key_2 "),
+            ("x-forwarded-uri", "/a?api_key=key%5F3&api_key=other#api_key=no"),
+            ("cookie", "a=b; key=key_4; key=other"),
+            ("cookie", "session=\"key_5\""),
+        ]);
+        let request = ForwardedRequest::parse(&head, None);
+        for (source, expected) in [
+            ("authorization:bearer", Some("key_1")),
+            ("header:x-api-key", Some("key_2")),
+            ("query:api_key", Some("key_3")),
+            ("cookie:key", Some("key_4")),
+            ("cookie:session", Some("key_5")),
+            ("header:x-other", None),
+            ("query:other", None),
+            ("cookie:other", None),
+        ] {
+            let source = source.parse().expect("a source");
+            assert_eq!(request.credential(&source).as_deref(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn credential_is_absent_when_it_is_empty_or_of_another_scheme() {
+        let head = head(&[
+            ("authorization", "Basic key_1"),
+            ("x-api-key", " "),
+            ("x-forwarded-uri", "/a?api_key="),
+            ("cookie", "key="),
+        ]);
+        let request = ForwardedRequest::parse(&head, None);
+        for source in ["authorization:bearer", "header:x-api-key", "query:api_key", "cookie:key"] {
+            let parsed = source.parse().expect("a source");
+            assert!(request.credential(&parsed).is_none(), "{source}");
+        }
+    }
+}

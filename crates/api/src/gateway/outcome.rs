@@ -1,0 +1,208 @@
+//! The answer to a gateway: what every protocol tells of a decision.
+
+use domain::gateways::{ActivePolicy, GatewayDecision};
+use domain::keys::{ResolvedKey, VerificationCode, VerifyResult};
+use domain::refill;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::RequestId;
+use foundation::model::FailureFormat;
+use serde::Serialize;
+
+use super::identity_headers::identity_headers;
+
+/// The answer to one request, independent of the protocol.
+#[derive(Debug)]
+pub struct GatewayAnswer {
+    /// An HTTP status. 200 admits the request.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The reason of a refusal, if the policy wants a body.
+    pub body: Option<FailureBody>,
+}
+
+/// The body of a refusal, and its media type.
+#[derive(Debug)]
+pub struct FailureBody {
+    pub media_type: &'static str,
+    pub text: String,
+}
+
+/// Problem details (RFC 9457).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Problem<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    request_id: &'a str,
+}
+
+/// Why a request is refused.
+struct Refusal<'a> {
+    status: u16,
+    code: &'a str,
+    detail: String,
+    headers: Vec<(String, String)>,
+}
+
+/// Builds the answer to a request that was judged.
+pub fn answer_decision(
+    policy: &ActivePolicy,
+    decision: &GatewayDecision,
+    request_id: &RequestId,
+    now: Timestamp,
+) -> GatewayAnswer {
+    match decision {
+        GatewayDecision::NoKey => {
+            let detail = "the request has no API key".to_owned();
+            refuse(policy, unauthorized(policy, "NO_KEY", detail), request_id)
+        }
+        GatewayDecision::Verified(verified) => match (&verified.code, &verified.resolved) {
+            (VerificationCode::Valid, Some(resolved)) => {
+                let mut headers = identity_headers(policy, &resolved.value, request_id);
+                headers.extend(usage_headers(verified));
+                GatewayAnswer { status: 200, headers, body: None }
+            }
+            _ => refuse(policy, refusal_of(policy, verified, now), request_id),
+        },
+    }
+}
+
+/// Builds the answer to a request that could not be judged. `policy` is absent if the gateway was not authenticated.
+pub fn answer_error(
+    policy: Option<&ActivePolicy>,
+    error: &Error,
+    request_id: &RequestId,
+) -> GatewayAnswer {
+    let code = error.code();
+    let mut headers = Vec::new();
+    // To a gateway, an error of its policy is neither the client's fault nor a reason to let the request pass.
+    let status = match code.status() {
+        503 => {
+            headers.push(("retry-after".to_owned(), "1".to_owned()));
+            503
+        }
+        server @ 500.. => server,
+        _ => 403,
+    };
+    let refusal = Refusal { status, code: code.name(), detail: error.detail(), headers };
+    let format = policy.map(|policy| policy.policy.config.on_failure).unwrap_or_default();
+    refuse_as(format, refusal, request_id)
+}
+
+fn usage_headers(verified: &VerifyResult) -> Option<(String, String)> {
+    let credits = verified.credits?;
+    Some(("keyward-credits-remaining".to_owned(), credits.to_string()))
+}
+
+fn refusal_of(policy: &ActivePolicy, verified: &VerifyResult, now: Timestamp) -> Refusal<'static> {
+    let code = verified.code.as_str();
+    match verified.code {
+        VerificationCode::Valid | VerificationCode::NotFound => {
+            unauthorized(policy, code, "the API key is not valid".to_owned())
+        }
+        VerificationCode::Expired => {
+            unauthorized(policy, code, "the API key has expired".to_owned())
+        }
+        VerificationCode::Disabled => {
+            unauthorized(policy, code, "the API key is disabled".to_owned())
+        }
+        VerificationCode::Forbidden => {
+            forbidden(policy, code, "the API key may not be used for this request".to_owned())
+        }
+        VerificationCode::InsufficientPermissions => {
+            forbidden(policy, code, "the API key lacks a required permission".to_owned())
+        }
+        VerificationCode::RateLimited => {
+            let exceeded = verified.ratelimits.iter().filter(|limit| limit.status.is_exceeded);
+            let reset_at = exceeded.map(|limit| limit.status.reset_at).max();
+            let detail = "the rate limit is exceeded".to_owned();
+            too_many(code, detail, verified, reset_at.map(|at| (at, now)))
+        }
+        VerificationCode::UsageExceeded => {
+            let refill_at =
+                verified.resolved.as_ref().and_then(|resolved| refill_at(&resolved.value, now));
+            let detail = "the API key has too few credits".to_owned();
+            too_many(code, detail, verified, refill_at.map(|at| (at, now)))
+        }
+    }
+}
+
+/// Returns when the credits of a key are refilled next.
+fn refill_at(resolved: &ResolvedKey, now: Timestamp) -> Option<Timestamp> {
+    let refill = resolved.stored().refill.as_ref()?;
+    Some(refill::next_refill_at(refill, now))
+}
+
+fn unauthorized<'a>(policy: &ActivePolicy, code: &'a str, detail: String) -> Refusal<'a> {
+    let headers = vec![challenge(policy, "invalid_token")];
+    Refusal { status: 401, code, detail, headers }
+}
+
+fn forbidden<'a>(policy: &ActivePolicy, code: &'a str, detail: String) -> Refusal<'a> {
+    let headers = vec![challenge(policy, "insufficient_scope")];
+    Refusal { status: 403, code, detail, headers }
+}
+
+/// Returns the challenge of RFC 6750. The name of a policy needs no escaping.
+fn challenge(policy: &ActivePolicy, error: &str) -> (String, String) {
+    let realm = &policy.policy.name;
+    ("www-authenticate".to_owned(), format!("Bearer realm=\"{realm}\", error=\"{error}\""))
+}
+
+/// `until` is when a retry can succeed, and the time now.
+fn too_many<'a>(
+    code: &'a str,
+    detail: String,
+    verified: &VerifyResult,
+    until: Option<(Timestamp, Timestamp)>,
+) -> Refusal<'a> {
+    let mut headers: Vec<_> = usage_headers(verified).into_iter().collect();
+    if let Some((until, now)) = until {
+        let seconds = until.0.saturating_sub(now.0).max(1).saturating_add(999) / 1000;
+        headers.push(("retry-after".to_owned(), seconds.to_string()));
+    }
+    Refusal { status: 429, code, detail, headers }
+}
+
+fn refuse(policy: &ActivePolicy, refusal: Refusal<'_>, request_id: &RequestId) -> GatewayAnswer {
+    refuse_as(policy.policy.config.on_failure, refusal, request_id)
+}
+
+fn refuse_as(format: FailureFormat, refusal: Refusal<'_>, request_id: &RequestId) -> GatewayAnswer {
+    let Refusal { status, code, detail, mut headers } = refusal;
+    headers.push(("keyward-request-id".to_owned(), request_id.to_string()));
+    let body = match format {
+        FailureFormat::Empty => None,
+        FailureFormat::Text => {
+            Some(FailureBody { media_type: "text/plain; charset=utf-8", text: detail + "\n" })
+        }
+        FailureFormat::ProblemJson => {
+            let problem = Problem {
+                r#type: "about:blank",
+                title: title(status),
+                status,
+                detail: &detail,
+                code,
+                request_id: request_id.as_str(),
+            };
+            let text = serde_json::to_string(&problem).unwrap_or_default();
+            Some(FailureBody { media_type: "application/problem+json", text })
+        }
+    };
+    GatewayAnswer { status, headers, body }
+}
+
+fn title(status: u16) -> &'static str {
+    match status {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        429 => "Too Many Requests",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}

@@ -1,0 +1,189 @@
+//! Finds the policy of a gateway and authenticates the gateway.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::model::{GatewayPolicy, GatewayRule, Networks};
+use foundation::secret::{KeyHash, Plaintext};
+use store::cache::{Cached, RowFuture};
+use store::freshness::{CacheTag, ReadVersion};
+use store::{GatewaySecrets, StoredGatewayPolicy};
+
+use super::path_pattern::PathPattern;
+use super::{Gateways, name_tag};
+use crate::caller::Principal;
+use crate::permission::{Action, Grants};
+
+/// What a policy is found by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PolicyRef {
+    /// The hash of its secret.
+    Secret(KeyHash),
+    /// Its id or name, for a gateway without a secret.
+    Named(String),
+}
+
+impl PolicyRef {
+    /// Returns the cache tag of a policy that is created with this secret or name.
+    pub(super) fn tag_of_new_policy(&self) -> CacheTag {
+        match self {
+            Self::Secret(hash) => CacheTag::NewKey(hash.fingerprint()),
+            Self::Named(named) => name_tag(named),
+        }
+    }
+}
+
+/// A policy that is ready to judge requests.
+#[derive(Debug)]
+pub struct ActivePolicy {
+    pub policy: GatewayPolicy,
+    pub is_workspace_enabled: bool,
+    /// The caller that the policy's verifications have.
+    pub principal: Arc<Cached<Principal>>,
+    pub(super) rules: Vec<ActiveRule>,
+    secrets: GatewaySecrets,
+    allow_from: Option<Networks>,
+}
+
+/// A rule with its path parsed.
+#[derive(Debug)]
+pub(super) struct ActiveRule {
+    pub(super) rule: GatewayRule,
+    pub(super) path: Option<PathPattern>,
+}
+
+/// What a gateway shows of itself.
+#[derive(Debug)]
+pub struct GatewayIdentity<'a> {
+    /// The id or name of its policy.
+    pub policy: &'a str,
+    /// The secret that it presents.
+    pub secret: Option<&'a [u8]>,
+    /// The address that its connection comes from.
+    pub peer: Option<IpAddr>,
+}
+
+/// Returns the policy that a gateway names, if it proves itself: by the policy's secret, or by an address from which no
+/// secret is required. The error does not tell an unknown policy from a wrong secret; the log does.
+pub async fn authenticate(
+    gateways: &Gateways,
+    gateway: &GatewayIdentity<'_>,
+) -> Result<Arc<Cached<ActivePolicy>>> {
+    let reject = |reason: &'static str| {
+        tracing::warn!(
+            policy = gateway.policy, peer = ?gateway.peer,
+            "refused a gateway: {reason}"
+        );
+        Error::GatewayRefused
+    };
+    let reference = match gateway.secret {
+        Some(secret) => PolicyRef::Secret(KeyHash::compute(secret)),
+        None => PolicyRef::Named(gateway.policy.to_owned()),
+    };
+    let found = find_active(gateways, &reference).await?;
+    let Some(found) = found else {
+        return Err(reject(match gateway.secret {
+            Some(_) => "the secret is unknown",
+            None => "it sent no secret, and no policy with this name or id exists",
+        }));
+    };
+    let active = &found.value;
+    match &reference {
+        PolicyRef::Secret(_) if !active.is_named(gateway.policy) => {
+            return Err(reject("the secret belongs to another policy"));
+        }
+        PolicyRef::Secret(hash) if !active.accepts(hash, gateways.context.clock.now()) => {
+            return Err(reject("the secret was replaced and has expired"));
+        }
+        PolicyRef::Named(_) if !active.allows(gateway.peer) => {
+            return Err(reject("it sent no secret, and its address is not in allowFrom"));
+        }
+        PolicyRef::Secret(_) | PolicyRef::Named(_) => {}
+    }
+    if !active.is_workspace_enabled {
+        return Err(Error::WorkspaceDisabled);
+    }
+    Ok(found)
+}
+
+/// Returns the policy from the cache.
+pub fn find_active<'a>(
+    gateways: &'a Gateways,
+    reference: &'a PolicyRef,
+) -> RowFuture<'a, ActivePolicy> {
+    gateways.cache.get(reference, move |read_version| async move {
+        let mut reader = gateways.context.store.read().await?;
+        let found = match reference {
+            PolicyRef::Secret(hash) => {
+                reader.find_gateway_policy_by_secret(&hash.to_base64()).await?
+            }
+            PolicyRef::Named(named) => reader.find_named_gateway_policy(named).await?,
+        };
+        let to_cached = |stored: StoredGatewayPolicy| {
+            let id = CacheTag::GatewayPolicy(stored.policy.id.clone());
+            let tags = match reference {
+                PolicyRef::Secret(_) => vec![id],
+                // An older policy with the same name may be restored.
+                PolicyRef::Named(named) => vec![id, name_tag(named)],
+            };
+            Ok(Cached::new(ActivePolicy::new(stored, read_version)?, read_version, tags))
+        };
+        found.map(to_cached).transpose()
+    })
+}
+
+impl ActivePolicy {
+    fn new(stored: StoredGatewayPolicy, version: ReadVersion) -> Result<Self> {
+        let StoredGatewayPolicy { policy, is_workspace_enabled, secrets } = stored;
+        let grants: Grants =
+            policy.config.api_ids.iter().map(|id| (Action::VerifyKey, id.as_str())).collect();
+        let tag = CacheTag::GatewayPolicy(policy.id.clone());
+        let principal = Principal::from_gateway_policy(&policy, grants);
+        let to_active = |rule: &GatewayRule| {
+            let path = rule.path.as_deref().map(PathPattern::parse).transpose();
+            let path = path.map_err(|reason| {
+                Error::Internal(format!("gateway policy {}: path {reason}", policy.id))
+            })?;
+            Ok(ActiveRule { rule: rule.clone(), path })
+        };
+        Ok(Self {
+            rules: policy.config.rules.iter().map(to_active).collect::<Result<_>>()?,
+            principal: Arc::new(Cached::new(principal, version, [tag])),
+            allow_from: Networks::new(policy.config.allow_from.clone()),
+            is_workspace_enabled,
+            secrets,
+            policy,
+        })
+    }
+
+    fn is_named(&self, named: &str) -> bool {
+        self.policy.id.as_str() == named || self.policy.name == named
+    }
+
+    /// Returns whether a secret that was found by its hash is still valid.
+    fn accepts(&self, hash: &KeyHash, now: Timestamp) -> bool {
+        let hash = hash.to_base64();
+        self.secrets.hash == hash
+            || self
+                .secrets
+                .previous
+                .as_ref()
+                .is_some_and(|(previous, expires_at)| *previous == hash && now <= *expires_at)
+    }
+
+    fn allows(&self, peer: Option<IpAddr>) -> bool {
+        let allowed = self.allow_from.as_ref();
+        peer.is_some_and(|peer| allowed.is_some_and(|allowed| allowed.contains(peer)))
+    }
+}
+
+/// The prefix of the secrets of gateways.
+const SECRET_PREFIX: &str = "keyward_gateway";
+/// The number of random bytes of a secret.
+const SECRET_BYTES: u8 = 24;
+
+pub(super) fn generate_secret() -> Plaintext {
+    Plaintext::generate(Some(SECRET_PREFIX), SECRET_BYTES)
+}

@@ -1,0 +1,51 @@
+//! Gateway policies: how a gateway's requests are judged, and the judgement itself. A policy is what a gateway
+//! authenticates with; it may verify keys of its APIs and check limits in its namespaces, and nothing else.
+
+mod decide;
+mod lookup;
+mod path_pattern;
+mod policies;
+mod validate;
+
+pub use decide::{Credential, GatewayDecision, OriginalRequest, decide};
+pub use lookup::{ActivePolicy, GatewayIdentity, PolicyRef, authenticate, find_active};
+pub use path_pattern::{PathPattern, RequestPath};
+pub use policies::{
+    GatewayPolicyChange, NewGatewayPolicy, NewSecret, create, delete, get, list, restore,
+    rotate_secret, update,
+};
+pub use validate::{
+    ALLOW_FROM_MAX, API_IDS_MAX, BASE_IDENTITY_HEADERS, KEY_SOURCES_MAX, META_HEADERS_MAX,
+    NAME_MAX, NAMESPACES_MAX, PATH_MAX, RULE_METHODS_MAX, RULES_MAX, SECRET_GRACE_MAX_MS,
+};
+
+use std::sync::Arc;
+
+use store::cache::RowCache;
+use store::freshness::CacheTag;
+
+use crate::context::Context;
+
+/// Finds the policies of gateways.
+pub struct Gateways {
+    pub context: Arc<Context>,
+    cache: RowCache<PolicyRef, ActivePolicy>,
+}
+
+/// The maximum number of cached policies.
+const CACHED_POLICIES_MAX: u64 = 10_000;
+
+impl Gateways {
+    /// Creates a service with an empty cache.
+    pub fn new(context: Arc<Context>) -> Self {
+        let loads = &context.metrics.cache_loads.gateway_policies;
+        let tag = |reference: &PolicyRef| Some(reference.tag_of_new_policy());
+        let cache = RowCache::new(&context.freshness, CACHED_POLICIES_MAX, 1 << 8, loads, tag);
+        Self { context, cache }
+    }
+}
+
+/// Returns the cache tag of the absence of a policy with this name or id.
+fn name_tag(name: &str) -> CacheTag {
+    CacheTag::GatewayPolicyName(foundation::secret::KeyHash::compute(name).fingerprint())
+}

@@ -1,0 +1,391 @@
+//! `ANY /gateway/{policy}`, as gateways call it.
+
+use std::net::SocketAddr;
+
+use axum::body::Body;
+use axum::http::Request;
+use foundation::model::Networks;
+use request::PEER;
+use serde_json::{Value, json};
+
+use crate::on_both_stacks;
+use crate::support::{Keyward, Reply, Stack};
+
+/// A policy of one API, its secret, and a gateway that uses it.
+struct Gateway<'a> {
+    kw: &'a Keyward,
+    api: String,
+    secret: String,
+    /// The path and the query of the endpoint.
+    target: String,
+}
+
+impl<'a> Gateway<'a> {
+    async fn create(kw: &'a Keyward, fields: Value) -> Self {
+        let api = kw.create_api().await;
+        let mut request = json!({ "name": "edge", "apiIds": [api] });
+        request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let secret = kw.v2("gateways.createPolicy", request).await.text_of("secret");
+        Self { kw, api, secret, target: "/gateway/edge".to_owned() }
+    }
+
+    async fn create_key(&self, fields: Value) -> crate::support::seed::IssuedKey {
+        self.kw.create_key_in(&self.api, fields).await
+    }
+
+    /// Sends headers with the secret.
+    async fn ask(&self, headers: &[(&str, &str)]) -> Reply {
+        let mut all = vec![("keyward-gateway-secret", self.secret.as_str())];
+        all.extend(headers);
+        send(self.kw, "GET", &self.target, &all).await
+    }
+
+    /// Asks for a request with a key, as Traefik does.
+    async fn ask_for(&self, method: &str, uri: &str, key: &str) -> Reply {
+        let bearer = format!("Bearer {key}");
+        self.ask(&[
+            ("authorization", &bearer),
+            ("x-forwarded-method", method),
+            ("x-forwarded-uri", uri),
+        ])
+        .await
+    }
+}
+
+async fn send(kw: &Keyward, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
+    let mut request = Request::builder().method(method).uri(target);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    kw.send(request.body(Body::empty()).unwrap()).await
+}
+
+fn header<'r>(reply: &'r Reply, name: &str) -> Option<&'r str> {
+    reply.headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+on_both_stacks! {
+    async fn valid_key_passes_with_identity_headers(kw) {
+        let gateway = Gateway::create(&kw, json!({ "identityHeaders": { "meta": ["plan", "seats", "none"] } })).await;
+        kw.create_role("editor", ["documents.read"]).await;
+        let key = gateway.create_key(json!({
+            "externalId": "user_1", "roles": ["editor"],
+            "meta": { "plan": "größe, 1", "seats": 3 }, "credits": { "remaining": 5 },
+        })).await;
+
+        let reply = gateway.ask_for("GET", "/", &key.key).await;
+
+        assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, ""));
+        let identity = kw.get_identity("user_1").await;
+        for (name, value) in [
+            ("keyward-key-id", key.id.as_str()),
+            ("keyward-api-id", &gateway.api),
+            ("keyward-external-id", "user_1"),
+            ("keyward-identity-id", identity["id"].as_str().unwrap()),
+            ("keyward-permissions", "documents.read"),
+            ("keyward-roles", "editor"),
+            ("keyward-environment", ""),
+            ("keyward-meta-plan", "gr%C3%B6%C3%9Fe, 1"),
+            ("keyward-meta-seats", "3"),
+            ("keyward-meta-none", ""),
+            ("keyward-omitted", ""),
+            ("keyward-credits-remaining", "4"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(header(&reply, name), Some(value), "{name}");
+        }
+        assert!(header(&reply, "keyward-request-id").unwrap().starts_with("req_"));
+    }
+
+    async fn identity_header_is_empty_when_it_is_not_selected_or_too_long(kw) {
+        let gateway = Gateway::create(&kw, json!({
+            "identityHeaders": { "headers": ["keyward-api-id"], "meta": ["text", "long"] },
+        })).await;
+        let meta = json!({ "text": "a".repeat(4096), "long": "a".repeat(4097) });
+        let key = gateway.create_key(json!({ "externalId": "user_1", "meta": meta })).await;
+
+        let reply = gateway.ask_for("GET", "/", &key.key).await;
+
+        assert_eq!(header(&reply, "keyward-api-id"), Some(gateway.api.as_str()));
+        for name in ["keyward-key-id", "keyward-external-id", "keyward-request-id", "keyward-meta-long"] {
+            assert_eq!(header(&reply, name), Some(""), "{name}");
+        }
+        assert_eq!(header(&reply, "keyward-meta-text").map(str::len), Some(4096));
+        assert_eq!(header(&reply, "keyward-omitted"), Some("keyward-meta-long"));
+    }
+
+    async fn unusable_key_is_unauthorized(kw) {
+        let gateway = Gateway::create(&kw, json!({})).await;
+        let foreign = kw.create_key(json!({})).await.key;
+        let disabled = gateway.create_key(json!({ "enabled": false })).await.key;
+        let expires = kw.clock.now().0 + 1000;
+        let expired = gateway.create_key(json!({ "expires": expires })).await.key;
+        kw.clock.advance_ms(2000);
+
+        for (key, code) in [
+            (foreign.as_str(), "NOT_FOUND"),
+            ("no_such_key", "NOT_FOUND"),
+            (&"a".repeat(513), "NOT_FOUND"),
+            (&disabled, "DISABLED"),
+            (&expired, "EXPIRED"),
+        ] {
+            let reply = gateway.ask_for("GET", "/", key).await;
+            assert_eq!(reply.status, 401, "{code}");
+            assert_eq!(reply.body["code"], code);
+            assert_eq!(
+                header(&reply, "www-authenticate"),
+                Some("Bearer realm=\"edge\", error=\"invalid_token\"")
+            );
+            assert_eq!(header(&reply, "keyward-key-id"), None);
+        }
+        let reply = gateway.ask(&[]).await;
+        assert_eq!((reply.status.as_u16(), &reply.body["code"]), (401, &json!("NO_KEY")));
+        assert!(header(&reply, "www-authenticate").is_some());
+    }
+
+    async fn rules_decide_by_method_and_path(kw) {
+        let gateway = Gateway::create(&kw, json!({ "rules": [
+            { "methods": ["GET", "HEAD"], "path": "/documents/**", "permissions": "documents.read" },
+            { "path": "/documents/*", "permissions": "documents.write" },
+            { "path": "/open" },
+        ] })).await;
+        kw.create_permission("documents.read").await;
+        let key = gateway.create_key(json!({ "permissions": ["documents.read"] })).await.key;
+
+        for (method, uri, status, code) in [
+            ("GET", "/documents/1/pages?x=/open", 200, ""),
+            ("HEAD", "/documents", 200, ""),
+            ("POST", "/documents/1", 403, "INSUFFICIENT_PERMISSIONS"),
+            ("POST", "/documents/1/pages", 403, "FORBIDDEN"),
+            ("DELETE", "/open", 200, ""),
+            ("GET", "/open/..", 403, "FORBIDDEN"),
+            ("GET", "/documents/%2e%2e/admin", 403, "FORBIDDEN"),
+            ("GET", "/documents%2f..%2fadmin", 403, "FORBIDDEN"),
+            ("GET", "/", 403, "FORBIDDEN"),
+        ] {
+            let reply = gateway.ask_for(method, uri, &key).await;
+            assert_eq!(reply.status.as_u16(), status, "{method} {uri}");
+            if status == 403 {
+                assert_eq!(reply.body["code"], code, "{method} {uri}");
+                assert_eq!(
+                    header(&reply, "www-authenticate"),
+                    Some("Bearer realm=\"edge\", error=\"insufficient_scope\"")
+                );
+            }
+        }
+        // An unknown key is unknown whatever the path.
+        assert_eq!(gateway.ask_for("GET", "/", "unknown").await.status, 401);
+        // The request is not known, so no rule matches.
+        let bearer = format!("Bearer {key}");
+        assert_eq!(gateway.ask(&[("authorization", &bearer)]).await.status, 403);
+    }
+
+    async fn request_is_told_in_the_way_of_each_gateway(kw) {
+        let mut gateway = Gateway::create(&kw, json!({ "rules": [{ "methods": ["PUT"], "path": "/a/b" }] })).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let bearer = ("authorization", bearer.as_str());
+
+        let traefik = [bearer, ("x-forwarded-method", "PUT"), ("x-forwarded-uri", "/a/b?c")];
+        assert_eq!(gateway.ask(&traefik).await.status, 200);
+        let nginx = [bearer, ("x-original-method", "PUT"), ("x-original-uri", "/a/b?c")];
+        assert_eq!(gateway.ask(&nginx).await.status, 200);
+        let spoofed = [
+            bearer, ("x-original-method", "PUT"), ("x-original-uri", "/other"), ("x-forwarded-uri", "/a/b"),
+        ];
+        assert_eq!(gateway.ask(&spoofed).await.status, 403);
+        "/gateway/edge/a/b?mode=nginx".clone_into(&mut gateway.target);
+        let secret = ("keyward-gateway-secret", gateway.secret.as_str());
+        assert_eq!(send(&kw, "PUT", &gateway.target, &[bearer, secret]).await.status, 200);
+        assert_eq!(send(&kw, "POST", &gateway.target, &[bearer, secret]).await.status, 403);
+        assert_eq!(send(&kw, "PUT", "/gateway/edge/a", &[bearer, secret]).await.status, 403);
+    }
+
+    async fn key_is_read_from_the_first_source_that_has_one(kw) {
+        let sources = json!(["query:api_key", "cookie:key", "header:x-key"]);
+        let gateway = Gateway::create(&kw, json!({ "keyFrom": sources })).await;
+        let key = gateway.create_key(json!({})).await.key;
+        let (query, cookie) = (format!("/a?api_key={key}"), format!("a=b; key={key}"));
+
+        assert_eq!(gateway.ask(&[("x-original-uri", &query)]).await.status, 200);
+        assert_eq!(gateway.ask(&[("cookie", &cookie)]).await.status, 200);
+        assert_eq!(gateway.ask(&[("x-key", &key)]).await.status, 200);
+        assert_eq!(gateway.ask(&[("cookie", "key=other"), ("x-key", &key)]).await.status, 401);
+        assert_eq!(gateway.ask(&[("authorization", &format!("Bearer {key}"))]).await.status, 401);
+    }
+
+    async fn rate_limit_is_refused_with_the_time_to_wait(kw) {
+        let limit = json!({ "name": "each", "limit": 2, "duration": 60_000 });
+        let mut gateway = Gateway::create(&kw, json!({ "rules": [{ "ratelimits": [limit] }] })).await;
+        let key = gateway.create_key(json!({})).await.key;
+
+        for _ in 0..2 {
+            assert_eq!(gateway.ask_for("GET", "/", &key).await.status, 200);
+        }
+        let reply = gateway.ask_for("GET", "/", &key).await;
+        assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("RATE_LIMITED")));
+        let seconds: i64 = header(&reply, "retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&seconds), "{seconds}");
+        "/gateway/edge?mode=nginx".clone_into(&mut gateway.target);
+        let reply = gateway.ask_for("GET", "/", &key).await;
+        assert_eq!((reply.status.as_u16(), header(&reply, "keyward-status")), (403, Some("429")));
+        assert_eq!(header(&reply, "retry-after").map(str::is_empty), Some(false));
+    }
+
+    async fn key_without_credits_is_refused_until_its_refill(kw) {
+        let gateway = Gateway::create(&kw, json!({ "rules": [{ "cost": 2 }] })).await;
+        let lasting = gateway.create_key(json!({ "credits": { "remaining": 3 } })).await.key;
+        let refill = json!({ "interval": "daily", "amount": 3 });
+        let credits = json!({ "remaining": 1, "refill": refill });
+        let refilled = gateway.create_key(json!({ "credits": credits })).await.key;
+
+        let first = gateway.ask_for("GET", "/", &lasting).await;
+        assert_eq!((first.status.as_u16(), header(&first, "keyward-credits-remaining")), (200, Some("1")));
+        let reply = gateway.ask_for("GET", "/", &lasting).await;
+        assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("USAGE_EXCEEDED")));
+        assert_eq!(header(&reply, "keyward-credits-remaining"), Some("1"));
+        assert_eq!(header(&reply, "retry-after"), None);
+        let reply = gateway.ask_for("GET", "/", &refilled).await;
+        // From noon to midnight.
+        assert_eq!((reply.status.as_u16(), header(&reply, "retry-after")), (429, Some("43200")));
+    }
+
+    async fn gateway_is_refused_without_the_secret_of_its_policy(kw) {
+        let gateway = Gateway::create(&kw, json!({})).await;
+        let other = json!({ "name": "other", "apiIds": [gateway.api] });
+        let other = kw.v2("gateways.createPolicy", other).await.text_of("secret");
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let bearer = ("authorization", bearer.as_str());
+
+        let mut refusals = Vec::new();
+        for (target, secret) in [
+            ("/gateway/edge", None),
+            ("/gateway/edge", Some("wrong")),
+            ("/gateway/edge", Some("")),
+            ("/gateway/edge", Some(other.as_str())),
+            ("/gateway/edge", Some(kw.root_key.as_str())),
+            ("/gateway/unknown", Some(gateway.secret.as_str())),
+            ("/gateway/unknown", None),
+            ("/gateway/", Some(gateway.secret.as_str())),
+        ] {
+            let mut headers = vec![bearer];
+            headers.extend(secret.map(|secret| ("keyward-gateway-secret", secret)));
+            let reply = send(&kw, "GET", target, &headers).await;
+            assert_eq!(reply.status, 403, "{target} {secret:?}");
+            let mut body = reply.body;
+            body["requestId"].take();
+            refusals.push(body);
+        }
+        refusals.dedup();
+        assert_eq!(refusals.len(), 1, "{refusals:?}");
+        assert_eq!(gateway.ask(&[bearer]).await.status, 200);
+    }
+
+    async fn secret_is_replaced_by_a_rotation(kw) {
+        let mut gateway = Gateway::create(&kw, json!({})).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let headers = [("authorization", bearer.as_str())];
+        assert_eq!(gateway.ask(&headers).await.status, 200);
+        let rotate = json!({ "policyId": "edge", "expiration": 1000 });
+
+        let new = kw.v2("gateways.rotateSecret", rotate).await.text_of("secret");
+        kw.clock.advance_ms(999);
+        assert_eq!(gateway.ask(&headers).await.status, 200);
+        kw.clock.advance_ms(1);
+        assert_eq!(gateway.ask(&headers).await.status, 403);
+        gateway.secret = new;
+        assert_eq!(gateway.ask(&headers).await.status, 200);
+        kw.v2("gateways.rotateSecret", json!({ "policyId": "edge" })).await.data();
+        assert_eq!(gateway.ask(&headers).await.status, 403);
+        let out_of_bounds = json!({ "policyId": "edge", "expiration": 604_800_001 });
+        kw.v2("gateways.rotateSecret", out_of_bounds).await.assert_error(400, "invalid_input");
+    }
+
+    async fn gateway_needs_no_secret_from_allowed_networks(kw) {
+        let gateway = Gateway::create(&kw, json!({ "allowFrom": ["10.0.0.0/8"] })).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let forwarded = [("authorization", bearer.as_str()), ("x-forwarded-for", "10.0.0.1")];
+
+        for (peer, status) in [("10.0.0.1:1", 200), ("[::ffff:10.1.2.3]:1", 200), ("192.0.2.1:1", 403)] {
+            let peer: SocketAddr = peer.parse().unwrap();
+            let reply = PEER.scope(peer, send(&kw, "GET", "/gateway/edge", &forwarded)).await;
+            assert_eq!(reply.status.as_u16(), status, "{peer}");
+        }
+        assert_eq!(send(&kw, "GET", "/gateway/edge", &forwarded).await.status, 403);
+    }
+
+    async fn change_of_a_policy_counts_at_once(kw) {
+        let gateway = Gateway::create(&kw, json!({})).await;
+        let key = gateway.create_key(json!({})).await.key;
+        assert_eq!(gateway.ask_for("GET", "/a", &key).await.status, 200);
+
+        let change = json!({ "policyId": "edge", "rules": [{ "path": "/b" }] });
+        kw.v2("gateways.updatePolicy", change).await.data();
+        assert_eq!(gateway.ask_for("GET", "/a", &key).await.status, 403);
+        assert_eq!(gateway.ask_for("GET", "/b", &key).await.status, 200);
+        kw.v2("gateways.deletePolicy", json!({ "policyId": "edge" })).await.data();
+        assert_eq!(gateway.ask_for("GET", "/b", &key).await.status, 403);
+    }
+
+    async fn refusal_has_the_format_of_the_policy(kw) {
+        let mut gateway = Gateway::create(&kw, json!({})).await;
+        let reply = gateway.ask(&[]).await;
+        assert_eq!(header(&reply, "content-type"), Some("application/problem+json"));
+        let request_id = header(&reply, "keyward-request-id").unwrap();
+        assert_eq!(reply.body, json!({
+            "type": "about:blank", "title": "Unauthorized", "status": 401, "code": "NO_KEY",
+            "detail": "the request has no API key", "requestId": request_id,
+        }));
+        for (format, media_type, body) in [
+            ("text", Some("text/plain; charset=utf-8"), "the request has no API key\n"),
+            ("empty", None, ""),
+        ] {
+            let change = json!({ "policyId": "edge", "onFailure": format });
+            kw.v2("gateways.updatePolicy", change).await.data();
+            let reply = gateway.ask(&[]).await;
+            assert_eq!((header(&reply, "content-type"), reply.text.as_str()), (media_type, body));
+        }
+        "/gateway/edge?mode=other".clone_into(&mut gateway.target);
+        assert_eq!(gateway.ask(&[]).await.status, 401);
+    }
+
+    async fn request_is_an_event_like_any_other_verification(kw) {
+        let rules = json!([{ "path": "/a", "tags": ["tier=a"] }]);
+        let gateway = Gateway::create(&kw, json!({ "rules": rules })).await;
+        let key = gateway.create_key(json!({})).await;
+        for path in ["/a", "/b"] {
+            gateway.ask_for("GET", path, &key.key).await;
+        }
+        kw.write_events().await;
+
+        let query = "SELECT outcome, tags FROM key_verifications_v1 ORDER BY outcome";
+        let found = kw.v2("analytics.getVerifications", json!({ "query": query })).await;
+
+        let rows = found.data();
+        assert_eq!(rows[0]["outcome"], "FORBIDDEN");
+        assert_eq!((&rows[1]["outcome"], &rows[1]["tags"]), (&json!("VALID"), &json!(["tier=a"])));
+    }
+}
+
+#[tokio::test]
+async fn client_address_is_that_which_a_trusted_gateway_reports() {
+    let kw = Keyward::start_with(Stack::Embedded, |settings| {
+        settings.trusted_proxies = Networks::new(Networks::parse("10.0.0.0/8").unwrap());
+    })
+    .await;
+    let gateway = Gateway::create(&kw, json!({})).await;
+    kw.update_api(&gateway.api, |settings| {
+        settings.allowed_networks = Networks::new(Networks::parse("203.0.113.0/24").unwrap());
+    })
+    .await;
+    let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+    for (peer, client, status) in [
+        ("10.0.0.1:1", "203.0.113.9", 200),
+        ("10.0.0.1:1", "198.51.100.1", 403),
+        ("192.0.2.1:1", "203.0.113.9", 403),
+    ] {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let headers = [("authorization", bearer.as_str()), ("x-forwarded-for", client)];
+        let reply = PEER.scope(peer, gateway.ask(&headers)).await;
+        assert_eq!(reply.status.as_u16(), status, "{peer} {client}");
+    }
+}
