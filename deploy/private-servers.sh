@@ -14,7 +14,7 @@
 # Unsets KEYWARD_ variables, so the user's environment does not affect the servers of the script.
 forget_keyward_settings() {
     local name
-    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL CLICKHOUSE_URL ROOT_KEY MASTER_KEY PUBLIC_URL; do
+    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL CLICKHOUSE_URL ROOT_KEY MASTER_KEY PUBLIC_URL TLS_CERT TLS_KEY; do
         unset "KEYWARD_$name" "KEYWARD_${name}_FILE"
     done
 }

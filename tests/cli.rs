@@ -19,6 +19,7 @@ mod help;
 mod names;
 mod namespaces;
 mod request_ids;
+mod server_tls;
 mod serving;
 mod settings;
 mod shell;

@@ -2,8 +2,6 @@
 //! second.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use domain::app::App;
 use domain::ratelimits::namespaces;
@@ -15,8 +13,6 @@ use foundation::model::{self, WithheldCredits, escape_hidden, is_hidden};
 use foundation::vault::file;
 use serde_json::{Value, json};
 use store::{AuditFilter, StoredEntry};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use super::serve::setup_url;
 use super::startup::open_store;
@@ -24,9 +20,6 @@ use super::{
     ApiVersion, AuditCommand, CommandError, CommandResult, CreditsCommand, MigrationCommand,
     NamespaceCommand, RootKeyCommand,
 };
-
-/// Limits how long a server may take to answer `/readyz`.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Prints the result of a command as text or JSON.
 #[derive(Debug, Clone, Copy)]
@@ -330,35 +323,4 @@ pub fn openapi(settings: &Settings, version: ApiVersion) -> CommandResult {
         .map_err(|e| CommandError::Runtime(format!("failed to render the document: {e}")))?;
     print_line(&text);
     Ok(())
-}
-
-/// Requests `/readyz` of the server, because a container image has no curl.
-pub async fn health(listen: SocketAddr) -> CommandResult {
-    let not_ready =
-        |why: String| CommandError::Runtime(format!("the server at {listen} is not ready: {why}"));
-    match tokio::time::timeout(HEALTH_TIMEOUT, http_get(listen, "/readyz")).await {
-        Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200 ") => Ok(()),
-        Ok(Ok(answer)) => {
-            Err(not_ready(answer.lines().next().unwrap_or("empty response").to_owned()))
-        }
-        Ok(Err(e)) => Err(not_ready(e.to_string())),
-        Err(_) => Err(not_ready(format!("no response within {} s", HEALTH_TIMEOUT.as_secs()))),
-    }
-}
-
-/// Sends a GET request to the server at an address and returns the response, head and body.
-pub async fn http_get(listen: SocketAddr, path: &str) -> std::io::Result<String> {
-    let mut address = listen;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

@@ -8,7 +8,8 @@ use foundation::config::{Config, Deployment};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::commands::{CommandOutput, http_get};
+use super::commands::CommandOutput;
+use super::local_server::LocalServer;
 use super::startup::master_keys;
 use super::{CommandError, CommandResult};
 
@@ -58,7 +59,8 @@ async fn collect_findings(config: &Config) -> Vec<Finding> {
     }
     if let Ok(listen) = config.listen() {
         let metrics_listen = config.validate().ok().and_then(|found| found.security.metrics_listen);
-        findings.extend(check_server(listen, metrics_listen).await);
+        let server = LocalServer { address: listen, has_tls: config.has_tls() };
+        findings.extend(check_server(server, metrics_listen).await);
     }
     findings
 }
@@ -75,11 +77,13 @@ fn check_variables() -> Finding {
     }
 }
 
-/// Checks readiness and metrics of the server at the address.
-async fn check_server(listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Vec<Finding> {
+/// Checks readiness and metrics of a server.
+async fn check_server(server: LocalServer, metrics_listen: Option<SocketAddr>) -> Vec<Finding> {
+    let listen = server.address;
     let requests = async {
-        let ready = http_get(listen, "/readyz").await?;
-        let metrics = http_get(metrics_listen.unwrap_or(listen), "/metrics").await?;
+        let ready = server.get("/readyz").await?;
+        let metrics_server = LocalServer { address: metrics_listen.unwrap_or(listen), ..server };
+        let metrics = metrics_server.get("/metrics").await?;
         Ok::<_, std::io::Error>((ready, metrics))
     };
     let result = timeout(SERVER_TIMEOUT, requests).await;

@@ -5,6 +5,7 @@ mod apis;
 mod commands;
 mod doctor;
 mod help;
+mod local_server;
 mod log;
 mod regions;
 mod replicas;
@@ -344,10 +345,7 @@ async fn run(cli: Cli) -> CommandResult {
     match &cli.command {
         Some(Command::Completions { shell }) => return shell::print_completions(*shell),
         Some(Command::Man { directory }) => return shell::write_man_pages(directory.as_deref()),
-        Some(Command::Health) => {
-            let listen = cli.config.listen().map_err(CommandError::Usage)?;
-            return commands::health(listen).await;
-        }
+        Some(Command::Health) => return local_server::health(&cli.config).await,
         Some(Command::Doctor) => return Box::pin(doctor::doctor(&cli.config, out)).await,
         _ => {}
     }

@@ -15,6 +15,7 @@ use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::descriptors;
 use foundation::secret::Plaintext;
+use foundation::tls::server::{CertificateFiles, CertificateReader, ServerCertificate};
 use store::with_timeout;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,6 +47,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
         Some(address) => Some(bind("KEYWARD_METRICS_LISTEN", address).await?),
         None => None,
     };
+    let certificate = settings.server_tls.clone().map(load_certificate).transpose()?;
     let address = listener.local_addr().unwrap_or(settings.listen);
     let (app, announcements) = App::new(settings.with_listen_address(address), Clock::System)?;
     let app = Arc::new(app);
@@ -61,10 +63,14 @@ pub async fn serve(settings: Settings) -> CommandResult {
     if first.is_none() {
         tasks.spawn(open_in_background(app.clone(), address));
     }
+    let certificate = certificate.map(|(certificate, reader)| {
+        tasks.spawn(http::renew_certificate(reader));
+        certificate
+    });
     if let Some(listener) = metrics_listener {
-        tasks.spawn(http::serve_metrics(app.clone(), listener));
+        tasks.spawn(http::serve_metrics(app.clone(), listener, certificate.clone()));
     }
-    http::serve(app.clone(), listener, stop).await;
+    http::serve(app.clone(), listener, certificate, stop).await;
     tasks.shutdown().await;
     if let Err(e) = with_timeout(LAST_USED_FLUSH_TIMEOUT, last_used::flush(&app.last_used)).await {
         tracing::debug!(error = %e, "failed to write the last uses of keys: {e}");
@@ -135,6 +141,16 @@ async fn bind(variable: &str, address: SocketAddr) -> Result<TcpListener, Comman
     })
 }
 
+/// Loads the certificate of the listeners, and logs that clients will reject it.
+fn load_certificate(
+    files: CertificateFiles,
+) -> Result<(Arc<ServerCertificate>, CertificateReader), CommandError> {
+    let (certificate, reader, validity) =
+        ServerCertificate::load(files).map_err(CommandError::Usage)?;
+    http::warn_if_invalid(&reader, &validity);
+    Ok((certificate, reader))
+}
+
 /// Prints the start-up banner. If the database is unreachable, the second part follows once it is available.
 fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
     let how = match &app.context.settings.deployment {
@@ -142,9 +158,10 @@ fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
         Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
     };
     let version = env!("CARGO_PKG_VERSION");
+    let scheme = if app.context.settings.server_tls.is_some() { "https" } else { "http" };
     let rest = first.map(|first| start_instructions(app, address, first)).unwrap_or_default();
     // Written in one piece, so that no log line comes between.
-    write_stdout(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
+    write_stdout(&format!("Keyward {version} listens on {scheme}://{address} ({how})\n{rest}"));
 }
 
 fn start_instructions(app: &App, address: SocketAddr, beginning: &StartupInfo) -> String {
@@ -153,7 +170,14 @@ fn start_instructions(app: &App, address: SocketAddr, beginning: &StartupInfo) -
         BootstrapResult::Configured => {
             "The root key is the value of KEYWARD_ROOT_KEY; it has all permissions.\n".to_owned()
         }
-        BootstrapResult::Created(key) => root_key_message(address, key.expose()),
+        BootstrapResult::Created(key) => {
+            // A certificate is for the name in the public URL.
+            let url = match &app.context.settings.server_tls {
+                Some(_) => app.context.settings.public_url.clone(),
+                None => format!("http://{address}"),
+            };
+            root_key_message(&url, key.expose())
+        }
     };
     let link = beginning.setup_token.as_ref().map(|token| {
         let url = setup_url(&app.context.settings, token);
@@ -174,11 +198,11 @@ fn write_stdout(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn root_key_message(address: SocketAddr, key: &str) -> String {
+fn root_key_message(url: &str, key: &str) -> String {
     format!(
         "\nYour root key. It has all permissions and is shown only once:\n\n    {key}\n\n\
         Create an API:\n\n    \
-        curl http://{address}/v2/apis.createApi -H 'Authorization: Bearer {key}' \
+        curl {url}/v2/apis.createApi -H 'Authorization: Bearer {key}' \
         -H 'Content-Type: application/json' -d '{{\"name\":\"my first API\"}}'\n\n"
     )
 }

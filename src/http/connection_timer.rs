@@ -78,6 +78,62 @@ impl ConnectionTimer {
     }
 }
 
+/// Records how many requests of an HTTP/2 connection are in flight. A connection without one is idle, whatever frames
+/// arrive: a head that arrives slowly blocks only its own connection.
+#[derive(Debug, Default)]
+pub struct StreamTimer {
+    in_flight: AtomicU32,
+    /// Counts the requests.
+    begun: AtomicU32,
+}
+
+/// A request in flight.
+pub struct ActiveStream(Arc<StreamTimer>);
+
+impl StreamTimer {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Records a request, until the returned value is dropped.
+    pub fn begin(self: &Arc<Self>) -> ActiveStream {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        ActiveStream(self.clone())
+    }
+
+    /// Completes when the connection has been idle for too long.
+    pub async fn expired(&self) {
+        let mut idle = IdleTime::default();
+        while idle.observe(self) < IDLE_TIMEOUT {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+}
+
+/// How long a connection has been idle, by observations at each check interval.
+#[derive(Default)]
+struct IdleTime {
+    /// The number of requests at the last observation.
+    begun: u32,
+    waited: Duration,
+}
+
+impl IdleTime {
+    fn observe(&mut self, timer: &StreamTimer) -> Duration {
+        let before = std::mem::replace(&mut self.begun, timer.begun.load(Ordering::Relaxed));
+        let is_idle = self.begun == before && timer.in_flight.load(Ordering::Relaxed) == 0;
+        self.waited = if is_idle { self.waited + CHECK_INTERVAL } else { Duration::ZERO };
+        self.waited
+    }
+}
+
+impl Drop for ActiveStream {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A stream that reports received bytes to its [`ConnectionTimer`].
 pub struct TimedStream<S> {
     pub stream: S,
@@ -113,5 +169,27 @@ impl<S: Write + Unpin> Write for TimedStream<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http2_connection_is_idle_while_no_request_is_in_flight() {
+        let timer = StreamTimer::new();
+        let mut idle = IdleTime::default();
+        let mut waited = |checks| (0..checks).map(|_| idle.observe(&timer)).last();
+
+        assert_eq!(waited(3), Some(3 * CHECK_INTERVAL));
+        let (first, second) = (timer.begin(), timer.begin());
+        assert_eq!(waited(100), Some(Duration::ZERO));
+        drop(first);
+        assert_eq!(waited(100), Some(Duration::ZERO), "one is still in flight");
+        drop(second);
+        assert_eq!(waited(3), Some(3 * CHECK_INTERVAL));
+        drop(timer.begin());
+        assert_eq!(waited(1), Some(Duration::ZERO), "a request has come and gone");
     }
 }

@@ -1,6 +1,5 @@
 //! Accepts connections, limits their number, and shuts the server down gracefully.
 
-use std::convert::Infallible;
 use std::future::pending;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -12,33 +11,28 @@ use std::time::Duration;
 use api::ReplyFuture;
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY};
-use axum::http::{HeaderMap, HeaderValue, Request};
+use axum::http::Request;
 use axum::routing::get;
 use domain::app::App;
 use foundation::config::Settings;
 use foundation::descriptors;
 use foundation::metrics::{Counter, Gauge};
+use foundation::tls::server::ServerCertificate;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use request::PEER;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::Service as _;
 
-use super::connection_timer::{ConnectionTimer, TimedStream};
+use super::protocols::{self, Handshake};
 use super::{HttpService, metrics};
 
 /// Limits how long in-flight requests may take to finish during shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
-/// Limits the size of a request's head, in bytes.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The number of groups in which idle connections are closed, one after the other, in the second half of the drain. A
 /// client that sends a request while its connection is being closed loses the request, so few connections are closed at
 /// any moment.
@@ -55,17 +49,15 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const REJECTION: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
-/// Makes browsers use https only, for one year.
-const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// The routes of a listener.
-enum Routes {
+pub enum Routes {
     All(HttpService),
     Metrics(Router),
 }
 
 impl Routes {
-    fn answer(&self, request: Request<Body>) -> ReplyFuture {
+    pub fn answer(&self, request: Request<Body>) -> ReplyFuture {
         match self {
             Self::All(paths) => paths.answer(request),
             Self::Metrics(router) => {
@@ -76,11 +68,13 @@ impl Routes {
 }
 
 /// The shared state of all connections of a listener.
-struct ListenerState {
-    app: Arc<App>,
-    routes: Routes,
+pub struct ListenerState {
+    pub app: Arc<App>,
+    pub routes: Routes,
     /// Whether the public URL uses https.
-    is_https: bool,
+    pub is_https: bool,
+    /// Absent: connections do not use TLS.
+    certificate: Option<Arc<ServerCertificate>>,
     permits: Arc<Semaphore>,
     rejection_permits: Arc<Semaphore>,
     /// The number of open connections.
@@ -89,20 +83,39 @@ struct ListenerState {
     rejected_connections: Counter,
 }
 
+/// Connections that are closed at the same time.
+struct ConnectionGroup {
+    connections: GracefulShutdown,
+    /// Ends the handshakes when it is dropped.
+    handshakes: watch::Sender<()>,
+}
+
+impl ConnectionGroup {
+    fn new() -> Self {
+        Self { connections: GracefulShutdown::new(), handshakes: watch::channel(()).0 }
+    }
+
+    /// Ends handshakes, and each connection when its requests have been answered.
+    async fn shutdown(self) {
+        drop(self.handshakes);
+        self.connections.shutdown().await;
+    }
+}
+
 /// The connections, in the groups in which they are closed.
 struct ConnectionGroups {
-    groups: Vec<GracefulShutdown>,
+    groups: Vec<ConnectionGroup>,
     accepted: usize,
 }
 
 impl ConnectionGroups {
     fn new() -> Self {
-        Self { groups: (0..CLOSE_GROUPS).map(|_| GracefulShutdown::new()).collect(), accepted: 0 }
+        Self { groups: (0..CLOSE_GROUPS).map(|_| ConnectionGroup::new()).collect(), accepted: 0 }
     }
 
     /// Returns the group of a new connection. While draining, this is the group that is closed last: the connection's
     /// first request is answered, and that response closes the connection.
-    fn next_group(&mut self, is_draining: bool) -> Option<&GracefulShutdown> {
+    fn next_group(&mut self, is_draining: bool) -> Option<&ConnectionGroup> {
         if is_draining {
             return self.groups.first();
         }
@@ -117,7 +130,12 @@ impl ConnectionGroups {
 ///
 /// After `stop`, every response closes its connection. Connections that remain idle are closed over the second half of
 /// the drain time, a few at a time.
-pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    app: Arc<App>,
+    listener: TcpListener,
+    certificate: Option<Arc<ServerCertificate>>,
+    stop: impl Future<Output = ()>,
+) {
     let connections_max = connections_max(&app.context.settings);
     let server = Arc::new(ListenerState {
         open_connections: app.context.metrics.connections.clone(),
@@ -125,6 +143,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
         ..ListenerState::new(
             app.clone(),
             Routes::All(HttpService::new(app.clone())),
+            certificate,
             connections_max,
         )
     });
@@ -157,7 +176,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
         }
     }
     tokio::time::sleep(FIRST_REQUEST_TIMEOUT).await;
-    let rest = join_all(groups.groups.into_iter().map(GracefulShutdown::shutdown));
+    let rest = join_all(groups.groups.into_iter().map(ConnectionGroup::shutdown));
     let finished =
         async { tokio::join!(rest, async { while closing.join_next().await.is_some() {} }) };
     if tokio::time::timeout(FINISH_TIMEOUT, finished).await.is_err() {
@@ -212,9 +231,15 @@ async fn accept_until(
 
 impl ListenerState {
     /// Creates the state of a listener with a maximum number of connections. Its counters are not exported as metrics.
-    fn new(app: Arc<App>, routes: Routes, connections_max: usize) -> Self {
+    fn new(
+        app: Arc<App>,
+        routes: Routes,
+        certificate: Option<Arc<ServerCertificate>>,
+        connections_max: usize,
+    ) -> Self {
         Self {
             routes,
+            certificate,
             is_https: app.context.settings.public_url.starts_with("https://"),
             permits: Arc::new(Semaphore::new(connections_max)),
             rejection_permits: Arc::new(Semaphore::new(REJECTIONS_MAX.min(connections_max))),
@@ -228,6 +253,10 @@ impl ListenerState {
     fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut ConnectionGroups) {
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => self.accept(stream, peer, permit, groups),
+            // With TLS, it is closed without a response, which would cost a handshake.
+            Err(_) if self.certificate.is_some() => {
+                self.rejected_connections.inc();
+            }
             Err(_) => self.reject(stream),
         }
     }
@@ -241,51 +270,24 @@ impl ListenerState {
         groups: &mut ConnectionGroups,
     ) {
         let _ = stream.set_nodelay(true);
-        let timer = ConnectionTimer::new();
-        let stream = TimedStream { stream: TokioIo::new(stream), timer: timer.clone() };
-        let waiting = timer.clone();
-        let open = self.open_connections.clone();
         let is_draining = self.app.context.is_draining.load(Ordering::Relaxed);
-        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            timer.record_head();
-            let answer = self.routes.answer(request.map(Body::new));
-            let (server, timer) = (self.clone(), timer.clone());
-            answer.map(move |mut answer| {
-                timer.record_response();
-                server.add_headers(answer.headers_mut());
-                Ok::<_, Infallible>(answer)
-            })
-        });
-        // Without writev: copying a small body behind its head costs less than a vectored write.
-        // Without pipeline_flush, with which hyper drops its response to a head that it cannot parse.
-        let connection = http1::Builder::new()
-            .max_buf_size(HEAD_BYTES_MAX)
-            .writev(false)
-            .serve_connection(stream, service);
         let Some(group) = groups.next_group(is_draining) else { return };
-        let connection = group.watch(connection);
+        let watcher = group.connections.watcher();
+        let handshake = self.certificate.as_ref().map(|certificate| Handshake {
+            config: certificate.config(),
+            is_closing: group.handshakes.subscribe(),
+        });
+        let open = self.open_connections.clone();
         open.inc();
         tokio::spawn(PEER.scope(peer, async move {
-            tokio::select! {
-                biased;
-                ended = connection => if let Err(e) = ended {
-                    tracing::debug!(error = %e, "a connection failed: {e}");
-                },
-                () = waiting.expired() => tracing::debug!("closed an idle connection"),
+            match handshake {
+                None => protocols::serve_http1(self, stream, watcher).await,
+                // On the heap: a connection without TLS has no room for it.
+                Some(handshake) => Box::pin(handshake.serve(self, stream, peer, watcher)).await,
             }
             open.dec();
             drop(permit);
         }));
-    }
-
-    /// Adds the headers of every response.
-    fn add_headers(&self, headers: &mut HeaderMap) {
-        if self.is_https {
-            headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
-        }
-        if self.app.context.is_draining.load(Ordering::Relaxed) {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
     }
 
     /// Answers 503 to a connection above the maximum and closes it.
@@ -321,8 +323,13 @@ fn reject_immediately(stream: TcpStream) {
 }
 
 /// Serves only the metrics, until the task ends. Its connections have a separate limit and are not counted in metrics.
-pub async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
+pub async fn serve_metrics(
+    app: Arc<App>,
+    listener: TcpListener,
+    certificate: Option<Arc<ServerCertificate>>,
+) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(app.clone());
-    let server = ListenerState::new(app, Routes::Metrics(router), METRICS_CONNECTIONS_MAX);
+    let routes = Routes::Metrics(router);
+    let server = ListenerState::new(app, routes, certificate, METRICS_CONNECTIONS_MAX);
     accept_until(&Arc::new(server), &listener, &mut ConnectionGroups::new(), pending()).await;
 }

@@ -1,7 +1,9 @@
 //! The HTTP server: its paths. Listeners and shutdown are in `connections`.
 
+mod certificate;
 mod connection_timer;
 mod connections;
+mod protocols;
 #[cfg(feature = "otel")]
 mod request_span;
 mod security_txt;
@@ -19,6 +21,7 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
+pub use certificate::{renew_certificate, warn_if_invalid};
 pub use connections::{serve, serve_metrics};
 use dashboard::Dashboard;
 use domain::app::App;

@@ -1,9 +1,11 @@
 //! Tests that each setting changes what it names, and nothing else.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use foundation::config::{Deployment, OidcSettings, RedisTls, RegionSettings, Settings};
 use foundation::model::Retention;
+use foundation::tls::server::CertificateFiles;
 use foundation::vault::MasterKey;
 
 use rcgen::KeyPair;
@@ -48,7 +50,7 @@ fn path_of(content: Option<&Vec<u8>>) -> String {
 }
 
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 50] = [
+const VALUES: [(&str, &str, &str); 52] = [
     ("ad-hoc-counters", "1001", "1001"),
     ("cached-keys", "1002", "1002"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
@@ -96,6 +98,8 @@ const VALUES: [(&str, &str, &str); 50] = [
     ("security-contact", "tel:2", "tel:2"),
     ("security-expires", "2028-06-30T00:00:00Z", "2028-06-30T00:00:00Z"),
     ("strict-grants", "on", "true"),
+    ("tls-cert", OTHER_CERTIFICATE, OTHER_CERTIFICATE),
+    ("tls-key", OTHER_PRIVATE_KEY, OTHER_PRIVATE_KEY),
     ("trusted-proxies", "10.0.0.0/8", "true"),
     ("unknown-keys-per-minute", "1011", "1011"),
     ("verifications-kept", "raw=6,minute=7,hour=8,day=9,month=10", "6 7 8 9 10"),
@@ -175,6 +179,7 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("verifications-kept", days(&settings.retention.verifications)),
     ]);
     texts.extend(texts_of_tls(&settings.redis_tls));
+    texts.extend(texts_of_server_tls(settings.server_tls.as_ref()));
     texts.extend(texts_of_oidc(settings.oidc.as_ref().unwrap()));
     texts
 }
@@ -185,6 +190,14 @@ fn texts_of_tls(tls: &RedisTls) -> [(&'static str, String); 3] {
         ("redis-tls-ca", path_of(tls.authority.as_ref())),
         ("redis-tls-cert", path_of(client.map(|client| &client.certificate))),
         ("redis-tls-key", path_of(client.map(|client| &client.key))),
+    ]
+}
+
+fn texts_of_server_tls(files: Option<&CertificateFiles>) -> [(&'static str, String); 2] {
+    let text = |path: &PathBuf| path.display().to_string();
+    [
+        ("tls-cert", files.map(|files| text(&files.certificate)).unwrap_or_default()),
+        ("tls-key", files.map(|files| text(&files.key)).unwrap_or_default()),
     ]
 }
 
@@ -217,6 +230,9 @@ fn required_by(flag: &str) -> Vec<(&'static str, &'static str)> {
                 ("redis-tls-cert", CERTIFICATE),
                 ("redis-tls-key", PRIVATE_KEY),
             ]);
+        }
+        "tls-cert" | "tls-key" => {
+            required.extend([("tls-cert", CERTIFICATE), ("tls-key", PRIVATE_KEY)]);
         }
         "regions" => required.push(("region", "eu")),
         // The defaults of the public URLs are this address.

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
 
 /// An authority that signs certificates.
 pub struct Authority {
@@ -32,11 +34,26 @@ impl Authority {
     /// Writes a certificate for a host, and its private key, to files with this name in the directory.
     pub fn issue(&self, host: &str, directory: &Path, name: &str) -> Certificate {
         let key = KeyPair::generate().expect("a key");
-        let files = Certificate {
-            certificate: directory.join(format!("{name}_cert.pem")),
-            key: directory.join(format!("{name}_key.pem")),
-        };
+        let files = Certificate::files(directory, name);
         std::fs::write(&files.certificate, self.sign(host, &key)).expect("a file");
+        std::fs::write(&files.key, key.serialize_pem()).expect("a file");
+        files
+    }
+
+    /// Like [`Authority::issue`], with a certificate that expired in this year.
+    pub fn issue_expired(
+        &self,
+        host: &str,
+        directory: &Path,
+        name: &str,
+        year: i32,
+    ) -> Certificate {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a host");
+        params.not_after = date_time_ymd(year, 1, 1);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let files = Certificate::files(directory, name);
+        std::fs::write(&files.certificate, certificate.pem()).expect("a file");
         std::fs::write(&files.key, key.serialize_pem()).expect("a file");
         files
     }
@@ -46,5 +63,14 @@ impl Authority {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a host");
         params.distinguished_name.push(DnType::CommonName, host);
         params.signed_by(key, &self.issuer).expect("a certificate").pem()
+    }
+}
+
+impl Certificate {
+    fn files(directory: &Path, name: &str) -> Self {
+        Self {
+            certificate: directory.join(format!("{name}_cert.pem")),
+            key: directory.join(format!("{name}_key.pem")),
+        }
     }
 }

@@ -71,7 +71,7 @@ impl Server {
         let mut out = BufReader::new(child.stdout.take().expect("its output"));
         let mut greeting = String::new();
         out.read_line(&mut greeting).expect("its first line");
-        let address = greeting.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+        let address = greeting.split("://").nth(1).and_then(|rest| rest.split(' ').next());
         let address: SocketAddr = address
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| panic!("the server did not start: {greeting:?}"));

@@ -89,7 +89,7 @@ impl Failure {
             Self::Forged => "The form has expired. Reload the page and try again.".to_owned(),
             Self::NoCookies => "Your browser did not store the sign-in cookie. Cookies of the dashboard require \
                 https; without it they work only on the server itself, at http://127.0.0.1 or http://localhost \
-                (in Chromium and Firefox). Put a TLS proxy in front of Keyward and allow cookies for this address."
+                (in Chromium and Firefox). Give Keyward a certificate, or put a TLS proxy in front of it, and allow cookies for this address."
                 .to_owned(),
             Self::Domain(error) => user_message(error),
         };

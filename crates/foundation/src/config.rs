@@ -9,6 +9,7 @@ mod read_replica;
 mod redis;
 mod regions;
 mod security;
+mod server_tls;
 mod setting;
 mod values;
 mod variables;
@@ -21,6 +22,7 @@ use url::Url;
 
 use crate::model::{Networks, OutagePolicy, RetentionSettings};
 use crate::secret::Plaintext;
+use crate::tls::server::CertificateFiles;
 use crate::vault::{MasterKey, MasterKeys};
 use events::EventsConfig;
 pub use events::{ANALYTICS_URL, BYTES as EVENTS_BYTES, RESERVE as EVENTS_RESERVE};
@@ -33,6 +35,7 @@ pub use regions::RegionSettings;
 use regions::RegionsConfig;
 use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
+use server_tls::ServerTlsConfig;
 use setting::{ChoiceSetting, NumberSetting};
 use values::{load_secret, local_url, url_or_local, validate_url_scheme};
 
@@ -138,6 +141,8 @@ pub struct Config {
     #[command(flatten)]
     security: SecurityConfig,
     #[command(flatten)]
+    server_tls: ServerTlsConfig,
+    #[command(flatten)]
     events: EventsConfig,
     #[command(flatten)]
     oidc: OidcConfig,
@@ -200,6 +205,8 @@ pub struct Settings {
     /// The read replica from which uncached rows are read. Absent: all are read from the primary.
     pub database_read_url: Option<String>,
     pub security: Security,
+    /// The certificate of the listeners. Absent: they do not use TLS.
+    pub server_tls: Option<CertificateFiles>,
     /// Absent: single sign-on is disabled.
     pub oidc: Option<OidcSettings>,
 }
@@ -207,9 +214,10 @@ pub struct Settings {
 impl Settings {
     /// Returns the settings with the address that the server listens on, which differs if port 0 was configured.
     pub fn with_listen_address(mut self, address: SocketAddr) -> Self {
+        let has_tls = self.server_tls.is_some();
         for url in [&mut self.docs_url, &mut self.public_url] {
-            if *url == local_url(self.listen) {
-                *url = local_url(address);
+            if *url == local_url(self.listen, has_tls) {
+                *url = local_url(address, has_tls);
             }
         }
         self.listen = address;
@@ -258,14 +266,15 @@ impl Config {
         let redis_tls = self.redis.tls(redis_url, other_urls.map(String::as_str))?;
         let has_database = matches!(deployment, Deployment::Replica { .. });
         let events = self.events.validate(has_database)?;
+        let local_url = || local_url(listen, self.has_tls());
         Ok(Settings {
             deployment,
             root_key: self.root_key()?,
             master_keys: self.master_keys()?,
             trusted_proxies: self.trusted_proxies()?,
             drain_seconds: DRAIN_SECONDS.parse(self.drain_seconds.as_deref())?,
-            public_url: url_or_local("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), listen)?,
-            docs_url: url_or_local("KEYWARD_DOCS_URL", self.docs_url.as_ref(), listen)?,
+            public_url: url_or_local("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), local_url)?,
+            docs_url: url_or_local("KEYWARD_DOCS_URL", self.docs_url.as_ref(), local_url)?,
             log: self.log.clone().unwrap_or_else(|| LOG.into()),
             log_format: LOG_FORMAT.parse(self.log_format.as_deref())?,
             redis_tls,
@@ -289,6 +298,7 @@ impl Config {
             analytics_url: events.analytics_url,
             database_read_url: self.read_replica.validate(has_database)?,
             security: self.security.validate()?,
+            server_tls: self.server_tls.validate()?,
             oidc: self.oidc.validate()?,
             listen,
         })
@@ -300,6 +310,11 @@ impl Config {
         text.parse().map_err(|_| {
             format!("KEYWARD_LISTEN is {text:?}: it must be an address and a port such as {LISTEN}")
         })
+    }
+
+    /// Returns whether the server uses TLS, for commands that call the server.
+    pub fn has_tls(&self) -> bool {
+        self.server_tls.is_set()
     }
 
     fn deployment(&self) -> Result<Deployment, String> {

@@ -1,12 +1,18 @@
-//! The settings of TLS clients.
+//! The settings of TLS clients, and in `server` those of the server itself.
+
+pub mod server;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustls::crypto::ring;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    WantsVerifier,
+};
 
 use crate::error::{Error, Result};
 
@@ -34,6 +40,58 @@ pub fn client_config() -> Result<ClientConfig> {
     Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
 }
 
+/// Returns the settings of a client of the server on this machine. It accepts any certificate, which is for the name that
+/// other clients use: the client sends no secret, and believes only how the server is.
+///
+/// # Errors
+///
+/// The cryptography supports no version of TLS.
+pub fn local_client_config() -> Result<ClientConfig> {
+    let verifier = Arc::new(AnyCertificate(ring::default_provider()));
+    Ok(builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+/// Accepts any certificate whose key the server has.
+#[derive(Debug)]
+struct AnyCertificate(CryptoProvider);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -53,14 +111,18 @@ pub fn validate_authority(pem: &[u8]) -> std::result::Result<(), String> {
 /// The error says what they must be, and contains nothing of the key.
 pub fn validate_certificate(certificate: &[u8], key: &[u8]) -> std::result::Result<(), String> {
     let chain = parse_certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|_| "the key must be a private key in PEM, without a passphrase")?;
+    let key = parse_private_key(key)?;
     let builder = builder().map_err(|e| e.to_string())?;
     builder
         .with_root_certificates(RootCertStore::empty())
         .with_client_auth_cert(chain, key)
         .map(drop)
         .map_err(|e| format!("the key does not belong to the certificate: {e}"))
+}
+
+fn parse_private_key(pem: &[u8]) -> std::result::Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|_| "the key must be a private key in PEM, without a passphrase".into())
 }
 
 fn parse_certificates(pem: &[u8]) -> std::result::Result<Vec<CertificateDer<'static>>, String> {

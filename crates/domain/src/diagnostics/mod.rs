@@ -3,6 +3,7 @@
 //! The checks are read-only: they change, create and migrate nothing, and reveal no secret. They work whether a server
 //! runs or not, and do not call it.
 
+mod certificate;
 mod clocks;
 mod contents;
 mod counters;
@@ -113,6 +114,9 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
     if let Some(store) = &store {
         check_contents(settings, store, masters, &clock, &mut findings).await;
         store.close().await;
+    }
+    if let Some(files) = &settings.server_tls {
+        findings.push(certificate::check_certificate(files, clock.now()));
     }
     findings.push(descriptors::check_open_files(settings));
     findings.extend(events::check_disk(settings));

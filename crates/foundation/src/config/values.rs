@@ -5,18 +5,21 @@ use std::path::Path;
 
 /// Returns the URL of a server from its own machine. The address that stands for all interfaces is not reachable, so
 /// the loopback address replaces it.
-pub fn local_url(listen: SocketAddr) -> String {
-    let is_all = listen.ip().is_unspecified();
-    if is_all { format!("http://127.0.0.1:{}", listen.port()) } else { format!("http://{listen}") }
+pub fn local_url(listen: SocketAddr, has_tls: bool) -> String {
+    let scheme = if has_tls { "https" } else { "http" };
+    match listen.ip().is_unspecified() {
+        true => format!("{scheme}://127.0.0.1:{}", listen.port()),
+        false => format!("{scheme}://{listen}"),
+    }
 }
 
 /// Returns the configured URL without trailing slashes, or the local URL by default.
 pub fn url_or_local(
     name: &str,
     value: Option<&String>,
-    listen: SocketAddr,
+    local_url: impl FnOnce() -> String,
 ) -> Result<String, String> {
-    let Some(text) = value else { return Ok(local_url(listen)) };
+    let Some(text) = value else { return Ok(local_url()) };
     validate_url_scheme(name, text, &["http://", "https://"])?;
     Ok(text.trim_end_matches('/').to_owned())
 }
