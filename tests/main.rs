@@ -26,6 +26,10 @@ mod metrics;
 mod monitoring;
 mod names;
 mod no_store;
+mod oauth2 {
+    mod introspect;
+    mod wire;
+}
 mod programs;
 mod refill;
 #[path = "processes/servers.rs"]

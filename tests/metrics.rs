@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{v1, v2};
+use api::{oauth2, v1, v2};
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
@@ -283,9 +283,9 @@ on_both_stacks! {
 
         let after: Vec<_> = scrape(&kw).await.into_keys().collect();
         assert_eq!(after, before);
-        let (v1, v2) = (v1::operation_table(), v2::operation_table());
-        let operations: BTreeSet<_> =
-            v1.operations.iter().chain(&v2.operations).map(|row| row.name).chain(["other"]).collect();
+        let tables = [v1::operation_table(), v2::operation_table(), oauth2::operation_table()];
+        let rows = tables.iter().flat_map(|table| &table.operations);
+        let operations: BTreeSet<_> = rows.map(|row| row.name).chain(["other"]).collect();
         let labelled: BTreeSet<_> = after
             .iter()
             .flat_map(|sample| labels(sample))

@@ -290,7 +290,7 @@ fn every_operation_has_a_test_file() {
 
 #[test]
 fn openapi_document_matches_snapshot() {
-    let document = api::build_document(&v2::operation_table(), "http://127.0.0.1:3000");
+    let document = api::v2_document("http://127.0.0.1:3000");
     insta::assert_snapshot!("openapi_v2", format_json(&json!(document)));
 }
 

@@ -314,11 +314,10 @@ fn namespace_json(namespace: &model::Namespace) -> Value {
 }
 
 pub fn openapi(settings: &Settings, version: ApiVersion) -> CommandResult {
-    let table = match version {
-        ApiVersion::V1 => api::v1::operation_table(),
-        ApiVersion::V2 => api::v2::operation_table(),
+    let document = match version {
+        ApiVersion::V1 => api::v1_document(&settings.docs_url),
+        ApiVersion::V2 => api::v2_document(&settings.docs_url),
     };
-    let document = api::build_document(&table, &settings.docs_url);
     let text = serde_json::to_string_pretty(&document)
         .map_err(|e| CommandError::Runtime(format!("failed to render the document: {e}")))?;
     print_line(&text);

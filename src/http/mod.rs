@@ -71,7 +71,12 @@ impl HttpService {
             Arc::new(Endpoint { app: app.clone(), requests })
         };
         let mut operations = HashMap::new();
-        for table in [api::v1::operation_table(), api::v2::operation_table()] {
+        let tables = [
+            api::v1::operation_table(),
+            api::v2::operation_table(),
+            api::oauth2::operation_table(),
+        ];
+        for table in tables {
             for row in table.operations {
                 let path = format!("{}{}", table.prefix, row.name);
                 let endpoint = endpoint(table.prefix.trim_matches('/'), row.name);
@@ -192,17 +197,11 @@ async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
 
 async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
     // The server in the document is derived from the URL of the documentation.
-    reply::render_json(
-        StatusCode::OK,
-        &api::build_document(&api::v2::operation_table(), &app.context.settings.docs_url),
-    )
+    reply::render_json(StatusCode::OK, &api::v2_document(&app.context.settings.docs_url))
 }
 
 async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
-    reply::render_json(
-        StatusCode::OK,
-        &api::build_document(&api::v1::operation_table(), &app.context.settings.docs_url),
-    )
+    reply::render_json(StatusCode::OK, &api::v1_document(&app.context.settings.docs_url))
 }
 
 async fn not_found(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {

@@ -212,6 +212,26 @@ impl Keyward {
         self.send(request).await
     }
 
+    /// Introspects a token with the root key that has every permission; `fields` are added to the form.
+    pub async fn introspect(&self, token: &str, fields: &[(&str, &str)]) -> Reply {
+        self.introspect_as(&self.root_key, token, fields).await
+    }
+
+    pub async fn introspect_as(
+        &self,
+        root_key: &str,
+        token: &str,
+        fields: &[(&str, &str)],
+    ) -> Reply {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("token", token).extend_pairs(fields);
+        let request = post_form()
+            .header("authorization", format!("Bearer {root_key}"))
+            .body(Body::from(form.finish()))
+            .expect("a request");
+        self.send(request).await
+    }
+
     /// Writes the buffered events, as a server does every second.
     pub async fn write_events(&self) {
         self.app.analytics.event_store().migrate().await.expect("the schema of events is migrated");
@@ -263,6 +283,11 @@ pub fn post(operation: &str) -> axum::http::request::Builder {
         .method(Method::POST)
         .uri(format!("/v2/{operation}"))
         .header("content-type", "application/json")
+}
+
+/// Builds an introspection request, without headers for authentication and a body.
+pub fn post_form() -> axum::http::request::Builder {
+    Request::post("/oauth2/introspect").header("content-type", "application/x-www-form-urlencoded")
 }
 
 fn test_settings(data_location: &DataLocation) -> Settings {

@@ -81,4 +81,32 @@ impl Reply {
         let found = found.unwrap_or_else(|| panic!("no field error at {location}: {}", self.text));
         found["message"].as_str().unwrap_or_default().to_owned()
     }
+
+    /// Fails unless the introspected key is active. Returns the body.
+    #[track_caller]
+    pub fn assert_active(&self) -> &Value {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        assert_eq!(self.body["active"], true, "{}", self.text);
+        &self.body
+    }
+
+    /// Fails unless the reply says that the introspected key is not active, and nothing else.
+    #[track_caller]
+    pub fn assert_inactive(&self) {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        assert_eq!(self.text, r#"{"active":false}"#);
+    }
+
+    /// Fails unless the reply is this OAuth error. Returns its description.
+    #[track_caller]
+    pub fn assert_oauth_error(&self, status: u16, name: &str) -> String {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        assert_eq!(self.body["error"], name, "{}", self.text);
+        let text = |field: &str| self.body[field].as_str().expect("a text").to_owned();
+        assert!(text("error_uri").starts_with("http://docs.test/errors/"), "{}", self.text);
+        let description = text("error_description");
+        let is_allowed = |c: char| (' '..='~').contains(&c) && c != '"' && c != '\\';
+        assert!(description.chars().all(is_allowed), "{description}");
+        description
+    }
 }

@@ -220,6 +220,6 @@ fn every_operation_has_its_test_file() {
 
 #[test]
 fn the_openapi_document_is_the_accepted_one() {
-    let document = api::build_document(&v1::operation_table(), "http://127.0.0.1:3000");
+    let document = api::v1_document("http://127.0.0.1:3000");
     insta::assert_snapshot!("openapi_v1", format_json(&json!(document)));
 }

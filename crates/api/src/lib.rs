@@ -7,7 +7,9 @@
 pub mod bounds;
 mod decode;
 pub mod example;
+mod form;
 pub mod gateway;
+pub mod oauth2;
 mod openapi;
 mod query;
 pub mod reply;
@@ -16,6 +18,7 @@ mod serve;
 pub mod v1;
 pub mod v2;
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,8 +40,8 @@ use domain::permission::Action;
 use foundation::error::{Error, FieldError, Result};
 use foundation::id::RequestId;
 use foundation::metrics::Requests;
-pub use openapi::build_document;
-use openapi::to_embedded_schema;
+use openapi::{COMMON_ERRORS, to_embedded_schema};
+pub use openapi::{v1_document, v2_document};
 use reply::{Reply, ReplyKind};
 use serve::ServedOperation;
 
@@ -86,7 +89,7 @@ impl AccessRule {
 pub enum HttpMethod {
     /// The request is in the query string.
     Get,
-    /// The request is in the body, as JSON.
+    /// The request is in the body, in the encoding of the version.
     Post,
 }
 
@@ -99,11 +102,35 @@ impl HttpMethod {
     }
 }
 
+/// How the body of a POST request is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyEncoding {
+    Json,
+    /// Name and value pairs, as HTML forms and OAuth clients send them.
+    Form,
+}
+
+impl BodyEncoding {
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Form => "application/x-www-form-urlencoded",
+        }
+    }
+}
+
 /// The wire format of one API version: it parses requests and renders replies. It does not affect what an operation
 /// does.
 pub trait Version: 'static {
     /// The prefix of every path.
     const PREFIX: &'static str;
+    const BODY_ENCODING: BodyEncoding = BodyEncoding::Json;
+    /// The name of the schema of error responses in the OpenAPI document.
+    const FAILURE_SCHEMA: &'static str = "Error";
+    /// The error statuses that every operation may return, and their reasons.
+    const ERRORS: &'static [(u16, &'static str)] = COMMON_ERRORS;
+    /// Whether a root key may be the password of HTTP Basic authentication.
+    const ACCEPTS_BASIC: bool = false;
     /// Whether responses have a header with the time they took.
     const REPORTS_LATENCY: bool = false;
     /// The fixed message for a body that is not JSON. If `None`, the message describes the problem.
@@ -114,7 +141,7 @@ pub trait Version: 'static {
         false
     }
     /// Returns the root key of a request.
-    fn parse_bearer(headers: &HeaderMap) -> Result<&[u8]>;
+    fn parse_root_key(headers: &HeaderMap) -> Result<Cow<'_, [u8]>>;
     /// Converts a schema violation to a field error in the wording of the version.
     fn to_field_error(e: &ValidationError<'_>) -> FieldError;
     /// Formats a field error that no schema reports, in the wording of the version.
@@ -206,6 +233,10 @@ pub struct OperationTable {
     /// The prefix of every path, such as `/v2/`.
     pub prefix: &'static str,
     pub operations: Vec<OperationEntry>,
+    body_encoding: BodyEncoding,
+    accepts_basic: bool,
+    failure_schema_name: &'static str,
+    errors: &'static [(u16, &'static str)],
     success_schema: fn(&OperationEntry) -> Value,
     failure_schema: fn() -> Value,
 }
@@ -223,6 +254,10 @@ impl<V: Version> TableBuilder<V> {
         OperationTable {
             prefix: V::PREFIX,
             operations: self.0,
+            body_encoding: V::BODY_ENCODING,
+            accepts_basic: V::ACCEPTS_BASIC,
+            failure_schema_name: V::FAILURE_SCHEMA,
+            errors: V::ERRORS,
             success_schema: success,
             failure_schema: failure,
         }
@@ -267,9 +302,12 @@ pub fn render_path_error(app: &App, path: &str, error: &Error) -> Response<Body>
         response
     }
 
-    match path.starts_with(v1::V1::PREFIX) {
-        true => render::<v1::V1>(app, error),
-        false => render::<v2::V2>(app, error),
+    if path.starts_with(v1::V1::PREFIX) {
+        render::<v1::V1>(app, error)
+    } else if path.starts_with(oauth2::OAuth2::PREFIX) {
+        render::<oauth2::OAuth2>(app, error)
+    } else {
+        render::<v2::V2>(app, error)
     }
 }
 

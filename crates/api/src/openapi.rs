@@ -8,10 +8,10 @@ use aide::openapi::{
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use super::{AccessRule, HttpMethod, OperationEntry, OperationTable};
+use super::{AccessRule, HttpMethod, OperationEntry, OperationTable, oauth2, v1, v2};
 
-/// The error statuses that every operation may return.
-const COMMON_ERRORS: [(u16, &str); 10] = [
+/// The error statuses that every operation may return, unless its version says otherwise.
+pub const COMMON_ERRORS: &[(u16, &str)] = &[
     (400, "The request is invalid; `errors` lists every field error."),
     (401, "The root key is missing, malformed, unknown, revoked or expired."),
     (403, "The root key lacks a permission; `detail` names it."),
@@ -24,9 +24,22 @@ const COMMON_ERRORS: [(u16, &str); 10] = [
     (503, "A dependency of the server is unavailable."),
 ];
 
-/// Builds the document of an operation table. `server` is the base URL of the API.
-pub fn build_document(table: &OperationTable, server: &str) -> OpenApi {
-    let paths = table.operations.iter().map(|row| {
+const BEARER_SCHEME: &str = "rootKey";
+const BASIC_SCHEME: &str = "rootKeyAsPassword";
+
+/// Builds the document of version 1. `server` is the base URL of the API.
+pub fn v1_document(server: &str) -> OpenApi {
+    build_document(&[v1::operation_table()], server)
+}
+
+/// Builds the document of version 2 and of the OAuth endpoints. `server` is the base URL of the API.
+pub fn v2_document(server: &str) -> OpenApi {
+    build_document(&[v2::operation_table(), oauth2::operation_table()], server)
+}
+
+fn build_document(tables: &[OperationTable], server: &str) -> OpenApi {
+    let rows = tables.iter().flat_map(|table| table.operations.iter().map(move |row| (table, row)));
+    let paths = rows.map(|(table, row)| {
         let path = format!("{}{}", table.prefix, row.name);
         let operation = Some(build_operation(table, row));
         let item = match row.method {
@@ -35,12 +48,9 @@ pub fn build_document(table: &OperationTable, server: &str) -> OpenApi {
         };
         (path, ReferenceOr::Item(item))
     });
-    let bearer = SecurityScheme::Http {
-        scheme: "bearer".into(),
-        bearer_format: Some("root key".into()),
-        description: Some("A root key. Each operation lists its required permissions.".into()),
-        extensions: IndexMap::default(),
-    };
+    let schemas = tables.iter().map(|table| {
+        (table.failure_schema_name.to_owned(), to_schema_object((table.failure_schema)()))
+    });
     OpenApi {
         info: Info {
             title: "Keyward".into(),
@@ -57,19 +67,37 @@ pub fn build_document(table: &OperationTable, server: &str) -> OpenApi {
         servers: vec![Server { url: server.into(), ..Server::default() }],
         paths: Some(Paths { paths: paths.collect(), ..Paths::default() }),
         components: Some(Components {
-            security_schemes: IndexMap::from_iter([(
-                "rootKey".to_owned(),
-                ReferenceOr::Item(bearer),
-            )]),
-            schemas: IndexMap::from_iter([(
-                "Error".to_owned(),
-                to_schema_object((table.failure_schema)()),
-            )]),
+            security_schemes: security_schemes(tables),
+            schemas: schemas.collect(),
             ..Components::default()
         }),
-        security: vec![IndexMap::from_iter([("rootKey".to_owned(), Vec::new())])],
+        security: vec![require_scheme(BEARER_SCHEME)],
         ..OpenApi::default()
     }
+}
+
+fn security_schemes(tables: &[OperationTable]) -> IndexMap<String, ReferenceOr<SecurityScheme>> {
+    let bearer = SecurityScheme::Http {
+        scheme: "bearer".into(),
+        bearer_format: Some("root key".into()),
+        description: Some("A root key. Each operation lists its required permissions.".into()),
+        extensions: IndexMap::default(),
+    };
+    let mut schemes = IndexMap::from_iter([(BEARER_SCHEME.to_owned(), ReferenceOr::Item(bearer))]);
+    if tables.iter().any(|table| table.accepts_basic) {
+        let basic = SecurityScheme::Http {
+            scheme: "basic".into(),
+            bearer_format: None,
+            description: Some("A root key as the password, with any user name.".into()),
+            extensions: IndexMap::default(),
+        };
+        schemes.insert(BASIC_SCHEME.to_owned(), ReferenceOr::Item(basic));
+    }
+    schemes
+}
+
+fn require_scheme(name: &str) -> IndexMap<String, Vec<String>> {
+    IndexMap::from_iter([(name.to_owned(), Vec::new())])
 }
 
 fn build_operation(table: &OperationTable, row: &OperationEntry) -> Operation {
@@ -86,29 +114,42 @@ fn build_operation(table: &OperationTable, row: &OperationEntry) -> Operation {
         description: Some(format!("{description}\n\n{}", access_text(row)).trim().to_owned()),
         parameters: build_parameters(&request, row),
         request_body: if row.method == HttpMethod::Post {
-            Some(build_request_body(request, row))
+            Some(build_request_body(table, request, row))
         } else {
             None
         },
-        // An empty requirement overrides the root key that the document requires by default.
-        security: if row.access == AccessRule::NoRootKey {
-            vec![IndexMap::default()]
-        } else {
-            Vec::new()
-        },
+        security: build_security(table, row),
         responses: Some(build_responses(table, row)),
         ..Operation::default()
     }
 }
 
-fn build_request_body(request: Value, row: &OperationEntry) -> ReferenceOr<RequestBody> {
+/// Returns what differs from the root key that the document requires by default.
+fn build_security(
+    table: &OperationTable,
+    row: &OperationEntry,
+) -> Vec<IndexMap<String, Vec<String>>> {
+    match row.access {
+        AccessRule::NoRootKey => vec![IndexMap::default()],
+        AccessRule::Permission(_) | AccessRule::HiddenUnlessPermitted(_) if table.accepts_basic => {
+            vec![require_scheme(BEARER_SCHEME), require_scheme(BASIC_SCHEME)]
+        }
+        AccessRule::Permission(_) | AccessRule::HiddenUnlessPermitted(_) => Vec::new(),
+    }
+}
+
+fn build_request_body(
+    table: &OperationTable,
+    request: Value,
+    row: &OperationEntry,
+) -> ReferenceOr<RequestBody> {
     let body = MediaType {
         schema: Some(to_schema_object(to_embedded_schema(request))),
         example: Some((row.example)()),
         ..MediaType::default()
     };
     ReferenceOr::Item(RequestBody {
-        content: IndexMap::from_iter([("application/json".to_owned(), body)]),
+        content: IndexMap::from_iter([(table.body_encoding.media_type().to_owned(), body)]),
         required: true,
         ..RequestBody::default()
     })
@@ -192,8 +233,9 @@ fn access_text(row: &OperationEntry) -> String {
 fn build_responses(table: &OperationTable, row: &OperationEntry) -> Responses {
     let success = build_response("Success.", "application/json", (table.success_schema)(row));
     let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), success)]);
-    for (status, text) in COMMON_ERRORS.iter().chain(row.errors) {
-        let error = json!({ "$ref": "#/components/schemas/Error" });
+    for (status, text) in table.errors.iter().chain(row.errors) {
+        let schema = format!("#/components/schemas/{}", table.failure_schema_name);
+        let error = json!({ "$ref": schema });
         let is_problem = row.uses_problem_json || *status == 429;
         let media_type = if is_problem { "application/problem+json" } else { "application/json" };
         responses.insert(StatusCode::Code(*status), build_response(text, media_type, error));

@@ -25,7 +25,8 @@ pub fn body_from_query(schema: &Value, query: &str) -> Bytes {
     Value::Object(body).to_string().into()
 }
 
-fn parse_value(field: &Value, text: &str) -> Value {
+/// Converts the text of a field to the JSON value that its schema describes.
+pub fn parse_value(field: &Value, text: &str) -> Value {
     let is = |name: &str| match &field["type"] {
         Value::Array(types) => types.iter().any(|kind| kind == name),
         kind => kind == name,

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
 use domain::page::Page;
 use foundation::error::Code;
 use foundation::id::RequestId;
@@ -17,6 +17,9 @@ pub const JSON_MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/j
 /// The media type of some errors.
 pub const PROBLEM_JSON_MEDIA_TYPE: HeaderValue =
     HeaderValue::from_static("application/problem+json");
+/// The response header that is `true` if limits were decided without the counters that all replicas share, and absent
+/// otherwise.
+const DEGRADED_HEADER: HeaderName = HeaderName::from_static("keyward-degraded");
 /// The time that a client should wait before a retry when a dependency of the server is unavailable.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
@@ -159,6 +162,13 @@ pub fn render_error<T: Reply>(status: u16, code: Code, body: &T) -> Response<Bod
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Adds a header if limits were decided without the counters that all replicas share, for replies without a place for it.
+pub fn mark_if_degraded<T: Reply>(response: &mut Response<Body>, reply: &T) {
+    if reply.is_degraded() {
+        response.headers_mut().insert(DEGRADED_HEADER, HeaderValue::from_static("true"));
+    }
 }
 
 /// Returns the same response with its JSON indented.

@@ -1,5 +1,6 @@
 //! The pipeline that handles every request: authenticate, read, decode, run, reply.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,7 +26,9 @@ use request::{address, user_agent};
 use serde_json::Value;
 
 use super::decode::{self, decode};
-use super::{AccessRule, Endpoint, HttpMethod, Operation, Version, query, reply};
+use super::{
+    AccessRule, BodyEncoding, Endpoint, HttpMethod, Operation, Version, form, query, reply,
+};
 
 /// The header that, with the value `disabled`, suppresses the analytics event if the operation allows it.
 const METRICS_HEADER: &str = "x-unkey-metrics";
@@ -77,7 +80,7 @@ struct AuthenticatedRequest<'a> {
     id: RequestId,
     head: &'a Parts,
     body: Bytes,
-    bearer: &'a [u8],
+    root_key: Cow<'a, [u8]>,
     principal: Arc<Cached<Principal>>,
 }
 
@@ -130,7 +133,7 @@ async fn run_operation<V: Version>(
     head: &Parts,
     body: Body,
 ) -> Result<Response<Body>> {
-    let (bearer, principal) = if operation.requires_root_key {
+    let (root_key, principal) = if operation.requires_root_key {
         match authenticate::<V>(app, head).await {
             Ok(authenticated) => authenticated,
             Err(error) => {
@@ -139,7 +142,7 @@ async fn run_operation<V: Version>(
             }
         }
     } else {
-        (&[][..], app.root_keys.anonymous.clone())
+        (Cow::Borrowed(&[][..]), app.root_keys.anonymous.clone())
     };
     traces::workspace(&principal.value.workspace_id);
     let body = match operation.method {
@@ -148,11 +151,15 @@ async fn run_operation<V: Version>(
             head.uri.query().unwrap_or_default(),
         ),
         HttpMethod::Post => {
-            require_json(&head.headers)?;
-            read(body, operation.body_max_bytes).await?
+            require_media_type(&head.headers, V::BODY_ENCODING)?;
+            let body = read(body, operation.body_max_bytes).await?;
+            match V::BODY_ENCODING {
+                BodyEncoding::Json => body,
+                BodyEncoding::Form => form::body_from_form(&(operation.request_schema)(), &body)?,
+            }
         }
     };
-    let request = AuthenticatedRequest { operation, app, id, head, body, bearer, principal };
+    let request = AuthenticatedRequest { operation, app, id, head, body, root_key, principal };
     // Redis calls have their own, shorter deadline, so this timeout means that the database was too slow.
     with_timeout(operation.timeout, pin!((operation.run)(request)))
         .await
@@ -171,9 +178,9 @@ async fn run<V: Version, O: Operation>(
 
 impl AuthenticatedRequest<'_> {
     fn into_caller(self) -> Result<Caller> {
-        let Self { operation, app, id, head, body, bearer, principal } = self;
+        let Self { operation, app, id, head, body, root_key, principal } = self;
         let idempotency_key = match operation.accepts_idempotency_key {
-            true => parse_idempotency_key(&head.headers, bearer, operation.name, &body)?,
+            true => parse_idempotency_key(&head.headers, &root_key, operation.name, &body)?,
             false => None,
         };
         let trusted = app.context.settings.trusted_proxies.as_ref();
@@ -195,15 +202,16 @@ impl AuthenticatedRequest<'_> {
 async fn authenticate<'a, V: Version>(
     app: &App,
     head: &'a Parts,
-) -> Result<(&'a [u8], Arc<Cached<Principal>>)> {
-    let bearer = V::parse_bearer(&head.headers)?;
-    Ok((bearer, root_keys::authenticate(&app.root_keys, bearer).await?))
+) -> Result<(Cow<'a, [u8]>, Arc<Cached<Principal>>)> {
+    let root_key = V::parse_root_key(&head.headers)?;
+    let principal = root_keys::authenticate(&app.root_keys, &root_key).await?;
+    Ok((root_key, principal))
 }
 
 /// Parses the `Idempotency-Key` header. Returns `None` if the request has none.
 fn parse_idempotency_key(
     headers: &HeaderMap,
-    bearer: &[u8],
+    root_key: &[u8],
     operation: &str,
     body: &[u8],
 ) -> Result<Option<Arc<IdempotencyKey>>> {
@@ -218,21 +226,39 @@ fn parse_idempotency_key(
         );
         return Err(Error::invalid(IDEMPOTENCY_KEY_HEADER, message));
     }
-    Ok(Some(Arc::new(IdempotencyKey::new(name, bearer, operation, body))))
+    Ok(Some(Arc::new(IdempotencyKey::new(name, root_key, operation, body))))
 }
 
-fn require_json(headers: &HeaderMap) -> Result<()> {
+fn require_media_type(headers: &HeaderMap, encoding: BodyEncoding) -> Result<()> {
     let value = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let (is_right, message, fix) = match encoding {
+        BodyEncoding::Json => (
+            is_json(media_type),
+            "the Content-Type header must be application/json",
+            "send `Content-Type: application/json`",
+        ),
+        BodyEncoding::Form => (
+            media_type.eq_ignore_ascii_case(encoding.media_type().as_bytes()),
+            "the Content-Type header must be application/x-www-form-urlencoded",
+            "send `Content-Type: application/x-www-form-urlencoded`",
+        ),
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(Error::Invalid(vec![FieldError {
+            location: decode::BODY_LOCATION.into(),
+            message: message.into(),
+            fix: Some(fix),
+        }])),
+    }
+}
+
+fn is_json(media_type: &[u8]) -> bool {
     let is_json = |name: &[u8]| {
         name.eq_ignore_ascii_case(b"json") || name.to_ascii_lowercase().ends_with(b"+json")
     };
-    match media_type.split_at_checked(b"application/".len()) {
-        Some((kind, name)) if kind.eq_ignore_ascii_case(b"application/") && is_json(name) => Ok(()),
-        _ => Err(Error::Invalid(vec![FieldError {
-            location: decode::BODY_LOCATION.into(),
-            message: "the Content-Type header must be application/json".into(),
-            fix: Some("send `Content-Type: application/json`"),
-        }])),
-    }
+    media_type
+        .split_at_checked(b"application/".len())
+        .is_some_and(|(kind, name)| kind.eq_ignore_ascii_case(b"application/") && is_json(name))
 }

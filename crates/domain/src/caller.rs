@@ -148,6 +148,15 @@ impl Caller {
         }
     }
 
+    /// Fails with the missing permission unless the action is allowed on at least one instance.
+    pub fn require_on_any(&self, action: Action) -> Result<()> {
+        let mut allowed_ids = self.principal.value.grants.allowed_ids(action);
+        match self.is_allowed(action) || allowed_ids.next().is_some() {
+            true => Ok(()),
+            false => Err(Error::Forbidden(action.to_wildcard_tuple())),
+        }
+    }
+
     /// Fails with both alternatives unless the action is allowed on this instance.
     pub fn require_on(&self, action: Action, id: &impl AsRef<str>) -> Result<()> {
         if self.is_allowed_on(action, id) {

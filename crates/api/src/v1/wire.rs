@@ -1,6 +1,7 @@
 //! The wire format of version 1: replies without an envelope, errors with one flat code, and a few headers that only
 //! version 1 has.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -25,10 +26,6 @@ const LATENCY_HEADER: HeaderName = HeaderName::from_static("unkey-latency");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("unkey-version");
 /// The response header with the name of the rate limit that rejected a verification.
 pub const TRIGGERED_LIMIT_HEADER: HeaderName = HeaderName::from_static("unkey-ratelimit-triggered");
-/// The response header that is `true` if limits were decided without the counters that all replicas share, and absent
-/// otherwise.
-const DEGRADED_HEADER: HeaderName = HeaderName::from_static("keyward-degraded");
-const TRUE: HeaderValue = HeaderValue::from_static("true");
 const ANY_ORIGIN: HeaderValue = HeaderValue::from_static("*");
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,PUT,POST,DELETE,PATCH");
 const KEYWARD_VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
@@ -53,13 +50,13 @@ impl Version for V1 {
     }
 
     /// Returns the root key. The scheme `Bearer` may be omitted, because version 1 has always allowed this.
-    fn parse_bearer(headers: &HeaderMap) -> Result<&[u8]> {
+    fn parse_root_key(headers: &HeaderMap) -> Result<Cow<'_, [u8]>> {
         let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
         let header = header.filter(|value| !value.is_empty());
         let header = header.ok_or(Error::Unauthenticated(AuthenticationError::HeaderMissing))?;
         let token = header.strip_prefix(b"Bearer ").unwrap_or(header).trim_ascii();
         match token.iter().all(u8::is_ascii_graphic) && token != b"Bearer" {
-            true => Ok(token),
+            true => Ok(Cow::Borrowed(token)),
             false => Err(Error::Unauthenticated(AuthenticationError::Malformed)),
         }
     }
@@ -83,9 +80,7 @@ impl Version for V1 {
 
     fn render_success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
         let mut response = reply::render_json(StatusCode::OK, &BareReply { request_id, data });
-        if data.is_degraded() {
-            response.headers_mut().insert(DEGRADED_HEADER, TRUE);
-        }
+        reply::mark_if_degraded(&mut response, data);
         if let Some(name) = data.rejected_by().and_then(|name| HeaderValue::from_str(name).ok()) {
             response.headers_mut().insert(TRIGGERED_LIMIT_HEADER, name);
         }

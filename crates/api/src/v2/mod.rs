@@ -67,7 +67,7 @@ pub mod ratelimit {
 }
 
 use super::{OperationTable, TableBuilder};
-pub use wire::V2;
+pub use wire::{V2, field_error_from_schema};
 
 pub fn operation_table() -> OperationTable {
     TableBuilder::<V2>::new()

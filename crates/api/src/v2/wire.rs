@@ -1,5 +1,7 @@
 //! The wire format of version 2: replies in an envelope, and errors that list every field error.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -21,8 +23,8 @@ pub struct V2;
 impl Version for V2 {
     const PREFIX: &'static str = "/v2/";
 
-    fn parse_bearer(headers: &HeaderMap) -> Result<&[u8]> {
-        parse_bearer_token(headers)
+    fn parse_root_key(headers: &HeaderMap) -> Result<Cow<'_, [u8]>> {
+        parse_bearer_token(headers).map(Cow::Borrowed)
     }
 
     fn to_field_error(e: &ValidationError<'_>) -> FieldError {
@@ -177,7 +179,7 @@ pub fn render_error_envelope(
 
 /// Converts a schema violation to a field error. The message names the field as the caller wrote it and does not
 /// contain the value, which may be a secret.
-fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
+pub fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
     let field = path_from_pointer(e.instance_path().as_str());
     let location = without_any_of(e.schema_path().as_str());
     let within = if field.is_empty() { String::new() } else { format!(" of {field}") };

@@ -74,6 +74,7 @@ fn to_verification(
         address: None,
         migration: None,
         tags: rule.tags.clone(),
+        auto_applies_limits: true,
         is_refused_by_policy: matching.is_none(),
     }
 }

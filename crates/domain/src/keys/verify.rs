@@ -40,6 +40,8 @@ pub struct VerifyRequest {
     /// The credits to spend. Absent: 1 if the key is metered.
     pub cost: Option<i64>,
     pub ratelimits: Vec<RequestedLimit>,
+    /// Whether the limits that apply automatically are consumed too.
+    pub auto_applies_limits: bool,
     /// The address that uses the key. Absent: the address of the request.
     pub address: Option<IpAddr>,
     /// A migration in which the key may be pending.
@@ -284,5 +286,5 @@ fn check_preconditions(
     if !allowed {
         return Ok(Err(VerificationCode::InsufficientPermissions));
     }
-    limits::select_limits(keys, resolved, &request.ratelimits).map(Ok)
+    limits::select_limits(keys, resolved, request).map(Ok)
 }

@@ -144,6 +144,7 @@ impl TryFrom<VerifyKey> for VerifyRequest {
                 .map(PermissionQuery::Tree),
             cost: request.remaining.0.and_then(|Object(remaining)| cost(remaining.cost)),
             ratelimits: default_limit.into_iter().chain(limits).collect(),
+            auto_applies_limits: true,
             address: None,
             migration: None,
             is_refused_by_policy: false,

@@ -47,12 +47,15 @@ pub struct VerifyKey {
     pub ip_address: Optional<Address>,
 }
 
+/// The number of credits to spend.
+pub type CreditCost = Int<0, 1_000_000_000_000>;
+
 /// The credits to spend.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cost {
     /// The cost. A cost of 0 only peeks. If `credits` is omitted, the cost is 1.
-    pub cost: Int<0, 1_000_000_000_000>,
+    pub cost: CreditCost,
 }
 
 /// A rate limit to check: a limit of the key or its identity by name or, with `limit` and `duration`, an ad-hoc limit
@@ -110,6 +113,7 @@ impl TryFrom<VerifyKey> for VerifyRequest {
                 .enumerate()
                 .map(to_requested_limit)
                 .collect::<Result<_>>()?,
+            auto_applies_limits: true,
             address: request.ip_address.0.map(|address| address.0),
             migration: request.migration_id.0.map(|id| MigrationId::from(id.into_string())),
             is_refused_by_policy: false,

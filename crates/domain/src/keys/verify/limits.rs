@@ -7,7 +7,7 @@ use foundation::id::RatelimitId;
 use foundation::model::Ratelimit;
 use limiter::{CounterGroup, GROUP_LIVE_MAX, Window};
 
-use super::{LimitSource, RequestedLimit};
+use super::{LimitSource, VerifyRequest};
 use crate::context::Context;
 use crate::keys::Keys;
 use crate::resolved_key::{ResolvedKey, ResolvedLimit};
@@ -36,13 +36,14 @@ impl PlannedCheck {
 pub fn select_limits(
     keys: &Keys,
     resolved: &ResolvedKey,
-    requested: &[RequestedLimit],
+    request: &VerifyRequest,
 ) -> Result<Vec<PlannedCheck>> {
-    let applied = resolved.limits.iter().filter(|limit| limit.auto_apply);
+    let is_applied = |limit: &&Arc<ResolvedLimit>| limit.auto_apply && request.auto_applies_limits;
+    let applied = resolved.limits.iter().filter(is_applied);
     let mut planned: Vec<_> =
         applied.map(|limit| PlannedCheck { limit: limit.clone(), cost: 1, group: None }).collect();
     let mut group_of_key = None;
-    for requested in requested {
+    for requested in &request.ratelimits {
         let mut group = None;
         let limit = match requested.limit {
             LimitSource::AdHoc { limit, duration_ms } => {
