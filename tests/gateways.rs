@@ -1,5 +1,7 @@
 //! `ANY /gateway/{policy}`, as gateways call it.
 
+mod ext_authz;
+
 use std::net::SocketAddr;
 
 use axum::body::Body;

@@ -16,6 +16,8 @@ use foundation::config::{Deployment, Settings};
 use foundation::descriptors;
 use foundation::secret::Plaintext;
 use foundation::tls::server::{CertificateFiles, CertificateReader, ServerCertificate};
+use futures_util::FutureExt as _;
+use futures_util::future::OptionFuture;
 use store::with_timeout;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,10 +45,9 @@ pub async fn serve(settings: Settings) -> CommandResult {
         Deployment::Replica { .. } => None,
     };
     let listener = bind("KEYWARD_LISTEN", settings.listen).await?;
-    let metrics_listener = match settings.security.metrics_listen {
-        Some(address) => Some(bind("KEYWARD_METRICS_LISTEN", address).await?),
-        None => None,
-    };
+    let metrics_listener =
+        bind_optional("KEYWARD_METRICS_LISTEN", settings.security.metrics_listen).await?;
+    let grpc_listener = bind_optional("KEYWARD_GRPC_LISTEN", settings.security.grpc_listen).await?;
     let certificate = settings.server_tls.clone().map(load_certificate).transpose()?;
     let address = listener.local_addr().unwrap_or(settings.listen);
     let (app, announcements) = App::new(settings.with_listen_address(address), Clock::System)?;
@@ -54,7 +55,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
     let (first, ()) = tokio::join!(startup::open_at_start(&app), connect_to_redis(&app));
     let first = first?;
     // Whoever reads the banner may stop the server.
-    let stop = shutdown_signal();
+    let stop = shutdown_signal().shared();
     print_banner(&app, address, first.as_ref());
 
     let mut tasks = background::start(&app, announcements);
@@ -70,7 +71,10 @@ pub async fn serve(settings: Settings) -> CommandResult {
     if let Some(listener) = metrics_listener {
         tasks.spawn(http::serve_metrics(app.clone(), listener, certificate.clone()));
     }
-    http::serve(app.clone(), listener, certificate, stop).await;
+    let grpc = OptionFuture::from(grpc_listener.map(|listener| {
+        http::serve_grpc(app.clone(), listener, certificate.clone(), stop.clone())
+    }));
+    tokio::join!(http::serve(app.clone(), listener, certificate, stop), grpc);
     tasks.shutdown().await;
     if let Err(e) = with_timeout(LAST_USED_FLUSH_TIMEOUT, last_used::flush(&app.last_used)).await {
         tracing::debug!(error = %e, "failed to write the last uses of keys: {e}");
@@ -129,6 +133,16 @@ fn lock_data_dir(data_dir: &Path) -> Result<File, CommandError> {
         Err(_) => Err(CommandError::Runtime(format!(
             "another Keyward server uses {dir}; stop it, or set KEYWARD_DATA_DIR to another directory"
         ))),
+    }
+}
+
+async fn bind_optional(
+    variable: &str,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, CommandError> {
+    match address {
+        Some(address) => bind(variable, address).await.map(Some),
+        None => Ok(None),
     }
 }
 

@@ -44,6 +44,8 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 const REJECTIONS_MAX: usize = 64;
 /// Limits the open connections of the listener that serves only metrics.
 const METRICS_CONNECTIONS_MAX: usize = 32;
+/// Limits the open connections of gateways over gRPC, each of which carries many requests at the same time.
+const GRPC_CONNECTIONS_MAX: usize = 256;
 /// Limits how long a client may take to read the rejection.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const REJECTION: &[u8] =
@@ -54,13 +56,14 @@ const REJECTION: &[u8] =
 pub enum Routes {
     All(HttpService),
     Metrics(Router),
+    Grpc(Router),
 }
 
 impl Routes {
     pub fn answer(&self, request: Request<Body>) -> ReplyFuture {
         match self {
             Self::All(paths) => paths.answer(request),
-            Self::Metrics(router) => {
+            Self::Metrics(router) | Self::Grpc(router) => {
                 Box::pin(router.clone().call(request).map(|Ok(answer)| answer))
             }
         }
@@ -147,12 +150,37 @@ pub async fn serve(
             connections_max,
         )
     });
+    serve_and_drain(server, listener, stop).await;
+}
+
+/// Serves the services of gateways over gRPC, and drains like [`serve`].
+pub async fn serve_grpc(
+    app: Arc<App>,
+    listener: TcpListener,
+    certificate: Option<Arc<ServerCertificate>>,
+    stop: impl Future<Output = ()>,
+) {
+    let (router, health) = grpc::routes(&app);
+    let routes = Routes::Grpc(router);
+    let server = ListenerState::new(app.clone(), routes, certificate, GRPC_CONNECTIONS_MAX);
+    tokio::select! {
+        () = serve_and_drain(Arc::new(server), listener, stop) => {}
+        () = health.run(&app.context) => {}
+    }
+}
+
+async fn serve_and_drain(
+    server: Arc<ListenerState>,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) {
     let mut groups = ConnectionGroups::new();
     accept_until(&server, &listener, &mut groups, stop).await;
 
     let seconds = server.app.context.settings.drain_seconds;
-    server.app.context.is_draining.store(true, Ordering::Relaxed);
-    tracing::info!(seconds, "draining for {seconds} s");
+    if !server.app.context.is_draining.swap(true, Ordering::Relaxed) {
+        tracing::info!(seconds, "draining for {seconds} s");
+    }
     let half = Duration::from_secs(seconds) / 2;
     let first_half = tokio::time::sleep(half.max(FIRST_REQUEST_TIMEOUT));
     accept_until(&server, &listener, &mut groups, first_half).await;
@@ -249,12 +277,16 @@ impl ListenerState {
         }
     }
 
+    fn is_grpc(&self) -> bool {
+        matches!(self.routes, Routes::Grpc(_))
+    }
+
     /// Serves a connection, or rejects it if the maximum is reached.
     fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut ConnectionGroups) {
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => self.accept(stream, peer, permit, groups),
-            // With TLS, it is closed without a response, which would cost a handshake.
-            Err(_) if self.certificate.is_some() => {
+            // With TLS, it is closed without a response, which would cost a handshake. A client of gRPC could not read it.
+            Err(_) if self.certificate.is_some() || self.is_grpc() => {
                 self.rejected_connections.inc();
             }
             Err(_) => self.reject(stream),
@@ -281,6 +313,9 @@ impl ListenerState {
         open.inc();
         tokio::spawn(PEER.scope(peer, async move {
             match handshake {
+                None if self.is_grpc() => {
+                    Box::pin(protocols::serve_http2(self, stream, peer, watcher)).await;
+                }
                 None => protocols::serve_http1(self, stream, watcher).await,
                 // On the heap: a connection without TLS has no room for it.
                 Some(handshake) => Box::pin(handshake.serve(self, stream, peer, watcher)).await,

@@ -101,8 +101,12 @@ where
 }
 
 /// Serves HTTP/2 until the connection ends.
-async fn serve_http2<S>(server: Arc<ListenerState>, stream: S, peer: SocketAddr, watcher: Watcher)
-where
+pub async fn serve_http2<S>(
+    server: Arc<ListenerState>,
+    stream: S,
+    peer: SocketAddr,
+    watcher: Watcher,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let timer = StreamTimer::new();

@@ -50,7 +50,7 @@ fn path_of(content: Option<&Vec<u8>>) -> String {
 }
 
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 52] = [
+const VALUES: [(&str, &str, &str); 53] = [
     ("ad-hoc-counters", "1001", "1001"),
     ("cached-keys", "1002", "1002"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
@@ -67,6 +67,7 @@ const VALUES: [(&str, &str, &str); 52] = [
     ("events-reserve-bytes", "1007", "1007"),
     ("events-waiting", "1008", "1008"),
     ("events-waiting-bytes", "1048578", "1048578"),
+    ("grpc-listen", "127.0.0.1:2", "Some(127.0.0.1:2)"),
     ("keys-on-outage", "closed", "Closed"),
     ("lease-idle-seconds", "1009", "1009"),
     ("listen", "127.0.0.1:1", "127.0.0.1:1"),
@@ -148,6 +149,7 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("events-reserve-bytes", settings.events_reserve_bytes.to_string()),
         ("events-waiting", settings.events_waiting_max.to_string()),
         ("events-waiting-bytes", settings.events_waiting_bytes_max.to_string()),
+        ("grpc-listen", format!("{:?}", security.grpc_listen)),
         ("keys-on-outage", format!("{:?}", settings.keys_outage_policy)),
         ("lease-idle-seconds", settings.lease_idle_seconds.to_string()),
         ("listen", settings.listen.to_string()),

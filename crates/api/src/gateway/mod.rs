@@ -24,8 +24,10 @@ use request::address;
 use request::body::with_timeout;
 
 use crate::Endpoint;
-use original_request::{ForwardedRequest, query_parameter, rest_of};
-pub use outcome::{GatewayAnswer, answer_decision, answer_error};
+use original_request::{ForwardedRequest, rest_of};
+pub use original_request::{bearer_token, cookie, non_empty, query_parameter, split_target};
+pub use outcome::{FailureBody, GatewayAnswer};
+use outcome::{answer_decision, answer_error};
 
 /// The path of the endpoint, without the policy.
 pub const PREFIX: &str = "/gateway/";
@@ -54,14 +56,21 @@ pub async fn handle_request(endpoint: Arc<Endpoint>, request: Request<Body>) -> 
     let (head, _) = request.into_parts();
     let (named, rest) = split_path(&head);
     let mode = answer_mode(&head, rest);
-    let answer = pin!(answer(app, &head, named, rest, request_id));
+    let answer = answer_within_bounds(answer(app, &head, named, rest, request_id), &request_id);
+    let response = to_response(answer.await, mode);
+    endpoint.requests.record_status(response.status().as_u16());
+    response
+}
+
+/// Completes within the time of a decision. A panic is an error of one request.
+pub async fn answer_within_bounds(
+    answer: impl Future<Output = Result<GatewayAnswer>>,
+    request_id: &RequestId,
+) -> GatewayAnswer {
     let answer = with_timeout(TIMEOUT, pin!(AssertUnwindSafe(answer).catch_unwind())).await;
     let answer = answer.unwrap_or(Ok(Err(Error::StoreTimeout(TIMEOUT.as_secs()))));
     let answer = answer.unwrap_or_else(|_| Err(Error::Internal("the decision panicked".into())));
-    let answer = answer.unwrap_or_else(|error| failed(None, &error, &request_id));
-    let response = to_response(answer, mode);
-    endpoint.requests.record_status(response.status().as_u16());
-    response
+    answer.unwrap_or_else(|error| failed(None, &error, request_id))
 }
 
 /// Returns the policy that a path names, and the rest of the path with the query.
@@ -139,7 +148,7 @@ fn failed(policy: Option<&ActivePolicy>, error: &Error, request_id: &RequestId) 
 }
 
 fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
-    let GatewayAnswer { status, headers, body } = answer;
+    let GatewayAnswer { status, identity_headers, headers, body } = answer;
     let mut response = match body {
         None => Response::new(Body::empty()),
         Some(body) => {
@@ -153,7 +162,7 @@ fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
     let code = StatusCode::from_u16(if is_mapped { 403 } else { status });
     *response.status_mut() = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let fields = response.headers_mut();
-    for (name, value) in headers {
+    for (name, value) in identity_headers.into_iter().chain(headers) {
         // Names and values are built from valid characters alone.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             fields.insert(name, value);

@@ -109,12 +109,13 @@ fn text(value: &HeaderValue) -> Option<&str> {
 }
 
 /// Splits a target into its path and its query. A fragment is no part of either.
-fn split_target(target: &str) -> (&str, &str) {
+pub fn split_target(target: &str) -> (&str, &str) {
     let target = target.split('#').next().unwrap_or_default();
     target.split_once('?').unwrap_or((target, ""))
 }
 
-fn non_empty(text: &str) -> Option<Credential<'_>> {
+/// Returns a text without spaces around it, unless nothing is left.
+pub fn non_empty(text: &str) -> Option<Credential<'_>> {
     Some(text.trim()).filter(|text| !text.is_empty()).map(Cow::Borrowed)
 }
 

@@ -16,7 +16,9 @@ use super::identity_headers::identity_headers;
 pub struct GatewayAnswer {
     /// An HTTP status. 200 admits the request.
     pub status: u16,
-    /// Names in lower case.
+    /// Tell the upstream who calls; none with a refusal. Names are in lower case.
+    pub identity_headers: Vec<(String, String)>,
+    /// Tell the client its limits, or why it is refused.
     pub headers: Vec<(String, String)>,
     /// The reason of a refusal, if the policy wants a body.
     pub body: Option<FailureBody>,
@@ -63,9 +65,9 @@ pub fn answer_decision(
         }
         GatewayDecision::Verified(verified) => match (&verified.code, &verified.resolved) {
             (VerificationCode::Valid, Some(resolved)) => {
-                let mut headers = identity_headers(policy, &resolved.value, request_id);
-                headers.extend(usage_headers(verified));
-                GatewayAnswer { status: 200, headers, body: None }
+                let identity_headers = identity_headers(policy, &resolved.value, request_id);
+                let headers = usage_headers(verified).into_iter().collect();
+                GatewayAnswer { status: 200, identity_headers, headers, body: None }
             }
             _ => refuse(policy, refusal_of(policy, verified, now), request_id),
         },
@@ -194,7 +196,7 @@ fn refuse_as(format: FailureFormat, refusal: Refusal<'_>, request_id: &RequestId
             Some(FailureBody { media_type: "application/problem+json", text })
         }
     };
-    GatewayAnswer { status, headers, body }
+    GatewayAnswer { status, identity_headers: Vec::new(), headers, body }
 }
 
 fn title(status: u16) -> &'static str {

@@ -41,6 +41,9 @@ pub struct SecurityConfig {
     /// Separate address and port for `/metrics` [default: the same as everything else]
     #[arg(long, env = METRICS_LISTEN, global = true)]
     metrics_listen: Option<String>,
+    /// Address and port for gateways that call over gRPC, such as `127.0.0.1:3001` [default: none]
+    #[arg(long, env = GRPC_LISTEN, global = true)]
+    grpc_listen: Option<String>,
     /// Contacts for reporting a vulnerability in `/.well-known/security.txt`: URIs such as
     /// `mailto:security@example.com`, separated by commas [default: none]
     #[arg(long, env = SECURITY_CONTACT, global = true)]
@@ -78,6 +81,7 @@ const STRICT_GRANTS: ChoiceSetting<bool> = ChoiceSetting {
 const CONNECTIONS_MAX: NumberSetting =
     NumberSetting { name: "KEYWARD_CONNECTIONS_MAX", default: 10_000, min: 1, max: 1_000_000 };
 const METRICS_LISTEN: &str = "KEYWARD_METRICS_LISTEN";
+const GRPC_LISTEN: &str = "KEYWARD_GRPC_LISTEN";
 const SECURITY_CONTACT: &str = "KEYWARD_SECURITY_CONTACT";
 const SECURITY_EXPIRES: &str = "KEYWARD_SECURITY_EXPIRES";
 /// The maximum number of security contacts, and the maximum length of each.
@@ -119,6 +123,8 @@ pub struct Security {
     pub connections_max: usize,
     /// Absent: metrics are served on the main address.
     pub metrics_listen: Option<SocketAddr>,
+    /// The listener of gateways that call over gRPC. Absent: there is none.
+    pub grpc_listen: Option<SocketAddr>,
     pub contact: Option<SecurityContact>,
     /// The maximum number of live counters of ad-hoc limits in a workspace.
     pub ad_hoc_counters_max: u64,
@@ -132,18 +138,10 @@ impl SecurityConfig {
             unknown_keys_per_minute: UNKNOWN_KEYS_PER_MINUTE.parse(unknown_keys)?,
             strict_grants: STRICT_GRANTS.parse(self.strict_grants.as_deref())?,
             connections_max: CONNECTIONS_MAX.parse_usize(self.connections_max.as_deref())?,
-            metrics_listen: self.metrics_listen()?,
+            metrics_listen: parse_address(METRICS_LISTEN, self.metrics_listen.as_deref())?,
+            grpc_listen: parse_address(GRPC_LISTEN, self.grpc_listen.as_deref())?,
             contact: self.contact()?,
             ad_hoc_counters_max: AD_HOC_COUNTERS.parse(self.ad_hoc_counters.as_deref())?,
-        })
-    }
-
-    fn metrics_listen(&self) -> Result<Option<SocketAddr>, String> {
-        let Some(text) = &self.metrics_listen else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| {
-            format!(
-                "{METRICS_LISTEN} is {text:?}: it must be an address and a port such as 127.0.0.1:9100"
-            )
         })
     }
 
@@ -190,6 +188,13 @@ fn is_contact(uri: &str) -> bool {
         .iter()
         .any(|scheme| uri.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
     is_known && uri.len() <= CONTACT_LENGTH_MAX && uri.chars().all(|c| c.is_ascii_graphic())
+}
+
+fn parse_address(variable: &str, text: Option<&str>) -> Result<Option<SocketAddr>, String> {
+    let Some(text) = text else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        format!("{variable} is {text:?}: it must be an address and a port such as 127.0.0.1:9100")
+    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,26 @@
+//! The services that gateways call over gRPC: Envoy's external authorization, and the health of this server.
+
+mod ext_authz;
+mod health;
+
+use std::sync::Arc;
+
+use axum::Router;
+use domain::app::App;
+use envoy_types::ext_authz::v3::pb::AuthorizationServer;
+use tonic::service::Routes;
+
+use ext_authz::ExtAuthz;
+pub use health::HealthReport;
+
+/// The maximum size of a message. A gateway may be configured to send the beginning of bodies, which are not used.
+const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
+
+/// Creates the services of a server, as routes over HTTP/2, and what reports their health.
+pub fn routes(app: &Arc<App>) -> (Router, HealthReport) {
+    let authorization = AuthorizationServer::new(ExtAuthz::new(app.clone()))
+        .max_decoding_message_size(MESSAGE_MAX_BYTES);
+    let (report, health) = HealthReport::new();
+    let routes = Routes::new(authorization).add_service(health);
+    (routes.prepare().into_axum_router(), report)
+}
