@@ -107,6 +107,7 @@ mod v2 {
     mod authentication;
     mod idempotency;
     mod paths;
+    mod ratelimit_headers;
     mod recoverable_keys;
     mod strict_grants;
 

@@ -50,7 +50,7 @@ fn path_of(content: Option<&Vec<u8>>) -> String {
 }
 
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 53] = [
+const VALUES: [(&str, &str, &str); 54] = [
     ("ad-hoc-counters", "1001", "1001"),
     ("cached-keys", "1002", "1002"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
@@ -86,6 +86,7 @@ const VALUES: [(&str, &str, &str); 53] = [
     ("oidc-scopes", "openid groups", "groups"),
     ("open-verification", "minimal", "Minimal"),
     ("public-url", "https://keys.example.com", "https://keys.example.com"),
+    ("ratelimit-headers", "draft", "Draft"),
     ("ratelimits-kept", "raw=1,minute=2,hour=3,day=4,month=5", "1 2 3 4 5"),
     ("redis-prefix", "a:", "a:"),
     ("redis-timeout-ms", "1010", "1010"),
@@ -160,6 +161,7 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("metrics-listen", format!("{:?}", security.metrics_listen)),
         ("open-verification", format!("{:?}", security.open_verification)),
         ("public-url", settings.public_url.clone()),
+        ("ratelimit-headers", format!("{:?}", settings.ratelimit_headers)),
         ("ratelimits-kept", days(&settings.retention.ratelimits)),
         ("redis-prefix", settings.redis_prefix.clone()),
         ("redis-timeout-ms", settings.redis_timeout_ms.to_string()),

@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod oauth2;
 mod openapi;
 mod query;
+pub mod ratelimit_headers;
 pub mod reply;
 mod schemas;
 mod serve;

@@ -2,8 +2,10 @@
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use domain::page::Page;
+use foundation::clock::Timestamp;
+use foundation::config::RatelimitHeaders;
 use foundation::error::Code;
 use foundation::id::RequestId;
 use http_body_util::{BodyExt as _, Collected};
@@ -53,6 +55,10 @@ pub trait Reply {
     fn rejected_by(&self) -> Option<&str> {
         None
     }
+
+    /// Adds the headers that describe the limits that were checked, if the reply has them. Not called when they are
+    /// off.
+    fn add_ratelimit_headers(&self, _: &mut HeaderMap, _: RatelimitHeaders, _now: Timestamp) {}
 
     /// Returns the pagination of a page.
     fn pagination(&self) -> Option<Pagination<'_>> {

@@ -16,6 +16,7 @@ use domain::caller::{Cached, Caller, ClientInfo, Principal};
 use domain::idempotency_key::IdempotencyKey;
 use domain::root_keys;
 use foundation::clock::Stopwatch;
+use foundation::config::RatelimitHeaders;
 use foundation::error::{Error, FieldError, Result};
 use foundation::id::RequestId;
 use foundation::traces;
@@ -26,6 +27,7 @@ use request::{address, user_agent};
 use serde_json::Value;
 
 use super::decode::{self, decode};
+use super::reply::Reply as _;
 use super::{
     AccessRule, BodyEncoding, Endpoint, HttpMethod, Operation, Version, form, query, reply,
 };
@@ -173,7 +175,12 @@ async fn run<V: Version, O: Operation>(
     let decoded: O = decode::<V, O>(&request.body)?;
     let (app, id) = (request.app, request.id);
     let reply = decoded.run(app, &request.into_caller()?).await?;
-    Ok(V::render_success(&id, &reply))
+    let mut response = V::render_success(&id, &reply);
+    let format = app.context.settings.ratelimit_headers;
+    if format != RatelimitHeaders::Off {
+        reply.add_ratelimit_headers(response.headers_mut(), format, app.context.clock.now());
+    }
+    Ok(response)
 }
 
 impl AuthenticatedRequest<'_> {

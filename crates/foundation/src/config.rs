@@ -5,6 +5,7 @@
 
 mod events;
 mod oidc;
+mod ratelimit_headers;
 mod read_replica;
 mod redis;
 mod regions;
@@ -28,6 +29,8 @@ use events::EventsConfig;
 pub use events::{ANALYTICS_URL, BYTES as EVENTS_BYTES, RESERVE as EVENTS_RESERVE};
 use oidc::OidcConfig;
 pub use oidc::{OIDC_ONLY, OidcSettings};
+use ratelimit_headers::RATELIMIT_HEADERS;
+pub use ratelimit_headers::RatelimitHeaders;
 use read_replica::ReadReplicaConfig;
 use redis::RedisConfig;
 pub use redis::{ClientCertificate, RedisTls};
@@ -132,6 +135,15 @@ pub struct Config {
     /// Maximum number of cached keys
     #[arg(long, env = CACHED_KEYS.name, global = true, default_value = CACHED_KEYS)]
     cached_keys: Option<String>,
+    /// Headers with the rate limits of v2 `keys.verifyKey` and `ratelimit.limit`
+    #[arg(
+        long,
+        env = RATELIMIT_HEADERS.name,
+        global = true,
+        default_value = RATELIMIT_HEADERS.default,
+        value_parser = RATELIMIT_HEADERS
+    )]
+    ratelimit_headers: Option<String>,
     #[command(flatten)]
     redis: RedisConfig,
     #[command(flatten)]
@@ -187,6 +199,7 @@ pub struct Settings {
     pub cached_keys_max: u64,
     pub keys_outage_policy: OutagePolicy,
     pub lease_idle_seconds: u64,
+    pub ratelimit_headers: RatelimitHeaders,
     /// The label of this replica in analytics. Empty: none.
     pub region: String,
     /// The regions that share limits and credits. Absent: there is one.
@@ -287,6 +300,7 @@ impl Config {
             cached_keys_max: CACHED_KEYS.parse(self.cached_keys.as_deref())?,
             keys_outage_policy: KEYS_ON_OUTAGE.parse(self.keys_on_outage.as_deref())?,
             lease_idle_seconds: LEASE_IDLE_SECONDS.parse(self.lease_idle_seconds.as_deref())?,
+            ratelimit_headers: RATELIMIT_HEADERS.parse(self.ratelimit_headers.as_deref())?,
             region: self.regions.label()?,
             regions,
             events_waiting_max: events.waiting_max,

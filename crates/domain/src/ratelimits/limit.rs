@@ -38,6 +38,8 @@ pub struct LimitCheck {
 pub struct LimitResult {
     /// The limit that was applied.
     pub limit: i64,
+    /// The window length that was applied.
+    pub duration_ms: i64,
     pub window_status: WindowStatus,
     /// The override that set the limit.
     pub override_id: Option<OverrideId>,
@@ -139,7 +141,7 @@ fn record(
     result: &LimitResult,
     latency_us: i64,
 ) {
-    let LimitResult { limit, window_status: standing, override_id } = result;
+    let LimitResult { limit, window_status: standing, override_id, duration_ms: _ } = result;
     let event = analytics::LimitCheckRecord {
         request_id: caller.request_id,
         occurred_at: ratelimits.context.clock.now(),
@@ -197,6 +199,11 @@ impl PreparedCheck {
     }
 
     fn into_result(self, status: WindowStatus) -> LimitResult {
-        LimitResult { limit: self.limit, window_status: status, override_id: self.override_id }
+        LimitResult {
+            limit: self.limit,
+            duration_ms: self.duration_ms,
+            window_status: status,
+            override_id: self.override_id,
+        }
     }
 }

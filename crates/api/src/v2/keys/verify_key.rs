@@ -1,3 +1,4 @@
+use axum::http::HeaderMap;
 use domain::bounds::DURATION_MIN_MS;
 use domain::keys::{
     self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, ResolvedKey,
@@ -13,6 +14,7 @@ use foundation::secret::Plaintext;
 use crate::bounds::Address;
 use crate::bounds::AnyChar;
 use crate::prelude::*;
+use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
 use crate::reply::Reply;
 use crate::schemas::{UnsignedInt, into_strings};
 use crate::v2::schemas::IdentityReply;
@@ -278,6 +280,16 @@ impl Reply for VerifyKeyReply {
 
     fn is_degraded(&self) -> bool {
         self.0.is_degraded
+    }
+
+    fn add_ratelimit_headers(
+        &self,
+        headers: &mut HeaderMap,
+        format: RatelimitHeaders,
+        now: Timestamp,
+    ) {
+        let limits = self.0.ratelimits.iter().map(CheckedLimit::from);
+        ratelimit_headers::add(headers, format, limits, now);
     }
 }
 

@@ -1,10 +1,15 @@
+use std::borrow::Cow;
+
+use axum::http::HeaderMap;
 use domain::bounds::{CHECK_DURATION_MAX_MS, DURATION_MIN_MS};
 use domain::ratelimits::{self, LimitCheck, LimitResult};
 use foundation::clock::Timestamp;
 use foundation::id::OverrideId;
+use schemars::{Schema, SchemaGenerator};
 
 use crate::prelude::*;
-use crate::reply::DegradableReply;
+use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
+use crate::reply::Reply;
 use crate::schemas::{PositiveInt, UnsignedInt};
 use crate::v2::schemas::NamespaceOrIdentifier;
 
@@ -29,10 +34,19 @@ pub struct Limit {
     pub cost: Optional<UnsignedInt>,
 }
 
-/// The limit decision.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+/// The reply of a check.
+#[derive(Debug)]
 pub struct LimitReply {
+    result: LimitResult,
+    is_degraded: bool,
+    /// The name of the limit in headers. Absent: there are none.
+    header_name: Option<String>,
+}
+
+/// The limit decision.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct LimitBody<'a> {
     success: bool,
     /// The limit that was applied.
     limit: i64,
@@ -42,7 +56,7 @@ pub struct LimitReply {
     reset: Timestamp,
     /// The override that was applied, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    override_id: Option<OverrideId>,
+    override_id: Option<&'a OverrideId>,
 }
 
 impl Operation for Limit {
@@ -50,7 +64,7 @@ impl Operation for Limit {
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     const CAN_SKIP_EVENTS: bool = true;
-    type Reply = DegradableReply<LimitReply>;
+    type Reply = LimitReply;
 
     fn example() -> Value {
         json!({
@@ -62,10 +76,12 @@ impl Operation for Limit {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<LimitReply>> {
-        let (result, degraded) =
+    async fn run(self, app: &App, caller: &Caller) -> Result<LimitReply> {
+        let has_headers = app.context.settings.ratelimit_headers != RatelimitHeaders::Off;
+        let header_name = has_headers.then(|| self.namespace.as_str().to_owned());
+        let (result, is_degraded) =
             ratelimits::check_limit(&app.ratelimits, caller, self.into()).await?;
-        Ok(DegradableReply { data: result.into(), is_degraded: degraded })
+        Ok(LimitReply { result, is_degraded, header_name })
     }
 }
 
@@ -82,16 +98,45 @@ impl From<Limit> for LimitCheck {
     }
 }
 
-impl From<LimitResult> for LimitReply {
-    fn from(result: LimitResult) -> Self {
-        let LimitResult { limit, window_status: standing, override_id } = result;
-        let success = !standing.is_exceeded;
-        Self {
-            success,
+impl Reply for LimitReply {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        let LimitResult { limit, window_status, override_id, .. } = &self.result;
+        let body = LimitBody {
+            success: !window_status.is_exceeded,
+            limit: *limit,
+            remaining: window_status.remaining,
+            reset: window_status.reset_at,
+            override_id: override_id.as_ref(),
+        };
+        serde_json::to_writer(into, &body)
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+
+    fn add_ratelimit_headers(
+        &self,
+        headers: &mut HeaderMap,
+        format: RatelimitHeaders,
+        now: Timestamp,
+    ) {
+        let LimitResult { limit, duration_ms, window_status, .. } = self.result;
+        let limit = self.header_name.as_deref().map(|name| CheckedLimit {
+            name,
             limit,
-            remaining: standing.remaining,
-            reset: standing.reset_at,
-            override_id,
-        }
+            duration_ms,
+            status: window_status,
+        });
+        ratelimit_headers::add(headers, format, limit, now);
+    }
+}
+
+impl JsonSchema for LimitReply {
+    fn schema_name() -> Cow<'static, str> {
+        "LimitReply".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        LimitBody::json_schema(generator)
     }
 }

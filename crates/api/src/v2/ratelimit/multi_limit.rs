@@ -86,7 +86,7 @@ impl Operation for MultiLimit {
 
 impl From<(LimitCheck, LimitResult)> for LimitDecisionBody {
     fn from((check, result): (LimitCheck, LimitResult)) -> Self {
-        let LimitResult { limit, window_status: standing, override_id } = result;
+        let LimitResult { limit, window_status: standing, override_id, duration_ms: _ } = result;
         Self {
             namespace: check.namespace,
             identifier: check.identifier,
