@@ -135,15 +135,20 @@ has_node() {
     node -e 'process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)' && npm --version
 } >/dev/null 2>&1
 
-# The official client requires Python 3.10.
+# FastMCP requires Python 3.11.
 has_python() {
-    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))'
+    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'
 } >/dev/null 2>&1
 
 # Of the commands in this package, tests use pgrep and kill, which most other systems always have.
 has_procps() {
     command -v pgrep && type -P kill
 } >/dev/null
+
+# Only Debian has a package of mod_auth_openidc.
+has_apache() {
+    [ -x /usr/sbin/apache2 ] && [ -e /usr/lib/apache2/modules/mod_auth_openidc.so ]
+}
 
 has_chromium() {
     [ -x "${KEYWARD_CHROMIUM:-/usr/bin/chromium}" ]
@@ -160,6 +165,7 @@ choose_packages() {
         [ "$(id -u)" -eq 0 ] || INSTALL="sudo $INSTALL"
         for program in "${MISSING[@]}"; do
             case $program in
+                apache) PACKAGES+=(apache2-bin libapache2-mod-auth-openidc) ;;
                 clickhouse) PACKAGES+=(clickhouse-server) ;;
                 compiler) PACKAGES+=(gcc libc6-dev) ;;
                 node) PACKAGES+=(nodejs npm) ;;
@@ -174,6 +180,7 @@ choose_packages() {
         INSTALL='brew install'
         for program in "${MISSING[@]}"; do
             case $program in
+                apache) die "Run this command on Debian, which has Apache with mod_auth_openidc." ;;
                 compiler) die "Install a C compiler with xcode-select --install, then run this command again." ;;
                 faketime) PACKAGES+=(libfaketime) ;;
                 postgres) PACKAGES+=(postgresql@17) ;;

@@ -17,6 +17,7 @@ await import("./typescript/limits_and_credits.mjs");
 await import("./typescript/migrations.mjs");
 await import("./typescript/recoverable_keys.mjs");
 await import("./typescript/allowed_networks.mjs");
+await import("./typescript/introspection.mjs");
 await import("./typescript/grants.mjs");
 await import("./typescript/ratelimit.mjs");
 await import("./typescript/ratelimit_package.mjs");
