@@ -12,6 +12,7 @@ use crate::support::process::keyward_command_with_files;
 mod clickhouse;
 mod counters;
 mod data_directory;
+mod transport;
 
 /// The findings; the first of each check counts.
 struct DoctorReport {

@@ -59,9 +59,15 @@ impl SchemaStatus {
 /// Returns the host that a connection with this URL sends its password to without verifying a certificate. `None`: the
 /// URL has no password, or the connection stays on this machine, or the certificate is verified.
 pub fn find_unverified_host(url: &str) -> Option<String> {
-    Url::parse(url).ok()?.password()?;
+    let parsed = Url::parse(url).ok()?;
+    let has_password = parsed.password().is_some()
+        || parsed.query_pairs().any(|(name, value)| name == "password" && !value.is_empty());
+    if !has_password {
+        return None;
+    }
     let options = PgConnectOptions::from_str(url).ok()?;
-    let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    // `VerifyCa` is not enough: the driver trusts the authorities of the web, which sign certificates for anyone's name.
+    let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyFull);
     let is_local = options.get_socket().is_some() || tls::is_loopback(options.get_host());
     (!is_verified && !is_local).then(|| options.get_host().to_owned())
 }

@@ -28,6 +28,7 @@ use serde::Serialize;
 use store::{EventStore, Store};
 use tokio::time::timeout;
 
+use self::transport::PasswordTargets;
 use crate::context::DATABASE_FILE;
 
 /// The severity of a finding.
@@ -97,20 +98,10 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
             if let Some(regions) = &settings.regions {
                 findings.extend(regions::check_servers(settings, redis_url, regions, &clock).await);
             }
-            let database_urls = [
-                Some(database_url),
-                settings.database_read_url.as_ref(),
-                settings.analytics_url.as_ref(),
-            ];
-            let database_urls: Vec<_> =
-                database_urls.into_iter().flatten().map(String::as_str).collect();
-            let others = settings.regions.iter().flat_map(|regions| &regions.others);
-            let others = others.map(|(_, url)| RedisAddress::new(url, &settings.redis_tls));
-            let redis: Vec<_> = std::iter::once(redis).chain(others).collect();
-            findings.push(transport::check_transport(&database_urls, &redis));
             store
         }
     };
+    findings.extend(check_transport(settings));
     if let Some(store) = &store {
         check_contents(settings, store, masters, &clock, &mut findings).await;
         store.close().await;
@@ -122,6 +113,26 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
     findings.extend(events::check_disk(settings));
     findings.push(events::report_retention(&settings.retention));
     findings
+}
+
+/// Checks the connections to other servers. Absent: there are none.
+fn check_transport(settings: &Settings) -> Option<Finding> {
+    let mut targets = PasswordTargets {
+        clickhouse_url: settings.clickhouse_url.as_ref(),
+        ..PasswordTargets::default()
+    };
+    if let Deployment::Replica { database_url, redis_url } = &settings.deployment {
+        let others = [&settings.database_read_url, &settings.analytics_url];
+        targets.database_urls.push(database_url);
+        targets.database_urls.extend(others.into_iter().flatten().map(String::as_str));
+        let other_regions = settings.regions.iter().flat_map(|regions| &regions.others);
+        let redis_urls = std::iter::once(redis_url).chain(other_regions.map(|(_, url)| url));
+        let address = |url: &String| RedisAddress::new(url, &settings.redis_tls);
+        targets.redis = redis_urls.map(address).collect();
+    } else {
+        targets.clickhouse_url?;
+    }
+    Some(transport::check_transport(&targets))
 }
 
 /// Runs the checks of the database content. Those that need the current schema are skipped if it differs.
