@@ -7,6 +7,7 @@
 
 mod announcements;
 mod change_log;
+mod primaries;
 mod regions;
 
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
         if app.context.standby.is_some() {
             tasks.spawn(probe_standby(app.context.clone()));
         }
+        tasks.spawn(primaries::follow(app.context.clone()));
         tasks.spawn(update_withheld_gauge(app.clone()));
         tasks.spawn(sync_approximate_windows(app.clone()));
         if app.context.regions.is_some() {

@@ -296,7 +296,7 @@ fn certificates_of_redis_are_validated_at_the_start() {
     let without_tls = error("redis://localhost", &[("redis-tls-ca", &certificate)]);
     assert_eq!(
         without_tls,
-        "KEYWARD_REDIS_TLS_CA must be used with a KEYWARD_REDIS_URL that begins with rediss:// or rediss-cluster://"
+        "KEYWARD_REDIS_TLS_CA must be used with a KEYWARD_REDIS_URL that begins with rediss://, rediss-cluster:// or rediss-sentinel://"
     );
     let insecure = error("rediss://localhost/#insecure", &[]);
     assert!(insecure.starts_with("a URL in KEYWARD_REDIS_URL ends with #insecure"), "{insecure}");

@@ -28,6 +28,7 @@ mod replicas;
 mod rolling_restart;
 mod schema_migrations;
 mod schema_upgrade;
+mod sentinel;
 mod server_tls;
 mod servers;
 mod slow_clients;

@@ -13,6 +13,7 @@ mod descriptors;
 mod events;
 mod read_replica;
 mod regions;
+mod sentinels;
 mod transport;
 
 use std::path::Path;
@@ -95,6 +96,7 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
             let store = open_postgres(database_url, has_read_replica, &clock, &mut findings).await;
             let redis = RedisAddress::new(redis_url, &settings.redis_tls);
             findings.extend(counters::check_redis(settings, &redis, &clock).await);
+            findings.extend(sentinels::check_sentinels(&redis).await);
             if let Some(regions) = &settings.regions {
                 findings.extend(regions::check_servers(settings, redis_url, regions, &clock).await);
             }

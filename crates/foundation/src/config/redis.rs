@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::regions::REGIONS;
+use super::sentinel::{self, SentinelUrl};
 use super::setting::NumberSetting;
 use super::values::{load_secret, validate_url_scheme};
 use crate::tls;
@@ -12,8 +13,8 @@ use crate::tls;
 /// The settings as written on the command line or in the environment.
 #[derive(Args, Clone, Default)]
 pub struct RedisConfig {
-    /// Redis URL, such as `redis://host:6379`, `rediss://host:6379` with TLS, or `redis-cluster://host:7000,host:7001` for
-    /// a Redis Cluster; requires a database
+    /// Redis URL, such as `redis://host:6379`, `rediss://host:6379` with TLS, `redis-cluster://host:7000,host:7001` for
+    /// a Redis Cluster, or `redis-sentinel://host:26379,host:26379/service` for Redis Sentinel; requires a database
     #[arg(long, env = REDIS_URL, global = true, hide_env_values = true)]
     redis_url: Option<String>,
     /// File that contains the Redis URL
@@ -40,8 +41,16 @@ const REDIS_URL: &str = "KEYWARD_REDIS_URL";
 const AUTHORITY: &str = "KEYWARD_REDIS_TLS_CA";
 const CERTIFICATE: &str = "KEYWARD_REDIS_TLS_CERT";
 const PRIVATE_KEY: &str = "KEYWARD_REDIS_TLS_KEY";
-pub const SCHEMES: [&str; 6] =
-    ["redis://", "rediss://", "redis-cluster://", "rediss-cluster://", "redis+unix://", "unix://"];
+pub const SCHEMES: [&str; 8] = [
+    "redis://",
+    "rediss://",
+    "redis-cluster://",
+    "rediss-cluster://",
+    sentinel::SCHEMES[0],
+    sentinel::SCHEMES[1],
+    "redis+unix://",
+    "unix://",
+];
 const TIMEOUT_MS: NumberSetting =
     NumberSetting { name: "KEYWARD_REDIS_TIMEOUT_MS", default: 40, min: 1, max: 10_000 };
 const PREFIX: &str = "kw:";
@@ -86,6 +95,9 @@ impl RedisConfig {
                 signs it with {AUTHORITY}"
             ));
         }
+        for (name, url) in urls.iter().filter(|(_, url)| SentinelUrl::is_sentinel(url)) {
+            SentinelUrl::parse(url).map_err(|fault| format!("a URL in {name}: {fault}"))?;
+        }
         let has_tls = urls.iter().any(|(_, url)| url.starts_with("rediss"));
         let files = [
             (AUTHORITY, &self.redis_tls_ca),
@@ -94,7 +106,7 @@ impl RedisConfig {
         ];
         if let Some((name, _)) = files.iter().find(|(_, path)| path.is_some() && !has_tls) {
             return Err(format!(
-                "{name} must be used with a {REDIS_URL} that begins with rediss:// or rediss-cluster://"
+                "{name} must be used with a {REDIS_URL} that begins with rediss://, rediss-cluster:// or rediss-sentinel://"
             ));
         }
         let [authority, certificate, key] = files;

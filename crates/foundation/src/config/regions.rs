@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::redis::SCHEMES;
+use super::sentinel::SentinelUrl;
 use super::values::{load_secret, validate_url_scheme};
 
 /// The settings as written on the command line or in the environment.
@@ -86,16 +87,14 @@ impl RegionsConfig {
 
 /// Parses the list of regions. An error does not contain the URLs, which may hold passwords.
 fn parse_list(text: &str) -> Result<Vec<(String, String)>, String> {
-    let entries = text.split([',', '\n', '\r']).map(str::trim).filter(|entry| !entry.is_empty());
     let mut listed: Vec<(String, String)> = Vec::new();
-    for (number, entry) in (1..).zip(entries) {
+    for (number, entry) in (1..).zip(&split_entries(text)) {
         let Some((name, url)) = entry.split_once('=') else {
             return Err(format!(
                 "entry {number} of {REGIONS} is not NAME=URL, such as eu=rediss://redis.eu:6379"
             ));
         };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_name) {
+        if !is_name(name) {
             return Err(format!(
                 "the name in entry {number} of {REGIONS} must be 1 to {NAME_CHARS_MAX} of the characters a-z, A-Z, \
                 0-9, -, _ and ."
@@ -123,6 +122,33 @@ fn parse_list(text: &str) -> Result<Vec<(String, String)>, String> {
     ))
 }
 
+/// Splits the list at commas and line ends, except at the commas between Sentinels.
+fn split_entries(text: &str) -> Vec<String> {
+    let mut entries: Vec<String> = Vec::new();
+    for line in text.split(['\n', '\r']) {
+        let mut is_first = true;
+        for part in line.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let begins_entry = part.split_once('=').is_some_and(|(name, _)| is_name(name));
+            let is_continued = |entry: &&mut String| {
+                let url = entry.split_once('=').map_or("", |(_, url)| url);
+                !is_first && !begins_entry && SentinelUrl::is_sentinel(url)
+            };
+            match entries.last_mut().filter(is_continued) {
+                Some(entry) => entry.extend([",", part]),
+                None => entries.push(part.to_owned()),
+            }
+            is_first = false;
+        }
+    }
+    entries
+}
+
+/// Returns whether a text can be the name of a region.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(is_allowed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +170,20 @@ mod tests {
 
         assert_eq!((regions.names.join(" "), regions.own), ("eu us ap".into(), 1));
         assert_eq!(regions.others, [(0, "redis://a".into()), (2, "rediss://c".into())]);
+    }
+
+    #[test]
+    fn commas_between_sentinels_belong_to_the_url() {
+        let text = "eu=redis-sentinel://:p@a:1, b,c:3/x/1?sentinel-password=p,us=redis://b\n\
+            ap=rediss-sentinel://d,e/y";
+        let regions = validate("us", text).expect("regions").expect("several regions");
+
+        assert_eq!(regions.names, ["eu", "us", "ap"]);
+        let eu = "redis-sentinel://:p@a:1,b,c:3/x/1?sentinel-password=p";
+        let ap = "rediss-sentinel://d,e/y";
+        assert_eq!(regions.others, [(0, eu.into()), (2, ap.into())]);
+        let error = validate("a", "a=redis-sentinel://d,e/y\nb:1").expect_err("no name");
+        assert!(error.contains("entry 2 of KEYWARD_REGIONS is not NAME=URL"), "{error}");
     }
 
     #[test]

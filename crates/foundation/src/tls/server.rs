@@ -199,7 +199,7 @@ mod tests {
     fn file_is_read_up_to_1_mib() {
         let path = std::env::temp_dir().join(format!("keyward-tls-{}", std::process::id()));
         let size = usize::try_from(FILE_BYTES_MAX).expect("a size");
-        let mut read = |bytes: usize| {
+        let read = |bytes: usize| {
             std::fs::write(&path, vec![b'a'; bytes]).expect("a file");
             read_file("KEYWARD_X", &path).map(|content| content.len())
         };

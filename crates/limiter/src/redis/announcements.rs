@@ -1,5 +1,6 @@
 //! Implements the change feed: announcements in a bounded stream. A reader can resume it and detects when it cannot.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::error::{Error, Result};
@@ -11,6 +12,8 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline};
 use super::RedisCounters;
 use super::connections::{RetryPolicy, Script};
 use super::errors::timeout_error;
+use super::primary::moved_error;
+use super::scripts::ScriptRunner;
 use crate::Keyspace;
 
 /// How long one read waits for new announcements. It bounds how late a reader detects that it reads the wrong feed.
@@ -58,13 +61,18 @@ pub enum FeedReadResult {
 /// The dedicated connection of a feed reader.
 pub struct FeedConnection {
     transport: FeedTransport,
+    script_runner: Arc<ScriptRunner>,
     feed_key: String,
     channel_name: String,
     keyspace: Keyspace,
 }
 
 enum FeedTransport {
-    Server(MultiplexedConnection),
+    Server {
+        connection: MultiplexedConnection,
+        /// Of the server that it leads to.
+        address: String,
+    },
     Cluster(ClusterConnection),
 }
 
@@ -92,22 +100,25 @@ impl RedisCounters {
     pub async fn connect_feed(&self) -> Result<FeedConnection> {
         let (feed, channel) = (self.keyspace.feed(), self.keyspace.channel());
         let connecting = async {
-            let transport = if self.address.is_cluster() {
-                let client =
-                    self.address.cluster_client(REPLY_TIMEOUT, READ_WAIT + REPLY_TIMEOUT)?;
-                FeedTransport::Cluster(client.get_async_connection().await?)
-            } else {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(REPLY_TIMEOUT))
-                    .set_response_timeout(None);
-                let client = self.address.client()?;
-                FeedTransport::Server(
-                    client.get_multiplexed_async_connection_with_config(&config).await?,
-                )
+            let transport = match self.script_runner.connections.finder() {
+                None => {
+                    let client =
+                        self.address.cluster_client(REPLY_TIMEOUT, READ_WAIT + REPLY_TIMEOUT)?;
+                    FeedTransport::Cluster(client.get_async_connection().await?)
+                }
+                Some(finder) => {
+                    let config = AsyncConnectionConfig::new()
+                        .set_connection_timeout(Some(REPLY_TIMEOUT))
+                        .set_response_timeout(None);
+                    let (connection, address) = finder.connect(&config).await?;
+                    FeedTransport::Server { connection, address }
+                }
             };
+            let script_runner = self.script_runner.clone();
             let keyspace = self.keyspace.clone();
             Ok::<_, Error>(FeedConnection {
                 transport,
+                script_runner,
                 feed_key: feed,
                 channel_name: channel,
                 keyspace,
@@ -162,9 +173,16 @@ impl FeedConnection {
         Ok(check_entries(from, entries, &era, ages.iter().map(age).collect()))
     }
 
+    /// Sends commands, unless Sentinel has named another server in the meantime: what others announce is there.
     async fn send<T: FromRedisValue>(&mut self, pipe: &Pipeline) -> Result<T> {
+        let finder = self.script_runner.connections.finder();
         Ok(match &mut self.transport {
-            FeedTransport::Server(connection) => query_pipeline(connection, pipe).await?,
+            FeedTransport::Server { address, .. }
+                if finder.is_some_and(|finder| finder.has_moved_from(address)) =>
+            {
+                return Err(moved_error());
+            }
+            FeedTransport::Server { connection, .. } => query_pipeline(connection, pipe).await?,
             FeedTransport::Cluster(connection) => {
                 Box::pin(query_pipeline(connection, pipe)).await?
             }

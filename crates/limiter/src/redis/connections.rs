@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use deadpool_redis::{Connection, Manager, Pool, Timeouts};
-use deadpool_redis::{Hook, HookError, Metrics};
+use deadpool::Runtime;
+use deadpool::managed::{self, Hook, HookError, Metrics, Timeouts};
 use foundation::clock::{Monotonic, Stopwatch};
 use foundation::distance::{CALL_TIMEOUT_MAX, Distance};
 use foundation::error::{Error, Result};
@@ -21,14 +21,17 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, Value,
-    from_redis_value,
+    Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, Value, from_redis_value,
 };
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::super::ConsumeRequest;
 use super::errors::{error_from_pool, has_moved, is_connection_unusable, timeout_error};
+use super::primary::{ConnectionManager, PrimaryFinder};
 use super::{RedisAddress, budget};
+
+type Pool = managed::Pool<ConnectionManager>;
+type Connection = managed::Object<ConnectionManager>;
 
 /// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
 /// longer than for the call.
@@ -168,6 +171,24 @@ impl RedisConnections {
         })
     }
 
+    /// Asks Sentinel, if the address names some, for the primary. Connections to another server are discarded.
+    pub async fn follow_primary(&self) -> Result<()> {
+        let ConnectionSource::Server(pool) = &self.source else { return Ok(()) };
+        if pool.manager().has_primary_moved().await? {
+            self.discard_time.record();
+            self.discard_connection();
+        }
+        Ok(())
+    }
+
+    /// Returns what finds the primary. `None`: it is a cluster.
+    pub fn finder(&self) -> Option<&PrimaryFinder> {
+        match &self.source {
+            ConnectionSource::Server(pool) => Some(&pool.manager().finder),
+            ConnectionSource::Cluster(_) => None,
+        }
+    }
+
     /// Returns whether there are several masters, each with a part of the keys and its own clock.
     pub fn is_cluster(&self) -> bool {
         matches!(self.source, ConnectionSource::Cluster(_))
@@ -282,6 +303,9 @@ impl RedisConnections {
         if reply.as_ref().is_err_and(is_connection_unusable) {
             self.discard_time.record();
             self.discard_connection();
+            if let Some(finder) = self.finder() {
+                finder.record_failure();
+            }
         } else {
             self.distance.record(sent_at.elapsed(), Monotonic::now());
         }
@@ -333,17 +357,13 @@ fn send_to_cluster(
 }
 
 fn create_pool(address: &RedisAddress, discarded: Arc<DiscardTime>) -> Result<Pool> {
-    // Whoever gets a connection has a timeout, and so has each call; others would cost a timer for each call.
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let is_discarded = Hook::sync_fn(move |_, metrics| match discarded.is_discarded(metrics) {
         true => Err(HookError::message("the connection leads to a server that is not the master")),
         false => Ok(()),
     });
-    let server = address.client()?.get_connection_info().clone();
-    Pool::builder(Manager::new_with_config(server, config)?)
+    Pool::builder(ConnectionManager::new(address.finder()?))
         .max_size(4)
-        .runtime(deadpool_redis::Runtime::Tokio1)
+        .runtime(Runtime::Tokio1)
         .pre_recycle(is_discarded)
         .build()
         .map_err(|e| {

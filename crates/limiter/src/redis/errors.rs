@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
+use deadpool::managed::PoolError;
 use foundation::error::Error;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -35,7 +35,7 @@ fn is_not_master(e: &RedisError) -> bool {
     }
 }
 
-pub fn error_from_pool(cause: PoolError) -> Error {
+pub fn error_from_pool(cause: PoolError<RedisError>) -> Error {
     match cause {
         PoolError::Backend(cause) => cause.into(),
         PoolError::Timeout(_)

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use foundation::clock::{Clock, Stopwatch, Timestamp};
 use foundation::error::Result;
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, InfoDict, cmd};
 
 use super::super::Keyspace;
 use super::RedisAddress;
+use super::primary::PrimaryFinder;
 
 /// The maximum time to connect to Redis, and to receive a reply.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -49,12 +51,15 @@ pub async fn inspect_nodes(
     clock: &Clock,
 ) -> Vec<(String, Result<RedisNode>)> {
     let mut nodes = Vec::new();
-    for client in address.clients() {
+    for client in address.list_clients().await {
         match client {
             Ok(client) => {
                 // The address without the user and the password.
                 let address = client.get_connection_info().addr().to_string();
                 nodes.push((address, inspect_node(&client, keyspace, clock).await));
+            }
+            Err(e) if address.has_sentinel() => {
+                nodes.push(("the address that Sentinel names".to_owned(), Err(e)));
             }
             Err(e) => nodes.push(("the address".to_owned(), Err(e))),
         }
@@ -62,11 +67,32 @@ pub async fn inspect_nodes(
     nodes
 }
 
-async fn inspect_node(client: &Client, keyspace: &Keyspace, clock: &Clock) -> Result<RedisNode> {
-    let config = AsyncConnectionConfig::new()
+/// Asks each Sentinel in the URL whether enough of them can replace the primary. Returns the address of each, and its reply
+/// or the error. Empty: the URL names none.
+pub async fn inspect_sentinels(address: &RedisAddress) -> Vec<(String, Result<String>)> {
+    let Ok(PrimaryFinder::Sentinel(finder)) = address.finder() else { return Vec::new() };
+    let asking = finder.list_sentinels().map(async |(address, client)| {
+        let asking = async { check_quorum(&client?, finder.service()).await };
+        (address, asking.await)
+    });
+    join_all(asking).await
+}
+
+async fn check_quorum(client: &Client, service: &str) -> Result<String> {
+    let mut connection =
+        client.get_multiplexed_async_connection_with_config(&connection_config()).await?;
+    Ok(cmd("SENTINEL").arg("CKQUORUM").arg(service).query_async(&mut connection).await?)
+}
+
+fn connection_config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
-        .set_response_timeout(Some(TIMEOUT));
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        .set_response_timeout(Some(TIMEOUT))
+}
+
+async fn inspect_node(client: &Client, keyspace: &Keyspace, clock: &Clock) -> Result<RedisNode> {
+    let mut connection =
+        client.get_multiplexed_async_connection_with_config(&connection_config()).await?;
     let (round_trip, ahead_ms) = measure_round_trip(&mut connection, clock).await?;
     let info: InfoDict = cmd("INFO").arg("default").query_async(&mut connection).await?;
     let is_clustered = info.get::<u8>("cluster_enabled") == Some(1);

@@ -12,6 +12,7 @@ mod counter_groups;
 mod errors;
 pub mod inspect;
 pub mod outage;
+mod primary;
 mod queue;
 mod region_links;
 mod scripts;
@@ -161,6 +162,16 @@ impl RedisCounters {
     /// error unless Redis replies within this time.
     pub async fn connect(&self, within: Duration) -> Result<()> {
         self.script_runner.connect(within).await
+    }
+
+    /// Returns whether Redis Sentinel names the primary.
+    pub fn has_sentinel(&self) -> bool {
+        self.address.has_sentinel()
+    }
+
+    /// Asks Sentinel for the primary, and leaves a server that is no longer it.
+    pub async fn follow_primary(&self) -> Result<()> {
+        self.script_runner.connections.follow_primary().await
     }
 
     /// Returns the shortest round trip of the last seconds. `None`: there was no reply yet.
