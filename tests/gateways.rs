@@ -220,13 +220,15 @@ on_both_stacks! {
         let mut gateway = Gateway::create(&kw, json!({ "rules": [{ "ratelimits": [limit] }] })).await;
         let key = gateway.create_key(json!({})).await.key;
 
-        for _ in 0..2 {
-            assert_eq!(gateway.ask_for("GET", "/", &key).await.status, 200);
-        }
+        let first = gateway.ask_for("GET", "/", &key).await;
+        assert_eq!(header(&first, "ratelimit-policy"), Some("\"each\";q=2;w=60"));
+        assert!(header(&first, "ratelimit").unwrap().starts_with("\"each\";r=1;t="));
+        assert_eq!(gateway.ask_for("GET", "/", &key).await.status, 200);
         let reply = gateway.ask_for("GET", "/", &key).await;
         assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("RATE_LIMITED")));
         let seconds: i64 = header(&reply, "retry-after").unwrap().parse().unwrap();
         assert!((1..=60).contains(&seconds), "{seconds}");
+        assert!(header(&reply, "ratelimit").unwrap().starts_with("\"each\";r=0;t="));
         "/gateway/edge?mode=nginx".clone_into(&mut gateway.target);
         let reply = gateway.ask_for("GET", "/", &key).await;
         assert_eq!((reply.status.as_u16(), header(&reply, "keyward-status")), (403, Some("429")));

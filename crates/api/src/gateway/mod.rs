@@ -127,7 +127,9 @@ pub async fn judge(
     traces::workspace(caller.workspace_id());
     match gateways::decide(&app.keys, &caller, &policy.value, request).await {
         Ok(decision) => {
-            answer_decision(&policy.value, &decision, &request_id, app.context.clock.now())
+            let format = app.context.settings.ratelimit_headers.for_gateways();
+            let now = app.context.clock.now();
+            answer_decision(&policy.value, &decision, &request_id, now, format)
         }
         Err(error) => failed(Some(&policy.value), &error, &request_id),
     }

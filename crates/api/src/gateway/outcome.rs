@@ -1,5 +1,6 @@
 //! The answer to a gateway: what every protocol tells of a decision.
 
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, GatewayDecision};
 use domain::keys::{ResolvedKey, VerificationCode, VerifyResult};
 use domain::refill;
@@ -10,6 +11,7 @@ use foundation::model::FailureFormat;
 use serde::Serialize;
 
 use super::identity_headers::identity_headers;
+use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
 
 /// The answer to one request, independent of the protocol.
 #[derive(Debug)]
@@ -53,6 +55,26 @@ struct Refusal<'a> {
 
 /// Builds the answer to a request that was judged.
 pub fn answer_decision(
+    policy: &ActivePolicy,
+    decision: &GatewayDecision,
+    request_id: &RequestId,
+    now: Timestamp,
+    format: RatelimitHeaders,
+) -> GatewayAnswer {
+    let mut answer = answer_without_limits(policy, decision, request_id, now);
+    if let GatewayDecision::Verified(verified) = decision {
+        let mut headers = HeaderMap::new();
+        let limits = verified.ratelimits.iter().map(CheckedLimit::from);
+        ratelimit_headers::add(&mut headers, format, limits, now);
+        let text = |(name, value): (&HeaderName, &HeaderValue)| {
+            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+        };
+        answer.headers.extend(headers.iter().filter_map(text));
+    }
+    answer
+}
+
+fn answer_without_limits(
     policy: &ActivePolicy,
     decision: &GatewayDecision,
     request_id: &RequestId,

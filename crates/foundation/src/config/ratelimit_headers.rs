@@ -12,6 +12,16 @@ pub enum RatelimitHeaders {
     Off,
 }
 
+impl RatelimitHeaders {
+    /// Returns the headers of answers to gateways. Gateways are made for them, so they are never off.
+    pub fn for_gateways(self) -> Self {
+        match self {
+            Self::Legacy => Self::Legacy,
+            Self::Draft | Self::Off => Self::Draft,
+        }
+    }
+}
+
 pub const RATELIMIT_HEADERS: ChoiceSetting<RatelimitHeaders> = ChoiceSetting {
     name: "KEYWARD_RATELIMIT_HEADERS",
     default: "off",
