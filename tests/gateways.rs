@@ -1,6 +1,7 @@
 //! `ANY /gateway/{policy}`, as gateways call it.
 
 mod ext_authz;
+mod rate_limit;
 
 use std::net::SocketAddr;
 

@@ -26,13 +26,13 @@ use crate::on_both_stacks;
 use crate::support::Keyward;
 
 /// A listener for gRPC, which ends with the test.
-struct Listener {
-    url: String,
+pub struct Listener {
+    pub url: String,
     _task: JoinSet<()>,
 }
 
 impl Listener {
-    async fn start(kw: &Keyward) -> Self {
+    pub async fn start(kw: &Keyward) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut task = JoinSet::new();

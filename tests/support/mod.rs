@@ -114,6 +114,14 @@ impl Keyward {
         Self::start_on(stack, Arc::new(data_location), Clock::fixed_at(NOON), change).await
     }
 
+    /// Starts a server with the time of the machine.
+    pub async fn start_in_real_time(stack: Stack) -> Self {
+        let fixed = Self::start(stack).await;
+        let location = fixed.data_location.clone();
+        drop(fixed);
+        Self::start_on(stack, location, Clock::System, |_| {}).await
+    }
+
     /// Starts a second server with the same data and clock.
     pub async fn replica(&self) -> Self {
         let url = self.app.context.settings.clickhouse_url.clone();

@@ -29,8 +29,8 @@ use request::address;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
-/// Names the policy, in the context extensions or in the metadata of the call.
-const POLICY: &str = "keyward-policy";
+use crate::POLICY;
+
 /// The prefix of the headers that tell the upstream who calls.
 const IDENTITY_PREFIX: &str = "keyward-";
 

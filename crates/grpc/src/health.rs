@@ -12,7 +12,8 @@ use tonic_health::server::{HealthReporter, health_reporter};
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The services whose status is reported; empty: the server.
-const SERVICES: [&str; 2] = ["", "envoy.service.auth.v3.Authorization"];
+const SERVICES: [&str; 3] =
+    ["", "envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService"];
 
 /// Reports the status of the services.
 pub struct HealthReport(HealthReporter);

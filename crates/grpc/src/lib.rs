@@ -1,7 +1,9 @@
-//! The services that gateways call over gRPC: Envoy's external authorization, and the health of this server.
+//! The services that gateways call over gRPC: Envoy's external authorization and rate limits, and the
+//! health of this server.
 
 mod ext_authz;
 mod health;
+mod rate_limit;
 
 use std::sync::Arc;
 
@@ -10,9 +12,13 @@ use domain::app::App;
 use envoy_types::ext_authz::v3::pb::AuthorizationServer;
 use tonic::service::Routes;
 
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use ext_authz::ExtAuthz;
 pub use health::HealthReport;
+use rate_limit::RateLimits;
 
+/// Names the policy of a gateway.
+const POLICY: &str = "keyward-policy";
 /// The maximum size of a message. A gateway may be configured to send the beginning of bodies, which are not used.
 const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
 
@@ -20,7 +26,9 @@ const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
 pub fn routes(app: &Arc<App>) -> (Router, HealthReport) {
     let authorization = AuthorizationServer::new(ExtAuthz::new(app.clone()))
         .max_decoding_message_size(MESSAGE_MAX_BYTES);
+    let limits = RateLimitServiceServer::new(RateLimits::new(app.clone()))
+        .max_decoding_message_size(MESSAGE_MAX_BYTES);
     let (report, health) = HealthReport::new();
-    let routes = Routes::new(authorization).add_service(health);
+    let routes = Routes::new(authorization).add_service(limits).add_service(health);
     (routes.prepare().into_axum_router(), report)
 }

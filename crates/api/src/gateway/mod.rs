@@ -26,7 +26,7 @@ use request::body::with_timeout;
 use crate::Endpoint;
 use original_request::{ForwardedRequest, rest_of};
 pub use original_request::{bearer_token, cookie, non_empty, query_parameter, split_target};
-pub use outcome::{FailureBody, GatewayAnswer};
+pub use outcome::{FailureBody, GatewayAnswer, limit_headers};
 use outcome::{answer_decision, answer_error};
 
 /// The path of the endpoint, without the policy.
@@ -62,15 +62,19 @@ pub async fn handle_request(endpoint: Arc<Endpoint>, request: Request<Body>) -> 
     response
 }
 
-/// Completes within the time of a decision. A panic is an error of one request.
+/// Builds the answer, also if it takes too long or panics.
 pub async fn answer_within_bounds(
     answer: impl Future<Output = Result<GatewayAnswer>>,
     request_id: &RequestId,
 ) -> GatewayAnswer {
-    let answer = with_timeout(TIMEOUT, pin!(AssertUnwindSafe(answer).catch_unwind())).await;
-    let answer = answer.unwrap_or(Ok(Err(Error::StoreTimeout(TIMEOUT.as_secs()))));
-    let answer = answer.unwrap_or_else(|_| Err(Error::Internal("the decision panicked".into())));
-    answer.unwrap_or_else(|error| failed(None, &error, request_id))
+    within_bounds(answer).await.unwrap_or_else(|error| failed(None, &error, request_id))
+}
+
+/// Completes within the time of a decision. A panic is an error of one request.
+pub async fn within_bounds<T>(decision: impl Future<Output = Result<T>>) -> Result<T> {
+    let decision = with_timeout(TIMEOUT, pin!(AssertUnwindSafe(decision).catch_unwind())).await;
+    let decision = decision.unwrap_or(Ok(Err(Error::StoreTimeout(TIMEOUT.as_secs()))));
+    decision.unwrap_or_else(|_| Err(Error::Internal("the decision panicked".into())))
 }
 
 /// Returns the policy that a path names, and the rest of the path with the query.

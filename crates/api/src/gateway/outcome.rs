@@ -63,15 +63,24 @@ pub fn answer_decision(
 ) -> GatewayAnswer {
     let mut answer = answer_without_limits(policy, decision, request_id, now);
     if let GatewayDecision::Verified(verified) = decision {
-        let mut headers = HeaderMap::new();
         let limits = verified.ratelimits.iter().map(CheckedLimit::from);
-        ratelimit_headers::add(&mut headers, format, limits, now);
-        let text = |(name, value): (&HeaderName, &HeaderValue)| {
-            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
-        };
-        answer.headers.extend(headers.iter().filter_map(text));
+        answer.headers.extend(limit_headers(format, limits, now));
     }
     answer
+}
+
+/// Returns the headers that describe limits, by their names in lower case.
+pub fn limit_headers<'a>(
+    format: RatelimitHeaders,
+    limits: impl IntoIterator<Item = CheckedLimit<'a>>,
+    now: Timestamp,
+) -> Vec<(String, String)> {
+    let mut headers = HeaderMap::new();
+    ratelimit_headers::add(&mut headers, format, limits, now);
+    let text = |(name, value): (&HeaderName, &HeaderValue)| {
+        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    headers.iter().filter_map(text).collect()
 }
 
 fn answer_without_limits(

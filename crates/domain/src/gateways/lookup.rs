@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
+use foundation::id::NamespaceId;
 use foundation::model::{GatewayPolicy, GatewayRule, Networks};
 use foundation::secret::{KeyHash, Plaintext};
 use store::cache::{Cached, RowFuture};
@@ -121,6 +122,13 @@ pub fn find_active<'a>(
             }
             PolicyRef::Named(named) => reader.find_named_gateway_policy(named).await?,
         };
+        let Some(stored) = found else { return Ok(None) };
+        let mut namespaces = Vec::new();
+        for named in &stored.policy.config.namespaces {
+            let workspace = &stored.policy.workspace_id;
+            let found = reader.find_namespace(workspace, &named.namespace).await?;
+            namespaces.extend(found.map(|namespace| namespace.id));
+        }
         let to_cached = |stored: StoredGatewayPolicy| {
             let id = CacheTag::GatewayPolicy(stored.policy.id.clone());
             let tags = match reference {
@@ -128,17 +136,23 @@ pub fn find_active<'a>(
                 // An older policy with the same name may be restored.
                 PolicyRef::Named(named) => vec![id, name_tag(named)],
             };
-            Ok(Cached::new(ActivePolicy::new(stored, read_version)?, read_version, tags))
+            let active = ActivePolicy::new(stored, &namespaces, read_version)?;
+            Ok(Cached::new(active, read_version, tags))
         };
-        found.map(to_cached).transpose()
+        to_cached(stored).map(Some)
     })
 }
 
 impl ActivePolicy {
-    fn new(stored: StoredGatewayPolicy, version: ReadVersion) -> Result<Self> {
+    fn new(
+        stored: StoredGatewayPolicy,
+        namespaces: &[NamespaceId],
+        version: ReadVersion,
+    ) -> Result<Self> {
         let StoredGatewayPolicy { policy, is_workspace_enabled, secrets } = stored;
-        let grants: Grants =
-            policy.config.api_ids.iter().map(|id| (Action::VerifyKey, id.as_str())).collect();
+        let apis = policy.config.api_ids.iter().map(|id| (Action::VerifyKey, id.as_str()));
+        let limits = namespaces.iter().map(|id| (Action::Limit, id.as_str()));
+        let grants: Grants = apis.chain(limits).collect();
         let tag = CacheTag::GatewayPolicy(policy.id.clone());
         let principal = Principal::from_gateway_policy(&policy, grants);
         let to_active = |rule: &GatewayRule| {

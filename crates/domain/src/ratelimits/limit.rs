@@ -54,6 +54,15 @@ pub(super) struct PreparedCheck {
     override_id: Option<OverrideId>,
 }
 
+/// A check whose limit is known.
+pub(super) struct LimitedCheck<'a> {
+    pub(super) identifier: &'a str,
+    pub(super) limit: i64,
+    pub(super) duration_ms: i64,
+    pub(super) cost: i64,
+    pub(super) override_id: Option<OverrideId>,
+}
+
 /// Checks one limit and consumes its cost if it is admitted. A namespace that does not exist is created if the caller
 /// has the permission.
 ///
@@ -128,11 +137,11 @@ pub async fn check_limits(
     Ok((results, degraded))
 }
 
-fn to_micros(duration: Duration) -> i64 {
+pub(super) fn to_micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn record(
+pub(super) fn record(
     ratelimits: &Ratelimits,
     caller: &Caller,
     namespace: Arc<Cached<StoredNamespace>>,
@@ -160,7 +169,10 @@ fn record(
 
 /// Consumes the windows exactly. While Redis is unreachable, the strictest outage policy among the namespaces applies
 /// to all of them.
-async fn consume_checks(context: &Context, checks: &[PreparedCheck]) -> Result<LimitDecision> {
+pub(super) async fn consume_checks(
+    context: &Context,
+    checks: &[PreparedCheck],
+) -> Result<LimitDecision> {
     let windows = checks.iter().map(|check| check.window.clone()).collect();
     let on_outage = checks.iter().map(|check| check.outage_policy).max().unwrap_or_default();
     Ok(record_decision_metric(
@@ -185,20 +197,37 @@ impl PreparedCheck {
         let active = stored.overrides.find_active(&check.identifier, context.clock.now());
         let (limit, duration_ms) = active
             .map_or((check.limit, check.duration_ms), |found| (found.limit, found.duration_ms));
+        let override_id = active.map(|found| found.id.clone());
+        let check = LimitedCheck {
+            identifier: &check.identifier,
+            limit,
+            duration_ms,
+            cost: check.cost,
+            override_id,
+        };
+        Self::with_limit(context, stored, check)
+    }
+
+    /// Prepares a check whose limit is known.
+    pub(super) fn with_limit(
+        context: &Context,
+        stored: &StoredNamespace,
+        check: LimitedCheck<'_>,
+    ) -> Self {
+        let LimitedCheck { identifier, limit, duration_ms, cost, override_id } = check;
         let counter = context.keyspace.namespace_window(
             stored.namespace.id.as_str(),
-            &check.identifier,
+            identifier,
             duration_ms,
         );
         let placement = context.placement(stored.namespace.home.as_ref(), &counter, duration_ms);
-        let window = Window::new(counter, limit, duration_ms, check.cost);
+        let window = Window::new(counter, limit, duration_ms, cost);
         let window = window.placed(&placement, || context.clock.now());
         let on_outage = stored.namespace.outage_policy;
-        let override_id = active.map(|found| found.id.clone());
         Self { window, outage_policy: on_outage, limit, duration_ms, override_id }
     }
 
-    fn into_result(self, status: WindowStatus) -> LimitResult {
+    pub(super) fn into_result(self, status: WindowStatus) -> LimitResult {
         LimitResult {
             limit: self.limit,
             duration_ms: self.duration_ms,

@@ -1,12 +1,14 @@
 //! Standalone rate limits: namespaces, which are created on first use, and overrides for
 //! identifiers in them.
 
+mod descriptors;
 mod limit;
 pub mod namespaces;
 pub mod overrides;
 mod simulate;
 mod snapshot;
 
+pub use descriptors::{DescriptorCheck, DescriptorReply, DescriptorRules, Hits, check_descriptors};
 pub use limit::{LimitCheck, LimitResult, check_limit, check_limits};
 pub use limiter::WindowStatus;
 pub use namespaces::NamespaceRef;

@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 use self::breaker::Breaker;
 use self::connections::{RedisConnections, Script};
-use self::outage::OutageWindows;
+use self::outage::{Charge, OutageWindows};
 use self::queue::{ConsumeQueue, PendingRequest};
 use self::region_links::Regions;
 use self::scripts::{ScriptRunner, spawn_worker};
@@ -58,6 +58,8 @@ const FAR_WORKERS_MAX: usize = 32;
 const CLUSTER_WORKERS_MAX: usize = 64;
 /// For how many milliseconds of distance one more script may be under way.
 const MS_PER_WORKER: usize = 3;
+/// How long a caller waits until units that it gives back are counted.
+const REFUND_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub struct RedisCounters {
     address: RedisAddress,
@@ -247,6 +249,28 @@ impl RedisCounters {
             now,
             |away, charge| self.charge_away(away, charge),
         )
+    }
+
+    /// Gives back units that were consumed from the window with this number. They are sent like charges: at most once, and
+    /// in the time of a call if nothing delays them. A count never falls below 0, and a window that has ended is not
+    /// changed.
+    pub async fn refund(&self, window: &Window, window_number: i64, units: i64) {
+        let charge = Charge {
+            key: window.key.clone(),
+            window_number,
+            duration_ms: window.duration_ms,
+            cost: units.saturating_neg(),
+        };
+        let Some(away) = window.away() else {
+            self.script_runner.outage_windows.add_charges(vec![charge]);
+            if let Some(sending) = self.script_runner.send_due_charges() {
+                // It goes on if this takes too long.
+                let _ = tokio::time::timeout(REFUND_TIMEOUT, sending).await;
+            }
+            return;
+        };
+        self.charge_away(away, charge);
+        self.send_due_charges();
     }
 
     /// Sends due charges to the Redis of each region, unless its circuit breaker is open.

@@ -9,6 +9,7 @@ use foundation::error::{Error, Result};
 use foundation::metrics::Counter;
 use futures_util::future::join_all;
 use redis::Cmd;
+use tokio::task::JoinHandle;
 
 use super::super::{ConsumeReply, ConsumeRequest, WindowCount};
 use super::batch;
@@ -148,12 +149,10 @@ impl ScriptRunner {
         }
     }
 
-    /// Sends due charges to Redis, in one task at a time.
-    pub fn send_due_charges(self: &Arc<Self>) {
-        if self.outage_windows.is_charge_due() {
-            let runner = self.clone();
-            tokio::spawn(async move { runner.send_charges().await });
-        }
+    /// Sends due charges to Redis, in one task at a time, which the caller may wait for.
+    pub fn send_due_charges(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+        let runner = self.outage_windows.is_charge_due().then(|| self.clone())?;
+        Some(tokio::spawn(async move { runner.send_charges().await }))
     }
 
     async fn send_charges(&self) {

@@ -1,0 +1,310 @@
+//! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: checks descriptors in a namespace.
+
+use std::sync::Arc;
+
+use api::gateway::{self, limit_headers};
+use api::ratelimit_headers::CheckedLimit;
+use domain::app::App;
+use domain::bounds::{CHECK_DURATION_MAX_MS, IDENTIFIER_MAX};
+use domain::caller::{Caller, ClientInfo};
+use domain::gateways::{self, GatewayIdentity};
+use domain::ratelimits::{
+    self, DescriptorCheck, DescriptorReply, DescriptorRules, Hits, LimitResult,
+};
+use domain::root_keys;
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+use envoy_types::pb::google::protobuf::Duration;
+use foundation::clock::{DAY_MS, Timestamp};
+use foundation::error::{AuthenticationError, Error, Result};
+use foundation::id::RequestId;
+use foundation::metrics::Requests;
+use foundation::model::{DefaultLimit, EnforcementMode};
+use foundation::traces;
+use request::address;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::POLICY;
+
+/// The maximum number of descriptors of a call.
+const DESCRIPTORS_MAX: usize = 100;
+/// The maximum number of units that a descriptor takes or gives back.
+const HITS_MAX: u64 = 1_000_000_000_000;
+/// The lengths of windows by the unit of a limit. A month has 30 days.
+const UNITS: [(RateLimitUnit, Unit, i64); 5] = [
+    (RateLimitUnit::Second, Unit::Second, 1_000),
+    (RateLimitUnit::Minute, Unit::Minute, 60_000),
+    (RateLimitUnit::Hour, Unit::Hour, 3_600_000),
+    (RateLimitUnit::Day, Unit::Day, DAY_MS),
+    (RateLimitUnit::Month, Unit::Month, 30 * DAY_MS),
+];
+
+/// The service.
+pub struct RateLimits {
+    app: Arc<App>,
+    requests: Requests,
+}
+
+impl RateLimits {
+    pub fn new(app: Arc<App>) -> Self {
+        let requests = app.context.metrics.requests_for_operation("none", "gateway.limit");
+        Self { app, requests }
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimits {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> std::result::Result<Response<RateLimitResponse>, Status> {
+        let request_id = RequestId::new(self.app.context.clock.now());
+        traces::request_id(&request_id);
+        let (metadata, _, limits) = request.into_parts();
+        let answer = gateway::within_bounds(answer(&self.app, &metadata, limits, request_id)).await;
+        let status = answer.as_ref().map_or_else(|error| error.code().status(), |_| 200);
+        self.requests.record_status(status);
+        answer.map(Response::new).map_err(|error| to_status(&error, &request_id))
+    }
+}
+
+async fn answer(
+    app: &App,
+    metadata: &MetadataMap,
+    request: RateLimitRequest,
+    request_id: RequestId,
+) -> Result<RateLimitResponse> {
+    let (caller, rules) = authenticate(app, metadata, &request.domain, request_id).await?;
+    let checks = to_checks(&request)?;
+    let namespace = request.domain;
+    let reply =
+        ratelimits::check_descriptors(&app.ratelimits, &caller, namespace, rules, checks).await?;
+    Ok(to_response(app, rules.mode, &request.descriptors, &reply))
+}
+
+/// Returns the caller, by the secret of a policy or by a root key, and what applies in the namespace.
+async fn authenticate(
+    app: &App,
+    metadata: &MetadataMap,
+    namespace: &str,
+    request_id: RequestId,
+) -> Result<(Caller, DescriptorRules)> {
+    let text = |name: &str| metadata.get(name).map(|value| value.as_bytes());
+    let client = ClientInfo { address: address::peer(), user_agent: None };
+    let to_caller = |principal| Caller {
+        principal,
+        client,
+        idempotency_key: None,
+        request_id,
+        skips_analytics: false,
+        undone_entry_id: None,
+    };
+    if let Some(bearer) = text("authorization") {
+        let token = bearer.strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
+        let token = token.ok_or(Error::Unauthenticated(AuthenticationError::Malformed))?;
+        let principal = root_keys::authenticate(&app.root_keys, token).await?;
+        return Ok((to_caller(principal), DescriptorRules::default()));
+    }
+    let named = text(POLICY).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+    let secret = text(gateway::SECRET_HEADER);
+    let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
+    let policy = gateways::authenticate(&app.gateways, &gateway).await?;
+    let namespaces = &policy.value.policy.config.namespaces;
+    let Some(known) = namespaces.iter().find(|known| known.namespace == namespace) else {
+        return Err(Error::Forbidden(format!(
+            "to use the namespace {namespace}, which the gateway policy does not list"
+        )));
+    };
+    let rules = DescriptorRules { default_limit: known.default_limit, mode: known.mode };
+    Ok((to_caller(policy.value.principal.clone()), rules))
+}
+
+fn to_checks(request: &RateLimitRequest) -> Result<Vec<DescriptorCheck>> {
+    if !(1..=IDENTIFIER_MAX).contains(&request.domain.chars().count()) {
+        let message = format!("domain must have 1 to {IDENTIFIER_MAX} characters");
+        return Err(Error::invalid("domain", message));
+    }
+    let descriptors = &request.descriptors;
+    if !(1..=DESCRIPTORS_MAX).contains(&descriptors.len()) {
+        let message = format!("descriptors must have 1 to {DESCRIPTORS_MAX} items");
+        return Err(Error::invalid("descriptors", message));
+    }
+    // 0 stands for an absent number.
+    let hits_of_call = u64::from(request.hits_addend.max(1));
+    let to_check = |(at, descriptor)| to_check(at, descriptor, hits_of_call);
+    descriptors.iter().enumerate().map(to_check).collect()
+}
+
+fn to_check(
+    at: usize,
+    descriptor: &RateLimitDescriptor,
+    hits_of_call: u64,
+) -> Result<DescriptorCheck> {
+    let invalid = |field: &str, rule: String| {
+        let field = format!("descriptors[{at}].{field}");
+        Error::invalid(field.clone(), format!("{field} {rule}"))
+    };
+    let identifier = to_identifier(descriptor);
+    if !(1..=IDENTIFIER_MAX).contains(&identifier.chars().count()) || identifier.contains('\0') {
+        let rule = format!(
+            "must have 1 to {IDENTIFIER_MAX} characters as key=value|key=value, and no NUL"
+        );
+        return Err(invalid("entries", rule));
+    }
+    let hits = descriptor.hits_addend.as_ref().map_or(hits_of_call, |hits| hits.value);
+    if hits > HITS_MAX {
+        return Err(invalid("hits_addend", format!("must be at most {HITS_MAX}")));
+    }
+    let units = i64::try_from(hits).unwrap_or(i64::MAX);
+    let limit = descriptor.limit.as_ref().map(to_limit).transpose();
+    Ok(DescriptorCheck {
+        identifier,
+        limit: limit.map_err(|rule| invalid("limit.unit", rule))?,
+        hits: if descriptor.is_negative_hits { Hits::GiveBack(units) } else { Hits::Take(units) },
+    })
+}
+
+/// Returns the entries in their order as `key=value`, joined by `|`. A backslash escapes these two and itself.
+fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
+    fn append(text: &str, into: &mut String) {
+        for c in text.chars() {
+            if matches!(c, '\\' | '|' | '=') {
+                into.push('\\');
+            }
+            into.push(c);
+        }
+    }
+
+    let mut identifier = String::new();
+    for (at, entry) in descriptor.entries.iter().enumerate() {
+        if at > 0 {
+            identifier.push('|');
+        }
+        append(&entry.key, &mut identifier);
+        identifier.push('=');
+        append(&entry.value, &mut identifier);
+    }
+    identifier
+}
+
+fn to_limit(own: &RateLimitOverride) -> std::result::Result<DefaultLimit, String> {
+    let unit = UNITS.iter().find(|(unit, _, _)| i32::from(*unit) == own.unit);
+    let (_, _, duration) = unit.ok_or_else(|| {
+        let days = CHECK_DURATION_MAX_MS / DAY_MS;
+        format!("must be SECOND, MINUTE, HOUR, DAY or MONTH: windows have at most {days} days")
+    })?;
+    Ok(DefaultLimit { limit: own.requests_per_unit.into(), duration: *duration })
+}
+
+fn to_response(
+    app: &App,
+    mode: EnforcementMode,
+    descriptors: &[RateLimitDescriptor],
+    reply: &DescriptorReply,
+) -> RateLimitResponse {
+    let now = app.context.clock.now();
+    let is_shadow = mode == EnforcementMode::Shadow;
+    let results = &reply.results;
+    let statuses = results.iter().map(|result| to_descriptor_status(result, is_shadow, now));
+    let identifiers: Vec<_> = descriptors.iter().map(to_identifier).collect();
+    let limits = identifiers.iter().zip(results).filter_map(|(identifier, result)| {
+        result.as_ref().map(|result| CheckedLimit {
+            name: identifier,
+            limit: result.limit,
+            duration_ms: result.duration_ms,
+            status: result.window_status,
+        })
+    });
+    let format = app.context.settings.ratelimit_headers.for_gateways();
+    let headers = limit_headers(format, limits, now);
+    let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
+    RateLimitResponse {
+        overall_code: code(reply.is_admitted).into(),
+        statuses: statuses.collect(),
+        response_headers_to_add: headers.into_iter().map(header).collect(),
+        ..RateLimitResponse::default()
+    }
+}
+
+fn to_descriptor_status(
+    result: &Option<LimitResult>,
+    is_shadow: bool,
+    now: Timestamp,
+) -> DescriptorStatus {
+    let Some(result) = result else {
+        return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+    };
+    let status = result.window_status;
+    let to_u32 = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
+    let unit = UNITS.iter().find(|(_, _, duration)| *duration == result.duration_ms);
+    let left_ms = status.reset_at.0.saturating_sub(now.0).max(0);
+    DescriptorStatus {
+        code: code(is_shadow || !status.is_exceeded).into(),
+        current_limit: Some(RateLimit {
+            name: String::new(),
+            requests_per_unit: to_u32(result.limit),
+            unit: unit.map_or(Unit::Unknown, |(_, unit, _)| *unit).into(),
+        }),
+        limit_remaining: to_u32(status.remaining),
+        duration_until_reset: Some(Duration {
+            seconds: left_ms / 1_000,
+            nanos: i32::try_from(left_ms % 1_000 * 1_000_000).unwrap_or(0),
+        }),
+        quota: None,
+    }
+}
+
+fn code(is_admitted: bool) -> Code {
+    if is_admitted { Code::Ok } else { Code::OverLimit }
+}
+
+/// Converts an error, and logs it if it is the server's.
+fn to_status(error: &Error, request_id: &RequestId) -> Status {
+    let code = match error.code().status() {
+        400 => tonic::Code::InvalidArgument,
+        401 => tonic::Code::Unauthenticated,
+        403 => tonic::Code::PermissionDenied,
+        404 => tonic::Code::NotFound,
+        410 | 412 => tonic::Code::FailedPrecondition,
+        503 => tonic::Code::Unavailable,
+        _ => tonic::Code::Internal,
+    };
+    if error.code().status() >= 500 {
+        tracing::error!(
+            request.id = %request_id, error = %error,
+            "the rate-limit service failed: {error}"
+        );
+    }
+    Status::new(code, error.detail())
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+
+    use super::*;
+
+    #[test]
+    fn identifier_tells_entries_apart() {
+        let identifier = |entries: &[(&str, &str)]| {
+            let entry =
+                |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+            let entries = entries.iter().map(entry).collect();
+            to_identifier(&RateLimitDescriptor { entries, ..RateLimitDescriptor::default() })
+        };
+
+        assert_eq!(identifier(&[("path", "/a"), ("user", "1")]), "path=/a|user=1");
+        assert_eq!(identifier(&[("a", "b|c=d\\")]), "a=b\\|c\\=d\\\\");
+        assert_ne!(identifier(&[("a", "b|c=d")]), identifier(&[("a", "b"), ("c", "d")]));
+        assert_ne!(identifier(&[("a", "b")]), identifier(&[("a=b", "")]));
+    }
+}
