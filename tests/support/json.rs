@@ -1,9 +1,69 @@
 //! Formats JSON for snapshots.
 
-use serde_json::Value;
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
 
 /// A value that fits is on one line.
 const WIDTH: usize = 140;
+/// A shorter value is repeated in a snapshot.
+const SHARED_MIN_BYTES: usize = 60;
+
+/// Replaces each object and list that has occurred before by `{"same as": "/path/of/the/first"}`. Nothing is lost: a
+/// change of the first one is a change of all, and one that differs is written in full.
+pub fn share_repeated(document: &Value) -> Value {
+    let mut counts = HashMap::new();
+    count(document, &mut counts);
+    replace_repeated(document, "", &counts, &mut HashMap::new())
+}
+
+fn count(value: &Value, counts: &mut HashMap<String, usize>) {
+    if !value.is_object() && !value.is_array() {
+        return;
+    }
+    let times = counts.entry(value.to_string()).or_default();
+    *times += 1;
+    if *times == 1 {
+        for (_, member) in members(value) {
+            count(member, counts);
+        }
+    }
+}
+
+fn replace_repeated(
+    value: &Value,
+    path: &str,
+    counts: &HashMap<String, usize>,
+    first_paths: &mut HashMap<String, String>,
+) -> Value {
+    let text = value.to_string();
+    if counts.get(&text).is_some_and(|times| *times > 1) && text.len() > SHARED_MIN_BYTES {
+        if let Some(first) = first_paths.get(&text) {
+            return json!({ "same as": first });
+        }
+        first_paths.insert(text, path.to_owned());
+    }
+    let replaced = members(value).into_iter().map(|(name, member)| {
+        let member = replace_repeated(member, &format!("{path}/{name}"), counts, first_paths);
+        (name, member)
+    });
+    match value {
+        Value::Object(_) => Value::Object(replaced.collect()),
+        Value::Array(_) => Value::Array(replaced.map(|(_, member)| member).collect()),
+        _ => value.clone(),
+    }
+}
+
+/// Returns the members of an object or a list by their names or places.
+fn members(value: &Value) -> Vec<(String, &Value)> {
+    match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
 
 /// Formats a value so that a snapshot is short, and a difference is on one line.
 pub fn format_json(value: &Value) -> String {
