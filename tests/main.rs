@@ -32,6 +32,7 @@ mod oauth2 {
 }
 mod programs;
 mod refill;
+mod rules;
 #[path = "processes/servers.rs"]
 #[expect(dead_code, reason = "another test binary uses the rest")]
 mod servers;
@@ -54,7 +55,6 @@ mod v1 {
         mod create_api;
         mod delete_api;
         mod delete_keys;
-        mod get_api;
         mod list_keys;
     }
     mod identities {
@@ -65,16 +65,11 @@ mod v1 {
         mod update_identity;
     }
     mod keys {
-        mod add_permissions;
-        mod add_roles;
         mod create_key;
         mod delete_key;
         mod get_key;
         mod get_verifications;
-        mod remove_permissions;
-        mod remove_roles;
-        mod set_permissions;
-        mod set_roles;
+        mod roles_and_permissions;
         mod update_key;
         mod update_remaining;
         mod verify_key;
@@ -87,12 +82,7 @@ mod v1 {
     mod permissions {
         mod create_permission;
         mod create_role;
-        mod delete_permission;
-        mod delete_role;
-        mod get_permission;
-        mod get_role;
         mod list_permissions;
-        mod list_roles;
     }
     mod ratelimits {
         mod delete_override;

@@ -1,7 +1,7 @@
 //! Tests every operation of the table. A new operation needs no line here: its fields, permissions and bounds are read
 //! from its row.
 
-use api::{AccessRule, OperationEntry, example, v2};
+use api::{AccessRule, OperationEntry, example, v1, v2};
 use axum::body::Body;
 use domain::permission::Action;
 use serde_json::{Value, json};
@@ -273,19 +273,33 @@ fn short(text: &str) -> String {
 }
 
 #[test]
-fn every_operation_has_a_test_file() {
-    for row in v2::operation_table().operations {
-        let (service, procedure) = row.name.split_once('.').unwrap();
-        let snake: String = procedure
-            .chars()
-            .flat_map(|c| {
-                let gap = c.is_uppercase().then_some('_');
-                gap.into_iter().chain(c.to_lowercase())
-            })
-            .collect();
-        let path = format!("tests/v2/{service}/{snake}.rs");
-        assert!(std::path::Path::new(&path).is_file(), "{path} is missing");
+fn every_operation_has_a_test() {
+    let of_v1 = v1::operation_table().operations;
+    for (version, rows) in [("v1", of_v1), ("v2", v2::operation_table().operations)] {
+        let tests =
+            [version, "rules"].map(|directory| read_tests(&format!("tests/{directory}"))).concat();
+        for row in rows {
+            assert!(
+                tests.contains(&format!("{}\"", row.name)),
+                "no test of {version} calls {}",
+                row.name
+            );
+        }
     }
+}
+
+/// Returns the text of all tests below a directory.
+fn read_tests(directory: &str) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        text += &match path.extension() {
+            None => read_tests(path.to_str().unwrap()),
+            Some(extension) if extension == "rs" => std::fs::read_to_string(&path).unwrap(),
+            Some(_) => String::new(),
+        };
+    }
+    text
 }
 
 #[test]

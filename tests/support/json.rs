@@ -1,8 +1,41 @@
-//! Formats JSON for snapshots.
+//! Compares JSON, and formats it for snapshots.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+
+/// Compares some fields of a value.
+pub trait Fields {
+    /// Fails unless the value has these fields. `expected` is an object: a name may be a path, as in
+    /// `"ratelimits.0.remaining"`, and null means that there is no such field.
+    fn assert_has(&self, expected: Value);
+
+    /// Returns how the value differs from `expected`, or nothing.
+    fn differences(&self, expected: &Value) -> String;
+}
+
+impl Fields for Value {
+    #[track_caller]
+    fn assert_has(&self, expected: Value) {
+        let differences = self.differences(&expected);
+        assert!(differences.is_empty(), "{differences} in {self}");
+    }
+
+    fn differences(&self, expected: &Value) -> String {
+        let fields = expected.as_object().unwrap_or_else(|| panic!("{expected} is not an object"));
+        let differences = fields.iter().filter_map(|(path, expected)| {
+            let found = self.pointer(&format!("/{}", path.replace('.', "/")));
+            if found.is_none() && expected.is_null()
+                || !expected.is_null() && found == Some(expected)
+            {
+                return None;
+            }
+            let found = found.map_or("nothing".to_owned(), Value::to_string);
+            Some(format!("{path} is {found} instead of {expected}"))
+        });
+        differences.collect::<Vec<_>>().join(", ")
+    }
+}
 
 /// A value that fits is on one line.
 const WIDTH: usize = 140;

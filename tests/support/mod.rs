@@ -10,12 +10,15 @@ pub mod memory;
 pub mod older_schema;
 pub mod process;
 mod reply;
+pub mod scenario;
 pub mod seed;
+pub mod version;
 
 use std::sync::Arc;
 
 use analytics::{clickhouse_delivery, writer};
 use axum::body::Body;
+use axum::http::request::Builder;
 use axum::http::{Method, Request};
 use clickhouse::ClickHouseDatabase;
 use database::Database;
@@ -176,11 +179,8 @@ impl Keyward {
     }
 
     pub async fn v2_as(&self, root_key: &str, operation: &str, body: Value) -> Reply {
-        let request = post(operation)
-            .header("authorization", format!("Bearer {root_key}"))
-            .body(Body::from(body.to_string()))
-            .expect("a request");
-        self.send(request).await
+        let request = post(operation).header("authorization", format!("Bearer {root_key}"));
+        self.send_json(request, &body).await
     }
 
     /// Calls an operation of version 1 that changes something, with the root key that has every permission.
@@ -191,10 +191,8 @@ impl Keyward {
     pub async fn v1_as(&self, root_key: &str, operation: &str, body: Value) -> Reply {
         let request = Request::post(format!("/v1/{operation}"))
             .header("content-type", "application/json")
-            .header("authorization", format!("Bearer {root_key}"))
-            .body(Body::from(body.to_string()))
-            .expect("a request");
-        self.send(request).await
+            .header("authorization", format!("Bearer {root_key}"));
+        self.send_json(request, &body).await
     }
 
     /// Calls an operation of version 1 that only reads; `query` is sent unchanged.
@@ -213,11 +211,9 @@ impl Keyward {
     /// Verifies a key without a root key, as version 1 does; `fields` are added to the request.
     pub async fn verify_v1(&self, key: &str, mut fields: Value) -> Reply {
         fields["key"] = key.into();
-        let request = Request::post("/v1/keys.verifyKey")
-            .header("content-type", "application/json")
-            .body(Body::from(fields.to_string()))
-            .expect("a request");
-        self.send(request).await
+        let request =
+            Request::post("/v1/keys.verifyKey").header("content-type", "application/json");
+        self.send_json(request, &fields).await
     }
 
     /// Introspects a token with the root key that has every permission; `fields` are added to the form.
@@ -269,14 +265,23 @@ impl Keyward {
         changed.expect("a change");
     }
 
+    /// Sends a request with this body.
+    pub async fn send_json(&self, request: Builder, body: &Value) -> Reply {
+        let mut reply =
+            self.send(request.body(Body::from(body.to_string())).expect("a request")).await;
+        reply.request = format!("{} {body}", reply.request);
+        reply
+    }
+
     /// Sends any request.
     pub async fn send(&self, request: Request<Body>) -> Reply {
+        let target = format!("{} {}", request.method(), request.uri());
         let response = self.http.answer(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Reply { status: head.status, headers: head.headers, body, text }
+        Reply { request: target, status: head.status, headers: head.headers, body, text }
     }
 
     /// Verifies a key without further fields.
@@ -286,7 +291,7 @@ impl Keyward {
 }
 
 /// Builds a POST of JSON to an operation of version 2, without headers for authentication and a body.
-pub fn post(operation: &str) -> axum::http::request::Builder {
+pub fn post(operation: &str) -> Builder {
     Request::builder()
         .method(Method::POST)
         .uri(format!("/v2/{operation}"))

@@ -61,6 +61,12 @@ impl Keyward {
         done.expect("an API");
     }
 
+    /// Creates an identity with these fields of `identities.createIdentity`. Returns its id.
+    pub async fn create_identity(&self, external_id: &str, fields: Value) -> String {
+        let request = merge_fields(json!({ "externalId": external_id }), fields);
+        self.v2("identities.createIdentity", request).await.text_of("identityId")
+    }
+
     /// Creates a permission with this slug. Returns its id.
     pub async fn create_permission(&self, slug: &str) -> String {
         let request = json!({ "name": slug, "slug": slug });
@@ -124,6 +130,13 @@ impl Keyward {
             |at: usize| replicas[at % replicas.len()].check_limit(namespace, "user_1", json!({}));
         let replies = join_all((0..checks).map(limit)).await;
         replies.iter().filter(|reply| reply.data()["success"] == true).count()
+    }
+
+    /// Returns the id of a namespace of the default workspace.
+    pub async fn find_namespace_id(&self, name: &str) -> String {
+        let mut reader = self.store().read().await.expect("a connection");
+        let found = reader.find_namespace(&root_keys::default_workspace(), name).await;
+        found.expect("an answer").expect("a namespace").id.to_string()
     }
 
     /// Deletes a namespace, as an operator does.
@@ -382,7 +395,7 @@ pub fn limit_request(namespace: &str, identifier: &str, fields: Value) -> Value 
 }
 
 /// Adds these fields to a request.
-fn merge_fields(mut request: Value, fields: Value) -> Value {
+pub fn merge_fields(mut request: Value, fields: Value) -> Value {
     let Value::Object(fields) = fields else { panic!("{fields} is not an object") };
     request.as_object_mut().expect("a request").extend(fields);
     request

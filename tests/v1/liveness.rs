@@ -12,16 +12,11 @@ on_both_stacks! {
 
         for authorization in [None, Some("Bearer nobody_knows_this_key")] {
             let request = Request::get("/v1/liveness");
-            let request = match authorization {
-                Some(header) => request.header("authorization", header),
-                None => request,
-            };
+            let request = match authorization { Some(header) => request.header("authorization", header), None => request };
 
             let reply = kw.send(request.body(Body::empty()).unwrap()).await;
 
-            let services = json!({
-                "metrics": "ok", "logger": "ok", "ratelimit": "ok", "usagelimit": "ok",
-            });
+            let services = json!({ "metrics": "ok", "logger": "ok", "ratelimit": "ok", "usagelimit": "ok" });
             assert_eq!(*reply.v1_body(), json!({ "status": "ok", "services": services }));
         }
     }

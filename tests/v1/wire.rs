@@ -34,8 +34,7 @@ on_both_stacks! {
     async fn an_error_is_a_code_a_page_a_message_and_the_request(kw) {
         let reply = kw.v1_get("apis.getApi", "apiId=api_nowhere").await;
 
-        let message = reply.assert_v1_error(404, "NOT_FOUND");
-        assert!(message.contains("api_nowhere"), "{message}");
+        reply.assert_v1_error_about(404, "NOT_FOUND", &["api_nowhere"]);
         has_headers(&reply);
         let error = reply.body["error"].as_object().unwrap();
         let fields: Vec<_> = error.keys().collect();
@@ -46,28 +45,22 @@ on_both_stacks! {
     async fn the_scheme_of_the_root_key_may_be_left_out(kw) {
         for header in [kw.root_key.clone(), format!("Bearer {}", kw.root_key)] {
             let request = Request::get("/v1/permissions.listRoles").header("authorization", header);
-
-            let reply = kw.send(request.body(Body::empty()).unwrap()).await;
-
-            assert_eq!(*reply.v1_body(), json!([]));
+            assert_eq!(*kw.send(request.body(Body::empty()).unwrap()).await.v1_body(), json!([]));
         }
     }
 
     async fn faults_are_worded_as_programs_know_them(kw) {
         let name = |fields: Value| kw.v1("apis.createApi", fields);
 
-        let missing = name(json!({})).await.assert_v1_error(400, "BAD_REQUEST");
+        assert_eq!(name(json!({})).await.assert_v1_error(400, "BAD_REQUEST"), "name: Required");
         let short = name(json!({ "name": "ab" })).await.assert_v1_error(400, "BAD_REQUEST");
         let number = name(json!({ "name": 5 })).await.assert_v1_error(400, "BAD_REQUEST");
         let null = name(json!({ "name": null })).await.assert_v1_error(400, "BAD_REQUEST");
         let list = json!({ "keyId": "key_1", "permissions": [] });
         let empty = kw.v1("keys.setPermissions", list).await.assert_v1_error(400, "BAD_REQUEST");
-        let key = json!({
-            "apiId": "api_1", "byteLength": 15.5, "refill": { "interval": "yearly", "amount": 1 },
-        });
+        let key = json!({ "apiId": "api_1", "byteLength": 15.5, "refill": { "interval": "yearly", "amount": 1 } });
         let several = kw.v1("keys.createKey", key).await.assert_v1_error(400, "BAD_REQUEST");
 
-        assert_eq!(missing, "name: Required");
         assert_eq!(short, "name: String must contain at least 3 character(s)");
         assert_eq!(number, "name: Expected string, received number");
         assert_eq!(null, "name: Expected string, received null");
@@ -86,10 +79,14 @@ on_both_stacks! {
             kw.v1_get_as(&reader, "keys.getKey", &query).await.v1_body();
         }
         let limit = |limit: &str| format!("apiId={api}&limit={limit}");
-        let message = kw.v1_get("apis.listKeys", &limit("many")).await.assert_v1_error(400, "BAD_REQUEST");
-        assert_eq!(message, "limit: Expected number, received string");
-        let message = kw.v1_get("apis.listKeys", &limit("101")).await.assert_v1_error(400, "BAD_REQUEST");
-        assert_eq!(message, "limit: Number must be less than or equal to 100");
+        assert_eq!(
+            kw.v1_get("apis.listKeys", &limit("many")).await.assert_v1_error(400, "BAD_REQUEST"),
+            "limit: Expected number, received string",
+        );
+        assert_eq!(
+            kw.v1_get("apis.listKeys", &limit("101")).await.assert_v1_error(400, "BAD_REQUEST"),
+            "limit: Number must be less than or equal to 100",
+        );
         kw.v1_get("apis.listKeys", &limit("100")).await.v1_body();
         kw.v1_get("apis.listKeys", &limit("1.0")).await.v1_body();
     }
@@ -151,12 +148,8 @@ on_both_stacks! {
     }
 
     async fn head_is_answered_as_get_is(kw) {
-        let head = Request::head("/v1/permissions.listRoles")
-            .header("authorization", format!("Bearer {}", kw.root_key));
-
-        let reply = kw.send(head.body(Body::empty()).unwrap()).await;
-
-        assert_eq!(reply.status, 200);
+        let head = Request::head("/v1/permissions.listRoles").header("authorization", format!("Bearer {}", kw.root_key));
+        assert_eq!(kw.send(head.body(Body::empty()).unwrap()).await.status, 200);
     }
 
     async fn it_says_that_it_is_alive(kw) {

@@ -75,7 +75,6 @@ on_every_event_store! {
     async fn an_api_of_which_no_key_was_used_has_one_row_of_zeros(kw) {
         let api = kw.create_api().await;
         kw.write_events().await;
-
         assert_eq!(rows(&kw, &api, "").await, [sums(&json!({}))]);
         assert_eq!(rows(&kw, &api, "groupBy=key").await, [json!(null); 0]);
     }
@@ -123,11 +122,8 @@ on_every_event_store! {
     async fn thirty_hours_in_which_nothing_happened_are_thirty_rows(kw) {
         let api = kw.create_api().await;
         kw.write_events().await;
-
         let query = format!("apiId={api}&start={}&end={}&groupBy=hour", NOON.0 - 30 * HOUR, NOON.0);
-        let told = get(&kw, &query).await;
-
-        assert_eq!(told.v1_body().as_array().unwrap().len(), 30);
+        assert_eq!(get(&kw, &query).await.v1_body().as_array().unwrap().len(), 30);
     }
 
     async fn keys_and_identities_are_told_for_themselves(kw) {
@@ -147,10 +143,7 @@ on_every_event_store! {
         let top = rows(&kw, &api, "groupBy=key,identity&orderBy=valid&order=desc&limit=2").await;
 
         let keys: Vec<_> = by_key.iter().map(|row| (row["keyId"].clone(), row["total"].clone())).collect();
-        assert_eq!(
-            keys,
-            [(json!(nobody.id), json!(4)), (json!(second.id), json!(2)), (json!(ann.id), json!(1))]
-        );
+        assert_eq!(keys, [(json!(nobody.id), json!(4)), (json!(second.id), json!(2)), (json!(ann.id), json!(1))]);
         assert_eq!(by_identity[0]["identity"]["externalId"], "ann");
         assert_eq!(by_identity[0]["total"], 3);
         assert_eq!((by_identity[1].get("identity"), &by_identity[1]["total"]), (None, &json!(4)));
@@ -162,22 +155,19 @@ on_every_event_store! {
         let api = kw.create_api().await;
         let key = kw.create_key_in(&api, json!({})).await;
         for tags in [json!(["a", "b"]), json!(["b", "a", "a"]), json!(["b"]), json!([])] {
-            let body = json!({ "key": key.key, "tags": tags });
-            kw.v2("keys.verifyKey", body).await.assert_code("VALID");
+            kw.v2("keys.verifyKey", json!({ "key": key.key, "tags": tags })).await.assert_code("VALID");
         }
         kw.write_events().await;
         let told = |rows: Vec<Value>, field: &str| -> Vec<(Value, Value)> {
             rows.iter().map(|row| (row[field].clone(), row["total"].clone())).collect()
         };
 
-        let each = told(rows(&kw, &api, "groupBy=tag").await, "tag");
-        let together = told(rows(&kw, &api, "groupBy=tags").await, "tags");
-
-        assert_eq!(each, [(json!("a"), json!(2)), (json!("b"), json!(3))]);
+        assert_eq!(told(rows(&kw, &api, "groupBy=tag").await, "tag"), [(json!("a"), json!(2)), (json!("b"), json!(3))]);
         assert_eq!(
-            together,
-            [(json!([]), json!(1)), (json!(["a", "b"]), json!(2)), (json!(["b"]), json!(1))]
+            told(rows(&kw, &api, "groupBy=tags").await, "tags"),
+            [(json!([]), json!(1)), (json!(["a", "b"]), json!(2)), (json!(["b"]), json!(1))],
         );
+
         assert_eq!(rows(&kw, &api, "tag=b").await[0]["total"], 3);
         assert_eq!(rows(&kw, &api, "tag=a&tag=b").await[0]["total"], 2);
         assert_eq!(rows(&kw, &api, "tag=a,b").await[0]["total"], 2);
@@ -212,9 +202,7 @@ on_every_event_store! {
         let stranger = kw.create_other_workspace().await;
 
         let query = format!("apiId={api}&start=0");
-        let reply = kw.v1_get_as(&stranger, "analytics.getVerifications", &query).await;
-
-        reply.assert_v1_error(404, "NOT_FOUND");
+        kw.v1_get_as(&stranger, "analytics.getVerifications", &query).await.assert_v1_error(404, "NOT_FOUND");
     }
 
     async fn a_root_key_may_be_bound_to_one_api(kw) {
@@ -241,11 +229,12 @@ on_every_event_store! {
 
         ask("start=5&end=6").await.v1_body();
         for query in ["start=5&end=5", "start=6&end=5", &format!("start={}", NOON.0)] {
-            let error = ask(query).await.assert_v1_error(400, "BAD_REQUEST");
-            assert_eq!(error, "start must be before end");
+            assert_eq!(ask(query).await.assert_v1_error(400, "BAD_REQUEST"), "start must be before end");
         }
-        let error = ask("start=1&groupBy=tag&groupBy=tags").await.assert_v1_error(400, "BAD_REQUEST");
-        assert_eq!(error, "groupBy must not contain both tag and tags");
+        assert_eq!(
+            ask("start=1&groupBy=tag&groupBy=tags").await.assert_v1_error(400, "BAD_REQUEST"),
+            "groupBy must not contain both tag and tags",
+        );
         ask("groupBy=hour").await.assert_v1_error(400, "BAD_REQUEST");
         ask("start=1&groupBy=year").await.assert_v1_error(400, "BAD_REQUEST");
     }

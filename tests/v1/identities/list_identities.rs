@@ -22,12 +22,6 @@ fn ids(reply: &Reply) -> Vec<String> {
 }
 
 on_both_stacks! {
-    async fn there_may_be_none(kw) {
-        let reply = list(&kw, "").await;
-
-        assert_eq!(*reply.v1_body(), json!({ "identities": [], "total": 0 }));
-    }
-
     async fn an_identity_is_listed_with_its_limits_and_without_its_meta(kw) {
         let id = create(&kw, "user_1").await;
 
@@ -37,29 +31,6 @@ on_both_stacks! {
             let limits = json!([{ "name": "one", "limit": 1, "duration": 60_000 }]);
             let listed = json!({ "id": id, "externalId": "user_1", "ratelimits": limits });
             assert_eq!(*reply.v1_body(), json!({ "identities": [listed], "total": 1 }));
-        }
-    }
-
-    async fn a_page_begins_behind_the_last_id_that_was_told_and_the_last_has_no_cursor(kw) {
-        let mut all = Vec::new();
-        for n in 0..4 {
-            all.push(create(&kw, &format!("user_{n}")).await);
-        }
-        all.sort();
-
-        let first = list(&kw, "limit=2").await;
-        let cursor = first.v1_body()["cursor"].as_str().unwrap();
-        let second = list(&kw, &format!("limit=2&cursor={cursor}")).await;
-        let three = list(&kw, "limit=3").await;
-        let beyond = list(&kw, "cursor=zzz").await;
-
-        assert_eq!(cursor, all[1]);
-        assert_eq!([ids(&first), ids(&second)].concat(), all);
-        assert_eq!(second.body.get("cursor"), None);
-        assert_eq!((ids(&three).len(), three.v1_body()["cursor"].is_string()), (3, true));
-        assert_eq!(*beyond.v1_body(), json!({ "identities": [], "total": 4 }));
-        for page in [first, second, three] {
-            assert_eq!(page.v1_body()["total"], 4);
         }
     }
 
@@ -75,8 +46,7 @@ on_both_stacks! {
         }
         let itself = format!("environment={id}");
         for (named, query) in [(&*id, ""), (&id, &itself), ("another", "environment=another")] {
-            let message = ask(named, query).await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
-            assert!(message.contains("identity.default.read_identity"), "{message}");
+            ask(named, query).await.assert_v1_error_about(403, "INSUFFICIENT_PERMISSIONS", &["identity.default.read_identity"]);
         }
     }
 

@@ -59,17 +59,12 @@ on_every_event_store! {
     async fn a_key_that_was_not_used_has_no_days(kw) {
         let key = kw.create_key(json!({})).await;
         kw.write_events().await;
-
-        let told = get(&kw, &format!("keyId={}", key.id)).await;
-
-        assert_eq!(told.v1_body(), &json!({ "verifications": [] }));
+        assert_eq!(get(&kw, &format!("keyId={}", key.id)).await.v1_body(), &json!({ "verifications": [] }));
     }
 
     async fn one_of_key_and_owner_is_needed_and_must_be_there(kw) {
         kw.write_events().await;
-
-        let error = get(&kw, "").await.assert_v1_error(400, "BAD_REQUEST");
-        assert_eq!(error, "keyId or ownerId must be provided");
+        assert_eq!(get(&kw, "").await.assert_v1_error(400, "BAD_REQUEST"), "keyId or ownerId must be provided");
         get(&kw, "keyId=key_nobody").await.assert_v1_error(404, "NOT_FOUND");
         get(&kw, "ownerId=nobody").await.assert_v1_error(404, "NOT_FOUND");
         get(&kw, "ownerId=nobody&granularity=hour").await.assert_v1_error(400, "BAD_REQUEST");
@@ -80,9 +75,7 @@ on_every_event_store! {
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         let stranger = kw.create_other_workspace().await;
-        let ask = async |query: &str| {
-            kw.v1_get_as(&stranger, "keys.getVerifications", query).await
-        };
+        let ask = async |query: &str| { kw.v1_get_as(&stranger, "keys.getVerifications", query).await };
 
         ask("ownerId=ann").await.assert_v1_error(404, "NOT_FOUND");
         ask(&format!("keyId={}", key.id)).await.assert_v1_error(404, "NOT_FOUND");
@@ -95,9 +88,7 @@ on_every_event_store! {
         kw.create_key_in(&mine, json!({ "externalId": "bob" })).await;
         kw.write_events().await;
         let root_key = kw.create_root_key([&format!("api.{mine}.read_key")]).await;
-        let ask = async |query: &str| {
-            kw.v1_get_as(&root_key, "keys.getVerifications", query).await
-        };
+        let ask = async |query: &str| { kw.v1_get_as(&root_key, "keys.getVerifications", query).await };
 
         ask("ownerId=bob").await.v1_body();
         ask("ownerId=ann").await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");

@@ -13,7 +13,6 @@ use axum::body::Body;
 use axum::http::Request;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use store::Store;
 
 use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, Reply};
@@ -27,8 +26,11 @@ async fn issued(kw: &Keyward, fields: Value) -> IssuedKey {
 
 /// As [`issued`], by this root key.
 async fn issued_by(kw: &Keyward, root_key: &str, mut fields: Value) -> IssuedKey {
-    let api = kw.v1_as(root_key, "apis.createApi", json!({ "name": "payments" })).await;
-    fields["apiId"] = api.v1_body()["apiId"].clone();
+    fields["apiId"] = kw
+        .v1_as(root_key, "apis.createApi", json!({ "name": "payments" }))
+        .await
+        .v1_body()["apiId"]
+        .clone();
     let made = kw.v1_as(root_key, "keys.createKey", fields).await;
     let text = |field: &str| made.v1_body()[field].as_str().unwrap().to_owned();
     IssuedKey { id: text("keyId"), key: text("key") }
@@ -78,11 +80,4 @@ fn assert_unknown(reply: &Reply) {
     let id = reply.headers["unkey-request-id"].to_str().unwrap();
     let nothing = json!({ "valid": false, "code": "NOT_FOUND", "requestId": id });
     assert_eq!(*reply.v1_body(), nothing);
-}
-
-async fn execute(kw: &Keyward, sql: &'static str) {
-    match kw.store() {
-        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
-        Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
-    }
 }

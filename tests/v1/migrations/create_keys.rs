@@ -2,6 +2,7 @@ use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;
+use crate::support::json::Fields as _;
 use crate::support::{Keyward, NOON, Reply};
 
 fn hash(key: &str) -> Value {
@@ -24,10 +25,6 @@ async fn taken(kw: &Keyward, api: &str, fields: Value) -> String {
     reply.v1_body()["keyIds"][0].as_str().unwrap().to_owned()
 }
 
-async fn get(kw: &Keyward, id: &str) -> Value {
-    kw.v1_get("keys.getKey", &format!("keyId={id}")).await.v1_body().clone()
-}
-
 /// Fails unless nothing of this is taken in, for this reason; the message.
 async fn refused(kw: &Keyward, api: &str, fields: Value, status: u16, code: &str) -> String {
     let before = kw.count_rows("keys").await;
@@ -43,11 +40,9 @@ on_both_stacks! {
         kw.create_permission("docs.read").await;
         kw.verify_v1("old_key", json!({})).await.assert_v1_code("NOT_FOUND");
         let fields = json!({
-            "hash": hash("old_key"), "start": "old_k", "prefix": "old", "name": "the old one",
-            "externalId": "user_1", "meta": { "a": 1 }, "roles": ["editor"],
-            "permissions": ["docs.read"], "expires": NOON.0 + 1000, "enabled": true,
-            "remaining": 3, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31.0 },
-            "environment": "test",
+            "hash": hash("old_key"), "start": "old_k", "prefix": "old", "name": "the old one", "externalId": "user_1",
+            "meta": { "a": 1 }, "roles": ["editor"], "permissions": ["docs.read"], "expires": NOON.0 + 1000, "enabled": true,
+            "remaining": 3, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31.0 }, "environment": "test",
         });
         let api = kw.create_api().await;
 
@@ -55,15 +50,12 @@ on_both_stacks! {
 
         let verified = kw.verify_v1("old_key", json!({ "apiId": api })).await;
         let told = verified.assert_v1_code("VALID");
-        assert_eq!((&told["keyId"], &told["name"]), (&json!(id), &json!("the old one")));
-        assert_eq!((&told["remaining"], &told["environment"]), (&json!(2), &json!("test")));
-        assert_eq!((&told["ownerId"], &told["meta"]), (&json!("user_1"), &json!({ "a": 1 })));
-        assert_eq!(told["permissions"], json!(["docs.edit", "docs.read"]));
-        assert_eq!(told["roles"], json!(["editor"]));
-        assert_eq!(told["expires"], NOON.0 + 1000);
-        let known = get(&kw, &id).await;
-        assert_eq!(known["start"], "old_k");
-        assert_eq!(known["identity"]["externalId"], "user_1");
+        told.assert_has(json!({
+            "keyId": id, "name": "the old one", "remaining": 2, "environment": "test", "ownerId": "user_1",
+            "meta": { "a": 1 }, "permissions": ["docs.edit", "docs.read"], "roles": ["editor"], "expires": NOON.0 + 1000,
+        }));
+        let known = kw.get_key_v1(&id).await;
+        known.assert_has(json!({ "start": "old_k", "identity.externalId": "user_1" }));
         let refill = &known["refill"];
         assert_eq!((&refill["interval"], &refill["refillDay"]), (&json!("monthly"), &json!(31)));
     }
@@ -73,12 +65,9 @@ on_both_stacks! {
 
         let id = taken(&kw, &api, json!({ "hash": hash("old_key") })).await;
 
-        let told = get(&kw, &id).await;
+        let told = kw.get_key_v1(&id).await;
         let fields: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(
-            fields,
-            ["apiId", "createdAt", "enabled", "id", "permissions", "roles", "start", "workspaceId"]
-        );
+        assert_eq!(fields, ["apiId", "createdAt", "enabled", "id", "permissions", "roles", "start", "workspaceId"]);
         assert_eq!((&told["start"], &told["enabled"]), (&json!(""), &json!(true)));
     }
 
@@ -91,24 +80,21 @@ on_both_stacks! {
         };
 
         let reply = import(&kw, names.iter().enumerate().map(key).collect()).await;
-        let empty = import(&kw, json!([])).await;
+        assert_eq!(*import(&kw, json!([])).await.v1_body(), json!({ "keyIds": [] }));
 
         let ids = reply.v1_body()["keyIds"].as_array().unwrap();
         assert_eq!(ids.len(), 4);
         for (n, id) in ids.iter().enumerate() {
-            let told = get(&kw, id.as_str().unwrap()).await;
-            assert_eq!(told["name"], names[n]);
-            assert_eq!(told["apiId"], if n % 2 == 0 { &*one } else { &*other });
+            let told = kw.get_key_v1(id.as_str().unwrap()).await;
+            told.assert_has(json!({ "name": names[n], "apiId": if n % 2 == 0 { &*one } else { &*other } }));
         }
-        assert_eq!(*empty.v1_body(), json!({ "keyIds": [] }));
     }
 
     async fn a_key_that_is_brought_itself_precedes_a_hash_and_is_kept_where_keys_are_kept(kw) {
         let (plain, keeping) = (kw.create_api().await, kw.create_api().await);
         kw.update_api(&keeping, |settings| settings.allows_recoverable_keys = true).await;
 
-        let fields = json!({ "plaintext": "old_key_1", "hash": hash("another") });
-        let unkept = taken(&kw, &plain, fields).await;
+        let unkept = taken(&kw, &plain, json!({ "plaintext": "old_key_1", "hash": hash("another") })).await;
         let kept = taken(&kw, &keeping, json!({ "plaintext": "old_key_2", "start": "" })).await;
 
         kw.verify_v1("old_key_1", json!({})).await.assert_v1_code("VALID");
@@ -137,15 +123,12 @@ on_both_stacks! {
             kw.verify_v1(key, json!({})).await.assert_v1_code("RATE_LIMITED");
         }
         let fields = json!({ "hash": hash("third"), "ratelimit": { "limit": 1 } });
-        let message = refused(&kw, &api, fields, 400, "BAD_REQUEST").await;
-        assert_eq!(message, "1.ratelimit.duration: Required");
+        assert_eq!(refused(&kw, &api, fields, 400, "BAD_REQUEST").await, "1.ratelimit.duration: Required");
     }
 
     async fn an_owner_is_a_name_and_an_external_id_an_identity_that_keys_share(kw) {
         let api = kw.create_api().await;
-        let keys = ["a", "b"].map(|key| {
-            item(&api, json!({ "hash": hash(key), "externalId": "user_1" }))
-        });
+        let keys = ["a", "b"].map(|key| { item(&api, json!({ "hash": hash(key), "externalId": "user_1" })) });
         import(&kw, json!(keys)).await.v1_body();
         taken(&kw, &api, json!({ "hash": hash("c"), "ownerId": "user_2" })).await;
 
@@ -164,8 +147,7 @@ on_both_stacks! {
     async fn the_uses_of_a_key_come_back_at_midnight(kw) {
         let api = kw.create_api().await;
         let daily = json!({ "interval": "daily", "amount": 5 });
-        let fields = json!({ "hash": hash("old_key"), "remaining": 1, "refill": daily });
-        taken(&kw, &api, fields).await;
+        taken(&kw, &api, json!({ "hash": hash("old_key"), "remaining": 1, "refill": daily })).await;
         kw.verify_v1("old_key", json!({})).await.assert_v1_code("VALID");
         kw.verify_v1("old_key", json!({})).await.assert_v1_code("USAGE_EXCEEDED");
 
@@ -201,8 +183,7 @@ on_both_stacks! {
             let message = refused(&kw, &api, fields, status, code).await;
             assert!(message.starts_with(named), "{message}");
         }
-        let message =
-            refused(&kw, "api_nowhere", json!({ "hash": hash("b") }), 404, "NOT_FOUND").await;
+        let message = refused(&kw, "api_nowhere", json!({ "hash": hash("b") }), 404, "NOT_FOUND").await;
         assert!(message.contains("api_nowhere"), "{message}");
     }
 
@@ -210,8 +191,7 @@ on_both_stacks! {
         let api = kw.create_api().await;
         kw.create_permission("docs.read").await;
         let fields = json!({
-            "hash": hash("b"), "roles": ["editor"], "permissions": ["docs.read", "docs.edit"],
-            "externalId": "user_1",
+            "hash": hash("b"), "roles": ["editor"], "permissions": ["docs.read", "docs.edit"], "externalId": "user_1",
         });
 
         let message = refused(&kw, &api, fields, 412, "PRECONDITION_FAILED").await;
@@ -231,9 +211,7 @@ on_both_stacks! {
         };
         let hashed = json!([item(&own, json!({ "hash": hash("a") }))]);
         let plain = json!([item(&own, json!({ "plaintext": "b" }))]);
-        let elsewhere = json!([
-            item(&own, json!({ "hash": hash("c") })), item(&other, json!({ "hash": hash("d") })),
-        ]);
+        let elsewhere = json!([item(&own, json!({ "hash": hash("c") })), item(&other, json!({ "hash": hash("d") }))]);
 
         for (grants, keys, lacking) in [
             (&[&encrypt][..], hashed.clone(), "create_key"),
@@ -241,8 +219,7 @@ on_both_stacks! {
             (&[&create], plain.clone(), "encrypt_key"),
             (&[&create, &encrypt], elsewhere, &*other),
         ] {
-            let message = ask(grants, keys).await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
-            assert!(message.contains(lacking), "{message}");
+            ask(grants, keys).await.assert_v1_error_about(403, "INSUFFICIENT_PERMISSIONS", &[lacking]);
         }
         assert_eq!(kw.count_rows("keys").await, 0);
         ask(&[&create], hashed).await.v1_body();
@@ -252,19 +229,13 @@ on_both_stacks! {
     async fn each_key_and_what_it_was_given_is_in_the_audit_log(kw) {
         kw.create_role("editor", []).await;
         kw.create_permission("docs.read").await;
-        let fields = json!({
-            "hash": hash("old_key"), "roles": ["editor"], "permissions": ["docs.read"],
-        });
+        let fields = json!({ "hash": hash("old_key"), "roles": ["editor"], "permissions": ["docs.read"] });
 
         let id = taken(&kw, &kw.create_api().await, fields).await;
 
         assert_eq!(
             kw.list_audit_events(&id).await,
-            [
-                "authorization.connect_permission_and_key",
-                "authorization.connect_role_and_key",
-                "key.create",
-            ]
+            ["authorization.connect_permission_and_key", "authorization.connect_role_and_key", "key.create"],
         );
     }
 }

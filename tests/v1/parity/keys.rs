@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{MINUTE, key_v1, read_v1, update_v1, update_v2};
+use super::{MINUTE, update_v1};
 use crate::on_both_stacks;
+use crate::support::json::Fields as _;
 use crate::support::{Keyward, NOON};
 
 async fn plant_roles(kw: &Keyward) {
@@ -15,7 +16,7 @@ on_both_stacks! {
     async fn version_2_tells_all_of_a_key_that_version_1_made(kw) {
         plant_roles(&kw).await;
         let api = kw.create_api().await;
-        let key = key_v1(&kw, &api, json!({
+        let key = kw.create_key_v1(&api, json!({
             "prefix": "prod", "name": "for billing", "externalId": "user_1",
             "meta": { "plan": "pro" }, "roles": ["editor"], "permissions": ["a"],
             "expires": NOON.0 + 1000, "remaining": 7,
@@ -26,26 +27,18 @@ on_both_stacks! {
 
         let told = kw.get_key(&key.id).await;
 
-        assert_eq!(told, json!({
-            "keyId": key.id,
-            "start": &key.key[..9],
-            "enabled": false,
-            "name": "for billing",
-            "meta": { "plan": "pro" },
-            "createdAt": NOON.0,
-            "expires": NOON.0 + 1000,
-            "permissions": ["a", "b", "c"],
-            "roles": ["editor"],
-            "credits": {
-                "remaining": 7,
-                "refill": { "interval": "monthly", "amount": 9, "refillDay": 31 },
-            },
-            "identity": { "id": told["identity"]["id"], "externalId": "user_1" },
-            "ratelimits": [{
-                "id": told["ratelimits"][0]["id"], "name": "default", "limit": 60,
-                "duration": MINUTE, "autoApply": true,
-            }],
-        }));
+        assert_eq!(
+            told,
+            json!({
+                "keyId": key.id, "start": &key.key[..9], "enabled": false, "name": "for billing", "meta": { "plan": "pro" },
+                "createdAt": NOON.0, "expires": NOON.0 + 1000, "permissions": ["a", "b", "c"], "roles": ["editor"],
+                "credits": { "remaining": 7, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31 } },
+                "identity": { "id": told["identity"]["id"], "externalId": "user_1" },
+                "ratelimits": [{
+                    "id": told["ratelimits"][0]["id"], "name": "default", "limit": 60, "duration": MINUTE, "autoApply": true,
+                }],
+            }),
+        );
         assert!(told["ratelimits"][0]["id"].is_string() && told["identity"]["id"].is_string());
     }
 
@@ -64,29 +57,22 @@ on_both_stacks! {
         })).await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].clone();
 
-        let told = read_v1(&kw, &key.id).await;
+        let told = kw.get_key_v1(&key.id).await;
 
-        assert_eq!(told, json!({
-            "id": key.id,
-            "start": &key.key[..9],
-            "apiId": api,
-            "workspaceId": "ws_default",
-            "enabled": false,
-            "name": "for billing",
-            "ownerId": "user_1",
-            "identity": { "id": identity, "externalId": "user_1", "meta": {} },
-            "meta": { "plan": "pro" },
-            "createdAt": NOON.0,
-            "expires": NOON.0 + 1000,
-            "permissions": ["a", "b", "c"],
-            "roles": ["editor"],
-            "remaining": 7,
-            "refill": { "interval": "daily", "amount": 9, "refillDay": null, "lastRefillAt": NOON.0 },
-            "ratelimit": {
-                "limit": 60, "duration": MINUTE, "refillRate": 60, "refillInterval": MINUTE,
-                "async": false, "type": "consistent",
-            },
-        }));
+        assert_eq!(
+            told,
+            json!({
+                "id": key.id, "start": &key.key[..9], "apiId": api, "workspaceId": "ws_default", "enabled": false,
+                "name": "for billing", "ownerId": "user_1",
+                "identity": { "id": identity, "externalId": "user_1", "meta": {} }, "meta": { "plan": "pro" },
+                "createdAt": NOON.0, "expires": NOON.0 + 1000, "permissions": ["a", "b", "c"], "roles": ["editor"],
+                "remaining": 7, "refill": { "interval": "daily", "amount": 9, "refillDay": null, "lastRefillAt": NOON.0 },
+                "ratelimit": {
+                    "limit": 60, "duration": MINUTE, "refillRate": 60, "refillInterval": MINUTE, "async": false,
+                    "type": "consistent",
+                },
+            }),
+        );
     }
 
     async fn each_setting_that_version_1_changes_is_told_by_version_2(kw) {
@@ -137,7 +123,7 @@ on_both_stacks! {
     async fn each_setting_that_version_2_changes_is_told_by_version_1(kw) {
         plant_roles(&kw).await;
         let api = kw.create_api().await;
-        let key = key_v1(&kw, &api, json!({})).await;
+        let key = kw.create_key_v1(&api, json!({})).await;
         let limit = |name: &str| json!({ "name": name, "limit": 8, "duration": 5_000, "autoApply": true });
 
         for (change, pointer, told) in [
@@ -171,82 +157,42 @@ on_both_stacks! {
             (json!({ "roles": [] }), "/permissions", json!(["a"])),
             (json!({ "permissions": [] }), "/permissions", json!([])),
         ] {
-            update_v2(&kw, &key.id, change.clone()).await;
+            kw.update_key(&key.id, change.clone()).await.data();
 
-            let read = read_v1(&kw, &key.id).await;
+            let read = kw.get_key_v1(&key.id).await;
             assert_eq!(read.pointer(pointer).unwrap_or(&Value::Null), &told, "{change}: {read}");
         }
     }
 
-    async fn a_limit_of_version_1_leaves_those_of_other_names_alone(kw) {
-        let uploads = json!({ "name": "uploads", "limit": 5, "duration": MINUTE });
-        let key = kw.create_key(json!({ "ratelimits": [uploads] })).await;
-        let names = async || {
-            let read = kw.get_key(&key.id).await;
-            let limits = read["ratelimits"].as_array().cloned().unwrap_or_default();
-            limits.iter().map(|limit| limit["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-
-        update_v1(&kw, &key.id, json!({ "ratelimit": { "limit": 8, "duration": MINUTE } })).await;
-        let put = names().await;
-        update_v1(&kw, &key.id, json!({ "ratelimit": null })).await;
-        let taken = names().await;
-
-        assert_eq!(put, ["default", "uploads"]);
-        assert_eq!(taken, ["uploads"]);
-    }
-
     async fn what_version_2_cannot_say_stays_when_it_changes_a_key(kw) {
         let api = kw.create_api().await;
-        let key = key_v1(&kw, &api, json!({
+        let key = kw.create_key_v1(&api, json!({
             "environment": "production", "ownerId": "user_1",
             "ratelimit": { "limit": 8, "duration": MINUTE, "async": true },
         })).await;
 
-        update_v2(&kw, &key.id, json!({ "name": "another" })).await;
-        let reroll = json!({ "keyId": key.id, "expiration": 60_000 });
-        let new = kw.v2("keys.rerollKey", reroll).await;
+        kw.update_key(&key.id, json!({ "name": "another" })).await.data();
+        let new = kw.v2("keys.rerollKey", json!({ "keyId": key.id, "expiration": 60_000 })).await;
 
         for id in [key.id, new.text_of("keyId")] {
-            let read = read_v1(&kw, &id).await;
+            let read = kw.get_key_v1(&id).await;
             assert_eq!(read["environment"], "production");
-            assert_eq!(read["ownerId"], "user_1");
-            assert_eq!((&read["ratelimit"]["async"], &read["ratelimit"]["type"]), (&json!(true), &json!("fast")));
+            read.assert_has(json!({ "ownerId": "user_1", "ratelimit.async": true, "ratelimit.type": "fast" }));
         }
-        let told = kw.verify_v1(&new.text_of("key"), json!({})).await;
-        assert_eq!(told.assert_v1_code("VALID")["environment"], "production");
-    }
-
-    async fn a_recoverable_key_is_shown_by_either_version(kw) {
-        let api = kw.create_api().await;
-        kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
-        let keys = [
-            key_v1(&kw, &api, json!({ "recoverable": true })).await,
-            kw.create_key_in(&api, json!({ "recoverable": true })).await,
-        ];
-
-        for key in keys {
-            let by_v1 = kw.v1_get("keys.getKey", &format!("keyId={}&decrypt=true", key.id)).await;
-            let by_v2 = kw.v2("keys.getKey", json!({ "keyId": key.id, "decrypt": true })).await;
-            assert_eq!(by_v1.v1_body()["plaintext"], key.key);
-            assert_eq!(by_v2.data()["plaintext"], key.key);
-        }
+        assert_eq!(kw.verify_v1(&new.text_of("key"), json!({})).await.assert_v1_code("VALID")["environment"], "production");
     }
 
     async fn both_versions_list_the_same_keys(kw) {
         let api = kw.create_api().await;
         for n in 0..3 {
-            key_v1(&kw, &api, json!({ "externalId": format!("user_{}", n % 2) })).await;
+            kw.create_key_v1(&api, json!({ "externalId": format!("user_{}", n % 2) })).await;
             kw.create_key_in(&api, json!({ "externalId": format!("user_{}", n % 2) })).await;
         }
 
         for (filter, count) in [("", 6), ("user_0", 4), ("user_1", 2), ("user_2", 0)] {
             let (query, request) = match filter {
                 "" => (format!("apiId={api}"), json!({ "apiId": api })),
-                user => (
-                    format!("apiId={api}&externalId={user}"),
-                    json!({ "apiId": api, "externalId": user }),
-                ),
+                user => (format!("apiId={api}&externalId={user}"), json!({ "apiId": api, "externalId": user })),
             };
             let by_v1 = kw.v1_get("apis.listKeys", &query).await.v1_body()["keys"].clone();
             let by_v2 = kw.v2("apis.listKeys", request).await.data().clone();
@@ -260,7 +206,7 @@ on_both_stacks! {
 
     async fn what_one_version_deletes_is_gone_for_the_other(kw) {
         let api = kw.create_api().await;
-        let (first, second) = (kw.create_key_in(&api, json!({})).await, key_v1(&kw, &api, json!({})).await);
+        let (first, second) = (kw.create_key_in(&api, json!({})).await, kw.create_key_v1(&api, json!({})).await);
         let third = kw.create_key_in(&api, json!({})).await;
 
         kw.v1("keys.deleteKey", json!({ "keyId": first.id })).await.v1_body();
@@ -284,8 +230,7 @@ on_both_stacks! {
             let told = kw.v2("apis.getApi", json!({ "apiId": id })).await;
             assert_eq!(*told.data(), json!({ "id": id, "name": name }));
             let told = kw.v1_get("apis.getApi", &format!("apiId={id}")).await;
-            let whole = json!({ "id": id, "name": name, "workspaceId": "ws_default" });
-            assert_eq!(*told.v1_body(), whole);
+            assert_eq!(*told.v1_body(), json!({ "id": id, "name": name, "workspaceId": "ws_default" }));
         }
     }
 }

@@ -1,64 +1,30 @@
 use domain::root_keys::default_workspace;
-use foundation::id::PermissionId;
+use foundation::id::{PermissionId, RoleId};
 use foundation::model::Permission;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::on_both_stacks;
 use crate::support::NOON;
 
 on_both_stacks! {
-    async fn there_may_be_none(kw) {
-        let reply = kw.v1_get("permissions.listPermissions", "").await;
-
-        assert_eq!(*reply.v1_body(), json!([]));
-    }
-
-    async fn each_is_told_as_get_permission_tells_it(kw) {
-        kw.create_permission("docs.read").await;
-        let request = json!({ "name": "Write", "slug": "docs.write", "description": "all of it" });
-        kw.v1("permissions.createPermission", request).await.v1_body();
-
-        let reply = kw.v1_get("permissions.listPermissions", "").await;
-
-        let list = reply.v1_body().as_array().unwrap();
-        let mut slugs: Vec<_> = list.iter().map(|item| item["slug"].as_str().unwrap()).collect();
-        slugs.sort_unstable();
-        assert_eq!(slugs, ["docs.read", "docs.write"]);
-        for item in list {
-            let query = format!("permissionId={}", item["id"].as_str().unwrap());
-            assert_eq!(item, kw.v1_get("permissions.getPermission", &query).await.v1_body());
-        }
-    }
-
-    async fn however_many_there_are_all_are_told(kw) {
-        let new: Vec<_> = (0..2001)
-            .map(|n| Permission {
-                id: PermissionId::random(),
-                slug: format!("docs.{n}"),
-                name: "docs".into(),
-                description: None,
-            })
+    async fn however_many_permissions_and_roles_there_are_all_are_told(kw) {
+        let permissions: Vec<_> = (0..2001)
+            .map(|n| Permission { id: PermissionId::random(), slug: format!("docs.{n}"), name: "docs".into(), description: None })
             .collect();
+        let roles: Vec<_> = (0..1001).map(|n| (RoleId::random(), format!("role {n}"))).collect();
         let mut tx = kw.store().begin().await.unwrap();
-        tx.insert_permissions(&default_workspace(), &new, NOON).await.unwrap();
+        tx.insert_permissions(&default_workspace(), &permissions, NOON).await.unwrap();
+        tx.insert_roles(&default_workspace(), &roles, NOON).await.unwrap();
         kw.app.context.commit(tx).await.unwrap();
 
-        let reply = kw.v1_get("permissions.listPermissions", "").await;
-
-        let slug = |item: &Value| item["slug"].as_str().unwrap().to_owned();
-        let mut slugs: Vec<_> = reply.v1_body().as_array().unwrap().iter().map(slug).collect();
-        assert_eq!(slugs.len(), 2001);
-        slugs.sort();
-        slugs.dedup();
-        assert_eq!(slugs.len(), 2001);
-    }
-
-    async fn those_of_another_workspace_are_not_told(kw) {
-        kw.create_permission("docs.read").await;
-        let stranger = kw.create_other_workspace().await;
-
-        let reply = kw.v1_get_as(&stranger, "permissions.listPermissions", "").await;
-
-        assert_eq!(*reply.v1_body(), json!([]));
+        for (operation, name, count) in [("permissions.listPermissions", "slug", 2001), ("permissions.listRoles", "name", 1001)] {
+            let reply = kw.v1_get(operation, "").await;
+            let text = |item: &Value| item[name].as_str().unwrap().to_owned();
+            let mut names: Vec<_> = reply.v1_body().as_array().unwrap().iter().map(text).collect();
+            assert_eq!(names.len(), count, "{operation}");
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), count, "{operation}");
+        }
     }
 }

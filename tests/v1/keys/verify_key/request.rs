@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{issued, verify_raw};
 use crate::on_both_stacks;
+use crate::support::json::Fields as _;
 use crate::support::{Keyward, Reply};
 
 /// What is said of a request that is wrong.
@@ -33,21 +34,20 @@ on_both_stacks! {
             &*format!("Bearer {}", kw.root_key), &*format!("Bearer {powerless}"),
             &*format!("Bearer {stranger}"), &*format!("Bearer {}", key.key),
         ] {
-            let reply = verify_as(&kw, HeaderValue::from_str(header).unwrap(), &key.key).await;
-            reply.assert_v1_code("VALID");
+            verify_as(&kw, HeaderValue::from_str(header).unwrap(), &key.key).await.assert_v1_code("VALID");
         }
         let no_text = HeaderValue::from_bytes(b"Bearer \xff\xfe").unwrap();
         verify_as(&kw, no_text, &key.key).await.assert_v1_code("VALID");
     }
 
     async fn a_key_must_be_given(kw) {
-        let missing = verify_raw(&kw, "{}".into()).await.assert_v1_error(400, "BAD_REQUEST");
-        let empty = fault(&kw, "", json!({})).await;
-        let number = verify_raw(&kw, r#"{"key":5}"#.into()).await.assert_v1_error(400, "BAD_REQUEST");
+        assert_eq!(verify_raw(&kw, "{}".into()).await.assert_v1_error(400, "BAD_REQUEST"), "key: Required");
+        assert_eq!(fault(&kw, "", json!({})).await, "key: String must contain at least 1 character(s)");
+        assert_eq!(
+            verify_raw(&kw, r#"{"key":5}"#.into()).await.assert_v1_error(400, "BAD_REQUEST"),
+            "key: Expected string, received number",
+        );
 
-        assert_eq!(missing, "key: Required");
-        assert_eq!(empty, "key: String must contain at least 1 character(s)");
-        assert_eq!(number, "key: Expected string, received number");
         kw.verify_v1("x", json!({})).await.assert_v1_code("NOT_FOUND");
     }
 
@@ -59,13 +59,10 @@ on_both_stacks! {
         let (none, all) = (tags(0, 1), tags(10, 128));
         kw.verify_v1(&key.key, none).await.assert_v1_code("VALID");
         kw.verify_v1(&key.key, all).await.assert_v1_code("VALID");
-        let many = fault(&kw, &key.key, tags(11, 1)).await;
-        let long = fault(&kw, &key.key, tags(2, 129)).await;
-        let short = fault(&kw, &key.key, tags(1, 0)).await;
+        assert_eq!(fault(&kw, &key.key, tags(11, 1)).await, "tags: Array must contain at most 10 element(s)");
+        assert_eq!(fault(&kw, &key.key, tags(2, 129)).await, "tags.0: String must contain at most 128 character(s)");
+        assert_eq!(fault(&kw, &key.key, tags(1, 0)).await, "tags.0: String must contain at least 1 character(s)");
 
-        assert_eq!(many, "tags: Array must contain at most 10 element(s)");
-        assert_eq!(long, "tags.0: String must contain at most 128 character(s)");
-        assert_eq!(short, "tags.0: String must contain at least 1 character(s)");
         assert_eq!(kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID")["remaining"], 6);
     }
 
@@ -79,9 +76,7 @@ on_both_stacks! {
 
         let plain = told(kw.verify_v1(&key.key, json!({})).await);
         let tags = json!({ "tags": ["path=/documents", "path=/documents", "\u{0}🦀 \n"] });
-        let tagged = told(kw.verify_v1(&key.key, tags).await);
-
-        assert_eq!(plain, tagged);
+        assert_eq!(plain, told(kw.verify_v1(&key.key, tags).await));
     }
 
     async fn null_stands_for_nothing_that_may_be_left_out(kw) {
@@ -113,9 +108,7 @@ on_both_stacks! {
             "ratelimits": [{ "name": "x", "limit": 5, "duration": 60_000, "async": true }],
         })).await;
 
-        reply.assert_v1_code("VALID");
-        assert_eq!(reply.body["remaining"], 7);
-        assert_eq!(reply.body["ratelimit"]["remaining"], 4);
+        reply.assert_v1_code("VALID").assert_has(json!({ "remaining": 7, "ratelimit.remaining": 4 }));
     }
 
     async fn a_number_without_fraction_is_a_whole_number(kw) {
@@ -128,27 +121,18 @@ on_both_stacks! {
             key.key,
         );
 
-        let reply = verify_raw(&kw, body).await;
+        verify_raw(&kw, body).await.assert_v1_code("VALID").assert_has(json!({ "remaining": 85, "ratelimit.remaining": 8 }));
         let broken = fault(&kw, &key.key, json!({ "remaining": { "cost": 1.5 } })).await;
         let past = format!(r#"{{ "key": "{}", "remaining": {{ "cost": 9223372036854775808 }} }}"#, key.key);
-        let past = verify_raw(&kw, past).await;
+        verify_raw(&kw, past).await.assert_v1_error(400, "BAD_REQUEST");
 
-        reply.assert_v1_code("VALID");
-        assert_eq!((&reply.body["remaining"], &reply.body["ratelimit"]["remaining"]), (&json!(85), &json!(8)));
         assert_eq!(broken, "remaining.cost: Expected integer, received float");
-        past.assert_v1_error(400, "BAD_REQUEST");
     }
 
     async fn of_two_fields_with_one_name_the_last_counts(kw) {
         let key = issued(&kw, json!({ "remaining": 9 })).await;
-        let body = format!(
-            r#"{{ "key": "nobody", "key": "{}", "remaining": {{ "cost": 1, "cost": 3 }} }}"#,
-            key.key,
-        );
-
-        let reply = verify_raw(&kw, body).await;
-
-        assert_eq!(reply.assert_v1_code("VALID")["remaining"], 6);
+        let body = format!(r#"{{ "key": "nobody", "key": "{}", "remaining": {{ "cost": 1, "cost": 3 }} }}"#, key.key);
+        assert_eq!(verify_raw(&kw, body).await.assert_v1_code("VALID")["remaining"], 6);
     }
 
     async fn verifying_leaves_no_trace_in_the_audit_log(kw) {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{MINUTE, api_of, assert_unknown, issued, issued_by, update};
 use crate::on_both_stacks;
+use crate::support::json::Fields as _;
 use crate::support::{Keyward, NOON, Reply, Stack};
 
 fn fields(reply: &Reply) -> Vec<&str> {
@@ -50,91 +51,64 @@ on_both_stacks! {
         let reply = kw.verify_v1(&key.key, json!({})).await;
 
         let id = reply.headers["unkey-request-id"].to_str().unwrap();
-        assert_eq!(*reply.v1_body(), json!({
-            "valid": true,
-            "code": "VALID",
-            "requestId": id,
-            "keyId": key.id,
-            "enabled": true,
-            "name": "for billing",
-            "ownerId": "user_1",
-            "meta": { "plan": "pro" },
-            "environment": "production",
-            "expires": NOON.0 + 1000,
-            "permissions": ["B", "a", "b"],
-            "roles": ["Editor", "zoo keeper"],
-            "identity": { "id": identity, "externalId": "user_1", "meta": { "seats": 3 } },
-            "remaining": 6,
-            "ratelimit": { "limit": 3, "remaining": 2, "reset": NOON.0 + MINUTE },
-        }));
+        assert_eq!(
+            *reply.v1_body(),
+            json!({
+                "valid": true, "code": "VALID", "requestId": id, "keyId": key.id, "enabled": true, "name": "for billing",
+                "ownerId": "user_1", "meta": { "plan": "pro" }, "environment": "production", "expires": NOON.0 + 1000,
+                "permissions": ["B", "a", "b"], "roles": ["Editor", "zoo keeper"],
+                "identity": { "id": identity, "externalId": "user_1", "meta": { "seats": 3 } }, "remaining": 6,
+                "ratelimit": { "limit": 3, "remaining": 2, "reset": NOON.0 + MINUTE },
+            }),
+        );
     }
 
     async fn each_outcome_tells_the_key_and_what_was_counted(kw) {
         plant_roles(&kw).await;
         let key = issued(&kw, everything()).await;
         let known = [
-            "code", "enabled", "environment", "expires", "identity", "keyId", "meta", "name",
-            "ownerId", "permissions", "requestId", "roles", "valid",
+            "code", "enabled", "environment", "expires", "identity", "keyId", "meta", "name", "ownerId", "permissions",
+            "requestId", "roles", "valid",
         ];
-        let told = |counted: &[&'static str]| {
+        let valid = kw.verify_v1(&key.key, json!({})).await;
+        for (request, code, counted) in [
+            (json!({ "authorization": { "permissions": "z" } }), "INSUFFICIENT_PERMISSIONS", &[][..]),
+            (json!({ "apiId": "api_another" }), "FORBIDDEN", &[]),
+            (json!({ "remaining": { "cost": 8 } }), "USAGE_EXCEEDED", &["ratelimit", "remaining"]),
+            (json!({ "ratelimits": [{ "name": "default", "cost": 9 }] }), "RATE_LIMITED", &["ratelimit"]),
+            (json!({}), "VALID", &["ratelimit", "remaining"]),
+            (json!({}), "EXPIRED", &[]),
+            (json!({}), "DISABLED", &[]),
+        ] {
+            match code {
+                "EXPIRED" => kw.clock.advance_ms(1001), "DISABLED" => update(&kw, &key, json!({ "enabled": false })).await,
+                _ => {},
+            }
+            let reply = kw.verify_v1(&key.key, request).await;
+            reply.assert_v1_code(code);
             let mut told = [&known[..], counted].concat();
             told.sort_unstable();
-            told
-        };
-        let verify = |request: Value| kw.verify_v1(&key.key, request);
-
-        let valid = verify(json!({})).await;
-        let refused = verify(json!({ "authorization": { "permissions": "z" } })).await;
-        let elsewhere = verify(json!({ "apiId": "api_another" })).await;
-        let spent = verify(json!({ "remaining": { "cost": 8 } })).await;
-        let limited = verify(json!({ "ratelimits": [{ "name": "default", "cost": 9 }] })).await;
-        kw.clock.advance_ms(1001);
-        let expired = verify(json!({})).await;
-        update(&kw, &key, json!({ "enabled": false })).await;
-        let disabled = verify(json!({})).await;
-
-        for (reply, code, counted) in [
-            (&valid, "VALID", &["ratelimit", "remaining"][..]),
-            (&refused, "INSUFFICIENT_PERMISSIONS", &[]),
-            (&elsewhere, "FORBIDDEN", &[]),
-            (&spent, "USAGE_EXCEEDED", &["ratelimit", "remaining"]),
-            (&limited, "RATE_LIMITED", &["ratelimit"]),
-            (&expired, "EXPIRED", &[]),
-            (&disabled, "DISABLED", &[]),
-        ] {
-            reply.assert_v1_code(code);
-            assert_eq!(fields(reply), told(counted), "{code}");
+            assert_eq!(fields(&reply), told, "{reply}");
             for field in ["keyId", "name", "ownerId", "meta", "environment", "identity", "roles"] {
-                assert_eq!(reply.body[field], valid.body[field], "{code} {field}");
+                assert_eq!(reply.body[field], valid.body[field], "{field}: {reply}");
             }
             assert_eq!(reply.body["enabled"], code != "DISABLED");
         }
     }
 
     async fn a_key_that_is_not_there_tells_nothing_else(kw) {
-        let deleted = issued(&kw, json!({})).await;
+        let (deleted, gone, of_no_api) = (issued(&kw, json!({})).await, issued(&kw, json!({})).await, issued(&kw, json!({})).await);
         kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.v1_body();
-        let gone = issued(&kw, json!({})).await;
         kw.v1("keys.deleteKey", json!({ "keyId": gone.id, "permanent": true })).await.v1_body();
-        let of_no_api = issued(&kw, json!({})).await;
-        let api = api_of(&kw, &of_no_api).await;
-        kw.v1("apis.deleteApi", json!({ "apiId": api })).await.v1_body();
+        kw.v1("apis.deleteApi", json!({ "apiId": api_of(&kw, &of_no_api).await })).await.v1_body();
         let made = kw.create_root_key(["api.*.verify_key"]).await;
         let key = issued(&kw, json!({ "prefix": "prod" })).await;
 
         for unknown in [
-            "prod_neverIssued".to_owned(),
-            deleted.key,
-            gone.key,
-            of_no_api.key,
-            kw.root_key.clone(),
-            made,
-            key.id,
-            key.key.to_uppercase(),
-            format!("{} ", key.key),
-            key.key["prod_".len()..].to_owned(),
+            "prod_neverIssued", &deleted.key, &gone.key, &of_no_api.key, &kw.root_key, &made, &key.id,
+            &key.key.to_uppercase(), &format!("{} ", key.key), &key.key["prod_".len()..],
         ] {
-            assert_unknown(&kw.verify_v1(&unknown, json!({})).await);
+            assert_unknown(&kw.verify_v1(unknown, json!({})).await);
         }
         kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
     }
@@ -175,8 +149,7 @@ on_both_stacks! {
         ] {
             let reply = kw.verify_v1(key, json!({})).await;
             reply.assert_v1_code("VALID");
-            assert_eq!(reply.body["ownerId"], told, "{}", reply.text);
-            assert_eq!(reply.body["identity"]["externalId"], linked, "{}", reply.text);
+            reply.v1_body().assert_has(json!({ "ownerId": told, "identity.externalId": linked }));
             assert_eq!(reply.body.get("identity").is_some(), !linked.is_null(), "{}", reply.text);
         }
     }
@@ -189,29 +162,20 @@ on_both_stacks! {
         kw.v1("identities.deleteIdentity", json!({ "identityId": identity })).await.v1_body();
         let orphan = kw.verify_v1(&key.key, json!({})).await;
         update(&kw, &key, json!({ "externalId": null })).await;
-        let nobodys = kw.verify_v1(&key.key, json!({})).await;
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID").assert_has(json!({ "ownerId": null }));
 
-        orphan.assert_v1_code("VALID");
-        assert_eq!(orphan.body["ownerId"], "user_1");
-        assert_eq!(orphan.body.get("identity"), None);
-        nobodys.assert_v1_code("VALID");
-        assert_eq!(nobodys.body.get("ownerId"), None);
+        orphan.assert_v1_code("VALID").assert_has(json!({ "ownerId": "user_1", "identity": null }));
     }
 
     async fn a_meta_that_is_empty_is_left_out_but_never_that_of_an_identity(kw) {
         let key = issued(&kw, json!({ "externalId": "user_1", "meta": {} })).await;
-        let meta = |meta: Value| json!({ "externalId": "user_1", "meta": meta });
-
-        let none = kw.verify_v1(&key.key, json!({})).await;
-        kw.v1("identities.updateIdentity", meta(json!({ "plan": { "seats": 3.5 } }))).await.v1_body();
-        let full = kw.verify_v1(&key.key, json!({})).await;
-        kw.v1("identities.updateIdentity", meta(json!({}))).await.v1_body();
-        let cleared = kw.verify_v1(&key.key, json!({})).await;
-
-        assert_eq!(none.assert_v1_code("VALID").get("meta"), None);
-        assert_eq!(none.body["identity"]["meta"], json!({}));
-        assert_eq!(full.body["identity"]["meta"], json!({ "plan": { "seats": 3.5 } }));
-        assert_eq!(cleared.body["identity"]["meta"], json!({}));
+        for meta in [Value::Null, json!({ "plan": { "seats": 3.5 } }), json!({})] {
+            if !meta.is_null() {
+                kw.v1("identities.updateIdentity", json!({ "externalId": "user_1", "meta": meta })).await.v1_body();
+            }
+            let told = if meta.is_null() { json!({}) } else { meta };
+            kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID").assert_has(json!({ "meta": null, "identity.meta": told }));
+        }
     }
 
     async fn an_expiry_of_0_is_none(kw) {
@@ -220,8 +184,7 @@ on_both_stacks! {
         update(&kw, &changed, json!({ "expires": 0 })).await;
 
         for key in [made, changed] {
-            let reply = kw.verify_v1(&key.key, json!({})).await;
-            assert_eq!(reply.assert_v1_code("VALID").get("expires"), None);
+            assert_eq!(kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID").get("expires"), None);
         }
     }
 
@@ -231,8 +194,7 @@ on_both_stacks! {
 
         let reply = kw.verify_v1(&key.key, json!({})).await;
 
-        reply.assert_v1_code("VALID");
-        assert_eq!((&reply.body["name"], &reply.body["remaining"]), (&json!("theirs"), &json!(1)));
+        reply.assert_v1_code("VALID").assert_has(json!({ "name": "theirs", "remaining": 1 }));
         // Version 2 is asked by somebody, whose key it is not.
         kw.verify(&key.key).await.assert_code("NOT_FOUND");
     }
