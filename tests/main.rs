@@ -107,30 +107,22 @@ mod v2 {
     }
     mod apis {
         mod create_api;
-        mod delete_api;
-        mod get_api;
         mod list_keys;
     }
     mod gateways;
     mod identities {
         mod create_identity;
         mod delete_identity;
-        mod get_identity;
         mod list_identities;
         mod update_identity;
     }
     mod keys {
-        mod add_permissions;
-        mod add_roles;
         mod create_key;
         mod delete_key;
         mod get_key;
         mod migrate_keys;
-        mod remove_permissions;
-        mod remove_roles;
         mod reroll_key;
-        mod set_permissions;
-        mod set_roles;
+        mod roles_and_permissions;
         mod update_credits;
         mod update_key;
         mod verify_key;
@@ -139,10 +131,6 @@ mod v2 {
     mod permissions {
         mod create_permission;
         mod create_role;
-        mod delete_permission;
-        mod delete_role;
-        mod get_permission;
-        mod get_role;
         mod list_permissions;
         mod list_roles;
         mod set_role_permissions;

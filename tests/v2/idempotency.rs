@@ -38,13 +38,11 @@ on_both_stacks! {
 
         let first = send(&kw, "order 66", "keys.createKey", &body).await;
         let again = send(&kw, "order 66", "keys.createKey", &body).await;
-        let other = send(&kw, "order 67", "keys.createKey", &body).await;
-        let bare = kw.v2("keys.createKey", body).await;
+        assert_ne!(first.data(), send(&kw, "order 67", "keys.createKey", &body).await.data());
+        assert_ne!(first.data(), kw.v2("keys.createKey", body).await.data());
 
         assert_eq!(first.data(), again.data());
         assert_ne!(first.body["meta"], again.body["meta"]);
-        assert_ne!(first.data(), other.data());
-        assert_ne!(first.data(), bare.data());
         assert_eq!(kw.count_rows("keys").await, 3);
         kw.verify(&again.text_of("key")).await.assert_code("VALID");
     }
@@ -52,11 +50,8 @@ on_both_stacks! {
     async fn a_repeated_reroll_makes_one_new_key(kw) {
         let key = kw.create_key(json!({})).await;
         let body = json!({ "keyId": key.id, "expiration": 0 });
-
         let first = send(&kw, "a", "keys.rerollKey", &body).await;
-        let again = send(&kw, "a", "keys.rerollKey", &body).await;
-
-        assert_eq!(first.data(), again.data());
+        assert_eq!(first.data(), send(&kw, "a", "keys.rerollKey", &body).await.data());
         assert_eq!(kw.count_rows("keys").await, 2);
     }
 
@@ -68,17 +63,15 @@ on_both_stacks! {
         let first = send(&kw, "a", "keys.updateCredits", &body).await;
         kw.verify(&key.key).await.assert_code("VALID");
         let again = send(&kw, "a", "keys.updateCredits", &body).await;
-        let next = send(&kw, "b", "keys.updateCredits", &body).await;
+        assert_eq!(send(&kw, "b", "keys.updateCredits", &body).await.data()["remaining"], 10);
 
         assert_eq!((first.data(), &first.data()["remaining"]), (again.data(), &json!(8)));
-        assert_eq!(next.data()["remaining"], 10);
     }
 
     async fn many_at_once_do_it_once(kw) {
         let body = json!({ "apiId": kw.create_api().await });
 
-        let replies =
-            join_all((0..8).map(|_| send(&kw, "a", "keys.createKey", &body))).await;
+        let replies = join_all((0..8).map(|_| send(&kw, "a", "keys.createKey", &body))).await;
 
         assert_eq!(kw.count_rows("keys").await, 1);
         for reply in &replies {
@@ -92,8 +85,7 @@ on_both_stacks! {
         let name = "idempotency_key_in_use";
         let reroll = json!({ "keyId": key.text_of("keyId"), "expiration": 0 });
 
-        let other_body = json!({ "apiId": api, "name": "x" });
-        send(&kw, "a", "keys.createKey", &other_body).await.assert_error(409, name);
+        send(&kw, "a", "keys.createKey", &json!({ "apiId": api, "name": "x" })).await.assert_error(409, name);
         send(&kw, "a", "keys.rerollKey", &reroll).await.assert_error(409, name);
 
         assert_eq!(kw.count_rows("keys").await, 1);
@@ -102,17 +94,13 @@ on_both_stacks! {
     async fn a_name_belongs_to_its_root_key(kw) {
         let body = json!({ "apiId": kw.create_api().await });
         let other = kw.create_root_key(["api.*.create_key"]).await;
-
         let mine = send(&kw, "a", "keys.createKey", &body).await;
-        let theirs = send_as(&kw, &other, "a", "keys.createKey", &body).await;
-
-        assert_ne!(mine.data(), theirs.data());
+        assert_ne!(mine.data(), send_as(&kw, &other, "a", "keys.createKey", &body).await.data());
     }
 
     async fn what_was_refused_may_be_tried_again(kw) {
         let api = kw.create_api().await;
         let body = json!({ "apiId": api, "roles": ["editor"] });
-
         send(&kw, "a", "keys.createKey", &body).await.assert_error(404, "role_not_found");
         kw.create_role("editor", []).await;
         send(&kw, "a", "keys.createKey", &body).await.data();
@@ -143,10 +131,7 @@ on_both_stacks! {
 
     async fn other_operations_pass_over_it(kw) {
         let body = json!({ "name": "an API" });
-
         let first = send(&kw, "a", "apis.createApi", &body).await;
-        let again = send(&kw, "a", "apis.createApi", &body).await;
-
-        assert_ne!(first.data(), again.data());
+        assert_ne!(first.data(), send(&kw, "a", "apis.createApi", &body).await.data());
     }
 }

@@ -9,9 +9,7 @@ use crate::support::post;
 
 on_both_stacks! {
     async fn a_path_that_is_none_is_told_in_json(kw) {
-        for path in
-            ["/v2/keys.fly", "/v2/keys.createkey", "/v2/keys.createKey/", "/v2/", "/", "/v3/x"]
-        {
+        for path in ["/v2/keys.fly", "/v2/keys.createkey", "/v2/keys.createKey/", "/v2/", "/", "/v3/x"] {
             let request = Request::post(path)
                 .header("authorization", format!("Bearer {}", kw.root_key))
                 .header("content-type", "application/json")

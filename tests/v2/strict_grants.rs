@@ -7,6 +7,8 @@ use foundation::model::Algorithm;
 use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
+use crate::on_both_stacks;
+use crate::support::version::Version::{self, V1, V2};
 use crate::support::{Keyward, Reply, Stack, random_letters};
 
 /// What every root key of these tests may do.
@@ -18,13 +20,6 @@ const ADD_ROLE: &str = "rbac.*.add_role_to_key";
 const REMOVE_ROLE: &str = "rbac.*.remove_role_from_key";
 const CREATE_PERMISSION: &str = "rbac.*.create_permission";
 const CREATE_ROLE: &str = "rbac.*.create_role";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    V1,
-    V2,
-}
-use Version::{V1, V2};
 
 /// A request, and the permissions that it needs besides [`BASE`].
 #[derive(Debug)]
@@ -46,19 +41,7 @@ impl Case {
     }
 
     async fn send(&self, kw: &Keyward, root_key: &str) -> Reply {
-        match self.version {
-            V1 => kw.v1_as(root_key, self.operation, self.request.clone()).await,
-            V2 => kw.v2_as(root_key, self.operation, self.request.clone()).await,
-        }
-    }
-
-    /// Fails unless the reply is 403 and names the permission.
-    fn assert_lacks(&self, reply: &Reply, permission: &str) {
-        let message = match self.version {
-            V1 => reply.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS"),
-            V2 => reply.assert_error(403, "insufficient_permissions")["detail"].to_string(),
-        };
-        assert!(message.contains(permission), "{self:?}: {message}");
+        kw.call(self.version, root_key, self.operation, self.request.clone()).await
     }
 
     fn assert_allowed(&self, reply: &Reply) {
@@ -198,64 +181,42 @@ async fn cases(kw: &Keyward) -> Vec<Case> {
     cases
 }
 
-async fn a_grant_is_refused_without_each_right_and_made_with_all(kw: Keyward) {
-    for case in cases(&kw).await {
-        let rights = BASE.iter().chain(case.needed);
-        let all = kw
-            .create_root_key_with(rights.clone().map(|right| (*right).to_owned()).collect())
-            .await;
-        let mut partial = Vec::new();
-        for lacking in case.needed {
-            let held = rights.clone().filter(|right| *right != lacking);
-            let held = held.map(|right| (*right).to_owned()).collect();
-            partial.push((lacking, kw.create_root_key_with(held).await));
-        }
-        let before = stored(&kw).await;
+on_both_stacks! {
+    async fn a_grant_is_refused_without_each_right_and_made_with_all(kw) {
+        let kw = strict(kw.stack).await;
+        for case in cases(&kw).await {
+            let rights = BASE.iter().chain(case.needed);
+            let all = kw.create_root_key_with(rights.clone().map(|right| (*right).to_owned()).collect()).await;
+            let mut partial = Vec::new();
+            for lacking in case.needed {
+                let held = rights.clone().filter(|right| *right != lacking);
+                let held = held.map(|right| (*right).to_owned()).collect();
+                partial.push((lacking, kw.create_root_key_with(held).await));
+            }
+            let before = stored(&kw).await;
 
-        for (lacking, root_key) in partial {
-            case.assert_lacks(&case.send(&kw, &root_key).await, lacking);
+            for (lacking, root_key) in partial {
+                case.send(&kw, &root_key).await.assert_refused(case.version, "insufficient_permissions", &[lacking]);
+            }
+            assert_eq!(stored(&kw).await, before, "{case:?}");
+            case.assert_allowed(&case.send(&kw, &all).await);
+            assert_ne!(stored(&kw).await, before, "{case:?}");
         }
-        assert_eq!(stored(&kw).await, before, "{case:?}");
-        case.assert_allowed(&case.send(&kw, &all).await);
-        assert_ne!(stored(&kw).await, before, "{case:?}");
     }
-}
 
-#[tokio::test]
-async fn a_grant_is_refused_without_each_right_and_made_with_all_embedded() {
-    a_grant_is_refused_without_each_right_and_made_with_all(strict(Stack::Embedded).await).await;
-}
+    async fn links_that_stay_need_no_rights(kw) {
+        let kw = strict(kw.stack).await;
+        kw.create_role("editor", ["docs.edit"]).await;
+        kw.create_permission("docs.read").await;
+        let key = kw.create_key(json!({ "permissions": ["docs.read"], "roles": ["editor"] })).await;
+        let base = kw.create_root_key(BASE).await;
 
-#[tokio::test]
-async fn a_grant_is_refused_without_each_right_and_made_with_all_replica() {
-    a_grant_is_refused_without_each_right_and_made_with_all(strict(Stack::Replica).await).await;
-}
+        let same = json!({ "keyId": key.id, "permissions": ["docs.read"], "roles": ["editor"], "name": "renamed" });
+        kw.v2_as(&base, "keys.updateKey", same).await.data();
+        kw.v2_as(&base, "keys.setRoles", json!({ "keyId": key.id, "roles": ["editor"] })).await.data();
 
-async fn links_that_stay_need_no_rights(kw: Keyward) {
-    kw.create_role("editor", ["docs.edit"]).await;
-    kw.create_permission("docs.read").await;
-    let fields = json!({ "permissions": ["docs.read"], "roles": ["editor"] });
-    let key = kw.create_key(fields).await;
-    let base = kw.create_root_key(BASE).await;
-
-    let same = json!({
-        "keyId": key.id, "permissions": ["docs.read"], "roles": ["editor"], "name": "renamed",
-    });
-    kw.v2_as(&base, "keys.updateKey", same).await.data();
-    let same = json!({ "keyId": key.id, "roles": ["editor"] });
-    kw.v2_as(&base, "keys.setRoles", same).await.data();
-
-    assert_eq!(kw.get_key(&key.id).await["name"], "renamed");
-}
-
-#[tokio::test]
-async fn links_that_stay_need_no_rights_embedded() {
-    links_that_stay_need_no_rights(strict(Stack::Embedded).await).await;
-}
-
-#[tokio::test]
-async fn links_that_stay_need_no_rights_replica() {
-    links_that_stay_need_no_rights(strict(Stack::Replica).await).await;
+        assert_eq!(kw.get_key(&key.id).await["name"], "renamed");
+    }
 }
 
 /// That which strict grants change: version 1 asks for these rights in `keys.updateKey` in any case.

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use crate::on_every_event_store;
 use crate::support::faulty_proxy::RequestFate;
+use crate::support::json::Fields as _;
 use crate::support::{Keyward, NOON, Reply, Stack};
 
 const OPERATION: &str = "analytics.getVerifications";
@@ -37,8 +38,7 @@ async fn four_questions_are_put_to_clickhouse_at_once_and_a_fifth_waits_for_its_
 on_every_event_store! {
     async fn a_verification_is_told_with_all_that_is_known_of_it(kw) {
         let api = kw.create_api().await;
-        let credits = json!({ "remaining": 5 });
-        let key = kw.create_key_in(&api, json!({ "externalId": "user_1", "credits": credits })).await;
+        let key = kw.create_key_in(&api, json!({ "externalId": "user_1", "credits": { "remaining": 5 } })).await;
         let asked = json!({ "credits": { "cost": 2 }, "tags": ["b", "a"] });
         let id = kw.verify_with(&key.key, asked).await.body["meta"]["requestId"].clone();
         kw.write_events().await;
@@ -47,15 +47,10 @@ on_every_event_store! {
 
         let row = &reply.data()[0];
         assert_eq!(reply.data().as_array().unwrap().len(), 1);
-        assert_eq!(row["request_id"], id);
-        assert_eq!(row["time"], NOON.0);
-        assert_eq!(row["key_space_id"], api);
-        assert_eq!(row["key_id"], key.id);
-        assert_eq!(row["external_id"], "user_1");
-        assert_eq!(row["outcome"], "VALID");
-        assert_eq!(row["tags"], json!(["a", "b"]));
-        assert_eq!(row["spent_credits"], 2);
-        assert_eq!(row["source"], "api");
+        row.assert_has(json!({
+            "request_id": id, "time": NOON.0, "key_space_id": api, "key_id": key.id, "external_id": "user_1",
+            "outcome": "VALID", "tags": ["a", "b"], "spent_credits": 2, "source": "api",
+        }));
         assert!(row["latency"].is_number(), "{row}");
         assert!(reply.text.contains(r#"{"request_id":"#), "{}", reply.text);
     }
@@ -67,26 +62,17 @@ on_every_event_store! {
         kw.write_events().await;
 
         for unit in ["minute", "hour", "day", "month"] {
-            let query = format!(
-                "SELECT time, sum(count) AS total FROM key_verifications_per_{unit}_v1 GROUP BY time"
-            );
+            let query = format!("SELECT time, sum(count) AS total FROM key_verifications_per_{unit}_v1 GROUP BY time");
             let told = ask(&kw, &query).await.data().clone();
 
-            let time = match unit {
-                "day" => "2026-03-10",
-                "month" => "2026-03-01",
-                _ => "2026-03-10 12:00:00",
-            };
+            let time = match unit { "day" => "2026-03-10", "month" => "2026-03-01", _ => "2026-03-10 12:00:00" };
             assert_eq!(told, json!([{ "time": time, "total": 2 }]));
         }
     }
 
     async fn nothing_is_an_empty_list(kw) {
         kw.write_events().await;
-
-        let reply = ask(&kw, "SELECT key_id FROM key_verifications_v1").await;
-
-        assert_eq!(*reply.data(), json!([]));
+        assert_eq!(*ask(&kw, "SELECT key_id FROM key_verifications_v1").await.data(), json!([]));
     }
 
     async fn another_workspace_sees_its_own(kw) {
@@ -122,10 +108,7 @@ on_every_event_store! {
 
     async fn the_permission_is_asked_for_before_the_query_is_read(kw) {
         let root_key = kw.create_root_key(["ratelimit.*.read_analytics", "api.*.read_api"]).await;
-
-        let reply = kw.v2_as(&root_key, OPERATION, json!({ "query": "nonsense" })).await;
-
-        reply.assert_error(403, "insufficient_permissions");
+        kw.v2_as(&root_key, OPERATION, json!({ "query": "nonsense" })).await.assert_error(403, "insufficient_permissions");
     }
 
     async fn what_is_wrong_with_a_query_is_told_by_its_name(kw) {
@@ -149,12 +132,8 @@ on_every_event_store! {
     async fn fields_that_are_not_known_are_passed_over(kw) {
         kw.write_events().await;
         let query = "SELECT key_id FROM key_verifications_v1";
-
-        let reply = kw.v2(OPERATION, json!({ "query": query, "surprise": 1 })).await;
-        let without = kw.v2(OPERATION, json!({ "surprise": 1 })).await;
-
-        assert_eq!(*reply.data(), json!([]));
-        without.assert_field_error("/required");
+        assert_eq!(*kw.v2(OPERATION, json!({ "query": query, "surprise": 1 })).await.data(), json!([]));
+        kw.v2(OPERATION, json!({ "surprise": 1 })).await.assert_field_error("/required");
     }
 
     async fn a_workspace_that_has_asked_enough_waits_for_the_next_hour(kw) {

@@ -1,5 +1,4 @@
 use axum::body::Body;
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
 
@@ -7,62 +6,16 @@ use crate::on_both_stacks;
 use crate::support::{NOON, post};
 
 on_both_stacks! {
-    async fn a_new_api_is_found_under_its_id(kw) {
-        let created = kw.v2("apis.createApi", json!({ "name": "payments" })).await;
-
-        let id = created.text_of("apiId");
-        let found = kw.v2("apis.getApi", json!({ "apiId": id })).await;
-        assert_eq!(*found.data(), json!({ "id": id, "name": "payments" }));
-    }
-
-    async fn the_reply_is_the_id_and_nothing_else(kw) {
-        let created = kw.v2("apis.createApi", json!({ "name": "payments" })).await;
-
-        let fields: Vec<_> = created.data().as_object().unwrap().keys().collect();
-        let id = created.text_of("apiId");
-        assert_eq!(fields, ["apiId"]);
-        assert!(id.starts_with("api_") && id.len() >= 20, "{id}");
-    }
-
-    async fn several_apis_may_have_one_name(kw) {
-        let requests = (0..3).map(|_| kw.v2("apis.createApi", json!({ "name": "payments" })));
-
-        let mut ids: Vec<_> =
-            join_all(requests).await.iter().map(|reply| reply.text_of("apiId")).collect();
-
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), 3);
-    }
-
     async fn a_name_is_kept_to_the_letter(kw) {
         let name = " Zahlungen \"à la carte\"\\支付 🦀\u{301} ' -- ; $1 ";
-
         let created = kw.v2("apis.createApi", json!({ "name": name })).await;
-
-        let found = kw.v2("apis.getApi", json!({ "apiId": created.text_of("apiId") })).await;
-        assert_eq!(found.data()["name"], name);
+        assert_eq!(kw.v2("apis.getApi", json!({ "apiId": created.text_of("apiId") })).await.data()["name"], name);
     }
 
     async fn a_names_length_is_counted_in_characters(kw) {
-        let at = kw.v2("apis.createApi", json!({ "name": "🦀".repeat(256) })).await;
-        let over = kw.v2("apis.createApi", json!({ "name": "🦀".repeat(257) })).await;
-        let under = kw.v2("apis.createApi", json!({ "name": "🦀🦀" })).await;
-
-        at.data();
-        over.assert_field_error("/properties/name/maxLength");
-        under.assert_field_error("/properties/name/minLength");
-    }
-
-    async fn a_permission_for_one_api_makes_no_other(kw) {
-        let root_key = kw.create_root_key(["api.api_1.create_api"]).await;
-
-        let reply = kw.v2_as(&root_key, "apis.createApi", json!({ "name": "payments" })).await;
-
-        let error = reply.assert_error(403, "insufficient_permissions");
-        assert_eq!(error["title"], "Forbidden");
-        assert!(error["detail"].as_str().unwrap().contains("api.*.create_api"), "{error}");
-        assert_eq!(kw.count_rows("apis").await, 0);
+        kw.v2("apis.createApi", json!({ "name": "🦀".repeat(256) })).await.data();
+        kw.v2("apis.createApi", json!({ "name": "🦀".repeat(257) })).await.assert_field_error("/properties/name/maxLength");
+        kw.v2("apis.createApi", json!({ "name": "🦀🦀" })).await.assert_field_error("/properties/name/minLength");
     }
 
     async fn a_new_api_is_in_the_audit_log_with_who_made_it(kw) {
@@ -84,10 +37,7 @@ on_both_stacks! {
             Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
         };
         let targets: Value = serde_json::from_str(&row.4).unwrap();
-        assert_eq!(
-            (row.0, row.1.as_str(), row.2.as_str()),
-            (NOON.0, "rootkey", "KEYWARD_ROOT_KEY")
-        );
+        assert_eq!((row.0, row.1.as_str(), row.2.as_str()), (NOON.0, "rootkey", "KEYWARD_ROOT_KEY"));
         assert_eq!(row.3, "a test");
         assert_eq!(targets, json!([{ "type": "api", "id": id, "name": "payments" }]));
     }

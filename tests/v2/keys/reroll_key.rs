@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;
+use crate::support::json::Fields as _;
 use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Reply};
 
@@ -31,18 +32,12 @@ on_both_stacks! {
     async fn the_new_key_is_configured_as_the_old_one(kw) {
         kw.create_role("editor", ["docs.edit"]).await;
         kw.create_permission("docs.read").await;
-        let key = kw
-            .create_key(json!({
-                "prefix": "my_app", "byteLength": 32, "name": "for billing",
-                "externalId": "user_1", "meta": { "plan": "pro" }, "roles": ["editor"],
-                "permissions": ["docs.read"], "expires": NOON.0 + 90 * MINUTE,
-                "credits": {
-                    "remaining": 7,
-                    "refill": { "interval": "monthly", "amount": 10, "refillDay": 31 },
-                },
-                "ratelimits": [{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }],
-            }))
-            .await;
+        let key = kw.create_key(json!({
+            "prefix": "my_app", "byteLength": 32, "name": "for billing", "externalId": "user_1", "meta": { "plan": "pro" },
+            "roles": ["editor"], "permissions": ["docs.read"], "expires": NOON.0 + 90 * MINUTE,
+            "credits": { "remaining": 7, "refill": { "interval": "monthly", "amount": 10, "refillDay": 31 } },
+            "ratelimits": [{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }],
+        })).await;
         let before = configuration(&kw, &key.id).await;
 
         let new = rerolled(&kw, &key, 30 * MINUTE).await;
@@ -54,17 +49,13 @@ on_both_stacks! {
         assert_eq!(bs58::decode(random).into_vec().unwrap().len(), 32);
         assert_eq!(kw.get_key(&new.id).await["start"], new.key[..11]);
         assert_eq!(kw.get_key(&new.id).await["createdAt"], NOON.0);
-        kw.verify_with(&new.key, json!({ "permissions": "docs.read AND docs.edit" }))
-            .await
-            .assert_code("VALID");
+        kw.verify_with(&new.key, json!({ "permissions": "docs.read AND docs.edit" })).await.assert_code("VALID");
     }
 
     async fn with_no_grace_the_old_key_ends_at_once(kw) {
         let key = kw.create_key(json!({})).await;
         kw.verify(&key.key).await.assert_code("VALID");
-
         let new = rerolled(&kw, &key, 0).await;
-
         kw.verify(&key.key).await.assert_code("EXPIRED");
         kw.verify(&new.key).await.assert_code("VALID");
     }
@@ -86,30 +77,23 @@ on_both_stacks! {
 
     async fn an_earlier_end_is_never_put_off(kw) {
         let key = kw.create_key(json!({ "expires": NOON.0 + 5 * MINUTE })).await;
-
         let new = rerolled(&kw, &key, 60 * MINUTE).await;
-
         assert_eq!(kw.get_key(&key.id).await["expires"], NOON.0 + 5 * MINUTE);
         assert_eq!(kw.get_key(&new.id).await["expires"], NOON.0 + 5 * MINUTE);
     }
 
     async fn what_is_left_of_the_credits_passes_over_and_what_was_counted_does_not(kw) {
-        let key = kw
-            .create_key(json!({
-                "credits": { "remaining": 10 },
-                "ratelimits": [{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }],
-            }))
-            .await;
+        let key = kw.create_key(json!({
+            "credits": { "remaining": 10 },
+            "ratelimits": [{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }],
+        })).await;
         for _ in 0..3 {
             kw.verify(&key.key).await.assert_code("VALID");
         }
 
         let new = rerolled(&kw, &key, MINUTE).await;
 
-        let reply = kw.verify(&new.key).await;
-        reply.assert_code("VALID");
-        assert_eq!(reply.data()["credits"], 6);
-        assert_eq!(reply.data()["ratelimits"][0]["remaining"], 4);
+        kw.verify(&new.key).await.assert_code("VALID").assert_has(json!({ "credits": 6, "ratelimits.0.remaining": 4 }));
         assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 7);
     }
 
@@ -138,56 +122,22 @@ on_both_stacks! {
 
     async fn a_disabled_key_gives_a_disabled_key(kw) {
         let key = kw.create_key(json!({ "enabled": false })).await;
-
         let new = rerolled(&kw, &key, 0).await;
-
         kw.verify(&new.key).await.assert_code("DISABLED");
-    }
-
-    async fn a_deleted_key_is_not_found(kw) {
-        let key = kw.create_key(json!({})).await;
-        kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
-
-        reroll(&kw, &key, 0).await.assert_error(404, "key_not_found");
     }
 
     async fn nothing_is_left_to_spend_on_a_key_that_ends_at_once(kw) {
         let key = kw.create_key(json!({ "credits": { "remaining": 50 } })).await;
         kw.verify(&key.key).await.assert_code("VALID");
-
         let new = rerolled(&kw, &key, 0).await;
-
-        let old = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
-        assert_eq!(old.data()["credits"]["remaining"], 0);
+        assert_eq!(kw.v2("keys.getKey", json!({ "keyId": key.id })).await.data()["credits"]["remaining"], 0);
         assert_eq!(kw.verify(&new.key).await.data()["credits"], 48);
-    }
-
-    async fn the_right_to_create_in_the_keys_api_is_enough(kw) {
-        let api = kw.create_api().await;
-        let key = kw.create_key_in(&api, json!({})).await;
-        let request = json!({ "keyId": key.id, "expiration": 0 });
-        let creator = kw.create_root_key_with(vec![format!("api.{api}.create_key")]).await;
-        let updater = kw.create_root_key(["api.*.update_key"]).await;
-
-        kw.v2_as(&updater, "keys.rerollKey", request.clone())
-            .await
-            .assert_error(403, "insufficient_permissions");
-        kw.v2_as(&creator, "keys.rerollKey", request).await.data();
     }
 
     async fn one_entry_of_the_audit_log_names_both_keys(kw) {
         let key = kw.create_key(json!({})).await;
-
         let new = rerolled(&kw, &key, 0).await;
-
         assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.reroll"]);
         assert_eq!(kw.list_audit_events(&new.id).await, ["key.reroll"]);
-    }
-
-    async fn fields_that_do_not_exist_are_passed_over(kw) {
-        let key = kw.create_key(json!({})).await;
-        let request = json!({ "keyId": key.id, "expiration": 0, "surprise": 1 });
-
-        kw.v2("keys.rerollKey", request).await.data();
     }
 }

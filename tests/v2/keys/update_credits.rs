@@ -2,135 +2,80 @@ use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 
 use crate::on_both_stacks;
-use crate::support::{Keyward, Reply, Stack};
+use crate::support::scenario::{Scenario, Step, call, fail, field, plain, read};
+use crate::support::version::Version::V2;
 
-async fn update(kw: &Keyward, key_id: &str, operation: &str, value: Value) -> Reply {
-    let mut request = json!({ "keyId": key_id, "operation": operation });
-    if value != json!("absent") {
-        request["value"] = value;
+const OPERATION: &str = "keys.updateCredits";
+
+fn request(operation: &str, value: &Value) -> Value {
+    match value.as_str() {
+        Some("absent") => json!({ "operation": operation }),
+        _ => json!({ "operation": operation, "value": value }),
     }
-    kw.v2("keys.updateCredits", request).await
 }
 
-async fn metered(kw: &Keyward, remaining: i64) -> crate::support::seed::IssuedKey {
-    kw.create_key(json!({ "credits": { "remaining": remaining } })).await
+fn step(operation: &str, value: impl Into<Value>, fields: Value) -> Step {
+    call(OPERATION, request(operation, &value.into()), fields)
+}
+
+fn metered(remaining: i64) -> Value {
+    json!({ "credits": { "remaining": remaining } })
 }
 
 on_both_stacks! {
     async fn a_balance_is_set_raised_and_lowered(kw) {
-        for before in [5, 5_000] {
-            let key = metered(&kw, before).await;
-            kw.verify(&key.key).await.assert_code("VALID");
-
-            let set = update(&kw, &key.id, "set", json!(10)).await;
-            let raised = update(&kw, &key.id, "increment", json!(5_000)).await;
-            kw.verify(&key.key).await.assert_code("VALID");
-            let lowered = update(&kw, &key.id, "decrement", json!(9)).await;
-
-            assert_eq!(*set.data(), json!({ "remaining": 10 }));
-            assert_eq!(*raised.data(), json!({ "remaining": 5_010 }));
-            assert_eq!(*lowered.data(), json!({ "remaining": 5_000 }));
-            assert_eq!(kw.verify(&key.key).await.data()["credits"], 4_999);
-        }
-    }
-
-    async fn what_is_lowered_below_0_is_0(kw) {
-        let key = metered(&kw, 5).await;
-
-        let lowered = update(&kw, &key.id, "decrement", json!(i64::MAX)).await;
-
-        assert_eq!(*lowered.data(), json!({ "remaining": 0 }));
-        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
-    }
-
-    async fn an_exhausted_key_verifies_at_once_when_uses_are_added(kw) {
-        let key = metered(&kw, 0).await;
-        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
-
-        update(&kw, &key.id, "increment", json!(1)).await.data();
-
-        kw.verify(&key.key).await.assert_code("VALID");
-        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
-    }
-
-    async fn null_makes_it_unlimited_and_ends_the_refill(kw) {
-        for value in [json!(null), json!("absent")] {
-            let refill = json!({ "interval": "daily", "amount": 9 });
-            let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": refill } })).await;
-
-            let unlimited = update(&kw, &key.id, "set", value).await;
-            let told = kw.get_key(&key.id).await;
-            let metered = update(&kw, &key.id, "set", json!(3)).await;
-
-            assert_eq!(*unlimited.data(), json!({ "remaining": null }));
-            assert_eq!(told.get("credits"), None);
-            assert_eq!(*metered.data(), json!({ "remaining": 3 }));
-        }
-    }
-
-    async fn the_refill_stays_and_is_told(kw) {
-        let refill = json!({ "interval": "monthly", "amount": 9, "refillDay": 12 });
-        let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": refill } })).await;
-
-        let set = update(&kw, &key.id, "set", json!(7)).await;
-
-        assert_eq!(*set.data(), json!({ "remaining": 7, "refill": refill }));
-    }
-
-    async fn nothing_is_added_to_a_key_without_end(kw) {
-        let key = kw.create_key(json!({})).await;
-
+        let left = |remaining: i64| json!({ "remaining": remaining });
+        let refill = |refill: &Value| json!({ "credits": { "remaining": 5, "refill": refill } });
+        let (daily, monthly) = (json!({ "interval": "daily", "amount": 9 }), json!({ "interval": "monthly", "amount": 9, "refillDay": 12 }));
+        let over = field("/properties/value", &["9223372036854775802"]);
+        let mut scenarios: Vec<Scenario> = vec![
+            ("what is lowered below 0 is 0", metered(5), vec![step("decrement", i64::MAX, left(0)), plain("USAGE_EXCEEDED", json!({}))]),
+            ("an exhausted key verifies at once when credits are added", metered(0), vec![
+                plain("USAGE_EXCEEDED", json!({})), step("increment", 1, json!({})), plain("VALID", json!({})), plain("USAGE_EXCEEDED", json!({})),
+            ]),
+            ("the refill stays and is told", refill(&monthly), vec![step("set", 7, json!({ "remaining": 7, "refill": monthly }))]),
+            ("what cannot be counted is refused and changes nothing", metered(5), vec![
+                fail(OPERATION, request("increment", &json!(i64::MAX - 4)), over), step("increment", i64::MAX - 5, left(i64::MAX)),
+            ]),
+        ];
+        scenarios.extend([5, 5_000].map(|before| {
+            ("a balance is set, raised and lowered", metered(before), vec![
+                plain("VALID", json!({})), step("set", 10, left(10)), step("increment", 5_000, left(5_010)), plain("VALID", json!({})),
+                step("decrement", 9, left(5_000)), plain("VALID", json!({ "credits": 4_999 })),
+            ])
+        }));
+        scenarios.extend([json!(null), json!("absent")].map(|value| {
+            ("null makes it unlimited and ends the refill", refill(&daily), vec![
+                step("set", value, json!({ "refill": null })), read(json!({ "credits": null })), step("set", 3, json!({ "remaining": 3, "refill": null })),
+            ])
+        }));
         for operation in ["increment", "decrement"] {
-            let message =
-                update(&kw, &key.id, operation, json!(1)).await.assert_field_error("/properties/operation");
-            assert!(message.contains("unlimited"), "{message}");
+            let refused = |value: Value| fail(OPERATION, request(operation, &value), field("/properties/value", &[operation]));
+            let unlimited = fail(OPERATION, request(operation, &json!(1)), field("/properties/operation", &["unlimited"]));
+            scenarios.extend([
+                ("a step needs a number", metered(5), vec![refused(json!(null)), refused(json!("absent")), read(metered(5))]),
+                ("nothing is added to a key without end", json!({}), vec![unlimited, read(json!({ "credits": null }))]),
+            ]);
         }
-        assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
+        kw.run(V2, scenarios).await;
     }
 
-    async fn a_step_needs_a_number(kw) {
-        let key = metered(&kw, 5).await;
-
-        for operation in ["increment", "decrement"] {
-            for value in [json!(null), json!("absent")] {
-                let message =
-                    update(&kw, &key.id, operation, value).await.assert_field_error("/properties/value");
-                assert!(message.contains(operation), "{message}");
-            }
+    async fn the_reply_is_the_balance_and_a_change_is_audited(kw) {
+        let key = kw.create_key(metered(5)).await;
+        for (value, told) in [(json!(7), json!({ "remaining": 7 })), (Value::Null, json!({ "remaining": null }))] {
+            assert_eq!(*kw.v2(OPERATION, json!({ "keyId": key.id, "operation": "set", "value": value })).await.data(), told);
         }
-        assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 5);
-    }
-
-    async fn what_cannot_be_counted_is_refused_and_changes_nothing(kw) {
-        let key = metered(&kw, 5).await;
-
-        let over = update(&kw, &key.id, "increment", json!(i64::MAX - 4)).await;
-        let message = over.assert_field_error("/properties/value");
-        assert!(message.contains(&(i64::MAX - 5).to_string()), "{message}");
-        let at = update(&kw, &key.id, "increment", json!(i64::MAX - 5)).await;
-        assert_eq!(*at.data(), json!({ "remaining": i64::MAX }));
-    }
-
-    async fn a_key_that_is_not_there_is_not_found(kw) {
-        update(&kw, "key_nowhere", "set", json!(1)).await.assert_error(404, "key_not_found");
-    }
-
-    async fn a_change_is_audited(kw) {
-        let key = metered(&kw, 5).await;
-
-        update(&kw, &key.id, "set", json!(7)).await.data();
-
-        assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.update"]);
+        assert_eq!(kw.list_audit_events(&key.id).await, ["key.create", "key.update", "key.update"]);
     }
 
     async fn steps_among_verifications_lose_nothing_and_give_nothing(kw) {
-        let key = metered(&kw, 3_000).await;
+        let key = kw.create_key(metered(3_000)).await;
 
         let (verified, changed) = join(
             join_all((0..40).map(|_| kw.verify(&key.key))),
             join_all((1..=6).map(|n| {
                 let operation = if n % 2 == 0 { "increment" } else { "decrement" };
-                update(&kw, &key.id, operation, json!(n * 10))
+                kw.v2(OPERATION, json!({ "keyId": key.id, "operation": operation, "value": n * 10 }))
             })),
         )
         .await;
@@ -143,22 +88,5 @@ on_both_stacks! {
         }
         // 20 + 40 + 60 - 10 - 30 - 50.
         assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 3_000 - 40 + 30);
-    }
-}
-
-#[tokio::test]
-async fn what_one_replica_sets_binds_the_other_at_once() {
-    let kw = Keyward::start(Stack::Replica).await;
-    let other = kw.replica().await;
-    for (before, set) in [(5, 2), (5_000, 2), (2, 5_000)] {
-        let key = metered(&kw, before).await;
-        other.verify(&key.key).await.assert_code("VALID");
-
-        update(&kw, &key.id, "set", json!(set)).await.data();
-
-        let cost = |cost: i64| json!({ "credits": { "cost": cost } });
-        other.verify_with(&key.key, cost(set + 1)).await.assert_code("USAGE_EXCEEDED");
-        other.verify_with(&key.key, cost(set)).await.assert_code("VALID");
-        kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
     }
 }

@@ -121,6 +121,5 @@ on_both_stacks! {
 async fn any_sequence_on_two_replicas_spends_as_a_plain_number_would() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-
     walk_all([&kw, &other]).await;
 }

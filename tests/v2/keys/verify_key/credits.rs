@@ -1,4 +1,4 @@
-//! Uses: how they are spent, and how they come back.
+//! Credits: how they are spent, and how they come back.
 
 use foundation::id::KeyId;
 use serde_json::{Value, json};
@@ -6,6 +6,8 @@ use store::freshness::CacheTag;
 
 use super::valid_at_once;
 use crate::on_both_stacks;
+use crate::support::scenario::{pass, plain, read, update, verify};
+use crate::support::version::Version::V2;
 use crate::support::{Keyward, Stack};
 
 const HOUR: i64 = 3_600_000;
@@ -17,13 +19,23 @@ fn cost(cost: i64) -> Value {
     json!({ "credits": { "cost": cost } })
 }
 
+fn credits(remaining: i64) -> Value {
+    json!({ "credits": { "remaining": remaining } })
+}
+
+fn daily(remaining: i64, amount: i64) -> Value {
+    json!({ "credits": { "remaining": remaining, "refill": { "interval": "daily", "amount": amount } } })
+}
+
 fn monthly(day: u8) -> Value {
-    json!({
-        "credits": {
-            "remaining": 1,
-            "refill": { "interval": "monthly", "amount": 100, "refillDay": day },
-        },
-    })
+    let refill = json!({ "interval": "monthly", "amount": 100, "refillDay": day });
+    json!({ "credits": { "remaining": 1, "refill": refill } })
+}
+
+fn with_limit(remaining: i64, limit: i64) -> Value {
+    let limit =
+        json!({ "name": "requests", "limit": limit, "duration": 60_000, "autoApply": true });
+    json!({ "credits": { "remaining": remaining }, "ratelimits": [limit] })
 }
 
 /// What is left of a key's credits.
@@ -31,275 +43,96 @@ async fn left(kw: &Keyward, key_id: &str) -> i64 {
     kw.get_key(key_id).await["credits"]["remaining"].as_i64().expect("credits")
 }
 
+/// The fields of a key, the cost of each of several verifications at once, how many are valid, and the credits left.
+fn concurrent() -> [(Value, usize, i64, usize, i64); 3] {
+    [
+        (credits(10), 20, 1, 10, 0),
+        (credits(3_050), 40, 100, 30, 50),
+        (with_limit(30, 12), 20, 2, 12, 6),
+    ]
+}
+
 on_both_stacks! {
-    async fn a_key_with_no_uses_left_is_refused_and_spends_nothing(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 1 } })).await;
-        kw.verify(&key.key).await.assert_code("VALID");
-
-        let reply = kw.verify(&key.key).await;
-
-        reply.assert_code("USAGE_EXCEEDED");
-        assert_eq!(reply.data()["credits"], 0);
-    }
-
-    async fn a_refusal_by_credits_spends_no_limit(kw) {
-        let key = kw
-            .create_key(json!({
-                "credits": { "remaining": 2 },
-                "ratelimits": [
-                    { "name": "requests", "limit": 10, "duration": 60_000, "autoApply": true },
-                ],
-            }))
-            .await;
-
-        let refused = kw.verify_with(&key.key, cost(3)).await;
-        let admitted = kw.verify(&key.key).await;
-
-        refused.assert_code("USAGE_EXCEEDED");
-        assert_eq!(refused.data()["ratelimits"][0]["remaining"], 10);
-        assert_eq!(refused.data()["ratelimits"][0]["exceeded"], false);
-        assert_eq!(refused.data()["credits"], 2);
-        admitted.assert_code("VALID");
-        assert_eq!(admitted.data()["ratelimits"][0]["remaining"], 9);
-        assert_eq!(admitted.data()["credits"], 1);
-    }
-
-    async fn each_verification_spends_one_and_tells_the_rest(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 3 } })).await;
-
-        let mut told = Vec::new();
-        for _ in 0..5 {
-            let reply = kw.verify(&key.key).await;
-            told.push((reply.data()["valid"] == true, reply.data()["credits"].as_i64().unwrap()));
-        }
-
-        assert_eq!(told, [(true, 2), (true, 1), (true, 0), (false, 0), (false, 0)]);
-        assert_eq!(left(&kw, &key.id).await, 0);
-    }
-
-    async fn a_cost_that_just_fits_is_spent_and_one_more_spends_nothing(kw) {
-        for balance in [5, 999, 1_000, 5_000] {
-            let key = kw.create_key(json!({ "credits": { "remaining": balance } })).await;
-
-            let over = kw.verify_with(&key.key, cost(balance + 1)).await;
-            let at = kw.verify_with(&key.key, cost(balance)).await;
-
-            over.assert_code("USAGE_EXCEEDED");
-            assert_eq!(over.data()["credits"], balance);
-            at.assert_code("VALID");
-            assert_eq!(at.data()["credits"], 0);
-        }
-    }
-
-    async fn cost_0_only_looks_and_passes_without_uses(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 1 } })).await;
-
-        let before = kw.verify_with(&key.key, cost(0)).await;
-        kw.verify(&key.key).await.assert_code("VALID");
-        let after = kw.verify_with(&key.key, cost(0)).await;
-
-        before.assert_code("VALID");
-        assert_eq!(before.data()["credits"], 1);
-        after.assert_code("VALID");
-        assert_eq!(after.data()["credits"], 0);
-    }
-
-    async fn a_key_without_credits_has_no_end_and_ignores_the_cost(kw) {
-        let key = kw.create_key(json!({})).await;
-
-        let reply = kw.verify_with(&key.key, cost(1_000_000_000_000)).await;
-
-        reply.assert_code("VALID");
-        assert_eq!(reply.data().get("credits"), None);
-    }
-
-    async fn the_largest_cost_is_spent_to_the_unit(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 1_000_000_000_002_i64 } })).await;
-
-        kw.verify(&key.key).await.assert_code("VALID");
-        let reply = kw.verify_with(&key.key, cost(1_000_000_000_000)).await;
-
-        reply.assert_code("VALID");
-        assert_eq!(reply.data()["credits"], 1);
-        assert_eq!(left(&kw, &key.id).await, 1);
-    }
-
-    async fn the_largest_balance_is_spent_to_the_unit(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": i64::MAX } })).await;
-
-        let reply = kw.verify(&key.key).await;
-
-        reply.assert_code("VALID");
-        assert_eq!(reply.data()["credits"], i64::MAX - 1);
-    }
-
-    async fn no_other_refusal_spends_anything(kw) {
-        let key = kw
-            .create_key(json!({
-                "credits": { "remaining": 5 },
-                "ratelimits": [{ "name": "requests", "limit": 1, "duration": 60_000 }],
-            }))
-            .await;
-        let limited = json!({ "ratelimits": [{ "name": "requests", "cost": 2 }] });
-
-        let replies = [
-            kw.verify_with(&key.key, json!({ "permissions": "a" })).await,
-            kw.verify_with(&key.key, limited).await,
+    async fn credits_are_spent_and_refilled(kw) {
+        let told = |credits: i64| json!({ "credits": credits });
+        let is_left = |credits: i64| read(json!({ "credits.remaining": credits }));
+        let standing = |credits: i64, remaining: i64| json!({
+            "credits": credits, "ratelimits.0.remaining": remaining, "ratelimits.0.exceeded": false,
+        });
+        let mut scenarios = vec![
+            ("each verification spends one and tells the rest, and a refusal spends nothing", credits(3), vec![
+                plain("VALID", told(2)), plain("VALID", told(1)), plain("VALID", told(0)), plain("USAGE_EXCEEDED", told(0)),
+                plain("USAGE_EXCEEDED", told(0)), is_left(0),
+            ]),
+            ("a refusal by credits spends no limit", with_limit(2, 10), vec![
+                verify(cost(3), "USAGE_EXCEEDED", standing(2, 10)), plain("VALID", standing(1, 9)),
+            ]),
+            ("cost 0 only looks and passes without credits", credits(1), vec![
+                verify(cost(0), "VALID", told(1)), plain("VALID", told(0)), verify(cost(0), "VALID", told(0)),
+            ]),
+            ("a key without credits has no end and ignores the cost", json!({}), vec![verify(
+                cost(1_000_000_000_000), "VALID", json!({ "credits": null }),
+            )]),
+            ("the largest cost is spent to the unit", credits(1_000_000_000_002), vec![
+                plain("VALID", json!({})), verify(cost(1_000_000_000_000), "VALID", told(1)), is_left(1),
+            ]),
+            ("the largest balance is spent to the unit", credits(i64::MAX), vec![plain("VALID", told(i64::MAX - 1))]),
+            ("no other refusal spends anything", with_limit(5, 1), vec![
+                verify(json!({ "permissions": "a" }), "INSUFFICIENT_PERMISSIONS", told(5)),
+                verify(json!({ "ratelimits": [{ "name": "requests", "cost": 2 }] }), "RATE_LIMITED", told(5)),
+                update(json!({ "enabled": false })), plain("DISABLED", told(5)), is_left(5),
+            ]),
+            ("a daily refill falls due at midnight UTC", daily(1, 10), vec![
+                plain("VALID", json!({})), pass(TO_MIDNIGHT - 1), plain("USAGE_EXCEEDED", json!({})), pass(1),
+                plain("VALID", told(9)),
+            ]),
+            ("refills that were missed count once", daily(0, 10), vec![pass(30 * DAY), plain("VALID", told(9))]),
+            ("a refill is due whoever asks", daily(0, 10), vec![
+                update(json!({ "enabled": false })), pass(DAY), plain("DISABLED", told(10)),
+            ]),
+            ("a monthly refill falls due on its day", monthly(12), vec![
+                pass(TO_MIDNIGHT + DAY - 1), is_left(1), pass(1), is_left(100),
+            ]),
+            // The 10th is today, and its midnight has passed.
+            ("a monthly refill comes again a month later and not before", monthly(10), vec![
+                pass(TO_MIDNIGHT + 30 * DAY - 1), is_left(1), pass(1), is_left(100),
+            ]),
+            // The 31st of March; April has 30 days.
+            ("a month without the day refills on its last", monthly(31), vec![
+                pass(TO_MIDNIGHT + 20 * DAY), verify(cost(100), "VALID", json!({})), pass(30 * DAY - 1), is_left(0), pass(1),
+                is_left(100),
+            ]),
         ];
-        kw.update_key(&key.id, json!({ "enabled": false })).await.data();
-        let disabled = kw.verify(&key.key).await;
+        scenarios.extend([5, 999, 1_000, 5_000].map(|balance| {(
+            "a cost that just fits is spent and one more spends nothing", credits(balance),
+            vec![verify(cost(balance + 1), "USAGE_EXCEEDED", told(balance)), verify(cost(balance), "VALID", told(0))],
+        )}));
+        scenarios.extend([(0, "USAGE_EXCEEDED"), (7, "VALID"), (10, "VALID"), (5_000, "VALID")].map(|(balance, code)| {(
+            "a refill sets the balance and adds nothing", daily(balance, 10),
+            vec![plain(code, json!({})), pass(DAY), plain("VALID", told(9))],
+        )}));
+        scenarios.extend([2, 2_000].map(|amount| {("a refill happens once in its period", daily(0, amount), vec![
+            pass(DAY), verify(cost(amount), "VALID", json!({})), pass(HOUR), plain("USAGE_EXCEEDED", json!({})), pass(DAY - HOUR),
+            verify(cost(amount), "VALID", json!({})),
+        ])}));
+        kw.run(V2, scenarios).await;
+    }
 
-        for reply in replies.iter().chain([&disabled]) {
-            assert_eq!(reply.data()["valid"], false);
-            assert_eq!(reply.data()["credits"], 5, "{}", reply.text);
+    async fn verifications_at_once_spend_to_the_unit(kw) {
+        for (fields, times, each, valid, rest) in concurrent() {
+            let key = kw.create_key(fields.clone()).await;
+            let found = valid_at_once(&[&kw], &key.key, times, cost(each)).await;
+            assert_eq!((found, left(&kw, &key.id).await), (valid, rest), "{fields}");
         }
-        assert_eq!(left(&kw, &key.id).await, 5);
-    }
-
-    async fn a_daily_refill_falls_due_at_midnight_utc(kw) {
-        let refill = json!({ "interval": "daily", "amount": 10 });
-        let key = kw.create_key(json!({ "credits": { "remaining": 1, "refill": refill } })).await;
-        kw.verify(&key.key).await.assert_code("VALID");
-
-        kw.clock.advance_ms(TO_MIDNIGHT - 1);
-        let before = kw.verify(&key.key).await;
-        kw.clock.advance_ms(1);
-        let after = kw.verify(&key.key).await;
-
-        before.assert_code("USAGE_EXCEEDED");
-        after.assert_code("VALID");
-        assert_eq!(after.data()["credits"], 9);
-    }
-
-    async fn a_refill_sets_the_balance_and_adds_nothing(kw) {
-        let refill = json!({ "interval": "daily", "amount": 10 });
-        for balance in [0, 7, 10, 5_000] {
-            let key =
-                kw.create_key(json!({ "credits": { "remaining": balance, "refill": refill } })).await;
-            kw.verify(&key.key).await;
-
-            kw.clock.advance_ms(DAY);
-
-            assert_eq!(kw.verify(&key.key).await.data()["credits"], 9);
-        }
-    }
-
-    async fn a_refill_happens_once_in_its_period(kw) {
-        for amount in [2, 2_000] {
-            let refill = json!({ "interval": "daily", "amount": amount });
-            let key = kw.create_key(json!({ "credits": { "remaining": 0, "refill": refill } })).await;
-            kw.clock.advance_ms(DAY);
-            kw.verify_with(&key.key, cost(amount)).await.assert_code("VALID");
-
-            kw.clock.advance_ms(HOUR);
-            kw.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
-
-            kw.clock.advance_ms(DAY - HOUR);
-            kw.verify_with(&key.key, cost(amount)).await.assert_code("VALID");
-        }
-    }
-
-    async fn refills_that_were_missed_count_once(kw) {
-        let refill = json!({ "interval": "daily", "amount": 10 });
-        let key = kw.create_key(json!({ "credits": { "remaining": 0, "refill": refill } })).await;
-
-        kw.clock.advance_ms(30 * DAY);
-
-        assert_eq!(kw.verify(&key.key).await.data()["credits"], 9);
-    }
-
-    async fn a_refill_is_due_whoever_asks(kw) {
-        let refill = json!({ "interval": "daily", "amount": 10 });
-        let key = kw
-            .create_key(json!({
-                "enabled": false, "credits": { "remaining": 0, "refill": refill },
-            }))
-            .await;
-
-        kw.clock.advance_ms(DAY);
-        let reply = kw.verify(&key.key).await;
-
-        reply.assert_code("DISABLED");
-        assert_eq!(reply.data()["credits"], 10);
-    }
-
-    async fn a_monthly_refill_falls_due_on_its_day(kw) {
-        let key = kw.create_key(monthly(12)).await;
-
-        kw.clock.advance_ms(TO_MIDNIGHT + DAY - 1);
-        let before = left(&kw, &key.id).await;
-        kw.clock.advance_ms(1);
-        let after = left(&kw, &key.id).await;
-
-        assert_eq!((before, after), (1, 100));
-    }
-
-    async fn a_monthly_refill_comes_again_a_month_later_and_not_before(kw) {
-        // The 10th is today, and its midnight has passed.
-        let key = kw.create_key(monthly(10)).await;
-
-        kw.clock.advance_ms(TO_MIDNIGHT + 30 * DAY - 1);
-        let before = left(&kw, &key.id).await;
-        kw.clock.advance_ms(1);
-        let after = left(&kw, &key.id).await;
-
-        assert_eq!((before, after), (1, 100));
-    }
-
-    async fn a_month_without_the_day_refills_on_its_last(kw) {
-        let key = kw.create_key(monthly(31)).await;
-        // The 31st of March.
-        kw.clock.advance_ms(TO_MIDNIGHT + 20 * DAY);
-        kw.verify_with(&key.key, cost(100)).await.assert_code("VALID");
-
-        // April has 30 days.
-        kw.clock.advance_ms(30 * DAY - 1);
-        let before = left(&kw, &key.id).await;
-        kw.clock.advance_ms(1);
-        let after = left(&kw, &key.id).await;
-
-        assert_eq!((before, after), (0, 100));
-    }
-
-    async fn twenty_at_once_spend_ten_credits_on_ten(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 10 } })).await;
-
-        let valid = valid_at_once(&[&kw], &key.key, 20, json!({})).await;
-
-        assert_eq!((valid, left(&kw, &key.id).await), (10, 0));
-    }
-
-    async fn forty_at_once_spend_a_large_balance_to_the_unit(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 3_050 } })).await;
-
-        let valid = valid_at_once(&[&kw], &key.key, 40, cost(100)).await;
-
-        assert_eq!((valid, left(&kw, &key.id).await), (30, 50));
-    }
-
-    async fn credits_and_limits_are_spent_together_however_many_ask_at_once(kw) {
-        let key = kw
-            .create_key(json!({
-                "credits": { "remaining": 30 },
-                "ratelimits": [
-                    { "name": "requests", "limit": 12, "duration": 60_000, "autoApply": true },
-                ],
-            }))
-            .await;
-
-        let valid = valid_at_once(&[&kw], &key.key, 20, cost(2)).await;
-
-        assert_eq!((valid, left(&kw, &key.id).await), (12, 6));
     }
 
     async fn a_key_whose_metering_ended_unheard_is_not_exhausted(kw) {
-        let key = kw.create_key(json!({ "credits": { "remaining": 5 } })).await;
+        let key = kw.create_key(credits(5)).await;
         kw.verify(&key.key).await.assert_code("VALID");
 
         // As another replica does it, in the moment before this one hears of it.
         let mut tx = kw.store().begin().await.unwrap();
-        let id = KeyId::from(key.id.as_str());
-        tx.set_credits(&id, None).await.unwrap();
+        tx.set_credits(&KeyId::from(key.id.as_str()), None).await.unwrap();
         tx.commit().await.unwrap();
 
         kw.verify(&key.key).await.assert_code("VALID");
@@ -307,35 +140,25 @@ on_both_stacks! {
 }
 
 #[tokio::test]
-async fn twenty_at_once_on_two_replicas_spend_ten_credits_on_ten() {
+async fn verifications_at_once_on_two_replicas_spend_to_the_unit() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-    let key = kw.create_key(json!({ "credits": { "remaining": 10 } })).await;
-
-    let valid = valid_at_once(&[&kw, &other], &key.key, 20, json!({})).await;
-
-    assert_eq!(valid, 10);
-    assert_eq!((left(&kw, &key.id).await, left(&other, &key.id).await), (0, 0));
-}
-
-#[tokio::test]
-async fn forty_at_once_on_two_replicas_spend_a_large_balance_to_the_unit() {
-    let kw = Keyward::start(Stack::Replica).await;
-    let other = kw.replica().await;
-    let key = kw.create_key(json!({ "credits": { "remaining": 3_050 } })).await;
-
-    let valid = valid_at_once(&[&kw, &other], &key.key, 40, cost(100)).await;
-
-    assert_eq!(valid, 30);
-    assert_eq!((left(&kw, &key.id).await, left(&other, &key.id).await), (50, 50));
+    for (fields, times, each, valid, rest) in concurrent() {
+        let key = kw.create_key(fields.clone()).await;
+        assert_eq!(valid_at_once(&[&kw, &other], &key.key, times, cost(each)).await, valid);
+        assert_eq!(
+            (left(&kw, &key.id).await, left(&other, &key.id).await),
+            (rest, rest),
+            "{fields}"
+        );
+    }
 }
 
 #[tokio::test]
 async fn two_replicas_that_find_a_refill_due_at_once_refill_once() {
     let kw = Keyward::start(Stack::Replica).await;
     let other = kw.replica().await;
-    let refill = json!({ "interval": "daily", "amount": 10 });
-    let key = kw.create_key(json!({ "credits": { "remaining": 0, "refill": refill } })).await;
+    let key = kw.create_key(daily(0, 10)).await;
     other.verify(&key.key).await.assert_code("USAGE_EXCEEDED");
     kw.clock.advance_ms(DAY);
 
@@ -347,7 +170,7 @@ async fn two_replicas_that_find_a_refill_due_at_once_refill_once() {
 #[tokio::test]
 async fn a_number_that_no_purse_has_sends_a_take_to_the_bank_and_not_all() {
     let kw = Keyward::start(Stack::Replica).await;
-    let key = kw.create_key(json!({ "credits": { "remaining": 1_000 } })).await;
+    let key = kw.create_key(credits(1_000)).await;
     kw.verify(&key.key).await.assert_code("VALID");
     let id = KeyId::from(key.id.as_str());
     let mut tx = kw.store().begin().await.unwrap();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::on_both_stacks;
 use crate::support::Keyward;
+use crate::support::json::Fields as _;
 use crate::support::seed::IssuedKey;
 
 /// A key that has a and b itself, and b and c through a role.
@@ -48,11 +49,7 @@ on_both_stacks! {
         for slug in ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"] {
             kw.create_permission(slug).await;
         }
-        let key = kw
-            .create_key(json!({
-                "permissions": ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"],
-            }))
-            .await;
+        let key = kw.create_key(json!({ "permissions": ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"] })).await;
 
         for (query, holds) in [
             ("docs.*", true),
@@ -75,19 +72,14 @@ on_both_stacks! {
 
     async fn who_asks_for_nothing_needs_nothing(kw) {
         let key = kw.create_key(json!({})).await;
-
         kw.verify(&key.key).await.assert_code("VALID");
     }
 
     async fn permissions_and_roles_are_told_whether_or_not_they_are_asked_for(kw) {
         let key = key_with_a_b_and_c(&kw).await;
-
         let unasked = kw.verify(&key.key).await;
-        let asked = kw.verify_with(&key.key, json!({ "permissions": "a" })).await;
-
-        assert_eq!(unasked.data()["permissions"], json!(["a", "b", "c"]));
-        assert_eq!(unasked.data()["roles"], json!(["editor"]));
-        assert_eq!(unasked.data(), asked.data());
+        assert_eq!(unasked.data(), kw.verify_with(&key.key, json!({ "permissions": "a" })).await.data());
+        unasked.data().assert_has(json!({ "permissions": ["a", "b", "c"], "roles": ["editor"] }));
     }
 
     async fn a_query_that_is_none_is_refused_with_the_place_of_the_fault(kw) {
@@ -112,30 +104,22 @@ on_both_stacks! {
             let reply = kw.verify_with(&key.key, json!({ "permissions": query })).await;
 
             let error = reply.assert_error(400, "permissions_query_syntax_error");
-            assert_eq!(error["title"], "Bad Request");
-            assert_eq!(error["errors"], Value::Array(Vec::new()));
+            error.assert_has(json!({ "title": "Bad Request", "errors": Value::Array(Vec::new()) }));
             let detail = error["detail"].as_str().unwrap();
             assert!(detail.contains(&format!("byte {at})")), "{query:?}: {detail}");
         }
     }
 
     async fn a_query_that_is_refused_spends_nothing(kw) {
-        let key = kw
-            .create_key(json!({
-                "credits": { "remaining": 1 },
-                "ratelimits": [
-                    { "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true },
-                ],
-            }))
-            .await;
+        let key = kw.create_key(json!({
+            "credits": { "remaining": 1 },
+            "ratelimits": [{ "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true }],
+        })).await;
 
-        kw.verify_with(&key.key, json!({ "permissions": "(" }))
-            .await
-            .assert_error(400, "permissions_query_syntax_error");
+        kw.verify_with(&key.key, json!({ "permissions": "(" })).await.assert_error(400, "permissions_query_syntax_error");
         let missing = kw.verify_with(&key.key, json!({ "permissions": "a" })).await;
 
-        missing.assert_code("INSUFFICIENT_PERMISSIONS");
-        assert_eq!(missing.data()["credits"], 1);
+        missing.assert_code("INSUFFICIENT_PERMISSIONS").assert_has(json!({ "credits": 1 }));
         kw.verify(&key.key).await.assert_code("VALID");
     }
 
@@ -149,8 +133,6 @@ on_both_stacks! {
 
         kw.verify_with(&key.key, json!({ "permissions": deep })).await.assert_code("VALID");
         kw.verify_with(&key.key, json!({ "permissions": wide })).await.assert_code("VALID");
-        kw.verify_with(&key.key, json!({ "permissions": never }))
-            .await
-            .assert_error(400, "permissions_query_syntax_error");
+        kw.verify_with(&key.key, json!({ "permissions": never })).await.assert_error(400, "permissions_query_syntax_error");
     }
 }

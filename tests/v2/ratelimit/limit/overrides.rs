@@ -9,18 +9,12 @@ use crate::support::NOON;
 on_both_stacks! {
     async fn an_override_replaces_limit_and_duration(kw) {
         kw.check_limit("email.send", "other", json!({})).await.data();
-        let fields = json!({ "limit": 3, "duration": 2 * MINUTE });
-        let id = kw.set_override("email.send", "user_1", fields).await;
+        let id = kw.set_override("email.send", "user_1", json!({ "limit": 3, "duration": 2 * MINUTE })).await;
 
         let reply = kw.check_limit("email.send", "user_1", json!({})).await;
 
         let reset = (NOON.0 / (2 * MINUTE) + 1) * 2 * MINUTE;
-        assert_eq!(
-            *reply.data(),
-            json!({
-                "success": true, "limit": 3, "remaining": 2, "reset": reset, "overrideId": id,
-            })
-        );
+        assert_eq!(*reply.data(), json!({ "success": true, "limit": 3, "remaining": 2, "reset": reset, "overrideId": id }));
         assert_eq!(kw.check_limit("email.send", "other", json!({})).await.data()["limit"], 10);
     }
 
@@ -29,14 +23,9 @@ on_both_stacks! {
         let id = kw.set_override("email.send", "user_1", json!({ "limit": 0 })).await;
 
         for cost in [0, 1] {
-            let reply = kw.check_limit("email.send", "user_1", json!({ "cost": cost })).await;
-
             assert_eq!(
-                *reply.data(),
-                json!({
-                    "success": false, "limit": 0, "remaining": 0, "reset": NOON.0 + MINUTE,
-                    "overrideId": id,
-                })
+                *kw.check_limit("email.send", "user_1", json!({ "cost": cost })).await.data(),
+                json!({ "success": false, "limit": 0, "remaining": 0, "reset": NOON.0 + MINUTE, "overrideId": id }),
             );
         }
     }
@@ -69,8 +58,7 @@ on_both_stacks! {
             ("user_*", 2),
             ("usr_", 7),
         ] {
-            let reply = kw.check_limit("email.send", identifier, json!({})).await;
-            assert_eq!(reply.data()["limit"], limit, "{identifier:?}");
+            assert_eq!(kw.check_limit("email.send", identifier, json!({})).await.data()["limit"], limit, "{identifier:?}");
         }
     }
 
@@ -94,20 +82,15 @@ on_both_stacks! {
             let first = kw.check_limit("email.send", identifier, json!({})).await;
             let second = kw.check_limit("email.send", identifier, json!({})).await;
 
-            assert_eq!(
-                (&first.data()["success"], &second.data()["success"]),
-                (&json!(true), &json!(false))
-            );
+            assert_eq!((&first.data()["success"], &second.data()["success"]), (&json!(true), &json!(false)));
         }
     }
 
     async fn an_override_ends_with_its_last_moment(kw) {
         kw.check_limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "*", json!({ "limit": 4 })).await;
-        let fields = json!({ "limit": 3, "expires": NOON.0 + 10 });
-        kw.set_override("email.send", "user_1", fields).await;
-        let limit =
-            async || kw.check_limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
+        kw.set_override("email.send", "user_1", json!({ "limit": 3, "expires": NOON.0 + 10 })).await;
+        let limit = async || kw.check_limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
 
         kw.clock.advance_ms(10);
         assert_eq!(limit().await, 3);
