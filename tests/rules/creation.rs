@@ -51,15 +51,20 @@ on_both_stacks! {
 
     async fn a_name_is_taken_once_in_a_workspace(kw) {
         let stranger = kw.create_other_workspace().await;
-        for (version, operation, request, again, error, table, event) in [
-            (V1, "identities.createIdentity", json!({ "externalId": "user_41" }), json!({ "externalId": "user_41", "meta": { "plan": "free" } }), "identity_already_exists", "identities", "identity.create"),
-            (V2, "identities.createIdentity", json!({ "externalId": "user_2" }), json!({ "externalId": "user_2" }), "identity_already_exists", "identities", "identity.create"),
-            (V1, "permissions.createPermission", json!({ "name": "reading", "slug": "docs.1" }), json!({ "name": "other", "slug": "docs.1" }), "permission_already_exists", "permissions", "permission.create"),
-            (V1, "permissions.createPermission", json!({ "name": "reading", "slug": "docs.2" }), json!({ "name": "docs.2" }), "permission_already_exists", "permissions", "permission.create"),
-            (V2, "permissions.createPermission", json!({ "name": "n", "slug": "docs.3" }), json!({ "name": "Another name", "slug": "docs.3" }), "permission_already_exists", "permissions", "permission.create"),
-            (V1, "permissions.createRole", json!({ "name": "reader" }), json!({ "name": "reader", "description": "another" }), "role_already_exists", "roles", "role.create"),
-            (V2, "permissions.createRole", json!({ "name": "editor" }), json!({ "name": "editor" }), "role_already_exists", "roles", "role.create"),
+        for (version, kind, request, again) in [
+            (V1, "identity", json!({ "externalId": "user_1" }), json!({ "externalId": "user_1", "meta": { "plan": "free" } })),
+            (V2, "identity", json!({ "externalId": "user_2" }), json!({ "externalId": "user_2" })),
+            (V1, "permission", json!({ "name": "reading", "slug": "docs.1" }), json!({ "name": "other", "slug": "docs.1" })),
+            (V1, "permission", json!({ "name": "reading", "slug": "docs.2" }), json!({ "name": "docs.2" })),
+            (V2, "permission", json!({ "name": "n", "slug": "docs.3" }), json!({ "name": "Another name", "slug": "docs.3" })),
+            (V1, "role", json!({ "name": "reader" }), json!({ "name": "reader", "description": "another" })),
+            (V2, "role", json!({ "name": "editor" }), json!({ "name": "editor" })),
         ] {
+            let (operation, table) = match kind {
+                "identity" => ("identities.createIdentity", "identities"),
+                "permission" => ("permissions.createPermission", "permissions"),
+                _ => ("permissions.createRole", "roles"),
+            };
             let before = kw.count_rows(table).await;
             let name = ["externalId", "slug", "name"].iter().find_map(|field| request[field].as_str()).unwrap();
             let id = |told: &Value| ["identityId", "permissionId", "roleId"].iter().find_map(|field| told[field].as_str()).unwrap().to_owned();
@@ -72,10 +77,10 @@ on_both_stacks! {
 
             assert_eq!(made.len(), 1, "{operation}");
             for refused in rest.into_iter().chain([&late]) {
-                refused.assert_refused(version, error, &[name]);
+                refused.assert_refused(version, &format!("{kind}_already_exists"), &[name]);
             }
             assert_eq!(kw.count_rows(table).await, before + 2, "{operation}");
-            assert_eq!(kw.list_audit_events(&id(made[0].told(version))).await, [event]);
+            assert_eq!(kw.list_audit_events(&id(made[0].told(version))).await, [format!("{kind}.create")]);
         }
     }
 

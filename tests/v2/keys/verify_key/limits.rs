@@ -145,8 +145,10 @@ on_both_stacks! {
                 verify(limits(json!([stored(1), inline])), "VALID", left(18)),
                 verify(limits(json!([inline, stored(3)])), "VALID", left(7)),
             ]),
-            ("a limit of 0 admits nothing", limited(10, true), [0, 1].map(|cost| { verify(ad_hoc(0, MINUTE, cost), "RATE_LIMITED", json!({ "ratelimits.0.limit": 0, "ratelimits.0.remaining": 0, "ratelimits.0.exceeded": true })) }).to_vec(
-            )),
+            ("a limit of 0 admits nothing", limited(10, true), [0, 1].map(|cost| {
+                let told = json!({ "ratelimits.0.limit": 0, "ratelimits.0.remaining": 0, "ratelimits.0.exceeded": true });
+                verify(ad_hoc(0, MINUTE, cost), "RATE_LIMITED", told)
+            }).to_vec()),
             ("a window made for one call is a second long at least", none(), vec![
                 refuse(ad_hoc(5, 999, 1), field(duration, &["duration", "1000"])), verify(ad_hoc(5, 1000, 1), "VALID", none()),
             ]),
