@@ -299,7 +299,7 @@ pub fn post(operation: &str) -> Builder {
 }
 
 /// Builds an introspection request, without headers for authentication and a body.
-pub fn post_form() -> axum::http::request::Builder {
+pub fn post_form() -> Builder {
     Request::post("/oauth2/introspect").header("content-type", "application/x-www-form-urlencoded")
 }
 
