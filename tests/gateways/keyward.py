@@ -1,0 +1,155 @@
+"""Keyward: the servers, and the objects of the cases."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import closing
+
+POLICY = "edge"
+LIMIT = {"name": "each", "limit": 2, "duration": 60_000}
+RULES = [
+    {"methods": ["GET", "HEAD"], "path": "/documents/**", "permissions": "documents.read"},
+    {"path": "/limited", "ratelimits": [LIMIT]},
+    {"path": "/open/**"},
+]
+
+
+def free_port():
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait_until(done, what, seconds=60):
+    ends = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > ends:
+            raise TimeoutError(f"{what} after {seconds} s")
+        time.sleep(0.05)
+
+
+class Embedded:
+    """An embedded server, which the cases stop and start."""
+
+    replicas = 1
+
+    def __init__(self, binary, folder):
+        self.binary, self.log = binary, open(folder / "keyward.log", "ab")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.addresses = [self.address]
+        self.root_key = f"test_{secrets.token_hex(24)}"
+        self.settings = {"KEYWARD_DATA_DIR": str(folder / "data"), "KEYWARD_ROOT_KEY": self.root_key,
+                         "KEYWARD_LISTEN": self.address, "KEYWARD_TRUSTED_PROXIES": "127.0.0.1",
+                         "KEYWARD_DRAIN_SECONDS": "0"}
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen([self.binary, "serve"], env={**os.environ, **self.settings},
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        wait_until(lambda: is_ready(self.address), "Keyward did not start")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+class Replicas:
+    """The two replicas of deploy/local-stack."""
+
+    replicas = 2
+
+    def __init__(self, binary, stack):
+        self.binary = binary
+        self.addresses = [url.removeprefix("http://") for url in stack["replicas"]]
+        self.address = self.addresses[0]
+        self.root_key = stack["rootKey"]
+        self.pids = stack["pids"]["replicas"]
+        self.settings = {"KEYWARD_DATABASE_URL": stack["databaseUrl"], "KEYWARD_REDIS_URL": stack["redisUrl"]}
+
+    def restart(self, replica):
+        """Restarts a replica as an operator would: it drains, ends, and local-stack starts it again."""
+        os.kill(self.pids[replica], signal.SIGTERM)
+        wait_until(lambda: not is_running(self.pids[replica]), "a replica did not end")
+        wait_until(lambda: is_ready(self.addresses[replica]), "a replica did not start")
+
+    def pause(self):
+        for pid in self.pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self):
+        for pid in self.pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def is_ready(address):
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as reply:
+            return json.load(reply)["status"] == "ready"
+    except OSError:
+        return False
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Scene:
+    """A policy, and the keys that each gateway uses."""
+
+    def __init__(self, stack):
+        self.stack = stack
+        self.api = self.call("apis.createApi", name="main")["apiId"]
+        # Keys of this one are valid only from an address that no gateway has.
+        self.local_api = self.call("apis.createApi", name="local")["apiId"]
+        subprocess.run([stack.binary, "api", "update", self.local_api, "--allow", "127.0.0.2", "--json"],
+                       env={**os.environ, **stack.settings}, stdout=subprocess.DEVNULL, check=True)
+        self.call("permissions.createPermission", name="documents.read", slug="documents.read")
+        self.call("permissions.createRole", name="reader", permissions=["documents.read"])
+        policy = self.call("gateways.createPolicy", name=POLICY, apiIds=[self.api, self.local_api], rules=RULES,
+                           identityHeaders={"meta": ["plan"]})
+        self.policy, self.secret = policy["policyId"], policy["secret"]
+
+    def call(self, operation, **request):
+        sent = urllib.request.Request(f"http://{self.stack.address}/v2/{operation}", json.dumps(request).encode(),
+                                      {"Authorization": f"Bearer {self.stack.root_key}",
+                                       "Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(sent, timeout=30) as reply:
+                return json.load(reply).get("data")
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{operation}: {error.read().decode()}") from error
+
+    def keys(self, gateway):
+        """Returns new keys for the cases of a gateway, by name, and the identity headers of the valid one."""
+        identity = self.call("identities.createIdentity", externalId=f"user_{gateway}")["identityId"]
+        plain = {"apiId": self.api}
+        requests = {
+            "valid": {**plain, "externalId": f"user_{gateway}", "roles": ["reader"], "meta": {"plan": "pro, é"}},
+            "plain": plain,
+            "limited": plain,
+            "spent": {**plain, "credits": {"remaining": 1}},
+            "revoked": plain,
+            "local": {"apiId": self.local_api},
+        }
+        created = {name: self.call("keys.createKey", **request) for name, request in requests.items()}
+        expected = {"keyward-key-id": created["valid"]["keyId"], "keyward-api-id": self.api,
+                    "keyward-external-id": f"user_{gateway}", "keyward-identity-id": identity,
+                    "keyward-permissions": "documents.read", "keyward-roles": "reader",
+                    "keyward-environment": "", "keyward-omitted": "", "keyward-meta-plan": "pro, %C3%A9"}
+        return created, expected

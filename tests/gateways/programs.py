@@ -1,0 +1,115 @@
+"""The gateways. Each runs the files of deploy/gateways as they are shipped; only addresses, ports, paths and the secret are
+filled in, and the lines that the files say to change."""
+
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+from keyward import free_port, wait_until
+
+SHIPPED = Path(__file__).resolve().parents[2] / "deploy" / "gateways"
+PROGRAMS = Path(__file__).resolve().parent / ".venv"
+
+
+class Gateway:
+    name = None
+    # Whether the body of a refusal is that of Keyward, and whether a client is told its credits when a request passes.
+    passes_bodies = True
+    tells_credits = True
+    # Whether headers are removed that no policy lists.
+    strips_unlisted = True
+
+    def __init__(self, folder, stack, service, secret, variant=""):
+        self.folder = folder / f"{self.name}{variant}"
+        self.folder.mkdir()
+        self.fails_open = bool(variant)
+        self.stack, self.service, self.secret = stack, service, secret
+        self.address = f"127.0.0.1:{free_port()}"
+        self.environment = {}
+        self.keys, self.identity = {}, {}
+        self.process = None
+
+    def start(self):
+        command = self.command()
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(command, cwd=self.folder, env={**os.environ, **self.environment},
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(self.is_listening, f"{self.name} did not start: {self.log()}")
+
+    def is_listening(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended: {self.log()}")
+        host, port = self.address.split(":")
+        try:
+            socket.create_connection((host, int(port)), 1).close()
+            return True
+        except OSError:
+            return False
+
+    def log(self):
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def fill(self, file, **own):
+        """Writes a shipped file into the folder. `own` has texts of the file and what replaces them."""
+        text = (SHIPPED / self.name / file).read_text()
+        if self.fails_open:
+            # As the comment at the beginning of each file says.
+            text, opened = re.subn(r"(?m)^( *)#open ", r"\1", text)
+            text, closed = re.subn(r"(?m)^.*#closed\n", "", text)
+            self.changes = getattr(self, "changes", 0) + opened + closed
+        if self.stack.replicas == 1:
+            text = re.sub(r"(?m)^.*keyward-2.*\n", lambda line: line[0] if line[0].lstrip().startswith("#") else "", text)
+        host, port = self.service.split(":")
+        for before, after in {
+            "keyward-1:3000": self.stack.addresses[0],
+            "keyward-2:3000": self.stack.addresses[-1],
+            "address: keyward-1, port_value: 3000": "address: {}, port_value: {}".format(*self.stack.addresses[0].split(":")),
+            "address: keyward-2, port_value: 3000": "address: {}, port_value: {}".format(*self.stack.addresses[-1].split(":")),
+            "service:8080": self.service,
+            "address: service, port_value: 8080": f"address: {host}, port_value: {port}",
+        }.items():
+            text = text.replace(before, after)
+        for before, after in own.items():
+            assert before in text, f"{before!r} is not in {file}"
+            text = text.replace(before, after)
+        (self.folder / file).write_text(text)
+        return self.folder / file
+
+    def secret_file(self, name, text):
+        file = self.folder / name
+        file.touch(0o600)
+        file.write_text(text)
+        return file
+
+
+class Nginx(Gateway):
+    name = "nginx"
+    passes_bodies = False
+    strips_unlisted = False
+
+    def command(self):
+        secret = self.secret_file("secret.conf", f'proxy_set_header Keyward-Gateway-Secret "{self.secret}";\n')
+        own = {"listen 8080;": f"listen {self.address};", "/etc/nginx/keyward-secret.conf": str(secret)}
+        shipped = self.fill("keyward.conf", **own)
+        # The part of nginx.conf that every installation has.
+        paths = "".join(f"{kind}_temp_path {self.folder}/{kind};" for kind in
+                        ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        main = self.folder / "nginx.conf"
+        main.write_text(f"daemon off; pid {self.folder}/pid; error_log {self.folder}/log;\n"
+                        f"events {{}} http {{ access_log off; {paths} include {shipped}; }}\n")
+        os.chmod(self.folder, 0o755)
+        return ["nginx", "-c", str(main), "-p", str(self.folder), "-e", str(self.folder / "log")]
+
+
+ALL = [Nginx]

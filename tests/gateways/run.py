@@ -1,0 +1,201 @@
+"""Runs the table of cases through every gateway, then the outages and restarts of Keyward, which all gateways see at once."""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import programs
+from cases import CASES, UNLISTED, SPOOFED, anonymous, equal, identified, refused, send
+from keyward import Embedded, Replicas, Scene, wait_until
+from service import start_service
+
+# A paused Keyward is noticed after the timeouts of the configurations, which are at most 2 s, and a second attempt.
+AWAY_SECONDS_MAX = 5
+REVOKED_SECONDS_MAX = 1
+LOADERS_PER_GATEWAY = 2
+
+results = {}
+lock = threading.Lock()
+
+
+def check(gateway, name, body):
+    """Runs a case and records its result."""
+    try:
+        body()
+        error = None
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}"
+    with lock:
+        results[gateway.name, name] = error is None
+        if error:
+            print(f"NOT OK {gateway.name}: {name}\n    {error[:2000]}", flush=True)
+
+
+def at_the_same_time(gateways, body):
+    with ThreadPoolExecutor(len(gateways)) as pool:
+        list(pool.map(body, gateways))
+
+
+def run_table(scene, gateway):
+    for case in CASES:
+        check(gateway, case.name, lambda: case.run(gateway))
+    if gateway.strips_unlisted:
+        spoofed = lambda: identified(gateway, send(gateway, "valid", headers={**SPOOFED, **UNLISTED}))
+        check(gateway, "spoofed identity headers that no policy lists", spoofed)
+    check(gateway, "revoked key", lambda: revoke(scene, gateway))
+
+
+def revoke(scene, gateway):
+    # Every replica has cached the key.
+    for _ in range(10):
+        equal(send(gateway, "revoked", "/open/1").status, 200, "status")
+    scene.call("keys.deleteKey", keyId=gateway.keys["revoked"]["keyId"])
+    deleted = time.monotonic()
+    accepted = deleted
+    while time.monotonic() < deleted + REVOKED_SECONDS_MAX + 1:
+        sent = time.monotonic()
+        if send(gateway, "revoked", "/open/1").status == 200:
+            accepted = sent
+    assert accepted - deleted <= REVOKED_SECONDS_MAX, f"accepted {accepted - deleted:.2f} s after its deletion"
+
+
+def expect_away(gateway):
+    for key in ("valid", "unknown", None):
+        reply = send(gateway, key)
+        equal(reply.status, 503, f"status with the key {key}")
+        assert reply.seconds <= AWAY_SECONDS_MAX, f"{reply.seconds:.1f} s"
+
+
+def expect_open(gateway):
+    for key in ("valid", "unknown", None):
+        reply = send(gateway, key, "/other", headers=SPOOFED)
+        equal((reply.status, reply.seen()["target"]), (200, "/other"), f"status and target with the key {key}")
+        anonymous(gateway, reply)
+
+
+def expect_decisions(gateway):
+    """Waits until a gateway has found Keyward again."""
+    wait_until(lambda: send(gateway, "valid").status == 200, "no decision")
+    equal(send(gateway, "unknown").status, 401, "status")
+
+
+def run_pause(stack, gateways):
+    stack.pause()
+    try:
+        at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward is paused", lambda: expect_away(gateway)))
+    finally:
+        stack.resume()
+    at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward continues", lambda: expect_decisions(gateway)))
+
+
+def run_outage(stack, gateways, open_gateways):
+    stack.stop()
+    at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward is stopped", lambda: expect_away(gateway)))
+    for gateway in open_gateways:
+        check(gateway, "Keyward is stopped, gateway fails open", lambda: (gateway.start(), expect_open(gateway)))
+    stack.start()
+    at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward starts", lambda: expect_decisions(gateway)))
+    for gateway in open_gateways:
+        check(gateway, "Keyward starts, gateway fails open", lambda: expect_decisions(gateway))
+
+
+def run_rolling_restart(stack, gateways):
+    done = threading.Event()
+    wrong = {gateway.name: [] for gateway in gateways}
+    right = Counter()
+    loaders = [threading.Thread(target=load, args=(gateway, done, wrong[gateway.name], right))
+               for gateway in gateways for _ in range(LOADERS_PER_GATEWAY)]
+    for loader in loaders:
+        loader.start()
+    try:
+        for replica in (0, 1):
+            stack.restart(replica)
+            # As the documentation of rolling restarts says, the next one waits until the gateways use this one again.
+            time.sleep(2)
+    finally:
+        done.set()
+        for loader in loaders:
+            loader.join()
+    for gateway in gateways:
+        check(gateway, "rolling restart under load", lambda: equal(
+            (wrong[gateway.name][:5], right[gateway.name] > 100), ([], True), "wrong answers, enough right ones"))
+        print(f"{gateway.name}: {right[gateway.name]} right and {len(wrong[gateway.name])} wrong answers in a rolling restart")
+
+
+def load(gateway, done, wrong, right):
+    expected = [("valid", "/documents/1", 200), ("unknown", "/documents/1", 401), ("valid", "/other", 403)]
+    while not done.is_set():
+        for key, target, status in expected:
+            try:
+                found = send(gateway, key, target).status
+            except OSError as error:
+                found = repr(error)
+            with lock:
+                if found == status:
+                    right[gateway.name] += 1
+                else:
+                    wrong.append((key, target, found))
+            time.sleep(0.02)
+
+
+def print_table(gateways):
+    names = list(dict.fromkeys(name for _, name in results))
+    width = max(map(len, names))
+    print(" ".join([" " * width, *(f"{gateway.name:>8}" for gateway in gateways)]))
+    words = {True: "ok", False: "NOT OK", None: "-"}
+    for name in names:
+        print(" ".join([f"{name:{width}}", *(f"{words[results.get((gateway.name, name))]:>8}" for gateway in gateways)]))
+
+
+def run(folder, binary, stack_file, chosen):
+    stack = Replicas(binary, json.loads(Path(stack_file).read_text())) if stack_file else Embedded(binary, folder)
+    service = start_service()
+    scene = Scene(stack)
+    classes = [known for known in programs.ALL if not chosen or known.name in chosen]
+    gateways = [known(folder, stack, service, scene.secret) for known in classes]
+    open_gateways = [known(folder, stack, service, scene.secret, "-open") for known in classes]
+    try:
+        for gateway in gateways:
+            gateway.keys, gateway.identity = scene.keys(gateway.name)
+        for gateway in open_gateways:
+            gateway.keys = gateways[open_gateways.index(gateway)].keys
+        started = [gateway for gateway in gateways if start(gateway)]
+        at_the_same_time(started, lambda gateway: run_table(scene, gateway))
+        run_pause(stack, started)
+        if stack.replicas == 1:
+            run_outage(stack, started, open_gateways)
+        else:
+            run_rolling_restart(stack, started)
+        print_table(gateways)
+    finally:
+        for gateway in gateways + open_gateways:
+            gateway.stop()
+        if stack.replicas == 1:
+            stack.stop()
+
+
+def start(gateway):
+    check(gateway, "starts", gateway.start)
+    return results[gateway.name, "starts"]
+
+
+def main():
+    binary, stack_file, *chosen = [*sys.argv[1:], *([""] if len(sys.argv) == 2 else [])]
+    with tempfile.TemporaryDirectory() as folder:
+        # The worker processes of nginx are of another user.
+        os.chmod(folder, 0o755)
+        try:
+            run(Path(folder), binary, stack_file, chosen)
+        finally:
+            passed = sum(results.values())
+            print(f"{passed} passed, {len(results) - passed} failed")
+    sys.exit(passed == 0 or passed < len(results))
+
+
+main()
