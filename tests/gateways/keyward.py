@@ -1,7 +1,9 @@
 """Keyward: the servers, and the objects of the cases."""
 
+import itertools
 import json
 import os
+import random
 import secrets
 import signal
 import socket
@@ -20,10 +22,19 @@ RULES = [
 ]
 
 
+# Below the range of ephemeral ports: the system gives none of them to a connection.
+ports = itertools.count(random.randrange(10_000, 19_000))
+
+
 def free_port():
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    for port in ports:
+        with closing(socket.socket()) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def wait_until(done, what, seconds=60):

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+from cases import send
 from keyward import free_port, wait_until
 
 SHIPPED = Path(__file__).resolve().parents[2] / "deploy" / "gateways"
@@ -112,4 +113,22 @@ class Nginx(Gateway):
         return ["nginx", "-c", str(main), "-p", str(self.folder), "-e", str(self.folder / "log")]
 
 
-ALL = [Nginx]
+class Traefik(Gateway):
+    name = "traefik"
+    tells_credits = False
+
+    def command(self):
+        # The entry point that ForwardAuth asks.
+        inner = f"127.0.0.1:{free_port()}"
+        shipped = self.fill("keyward.yml", **{"127.0.0.1:9080": inner})
+        main = self.fill("traefik.yml", **{'":8080"': f'"{self.address}"', "127.0.0.1:9080": inner,
+                                           "/etc/traefik/keyward.yml": str(shipped)})
+        self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret}
+        return [str(PROGRAMS / "bin/traefik"), f"--configfile={main}"]
+
+    def is_listening(self):
+        # Until it has read its routers, Traefik replies 404.
+        return super().is_listening() and send(self).status != 404
+
+
+ALL = [Nginx, Traefik]
