@@ -19,6 +19,8 @@ class Gateway:
     # Whether the body of a refusal is that of Keyward, and whether a client is told its credits when a request passes.
     passes_bodies = True
     tells_credits = True
+    # Whether a client is told to try again while Keyward is away.
+    tells_retry = True
     # Whether headers are removed that no policy lists.
     strips_unlisted = True
 
@@ -66,9 +68,8 @@ class Gateway:
         text = (SHIPPED / self.name / file).read_text()
         if self.fails_open:
             # As the comment at the beginning of each file says.
-            text, opened = re.subn(r"(?m)^( *)#open ", r"\1", text)
-            text, closed = re.subn(r"(?m)^.*#closed\n", "", text)
-            self.changes = getattr(self, "changes", 0) + opened + closed
+            text = re.sub(r"(?m)^([ \t]*)#open ", r"\1", text)
+            text = re.sub(r"(?m)^.*#closed\n", "", text)
         if self.stack.replicas == 1:
             text = re.sub(r"(?m)^.*keyward-2.*\n", lambda line: line[0] if line[0].lstrip().startswith("#") else "", text)
         host, port = self.service.split(":")
@@ -115,6 +116,7 @@ class Nginx(Gateway):
 
 class Traefik(Gateway):
     name = "traefik"
+    tells_retry = False
     tells_credits = False
 
     def command(self):
@@ -131,4 +133,14 @@ class Traefik(Gateway):
         return super().is_listening() and send(self).status != 404
 
 
-ALL = [Nginx, Traefik]
+class Caddy(Gateway):
+    name = "caddy"
+
+    def command(self):
+        shipped = self.fill("Caddyfile", **{"\n:8080 {": f"\nhttp://{self.address} {{"})
+        # Caddy stores its state in the home directory.
+        self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret, "HOME": str(self.folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
+        return [str(PROGRAMS / "bin/caddy"), "run", "--adapter", "caddyfile", "--config", str(shipped)]
+
+
+ALL = [Nginx, Traefik, Caddy]
