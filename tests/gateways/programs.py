@@ -143,4 +143,17 @@ class Caddy(Gateway):
         return [str(PROGRAMS / "bin/caddy"), "run", "--adapter", "caddyfile", "--config", str(shipped)]
 
 
-ALL = [Nginx, Traefik, Caddy]
+class Envoy(Gateway):
+    name = "envoy"
+
+    def command(self):
+        host, port = self.address.split(":")
+        own = {"address: 0.0.0.0, port_value: 8080": f"address: {host}, port_value: {port}"}
+        shipped = self.fill("envoy.yaml", **own)
+        self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret}
+        program = next(PROGRAMS.glob("lib/python3*/site-packages/envoy/_bin/envoy"))
+        # Without a base id of its own, a second Envoy of the same user does not start.
+        return [str(program), "--config-path", str(shipped), "--use-dynamic-base-id", "--concurrency", "2"]
+
+
+ALL = [Nginx, Traefik, Caddy, Envoy]
