@@ -76,7 +76,11 @@ def send(gateway, key=None, target="/documents/1", method="GET", headers={}, bod
             client.putheader("Content-Length", str(len(body)))
         for name, value in headers.items():
             client.putheader(name, value)
-        client.endheaders(body or None)
+        client.endheaders()
+        try:
+            client.send(body)
+        except OSError:
+            pass  # A gateway may refuse a request before it has read the body, and not read the rest.
         reply = client.getresponse()
         return Reply(reply.status, reply.getheaders(), reply.read(), time.monotonic() - began)
     finally:

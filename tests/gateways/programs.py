@@ -156,4 +156,15 @@ class Envoy(Gateway):
         return [str(program), "--config-path", str(shipped), "--use-dynamic-base-id", "--concurrency", "2"]
 
 
-ALL = [Nginx, Traefik, Caddy, Envoy]
+class Haproxy(Gateway):
+    name = "haproxy"
+
+    def command(self):
+        script = self.fill("keyward.lua", **{"abns@keyward": f"abns@keyward-{self.address}"})
+        shipped = self.fill("haproxy.cfg", **{"bind :8080": f"bind {self.address}", "/etc/haproxy/keyward.lua": str(script),
+                                              "abns@keyward": f"abns@keyward-{self.address}"})
+        self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret}
+        return ["haproxy", "-db", "-f", str(shipped)]
+
+
+ALL = [Nginx, Haproxy, Caddy, Traefik, Envoy]

@@ -43,6 +43,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def handle_error(self, *_):
+        """A gateway may close a connection at any time."""
+
 
 def start_service():
     """Returns the address of a new service."""
