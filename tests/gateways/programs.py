@@ -24,10 +24,10 @@ class Gateway:
     # Whether headers are removed that no policy lists.
     strips_unlisted = True
 
-    def __init__(self, folder, stack, service, secret, variant=""):
-        self.folder = folder / f"{self.name}{variant}"
+    def __init__(self, folder, stack, service, secret, name=None, fails_open=False):
+        self.folder = folder / (name or self.name)
         self.folder.mkdir()
-        self.fails_open = bool(variant)
+        self.fails_open = fails_open
         self.stack, self.service, self.secret = stack, service, secret
         self.address = f"127.0.0.1:{free_port()}"
         self.environment = {}
@@ -151,9 +151,12 @@ class Envoy(Gateway):
         own = {"address: 0.0.0.0, port_value: 8080": f"address: {host}, port_value: {port}"}
         shipped = self.fill("envoy.yaml", **own)
         self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret}
-        program = next(PROGRAMS.glob("lib/python3*/site-packages/envoy/_bin/envoy"))
         # Without a base id of its own, a second Envoy of the same user does not start.
-        return [str(program), "--config-path", str(shipped), "--use-dynamic-base-id", "--concurrency", "2"]
+        return [envoy_program(), "--config-path", str(shipped), "--use-dynamic-base-id", "--concurrency", "2"]
+
+
+def envoy_program():
+    return str(next(PROGRAMS.glob("lib/python3*/site-packages/envoy/_bin/envoy")))
 
 
 class Haproxy(Gateway):

@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
+import kubernetes
 import programs
 from cases import CASES, UNLISTED, SPOOFED, anonymous, equal, identified, refused, send
 from keyward import Embedded, Replicas, Scene, wait_until
@@ -19,6 +21,9 @@ from service import start_service
 AWAY_SECONDS_MAX = 5
 REVOKED_SECONDS_MAX = 1
 LOADERS_PER_GATEWAY = 2
+
+# Its checks are no rows of the table.
+KUBERNETES = SimpleNamespace(name="kubernetes")
 
 results = {}
 lock = threading.Lock()
@@ -152,6 +157,9 @@ def print_table(gateways):
     print(" ".join([" " * width, *(f"{gateway.name:>8}" for gateway in gateways)]))
     words = {True: "ok", False: "NOT OK", None: "-"}
     for name in names:
+        if (KUBERNETES.name, name) in results:
+            print(f"{name:{width}} {words[results[KUBERNETES.name, name]]:>8} (Kubernetes)")
+            continue
         print(" ".join([f"{name:{width}}", *(f"{words[results.get((gateway.name, name))]:>8}" for gateway in gateways)]))
 
 
@@ -161,7 +169,7 @@ def run(folder, binary, stack_file, chosen):
     scene = Scene(stack)
     classes = [known for known in programs.ALL if not chosen or known.name in chosen]
     gateways = [known(folder, stack, service, scene.secret) for known in classes]
-    open_gateways = [known(folder, stack, service, scene.secret, "-open") for known in classes]
+    open_gateways = [known(folder, stack, service, scene.secret, f"{known.name}-open", fails_open=True) for known in classes]
     try:
         for gateway in gateways:
             gateway.keys, gateway.identity = scene.keys(gateway.name)
@@ -172,6 +180,8 @@ def run(folder, binary, stack_file, chosen):
         run_pause(stack, started)
         if stack.replicas == 1:
             run_outage(stack, started, open_gateways)
+            for name, body in kubernetes.checks(folder, stack, service, scene.secret).items():
+                check(KUBERNETES, name, body)
         else:
             run_rolling_restart(stack, started)
         print_table(gateways)
