@@ -76,12 +76,15 @@ def send(gateway, key=None, target="/documents/1", method="GET", headers={}, bod
             client.putheader("Content-Length", str(len(body)))
         for name, value in headers.items():
             client.putheader(name, value)
-        client.endheaders()
         try:
+            client.endheaders()
             client.send(body)
-        except OSError:
-            pass  # A gateway may refuse a request before it has read the body, and not read the rest.
-        reply = client.getresponse()
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # A gateway may refuse a request before it has read all of it.
+        try:
+            reply = client.getresponse()
+        except (ConnectionResetError, http.client.RemoteDisconnected):
+            return Reply(CLOSED, [], b"", time.monotonic() - began)
         return Reply(reply.status, reply.getheaders(), reply.read(), time.monotonic() - began)
     finally:
         client.close()
@@ -172,9 +175,25 @@ def large_headers_seen(_, reply):
 
 BODY = os.urandom(1 << 20)
 LARGE = {f"X-Large-{n}": "a" * 8192 for n in range(8)}
+# The status of a request whose connection was closed instead of a reply.
+CLOSED = 0
 # A gateway may refuse such a request by itself, but not fail.
-TOO_LARGE = {400, 413, 431}
+TOO_LARGE = {400, 413, 414, 431}
 BAD_PATH = {400, 403, 404}
+
+# Requests without a valid key that a server may refuse to read. No gateway may take that for a failure of Keyward: one that
+# fails open would let them pass.
+EXCESSIVE = [
+    Case("120 headers without a key", [TOO_LARGE | {401}], key=None, headers={f"X-Many-{n}": "a" for n in range(120)}),
+    Case("600 KiB of headers without a key", [TOO_LARGE | {401, CLOSED}], key=None,
+         headers={f"X-Large-{n}": "a" * 8192 for n in range(75)}),
+    Case("path of 40 KiB without a key", [TOO_LARGE | {401}], key=None, target="/open/" + "a" * 40960),
+    Case("path of 200 KiB without a key", [TOO_LARGE | {401, CLOSED}], key=None, target="/open/" + "a" * 204_800),
+    Case("key of 12 KiB", [TOO_LARGE | {401}], key="a" * 12288),
+    Case("key of 200 KiB", [TOO_LARGE | {401, CLOSED}], key="a" * 204_800),
+    *[Case(f"key with the byte {ord(byte):02x}", [{400, 401}], key=f"a{byte}b") for byte in "\x01\t\x7f\x80\xff"],
+    Case("two keys without a valid one", [{400, 401}], key="unknown", headers={"authorization": "Bearer other"}),
+]
 
 CASES = [
     Case("no key", [401], key=None, check=refused("invalid_token")),
@@ -203,6 +222,7 @@ CASES = [
     Case("path /other/../open/1", [BAD_PATH | {200}], target="/other/../open/1", check=only_at("/open/1")),
     Case("64 KiB of headers", [TOO_LARGE | {200}], headers=LARGE, check=large_headers_seen),
     Case("64 KiB of headers without a key", [TOO_LARGE | {401}], key=None, headers=LARGE),
+    *EXCESSIVE,
     Case("body of 1 MiB", [200], method="POST", target="/open/1", body=BODY, check=body_received(BODY)),
     Case("body of 1 MiB without a key", [401], key=None, method="POST", target="/open/1", body=BODY),
     *[Case(f"{status} of the service", [status], headers={"X-Reply-Status": str(status)}, check=unchanged("/documents/1"))

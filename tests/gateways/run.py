@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import kubernetes
 import programs
-from cases import CASES, UNLISTED, SPOOFED, anonymous, equal, identified, refused, send
+from cases import CASES, EXCESSIVE, UNLISTED, SPOOFED, anonymous, equal, identified, refused, send
 from keyward import Embedded, Replicas, Scene, wait_until
 from service import start_service
 
@@ -110,6 +110,8 @@ def run_outage(stack, gateways, open_gateways):
     at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward starts", lambda: expect_decisions(gateway)))
     for gateway in open_gateways:
         check(gateway, "Keyward starts, gateway fails open", lambda: expect_decisions(gateway))
+        for case in EXCESSIVE:
+            check(gateway, f"{case.name}, gateway fails open", lambda: case.run(gateway))
 
 
 def run_rolling_restart(stack, gateways):

@@ -1,9 +1,15 @@
 """The service that the gateways protect. It replies with what it has received."""
 
 import hashlib
+import http.client
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+# The service accepts more than any gateway or Keyward.
+http.client._MAXHEADERS = 10_000
+http.client._MAXLINE = 1 << 20
 
 
 class Echo(BaseHTTPRequestHandler):
