@@ -88,12 +88,21 @@ class Replicas:
         self.root_key = stack["rootKey"]
         self.pids = stack["pids"]["replicas"]
         self.settings = {"KEYWARD_DATABASE_URL": stack["databaseUrl"], "KEYWARD_REDIS_URL": stack["redisUrl"]}
+        self.parent = next(parent for pid, parent, _ in processes() if pid == self.pids[0])
 
     def restart(self, replica):
         """Restarts a replica as an operator would: it drains, ends, and local-stack starts it again."""
-        os.kill(self.pids[replica], signal.SIGTERM)
+        self.end(replica, signal.SIGTERM)
+        self.await_start(replica)
+
+    def end(self, replica, kind):
+        os.kill(self.pids[replica], kind)
         wait_until(lambda: not is_running(self.pids[replica]), "a replica did not end")
+
+    def await_start(self, replica):
         wait_until(lambda: is_ready(self.addresses[replica]), "a replica did not start")
+        servers = [pid for pid, parent, command in processes() if parent == self.parent and command.endswith("keyward serve")]
+        self.pids[replica] = next(pid for pid in servers if pid not in self.pids)
 
     def pause(self):
         for pid in self.pids:
@@ -110,6 +119,13 @@ def is_ready(address):
             return json.load(reply)["status"] == "ready"
     except OSError:
         return False
+
+
+def processes():
+    """Returns the id, the parent's id and the command of each process."""
+    lines = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    return [(int(pid), int(parent), command.strip()) for pid, parent, command in
+            (line.split(None, 2) for line in lines.splitlines() if len(line.split(None, 2)) == 3)]
 
 
 def is_running(pid):

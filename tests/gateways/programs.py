@@ -139,7 +139,8 @@ class Caddy(Gateway):
     def command(self):
         shipped = self.fill("Caddyfile", **{"\n:8080 {": f"\nhttp://{self.address} {{"})
         # Caddy stores its state in the home directory.
-        self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret, "HOME": str(self.folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
+        self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret, "HOME": str(self.folder), "XDG_CONFIG_HOME": "",
+                            "XDG_DATA_HOME": ""}
         return [str(PROGRAMS / "bin/caddy"), "run", "--adapter", "caddyfile", "--config", str(shipped)]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import kubernetes
 import programs
-from cases import CASES, EXCESSIVE, UNLISTED, SPOOFED, anonymous, equal, identified, refused, send
+from cases import CASES, EXCESSIVE, UNLISTED, SPOOFED, anonymous, equal, identified, send
 from keyward import Embedded, Replicas, Scene, wait_until
 from service import start_service
 
@@ -40,6 +41,8 @@ def check(gateway, name, body):
         results[gateway.name, name] = error is None
         if error:
             print(f"NOT OK {gateway.name}: {name}\n    {error[:2000]}", flush=True)
+            if gateway is not KUBERNETES:
+                print(f"    The end of its log:\n{gateway.log()[-2000:]}", flush=True)
 
 
 def at_the_same_time(gateways, body):
@@ -114,6 +117,19 @@ def run_outage(stack, gateways, open_gateways):
             check(gateway, f"{case.name}, gateway fails open", lambda: case.run(gateway))
 
 
+def run_crash(stack, gateways):
+    """A replica is killed. No request is on its way at that moment, so each can still be sent to the other one."""
+    at_the_same_time(gateways, use_connections)
+    stack.end(0, signal.SIGKILL)
+    at_the_same_time(gateways, lambda gateway: check(gateway, "replica is killed", lambda: use_connections(gateway)))
+    stack.await_start(0)
+
+
+def use_connections(gateway):
+    for _ in range(20):
+        equal((send(gateway, "valid").status, send(gateway, "unknown").status), (200, 401), "status")
+
+
 def run_rolling_restart(stack, gateways):
     done = threading.Event()
     wrong = {gateway.name: [] for gateway in gateways}
@@ -167,12 +183,13 @@ def print_table(gateways):
 
 def run(folder, binary, stack_file, chosen):
     stack = Replicas(binary, json.loads(Path(stack_file).read_text())) if stack_file else Embedded(binary, folder)
-    service = start_service()
-    scene = Scene(stack)
-    classes = [known for known in programs.ALL if not chosen or known.name in chosen]
-    gateways = [known(folder, stack, service, scene.secret) for known in classes]
-    open_gateways = [known(folder, stack, service, scene.secret, f"{known.name}-open", fails_open=True) for known in classes]
+    gateways, open_gateways = [], []
     try:
+        service = start_service()
+        scene = Scene(stack)
+        classes = [known for known in programs.ALL if not chosen or known.name in chosen]
+        gateways += [known(folder, stack, service, scene.secret) for known in classes]
+        open_gateways += [known(folder, stack, service, scene.secret, f"{known.name}-open", fails_open=True) for known in classes]
         for gateway in gateways:
             gateway.keys, gateway.identity = scene.keys(gateway.name)
         for gateway in open_gateways:
@@ -185,6 +202,7 @@ def run(folder, binary, stack_file, chosen):
             for name, body in kubernetes.checks(folder, stack, service, scene.secret).items():
                 check(KUBERNETES, name, body)
         else:
+            run_crash(stack, started)
             run_rolling_restart(stack, started)
         print_table(gateways)
     finally:
