@@ -116,6 +116,9 @@ on_both_stacks! {
         assert_eq!(client.check(both()).await, (true, vec![1, 0]));
         let response = client.send("edge", 0, both()).await.unwrap();
         assert_eq!(response.overall_code, i32::from(Code::OverLimit));
+        let header = response.response_headers_to_add.last().unwrap();
+        // Noon is the beginning of an hour.
+        assert_eq!((header.key.as_str(), header.value.as_str()), ("retry-after", "3600"));
         let codes: Vec<_> = response.statuses.iter().map(|status| status.code).collect();
         assert_eq!(codes, [i32::from(Code::Ok), i32::from(Code::OverLimit)]);
         assert_eq!(client.check(vec![with_hits(limited("a", 2), 0)]).await, (true, vec![1]));

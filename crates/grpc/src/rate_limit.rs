@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::gateway::{self, limit_headers};
+use api::gateway::{self, limit_headers, retry_after};
 use api::ratelimit_headers::CheckedLimit;
 use domain::app::App;
 use domain::bounds::{CHECK_DURATION_MAX_MS, IDENTIFIER_MAX};
@@ -225,7 +225,12 @@ fn to_response(
         })
     });
     let format = app.context.settings.ratelimit_headers.for_gateways();
-    let headers = limit_headers(format, limits, now);
+    let mut headers = limit_headers(format, limits, now);
+    if !reply.is_admitted {
+        let exceeded = results.iter().flatten().filter(|result| result.window_status.is_exceeded);
+        let reset_at = exceeded.map(|result| result.window_status.reset_at).max();
+        headers.extend(reset_at.map(|at| retry_after(at, now)));
+    }
     let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
     RateLimitResponse {
         overall_code: code(reply.is_admitted).into(),

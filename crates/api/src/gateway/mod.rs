@@ -26,7 +26,7 @@ use request::body::with_timeout;
 use crate::Endpoint;
 use original_request::{ForwardedRequest, rest_of};
 pub use original_request::{bearer_token, cookie, non_empty, query_parameter, split_target};
-pub use outcome::{FailureBody, GatewayAnswer, limit_headers};
+pub use outcome::{FailureBody, GatewayAnswer, limit_headers, retry_after};
 use outcome::{answer_decision, answer_error};
 
 /// The path of the endpoint, without the policy.

@@ -195,11 +195,14 @@ fn too_many<'a>(
     until: Option<(Timestamp, Timestamp)>,
 ) -> Refusal<'a> {
     let mut headers: Vec<_> = usage_headers(verified).into_iter().collect();
-    if let Some((until, now)) = until {
-        let seconds = until.0.saturating_sub(now.0).max(1).saturating_add(999) / 1000;
-        headers.push(("retry-after".to_owned(), seconds.to_string()));
-    }
+    headers.extend(until.map(|(until, now)| retry_after(until, now)));
     Refusal { status: 429, code, detail, headers }
+}
+
+/// Returns the header that says when a retry can succeed, in whole seconds.
+pub fn retry_after(until: Timestamp, now: Timestamp) -> (String, String) {
+    let seconds = until.0.saturating_sub(now.0).max(1).saturating_add(999) / 1000;
+    ("retry-after".to_owned(), seconds.to_string())
 }
 
 fn refuse(policy: &ActivePolicy, refusal: Refusal<'_>, request_id: &RequestId) -> GatewayAnswer {
