@@ -39,7 +39,10 @@ class Gateway:
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(command, cwd=self.folder, env={**os.environ, **self.environment},
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self.is_listening, f"{self.name} did not start: {self.log()}")
+        try:
+            wait_until(self.is_listening, f"{self.name} did not start")
+        except TimeoutError as error:
+            raise RuntimeError(f"{error}: {self.log()}") from error
 
     def is_listening(self):
         if self.process.poll() is not None:
@@ -52,7 +55,8 @@ class Gateway:
             return False
 
     def log(self):
-        return (self.folder / "log").read_text(errors="replace")[-4000:]
+        file = self.folder / "log"
+        return file.read_text(errors="replace")[-2000:] if file.exists() else ""
 
     def stop(self):
         if self.process and self.process.poll() is None:

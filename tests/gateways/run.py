@@ -42,7 +42,7 @@ def check(gateway, name, body):
         if error:
             print(f"NOT OK {gateway.name}: {name}\n    {error[:2000]}", flush=True)
             if gateway is not KUBERNETES:
-                print(f"    The end of its log:\n{gateway.log()[-2000:]}", flush=True)
+                print(f"    The end of its log:\n{gateway.log()}", flush=True)
 
 
 def at_the_same_time(gateways, body):
