@@ -351,6 +351,13 @@ on_both_stacks! {
         }
         "/gateway/edge?mode=other".clone_into(&mut gateway.target);
         assert_eq!(gateway.ask(&[]).await.status, 401);
+        kw.v2("gateways.updatePolicy", json!({ "policyId": "edge", "onFailure": "text" })).await.data();
+        assert_eq!(gateway.ask(&[]).await.text, "the request has no API key\n");
+        // nginx would not read a body, and close the connection.
+        "/gateway/edge?mode=nginx".clone_into(&mut gateway.target);
+        let reply = gateway.ask(&[]).await;
+        assert_eq!((reply.status.as_u16(), reply.text.as_str()), (401, ""));
+        assert_eq!(header(&reply, "content-type"), None);
     }
 
     async fn request_is_an_event_like_any_other_verification(kw) {

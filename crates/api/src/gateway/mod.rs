@@ -43,7 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 enum AnswerMode {
     /// With the status that the client shall get.
     Plain,
-    /// With 401 and 403 alone, as `auth_request` of nginx.
+    /// With 401 and 403 alone and without bodies, as `auth_request` of nginx. It reads no body, and closes a connection that
+    /// has one.
     Nginx,
 }
 
@@ -155,7 +156,7 @@ fn failed(policy: Option<&ActivePolicy>, error: &Error, request_id: &RequestId) 
 
 fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
     let GatewayAnswer { status, identity_headers, headers, body } = answer;
-    let mut response = match body {
+    let mut response = match body.filter(|_| mode == AnswerMode::Plain) {
         None => Response::new(Body::empty()),
         Some(body) => {
             let mut response = Response::new(Body::from(body.text));
