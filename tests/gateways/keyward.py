@@ -54,9 +54,11 @@ class Embedded:
         self.binary, self.log = binary, open(folder / "keyward.log", "ab")
         self.address = f"127.0.0.1:{free_port()}"
         self.addresses = [self.address]
+        self.grpc_addresses = [f"127.0.0.1:{free_port()}"]
         self.root_key = f"test_{secrets.token_hex(24)}"
         self.settings = {"KEYWARD_DATA_DIR": str(folder / "data"), "KEYWARD_ROOT_KEY": self.root_key,
-                         "KEYWARD_LISTEN": self.address, "KEYWARD_TRUSTED_PROXIES": "127.0.0.1",
+                         "KEYWARD_LISTEN": self.address, "KEYWARD_GRPC_LISTEN": self.grpc_addresses[0],
+                         "KEYWARD_TRUSTED_PROXIES": "127.0.0.1",
                          "KEYWARD_DRAIN_SECONDS": "0"}
         self.start()
 
@@ -85,6 +87,7 @@ class Replicas:
         self.binary = binary
         self.addresses = [url.removeprefix("http://") for url in stack["replicas"]]
         self.address = self.addresses[0]
+        self.grpc_addresses = stack["grpc"]
         self.root_key = stack["rootKey"]
         self.pids = stack["pids"]["replicas"]
         self.settings = {"KEYWARD_DATABASE_URL": stack["databaseUrl"], "KEYWARD_REDIS_URL": stack["redisUrl"]}

@@ -16,6 +16,8 @@ PROGRAMS = Path(__file__).resolve().parent / ".venv"
 
 class Gateway:
     name = None
+    # The directory of its files, if it has another name.
+    directory = None
     # Whether the body of a refusal is that of Keyward, and whether a client is told its credits when a request passes.
     passes_bodies = True
     tells_credits = True
@@ -69,7 +71,7 @@ class Gateway:
 
     def fill(self, file, **own):
         """Writes a shipped file into the folder. `own` has texts of the file and what replaces them."""
-        text = (SHIPPED / self.name / file).read_text()
+        text = (SHIPPED / (self.directory or self.name) / file).read_text()
         if self.fails_open:
             # As the comment at the beginning of each file says.
             text = re.sub(r"(?m)^([ \t]*)#open ", r"\1", text)
@@ -82,6 +84,8 @@ class Gateway:
             "keyward-2:3000": self.stack.addresses[-1],
             "address: keyward-1, port_value: 3000": "address: {}, port_value: {}".format(*self.stack.addresses[0].split(":")),
             "address: keyward-2, port_value: 3000": "address: {}, port_value: {}".format(*self.stack.addresses[-1].split(":")),
+            "address: keyward-1, port_value: 3001": "address: {}, port_value: {}".format(*self.stack.grpc_addresses[0].split(":")),
+            "address: keyward-2, port_value: 3001": "address: {}, port_value: {}".format(*self.stack.grpc_addresses[-1].split(":")),
             "service:8080": self.service,
             "address: service, port_value: 8080": f"address: {host}, port_value: {port}",
         }.items():
@@ -150,14 +154,21 @@ class Caddy(Gateway):
 
 class Envoy(Gateway):
     name = "envoy"
+    file = "envoy.yaml"
 
     def command(self):
         host, port = self.address.split(":")
         own = {"address: 0.0.0.0, port_value: 8080": f"address: {host}, port_value: {port}"}
-        shipped = self.fill("envoy.yaml", **own)
+        shipped = self.fill(self.file, **own)
         self.environment = {"KEYWARD_GATEWAY_SECRET": self.secret}
         # Without a base id of its own, a second Envoy of the same user does not start.
         return [envoy_program(), "--config-path", str(shipped), "--use-dynamic-base-id", "--concurrency", "2"]
+
+
+class EnvoyOverGrpc(Envoy):
+    name = "envoy-grpc"
+    directory = "envoy"
+    file = "envoy-grpc.yaml"
 
 
 def envoy_program():
@@ -175,4 +186,4 @@ class Haproxy(Gateway):
         return ["haproxy", "-db", "-f", str(shipped)]
 
 
-ALL = [Nginx, Haproxy, Caddy, Traefik, Envoy]
+ALL = [Nginx, Haproxy, Caddy, Traefik, Envoy, EnvoyOverGrpc]
