@@ -285,7 +285,7 @@ on_both_stacks! {
         assert_eq!(after, before);
         let tables = [v1::operation_table(), v2::operation_table(), oauth2::operation_table()];
         let rows = tables.iter().flat_map(|table| &table.operations);
-        let operations: BTreeSet<_> = rows.map(|row| row.name).chain(["other"]).collect();
+        let operations: BTreeSet<_> = rows.map(|row| row.name).chain(["gateway", "other"]).collect();
         let labelled: BTreeSet<_> = after
             .iter()
             .flat_map(|sample| labels(sample))
