@@ -164,6 +164,7 @@ on_both_stacks! {
         for extensions in [
             &[][..],
             &[("keyward-policy", "edge")],
+            &[("keyward-policy", "a\0")],
             &[("keyward-policy", "edge"), ("keyward-gateway-secret", "wrong")],
             &[("keyward-policy", "other"), ("keyward-gateway-secret", gateway.secret.as_str())],
         ] {

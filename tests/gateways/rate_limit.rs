@@ -215,6 +215,8 @@ on_both_stacks! {
             ("edge", vec![descriptor("1"); 101], count),
             ("", vec![descriptor("1")], length),
             (&domain_too_long, vec![descriptor("1")], length),
+            ("a\0", vec![descriptor("1")], length),
+            ("edge", vec![descriptor("a\0")], "descriptors[0].entries"),
             ("edge", vec![descriptor(&longest)], ""),
             ("edge", vec![descriptor(&too_long)], "descriptors[0].entries"),
             ("edge", vec![RateLimitDescriptor::default()], "descriptors[0].entries"),

@@ -129,8 +129,8 @@ async fn authenticate(
 }
 
 fn to_checks(request: &RateLimitRequest) -> Result<Vec<DescriptorCheck>> {
-    if !(1..=IDENTIFIER_MAX).contains(&request.domain.chars().count()) {
-        let message = format!("domain must have 1 to {IDENTIFIER_MAX} characters");
+    if !is_storable(&request.domain) {
+        let message = format!("domain must have 1 to {IDENTIFIER_MAX} characters and no NUL");
         return Err(Error::invalid("domain", message));
     }
     let descriptors = &request.descriptors;
@@ -154,7 +154,7 @@ fn to_check(
         Error::invalid(field.clone(), format!("{field} {rule}"))
     };
     let identifier = to_identifier(descriptor);
-    if !(1..=IDENTIFIER_MAX).contains(&identifier.chars().count()) || identifier.contains('\0') {
+    if !is_storable(&identifier) {
         let rule = format!(
             "must have 1 to {IDENTIFIER_MAX} characters as key=value|key=value, and no NUL"
         );
@@ -171,6 +171,10 @@ fn to_check(
         limit: limit.map_err(|rule| invalid("limit.unit", rule))?,
         hits: if descriptor.is_negative_hits { Hits::GiveBack(units) } else { Hits::Take(units) },
     })
+}
+
+fn is_storable(text: &str) -> bool {
+    (1..=IDENTIFIER_MAX).contains(&text.chars().count()) && !text.contains('\0')
 }
 
 /// Returns the entries in their order as `key=value`, joined by `|`. A backslash escapes these two and itself.

@@ -13,6 +13,7 @@ use store::freshness::{CacheTag, ReadVersion};
 use store::{GatewaySecrets, StoredGatewayPolicy};
 
 use super::path_pattern::PathPattern;
+use super::validate::is_policy_name;
 use super::{Gateways, name_tag};
 use crate::caller::Principal;
 use crate::permission::{Action, Grants};
@@ -83,7 +84,11 @@ pub async fn authenticate(
         Some(secret) => PolicyRef::Secret(KeyHash::compute(secret)),
         None => PolicyRef::Named(gateway.policy.to_owned()),
     };
-    let found = find_active(gateways, &reference).await?;
+    // Nothing else can be stored as a name or an id.
+    let found = match &reference {
+        PolicyRef::Named(named) if !is_policy_name(named) => None,
+        PolicyRef::Named(_) | PolicyRef::Secret(_) => find_active(gateways, &reference).await?,
+    };
     let Some(found) = found else {
         return Err(reject(match gateway.secret {
             Some(_) => "the secret is unknown",

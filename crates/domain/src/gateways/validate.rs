@@ -102,7 +102,7 @@ pub(super) fn validate(name: &str, config: &GatewayPolicyConfig) -> Result<()> {
 }
 
 /// Returns whether a text can be the name of a policy, which stands in the paths of gateways.
-fn is_policy_name(name: &str) -> bool {
+pub(super) fn is_policy_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
         && !name.chars().all(|c| c == '.')
