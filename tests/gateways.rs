@@ -162,6 +162,8 @@ on_both_stacks! {
             ("POST", "/documents/1/pages", 403, "FORBIDDEN"),
             ("DELETE", "/open", 200, ""),
             ("GET", "/open/..", 403, "FORBIDDEN"),
+            ("GET", "/open#/../admin", 403, "FORBIDDEN"),
+            ("GET", "/open?a#/../admin", 200, ""),
             ("GET", "/documents/%2e%2e/admin", 403, "FORBIDDEN"),
             ("GET", "/documents%2f..%2fadmin", 403, "FORBIDDEN"),
             ("GET", "/", 403, "FORBIDDEN"),

@@ -218,7 +218,9 @@ CASES = [
     *[Case(f"spoofed {name}", [403], method="DELETE", headers={name: "GET"}) for name in METHODS],
     *[Case(f"path {path}", [BAD_PATH], target=path) for path in (
         "/open/../other", "/open/%2e%2e/other", "/open/..%2fother", "/open%2f..%2fother", "/open/..;/other", "//other",
-        "/open/%252e%252e/other", "/open/..%5cother")],
+        "/open/%252e%252e/other", "/open/..%5cother", "/open/1#/../../other")],
+    Case("absolute URL of a forbidden path", [BAD_PATH], target="http://127.0.0.1/other"),
+    Case("path /open/1#", [BAD_PATH | {200}], target="/open/1#", check=only_at("/open/1%23")),
     Case("path /other/../open/1", [BAD_PATH | {200}], target="/other/../open/1", check=only_at("/open/1")),
     Case("64 KiB of headers", [TOO_LARGE | {200}], headers=LARGE, check=large_headers_seen),
     Case("64 KiB of headers without a key", [TOO_LARGE | {401}], key=None, headers=LARGE),

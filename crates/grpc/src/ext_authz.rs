@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::gateway::{
-    self, GatewayAnswer, bearer_token, cookie, non_empty, query_parameter, split_target,
+    self, GatewayAnswer, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
 };
 use domain::app::App;
 use domain::caller::ClientInfo;
@@ -143,14 +143,14 @@ impl OriginalRequest for EnvoyRequest<'_> {
     }
 
     fn path(&self) -> Option<&str> {
-        Some(split_target(&self.http.path).0).filter(|path| !path.is_empty())
+        Some(path_of(&self.http.path)).filter(|path| !path.is_empty())
     }
 
     fn credential(&self, source: &KeySource) -> Option<Credential<'_>> {
         match source {
             KeySource::Bearer => self.headers("authorization").find_map(bearer_token),
             KeySource::Header(name) => self.headers(name).find_map(non_empty),
-            KeySource::Query(name) => query_parameter(split_target(&self.http.path).1, name),
+            KeySource::Query(name) => query_parameter(query_of(&self.http.path), name),
             KeySource::Cookie(name) => {
                 self.headers("cookie").find_map(|header| cookie(header, name))
             }

@@ -25,7 +25,7 @@ use request::body::with_timeout;
 
 use crate::Endpoint;
 use original_request::{ForwardedRequest, rest_of};
-pub use original_request::{bearer_token, cookie, non_empty, query_parameter, split_target};
+pub use original_request::{bearer_token, cookie, non_empty, path_of, query_of, query_parameter};
 pub use outcome::{FailureBody, GatewayAnswer, limit_headers, retry_after};
 use outcome::{answer_decision, answer_error};
 

@@ -89,14 +89,14 @@ impl OriginalRequest for ForwardedRequest<'_> {
     }
 
     fn path(&self) -> Option<&str> {
-        self.target.map(|target| split_target(target).0)
+        self.target.map(path_of)
     }
 
     fn credential(&self, source: &KeySource) -> Option<Credential<'_>> {
         match source {
             KeySource::Bearer => bearer_token(text(self.headers.get(AUTHORIZATION)?)?),
             KeySource::Header(name) => text(self.headers.get(name.as_str())?).and_then(non_empty),
-            KeySource::Query(name) => query_parameter(split_target(self.target?).1, name),
+            KeySource::Query(name) => query_parameter(query_of(self.target?), name),
             KeySource::Cookie(name) => {
                 self.headers.get_all(COOKIE).iter().find_map(|value| cookie(text(value)?, name))
             }
@@ -108,10 +108,15 @@ fn text(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok()
 }
 
-/// Splits a target into its path and its query. A fragment is no part of either.
-pub fn split_target(target: &str) -> (&str, &str) {
+/// Returns the path of a target. A `#` is part of it: gateways pass it on, and servers read it in different ways.
+pub fn path_of(target: &str) -> &str {
+    target.split('?').next().unwrap_or_default()
+}
+
+/// Returns the query of a target. A fragment is no part of it.
+pub fn query_of(target: &str) -> &str {
     let target = target.split('#').next().unwrap_or_default();
-    target.split_once('?').unwrap_or((target, ""))
+    target.split_once('?').map_or("", |(_, query)| query)
 }
 
 /// Returns a text without spaces around it, unless nothing is left.
@@ -180,6 +185,8 @@ mod tests {
         assert_eq!(told(&ingress, None), some("PUT", "/b"));
         assert_eq!(told(&[("x-original-url", "http://a.example")], None).1, Some("/".into()));
         assert_eq!(told(&[], Some("/a/b?c")), some("POST", "/a/b"));
+        assert_eq!(told(&[], Some("/a#b?c")), some("POST", "/a#b"));
+        assert_eq!(told(&[], Some("/a?b#c?d")), some("POST", "/a"));
     }
 
     #[test]

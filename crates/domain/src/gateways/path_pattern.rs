@@ -84,9 +84,9 @@ const SEGMENTS_MAX: usize = 256;
 impl<'a> RequestPath<'a> {
     /// Parses the path of a request, without its query. Returns `None` if servers read it in different ways: if it
     /// contains, also percent-encoded, a segment `.` or `..`, a backslash, a semicolon, a control character or a slash
-    /// within a segment, or if it is not valid UTF-8.
+    /// within a segment, or a `#` that is not encoded, or if it is not valid UTF-8.
     pub fn parse(path: &'a str) -> Option<Self> {
-        let path = path.strip_prefix('/')?;
+        let path = path.strip_prefix('/').filter(|path| !path.contains('#'))?;
         let mut segments = Vec::new();
         for segment in path.split('/').filter(|segment| !segment.is_empty()) {
             let decoded = percent_decode_str(segment).decode_utf8().ok()?;
@@ -130,6 +130,7 @@ mod tests {
             ("/a/**/d/*", "/a/b/c/d/e", true),
             ("/a/**/d/*", "/a/d", false),
             ("/caf\u{e9}", "/caf%C3%A9", true),
+            ("/*", "/a%23b", true),
         ] {
             assert_eq!(is_match(pattern, path), expected, "{pattern} {path}");
         }
@@ -157,6 +158,8 @@ mod tests {
             "/admin;a=b/users",
             "/admin%3busers",
             "/public/%252e%252e/admin",
+            "/public#/../admin",
+            "/public#",
             "/admin%00",
             "/admin\u{7f}",
             "/%ff",
