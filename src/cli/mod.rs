@@ -74,7 +74,7 @@ enum Command {
     Namespace(NamespaceCommand),
     /// List the regions that share limits, and move what they count
     #[command(subcommand)]
-    Region(RegionCommand),
+    Region(regions::RegionCommand),
     /// Print the OpenAPI document
     Openapi { version: ApiVersion },
     /// Check whether the server at the listening address is ready
@@ -270,22 +270,6 @@ enum NamespaceCommand {
     Delete {
         /// Name or ID of the namespace
         name: String,
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-    },
-}
-
-#[derive(Subcommand)]
-enum RegionCommand {
-    /// List the regions with the numbers of APIs, identities and namespaces whose limits each counts
-    List,
-    /// Move the limits of an API, an identity or a namespace to another region, from the next windows on
-    Move {
-        /// ID of the API, the identity or the namespace
-        id: String,
-        /// Name of the region that counts them from then on
-        #[arg(long, value_name = "REGION")]
-        to: String,
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },

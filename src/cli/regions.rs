@@ -1,12 +1,29 @@
 //! `keyward region`: lists the regions that share limits, and moves what they count.
 
+use clap::Subcommand;
 use domain::homes::{self, PlannedMove, RegionUse};
 use foundation::config::Settings;
 use foundation::id::WorkspaceId;
 use serde_json::{Value, json};
 
 use super::commands::{CommandOutput, open_app};
-use super::{CommandResult, RegionCommand};
+use super::CommandResult;
+
+#[derive(Subcommand)]
+pub enum RegionCommand {
+    /// List the regions with the numbers of APIs, identities and namespaces whose limits each counts
+    List,
+    /// Move the limits of an API, an identity or a namespace to another region, from the next windows on
+    Move {
+        /// ID of the API, the identity or the namespace
+        id: String,
+        /// Name of the region that counts them from then on
+        #[arg(long, value_name = "REGION")]
+        to: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+}
 
 pub async fn run(settings: Settings, out: CommandOutput, command: RegionCommand) -> CommandResult {
     let app = open_app(settings).await?;
