@@ -72,7 +72,7 @@ async fn answer(
     let attributes = check.attributes.as_ref();
     let told = |name: &str| {
         let extension = attributes.and_then(|context| context.context_extensions.get(name));
-        extension.map(|text| text.as_bytes()).or_else(|| Some(metadata.get(name)?.as_bytes()))
+        extension.map(String::as_bytes).or_else(|| Some(metadata.get(name)?.as_bytes()))
     };
     let named = told(POLICY).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
     let gateway = GatewayIdentity {
