@@ -23,6 +23,7 @@ mod server_tls;
 mod serving;
 mod settings;
 mod shell;
+mod signing_keys;
 mod variables;
 mod vault;
 

@@ -1,5 +1,6 @@
 //! `ANY /gateway/{policy}`, as gateways call it.
 
+mod assertions;
 mod ext_authz;
 mod rate_limit;
 
@@ -30,6 +31,12 @@ impl<'a> Gateway<'a> {
         request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let secret = kw.v2("gateways.createPolicy", request).await.text_of("secret");
         Self { kw, api, secret, target: "/gateway/edge".to_owned() }
+    }
+
+    /// The same gateway, which asks another replica.
+    fn on<'b>(&self, kw: &'b Keyward) -> Gateway<'b> {
+        let Self { api, secret, target, .. } = self;
+        Gateway { kw, api: api.clone(), secret: secret.clone(), target: target.clone() }
     }
 
     async fn create_key(&self, fields: Value) -> crate::support::seed::IssuedKey {

@@ -240,7 +240,7 @@ fn audit_entry_json(entry: &StoredEntry) -> Value {
     })
 }
 
-/// Re-encrypts every data key with the current master key. For an embedded server with a key file, it first creates a
+/// Re-encrypts every data key and signing key with the current master key. For an embedded server with a key file, it first creates a
 /// new master key.
 pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
     let file_dir = match (&settings.deployment, &settings.master_keys) {
@@ -253,13 +253,17 @@ pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
         Some(data_dir) => file::begin_rotation(data_dir).map_err(CommandError::Runtime)?,
         None => configured.ok_or_else(|| CommandError::Usage("set KEYWARD_MASTER_KEY to the new master key and KEYWARD_MASTER_KEY_PREVIOUS to the old one".into()))?,
     };
-    let rotated = vault::reseal_data_keys(&app.context, &masters).await?;
+    let resealed = vault::reseal_all(&app.context, &masters).await?;
     if let Some(data_dir) = &file_dir {
         file::end_rotation(data_dir).map_err(CommandError::Runtime)?;
     }
     let master = &masters.current_key.id;
-    let text = format!("re-encrypted {rotated} data keys with master key {master}");
-    out.write(&text, &json!({ "rotated": rotated, "masterKeyId": master }));
+    let vault::Resealed { data_keys, signing_keys } = resealed;
+    let text = format!(
+        "re-encrypted {data_keys} data keys and {signing_keys} signing keys with master key {master}"
+    );
+    let value = json!({ "rotated": data_keys, "signingKeys": signing_keys, "masterKeyId": master });
+    out.write(&text, &value);
     app.context.store.close().await;
     Ok(())
 }

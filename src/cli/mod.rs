@@ -11,6 +11,7 @@ mod regions;
 mod replicas;
 mod serve;
 mod shell;
+mod signing_keys;
 mod startup;
 
 use std::path::PathBuf;
@@ -69,6 +70,9 @@ enum Command {
     /// Manage the vault of recoverable keys
     #[command(subcommand)]
     Vault(VaultCommand),
+    /// Manage the keys that sign assertions for the upstreams of gateways
+    #[command(subcommand)]
+    SigningKey(signing_keys::SigningKeyCommand),
     /// Manage namespaces of the standalone rate limiter; the first check in a namespace creates it
     #[command(subcommand)]
     Namespace(NamespaceCommand),
@@ -245,7 +249,7 @@ enum DashboardCommand {
 
 #[derive(Subcommand)]
 enum VaultCommand {
-    /// Re-encrypt all data keys with the current master key, so that the previous one is no longer needed
+    /// Re-encrypt all data keys and signing keys with the current master key, so that the previous one is no longer needed
     Rotate,
 }
 
@@ -370,6 +374,9 @@ async fn run(cli: Cli) -> CommandResult {
         }
         Some(Command::Vault(VaultCommand::Rotate)) => {
             Box::pin(commands::rotate(settings, out)).await
+        }
+        Some(Command::SigningKey(command)) => {
+            Box::pin(signing_keys::run(settings, out, command)).await
         }
         Some(Command::Region(command)) => Box::pin(regions::run(settings, out, command)).await,
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),

@@ -6,8 +6,8 @@ use foundation::config::Settings;
 use foundation::id::WorkspaceId;
 use serde_json::{Value, json};
 
-use super::commands::{CommandOutput, open_app};
 use super::CommandResult;
+use super::commands::{CommandOutput, open_app};
 
 #[derive(Subcommand)]
 pub enum RegionCommand {

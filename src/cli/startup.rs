@@ -199,14 +199,18 @@ async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupE
 /// silently.
 async fn open_vault(app: &App, store: &Store) -> Result<(), StartupError> {
     let found = master_keys(&app.context.settings).map_err(StartupError::Misconfigured)?;
-    let listed = vault::list_undecryptable_data_keys(store, found.as_ref()).await;
+    let listed = vault::list_undecryptable(store, found.as_ref()).await;
     let undecryptable =
         listed.map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
-    if let Some(first) = undecryptable.first() {
+    if let Some(missing) = undecryptable.missing_master_id() {
+        let sealed = match undecryptable.data_keys.is_empty() {
+            true => "signing keys",
+            false => "recoverable keys",
+        };
         return Err(StartupError::Misconfigured(missing_master_key_message(
             &app.context.settings,
             found.as_ref(),
-            &first.master_id,
+            (sealed, missing),
         )));
     }
     let masters = match (&app.context.settings.deployment, found) {
@@ -231,7 +235,7 @@ pub fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, String> {
 fn missing_master_key_message(
     settings: &Settings,
     found: Option<&MasterKeys>,
-    wanted: &str,
+    (sealed, wanted): (&str, &str),
 ) -> String {
     let available = match found {
         None => "no master key is available".to_owned(),
@@ -245,7 +249,7 @@ fn missing_master_key_message(
             "set KEYWARD_MASTER_KEY to it, or KEYWARD_MASTER_KEY_PREVIOUS during a rotation".into()
         }
     };
-    format!("the recoverable keys are sealed with master key {wanted}, but {available}; {todo}")
+    format!("the {sealed} are sealed with master key {wanted}, but {available}; {todo}")
 }
 
 fn startup_error(is_outage: bool, sentence: String) -> StartupError {

@@ -13,6 +13,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use api::well_known::jwks;
 use api::{Endpoint, HttpMethod, ReplyFuture, Version as _, gateway, reply};
 use axum::Router;
 use axum::body::Body;
@@ -147,6 +148,7 @@ fn build_router(app: Arc<App>) -> Router {
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readiness))
         .route("/.well-known/security.txt", get(security_txt::serve))
+        .route(jwks::PATH, get(async |State(app): State<Arc<App>>| jwks::serve(&app).await))
         .route("/openapi.json", get(openapi))
         .route("/v1/openapi.json", get(openapi_v1))
         .route("/errors/{name}", get(serve_error_page))

@@ -96,6 +96,7 @@ on_both_stacks! {
         let bearer = format!("Bearer {}", key.key);
         let headers = [
             ("authorization", bearer.as_str()), ("keyward-roles", "admin"), ("keyward-assertion", "forged"),
+            ("keyward-name", "forged"),
         ];
 
         let response = listener.check(request(&gateway, "GET", "/a", &headers)).await;
@@ -111,7 +112,8 @@ on_both_stacks! {
         assert_eq!(headers["keyward-external-id"], "user_1");
         assert_eq!(headers["keyward-meta-plan"], "pro");
         assert_eq!(headers["keyward-roles"], "");
-        assert_eq!(ok.headers_to_remove, ["keyward-assertion"]);
+        assert_eq!(headers["keyward-assertion"], "");
+        assert_eq!(ok.headers_to_remove, ["keyward-name"]);
         let credits = ok.response_headers_to_add[0].header.as_ref().unwrap();
         assert_eq!((credits.key.as_str(), credits.value.as_str()), ("keyward-credits-remaining", "4"));
         let metadata = response.dynamic_metadata.unwrap();

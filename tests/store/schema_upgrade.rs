@@ -20,8 +20,9 @@ type Row = Map<String, Value>;
 type Rows = BTreeMap<String, Vec<Row>>;
 
 /// Each table with a search text, and the columns that it contains.
-const SEARCHED: [(&str, &[&str]); 8] = [
+const SEARCHED: [(&str, &[&str]); 9] = [
     ("apis", &["id", "name"]),
+    ("gateway_policies", &["id", "name"]),
     ("identities", &["id", "external_id"]),
     ("migrations", &["id", "name"]),
     ("namespaces", &["id", "name"]),

@@ -1,6 +1,7 @@
 //! Test support: a complete server for each test, with its own database and Redis prefix, and a clock that the test
 //! controls.
 
+pub mod assertion;
 pub mod certificates;
 pub mod clickhouse;
 pub mod database;

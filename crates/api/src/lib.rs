@@ -18,6 +18,7 @@ mod schemas;
 mod serve;
 pub mod v1;
 pub mod v2;
+pub mod well_known;
 
 use std::borrow::Cow;
 use std::marker::PhantomData;

@@ -17,6 +17,7 @@ use crate::keys::Keys;
 use crate::last_used::LastUsed;
 use crate::ratelimits::Ratelimits;
 use crate::root_keys::RootKeys;
+use crate::signing_keys::SigningKeys;
 use crate::users::Users;
 
 /// The services of one server.
@@ -30,6 +31,7 @@ pub struct App {
     pub keys: Keys,
     pub ratelimits: Ratelimits,
     pub root_keys: RootKeys,
+    pub signing_keys: SigningKeys,
     pub users: Users,
 }
 
@@ -59,6 +61,7 @@ impl App {
             ),
             ratelimits: Ratelimits::new(context.clone(), admission.clone(), analytics.clone()),
             root_keys: RootKeys::new(context.clone(), last_used.clone()),
+            signing_keys: SigningKeys::new(context.clone()),
             users: Users::new(context.clone())?,
             context,
             admission,

@@ -35,6 +35,7 @@ pub mod refill;
 pub mod replicas;
 pub mod resolved_key;
 pub mod root_keys;
+pub mod signing_keys;
 pub mod undo;
 mod use_flag;
 pub mod users;

@@ -1,4 +1,5 @@
-//! Recoverable keys: sealed when they are issued, unsealed for a caller with the permission.
+//! Recoverable keys: sealed when they are issued, unsealed for a caller with the permission; and the master key, which seals
+//! signing keys, too.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,7 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result};
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::secret::Plaintext;
-use foundation::vault::{DataKey, MasterKeys, SealedDataKey, reseal};
+use foundation::vault::{DataKey, MasterKeys, SealedDataKey, SealedSigningKey, reseal};
 use store::{Reads, Store, Tx};
 
 use crate::audit::{self, Actor, AuditEvent, Target};
@@ -88,23 +89,58 @@ fn open_data_key(context: &Context, stored: &SealedDataKey) -> Result<DataKey> {
     })
 }
 
-/// Lists the data keys that none of the given master keys decrypts. Without this check, recoverable keys would be
-/// lost without notice.
-pub async fn list_undecryptable_data_keys(
-    store: &Store,
-    masters: Option<&MasterKeys>,
-) -> Result<Vec<SealedDataKey>> {
-    let stored = store.read().await?.list_data_keys().await?;
-    let can_decrypt =
-        |stored: &SealedDataKey| masters.is_some_and(|m| DataKey::open(m, stored).is_some());
-    Ok(stored.into_iter().filter(|stored| !can_decrypt(stored)).collect())
+/// What none of the master keys of a server decrypts.
+#[derive(Debug, Default)]
+pub struct Undecryptable {
+    pub data_keys: Vec<SealedDataKey>,
+    pub signing_keys: Vec<SealedSigningKey>,
 }
 
-/// Seals every data key with the current master key. Returns the number of keys that were sealed with another one.
-pub async fn reseal_data_keys(context: &Context, masters: &MasterKeys) -> Result<usize> {
+impl Undecryptable {
+    /// Returns the ID of a master key that would decrypt some of it. `None`: there is nothing.
+    pub fn missing_master_id(&self) -> Option<&str> {
+        let data_keys = self.data_keys.iter().map(|stored| &stored.master_id);
+        let signing_keys = self.signing_keys.iter().map(|stored| &stored.master_id);
+        data_keys.chain(signing_keys).next().map(String::as_str)
+    }
+}
+
+/// Lists the data keys and signing keys that none of the given master keys decrypts. Without this check, recoverable keys
+/// would be lost without notice.
+pub async fn list_undecryptable(
+    store: &Store,
+    masters: Option<&MasterKeys>,
+) -> Result<Undecryptable> {
+    let mut reader = store.read().await?;
+    let mut data_keys = reader.list_data_keys().await?;
+    data_keys.retain(|stored| masters.is_none_or(|m| DataKey::open(m, stored).is_none()));
+    let signing_keys = reader.list_signing_keys().await?.into_iter().map(|stored| stored.key);
+    let is_undecryptable =
+        |stored: &SealedSigningKey| masters.is_none_or(|m| stored.open(m).is_none());
+    Ok(Undecryptable { data_keys, signing_keys: signing_keys.filter(is_undecryptable).collect() })
+}
+
+/// The number of keys that were sealed with another master key.
+#[derive(Debug, Default)]
+pub struct Resealed {
+    pub data_keys: usize,
+    pub signing_keys: usize,
+}
+
+/// Seals every data key and signing key with the current master key.
+pub async fn reseal_all(context: &Context, masters: &MasterKeys) -> Result<Resealed> {
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;
-    let mut rotated = 0;
+    let mut resealed = Resealed::default();
+    for stored in tx.lock_signing_keys().await? {
+        if stored.key.master_id == masters.current_key.id {
+            continue;
+        }
+        let id = &stored.key.id;
+        let error = || Error::Internal(format!("no master key decrypts signing key {id}"));
+        tx.reseal_signing_key(&stored.key.reseal(masters).ok_or_else(error)?).await?;
+        resealed.signing_keys += 1;
+    }
     for stored in tx.list_data_keys().await? {
         if stored.master_id == masters.current_key.id {
             continue;
@@ -114,8 +150,8 @@ pub async fn reseal_data_keys(context: &Context, masters: &MasterKeys) -> Result
         let target = Target::new("workspace", stored.workspace_id.as_str());
         let (actor, event) = (Actor::Command("cli"), AuditEvent::VaultRotated);
         audit::record(&mut tx, actor, &stored.workspace_id, now, event, &[target]).await?;
-        rotated += 1;
+        resealed.data_keys += 1;
     }
     context.commit(tx).await?;
-    Ok(rotated)
+    Ok(resealed)
 }

@@ -191,6 +191,8 @@ id! {
     CorrelationId "cor_",
     /// The ID of a data key, which seals the recoverable keys of a workspace.
     DataKeyId "dk_",
+    /// The ID of a signing key, which signs assertions for upstreams.
+    SigningKeyId "sgk_",
     /// The ID of a migration: a set of keys that were issued elsewhere.
     MigrationId "mig_",
     /// The ID of a user of the dashboard.

@@ -87,6 +87,7 @@ labelled! {
         root_keys "root_keys",
         namespaces "namespaces",
         gateway_policies "gateway_policies",
+        signing_keys "signing_keys",
     }
 }
 

@@ -43,6 +43,8 @@ pub enum CacheTag {
     GatewayPolicy(GatewayPolicyId),
     /// The gateway policy that a gateway without a secret names, by the fingerprint of its name or id.
     GatewayPolicyName(u64),
+    /// The keys that sign assertions.
+    SigningKeys,
     /// Many keys that were created at once; one row of the change log stands for all of them.
     NewKeys,
     /// Every cached value. Used when the names whose absence may be cached cannot be determined, as when an API is
@@ -69,6 +71,7 @@ impl std::fmt::Display for CacheTag {
             Self::GatewayPolicyName(fingerprint) => {
                 write!(f, "gateway_policy_name:{fingerprint:016x}")
             }
+            Self::SigningKeys => f.write_str("signing_keys"),
             Self::NewKeys => f.write_str("new_keys"),
             Self::All => f.write_str(ALL_TAG),
         }

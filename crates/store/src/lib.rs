@@ -38,6 +38,7 @@ mod restore;
 mod root_keys;
 mod rows;
 mod schema;
+mod signing_keys;
 mod sqlite;
 mod standby;
 mod tx;
@@ -76,6 +77,9 @@ pub use rbac::{RbacReads, RbacWrites};
 pub use regions::{HomeOwner, RegionReads, RegionWrites};
 pub use restore::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
+pub use signing_keys::{
+    SigningKeyReads, SigningKeySlot, SigningKeyState, SigningKeyWrites, StoredSigningKey,
+};
 use sqlx::migrate::Migrator;
 pub use standby::{Standby, StandbyReads, StandbyRow};
 pub use users::{UserReads, UserWrites};
@@ -157,6 +161,7 @@ pub trait Reads:
     + RegionReads
     + RestoreReads
     + RootKeyReads
+    + SigningKeyReads
     + StandbyReads
     + VaultReads
     + WithheldReads
@@ -242,6 +247,7 @@ pub trait Writes:
     + RegionWrites
     + RestoreWrites
     + RootKeyWrites
+    + SigningKeyWrites
     + VaultWrites
     + WithheldWrites
 {

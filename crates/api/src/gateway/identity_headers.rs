@@ -7,8 +7,12 @@ use domain::keys::ResolvedKey;
 use foundation::id::RequestId;
 use serde_json::{Map, Value};
 
+use super::assertion::AssertionSigner;
+
 /// The maximum length of a value. Gateways and upstreams refuse longer headers.
 const VALUE_MAX_BYTES: usize = 4096;
+/// The header with the signed assertion.
+const ASSERTION_HEADER: &str = "keyward-assertion";
 /// Names the headers whose values were too long.
 const OMITTED_HEADER: &str = "keyward-omitted";
 
@@ -18,6 +22,7 @@ pub fn identity_headers(
     policy: &ActivePolicy,
     resolved: &ResolvedKey,
     request_id: &RequestId,
+    signer: Option<&AssertionSigner<'_>>,
 ) -> Vec<(String, String)> {
     let config = &policy.policy.config.identity_headers;
     let is_selected = |name: &str| {
@@ -32,7 +37,7 @@ pub fn identity_headers(
             (name, String::new())
         }
     };
-    let mut headers = Vec::with_capacity(BASE_IDENTITY_HEADERS.len() + config.meta.len() + 1);
+    let mut headers = Vec::with_capacity(BASE_IDENTITY_HEADERS.len() + config.meta.len() + 2);
     for name in BASE_IDENTITY_HEADERS {
         let value = if is_selected(name) { base_value(name, resolved, request_id) } else { None };
         headers.push(bounded(name.to_ascii_lowercase(), value.unwrap_or_default()));
@@ -42,6 +47,8 @@ pub fn identity_headers(
         let value = meta.get(name).map_or_else(String::new, meta_value);
         headers.push(bounded(format!("keyward-meta-{}", name.to_ascii_lowercase()), value));
     }
+    let assertion = signer.and_then(|signer| signer.sign(policy, resolved, request_id));
+    headers.push(bounded(ASSERTION_HEADER.to_owned(), assertion.unwrap_or_default()));
     headers.push((OMITTED_HEADER.to_owned(), omitted.join(",")));
     headers
 }

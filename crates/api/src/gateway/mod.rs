@@ -1,5 +1,6 @@
 //! `ANY /gateway/{policy}`: judges the requests of a gateway, as gateways ask for it over HTTP.
 
+mod assertion;
 mod identity_headers;
 mod original_request;
 mod outcome;
@@ -24,6 +25,7 @@ use request::address;
 use request::body::with_timeout;
 
 use crate::Endpoint;
+use assertion::AssertionSigner;
 use original_request::{ForwardedRequest, rest_of};
 pub use original_request::{bearer_token, cookie, non_empty, path_of, query_of, query_parameter};
 pub use outcome::{FailureBody, GatewayAnswer, limit_headers, retry_after};
@@ -130,14 +132,21 @@ pub async fn judge(
         undone_entry_id: None,
     };
     traces::workspace(caller.workspace_id());
-    match gateways::decide(&app.keys, &caller, &policy.value, request).await {
-        Ok(decision) => {
-            let format = app.context.settings.ratelimit_headers.for_gateways();
-            let now = app.context.clock.now();
-            answer_decision(&policy.value, &decision, &request_id, now, format)
-        }
-        Err(error) => failed(Some(&policy.value), &error, &request_id),
-    }
+    let answer = decide(app, &caller, &policy.value, request).await;
+    answer.unwrap_or_else(|error| failed(Some(&policy.value), &error, &request_id))
+}
+
+async fn decide(
+    app: &App,
+    caller: &Caller,
+    policy: &ActivePolicy,
+    request: &(impl gateways::OriginalRequest + Sync),
+) -> Result<GatewayAnswer> {
+    let signer = AssertionSigner::for_policy(app, policy).await?;
+    let decision = gateways::decide(&app.keys, caller, policy, request).await?;
+    let format = app.context.settings.ratelimit_headers.for_gateways();
+    let now = app.context.clock.now();
+    Ok(answer_decision(policy, &decision, &caller.request_id, now, format, signer.as_ref()))
 }
 
 /// Logs an error and builds its answer.

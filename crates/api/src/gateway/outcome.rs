@@ -10,6 +10,7 @@ use foundation::id::RequestId;
 use foundation::model::FailureFormat;
 use serde::Serialize;
 
+use super::assertion::AssertionSigner;
 use super::identity_headers::identity_headers;
 use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
 
@@ -60,8 +61,9 @@ pub fn answer_decision(
     request_id: &RequestId,
     now: Timestamp,
     format: RatelimitHeaders,
+    signer: Option<&AssertionSigner<'_>>,
 ) -> GatewayAnswer {
-    let mut answer = answer_without_limits(policy, decision, request_id, now);
+    let mut answer = answer_without_limits(policy, decision, request_id, now, signer);
     if let GatewayDecision::Verified(verified) = decision {
         let limits = verified.ratelimits.iter().map(CheckedLimit::from);
         answer.headers.extend(limit_headers(format, limits, now));
@@ -88,6 +90,7 @@ fn answer_without_limits(
     decision: &GatewayDecision,
     request_id: &RequestId,
     now: Timestamp,
+    signer: Option<&AssertionSigner<'_>>,
 ) -> GatewayAnswer {
     match decision {
         GatewayDecision::NoKey => {
@@ -96,7 +99,8 @@ fn answer_without_limits(
         }
         GatewayDecision::Verified(verified) => match (&verified.code, &verified.resolved) {
             (VerificationCode::Valid, Some(resolved)) => {
-                let identity_headers = identity_headers(policy, &resolved.value, request_id);
+                let identity_headers =
+                    identity_headers(policy, &resolved.value, request_id, signer);
                 let headers = usage_headers(verified).into_iter().collect();
                 GatewayAnswer { status: 200, identity_headers, headers, body: None }
             }

@@ -141,5 +141,6 @@ events! {
     SessionEnded "user.endSession" "Session ended" Refused NOTHING_TO_RESTORE,
     OtherSessionsEnded "user.endOtherSessions" "Other sessions ended" Refused NOTHING_TO_RESTORE,
     WorkspaceCreated "workspace.create" "Workspace created" Refused NOTHING_TO_RESTORE,
+    SigningKeyRotated "signingKey.rotate" "Signing key rotated" Refused NOTHING_TO_RESTORE,
     VaultRotated "vault.rotate" "Vault re-encrypted" Refused NOTHING_TO_RESTORE,
 }

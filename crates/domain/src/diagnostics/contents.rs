@@ -57,22 +57,23 @@ pub async fn check_withheld_credits(store: &Store, now: Timestamp) -> Result<Fin
     ))
 }
 
-/// Checks that the configured master keys decrypt every data key.
+/// Checks that the configured master keys decrypt every data key and signing key.
 pub async fn check_master_key(store: &Store, masters: Option<&MasterKeys>) -> Result<Finding> {
-    let undecryptable = vault::list_undecryptable_data_keys(store, masters).await?;
+    let undecryptable = vault::list_undecryptable(store, masters).await?;
     let current = match masters {
         None => "no master key is configured".to_owned(),
         Some(found) => format!("the master key is {}", found.current_key.id),
     };
-    Ok(match undecryptable.first() {
+    let workspaces = format_count(undecryptable.data_keys.len(), "workspace", "workspaces");
+    let sealed = match undecryptable.data_keys.is_empty() {
+        true => "the signing keys".to_owned(),
+        false => format!("the recoverable keys of {workspaces}"),
+    };
+    Ok(match undecryptable.missing_master_id() {
         None => Finding::ok("master-key", format!("{current}; nothing is sealed with another")),
-        Some(first) => Finding::problem(
+        Some(missing) => Finding::problem(
             "master-key",
-            format!(
-                "{current}; the recoverable keys of {} are sealed with {}",
-                format_count(undecryptable.len(), "workspace", "workspaces"),
-                first.master_id
-            ),
+            format!("{current}; {sealed} are sealed with {missing}"),
             "restore that master key (KEYWARD_MASTER_KEY, or master.key in the data directory): no server starts \
             without it",
         ),

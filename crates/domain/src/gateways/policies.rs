@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
 use crate::ratelimits::namespaces;
+use crate::signing_keys;
 
 /// The maximum number of gateway policies of a workspace.
 const POLICIES_MAX: i64 = 1_000;
@@ -264,7 +265,8 @@ fn require_visible(
     }
 }
 
-/// Returns an error unless the caller may do what a gateway can do by the policy, and its APIs exist.
+/// Returns an error unless the caller may do what a gateway can do by the policy, and its APIs exist. Creates what it
+/// needs: namespaces, and keys to sign with.
 async fn require_grants(
     context: &Context,
     tx: &mut Tx,
@@ -281,6 +283,9 @@ async fn require_grants(
     }
     if !missing.is_empty() {
         return Err(Error::NotFound(missing));
+    }
+    if config.identity_headers.signed {
+        signing_keys::ensure_exist(context, tx, context.clock.now()).await?;
     }
     let names: Vec<_> = config.namespaces.iter().map(|named| named.namespace.as_str()).collect();
     namespaces::require_usable_or_create(context, tx, caller, &names).await

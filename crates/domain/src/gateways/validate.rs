@@ -149,7 +149,6 @@ fn validate_identity_headers(errors: &mut FieldErrors, headers: &IdentityHeaders
     let are_known = headers.headers.as_ref().is_none_or(|names| names.iter().all(is_known));
     let known = BASE_IDENTITY_HEADERS.join(", ");
     errors.require(are_known, field, format!("must be among {known}"));
-    errors.require(!headers.signed, "identityHeaders.signed", "is not supported yet");
     let field = "identityHeaders.meta";
     errors.require_at_most(headers.meta.len(), META_HEADERS_MAX, field);
     let are_names = headers.meta.iter().all(|name| is_header_name_part(name));

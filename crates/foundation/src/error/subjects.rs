@@ -115,6 +115,16 @@ pub enum Refusal {
         "recoverable keys require a master key, which this server does not have; set KEYWARD_MASTER_KEY"
     )]
     NoMasterKey,
+    #[error(
+        "signed assertions (identityHeaders.signed) require a master key, which this server does not have; set \
+        KEYWARD_MASTER_KEY"
+    )]
+    NoMasterKeyToSign,
+    #[error(
+        "verifiers may not know the next signing key yet; rotate in {0} seconds, or use --force if the current key must \
+        not sign any longer"
+    )]
+    SigningKeyTooNew(i64),
     #[error("API {0} does not store recoverable keys; enable them with `keyward api update`")]
     RecoverableKeysDisabled(ApiId),
     #[error(

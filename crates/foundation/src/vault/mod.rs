@@ -5,6 +5,7 @@
 //! The cipher is AES-256-GCM with random nonces, which is sound for four billion seals with one data key.
 
 pub mod file;
+mod signing_key;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::id::{DataKeyId, KeyId, WorkspaceId};
 use crate::secret::{Plaintext, decode_hex};
+pub use signing_key::{SealedSigningKey, SigningKey};
 
 /// The number of bytes in a master key.
 pub const KEY_BYTES: usize = 32;

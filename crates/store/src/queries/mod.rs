@@ -134,6 +134,7 @@ mod restore;
 mod rollups;
 #[macro_use]
 mod root_keys;
+mod signing_keys;
 mod standby;
 mod users;
 mod vault;

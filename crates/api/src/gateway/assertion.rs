@@ -1,0 +1,77 @@
+//! The signed assertion: a short-lived JSON Web Token that proves to the upstream who calls.
+
+use std::sync::Arc;
+
+use domain::app::App;
+use domain::caller::Cached;
+use domain::gateways::ActivePolicy;
+use domain::keys::ResolvedKey;
+use domain::signing_keys::SigningKeySet;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::RequestId;
+use foundation::vault::SigningKey;
+use serde::Serialize;
+
+/// How long an assertion is valid.
+const LIFETIME_SECONDS: i64 = 60;
+
+/// Signs assertions of one request.
+pub struct AssertionSigner<'a> {
+    keys: Arc<Cached<SigningKeySet>>,
+    issuer: &'a str,
+    now: Timestamp,
+}
+
+/// The claims of an assertion (RFC 7519).
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    /// The name and the id of the policy. Policies of different workspaces may have the same name.
+    aud: [&'a str; 2],
+    sub: &'a str,
+    scope: String,
+    jti: &'a str,
+    iat: i64,
+    nbf: i64,
+    exp: i64,
+}
+
+impl<'a> AssertionSigner<'a> {
+    /// Returns a signer if the policy has assertions. It is created before a request is judged, so that a request which
+    /// cannot be answered spends nothing.
+    pub async fn for_policy(app: &'a App, policy: &ActivePolicy) -> Result<Option<Self>> {
+        if !policy.policy.config.identity_headers.signed {
+            return Ok(None);
+        }
+        let keys = app.signing_keys.require().await?;
+        keys.value.current()?;
+        let (issuer, now) = (app.context.settings.public_url.as_str(), app.context.clock.now());
+        Ok(Some(Self { keys, issuer, now }))
+    }
+
+    /// Signs the assertion that the request has this key.
+    pub fn sign(
+        &self,
+        policy: &ActivePolicy,
+        resolved: &ResolvedKey,
+        request_id: &RequestId,
+    ) -> Option<String> {
+        let key = &resolved.stored().key;
+        let identity = resolved.identity();
+        let external_id = identity.map(|identity| &identity.external_id).or(key.owner_id.as_ref());
+        let iat = self.now.0.div_euclid(1000);
+        let claims = Claims {
+            iss: self.issuer,
+            aud: [&policy.policy.name, policy.policy.id.as_str()],
+            sub: external_id.map_or(key.id.as_str(), String::as_str),
+            scope: resolved.permissions.join(" "),
+            jti: request_id.as_str(),
+            iat,
+            nbf: iat,
+            exp: iat + LIFETIME_SECONDS,
+        };
+        let claims = serde_json::to_vec(&claims).ok()?;
+        self.keys.value.current().ok().map(|key: &SigningKey| key.sign_token(&claims))
+    }
+}
