@@ -2,6 +2,7 @@
 
 mod assertions;
 mod ext_authz;
+mod protected_resource;
 mod rate_limit;
 
 use std::net::SocketAddr;

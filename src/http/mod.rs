@@ -13,7 +13,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use api::well_known::jwks;
+use api::well_known::{jwks, protected_resource};
 use api::{Endpoint, HttpMethod, ReplyFuture, Version as _, gateway, reply};
 use axum::Router;
 use axum::body::Body;
@@ -149,6 +149,10 @@ fn build_router(app: Arc<App>) -> Router {
         .route("/readyz", get(readiness))
         .route("/.well-known/security.txt", get(security_txt::serve))
         .route(jwks::PATH, get(async |State(app): State<Arc<App>>| jwks::serve(&app).await))
+        .route(
+            protected_resource::ROUTE,
+            get(serve_protected_resource).options(async || protected_resource::preflight()),
+        )
         .route("/openapi.json", get(openapi))
         .route("/v1/openapi.json", get(openapi_v1))
         .route("/errors/{name}", get(serve_error_page))
@@ -195,6 +199,13 @@ async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
     let text = app.context.metrics.render(&health::server_status(&app.context, &app.analytics));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
+}
+
+async fn serve_protected_resource(
+    Path(policy): Path<String>,
+    State(app): State<Arc<App>>,
+) -> Response<Body> {
+    protected_resource::serve(&app, &policy).await
 }
 
 async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {

@@ -30,6 +30,11 @@ on_both_stacks! {
                 "/properties/rules/items/properties/permissions",
             ),
             (json!({ "onFailure": "html" }), "/properties/onFailure/enum"),
+            (json!({ "resource": "http://a.example" }), "/properties/resource"),
+            (
+                json!({ "authorizationServers": ["a.example"] }),
+                "/properties/authorizationServers/items",
+            ),
             (json!({ "allowFrom": ["here"] }), "/properties/allowFrom/items"),
             (json!({ "allowFrom": ["10.0.0.1,10.0.0.2"] }), "/properties/allowFrom/items"),
             (

@@ -185,10 +185,14 @@ fn forbidden<'a>(policy: &ActivePolicy, code: &'a str, detail: String) -> Refusa
     Refusal { status: 403, code, detail, headers }
 }
 
-/// Returns the challenge of RFC 6750. The name of a policy needs no escaping.
+/// Returns the challenge of RFC 6750, with the metadata of RFC 9728. Neither name nor URL needs escaping.
 fn challenge(policy: &ActivePolicy, error: &str) -> (String, String) {
     let realm = &policy.policy.name;
-    ("www-authenticate".to_owned(), format!("Bearer realm=\"{realm}\", error=\"{error}\""))
+    let mut challenge = format!("Bearer realm=\"{realm}\", error=\"{error}\"");
+    if let Some(url) = &policy.metadata_url {
+        challenge = challenge + ", resource_metadata=\"" + url + "\"";
+    }
+    ("www-authenticate".to_owned(), challenge)
 }
 
 /// `until` is when a retry can succeed, and the time now.

@@ -1,3 +1,4 @@
 //! What servers publish at well-known paths (RFC 8615) for programs that trust them.
 
 pub mod jwks;
+pub mod protected_resource;

@@ -13,6 +13,7 @@ use store::freshness::{CacheTag, ReadVersion};
 use store::{GatewaySecrets, StoredGatewayPolicy};
 
 use super::path_pattern::PathPattern;
+use super::published::metadata_url;
 use super::validate::is_policy_name;
 use super::{Gateways, name_tag};
 use crate::caller::Principal;
@@ -42,6 +43,8 @@ impl PolicyRef {
 pub struct ActivePolicy {
     pub policy: GatewayPolicy,
     pub is_workspace_enabled: bool,
+    /// The URL of the metadata of the protected resource, if the policy publishes any.
+    pub metadata_url: Option<String>,
     /// The caller that the policy's verifications have.
     pub principal: Arc<Cached<Principal>>,
     pub(super) rules: Vec<ActiveRule>,
@@ -141,7 +144,8 @@ pub fn find_active<'a>(
                 // An older policy with the same name may be restored.
                 PolicyRef::Named(named) => vec![id, name_tag(named)],
             };
-            let active = ActivePolicy::new(stored, &namespaces, read_version)?;
+            let public_url = &gateways.context.settings.public_url;
+            let active = ActivePolicy::new(stored, &namespaces, read_version, public_url)?;
             Ok(Cached::new(active, read_version, tags))
         };
         to_cached(stored).map(Some)
@@ -153,6 +157,7 @@ impl ActivePolicy {
         stored: StoredGatewayPolicy,
         namespaces: &[NamespaceId],
         version: ReadVersion,
+        public_url: &str,
     ) -> Result<Self> {
         let StoredGatewayPolicy { policy, is_workspace_enabled, secrets } = stored;
         let apis = policy.config.api_ids.iter().map(|id| (Action::VerifyKey, id.as_str()));
@@ -171,6 +176,7 @@ impl ActivePolicy {
             rules: policy.config.rules.iter().map(to_active).collect::<Result<_>>()?,
             principal: Arc::new(Cached::new(principal, version, [tag])),
             allow_from: Networks::new(policy.config.allow_from.clone()),
+            metadata_url: metadata_url(&policy, public_url),
             is_workspace_enabled,
             secrets,
             policy,

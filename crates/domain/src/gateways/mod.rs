@@ -5,6 +5,7 @@ mod decide;
 mod lookup;
 mod path_pattern;
 mod policies;
+mod published;
 mod validate;
 
 pub use decide::{Credential, GatewayDecision, OriginalRequest, decide};
@@ -14,9 +15,11 @@ pub use policies::{
     GatewayPolicyChange, NewGatewayPolicy, NewSecret, create, delete, get, list, restore,
     rotate_secret, update,
 };
+pub use published::{METADATA_PATH, find_published, list_scopes};
 pub use validate::{
-    ALLOW_FROM_MAX, API_IDS_MAX, BASE_IDENTITY_HEADERS, KEY_SOURCES_MAX, META_HEADERS_MAX,
-    NAME_MAX, NAMESPACES_MAX, PATH_MAX, RULE_METHODS_MAX, RULES_MAX, SECRET_GRACE_MAX_MS,
+    ALLOW_FROM_MAX, API_IDS_MAX, AUTHORIZATION_SERVERS_MAX, BASE_IDENTITY_HEADERS, KEY_SOURCES_MAX,
+    META_HEADERS_MAX, NAME_MAX, NAMESPACES_MAX, PATH_MAX, RULE_METHODS_MAX, RULES_MAX,
+    SECRET_GRACE_MAX_MS, URL_MAX,
 };
 
 use std::sync::Arc;

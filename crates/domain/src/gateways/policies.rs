@@ -48,6 +48,8 @@ pub struct GatewayPolicyChange {
     pub on_failure: Option<FailureFormat>,
     pub allow_from: Option<Vec<IpNet>>,
     pub namespaces: Option<Vec<GatewayNamespace>>,
+    pub resource: Option<String>,
+    pub authorization_servers: Option<Vec<String>>,
 }
 
 /// The fields of a policy, as the audit log stores them.
@@ -161,6 +163,8 @@ impl GatewayPolicyChange {
         set(&mut config.on_failure, self.on_failure);
         set(&mut config.allow_from, self.allow_from);
         set(&mut config.namespaces, self.namespaces);
+        set(&mut config.resource, self.resource);
+        set(&mut config.authorization_servers, self.authorization_servers);
     }
 }
 

@@ -7,6 +7,8 @@ use foundation::model::{
     is_header_name_part, is_token,
 };
 
+use url::Url;
+
 use super::path_pattern::PathPattern;
 use crate::bounds::{CHECK_DURATION_MAX_MS, DURATION_MIN_MS};
 use crate::keys::AD_HOC_DURATION_MAX_MS;
@@ -31,6 +33,10 @@ pub const META_HEADERS_MAX: usize = 20;
 pub const ALLOW_FROM_MAX: usize = Networks::MAX;
 /// The number of namespaces that the rate-limit service may use.
 pub const NAMESPACES_MAX: usize = 100;
+/// The length of the URLs of a resource and of authorization servers.
+pub const URL_MAX: usize = 1024;
+/// The number of authorization servers of a policy.
+pub const AUTHORIZATION_SERVERS_MAX: usize = 10;
 /// How long the previous secret may stay valid after a rotation.
 pub const SECRET_GRACE_MAX_MS: i64 = 7 * DAY_MS;
 
@@ -98,6 +104,14 @@ pub(super) fn validate(name: &str, config: &GatewayPolicyConfig) -> Result<()> {
         errors.require(is_new, &field, "must not name a namespace twice");
         validate_namespace(&mut errors, &field, namespace);
     }
+    if !config.resource.is_empty() {
+        validate_url(&mut errors, "resource", &config.resource);
+    }
+    let servers = &config.authorization_servers;
+    errors.require_at_most(servers.len(), AUTHORIZATION_SERVERS_MAX, "authorizationServers");
+    for (at, server) in servers.iter().enumerate() {
+        validate_url(&mut errors, &format!("authorizationServers[{at}]"), server);
+    }
     if errors.0.is_empty() { Ok(()) } else { Err(Error::Invalid(errors.0)) }
 }
 
@@ -106,6 +120,18 @@ pub(super) fn is_policy_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
         && !name.chars().all(|c| c == '.')
+}
+
+/// Validates the URL of a resource or an issuer, as RFC 9728 and RFC 8414 require it.
+fn validate_url(errors: &mut FieldErrors, field: &str, text: &str) {
+    let is_short = text.len() <= URL_MAX;
+    errors.require(is_short, field, format!("must have at most {URL_MAX} characters"));
+    let is_valid = Url::parse(text).is_ok_and(|url| {
+        let has_credentials = !url.username().is_empty() || url.password().is_some();
+        url.scheme() == "https" && url.has_host() && url.fragment().is_none() && !has_credentials
+    });
+    let rule = "must be an https URL without a fragment and without credentials";
+    errors.require(is_valid, field, rule);
 }
 
 fn validate_rule(errors: &mut FieldErrors, field: &str, rule: &GatewayRule) {
@@ -273,6 +299,32 @@ mod tests {
                 repeat(json!("10.0.0.0/8"), 100),
                 repeat(json!("10.0.0.0/8"), 101),
                 "allowFrom",
+            ),
+            (
+                "resource",
+                json!(format!("https://a/{}", "a".repeat(1014))),
+                json!(format!("https://a/{}", "a".repeat(1015))),
+                "resource",
+            ),
+            ("resource", json!(""), json!("http://a.example/mcp"), "resource"),
+            ("resource", json!("https://a.example/mcp"), json!("https://a.example/#b"), "resource"),
+            (
+                "resource",
+                json!("https://a.example:1/b?c"),
+                json!("https://u@a.example/"),
+                "resource",
+            ),
+            (
+                "authorizationServers",
+                repeat(json!("https://a.example"), 10),
+                repeat(json!("https://a.example"), 11),
+                "authorizationServers",
+            ),
+            (
+                "authorizationServers",
+                json!(["https://a.example"]),
+                json!(["https://a.example", "a.example"]),
+                "authorizationServers[1]",
             ),
             (
                 "namespaces",

@@ -37,6 +37,10 @@ pub struct GatewayPolicyConfig {
     pub allow_from: Vec<IpNet>,
     /// The namespaces that the rate-limit service may use.
     pub namespaces: Vec<GatewayNamespace>,
+    /// The URL by which clients know what the gateway protects. Empty: no metadata is published.
+    pub resource: String,
+    /// The issuers of the authorization servers that the metadata names.
+    pub authorization_servers: Vec<String>,
 }
 
 /// A place in a request where the key is read.

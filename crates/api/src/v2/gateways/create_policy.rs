@@ -2,10 +2,12 @@ use domain::gateways::{self, NewGatewayPolicy};
 use foundation::model::{GatewayPolicyConfig, KeySource};
 
 use super::policy::{
-    AllowFrom, ApiIds, IdentityHeaderFields, KeySources, Namespaces, OnFailure, PolicyName, Rules,
-    SecretReply, to_api_ids, to_key_sources, to_namespaces, to_networks, to_rules,
+    AllowFrom, ApiIds, AuthorizationServers, IdentityHeaderFields, KeySources, Namespaces,
+    OnFailure, PolicyName, ResourceUrl, Rules, SecretReply, to_api_ids, to_key_sources,
+    to_namespaces, to_networks, to_rules,
 };
 use crate::prelude::*;
+use crate::schemas::into_strings;
 
 /// Create a gateway policy.
 ///
@@ -37,6 +39,13 @@ pub struct CreatePolicy {
     /// Namespaces that the rate-limit service may use through this policy. Default: none.
     #[serde(default)]
     pub namespaces: Optional<Namespaces>,
+    /// The https URL by which clients know what the gateway protects. With it, metadata of the protected resource (RFC
+    /// 9728) is published at `/.well-known/oauth-protected-resource/<policyId>`. Default, and if empty: none.
+    #[serde(default)]
+    pub resource: Optional<ResourceUrl>,
+    /// The issuers of the authorization servers that the metadata names. Default: none.
+    #[serde(default)]
+    pub authorization_servers: Optional<AuthorizationServers>,
 }
 
 impl Operation for CreatePolicy {
@@ -70,6 +79,8 @@ impl Operation for CreatePolicy {
             on_failure: self.on_failure.0.map(OnFailure::into).unwrap_or_default(),
             allow_from: self.allow_from.0.map_or_else(|| Ok(Vec::new()), to_networks)?,
             namespaces: self.namespaces.0.map_or_else(Vec::new, to_namespaces),
+            resource: self.resource.0.map(Text::into_string).unwrap_or_default(),
+            authorization_servers: self.authorization_servers.0.map_or_else(Vec::new, into_strings),
         };
         let new = NewGatewayPolicy { name: self.name.into_string(), config };
         Ok(gateways::create(&app.context, caller, new).await?.into())

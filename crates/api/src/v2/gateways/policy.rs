@@ -1,8 +1,8 @@
 //! The fields of a gateway policy in requests and replies.
 
 use domain::gateways::{
-    ALLOW_FROM_MAX, API_IDS_MAX, KEY_SOURCES_MAX, META_HEADERS_MAX, NAME_MAX, NAMESPACES_MAX,
-    PATH_MAX, RULE_METHODS_MAX, RULES_MAX,
+    ALLOW_FROM_MAX, API_IDS_MAX, AUTHORIZATION_SERVERS_MAX, KEY_SOURCES_MAX, META_HEADERS_MAX,
+    NAME_MAX, NAMESPACES_MAX, PATH_MAX, RULE_METHODS_MAX, RULES_MAX, URL_MAX,
 };
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -26,6 +26,9 @@ pub type ApiIds = List<Id, 1, API_IDS_MAX>;
 pub type KeySources = List<Text<1, 256, AnyChar>, 1, KEY_SOURCES_MAX>;
 pub type Rules = List<Object<Rule>, 0, RULES_MAX>;
 pub type AllowFrom = List<Text<2, 64, AnyChar>, 0, ALLOW_FROM_MAX>;
+/// An https URL, or empty.
+pub type ResourceUrl = Text<0, URL_MAX>;
+pub type AuthorizationServers = List<Text<1, URL_MAX>, 0, AUTHORIZATION_SERVERS_MAX>;
 pub type Namespaces = List<Object<Namespace>, 0, NAMESPACES_MAX>;
 
 /// What a request to certain paths requires and costs.
@@ -230,6 +233,11 @@ pub struct PolicyReply {
     on_failure: OnFailure,
     allow_from: Vec<String>,
     namespaces: Vec<NamespaceReply>,
+    /// Omitted: no metadata is published.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    resource: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    authorization_servers: Vec<String>,
     /// The creation time in Unix milliseconds.
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -312,6 +320,8 @@ impl From<GatewayPolicy> for PolicyReply {
             },
             allow_from: config.allow_from.iter().map(ToString::to_string).collect(),
             namespaces: config.namespaces.into_iter().map(NamespaceReply::from).collect(),
+            resource: config.resource,
+            authorization_servers: config.authorization_servers,
             created_at: policy.created_at,
             updated_at: policy.updated_at,
         }

@@ -1,11 +1,12 @@
 use domain::gateways::{self, GatewayPolicyChange};
 
 use super::policy::{
-    AllowFrom, ApiIds, IdentityHeaderFields, KeySources, Namespaces, OnFailure, PolicyIdOrName,
-    PolicyName, PolicyReply, Rules, to_api_ids, to_key_sources, to_namespaces, to_networks,
-    to_rules,
+    AllowFrom, ApiIds, AuthorizationServers, IdentityHeaderFields, KeySources, Namespaces,
+    OnFailure, PolicyIdOrName, PolicyName, PolicyReply, ResourceUrl, Rules, to_api_ids,
+    to_key_sources, to_namespaces, to_networks, to_rules,
 };
 use crate::prelude::*;
+use crate::schemas::into_strings;
 
 /// Update a gateway policy.
 ///
@@ -31,6 +32,11 @@ pub struct UpdatePolicy {
     pub allow_from: Optional<AllowFrom>,
     #[serde(default)]
     pub namespaces: Optional<Namespaces>,
+    /// Empty: no metadata is published.
+    #[serde(default)]
+    pub resource: Optional<ResourceUrl>,
+    #[serde(default)]
+    pub authorization_servers: Optional<AuthorizationServers>,
 }
 
 impl Operation for UpdatePolicy {
@@ -54,6 +60,8 @@ impl Operation for UpdatePolicy {
             on_failure: self.on_failure.0.map(OnFailure::into),
             allow_from: self.allow_from.0.map(to_networks).transpose()?,
             namespaces: self.namespaces.0.map(to_namespaces),
+            resource: self.resource.0.map(Text::into_string),
+            authorization_servers: self.authorization_servers.0.map(into_strings),
         };
         let policy = self.policy_id.as_str();
         Ok(gateways::update(&app.context, caller, policy, change).await?.into())
