@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use foundation::config::{Deployment, OidcSettings, RedisTls, RegionSettings, Settings};
+use foundation::config::{Deployment, OidcSettings, RedisTls, RegionSettings, Security, Settings};
 use foundation::model::Retention;
 use foundation::tls::server::CertificateFiles;
 use foundation::vault::MasterKey;
@@ -127,17 +127,13 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
     };
     let exposed = |key: Option<&MasterKey>| key.map(MasterKey::expose).unwrap_or_default();
     let keys = settings.master_keys.as_ref();
-    let security = &settings.security;
-    let contact = security.contact.as_ref().unwrap();
     let proxy = "10.1.2.3".parse().unwrap();
     let mut texts = BTreeMap::from([
-        ("ad-hoc-counters", security.ad_hoc_counters_max.to_string()),
         ("cached-keys", settings.cached_keys_max.to_string()),
         (
             "clickhouse-url",
             settings.clickhouse_url.as_ref().map(<_>::to_string).unwrap_or_default(),
         ),
-        ("connections-max", security.connections_max.to_string()),
         ("data-dir", data_dir),
         ("database-analytics-url", settings.analytics_url.clone().unwrap_or_default()),
         ("database-connections", settings.database_connections_max.to_string()),
@@ -150,7 +146,6 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("events-reserve-bytes", settings.events_reserve_bytes.to_string()),
         ("events-waiting", settings.events_waiting_max.to_string()),
         ("events-waiting-bytes", settings.events_waiting_bytes_max.to_string()),
-        ("grpc-listen", format!("{:?}", security.grpc_listen)),
         ("keys-on-outage", format!("{:?}", settings.keys_outage_policy)),
         ("lease-idle-seconds", settings.lease_idle_seconds.to_string()),
         ("listen", settings.listen.to_string()),
@@ -158,8 +153,6 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
         ("log-format", format!("{:?}", settings.log_format)),
         ("master-key", exposed(keys.map(|keys| &keys.current_key))),
         ("master-key-previous", exposed(keys.and_then(|keys| keys.previous_key.as_ref()))),
-        ("metrics-listen", format!("{:?}", security.metrics_listen)),
-        ("open-verification", format!("{:?}", security.open_verification)),
         ("public-url", settings.public_url.clone()),
         ("ratelimit-headers", format!("{:?}", settings.ratelimit_headers)),
         ("ratelimits-kept", days(&settings.retention.ratelimits)),
@@ -172,20 +165,32 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
             "root-key",
             settings.root_key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default(),
         ),
-        ("security-contact", contact.uris.join(",")),
-        ("security-expires", contact.expires.clone()),
-        ("strict-grants", security.strict_grants.to_string()),
         (
             "trusted-proxies",
             settings.trusted_proxies.as_ref().is_some_and(|of| of.contains(proxy)).to_string(),
         ),
-        ("unknown-keys-per-minute", security.unknown_keys_per_minute.to_string()),
         ("verifications-kept", days(&settings.retention.verifications)),
     ]);
+    texts.extend(texts_of_security(&settings.security));
     texts.extend(texts_of_tls(&settings.redis_tls));
     texts.extend(texts_of_server_tls(settings.server_tls.as_ref()));
     texts.extend(texts_of_oidc(settings.oidc.as_ref().unwrap()));
     texts
+}
+
+fn texts_of_security(security: &Security) -> [(&'static str, String); 9] {
+    let contact = security.contact.as_ref().unwrap();
+    [
+        ("ad-hoc-counters", security.ad_hoc_counters_max.to_string()),
+        ("connections-max", security.connections_max.to_string()),
+        ("grpc-listen", format!("{:?}", security.grpc_listen)),
+        ("metrics-listen", format!("{:?}", security.metrics_listen)),
+        ("open-verification", format!("{:?}", security.open_verification)),
+        ("security-contact", contact.uris.join(",")),
+        ("security-expires", contact.expires.clone()),
+        ("strict-grants", security.strict_grants.to_string()),
+        ("unknown-keys-per-minute", security.unknown_keys_per_minute.to_string()),
+    ]
 }
 
 fn texts_of_tls(tls: &RedisTls) -> [(&'static str, String); 3] {

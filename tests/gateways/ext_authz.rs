@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::service::auth::v3::AttributeContext;
 use envoy_types::pb::envoy::service::auth::v3::attribute_context::{HttpRequest, Peer, Request};
 use envoy_types::pb::envoy::service::auth::v3::authorization_client::AuthorizationClient;
 use envoy_types::pb::google::protobuf::value::Kind;
+use foundation::clock::Stopwatch;
 use foundation::model::Networks;
 use keyward::http;
 use serde_json::json;
@@ -212,14 +213,14 @@ on_both_stacks! {
 
         kw.app.context.is_draining.store(true, std::sync::atomic::Ordering::Relaxed);
 
-        let began = std::time::Instant::now();
+        let since = Stopwatch::new();
         loop {
             let request = HealthCheckRequest::default();
             let status = client.check(request).await.unwrap().into_inner().status();
             if status == ServingStatus::NotServing {
                 break;
             }
-            assert!(began.elapsed().as_secs() < 5);
+            assert!(since.elapsed().as_secs() < 5);
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }

@@ -230,7 +230,7 @@ on_both_stacks! {
                 Ok(_) => assert_eq!(reported, ""),
                 Err(status) => {
                     assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
-                    assert!(reported != "" && status.message().contains(reported), "{status}");
+                    assert!(!reported.is_empty() && status.message().contains(reported), "{status}");
                 }
             }
         }

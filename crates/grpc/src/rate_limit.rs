@@ -30,7 +30,7 @@ use foundation::metrics::Requests;
 use foundation::model::{DefaultLimit, EnforcementMode};
 use foundation::traces;
 use request::address;
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
 use crate::POLICY;
@@ -98,7 +98,7 @@ async fn authenticate(
     namespace: &str,
     request_id: RequestId,
 ) -> Result<(Caller, DescriptorRules)> {
-    let text = |name: &str| metadata.get(name).map(|value| value.as_bytes());
+    let text = |name: &str| metadata.get(name).map(MetadataValue::as_bytes);
     let client = ClientInfo { address: address::peer(), user_agent: None };
     let to_caller = |principal| Caller {
         principal,
@@ -165,7 +165,7 @@ fn to_check(
         return Err(invalid("hits_addend", format!("must be at most {HITS_MAX}")));
     }
     let units = i64::try_from(hits).unwrap_or(i64::MAX);
-    let limit = descriptor.limit.as_ref().map(to_limit).transpose();
+    let limit = descriptor.limit.map(to_limit).transpose();
     Ok(DescriptorCheck {
         identifier,
         limit: limit.map_err(|rule| invalid("limit.unit", rule))?,
@@ -200,7 +200,7 @@ fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
     identifier
 }
 
-fn to_limit(own: &RateLimitOverride) -> std::result::Result<DefaultLimit, String> {
+fn to_limit(own: RateLimitOverride) -> std::result::Result<DefaultLimit, String> {
     let unit = UNITS.iter().find(|(unit, _, _)| i32::from(*unit) == own.unit);
     let (_, _, duration) = unit.ok_or_else(|| {
         let days = CHECK_DURATION_MAX_MS / DAY_MS;
@@ -218,7 +218,8 @@ fn to_response(
     let now = app.context.clock.now();
     let is_shadow = mode == EnforcementMode::Shadow;
     let results = &reply.results;
-    let statuses = results.iter().map(|result| to_descriptor_status(result, is_shadow, now));
+    let statuses =
+        results.iter().map(|result| to_descriptor_status(result.as_ref(), is_shadow, now));
     let identifiers: Vec<_> = descriptors.iter().map(to_identifier).collect();
     let limits = identifiers.iter().zip(results).filter_map(|(identifier, result)| {
         result.as_ref().map(|result| CheckedLimit {
@@ -245,7 +246,7 @@ fn to_response(
 }
 
 fn to_descriptor_status(
-    result: &Option<LimitResult>,
+    result: Option<&LimitResult>,
     is_shadow: bool,
     now: Timestamp,
 ) -> DescriptorStatus {

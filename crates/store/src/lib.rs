@@ -10,6 +10,7 @@ pub mod analytics_query;
 pub mod analytics_role;
 mod audit;
 pub mod cache;
+mod cache_tag;
 mod changes;
 pub mod clickhouse;
 mod credits;

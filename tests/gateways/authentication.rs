@@ -1,0 +1,75 @@
+//! How a gateway proves itself over HTTP.
+
+use std::net::SocketAddr;
+
+use request::PEER;
+use serde_json::json;
+
+use super::{Gateway, send};
+use crate::on_both_stacks;
+
+on_both_stacks! {
+    async fn gateway_is_refused_without_the_secret_of_its_policy(kw) {
+        let gateway = Gateway::create(&kw, json!({})).await;
+        let other = json!({ "name": "other", "apiIds": [gateway.api] });
+        let other = kw.v2("gateways.createPolicy", other).await.text_of("secret");
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let bearer = ("authorization", bearer.as_str());
+
+        let mut refusals = Vec::new();
+        for (target, secret) in [
+            ("/gateway/edge", None),
+            ("/gateway/edge", Some("wrong")),
+            ("/gateway/edge", Some("")),
+            ("/gateway/edge", Some(other.as_str())),
+            ("/gateway/edge", Some(kw.root_key.as_str())),
+            ("/gateway/unknown", Some(gateway.secret.as_str())),
+            ("/gateway/unknown", None),
+            ("/gateway/", Some(gateway.secret.as_str())),
+        ] {
+            let mut headers = vec![bearer];
+            headers.extend(secret.map(|secret| ("keyward-gateway-secret", secret)));
+            let reply = send(&kw, "GET", target, &headers).await;
+            assert_eq!(reply.status, 403, "{target} {secret:?}");
+            let mut body = reply.body;
+            body["requestId"].take();
+            refusals.push(body);
+        }
+        refusals.dedup();
+        assert_eq!(refusals.len(), 1, "{refusals:?}");
+        assert_eq!(gateway.ask(&[bearer]).await.status, 200);
+    }
+
+    async fn secret_is_replaced_by_a_rotation(kw) {
+        let mut gateway = Gateway::create(&kw, json!({})).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let headers = [("authorization", bearer.as_str())];
+        assert_eq!(gateway.ask(&headers).await.status, 200);
+        let rotate = json!({ "policyId": "edge", "expiration": 1000 });
+
+        let new = kw.v2("gateways.rotateSecret", rotate).await.text_of("secret");
+        kw.clock.advance_ms(999);
+        assert_eq!(gateway.ask(&headers).await.status, 200);
+        kw.clock.advance_ms(1);
+        assert_eq!(gateway.ask(&headers).await.status, 403);
+        gateway.secret = new;
+        assert_eq!(gateway.ask(&headers).await.status, 200);
+        kw.v2("gateways.rotateSecret", json!({ "policyId": "edge" })).await.data();
+        assert_eq!(gateway.ask(&headers).await.status, 403);
+        let out_of_bounds = json!({ "policyId": "edge", "expiration": 604_800_001 });
+        kw.v2("gateways.rotateSecret", out_of_bounds).await.assert_error(400, "invalid_input");
+    }
+
+    async fn gateway_needs_no_secret_from_allowed_networks(kw) {
+        let gateway = Gateway::create(&kw, json!({ "allowFrom": ["10.0.0.0/8"] })).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let forwarded = [("authorization", bearer.as_str()), ("x-forwarded-for", "10.0.0.1")];
+
+        for (peer, status) in [("10.0.0.1:1", 200), ("[::ffff:10.1.2.3]:1", 200), ("192.0.2.1:1", 403)] {
+            let peer: SocketAddr = peer.parse().unwrap();
+            let reply = PEER.scope(peer, send(&kw, "GET", "/gateway/edge", &forwarded)).await;
+            assert_eq!(reply.status.as_u16(), status, "{peer}");
+        }
+        assert_eq!(send(&kw, "GET", "/gateway/edge", &forwarded).await.status, 403);
+    }
+}
