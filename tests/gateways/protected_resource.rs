@@ -77,7 +77,7 @@ on_both_stacks! {
         assert_eq!(reply.body, json!({
             "resource": RESOURCE, "bearer_methods_supported": ["header"], "resource_name": "edge",
         }));
-        for unpublished in ["edge", "gwp_unknown", "other"] {
+        for unpublished in ["edge", "gwp_unknown", "other", "a%00b"] {
             assert_eq!(status(unpublished).await, 404, "{unpublished}");
         }
         assert_eq!(update("").await.get("resource"), None);

@@ -6,6 +6,7 @@ mod events;
 mod gateway_policy;
 mod meta;
 mod names;
+mod networks;
 mod overrides;
 mod patch;
 mod users;
@@ -20,15 +21,12 @@ pub use gateway_policy::{
 };
 pub use meta::Meta;
 pub use names::{AllowedChars, escape_hidden, is_hidden};
+pub use networks::Networks;
 pub use overrides::{Overrides, WILDCARDS_MAX};
 pub use patch::Patch;
 pub use users::{Invitation, InvitationKind, Member, MemberRole, Membership, Session, User};
 pub use verification_code::VerificationCode;
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
@@ -64,43 +62,6 @@ pub struct ApiSettings {
     pub is_delete_protected: bool,
     /// The networks from which its keys may be used. Absent: any.
     pub allowed_networks: Option<Networks>,
-}
-
-/// Networks in CIDR notation, IPv4 or IPv6.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Networks(Arc<[IpNet]>);
-
-impl Networks {
-    /// The maximum number of networks.
-    pub const MAX: usize = 100;
-
-    /// Creates a list of networks. Returns `None` if it is empty.
-    pub fn new(networks: Vec<IpNet>) -> Option<Self> {
-        if networks.is_empty() { None } else { Some(Self(networks.into())) }
-    }
-
-    /// Parses a list of networks and single addresses, separated by commas. The error names the invalid item.
-    pub fn parse(list: &str) -> Result<Vec<IpNet>, String> {
-        let network = |text: &str| {
-            let address = || text.parse::<IpAddr>().map(IpNet::from);
-            let message = format!("{text:?} must be a network such as 10.0.0.0/8 or an address");
-            text.parse::<IpNet>()
-                .map(|network| network.trunc())
-                .or_else(|_| address())
-                .map_err(|_| message)
-        };
-        list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(network).collect()
-    }
-
-    /// Returns whether the address is in one of the networks. An IPv4-mapped IPv6 address counts as the IPv4 address.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.0.iter().any(|network| network.contains(&address))
-    }
-
-    pub fn to_strings(&self) -> Vec<String> {
-        self.0.iter().map(ToString::to_string).collect()
-    }
 }
 
 /// A key without its secret.

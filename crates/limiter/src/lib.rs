@@ -300,6 +300,14 @@ impl WindowCount {
     }
 }
 
+/// Units that were consumed from the window with this number, to give back.
+#[derive(Debug)]
+pub struct Refund {
+    pub window: Window,
+    pub window_number: i64,
+    pub units: i64,
+}
+
 /// The status of a window after a consume request, as reported to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowStatus {

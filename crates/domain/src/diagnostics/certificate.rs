@@ -7,7 +7,7 @@ use super::Finding;
 
 /// How long before its end a certificate should have been renewed.
 const RENEWAL_MS: i64 = 14 * DAY_MS;
-const TODO: &str = "renew the certificate; the server reads the files again when they change";
+const RENEW: &str = "renew the certificate; the server reads the files again when they change";
 
 /// Checks that the certificate is valid and will not end soon.
 pub fn check_certificate(files: &CertificateFiles, now: Timestamp) -> Finding {
@@ -20,12 +20,12 @@ pub fn check_certificate(files: &CertificateFiles, now: Timestamp) -> Finding {
 
 fn report_validity(file: &str, validity: Validity, now: Timestamp) -> Finding {
     if let Some(fault) = validity.find_fault(now) {
-        return Finding::warning("certificate", format!("{file}: {fault}"), TODO);
+        return Finding::warning("certificate", format!("{file}: {fault}"), RENEW);
     }
     let until = jiff::Timestamp::from_millisecond(validity.ends_at.0).unwrap_or_default();
     let found = format!("{file} is valid until {until}");
     match now.plus_ms(RENEWAL_MS) > validity.ends_at {
-        true => Finding::warning("certificate", found, TODO),
+        true => Finding::warning("certificate", found, RENEW),
         false => Finding::ok("certificate", found),
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
-use foundation::id::NamespaceId;
-use foundation::model::{GatewayPolicy, GatewayRule, Networks};
+use foundation::model::{GatewayPolicy, GatewayRule, Namespace, Networks};
 use foundation::secret::{KeyHash, Plaintext};
 use store::cache::{Cached, RowFuture};
 use store::freshness::{CacheTag, ReadVersion};
@@ -29,6 +28,12 @@ pub enum PolicyRef {
 }
 
 impl PolicyRef {
+    /// Returns the reference to the policy with this id or name. `None`: no policy can have it, so the database need not be
+    /// asked, which refuses some texts.
+    pub(super) fn named(id_or_name: &str) -> Option<Self> {
+        is_policy_name(id_or_name).then(|| Self::Named(id_or_name.to_owned()))
+    }
+
     /// Returns the cache tag of a policy that is created with this secret or name.
     pub(super) fn tag_of_new_policy(&self) -> CacheTag {
         match self {
@@ -48,7 +53,8 @@ pub struct ActivePolicy {
     /// The caller that the policy's verifications have.
     pub principal: Arc<Cached<Principal>>,
     pub(super) rules: Vec<ActiveRule>,
-    secrets: GatewaySecrets,
+    /// When the secret by which it was found expires. Absent: it was not replaced.
+    secret_expires_at: Option<Timestamp>,
     allow_from: Option<Networks>,
 }
 
@@ -84,13 +90,12 @@ pub async fn authenticate(
         Error::GatewayRefused
     };
     let reference = match gateway.secret {
-        Some(secret) => PolicyRef::Secret(KeyHash::compute(secret)),
-        None => PolicyRef::Named(gateway.policy.to_owned()),
+        Some(secret) => Some(PolicyRef::Secret(KeyHash::compute(secret))),
+        None => PolicyRef::named(gateway.policy),
     };
-    // Nothing else can be stored as a name or an id.
     let found = match &reference {
-        PolicyRef::Named(named) if !is_policy_name(named) => None,
-        PolicyRef::Named(_) | PolicyRef::Secret(_) => find_active(gateways, &reference).await?,
+        Some(reference) => find_active(gateways, reference).await?,
+        None => None,
     };
     let Some(found) = found else {
         return Err(reject(match gateway.secret {
@@ -99,17 +104,18 @@ pub async fn authenticate(
         }));
     };
     let active = &found.value;
-    match &reference {
-        PolicyRef::Secret(_) if !active.is_named(gateway.policy) => {
+    let now = gateways.context.clock.now();
+    match gateway.secret {
+        Some(_) if !active.is_named(gateway.policy) => {
             return Err(reject("the secret belongs to another policy"));
         }
-        PolicyRef::Secret(hash) if !active.accepts(hash, gateways.context.clock.now()) => {
+        Some(_) if active.secret_expires_at.is_some_and(|expires_at| now > expires_at) => {
             return Err(reject("the secret was replaced and has expired"));
         }
-        PolicyRef::Named(_) if !active.allows(gateway.peer) => {
+        None if !active.allows(gateway.peer) => {
             return Err(reject("it sent no secret, and its address is not in allowFrom"));
         }
-        PolicyRef::Secret(_) | PolicyRef::Named(_) => {}
+        Some(_) | None => {}
     }
     if !active.is_workspace_enabled {
         return Err(Error::WorkspaceDisabled);
@@ -131,12 +137,12 @@ pub fn find_active<'a>(
             PolicyRef::Named(named) => reader.find_named_gateway_policy(named).await?,
         };
         let Some(stored) = found else { return Ok(None) };
-        let mut namespaces = Vec::new();
-        for named in &stored.policy.config.namespaces {
-            let workspace = &stored.policy.workspace_id;
-            let found = reader.find_namespace(workspace, &named.namespace).await?;
-            namespaces.extend(found.map(|namespace| namespace.id));
-        }
+        let named = &stored.policy.config.namespaces;
+        let mut namespaces = match named.is_empty() {
+            true => Vec::new(),
+            false => reader.list_all_namespaces(&stored.policy.workspace_id).await?,
+        };
+        namespaces.retain(|known| named.iter().any(|named| named.namespace == known.name));
         let to_cached = |stored: StoredGatewayPolicy| {
             let id = CacheTag::GatewayPolicy(stored.policy.id.clone());
             let tags = match reference {
@@ -145,7 +151,8 @@ pub fn find_active<'a>(
                 PolicyRef::Named(named) => vec![id, name_tag(named)],
             };
             let public_url = &gateways.context.settings.public_url;
-            let active = ActivePolicy::new(stored, &namespaces, read_version, public_url)?;
+            let active =
+                ActivePolicy::new(stored, reference, &namespaces, read_version, public_url)?;
             Ok(Cached::new(active, read_version, tags))
         };
         to_cached(stored).map(Some)
@@ -155,13 +162,14 @@ pub fn find_active<'a>(
 impl ActivePolicy {
     fn new(
         stored: StoredGatewayPolicy,
-        namespaces: &[NamespaceId],
+        reference: &PolicyRef,
+        namespaces: &[Namespace],
         version: ReadVersion,
         public_url: &str,
     ) -> Result<Self> {
         let StoredGatewayPolicy { policy, is_workspace_enabled, secrets } = stored;
         let apis = policy.config.api_ids.iter().map(|id| (Action::VerifyKey, id.as_str()));
-        let limits = namespaces.iter().map(|id| (Action::Limit, id.as_str()));
+        let limits = namespaces.iter().map(|namespace| (Action::Limit, namespace.id.as_str()));
         let grants: Grants = apis.chain(limits).collect();
         let tag = CacheTag::GatewayPolicy(policy.id.clone());
         let principal = Principal::from_gateway_policy(&policy, grants);
@@ -177,8 +185,8 @@ impl ActivePolicy {
             principal: Arc::new(Cached::new(principal, version, [tag])),
             allow_from: Networks::new(policy.config.allow_from.clone()),
             metadata_url: metadata_url(&policy, public_url),
+            secret_expires_at: secret_expiry(reference, &secrets),
             is_workspace_enabled,
-            secrets,
             policy,
         })
     }
@@ -187,21 +195,17 @@ impl ActivePolicy {
         self.policy.id.as_str() == named || self.policy.name == named
     }
 
-    /// Returns whether a secret that was found by its hash is still valid.
-    fn accepts(&self, hash: &KeyHash, now: Timestamp) -> bool {
-        let hash = hash.to_base64();
-        self.secrets.hash == hash
-            || self
-                .secrets
-                .previous
-                .as_ref()
-                .is_some_and(|(previous, expires_at)| *previous == hash && now <= *expires_at)
-    }
-
     fn allows(&self, peer: Option<IpAddr>) -> bool {
         let allowed = self.allow_from.as_ref();
         peer.is_some_and(|peer| allowed.is_some_and(|allowed| allowed.contains(peer)))
     }
+}
+
+/// Returns when the secret that a reference holds expires. `None`: it is the current one, or there is none.
+fn secret_expiry(reference: &PolicyRef, secrets: &GatewaySecrets) -> Option<Timestamp> {
+    let PolicyRef::Secret(hash) = reference else { return None };
+    let expires_at = secrets.previous.as_ref().map_or(Timestamp(0), |(_, expires_at)| *expires_at);
+    (hash.to_base64() != secrets.hash).then_some(expires_at)
 }
 
 /// The prefix of the secrets of gateways.

@@ -9,7 +9,7 @@ mod published;
 mod validate;
 
 pub use decide::{Credential, GatewayDecision, OriginalRequest, decide};
-pub use lookup::{ActivePolicy, GatewayIdentity, PolicyRef, authenticate, find_active};
+pub use lookup::{ActivePolicy, GatewayIdentity, authenticate};
 pub use path_pattern::{PathPattern, RequestPath};
 pub use policies::{
     GatewayPolicyChange, NewGatewayPolicy, NewSecret, create, delete, get, list, restore,
@@ -22,6 +22,7 @@ pub use validate::{
     SECRET_GRACE_MAX_MS, URL_MAX,
 };
 
+use lookup::PolicyRef;
 use std::sync::Arc;
 
 use store::cache::RowCache;

@@ -21,7 +21,7 @@ pub async fn find_published(
     gateways: &Gateways,
     id: &str,
 ) -> Result<Option<Arc<Cached<ActivePolicy>>>> {
-    let reference = PolicyRef::Named(id.to_owned());
+    let Some(reference) = PolicyRef::named(id) else { return Ok(None) };
     let found = find_active(gateways, &reference).await?;
     Ok(found.filter(|found| {
         let ActivePolicy { policy, is_workspace_enabled, .. } = &found.value;

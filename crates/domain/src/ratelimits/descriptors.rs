@@ -2,10 +2,9 @@
 //! from the descriptor, from an override or from the policy of the gateway.
 
 use foundation::clock::Stopwatch;
-use foundation::error::{Error, Result};
-use foundation::id::OverrideId;
+use foundation::error::Result;
 use foundation::model::{DefaultLimit, EnforcementMode};
-use limiter::{Window, WindowStatus};
+use limiter::{Refund, Window, WindowStatus};
 use store::StoredNamespace;
 
 use super::limit::{LimitedCheck, PreparedCheck, consume_checks, record, to_micros};
@@ -48,14 +47,6 @@ pub struct DescriptorReply {
     pub results: Vec<Option<LimitResult>>,
 }
 
-/// A descriptor with a limit.
-struct Counted {
-    index: usize,
-    check: PreparedCheck,
-    window: Window,
-    hits: Hits,
-}
-
 /// Checks descriptors in one namespace and takes the units of all of them, or of none. Units are given back in any case. A
 /// namespace that does not exist is created if the caller has the permission.
 pub async fn check_descriptors(
@@ -72,87 +63,93 @@ pub async fn check_descriptors(
         Some(namespace) => namespaces::require_usable(caller, namespace)?,
         None => Box::pin(namespaces::create_on_first_use(ratelimits, caller, &name)).await?,
     };
-    let counted: Vec<_> = descriptors
+    let prepared: Vec<_> = descriptors
         .iter()
-        .enumerate()
-        .filter_map(|(index, check)| prepare(context, &namespace.value, rules, index, check))
+        .map(|descriptor| prepare(context, &namespace.value, rules, descriptor))
         .collect();
-    let mut results: Vec<_> = descriptors.iter().map(|_| None).collect();
-    if counted.is_empty() {
-        return Ok(DescriptorReply { is_admitted: true, results });
+    if prepared.iter().all(Option::is_none) {
+        return Ok(DescriptorReply {
+            is_admitted: true,
+            results: prepared.iter().map(|_| None).collect(),
+        });
     }
-    let (checks, rest): (Vec<_>, Vec<_>) = counted
-        .into_iter()
-        .map(|Counted { index, check, window, hits }| (check, (index, window, hits)))
-        .unzip();
+    let (places, checks): (Vec<_>, Vec<_>) =
+        prepared.into_iter().enumerate().filter_map(|(at, check)| Some((at, check?))).unzip();
     let decision = consume_checks(context, &checks).await?;
-    let each_us = to_micros(watch.elapsed()) / i64::try_from(checks.len()).unwrap_or(1).max(1);
-    ratelimits.context.metrics.ratelimit_durations.observe(watch.elapsed());
-    for ((check, status), (index, window, hits)) in
-        checks.into_iter().zip(decision.statuses).zip(rest)
-    {
-        let result = check.into_result(settle(context, &window, status, hits).await);
-        let tokens = match hits {
-            Hits::Take(units) => units,
-            Hits::GiveBack(units) => units.saturating_neg(),
+    let mut refunds = Vec::new();
+    let mut results: Vec<_> = descriptors.iter().map(|_| None).collect();
+    let elapsed = watch.elapsed();
+    context.metrics.ratelimit_durations.observe(elapsed);
+    let each_us = to_micros(elapsed) / i64::try_from(checks.len()).unwrap_or(1).max(1);
+    for ((at, check), status) in places.into_iter().zip(checks).zip(decision.statuses) {
+        let (Some(descriptor), Some(slot)) = (descriptors.get(at), results.get_mut(at)) else {
+            continue;
         };
-        let identifier = descriptors.get(index).map(|check| check.identifier.clone());
-        let identifier =
-            identifier.ok_or_else(|| Error::Internal("a descriptor is lost".into()))?;
+        let (status, tokens) = match descriptor.hits {
+            Hits::Take(units) => (status, units),
+            Hits::GiveBack(units) => {
+                let refund = to_refund(&check.window, status, units);
+                let status = with_refund(&refund, status);
+                refunds.push(refund);
+                (status, units.saturating_neg())
+            }
+        };
+        let result = check.into_result(status);
+        let identifier = descriptor.identifier.clone();
         record(ratelimits, caller, namespace.clone(), identifier, tokens, &result, each_us);
-        if let Some(slot) = results.get_mut(index) {
-            *slot = Some(result);
-        }
+        *slot = Some(result);
     }
+    give_back(context, refunds).await;
     let is_admitted = decision.is_admitted || rules.mode == EnforcementMode::Shadow;
     Ok(DescriptorReply { is_admitted, results })
 }
 
-/// Returns a descriptor with its limit: its own, that of an override, or that of the policy.
+/// Returns the check of a descriptor with its limit: its own, that of an override, or that of the policy. `None`: it has no
+/// limit.
 fn prepare(
     context: &Context,
     stored: &StoredNamespace,
     rules: DescriptorRules,
-    index: usize,
-    check: &DescriptorCheck,
-) -> Option<Counted> {
-    let active = || stored.overrides.find_active(&check.identifier, context.clock.now());
-    let (limit, override_id): (DefaultLimit, Option<OverrideId>) = match (check.limit, active()) {
-        (Some(own), _) => (own, None),
-        (None, Some(found)) => {
-            let limit = DefaultLimit { limit: found.limit, duration: found.duration_ms };
-            (limit, Some(found.id.clone()))
-        }
-        (None, None) => (rules.default_limit?, None),
+    descriptor: &DescriptorCheck,
+) -> Option<PreparedCheck> {
+    let identifier = &descriptor.identifier;
+    let active = match descriptor.limit {
+        Some(_) => None,
+        None => stored.overrides.find_active(identifier, context.clock.now()),
     };
-    let cost = match check.hits {
+    let of_override =
+        active.map(|found| DefaultLimit { limit: found.limit, duration: found.duration_ms });
+    let DefaultLimit { limit, duration } =
+        descriptor.limit.or(of_override).or(rules.default_limit)?;
+    let cost = match descriptor.hits {
         Hits::Take(units) => units,
         Hits::GiveBack(_) => 0,
     };
-    let limited = LimitedCheck {
-        identifier: &check.identifier,
-        limit: limit.limit,
-        duration_ms: limit.duration,
-        cost,
-        override_id,
-    };
-    let prepared = PreparedCheck::with_limit(context, stored, limited);
-    Some(Counted { index, window: prepared.window.clone(), check: prepared, hits: check.hits })
+    let override_id = active.map(|found| found.id.clone());
+    let limited = LimitedCheck { identifier, limit, duration_ms: duration, cost, override_id };
+    Some(PreparedCheck::with_limit(context, stored, limited))
 }
 
-/// Gives units back, and returns the status of the window with them.
-async fn settle(
-    context: &Context,
-    window: &Window,
-    status: WindowStatus,
-    hits: Hits,
-) -> WindowStatus {
-    let Hits::GiveBack(units) = hits else { return status };
-    let number = status.reset_at.0 / window.duration_ms() - 1;
-    match &context.redis {
-        Some(redis) => redis.refund(window, number, units).await,
-        None => context.local_counters.refund(window.key(), number, units),
-    }
-    let remaining = status.remaining.saturating_add(units).min(window.limit());
+fn to_refund(window: &Window, status: WindowStatus, units: i64) -> Refund {
+    let window_number = status.reset_at.0 / window.duration_ms() - 1;
+    Refund { window: window.clone(), window_number, units }
+}
+
+/// Returns the status of a window after a refund.
+fn with_refund(refund: &Refund, status: WindowStatus) -> WindowStatus {
+    let remaining = status.remaining.saturating_add(refund.units).min(refund.window.limit());
     WindowStatus { remaining, is_exceeded: false, ..status }
+}
+
+/// Gives units back, all in one step.
+async fn give_back(context: &Context, refunds: Vec<Refund>) {
+    match &context.redis {
+        _ if refunds.is_empty() => {}
+        Some(redis) => redis.refund(refunds).await,
+        None => {
+            for Refund { window, window_number, units } in refunds {
+                context.local_counters.refund(window.key(), window_number, units);
+            }
+        }
+    }
 }

@@ -39,7 +39,7 @@ use self::region_links::Regions;
 use self::scripts::{ScriptRunner, spawn_worker};
 use self::server_clock::RedisTime;
 use super::{
-    CloseResult, ConsumeReply, ConsumeRequest, EXACT_MAX, Keyspace, ReplicaRank, Window,
+    CloseResult, ConsumeReply, ConsumeRequest, EXACT_MAX, Keyspace, Refund, ReplicaRank, Window,
     WindowCounters,
 };
 
@@ -251,25 +251,25 @@ impl RedisCounters {
         )
     }
 
-    /// Gives back units that were consumed from the window with this number. They are sent like charges: at most once, and
-    /// in the time of a call if nothing delays them. A count never falls below 0, and a window that has ended is not
-    /// changed.
-    pub async fn refund(&self, window: &Window, window_number: i64, units: i64) {
-        let charge = Charge {
-            key: window.key.clone(),
-            window_number,
-            duration_ms: window.duration_ms,
-            cost: units.saturating_neg(),
-        };
-        let Some(away) = window.away() else {
-            self.script_runner.outage_windows.add_charges(vec![charge]);
-            if let Some(sending) = self.script_runner.send_due_charges() {
-                // It goes on if this takes too long.
-                let _ = tokio::time::timeout(REFUND_TIMEOUT, sending).await;
+    /// Gives back units. They are sent like charges: at most once, and in the time of a call if nothing delays them. A count
+    /// never falls below 0, and a window that has ended is not changed.
+    pub async fn refund(&self, refunds: Vec<Refund>) {
+        for Refund { window, window_number, units } in refunds {
+            let charge = Charge {
+                key: window.key.clone(),
+                window_number,
+                duration_ms: window.duration_ms,
+                cost: units.saturating_neg(),
+            };
+            match window.away() {
+                Some(away) => self.charge_away(away, charge),
+                None => self.script_runner.outage_windows.add_charges(vec![charge]),
             }
-            return;
-        };
-        self.charge_away(away, charge);
+        }
+        if let Some(sending) = self.script_runner.send_due_charges() {
+            // It goes on if this takes too long.
+            let _ = tokio::time::timeout(REFUND_TIMEOUT, sending).await;
+        }
         self.send_due_charges();
     }
 
