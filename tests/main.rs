@@ -19,6 +19,7 @@ mod events {
 }
 mod gateways;
 mod invalidation;
+mod key_reads;
 mod layers;
 mod leases;
 mod limiter;

@@ -10,6 +10,7 @@ pub mod analytics_access;
 pub mod apis;
 pub mod app;
 pub mod audit;
+mod batches;
 pub mod bounds;
 pub mod caller;
 pub mod context;

@@ -3,6 +3,7 @@
 //! The rows are cached one by one and shared; a resolved key only points at them. It is cached by the hash of its
 //! key, and resolved again, from the cached rows, when one of them has changed.
 
+mod key_reads;
 mod loads;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use crate::context::Context;
 use crate::permission::Action;
 use crate::use_flag::UseFlag;
 
+pub use self::key_reads::KeyReads;
 pub use self::loads::load_key;
 use self::loads::{key_tags, load_identity, load_role, role_tags};
 

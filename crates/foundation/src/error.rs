@@ -291,6 +291,12 @@ impl Error {
         self.code() == Code::ServiceUnavailable && !matches!(self, Self::Store(sqlx::Error::Tls(_)))
     }
 
+    /// Returns whether a statement failed because its connection to the database was lost. Another connection may work.
+    pub fn has_lost_connection(&self) -> bool {
+        let is_pool = |e| matches!(e, &sqlx::Error::PoolTimedOut | &sqlx::Error::PoolClosed);
+        matches!(self, Self::Store(cause) if is_database_outage(cause) && !is_pool(cause))
+    }
+
     /// Returns whether the statement timed out waiting for a row that another transaction has locked.
     pub fn is_lock_timeout(&self) -> bool {
         let code = |e: &dyn DatabaseError| e.code().is_some_and(|code| code == "55P03");

@@ -218,9 +218,14 @@ pub trait Reads:
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64>;
     /// Finds a key of any workspace by its hash, unless the key or its API is deleted.
     async fn find_key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
-    /// Finds a key by its hash for a replica that may spend from the key's lease. If the replica is not registered at
-    /// that moment, the last lease number is 0, which no lease has.
-    async fn find_key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>>;
+    /// Lists the keys with these hashes, of any workspace, for a replica that may spend from their leases, without those that
+    /// are deleted or whose API is. If the replica is not registered at that moment, the last lease number of each is 0,
+    /// which no lease has.
+    async fn list_keys_to_spend(
+        &mut self,
+        hashes: &[String],
+        replica: &str,
+    ) -> Result<Vec<StoredKey>>;
     /// Returns whether a key exists and is not deleted.
     async fn has_key(&mut self, id: &KeyId) -> Result<bool>;
     /// Returns the request that a root key sent with this idempotency key, and its sealed reply.

@@ -49,6 +49,9 @@ pub const DATABASE_FILE: &str = "keyward.db";
 /// The maximum number of announcements that wait for Redis. The writer of one more sends it itself.
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
+/// From this round trip on, the database is far away: a call mostly waits for the network.
+const FAR_ROUND_TRIP: Duration = Duration::from_millis(10);
+
 /// How long a replica counts as live after it has registered.
 pub const REPLICA_TTL_MS: i64 = 7_000;
 
@@ -167,6 +170,11 @@ impl Context {
             announcements,
         };
         Ok((context, receiver))
+    }
+
+    /// Returns whether a call to the database mostly waits for the network.
+    pub fn is_database_far(&self) -> bool {
+        self.database_distance.round_trip().is_some_and(|it| it >= FAR_ROUND_TRIP)
     }
 
     /// Opens the database that the settings name.

@@ -10,7 +10,8 @@ use crate::resolved_key::{ResolvedKey, load_key, resolve};
 pub fn find_by_hash<'a>(keys: &'a Keys, hash: &'a KeyHash) -> RowFuture<'a, ResolvedKey> {
     keys.resolved_keys.get(hash, move |read_version| async move {
         let mark_generation = keys.ledger.mark_generation();
-        let Some(row) = load_key(&keys.context, hash).await? else { return Ok(None) };
+        let row = load_key(&keys.context, &keys.key_reads, hash).await?;
+        let Some(row) = row else { return Ok(None) };
         let (resolved, tags, version) = resolve(&keys.context, row).await?;
         resolved.lease_hint.record_read(mark_generation);
         Ok(Some(Cached::new(resolved, read_version.min(version), tags)))

@@ -69,6 +69,7 @@ use crate::caller::Caller;
 use crate::context::{Context, new_key_tag};
 use crate::credits::CreditLedger;
 use crate::last_used::LastUsed;
+use crate::resolved_key::KeyReads;
 
 /// How many key counts are cached, and for how long.
 const KEY_COUNTS_MAX: u64 = 10_000;
@@ -81,6 +82,7 @@ pub struct Keys {
     pub analytics: Arc<Analytics>,
     pub ledger: Arc<CreditLedger>,
     pub last_used: Arc<LastUsed>,
+    key_reads: KeyReads,
     resolved_keys: RowCache<KeyHash, ResolvedKey>,
     /// The number of keys of an API within the last minutes.
     key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
@@ -97,6 +99,7 @@ impl Keys {
     ) -> Self {
         let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
         Self {
+            key_reads: KeyReads::new(context.clone()),
             resolved_keys: RowCache::new(
                 &context.freshness,
                 keys_max,

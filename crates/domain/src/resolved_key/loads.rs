@@ -8,23 +8,20 @@ use store::cache::{Cached, RowFuture};
 use store::freshness::{CacheTag, ReadVersion};
 use store::{Reader, StoredKey};
 
+use super::key_reads::KeyReads;
 use crate::context::Context;
 
 /// Loads the row of a key by hash, in any workspace, from the cache if it is there.
-pub fn load_key<'a>(context: &'a Context, hash: &'a KeyHash) -> RowFuture<'a, StoredKey> {
+pub fn load_key<'a>(
+    context: &'a Context,
+    reads: &'a KeyReads,
+    hash: &'a KeyHash,
+) -> RowFuture<'a, StoredKey> {
     context.caches.keys.get(hash, move |read_version| async move {
         if let Some(cached) = load_key_from_standby(context, hash).await {
             return Ok(Some(cached));
         }
-        let found = async {
-            context
-                .store
-                .read()
-                .await?
-                .find_key_to_spend(&hash.to_base64(), &context.replica_id)
-                .await
-        };
-        let found = match found.await {
+        let found = match reads.find(hash).await {
             Err(_) if Safeguard::Absent.is_disabled() => None,
             found => found?,
         };

@@ -177,18 +177,22 @@ impl Reads for Connection {
         fetch_optional_as::<KeyRow, _>(self, query_as(keys_where!("k.hash = $1")).bind(hash)).await
     }
 
-    async fn find_key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>> {
+    async fn list_keys_to_spend(
+        &mut self,
+        hashes: &[String],
+        replica: &str,
+    ) -> Result<Vec<StoredKey>> {
         // In one statement, and therefore at one point in time: a replica that reads the number of a lease is
         // registered then.
         let sql = concat!(
             "SELECT found.*, EXISTS (SELECT 1 FROM replicas WHERE id = $2 AND ",
             is_registered!(),
             ") AS is_registered FROM (",
-            keys_where!("k.hash = $1"),
+            keys_where!(concat!("k.hash ", is_one_of!("$1"))),
             ") AS found"
         );
-        fetch_optional_as::<KeyForSpendingRow, _>(self, query_as(sql).bind(hash).bind(replica))
-            .await
+        let query = query_as(sql).bind(json!(hashes).to_string()).bind(replica);
+        fetch_all_as::<KeyForSpendingRow, _>(self, query).await
     }
 
     async fn has_key(&mut self, id: &KeyId) -> Result<bool> {
