@@ -5,6 +5,8 @@ mod authentication;
 mod ext_authz;
 mod protected_resource;
 mod rate_limit;
+mod rate_limit_scenarios;
+mod rate_limit_status;
 
 use std::net::SocketAddr;
 

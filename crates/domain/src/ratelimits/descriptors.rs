@@ -1,7 +1,7 @@
 //! Checks of the descriptors of a gateway's rate-limit service. They are checks like any other, with a limit that may come
 //! from the descriptor, from an override or from the policy of the gateway.
 
-use foundation::clock::Stopwatch;
+use foundation::clock::{Stopwatch, Timestamp};
 use foundation::error::Result;
 use foundation::model::{DefaultLimit, EnforcementMode};
 use limiter::{Refund, Window, WindowStatus};
@@ -9,6 +9,7 @@ use store::StoredNamespace;
 
 use super::limit::{LimitedCheck, PreparedCheck, consume_checks, record, to_micros};
 use super::namespaces::{self, NamespaceRef};
+use crate::admission::{self, WindowUsage};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::ratelimits::{LimitResult, Ratelimits};
@@ -47,8 +48,9 @@ pub struct DescriptorReply {
     pub results: Vec<Option<LimitResult>>,
 }
 
-/// Checks descriptors in one namespace and takes the units of all of them, or of none. Units are given back in any case. A
-/// namespace that does not exist is created if the caller has the permission.
+/// Checks descriptors in one namespace and takes the units of all of them, or of none. Then units are given back, in any
+/// case: this neither refuses a call nor changes what is taken. A namespace that does not exist is created if the caller has
+/// the permission.
 pub async fn check_descriptors(
     ratelimits: &Ratelimits,
     caller: &Caller,
@@ -63,45 +65,44 @@ pub async fn check_descriptors(
         Some(namespace) => namespaces::require_usable(caller, namespace)?,
         None => Box::pin(namespaces::create_on_first_use(ratelimits, caller, &name)).await?,
     };
-    let prepared: Vec<_> = descriptors
-        .iter()
-        .map(|descriptor| prepare(context, &namespace.value, rules, descriptor))
-        .collect();
-    if prepared.iter().all(Option::is_none) {
-        return Ok(DescriptorReply {
-            is_admitted: true,
-            results: prepared.iter().map(|_| None).collect(),
-        });
+    let mut takes = Vec::new();
+    let mut give_backs = Vec::new();
+    for (at, descriptor) in descriptors.iter().enumerate() {
+        let Some(check) = prepare(context, &namespace.value, rules, descriptor) else { continue };
+        match descriptor.hits {
+            Hits::Take(units) => takes.push((at, units, check)),
+            Hits::GiveBack(units) => give_backs.push((at, units, check)),
+        }
     }
-    let (places, checks): (Vec<_>, Vec<_>) =
-        prepared.into_iter().enumerate().filter_map(|(at, check)| Some((at, check?))).unzip();
-    let decision = consume_checks(context, &checks).await?;
-    let mut refunds = Vec::new();
     let mut results: Vec<_> = descriptors.iter().map(|_| None).collect();
+    if takes.is_empty() && give_backs.is_empty() {
+        return Ok(DescriptorReply { is_admitted: true, results });
+    }
+    let (is_admitted, mut counted) = take(context, takes).await?;
+    counted.extend(give_back(context, give_backs).await?);
     let elapsed = watch.elapsed();
     context.metrics.ratelimit_durations.observe(elapsed);
-    let each_us = to_micros(elapsed) / i64::try_from(checks.len()).unwrap_or(1).max(1);
-    for ((at, check), status) in places.into_iter().zip(checks).zip(decision.statuses) {
+    let each_us = to_micros(elapsed) / i64::try_from(counted.len()).unwrap_or(1).max(1);
+    for Counted { at, tokens, result } in counted {
         let (Some(descriptor), Some(slot)) = (descriptors.get(at), results.get_mut(at)) else {
             continue;
         };
-        let (status, tokens) = match descriptor.hits {
-            Hits::Take(units) => (status, units),
-            Hits::GiveBack(units) => {
-                let refund = to_refund(&check.window, status, units);
-                let status = with_refund(&refund, status);
-                refunds.push(refund);
-                (status, units.saturating_neg())
-            }
-        };
-        let result = check.into_result(status);
         let identifier = descriptor.identifier.clone();
         record(ratelimits, caller, namespace.clone(), identifier, tokens, &result, each_us);
         *slot = Some(result);
     }
-    give_back(context, refunds).await;
-    let is_admitted = decision.is_admitted || rules.mode == EnforcementMode::Shadow;
+    let is_admitted = is_admitted || rules.mode == EnforcementMode::Shadow;
     Ok(DescriptorReply { is_admitted, results })
+}
+
+/// A descriptor by its place in the call, its units and its check.
+type Planned = (usize, i64, PreparedCheck);
+
+/// The result of a descriptor, and the units that it took; negative if it gave them back.
+struct Counted {
+    at: usize,
+    tokens: i64,
+    result: LimitResult,
 }
 
 /// Returns the check of a descriptor with its limit: its own, that of an override, or that of the policy. `None`: it has no
@@ -130,21 +131,43 @@ fn prepare(
     Some(PreparedCheck::with_limit(context, stored, limited))
 }
 
-fn to_refund(window: &Window, status: WindowStatus, units: i64) -> Refund {
-    let window_number = status.reset_at.0 / window.duration_ms() - 1;
-    Refund { window: window.clone(), window_number, units }
-}
-
-/// Returns the status of a window after a refund.
-fn with_refund(refund: &Refund, status: WindowStatus) -> WindowStatus {
-    let remaining = status.remaining.saturating_add(refund.units).min(refund.window.limit());
-    WindowStatus { remaining, is_exceeded: false, ..status }
+/// Takes the units of all descriptors, or of none. Also returns whether it did.
+async fn take(context: &Context, planned: Vec<Planned>) -> Result<(bool, Vec<Counted>)> {
+    if planned.is_empty() {
+        return Ok((true, Vec::new()));
+    }
+    let split = |(at, units, check)| ((at, units), check);
+    let (places, checks): (Vec<_>, Vec<_>) = planned.into_iter().map(split).unzip();
+    let decision = consume_checks(context, &checks).await?;
+    let counted = places.into_iter().zip(checks).zip(decision.statuses);
+    let counted = counted.map(|(((at, tokens), check), status)| Counted {
+        at,
+        tokens,
+        result: check.into_result(status),
+    });
+    Ok((decision.is_admitted, counted.collect()))
 }
 
 /// Gives units back, all in one step.
-async fn give_back(context: &Context, refunds: Vec<Refund>) {
+async fn give_back(context: &Context, planned: Vec<Planned>) -> Result<Vec<Counted>> {
+    if planned.is_empty() {
+        return Ok(Vec::new());
+    }
+    let windows: Vec<_> = planned.iter().map(|(_, _, check)| check.window.clone()).collect();
+    let usage = admission::peek(context, windows).await?;
+    let mut refunds = Vec::with_capacity(planned.len());
+    let mut counted = Vec::with_capacity(planned.len());
+    for (index, (at, units, check)) in planned.into_iter().enumerate() {
+        let known = usage.as_ref().and_then(|usage| usage.get(index)).copied();
+        // While Redis is unreachable, the window counts as full: at least the units given back remain.
+        let known = known.unwrap_or_else(|| full_window(&check.window, context.clock.now()));
+        let refund = to_refund(&check.window, known, units);
+        let status = status_after(&refund, known);
+        refunds.push(refund);
+        let tokens = units.saturating_neg();
+        counted.push(Counted { at, tokens, result: check.into_result(status) });
+    }
     match &context.redis {
-        _ if refunds.is_empty() => {}
         Some(redis) => redis.refund(refunds).await,
         None => {
             for Refund { window, window_number, units } in refunds {
@@ -152,4 +175,24 @@ async fn give_back(context: &Context, refunds: Vec<Refund>) {
             }
         }
     }
+    Ok(counted)
+}
+
+fn full_window(window: &Window, now: Timestamp) -> WindowUsage {
+    let duration_ms = window.duration_ms();
+    let window_number = now.0.div_euclid(duration_ms);
+    let reset_at = Timestamp(window_number.saturating_add(1).saturating_mul(duration_ms));
+    WindowUsage { used: window.limit(), reset_at }
+}
+
+fn to_refund(window: &Window, usage: WindowUsage, units: i64) -> Refund {
+    let window_number = usage.reset_at.0 / window.duration_ms() - 1;
+    Refund { window: window.clone(), window_number, units }
+}
+
+/// Returns the status of a window after a refund, which is never refused.
+fn status_after(refund: &Refund, usage: WindowUsage) -> WindowStatus {
+    let used = usage.used.saturating_sub(refund.units).max(0);
+    let remaining = refund.window.limit().saturating_sub(used).max(0);
+    WindowStatus { remaining, reset_at: usage.reset_at, is_exceeded: false }
 }
