@@ -9,12 +9,16 @@
 
 mod bearer;
 mod cursor;
+mod descriptor;
+mod forwarded_request;
+mod gateway_path;
 mod grants;
 #[path = "../sql_queries/growth.rs"]
 mod growth;
 mod key;
 mod overrides;
 mod permission_query;
+mod ratelimit_headers;
 mod sql_queries;
 
 /// Builds a text from pieces of a language: random pieces reach deeper into a parser than random letters.
@@ -37,6 +41,18 @@ fn every_target_has_stored_inputs() {
 
     assert_eq!(
         targets,
-        ["bearer", "cursor", "grants", "key", "overrides", "permission_query", "sql_queries"]
+        [
+            "bearer",
+            "cursor",
+            "descriptor",
+            "forwarded_request",
+            "gateway_path",
+            "grants",
+            "key",
+            "overrides",
+            "permission_query",
+            "ratelimit_headers",
+            "sql_queries"
+        ]
     );
 }

@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::R
 use ext_authz::ExtAuthz;
 pub use health::HealthReport;
 use rate_limit::RateLimits;
+pub use rate_limit::to_identifier;
 
 /// Names the policy of a gateway.
 const POLICY: &str = "keyward-policy";

@@ -177,8 +177,9 @@ fn is_storable(text: &str) -> bool {
     (1..=IDENTIFIER_MAX).contains(&text.chars().count()) && !text.contains('\0')
 }
 
-/// Returns the entries in their order as `key=value`, joined by `|`. A backslash escapes these two and itself.
-fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
+/// Returns the entries of a descriptor in their order as `key=value`, joined by `|`. A backslash escapes these two and itself,
+/// so that two descriptors with entries never have the same identifier.
+pub fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
     fn append(text: &str, into: &mut String) {
         for c in text.chars() {
             if matches!(c, '\\' | '|' | '=') {

@@ -26,8 +26,10 @@ use request::body::with_timeout;
 
 use crate::Endpoint;
 use assertion::AssertionSigner;
-use original_request::{ForwardedRequest, rest_of};
-pub use original_request::{bearer_token, cookie, non_empty, path_of, query_of, query_parameter};
+use original_request::rest_of;
+pub use original_request::{
+    ForwardedRequest, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
+};
 pub use outcome::{FailureBody, GatewayAnswer, limit_headers, retry_after};
 use outcome::{answer_decision, answer_error};
 
