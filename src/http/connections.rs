@@ -20,6 +20,7 @@ use foundation::metrics::{Counter, Gauge};
 use foundation::tls::server::ServerCertificate;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use grpc::GrpcService;
 use hyper_util::server::graceful::GracefulShutdown;
 use request::PEER;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -56,16 +57,26 @@ const REJECTION: &[u8] =
 pub enum Routes {
     All(HttpService),
     Metrics(Router),
-    Grpc(Router),
+    Grpc(GrpcService),
 }
 
 impl Routes {
     pub fn answer(&self, request: Request<Body>) -> ReplyFuture {
         match self {
             Self::All(paths) => paths.answer(request),
-            Self::Metrics(router) | Self::Grpc(router) => {
+            Self::Metrics(router) => {
                 Box::pin(router.clone().call(request).map(|Ok(answer)| answer))
             }
+            Self::Grpc(services) => Box::pin(services.clone().answer(request)),
+        }
+    }
+
+    /// Returns the routes of a new connection, whose calls over gRPC have a bound in common.
+    pub fn for_connection(&self) -> Self {
+        match self {
+            Self::All(paths) => Self::All(paths.clone()),
+            Self::Metrics(router) => Self::Metrics(router.clone()),
+            Self::Grpc(services) => Self::Grpc(services.for_connection()),
         }
     }
 }
@@ -160,8 +171,8 @@ pub async fn serve_grpc(
     certificate: Option<Arc<ServerCertificate>>,
     stop: impl Future<Output = ()>,
 ) {
-    let (router, health) = grpc::routes(&app);
-    let routes = Routes::Grpc(router);
+    let (services, health) = grpc::services(&app);
+    let routes = Routes::Grpc(services);
     let server = ListenerState::new(app.clone(), routes, certificate, GRPC_CONNECTIONS_MAX);
     tokio::select! {
         () = serve_and_drain(Arc::new(server), listener, stop) => {}

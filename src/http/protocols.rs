@@ -111,10 +111,11 @@ pub async fn serve_http2<S>(
 {
     let timer = StreamTimer::new();
     let waiting = timer.clone();
+    let routes = server.routes.for_connection();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let stream = timer.begin();
         set_host(&mut request);
-        let answer = server.routes.answer(request.map(Body::new));
+        let answer = routes.answer(request.map(Body::new));
         let server = server.clone();
         answer.map(move |mut answer| {
             drop(stream);

@@ -4,10 +4,10 @@
 mod ext_authz;
 mod health;
 mod rate_limit;
+mod service;
 
 use std::sync::Arc;
 
-use axum::Router;
 use domain::app::App;
 use envoy_types::ext_authz::v3::pb::AuthorizationServer;
 use tonic::service::Routes;
@@ -17,19 +17,20 @@ use ext_authz::ExtAuthz;
 pub use health::HealthReport;
 use rate_limit::RateLimits;
 pub use rate_limit::to_identifier;
+pub use service::GrpcService;
 
 /// Names the policy of a gateway.
 const POLICY: &str = "keyward-policy";
 /// The maximum size of a message. A gateway may be configured to send the beginning of bodies, which are not used.
 const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
 
-/// Creates the services of a server, as routes over HTTP/2, and what reports their health.
-pub fn routes(app: &Arc<App>) -> (Router, HealthReport) {
+/// Creates the services of a server, and what reports their health.
+pub fn services(app: &Arc<App>) -> (GrpcService, HealthReport) {
     let authorization = AuthorizationServer::new(ExtAuthz::new(app.clone()))
         .max_decoding_message_size(MESSAGE_MAX_BYTES);
     let limits = RateLimitServiceServer::new(RateLimits::new(app.clone()))
         .max_decoding_message_size(MESSAGE_MAX_BYTES);
     let (report, health) = HealthReport::new();
     let routes = Routes::new(authorization).add_service(limits).add_service(health);
-    (routes.prepare().into_axum_router(), report)
+    (GrpcService::new(routes.prepare().into_axum_router()), report)
 }
