@@ -22,9 +22,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::Gateway;
+use super::{Gateway, header, send};
 use crate::on_both_stacks;
 use crate::support::Keyward;
+use crate::support::assertion::{VerifiedAssertion, verify_assertion};
 
 /// A listener for gRPC, which ends with the test.
 pub struct Listener {
@@ -121,6 +122,35 @@ on_both_stacks! {
         let Some(Kind::StructValue(keyward)) = &metadata.fields["keyward"].kind else { panic!() };
         assert_eq!(keyward.fields["keyId"].kind, Some(Kind::StringValue(key.id.clone())));
         assert_eq!(keyward.fields.get("roles"), None);
+    }
+
+    async fn assertion_is_that_of_the_same_request_over_http(kw) {
+        let gateway = Gateway::create(&kw, json!({ "identityHeaders": { "signed": true } })).await;
+        kw.create_role("editor", ["documents.read", "documents.write"]).await;
+        let key = gateway.create_key(json!({ "externalId": "user_1", "roles": ["editor"] })).await;
+        let bearer = format!("Bearer {}", key.key);
+        let headers = [("authorization", bearer.as_str()), ("keyward-assertion", "forged")];
+        let listener = Listener::start(&kw).await;
+
+        let over_http = gateway.ask_for("GET", "/", &key.key).await;
+        let response = listener.check(request(&gateway, "GET", "/", &headers)).await;
+
+        let Some(HttpResponse::OkResponse(ok)) = response.http_response else { panic!() };
+        let headers = ok.headers.iter().filter_map(|option| option.header.as_ref());
+        let found: HashMap<_, _> = headers.map(|header| (header.key.as_str(), header.value.as_str())).collect();
+        let jwks = send(&kw, "GET", "/.well-known/jwks.json", &[]).await.text;
+        let issuer = &kw.app.context.settings.public_url;
+        let verify = |token| verify_assertion(token, &jwks, (issuer, "edge"), kw.clock.now()).unwrap();
+        let (over_http, over_grpc) =
+            (verify(header(&over_http, "keyward-assertion").unwrap()), verify(found["keyward-assertion"]));
+        assert_eq!(over_grpc.id, found["keyward-request-id"]);
+        assert_eq!(over_grpc, VerifiedAssertion { id: over_grpc.id.clone(), ..over_http });
+        assert_eq!(over_grpc.subject, "user_1");
+        // Other filters of Envoy find it, too.
+        let metadata = response.dynamic_metadata.unwrap();
+        let Some(Kind::StructValue(keyward)) = &metadata.fields["keyward"].kind else { panic!() };
+        let told = Kind::StringValue(found["keyward-assertion"].to_owned());
+        assert_eq!(keyward.fields["assertion"].kind, Some(told));
     }
 
     async fn refusal_has_the_status_for_the_client(kw) {
