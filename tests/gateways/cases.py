@@ -4,6 +4,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -109,6 +110,30 @@ def refused(error=None):
 def rate_limited(gateway, reply):
     refused()(gateway, reply)
     assert 1 <= int(reply.value("retry-after")) <= 60, reply.headers
+    limits_of(reply, 0)
+
+
+def limits_of(reply, remaining):
+    equal(reply.values("ratelimit-policy"), ['"each";q=2;w=60'], "ratelimit-policy")
+    assert re.fullmatch(f'"each";r={remaining};t=[0-9]{{1,2}}', reply.value("ratelimit") or ""), reply.headers
+
+
+def limits_told(gateway, reply):
+    if gateway.tells_limits:
+        limits_of(reply, 1)
+
+
+def older_limits_told(gateway):
+    """The headers that KEYWARD_RATELIMIT_HEADERS=legacy selects, of requests that pass and of one that is refused."""
+    for _ in range(3):
+        reply = send(gateway, "told", "/limited")
+        if reply.status == 429 or gateway.tells_limits:
+            equal(reply.values("x-ratelimit-limit"), ["2"], "x-ratelimit-limit")
+            allowed = {"0"} if reply.status == 429 else {"0", "1"}
+            assert reply.value("x-ratelimit-remaining") in allowed, reply.headers
+            assert 0 < int(reply.value("x-ratelimit-reset")) - time.time() + 1 < 62, reply.headers
+            equal(reply.values("ratelimit"), [], "ratelimit")
+    equal(reply.status, 429, "status of the third request")
 
 
 def without_credits(gateway, reply):
@@ -117,7 +142,7 @@ def without_credits(gateway, reply):
 
 
 def credits_told(gateway, reply):
-    if gateway.tells_credits:
+    if gateway.tells_limits:
         equal(reply.values("keyward-credits-remaining"), ["0"], "keyward-credits-remaining")
 
 
@@ -205,6 +230,7 @@ CASES = [
     Case("forbidden path", [403], target="/other", check=refused("insufficient_scope")),
     Case("missing permission", [403], key="plain", check=refused("insufficient_scope")),
     Case("rate limit", [200, 200, 429], key="limited", target="/limited", check=rate_limited),
+    Case("limits when a request passes", [200], key="told", target="/limited", check=limits_told),
     Case("credits left", [200], key="spent", target="/open/1", check=credits_told),
     Case("credits exhausted", [429], key="spent", target="/open/1", check=without_credits),
     Case("spoofed identity headers", [200], headers=SPOOFED, check=identified),

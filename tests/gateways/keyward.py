@@ -173,6 +173,7 @@ class Scene:
             "valid": {**plain, "externalId": f"user_{gateway}", "roles": ["reader"], "meta": {"plan": "pro, é"}},
             "plain": plain,
             "limited": plain,
+            "told": plain,
             "spent": {**plain, "credits": {"remaining": 1}},
             "revoked": plain,
             "local": {"apiId": self.local_api},

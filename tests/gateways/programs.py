@@ -18,9 +18,10 @@ class Gateway:
     name = None
     # The directory of its files, if it has another name.
     directory = None
-    # Whether the body of a refusal is that of Keyward, and whether a client is told its credits when a request passes.
+    # Whether the body of a refusal is that of Keyward, and whether a client is told its limits and credits when a request
+    # passes.
     passes_bodies = True
-    tells_credits = True
+    tells_limits = True
     # Whether a client is told to try again while Keyward is away.
     tells_retry = True
     # Whether headers are removed that no policy lists.
@@ -125,7 +126,7 @@ class Nginx(Gateway):
 class Traefik(Gateway):
     name = "traefik"
     tells_retry = False
-    tells_credits = False
+    tells_limits = False
 
     def command(self):
         # The entry point that ForwardAuth asks.

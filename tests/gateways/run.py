@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import kubernetes
 import programs
-from cases import CASES, EXCESSIVE, UNLISTED, SPOOFED, anonymous, equal, identified, send
+from cases import CASES, EXCESSIVE, UNLISTED, SPOOFED, anonymous, equal, identified, older_limits_told, send
 from keyward import Embedded, Replicas, Scene, wait_until
 from service import start_service
 
@@ -109,8 +109,10 @@ def run_outage(stack, gateways, open_gateways):
     at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward is stopped", lambda: expect_away(gateway)))
     for gateway in open_gateways:
         check(gateway, "Keyward is stopped, gateway fails open", lambda: (gateway.start(), expect_open(gateway)))
+    stack.settings["KEYWARD_RATELIMIT_HEADERS"] = "legacy"
     stack.start()
     at_the_same_time(gateways, lambda gateway: check(gateway, "Keyward starts", lambda: expect_decisions(gateway)))
+    at_the_same_time(gateways, lambda gateway: check(gateway, "limits in the older headers", lambda: older_limits_told(gateway)))
     for gateway in open_gateways:
         check(gateway, "Keyward starts, gateway fails open", lambda: expect_decisions(gateway))
         for case in EXCESSIVE:

@@ -8,6 +8,9 @@ local CLIENT_HEADERS = {
     ["keyward-credits-remaining"] = "txn.keyward_credits",
     ["ratelimit"] = "txn.keyward_ratelimit",
     ["ratelimit-policy"] = "txn.keyward_ratelimit_policy",
+    ["x-ratelimit-limit"] = "txn.keyward_x_limit",
+    ["x-ratelimit-remaining"] = "txn.keyward_x_remaining",
+    ["x-ratelimit-reset"] = "txn.keyward_x_reset",
 }
 -- Headers of a refusal that HAProxy sets itself.
 local OWN_HEADERS = { ["content-length"] = true, ["transfer-encoding"] = true, ["connection"] = true, ["date"] = true }
