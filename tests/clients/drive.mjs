@@ -1,6 +1,7 @@
-// Drives a running Keyward server through the official TypeScript clients, unmodified, and
-// checks every answer against the v2 contract. It reads the KEYWARD_ variables that `run` exports,
-// and it may run any number of times against the same server: every name it makes is new.
+// Drives a running Keyward server through the official TypeScript clients, unmodified, and over
+// plain HTTP where they lack an operation. Checks every answer against the v2 contract. It reads the
+// KEYWARD_ variables that `run` exports, and it may run any number of times against the same server:
+// every name it makes is new.
 import assert from "node:assert/strict";
 import { check, count, requestIds } from "./typescript/support.mjs";
 
@@ -18,6 +19,7 @@ await import("./typescript/migrations.mjs");
 await import("./typescript/recoverable_keys.mjs");
 await import("./typescript/allowed_networks.mjs");
 await import("./typescript/introspection.mjs");
+await import("./typescript/gateways.mjs");
 await import("./typescript/grants.mjs");
 await import("./typescript/ratelimit.mjs");
 await import("./typescript/ratelimit_package.mjs");
