@@ -77,16 +77,13 @@ pub struct GatewayIdentity<'a> {
 }
 
 /// Returns the policy that a gateway names, if it proves itself: by the policy's secret, or by an address from which no
-/// secret is required. The error does not tell an unknown policy from a wrong secret; the log does.
+/// secret is required. The error does not tell an unknown policy from a wrong secret; the log does, at most once a second.
 pub async fn authenticate(
     gateways: &Gateways,
     gateway: &GatewayIdentity<'_>,
 ) -> Result<Arc<Cached<ActivePolicy>>> {
     let reject = |reason: &'static str| {
-        tracing::warn!(
-            policy = gateway.policy, peer = ?gateway.peer,
-            "refused a gateway: {reason}"
-        );
+        gateways.refusals.record(gateway.policy, gateway.peer, reason);
         Error::GatewayRefused
     };
     let reference = match gateway.secret {

@@ -6,6 +6,7 @@ mod lookup;
 mod path_pattern;
 mod policies;
 mod published;
+mod refusal_log;
 mod validate;
 
 pub use decide::{Credential, GatewayDecision, OriginalRequest, decide};
@@ -23,6 +24,7 @@ pub use validate::{
 };
 
 use lookup::PolicyRef;
+use refusal_log::RefusalLog;
 use std::sync::Arc;
 
 use store::cache::RowCache;
@@ -34,6 +36,7 @@ use crate::context::Context;
 pub struct Gateways {
     pub context: Arc<Context>,
     cache: RowCache<PolicyRef, ActivePolicy>,
+    refusals: RefusalLog,
 }
 
 /// The maximum number of cached policies.
@@ -45,7 +48,7 @@ impl Gateways {
         let loads = &context.metrics.cache_loads.gateway_policies;
         let tag = |reference: &PolicyRef| Some(reference.tag_of_new_policy());
         let cache = RowCache::new(&context.freshness, CACHED_POLICIES_MAX, 1 << 8, loads, tag);
-        Self { context, cache }
+        Self { context, cache, refusals: RefusalLog::default() }
     }
 }
 
