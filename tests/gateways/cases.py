@@ -223,6 +223,9 @@ EXCESSIVE = [
 CASES = [
     Case("no key", [401], key=None, check=refused("invalid_token")),
     Case("wrong key", [401], key="unknown", check=refused("invalid_token")),
+    Case("CORS preflight", [401], key=None, method="OPTIONS", check=refused("invalid_token"),
+         headers={"Origin": "https://other.example", "Access-Control-Request-Method": "GET",
+                  "Access-Control-Request-Headers": "authorization"}),
     Case("valid key", [200], check=identified),
     Case("valid key, query and escapes", [200], target="/documents/a%20b?c=%2Fd&e", check=unchanged("/documents/a%20b?c=%2Fd&e")),
     Case("HEAD", [200], method="HEAD"),
