@@ -1,6 +1,7 @@
 //! Gateway policies: how a gateway's requests are judged, and the judgement itself. A policy is what a gateway
 //! authenticates with; it may verify keys of its APIs and check limits in its namespaces, and nothing else.
 
+pub mod configurations;
 mod decide;
 mod lookup;
 mod path_pattern;
