@@ -1,5 +1,6 @@
 //! `keyward api`: settings of APIs that the HTTP interface leaves to operators.
 
+use clap::{Args, Subcommand, ValueEnum};
 use domain::apis::{self, is_valid_prefix};
 use domain::bounds::KEY_PREFIX_MAX;
 use foundation::config::Settings;
@@ -7,8 +8,48 @@ use foundation::id::{ApiId, WorkspaceId};
 use foundation::model::{self, ApiSettings, Networks, escape_hidden};
 use serde_json::{Value, json};
 
-use super::commands::{CommandOutput, open_app};
-use super::{ApiCommand, ApiUpdate, CommandError, CommandResult, Switch};
+use super::commands::open_app;
+use super::output::CommandOutput;
+use super::{CommandError, CommandResult};
+
+#[derive(Subcommand)]
+pub enum ApiCommand {
+    /// List the APIs of a workspace
+    List {
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+    /// Update API settings; omitted options keep their values
+    Update(Box<ApiUpdate>),
+}
+
+#[derive(Args)]
+pub struct ApiUpdate {
+    id: String,
+    #[arg(long, default_value = "ws_default")]
+    workspace: String,
+    /// Set the default prefix of its keys; empty: no prefix
+    #[arg(long, value_name = "PREFIX")]
+    default_prefix: Option<String>,
+    /// Set the default number of random bytes in its keys, 16 to 255
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(16..))]
+    default_bytes: Option<u8>,
+    /// Allow storing encrypted copies of its keys
+    #[arg(long, value_name = "on|off")]
+    recoverable_keys: Option<Switch>,
+    /// Protect the API from deletion
+    #[arg(long, value_name = "on|off")]
+    delete_protection: Option<Switch>,
+    /// Set the networks from which its keys may be used, such as `10.0.0.0/8,2001:db8::1`; empty: any
+    #[arg(long, value_name = "NETWORKS")]
+    allow: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
 
 pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) -> CommandResult {
     match command {

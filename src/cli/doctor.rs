@@ -8,8 +8,8 @@ use foundation::config::{Config, Deployment};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::commands::CommandOutput;
 use super::local_server::LocalServer;
+use super::output::CommandOutput;
 use super::startup::master_keys;
 use super::{CommandError, CommandResult};
 

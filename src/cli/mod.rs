@@ -2,25 +2,32 @@
 //! standard error that says what happened and what to do.
 
 mod apis;
+mod audit;
 mod commands;
+mod credits;
 mod doctor;
 mod help;
 mod local_server;
 mod log;
+mod migrations;
+mod namespaces;
+mod output;
 mod regions;
 mod replicas;
+mod root_keys;
 mod serve;
 mod shell;
 mod signing_keys;
 mod startup;
+mod workspaces;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use foundation::config::Config;
-use foundation::model::{Algorithm, OutagePolicy, escape_hidden};
+use foundation::model::escape_hidden;
 
 /// Issue, verify and rate-limit API keys; without a command, start the server
 #[derive(Parser)]
@@ -45,25 +52,25 @@ enum Command {
     Migrate,
     /// Manage root keys
     #[command(subcommand)]
-    RootKey(RootKeyCommand),
+    RootKey(root_keys::RootKeyCommand),
     /// List and release withheld credits
     #[command(subcommand)]
-    Credits(CreditsCommand),
+    Credits(credits::CreditsCommand),
     /// List registered replicas and remove stopped ones
     #[command(subcommand)]
-    Replica(ReplicaCommand),
+    Replica(replicas::ReplicaCommand),
     /// Manage workspaces, which own APIs, keys and root keys
     #[command(subcommand)]
-    Workspace(WorkspaceCommand),
+    Workspace(workspaces::WorkspaceCommand),
     /// List APIs and update their settings
     #[command(subcommand)]
-    Api(ApiCommand),
+    Api(apis::ApiCommand),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
-    Migration(MigrationCommand),
+    Migration(migrations::MigrationCommand),
     /// List audit log entries
     #[command(subcommand)]
-    Audit(AuditCommand),
+    Audit(audit::AuditCommand),
     /// Manage access to the dashboard
     #[command(subcommand)]
     Dashboard(DashboardCommand),
@@ -75,7 +82,7 @@ enum Command {
     SigningKey(signing_keys::SigningKeyCommand),
     /// Manage namespaces of the standalone rate limiter; the first check in a namespace creates it
     #[command(subcommand)]
-    Namespace(NamespaceCommand),
+    Namespace(namespaces::NamespaceCommand),
     /// List the regions that share limits, and move what they count
     #[command(subcommand)]
     Region(regions::RegionCommand),
@@ -96,148 +103,6 @@ enum Command {
 }
 
 #[derive(Subcommand)]
-enum RootKeyCommand {
-    /// Create a root key and print it once
-    Create {
-        /// Grant a permission, as `<type>.<id or *>.<action>`; repeatable
-        #[arg(long = "permission", required_unless_present = "all")]
-        permissions: Vec<String>,
-        /// Grant all permissions
-        #[arg(long, conflicts_with = "permissions")]
-        all: bool,
-        /// Set the workspace of the root key
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-        /// Set the name of the root key
-        #[arg(long)]
-        name: Option<String>,
-    },
-    /// List the root keys of a workspace
-    List {
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-    },
-    /// Revoke a root key permanently
-    Revoke { id: String },
-}
-
-#[derive(Subcommand)]
-enum CreditsCommand {
-    /// List withheld credits, which keys cannot spend because Redis lost their leases
-    List,
-    /// Return withheld credits to their accounts; use only if the lost Redis data cannot come back
-    Release {
-        /// Release the credits of this key
-        #[arg(long, required_unless_present = "all")]
-        key: Option<String>,
-        /// Release the credits of all keys
-        #[arg(long, conflicts_with = "key")]
-        all: bool,
-    },
-}
-
-#[derive(Subcommand)]
-enum ReplicaCommand {
-    /// List registered replicas, and whether changes that cannot be published wait for them
-    List,
-    /// Remove a replica, so that no change waits for it; use only if it no longer serves requests
-    Forget { id: String },
-}
-
-#[derive(Subcommand)]
-enum WorkspaceCommand {
-    /// Create a workspace
-    Create {
-        #[arg(long)]
-        name: String,
-    },
-}
-
-#[derive(Subcommand)]
-enum ApiCommand {
-    /// List the APIs of a workspace
-    List {
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-    },
-    /// Update API settings; omitted options keep their values
-    Update(Box<ApiUpdate>),
-}
-
-#[derive(Args)]
-struct ApiUpdate {
-    id: String,
-    #[arg(long, default_value = "ws_default")]
-    workspace: String,
-    /// Set the default prefix of its keys; empty: no prefix
-    #[arg(long, value_name = "PREFIX")]
-    default_prefix: Option<String>,
-    /// Set the default number of random bytes in its keys, 16 to 255
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(16..))]
-    default_bytes: Option<u8>,
-    /// Allow storing encrypted copies of its keys
-    #[arg(long, value_name = "on|off")]
-    recoverable_keys: Option<Switch>,
-    /// Protect the API from deletion
-    #[arg(long, value_name = "on|off")]
-    delete_protection: Option<Switch>,
-    /// Set the networks from which its keys may be used, such as `10.0.0.0/8,2001:db8::1`; empty: any
-    #[arg(long, value_name = "NETWORKS")]
-    allow: Option<String>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Switch {
-    On,
-    Off,
-}
-
-#[derive(Subcommand)]
-enum MigrationCommand {
-    /// Create a migration
-    Create {
-        /// Set the hash algorithm; sha256: of the full key, as for native keys; prefixed-api-key: of the last part of
-        /// `prefix_short_long`
-        #[arg(long, value_name = "sha256|prefixed-api-key")]
-        algorithm: Algorithm,
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-        /// Set the name of the migration
-        #[arg(long)]
-        name: Option<String>,
-    },
-    /// List the migrations of a workspace
-    List {
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-    },
-}
-
-#[derive(Subcommand)]
-enum AuditCommand {
-    /// List the entries of a workspace, newest first
-    List {
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-        /// Filter by event, such as key.create
-        #[arg(long)]
-        event: Option<String>,
-        /// Filter by actor: the ID of a root key
-        #[arg(long)]
-        actor: Option<String>,
-        /// Filter by the ID or name of the target
-        #[arg(long)]
-        about: Option<String>,
-        /// List only entries before the entry with this ID
-        #[arg(long)]
-        before: Option<String>,
-        /// Limit the number of entries, 1 to 1000
-        #[arg(long, default_value = "50", value_parser = clap::value_parser!(i64).range(1..=1000))]
-        limit: i64,
-    },
-}
-
-#[derive(Subcommand)]
 enum DashboardCommand {
     /// Print a single-use link, valid for 24 hours, that creates an owner or resets the password of a known e-mail
     SetupLink {
@@ -251,32 +116,6 @@ enum DashboardCommand {
 enum VaultCommand {
     /// Re-encrypt all data keys and signing keys with the current master key, so that the previous one is no longer needed
     Rotate,
-}
-
-#[derive(Subcommand)]
-enum NamespaceCommand {
-    /// List the namespaces of a workspace
-    List {
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-    },
-    /// Set the outage policy of a namespace
-    Set {
-        /// Name or ID of the namespace
-        name: String,
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-        /// Set the policy; local: each replica enforces its share; open: all checks pass; closed: no check passes
-        #[arg(long, value_name = "local|open|closed")]
-        on_outage: OutagePolicy,
-    },
-    /// Delete a namespace permanently; its name stays reserved
-    Delete {
-        /// Name or ID of the namespace
-        name: String,
-        #[arg(long, default_value = "ws_default")]
-        workspace: String,
-    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -328,7 +167,7 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> CommandResult {
-    let out = commands::CommandOutput { json: cli.json };
+    let out = output::CommandOutput { json: cli.json };
     // These commands work without valid settings.
     match &cli.command {
         Some(Command::Completions { shell }) => return shell::print_completions(*shell),
@@ -351,24 +190,20 @@ async fn run(cli: Cli) -> CommandResult {
             log.stop();
             migrated
         }
-        Some(Command::RootKey(command)) => {
-            Box::pin(commands::root_key(settings, out, command)).await
-        }
-        Some(Command::Credits(command)) => {
-            Box::pin(commands::credits(settings, out, command)).await
-        }
+        Some(Command::RootKey(command)) => Box::pin(root_keys::run(settings, out, command)).await,
+        Some(Command::Credits(command)) => Box::pin(credits::run(settings, out, command)).await,
         Some(Command::Replica(command)) => Box::pin(replicas::run(settings, out, command)).await,
-        Some(Command::Workspace(WorkspaceCommand::Create { name })) => {
-            Box::pin(commands::create_workspace(settings, out, &name)).await
+        Some(Command::Workspace(command)) => {
+            Box::pin(workspaces::run(settings, out, command)).await
         }
         Some(Command::Namespace(command)) => {
-            Box::pin(commands::namespace(settings, out, command)).await
+            Box::pin(namespaces::run(settings, out, command)).await
         }
         Some(Command::Api(command)) => Box::pin(apis::run(settings, out, command)).await,
         Some(Command::Migration(command)) => {
-            Box::pin(commands::migration(settings, out, command)).await
+            Box::pin(migrations::run(settings, out, command)).await
         }
-        Some(Command::Audit(command)) => Box::pin(commands::audit(settings, out, command)).await,
+        Some(Command::Audit(command)) => Box::pin(audit::run(settings, out, command)).await,
         Some(Command::Dashboard(DashboardCommand::SetupLink { workspace })) => {
             Box::pin(commands::setup_link(settings, out, workspace)).await
         }

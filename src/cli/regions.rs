@@ -7,7 +7,8 @@ use foundation::id::WorkspaceId;
 use serde_json::{Value, json};
 
 use super::CommandResult;
-use super::commands::{CommandOutput, open_app};
+use super::commands::open_app;
+use super::output::CommandOutput;
 
 #[derive(Subcommand)]
 pub enum RegionCommand {

@@ -1,12 +1,22 @@
 //! `keyward replica`: lists registered replicas and removes stopped ones.
 
+use clap::Subcommand;
 use domain::replicas::{self, ForgetResult};
 use foundation::config::Settings;
 use serde_json::{Value, json};
 use store::RegisteredReplica;
 
-use super::commands::{CommandOutput, open_app};
-use super::{CommandError, CommandResult, ReplicaCommand};
+use super::commands::open_app;
+use super::output::CommandOutput;
+use super::{CommandError, CommandResult};
+
+#[derive(Subcommand)]
+pub enum ReplicaCommand {
+    /// List registered replicas, and whether changes that cannot be published wait for them
+    List,
+    /// Remove a replica, so that no change waits for it; use only if it no longer serves requests
+    Forget { id: String },
+}
 
 pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand) -> CommandResult {
     let app = open_app(settings).await?;

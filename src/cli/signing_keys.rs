@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use store::{SigningKeyState, StoredSigningKey};
 
 use super::CommandResult;
-use super::commands::{CommandOutput, open_app};
+use super::commands::open_app;
+use super::output::CommandOutput;
 
 #[derive(Subcommand)]
 pub enum SigningKeyCommand {
