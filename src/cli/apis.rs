@@ -5,11 +5,11 @@ use domain::apis::{self, is_valid_prefix};
 use domain::bounds::KEY_PREFIX_MAX;
 use foundation::config::Settings;
 use foundation::id::{ApiId, WorkspaceId};
-use foundation::model::{self, ApiSettings, Networks, escape_hidden};
+use foundation::model::{self, ApiSettings, Networks};
 use serde_json::{Value, json};
 
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, NO_VALUE, Table, format_time};
 use super::{CommandError, CommandResult};
 
 #[derive(Subcommand)]
@@ -56,9 +56,9 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) ->
         ApiCommand::List { workspace } => {
             let app = open_app(settings).await?;
             let all = apis::list(&app.context, &WorkspaceId::from(workspace)).await?;
-            let lines: Vec<_> = all.iter().map(format_api).collect();
-            let list: Vec<_> = all.iter().map(api_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = all.iter().map(api_row).collect();
+            let table = Table { items: "APIs", header: API_HEADER, rows };
+            out.write_table(table, all.iter().map(api_json).collect());
             app.context.store.close().await;
         }
         ApiCommand::Update(update) => {
@@ -67,7 +67,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) ->
             let app = open_app(settings).await?;
             let (id, workspace) = (ApiId::from(id), WorkspaceId::from(workspace));
             let api = apis::update_as_operator(&app.context, &workspace, &id, change).await?;
-            out.write(&format_api(&api), &api_json(&api));
+            out.write_fields(api_fields(&api), &api_json(&api));
             app.context.store.close().await;
         }
     }
@@ -108,7 +108,9 @@ fn parse_change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Comm
     })
 }
 
-fn format_api(api: &model::Api) -> String {
+const API_HEADER: &[&str] = &["ID", "NAME", "CREATED", "SETTINGS"];
+
+fn api_row(api: &model::Api) -> Vec<String> {
     let settings = &api.settings;
     let set = [
         settings.default_prefix.as_ref().map(|prefix| format!("prefix {prefix}")),
@@ -117,8 +119,13 @@ fn format_api(api: &model::Api) -> String {
         settings.is_delete_protected.then(|| "delete protection".to_owned()),
         settings.allowed_networks.as_ref().map(|n| format!("from {}", n.to_strings().join(","))),
     ];
-    let name = [api.id.to_string(), escape_hidden(&api.name)];
-    name.into_iter().chain(set.into_iter().flatten()).collect::<Vec<_>>().join("  ")
+    let set: Vec<_> = set.into_iter().flatten().collect();
+    let set = if set.is_empty() { NO_VALUE.to_owned() } else { set.join(", ") };
+    vec![api.id.to_string(), api.name.clone(), format_time(api.created_at), set]
+}
+
+fn api_fields(api: &model::Api) -> Vec<(&'static str, String)> {
+    API_HEADER.iter().copied().zip(api_row(api)).collect()
 }
 
 fn api_json(api: &model::Api) -> Value {

@@ -4,13 +4,12 @@ use clap::Subcommand;
 use domain::audit;
 use foundation::config::Settings;
 use foundation::id::WorkspaceId;
-use foundation::model::escape_hidden;
 use serde_json::{Value, json};
 use store::{AuditFilter, StoredEntry};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, format_time, or_dash};
 
 #[derive(Subcommand)]
 pub enum AuditCommand {
@@ -48,21 +47,26 @@ pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) 
         ..AuditFilter::default()
     };
     let all = audit::list(&app.context, &WorkspaceId::from(workspace), &filter).await?;
-    let list: Vec<_> = all.iter().map(audit_entry_json).collect();
-    let lines: Vec<_> = all.iter().map(format_audit_entry).collect();
-    out.write(&lines.join("\n"), &json!(list));
+    let header = &["ID", "TIME", "EVENT", "ACTOR", "ADDRESS", "TARGETS"];
+    let rows = all.iter().map(audit_entry_row).collect();
+    let table = Table { items: "audit log entries", header, rows };
+    out.write_table(table, all.iter().map(audit_entry_json).collect());
     app.context.store.close().await;
     Ok(())
 }
 
-fn format_audit_entry(entry: &StoredEntry) -> String {
-    let actor = escape_hidden(entry.actor_name.as_deref().unwrap_or(&entry.actor_id));
+fn audit_entry_row(entry: &StoredEntry) -> Vec<String> {
+    let actor = entry.actor_name.as_deref().unwrap_or(&entry.actor_id);
     let targets: Vec<Value> = serde_json::from_str(&entry.targets).unwrap_or_default();
     let ids = targets.iter().filter_map(|target| target["id"].as_str());
-    let ids = escape_hidden(&ids.collect::<Vec<_>>().join(" "));
-    let address = entry.remote_address.as_deref().unwrap_or("-");
-    let at = jiff::Timestamp::from_millisecond(entry.at.0).unwrap_or_default();
-    format!("{}  {at}  {}  {actor}  {address}  {ids}", entry.id, entry.event)
+    vec![
+        entry.id.clone(),
+        format_time(entry.at),
+        entry.event.clone(),
+        actor.to_owned(),
+        or_dash(entry.remote_address.as_deref()),
+        ids.collect::<Vec<_>>().join(" "),
+    ]
 }
 
 fn audit_entry_json(entry: &StoredEntry) -> Value {

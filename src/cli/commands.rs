@@ -9,7 +9,7 @@ use foundation::id::WorkspaceId;
 use foundation::vault::file;
 use serde_json::json;
 
-use super::output::{CommandOutput, print_line};
+use super::output::{CommandOutput, counted, print_line};
 use super::serve::setup_url;
 use super::startup::open_store;
 use super::{ApiVersion, CommandError, CommandResult};
@@ -62,9 +62,9 @@ pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
     }
     let master = &masters.current_key.id;
     let vault::Resealed { data_keys, signing_keys } = resealed;
-    let text = format!(
-        "re-encrypted {data_keys} data keys and {signing_keys} signing keys with master key {master}"
-    );
+    let data = counted(data_keys, "data key", "data keys");
+    let signing = counted(signing_keys, "signing key", "signing keys");
+    let text = format!("re-encrypted {data} and {signing} with master key {master}");
     let value = json!({ "rotated": data_keys, "signingKeys": signing_keys, "masterKeyId": master });
     out.write(&text, &value);
     app.context.store.close().await;

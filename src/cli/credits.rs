@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, counted, format_time};
 
 #[derive(Subcommand)]
 pub enum CreditsCommand {
@@ -31,20 +31,24 @@ pub async fn run(settings: Settings, out: CommandOutput, command: CreditsCommand
     match command {
         CreditsCommand::List => {
             let withheld = credits::list_withheld(&app.context, None).await?;
-            let line = |entry: &WithheldCredits| format!("{}  {}", entry.key_id, entry.units);
-            let lines: Vec<_> = withheld.iter().map(line).collect();
+            let row = |entry: &WithheldCredits| {
+                vec![entry.key_id.to_string(), entry.units.to_string(), format_time(entry.since)]
+            };
+            let rows = withheld.iter().map(row).collect();
+            let header = &["KEY", "WITHHELD", "SINCE"];
+            let table = Table { items: "withheld credits", header, rows };
             let entry = |entry: &WithheldCredits| {
                 json!({
                     "keyId": entry.key_id, "withheld": entry.units, "since": entry.since,
                 })
             };
-            let list: Vec<_> = withheld.iter().map(entry).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            out.write_table(table, withheld.iter().map(entry).collect());
         }
         CreditsCommand::Release { key, all: _ } => {
             let key = key.map(KeyId::from);
             let released = credits::release_withheld(&app.ledger, key.as_ref()).await?;
-            out.write(&format!("released {released} credits"), &json!({ "released": released }));
+            let text = format!("released {}", counted(released, "credit", "credits"));
+            out.write(&text, &json!({ "released": released }));
         }
     }
     app.context.store.close().await;

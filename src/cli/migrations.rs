@@ -4,12 +4,12 @@ use clap::Subcommand;
 use domain::{migrations, root_keys};
 use foundation::config::Settings;
 use foundation::id::WorkspaceId;
-use foundation::model::{self, Algorithm, escape_hidden};
+use foundation::model::{self, Algorithm};
 use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, format_time, or_dash};
 
 #[derive(Subcommand)]
 pub enum MigrationCommand {
@@ -48,13 +48,18 @@ pub async fn run(
         }
         MigrationCommand::List { workspace } => {
             let all = migrations::list(&app.context, &WorkspaceId::from(workspace)).await?;
-            let line = |migration: &model::Migration| {
-                let name = escape_hidden(migration.name.as_deref().unwrap_or("-"));
-                format!("{}  {}  {name}", migration.id, migration.algorithm.as_str())
+            let row = |migration: &model::Migration| {
+                vec![
+                    migration.id.to_string(),
+                    migration.algorithm.as_str().to_owned(),
+                    or_dash(migration.name.as_deref()),
+                    format_time(migration.created_at),
+                ]
             };
-            let lines: Vec<_> = all.iter().map(line).collect();
-            let list: Vec<_> = all.iter().map(migration_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = all.iter().map(row).collect();
+            let header = &["ID", "ALGORITHM", "NAME", "CREATED"];
+            let table = Table { items: "migrations", header, rows };
+            out.write_table(table, all.iter().map(migration_json).collect());
         }
     }
     app.context.store.close().await;

@@ -21,6 +21,7 @@ mod signing_keys;
 mod startup;
 mod workspaces;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -145,25 +146,40 @@ impl From<foundation::error::Error> for CommandError {
 type CommandResult = Result<(), CommandError>;
 
 /// Runs the command given on the command line.
-#[expect(clippy::print_stderr, reason = "the one-sentence error of a failed command")]
 pub fn main() -> ExitCode {
-    let cli = help::parse();
+    let cli = match help::parse() {
+        Ok(cli) => cli,
+        Err(error) => return report(error),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            eprintln!("keyward: failed to start the runtime threads: {e}");
+            print_error(&format!("failed to start the runtime threads: {e}"));
             return ExitCode::from(1);
         }
     };
-    let (code, sentence) = match runtime.block_on(run(cli)) {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(CommandError::Usage(sentence)) => (2, sentence),
-        Err(CommandError::Runtime(sentence)) => (1, sentence),
+    match runtime.block_on(run(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(error),
+    }
+}
+
+/// Prints why a command failed and returns its exit status.
+fn report(error: CommandError) -> ExitCode {
+    let (code, sentence) = match error {
+        CommandError::Usage(sentence) => (2, sentence),
+        CommandError::Runtime(sentence) => (1, sentence),
     };
     // Escape hidden characters, because the message may quote a name.
     let lines: Vec<_> = sentence.lines().map(escape_hidden).collect();
-    eprintln!("keyward: {}", lines.join("\n"));
+    print_error(&lines.join("\n"));
     ExitCode::from(code)
+}
+
+/// Prints an error, without styles if standard error is not a terminal.
+fn print_error(text: &str) {
+    let style = output::FAILURE;
+    let _ = writeln!(anstream::stderr(), "{style}keyward:{style:#} {text}");
 }
 
 async fn run(cli: Cli) -> CommandResult {

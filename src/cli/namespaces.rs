@@ -4,12 +4,12 @@ use clap::Subcommand;
 use domain::ratelimits::namespaces;
 use foundation::config::Settings;
 use foundation::id::WorkspaceId;
-use foundation::model::{self, OutagePolicy, escape_hidden};
+use foundation::model::{self, OutagePolicy};
 use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, format_time};
 
 #[derive(Subcommand)]
 pub enum NamespaceCommand {
@@ -46,9 +46,9 @@ pub async fn run(
     match command {
         NamespaceCommand::List { workspace } => {
             let all = namespaces::list(&app.context, &WorkspaceId::from(workspace)).await?;
-            let lines: Vec<_> = all.iter().map(format_namespace).collect();
-            let list: Vec<_> = all.iter().map(namespace_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = all.iter().map(namespace_row).collect();
+            let table = Table { items: "namespaces", header: NAMESPACE_HEADER, rows };
+            out.write_table(table, all.iter().map(namespace_json).collect());
         }
         NamespaceCommand::Set { name, workspace, on_outage } => {
             let workspace = WorkspaceId::from(workspace);
@@ -59,7 +59,8 @@ pub async fn run(
                 on_outage,
             )
             .await?;
-            out.write(&format_namespace(&set), &namespace_json(&set));
+            let fields = NAMESPACE_HEADER.iter().copied().zip(namespace_row(&set)).collect();
+            out.write_fields(fields, &namespace_json(&set));
         }
         NamespaceCommand::Delete { name, workspace } => {
             let workspace = WorkspaceId::from(workspace);
@@ -71,11 +72,17 @@ pub async fn run(
     Ok(())
 }
 
-fn format_namespace(namespace: &model::Namespace) -> String {
-    let model::Namespace { id, name, outage_policy: on_outage, deleted_at, .. } = namespace;
-    let state = if deleted_at.is_some() { "deleted" } else { "active" };
-    let name = escape_hidden(name);
-    format!("{id}  {}  {state}  {name}", on_outage.as_str())
+const NAMESPACE_HEADER: &[&str] = &["ID", "NAME", "ON OUTAGE", "STATUS", "CREATED"];
+
+fn namespace_row(namespace: &model::Namespace) -> Vec<String> {
+    let status = if namespace.deleted_at.is_some() { "deleted" } else { "active" };
+    vec![
+        namespace.id.to_string(),
+        namespace.name.clone(),
+        namespace.outage_policy.as_str().to_owned(),
+        status.to_owned(),
+        format_time(namespace.created_at),
+    ]
 }
 
 fn namespace_json(namespace: &model::Namespace) -> Value {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table};
 
 #[derive(Subcommand)]
 pub enum RegionCommand {
@@ -31,9 +31,10 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RegionCommand)
     match command {
         RegionCommand::List => {
             let all = homes::list_regions(&app.context).await?;
-            let lines: Vec<_> = all.iter().map(format_region).collect();
-            let list: Vec<_> = all.iter().map(region_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = all.iter().map(region_row).collect();
+            let header = &["REGION", "APIS", "IDENTITIES", "NAMESPACES"];
+            let table = Table { items: "regions", header, rows };
+            out.write_table(table, all.iter().map(region_json).collect());
         }
         RegionCommand::Move { id, to, workspace } => {
             let workspace = WorkspaceId::from(workspace);
@@ -50,9 +51,9 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RegionCommand)
     Ok(())
 }
 
-fn format_region(region: &RegionUse) -> String {
+fn region_row(region: &RegionUse) -> Vec<String> {
     let RegionUse { name, apis, identities, namespaces } = region;
-    format!("{name}  {apis} APIs  {identities} identities  {namespaces} namespaces")
+    vec![name.clone(), apis.to_string(), identities.to_string(), namespaces.to_string()]
 }
 
 fn region_json(region: &RegionUse) -> Value {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use store::RegisteredReplica;
 
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table};
 use super::{CommandError, CommandResult};
 
 #[derive(Subcommand)]
@@ -23,9 +23,10 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand
     match command {
         ReplicaCommand::List => {
             let all = replicas::list(&app.context).await?;
-            let lines: Vec<_> = all.iter().map(format_replica).collect();
-            let list: Vec<_> = all.iter().map(replica_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = all.iter().map(replica_row).collect();
+            let header = &["ID", "LAST SEEN", "READS CHANGES FROM", "WAITED FOR"];
+            let table = Table { items: "replicas", header, rows };
+            out.write_table(table, all.iter().map(replica_json).collect());
         }
         ReplicaCommand::Forget { id } => match replicas::forget(&app.context, &id).await? {
             ForgetResult::Removed => {
@@ -47,14 +48,19 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand
     Ok(())
 }
 
-fn format_replica(replica: &RegisteredReplica) -> String {
-    let state = match replica.feed.as_deref() {
-        None => "older version",
-        Some("") => "reads the change log",
-        Some(_) => "reads the change feed",
+fn replica_row(replica: &RegisteredReplica) -> Vec<String> {
+    let source = match replica.feed.as_deref() {
+        None => "(older version)",
+        Some("") => "change log",
+        Some(_) => "change feed",
     };
-    let waited = if replicas::is_waited_for(replica) { "waited for" } else { "not waited for" };
-    format!("{}  seen {} s ago  {state}  {waited}", replica.id, replica.seen_ms_ago / 1000)
+    let waited_for = if replicas::is_waited_for(replica) { "yes" } else { "no" };
+    vec![
+        replica.id.clone(),
+        format!("{} s ago", replica.seen_ms_ago / 1000),
+        source.to_owned(),
+        waited_for.to_owned(),
+    ]
 }
 
 fn replica_json(replica: &RegisteredReplica) -> Value {

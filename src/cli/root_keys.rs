@@ -2,14 +2,15 @@
 
 use clap::Subcommand;
 use domain::root_keys;
+use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use foundation::id::{KeyId, WorkspaceId};
-use foundation::model::{self, escape_hidden};
+use foundation::model;
 use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, format_time, or_dash};
 
 #[derive(Subcommand)]
 pub enum RootKeyCommand {
@@ -51,9 +52,9 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RootKeyCommand
         }
         RootKeyCommand::List { workspace } => {
             let keys = root_keys::list(&app.context, &WorkspaceId::from(workspace)).await?;
-            let lines: Vec<_> = keys.iter().map(format_root_key).collect();
-            let list: Vec<_> = keys.iter().map(root_key_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = keys.iter().map(|key| root_key_row(key, app.context.clock.now())).collect();
+            let table = Table { items: "root keys", header: ROOT_KEY_HEADER, rows };
+            out.write_table(table, keys.iter().map(root_key_json).collect());
         }
         RootKeyCommand::Revoke { id } => {
             let id = KeyId::from(id);
@@ -65,10 +66,28 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RootKeyCommand
     Ok(())
 }
 
-fn format_root_key(key: &model::RootKey) -> String {
-    let state = if key.revoked_at.is_some() { "revoked" } else { "active" };
-    let name = escape_hidden(key.name.as_deref().unwrap_or("-"));
-    format!("{}  {}…  {state}  {name}  {}", key.id, key.start, key.permissions.join(" "))
+const ROOT_KEY_HEADER: &[&str] =
+    &["ID", "START", "STATUS", "NAME", "CREATED", "EXPIRES", "PERMISSIONS"];
+
+fn root_key_row(key: &model::RootKey, now: Timestamp) -> Vec<String> {
+    let status = match (key.revoked_at, key.expires_at) {
+        (Some(_), _) => "revoked",
+        (None, Some(expires)) if expires < now => "expired",
+        (None, _) => "active",
+    };
+    let permissions = match key.permissions == root_keys::all_permissions() {
+        true => "all".to_owned(),
+        false => key.permissions.join(" "),
+    };
+    vec![
+        key.id.to_string(),
+        format!("{}…", key.start),
+        status.to_owned(),
+        or_dash(key.name.as_deref()),
+        format_time(key.created_at),
+        or_dash(key.expires_at.map(format_time)),
+        permissions,
+    ]
 }
 
 fn root_key_json(key: &model::RootKey) -> Value {

@@ -2,14 +2,13 @@
 
 use clap::Subcommand;
 use domain::{root_keys, signing_keys};
-use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use serde_json::{Value, json};
 use store::{SigningKeyState, StoredSigningKey};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, format_time};
 
 #[derive(Subcommand)]
 pub enum SigningKeyCommand {
@@ -32,9 +31,9 @@ pub async fn run(
     match command {
         SigningKeyCommand::List => {
             let all = signing_keys::list(&app.context).await?;
-            let lines: Vec<_> = all.iter().map(format_signing_key).collect();
-            let list: Vec<_> = all.iter().map(signing_key_json).collect();
-            out.write(&lines.join("\n"), &json!(list));
+            let rows = all.iter().map(signing_key_row).collect();
+            let table = Table { items: "signing keys", header: &["ID", "STATE", "CREATED"], rows };
+            out.write_table(table, all.iter().map(signing_key_json).collect());
         }
         SigningKeyCommand::Rotate { force } => {
             root_keys::bootstrap_workspace(&app.context).await?;
@@ -52,11 +51,9 @@ pub async fn run(
     Ok(())
 }
 
-fn format_signing_key(stored: &StoredSigningKey) -> String {
-    let time = |at: Timestamp| jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
-    let created = time(stored.created_at);
-    let state = state_name(stored.state());
-    format!("{}  {state}  created {created:.0}", stored.key.id)
+fn signing_key_row(stored: &StoredSigningKey) -> Vec<String> {
+    let state = state_name(stored.state()).to_owned();
+    vec![stored.key.id.to_string(), state, format_time(stored.created_at)]
 }
 
 fn signing_key_json(stored: &StoredSigningKey) -> Value {

@@ -42,9 +42,11 @@ fn namespace_is_listed_updated_and_deleted_while_server_runs() {
     assert!(
         answer["error"]["type"].as_str().unwrap().ends_with("/errors/ratelimit_namespace_gone")
     );
-    let lines = run(data.path(), &["namespace", "list"]).stdout;
-    let line = format!("{id}  open  deleted  email.send\n");
-    assert_eq!(String::from_utf8(lines).unwrap(), line);
+    let text = String::from_utf8(run(data.path(), &["namespace", "list"]).stdout).unwrap();
+    let lines: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["ID", "NAME", "ON", "OUTAGE", "STATUS", "CREATED"]);
+    assert_eq!((lines.len(), &lines[1][..4]), (2, &[id, "email.send", "open", "deleted"][..]));
     assert_eq!(
         audit_events(data.path(), id),
         [
