@@ -1,5 +1,7 @@
-//! `keyward api`: settings of APIs that the HTTP interface leaves to operators.
+//! `keyward api`: APIs, and their settings that the HTTP interface leaves to operators.
 
+use api::v2::apis::create_api::CreateApi;
+use api::v2::apis::delete_api::DeleteApi;
 use clap::{Args, Subcommand, ValueEnum};
 use domain::apis::{self, is_valid_prefix};
 use domain::bounds::KEY_PREFIX_MAX;
@@ -9,22 +11,46 @@ use foundation::model::{self, ApiSettings, Networks};
 use serde_json::{Value, json};
 
 use super::commands::open_app;
+use super::operator::Operator;
 use super::output::{CommandOutput, NO_VALUE, Table, format_time};
 use super::{CommandError, CommandResult};
 
 #[derive(Subcommand)]
 pub enum ApiCommand {
+    /// Create an API, a set of keys that a backend accepts
+    Create {
+        /// Set the name of the API
+        #[arg(long)]
+        name: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
     /// List the APIs of a workspace
     List {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },
+    /// Show an API and its settings
+    Get {
+        /// ID of the API
+        id: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
     /// Update API settings; omitted options keep their values
     Update(Box<ApiUpdate>),
+    /// Delete an API; its keys stop verifying at once
+    Delete {
+        /// ID of the API
+        id: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
 }
 
 #[derive(Args)]
 pub struct ApiUpdate {
+    /// ID of the API
     id: String,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
@@ -45,20 +71,39 @@ pub struct ApiUpdate {
     allow: Option<String>,
 }
 
+/// A setting of a resource that is on or off.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Switch {
     On,
     Off,
 }
 
+impl Switch {
+    pub fn is_on(self) -> bool {
+        matches!(self, Self::On)
+    }
+}
+
 pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) -> CommandResult {
     match command {
+        ApiCommand::Create { name, workspace } => {
+            let operator = Operator::open(settings, &workspace).await?;
+            let created = operator.call::<CreateApi>(&json!({ "name": name })).await?;
+            out.write(created["apiId"].as_str().unwrap_or_default(), &created);
+            operator.close().await;
+        }
         ApiCommand::List { workspace } => {
             let app = open_app(settings).await?;
             let all = apis::list(&app.context, &WorkspaceId::from(workspace)).await?;
             let rows = all.iter().map(api_row).collect();
             let table = Table { items: "APIs", header: API_HEADER, rows };
             out.write_table(table, all.iter().map(api_json).collect());
+            app.context.store.close().await;
+        }
+        ApiCommand::Get { id, workspace } => {
+            let Operator { app, caller } = Operator::open(settings, &workspace).await?;
+            let api = apis::get(&app.context, &caller, &ApiId::from(id)).await?;
+            out.write_fields(api_fields(&api), &api_json(&api));
             app.context.store.close().await;
         }
         ApiCommand::Update(update) => {
@@ -69,6 +114,12 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) ->
             let api = apis::update_as_operator(&app.context, &workspace, &id, change).await?;
             out.write_fields(api_fields(&api), &api_json(&api));
             app.context.store.close().await;
+        }
+        ApiCommand::Delete { id, workspace } => {
+            let operator = Operator::open(settings, &workspace).await?;
+            operator.call::<DeleteApi>(&json!({ "apiId": id })).await?;
+            out.write(&format!("deleted {id}"), &json!({ "apiId": id, "deleted": true }));
+            operator.close().await;
         }
     }
     Ok(())
@@ -90,17 +141,16 @@ fn parse_change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Comm
             Networks::MAX
         )));
     }
-    let is_on = |switch: Switch| matches!(switch, Switch::On);
     Ok(move |settings: &mut ApiSettings| {
         if let Some(prefix) = prefix {
             settings.default_prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         }
         settings.default_byte_length = update.default_bytes.or(settings.default_byte_length);
         if let Some(switch) = update.recoverable_keys {
-            settings.allows_recoverable_keys = is_on(switch);
+            settings.allows_recoverable_keys = switch.is_on();
         }
         if let Some(switch) = update.delete_protection {
-            settings.is_delete_protected = is_on(switch);
+            settings.is_delete_protected = switch.is_on();
         }
         if let Some(networks) = networks {
             settings.allowed_networks = Networks::new(networks);

@@ -11,6 +11,7 @@ mod local_server;
 mod log;
 mod migrations;
 mod namespaces;
+mod operator;
 mod output;
 mod regions;
 mod replicas;
@@ -63,7 +64,7 @@ enum Command {
     /// Manage workspaces, which own APIs, keys and root keys
     #[command(subcommand)]
     Workspace(workspaces::WorkspaceCommand),
-    /// List APIs and update their settings
+    /// Manage APIs, sets of keys that a backend accepts
     #[command(subcommand)]
     Api(apis::ApiCommand),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`

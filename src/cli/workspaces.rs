@@ -2,20 +2,24 @@
 
 use clap::Subcommand;
 use domain::root_keys;
+use domain::workspaces::{self, Workspace};
 use foundation::config::Settings;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, Table, format_time};
 
 #[derive(Subcommand)]
 pub enum WorkspaceCommand {
     /// Create a workspace
     Create {
+        /// Set the name of the workspace
         #[arg(long)]
         name: String,
     },
+    /// List the workspaces of the server
+    List,
 }
 
 pub async fn run(
@@ -23,10 +27,38 @@ pub async fn run(
     out: CommandOutput,
     command: WorkspaceCommand,
 ) -> CommandResult {
-    let WorkspaceCommand::Create { name } = command;
     let app = open_app(settings).await?;
-    let id = root_keys::create_workspace(&app.context, &name).await?;
-    out.write(id.as_str(), &json!({ "workspaceId": id }));
+    match command {
+        WorkspaceCommand::Create { name } => {
+            let id = root_keys::create_workspace(&app.context, &name).await?;
+            out.write(id.as_str(), &json!({ "workspaceId": id }));
+        }
+        WorkspaceCommand::List => {
+            root_keys::bootstrap_workspace(&app.context).await?;
+            let all = workspaces::list(&app.context).await?;
+            let rows = all.iter().map(workspace_row).collect();
+            let header = &["ID", "NAME", "STATUS", "CREATED"];
+            let table = Table { items: "workspaces", header, rows };
+            out.write_table(table, all.iter().map(workspace_json).collect());
+        }
+    }
     app.context.store.close().await;
     Ok(())
+}
+
+fn workspace_row(workspace: &Workspace) -> Vec<String> {
+    let status = if workspace.is_enabled { "active" } else { "disabled" };
+    vec![
+        workspace.id.to_string(),
+        workspace.name.clone(),
+        status.to_owned(),
+        format_time(workspace.created_at),
+    ]
+}
+
+fn workspace_json(workspace: &Workspace) -> Value {
+    json!({
+        "workspaceId": workspace.id, "name": workspace.name, "enabled": workspace.is_enabled,
+        "createdAt": workspace.created_at,
+    })
 }

@@ -1,5 +1,6 @@
 //! Tests APIs and migrations with commands of the operator.
 
+use super::deployments::Deployment;
 use super::*;
 
 #[test]
@@ -77,4 +78,35 @@ fn migration_is_created_and_listed() {
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("prefixed-api-key"));
     let nowhere = ["create", "--algorithm", "sha256", "--workspace", "ws_nowhere"];
     assert_rejected(&cli(&nowhere), 2, &["ws_nowhere"]);
+}
+
+#[test]
+fn api_command_creates_shows_and_deletes() {
+    for deployment in Deployment::both() {
+        let create = |name: &str| deployment.run(&["api", "create", "--name", name]);
+        assert_rejected(&create("ab"), 2, &["name", "3"]);
+        assert_rejected(&create(&"n".repeat(257)), 2, &["name", "256"]);
+        assert!(create("abc").status.success() && create(&"n".repeat(256)).status.success());
+        let api = deployment.create_api();
+
+        let found = deployment.json(&["api", "get", &api]);
+        let text = deployment.text(&["api", "get", &api]);
+        assert_eq!((&found["apiId"], &found["name"]), (&json!(api), &json!("payments")));
+        assert!(text.lines().any(|line| line == "NAME      payments"), "{text}");
+        deployment.json(&["api", "update", &api, "--delete-protection", "on"]);
+        let refused = deployment.run(&["api", "delete", &api]);
+        assert_rejected(&refused, 2, &["protected"]);
+        deployment.json(&["api", "update", &api, "--delete-protection", "off"]);
+        let deleted = deployment.json(&["api", "delete", &api]);
+        assert_eq!(deleted, json!({ "apiId": api, "deleted": true }));
+        for command in ["get", "delete"] {
+            let output = deployment.run(&["api", command, &api]);
+            assert_rejected(&output, 2, &[&api, "does not exist"]);
+        }
+        assert_rejected(
+            &deployment.run(&["api", "create"]),
+            2,
+            &["keyward: missing --name <NAME>"],
+        );
+    }
 }

@@ -9,6 +9,7 @@ mod decode;
 pub mod example;
 mod form;
 pub mod gateway;
+pub mod in_process;
 pub mod oauth2;
 mod openapi;
 mod query;

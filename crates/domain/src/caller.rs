@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::{AuditId, GatewayPolicyId, RequestId, WorkspaceId};
 use foundation::model::{GatewayPolicy, RootKey, User};
@@ -12,6 +13,7 @@ use crate::idempotency_key::IdempotencyKey;
 use crate::permission::{self, Action, Grants};
 use crate::use_flag::UseFlag;
 pub use store::cache::Cached;
+use store::freshness::ReadVersion;
 
 /// The root key, user or gateway policy behind a principal.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub enum PrincipalKind {
     RootKey(RootKey),
     User(User),
     GatewayPolicy(GatewayPolicyId),
+    /// An operator, who has access to the server itself.
+    Operator,
 }
 
 /// A root key, or a user in a workspace, with grants that are ready to check. It is immutable: a root key that has
@@ -48,6 +52,12 @@ impl Principal {
         Self::new(policy.workspace_id.clone(), kind, grants)
     }
 
+    /// Returns an operator, who may do everything in a workspace.
+    fn operator(workspace_id: WorkspaceId) -> Self {
+        let actions = Action::ALL.iter().chain(Action::USERS_ONLY).copied();
+        Self::new(workspace_id, PrincipalKind::Operator, actions.collect())
+    }
+
     fn new(workspace_id: WorkspaceId, kind: PrincipalKind, grants: Grants) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
@@ -62,7 +72,9 @@ impl Principal {
     pub fn user(&self) -> Option<&User> {
         match &self.kind {
             PrincipalKind::User(user) => Some(user),
-            PrincipalKind::RootKey(_) | PrincipalKind::GatewayPolicy(_) => None,
+            PrincipalKind::RootKey(_)
+            | PrincipalKind::GatewayPolicy(_)
+            | PrincipalKind::Operator => None,
         }
     }
 
@@ -70,7 +82,9 @@ impl Principal {
     pub fn root_key(&self) -> Option<&RootKey> {
         match &self.kind {
             PrincipalKind::RootKey(key) => Some(key),
-            PrincipalKind::User(_) | PrincipalKind::GatewayPolicy(_) => None,
+            PrincipalKind::User(_) | PrincipalKind::GatewayPolicy(_) | PrincipalKind::Operator => {
+                None
+            }
         }
     }
 }
@@ -113,6 +127,19 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Returns an operator in a workspace, which must exist. `read_version` is that of the moment.
+    pub fn operator(workspace_id: WorkspaceId, read_version: ReadVersion, now: Timestamp) -> Self {
+        let principal = Principal::operator(workspace_id);
+        Self {
+            principal: Arc::new(Cached::new(principal, read_version, [])),
+            client: ClientInfo::default(),
+            idempotency_key: None,
+            request_id: RequestId::new(now),
+            skips_analytics: false,
+            undone_entry_id: None,
+        }
+    }
+
     pub fn workspace_id(&self) -> &WorkspaceId {
         &self.principal.value.workspace_id
     }

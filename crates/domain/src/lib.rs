@@ -41,3 +41,4 @@ pub mod undo;
 mod use_flag;
 pub mod users;
 pub mod vault;
+pub mod workspaces;

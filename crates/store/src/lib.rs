@@ -47,6 +47,7 @@ mod uncancelled;
 mod users;
 mod vault;
 mod withheld;
+mod workspaces;
 mod writer;
 
 use std::time::Duration;
@@ -86,6 +87,7 @@ pub use standby::{Standby, StandbyReads, StandbyRow};
 pub use users::{UserReads, UserWrites};
 pub use vault::{VaultReads, VaultWrites};
 pub use withheld::{UnreportedLease, WithheldReads, WithheldWrites};
+pub use workspaces::{Workspace, WorkspaceReads};
 pub use writer::QUEUE_MAX as WRITER_QUEUE_MAX;
 
 pub use handle::StoreHandle;
@@ -166,6 +168,7 @@ pub trait Reads:
     + StandbyReads
     + VaultReads
     + WithheldReads
+    + WorkspaceReads
 {
     /// Returns the APIs of a workspace by id, without deleted ones.
     async fn list_all_apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;

@@ -24,6 +24,9 @@ use crate::permission::Action;
 /// The actor name of a root key without a name.
 const UNNAMED_ROOT_KEY: &str = "root key";
 
+/// The actor of an operator who calls an operation.
+const OPERATOR: &str = "cli";
+
 /// The actor of an audit entry.
 #[derive(Debug, Clone, Copy)]
 pub enum Actor<'a> {
@@ -132,6 +135,7 @@ impl<'a> AuditBatch<'a> {
                 PrincipalKind::GatewayPolicy(id) => {
                     ("gatewayPolicy", id.as_str(), id.as_str(), Some(&caller.client))
                 }
+                PrincipalKind::Operator => ("system", OPERATOR, OPERATOR, None),
             },
             Actor::User(user, origin) => user_columns(user, origin),
             Actor::Command(name) => ("system", name, name, None),

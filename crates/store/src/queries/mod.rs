@@ -139,6 +139,7 @@ mod standby;
 mod users;
 mod vault;
 mod withheld;
+mod workspaces;
 mod writes;
 
 use foundation::error::{Error, Result};

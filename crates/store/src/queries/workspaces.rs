@@ -1,0 +1,23 @@
+//! Implements reads of workspaces.
+
+use async_trait::async_trait;
+use foundation::error::Result;
+use foundation::id::WorkspaceId;
+use sqlx::{query_as, query_scalar};
+
+use super::Connection;
+use crate::workspaces::{Workspace, WorkspaceReads};
+
+#[async_trait]
+impl WorkspaceReads for Connection {
+    async fn list_workspaces(&mut self, max: i64) -> Result<Vec<Workspace>> {
+        let sql = "SELECT id, name, enabled, created_at FROM workspaces ORDER BY id LIMIT $1";
+        Ok(query_as(sql).bind(max).fetch_all(self).await?)
+    }
+
+    async fn has_workspace(&mut self, id: &WorkspaceId) -> Result<bool> {
+        let sql = "SELECT id FROM workspaces WHERE id = $1";
+        let found: Option<WorkspaceId> = query_scalar(sql).bind(id).fetch_optional(self).await?;
+        Ok(found.is_some())
+    }
+}

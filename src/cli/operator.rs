@@ -1,0 +1,42 @@
+//! The operator as the caller of operations. They run in this process on the server's database, also while the server
+//! runs, with the bounds and errors of version 2 of the API. The audit log names the actor `cli`.
+
+use api::{Operation, in_process};
+use domain::app::App;
+use domain::caller::Caller;
+use domain::{root_keys, workspaces};
+use foundation::config::Settings;
+use foundation::id::WorkspaceId;
+use serde_json::Value;
+
+use super::CommandError;
+use super::commands::open_app;
+
+/// An operator in a workspace.
+pub struct Operator {
+    pub app: App,
+    pub caller: Caller,
+}
+
+impl Operator {
+    /// Opens the database. The workspace must exist.
+    pub async fn open(settings: Settings, workspace: &str) -> Result<Self, CommandError> {
+        let app = open_app(settings).await?;
+        root_keys::bootstrap_workspace(&app.context).await?;
+        // The key of the vault, for recoverable keys and assertions.
+        app.context.reload_master_keys();
+        let workspace = WorkspaceId::from(workspace);
+        let caller = workspaces::authorize_operator(&app.context, &workspace).await?;
+        Ok(Self { app, caller })
+    }
+
+    /// Runs an operation and returns its reply.
+    pub async fn call<O: Operation>(&self, request: &Value) -> Result<Value, CommandError> {
+        Ok(in_process::run_operation::<O>(&self.app, &self.caller, request).await?)
+    }
+
+    /// Closes the database.
+    pub async fn close(self) {
+        self.app.context.close_store().await;
+    }
+}

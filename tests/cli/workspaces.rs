@@ -1,0 +1,27 @@
+//! Tests the commands of workspaces.
+
+use super::deployments::{Deployment, text_of};
+use super::*;
+
+#[test]
+fn workspaces_are_listed_and_separate() {
+    for deployment in Deployment::both() {
+        let other =
+            text_of(&deployment.json(&["workspace", "create", "--name", "other"]), "workspaceId");
+
+        let all = deployment.json(&["workspace", "list"]);
+        let text = deployment.text(&["workspace", "list"]);
+
+        let ids: Vec<_> =
+            all.as_array().unwrap().iter().map(|it| text_of(it, "workspaceId")).collect();
+        assert_eq!(ids.len(), 2);
+        assert!(ids.contains(&other) && ids.contains(&"ws_default".to_owned()), "{all}");
+        let first: Vec<_> = text.lines().next().unwrap().split_whitespace().collect();
+        assert_eq!(first, ["ID", "NAME", "STATUS", "CREATED"]);
+        let api = deployment.create_api();
+        let foreign = deployment.run(&["api", "get", &api, "--workspace", &other]);
+        assert_rejected(&foreign, 2, &[&api, "does not exist"]);
+        let unknown = deployment.run(&["api", "create", "--name", "abc", "--workspace", "ws_none"]);
+        assert_rejected(&unknown, 2, &["workspace ws_none does not exist"]);
+    }
+}
