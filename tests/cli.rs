@@ -18,6 +18,7 @@ mod dashboard;
 mod deployments;
 mod doctor;
 mod help;
+mod keys;
 mod names;
 mod namespaces;
 mod request_ids;

@@ -2,7 +2,7 @@
 
 use api::v2::apis::create_api::CreateApi;
 use api::v2::apis::delete_api::DeleteApi;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use domain::apis::{self, is_valid_prefix};
 use domain::bounds::KEY_PREFIX_MAX;
 use foundation::config::Settings;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::commands::open_app;
 use super::operator::Operator;
 use super::output::{CommandOutput, NO_VALUE, Table, format_time};
-use super::{CommandError, CommandResult};
+use super::{CommandError, CommandResult, Switch};
 
 #[derive(Subcommand)]
 pub enum ApiCommand {
@@ -69,19 +69,6 @@ pub struct ApiUpdate {
     /// Set the networks from which its keys may be used, such as `10.0.0.0/8,2001:db8::1`; empty: any
     #[arg(long, value_name = "NETWORKS")]
     allow: Option<String>,
-}
-
-/// A setting of a resource that is on or off.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum Switch {
-    On,
-    Off,
-}
-
-impl Switch {
-    pub fn is_on(self) -> bool {
-        matches!(self, Self::On)
-    }
 }
 
 pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) -> CommandResult {

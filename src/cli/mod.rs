@@ -7,6 +7,10 @@ mod commands;
 mod credits;
 mod doctor;
 mod help;
+mod input;
+mod key_fields;
+mod key_list;
+mod keys;
 mod local_server;
 mod log;
 mod migrations;
@@ -67,6 +71,9 @@ enum Command {
     /// Manage APIs, sets of keys that a backend accepts
     #[command(subcommand)]
     Api(apis::ApiCommand),
+    /// Manage keys
+    #[command(subcommand)]
+    Key(keys::KeyCommand),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
     Migration(migrations::MigrationCommand),
@@ -124,6 +131,19 @@ enum VaultCommand {
 pub enum ApiVersion {
     V1,
     V2,
+}
+
+/// A setting of a resource that is on or off.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    pub fn is_on(self) -> bool {
+        matches!(self, Self::On)
+    }
 }
 
 /// The reason why a command failed.
@@ -217,6 +237,7 @@ async fn run(cli: Cli) -> CommandResult {
             Box::pin(namespaces::run(settings, out, command)).await
         }
         Some(Command::Api(command)) => Box::pin(apis::run(settings, out, command)).await,
+        Some(Command::Key(command)) => Box::pin(keys::run(settings, out, command)).await,
         Some(Command::Migration(command)) => {
             Box::pin(migrations::run(settings, out, command)).await
         }

@@ -14,6 +14,7 @@ use store::cache::Cached;
 
 use super::audit_target;
 use super::create::require_recoverable;
+use super::list::load_found_keys;
 use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
@@ -54,6 +55,25 @@ pub async fn get(keys: &Keys, caller: &Caller, id: &KeyId, mode: DecryptMode) ->
         decrypt_plaintexts(&keys.context, caller, std::slice::from_ref(&stored), mode).await?;
     let found_key = load_found_key(keys, Cached::new(stored, read_version, [])).boxed().await?;
     Ok(FoundKey { plaintext: plaintexts.remove(id), ..found_key })
+}
+
+/// Like [`get`], in a process that serves no requests: it has no part in leases and debits, so the balance is only read.
+pub async fn get_without_ledger(
+    context: &Context,
+    caller: &Caller,
+    id: &KeyId,
+    mode: DecryptMode,
+) -> Result<FoundKey> {
+    let read_version = context.freshness.read_version(Monotonic::now());
+    let stored = context.store.read().await?.find_key(caller.workspace_id(), id).await?;
+    let not_found = || Error::not_found(ResourceRef::Key(id.clone()));
+    let stored = stored.ok_or_else(not_found)?;
+    caller.require_on(Action::ReadKey, &stored.key.api_id)?;
+    let mut plaintexts =
+        decrypt_plaintexts(context, caller, std::slice::from_ref(&stored), mode).await?;
+    let resolved = resolved_key::resolve_all(context, vec![stored], read_version).await?;
+    let found = load_found_keys(context, resolved).await?.pop().ok_or_else(not_found)?;
+    Ok(FoundKey { plaintext: plaintexts.remove(id), ..found })
 }
 
 /// Returns the plaintexts of an API's recoverable keys among these. An audit entry is committed first.

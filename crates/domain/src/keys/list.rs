@@ -109,7 +109,8 @@ pub async fn count(
     Ok(counted)
 }
 
-async fn load_found_keys(
+/// Adds to resolved keys what their credit accounts and leases hold.
+pub(super) async fn load_found_keys(
     context: &Context,
     resolved_keys: Vec<ResolvedKey>,
 ) -> Result<Vec<FoundKey>> {

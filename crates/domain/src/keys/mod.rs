@@ -33,7 +33,7 @@ pub use assignments::{
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::delete;
 pub use foundation::model::{Patch, VerificationCode};
-pub use get::{DecryptMode, FoundKey, get, whoami};
+pub use get::{DecryptMode, FoundKey, get, get_without_ledger, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};
 pub use introspect::{IntrospectRequest, introspect};
 pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};

@@ -1,0 +1,139 @@
+//! What commands read: files, durations, points in time and lists of options.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use foundation::clock::{Clock, Timestamp};
+use jiff::{Span, SpanRelativeTo};
+use serde_json::{Map, Value};
+
+use super::CommandError;
+
+/// The maximum size of a file or of standard input.
+pub const FILE_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// What stands for standard input.
+pub const STDIN: &str = "-";
+
+/// Reads a file, or standard input for `-`, whose content is UTF-8. The error names the option.
+pub fn read_text(option: &str, path: &str, max_bytes: u64) -> Result<String, CommandError> {
+    let failed =
+        |e: io::Error| CommandError::Usage(format!("{option}: failed to read {path}: {e}"));
+    let mut bytes = Vec::new();
+    let read = match path {
+        STDIN => io::stdin().lock().take(max_bytes + 1).read_to_end(&mut bytes),
+        path => File::open(path).and_then(|file| file.take(max_bytes + 1).read_to_end(&mut bytes)),
+    };
+    read.map_err(failed)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(CommandError::Usage(format!(
+            "{option}: {path} is larger than {max_bytes} bytes"
+        )));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| CommandError::Usage(format!("{option}: {path} is not encoded in UTF-8")))
+}
+
+/// Reads a file with JSON, or standard input for `-`.
+pub fn read_json(option: &str, path: &str, max_bytes: u64) -> Result<Value, CommandError> {
+    let text = read_text(option, path, max_bytes)?;
+    serde_json::from_str(&text)
+        .map_err(|e| CommandError::Usage(format!("{option}: {path} is not JSON: {e}")))
+}
+
+/// Parses a duration with units, such as `90s`, `15m`, `1h 30m` or `7d`, to milliseconds.
+pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
+    let rule = "must be a duration with units, such as 90s, 15m, 1h30m or 7d, of 0 or more";
+    let span: Span = text.parse().map_err(|_| rule.to_owned())?;
+    let duration =
+        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| rule.to_owned())?;
+    i64::try_from(duration.as_millis()).ok().filter(|ms| *ms >= 0).ok_or_else(|| rule.to_owned())
+}
+
+/// Parses a time as RFC 3339 defines it, or a duration from now, to Unix milliseconds.
+pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+        return Ok(Timestamp(at.as_millisecond()));
+    }
+    match parse_duration_ms(text) {
+        Ok(ms) => Ok(Clock::System.now().plus_ms(ms)),
+        Err(_) => {
+            Err("must be a time such as 2030-01-31T12:00:00Z, or a duration from now such as 90d"
+                .to_owned())
+        }
+    }
+}
+
+/// The fields of a request, in which options take precedence over a file.
+#[derive(Debug, Default)]
+pub struct RequestFields(Map<String, Value>);
+
+impl RequestFields {
+    /// Reads the fields in a file with a JSON object. Without one there are none.
+    pub fn read(option: &str, path: Option<&str>) -> Result<Self, CommandError> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        match read_json(option, path, FILE_MAX_BYTES)? {
+            Value::Object(fields) => Ok(Self(fields)),
+            _ => Err(CommandError::Usage(format!("{option}: {path} must contain a JSON object"))),
+        }
+    }
+
+    /// Sets a field if there is a value.
+    pub fn set(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.0.insert(name.to_owned(), value.into());
+        }
+    }
+
+    /// Sets a field, or clears it if the text is empty.
+    pub fn set_or_clear(&mut self, name: &str, text: Option<String>) {
+        let value =
+            text.map(|text| if text.is_empty() { Value::Null } else { Value::String(text) });
+        self.set(name, value);
+    }
+
+    /// Sets a list if the option was given. Empty values are left out, so that one of them makes an empty list.
+    pub fn set_list(&mut self, name: &str, items: Option<Vec<String>>) {
+        let items = items.map(|items| {
+            items.into_iter().filter(|item| !item.is_empty()).map(Value::String).collect::<Vec<_>>()
+        });
+        self.set(name, items);
+    }
+
+    /// Removes fields without a value.
+    pub fn remove_nulls(&mut self) {
+        self.0.retain(|_, value| !value.is_null());
+    }
+
+    pub fn into_value(self) -> Value {
+        Value::Object(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit_and_are_not_negative() {
+        for (text, ms) in [
+            ("0s", 0),
+            ("1500ms", 1500),
+            ("90s", 90_000),
+            ("1h30m", 5_400_000),
+            ("7d", 604_800_000),
+        ] {
+            assert_eq!(parse_duration_ms(text), Ok(ms), "{text}");
+        }
+        for text in ["", "90", "-1s", "1 month", "soon", "9000000000000000000h"] {
+            assert!(parse_duration_ms(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn moments_are_times_or_durations_from_now() {
+        assert_eq!(parse_moment("1970-01-01T00:00:01Z"), Ok(Timestamp(1000)));
+        let (in_an_hour, now) = (parse_moment("1h").map(|at| at.0), Clock::System.now().0);
+        assert!(in_an_hour.is_ok_and(|at| (at - now - 3_600_000).abs() < 60_000));
+        assert!(parse_moment("tomorrow").is_err_and(|error| error.contains("90d")));
+    }
+}
