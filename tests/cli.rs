@@ -17,6 +17,8 @@ mod dashboard;
 #[expect(dead_code, reason = "the tests of the next commands use the rest")]
 mod deployments;
 mod doctor;
+mod gateway_configurations;
+mod gateways;
 mod help;
 mod keys;
 mod names;

@@ -77,6 +77,14 @@ impl RequestFields {
         }
     }
 
+    /// Returns the fields of a JSON object, and none of another value.
+    pub fn from_value(value: Value) -> Self {
+        match value {
+            Value::Object(fields) => Self(fields),
+            _ => Self::default(),
+        }
+    }
+
     /// Sets a field if there is a value.
     pub fn set(&mut self, name: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
@@ -102,6 +110,10 @@ impl RequestFields {
     /// Removes fields without a value.
     pub fn remove_nulls(&mut self) {
         self.0.retain(|_, value| !value.is_null());
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
     }
 
     pub fn into_value(self) -> Value {

@@ -6,6 +6,8 @@ mod audit;
 mod commands;
 mod credits;
 mod doctor;
+mod gateway_configurations;
+mod gateways;
 mod help;
 mod input;
 mod key_fields;
@@ -89,6 +91,9 @@ enum Command {
     /// Manage the keys that sign assertions for the upstreams of gateways
     #[command(subcommand)]
     SigningKey(signing_keys::SigningKeyCommand),
+    /// Manage gateway policies, and print configurations of gateways for them
+    #[command(subcommand)]
+    Gateway(gateways::GatewayCommand),
     /// Manage namespaces of the standalone rate limiter; the first check in a namespace creates it
     #[command(subcommand)]
     Namespace(namespaces::NamespaceCommand),
@@ -251,6 +256,7 @@ async fn run(cli: Cli) -> CommandResult {
         Some(Command::SigningKey(command)) => {
             Box::pin(signing_keys::run(settings, out, command)).await
         }
+        Some(Command::Gateway(command)) => Box::pin(gateways::run(settings, out, command)).await,
         Some(Command::Region(command)) => Box::pin(regions::run(settings, out, command)).await,
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
         Some(
