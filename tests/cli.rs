@@ -14,7 +14,6 @@ use crate::support::{random_letters, redis_url};
 mod apis;
 mod audit;
 mod dashboard;
-#[expect(dead_code, reason = "the tests of the next commands use the rest")]
 mod deployments;
 mod doctor;
 mod gateway_configurations;
@@ -31,6 +30,7 @@ mod shell;
 mod signing_keys;
 mod variables;
 mod vault;
+mod verify;
 mod workspaces;
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";

@@ -1,7 +1,7 @@
 //! What commands read: files, durations, points in time and lists of options.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 
 use foundation::clock::{Clock, Timestamp};
 use jiff::{Span, SpanRelativeTo};
@@ -38,6 +38,21 @@ pub fn read_json(option: &str, path: &str, max_bytes: u64) -> Result<Value, Comm
     let text = read_text(option, path, max_bytes)?;
     serde_json::from_str(&text)
         .map_err(|e| CommandError::Usage(format!("{option}: {path} is not JSON: {e}")))
+}
+
+/// Reads the first line of standard input, without a prompt unless it is a terminal.
+#[expect(clippy::print_stderr, reason = "a prompt that does not mix with the result")]
+pub fn read_line(prompt: &str, max_bytes: u64) -> Result<String, CommandError> {
+    if io::stdin().is_terminal() {
+        eprint!("{prompt}: ");
+        let mut line = String::new();
+        io::stdin()
+            .read_line(&mut line)
+            .map_err(|e| CommandError::Usage(format!("failed to read standard input: {e}")))?;
+        return Ok(line.trim().to_owned());
+    }
+    let text = read_text("standard input", STDIN, max_bytes)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 /// Parses a duration with units, such as `90s`, `15m`, `1h 30m` or `7d`, to milliseconds.

@@ -18,6 +18,7 @@ use super::key_fields::{KeyCreation, KeyUpdate};
 use super::key_list::{self, KeyListOptions};
 use super::operator::Operator;
 use super::output::{CommandOutput, NO_VALUE, format_time};
+use super::verify::{self, VerifyOptions};
 use super::{CommandResult, Switch};
 
 #[derive(Subcommand)]
@@ -36,6 +37,8 @@ pub enum KeyCommand {
     },
     /// List keys, the latest first
     List(KeyListOptions),
+    /// Verify a key with the running server, as `keys.verifyKey` does; exit with 1 if it is not valid
+    Verify(Box<VerifyOptions>),
     /// Update a key; omitted options keep their values
     Update(Box<KeyUpdate>),
     /// Enable a key
@@ -93,6 +96,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: KeyCommand) ->
             Ok(())
         }
         KeyCommand::List(options) => key_list::run(settings, out, options).await,
+        KeyCommand::Verify(options) => verify::run(settings, out, *options).await,
         KeyCommand::Update(options) => {
             let (id, workspace) = (options.id.clone(), options.workspace.clone());
             let request = options.into_request()?;

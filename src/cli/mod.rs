@@ -26,6 +26,7 @@ mod serve;
 mod shell;
 mod signing_keys;
 mod startup;
+mod verify;
 mod workspaces;
 
 use std::io::Write as _;
@@ -76,6 +77,9 @@ enum Command {
     /// Manage keys
     #[command(subcommand)]
     Key(keys::KeyCommand),
+    /// Check rate limits
+    #[command(subcommand)]
+    Limit(verify::LimitCommand),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
     Migration(migrations::MigrationCommand),
@@ -157,6 +161,8 @@ pub enum CommandError {
     Usage(String),
     /// The command could not be completed. Exit status 1.
     Runtime(String),
+    /// The command has printed its result, which is negative, such as that a key is not valid. Exit status 1.
+    Negative,
 }
 
 impl From<foundation::error::Error> for CommandError {
@@ -195,6 +201,7 @@ fn report(error: CommandError) -> ExitCode {
     let (code, sentence) = match error {
         CommandError::Usage(sentence) => (2, sentence),
         CommandError::Runtime(sentence) => (1, sentence),
+        CommandError::Negative => return ExitCode::from(1),
     };
     // Escape hidden characters, because the message may quote a name.
     let lines: Vec<_> = sentence.lines().map(escape_hidden).collect();
@@ -243,6 +250,7 @@ async fn run(cli: Cli) -> CommandResult {
         }
         Some(Command::Api(command)) => Box::pin(apis::run(settings, out, command)).await,
         Some(Command::Key(command)) => Box::pin(keys::run(settings, out, command)).await,
+        Some(Command::Limit(command)) => Box::pin(verify::run_limit(settings, out, command)).await,
         Some(Command::Migration(command)) => {
             Box::pin(migrations::run(settings, out, command)).await
         }

@@ -1,7 +1,7 @@
 //! `keyward root-key`: root keys, with which programs call the API.
 
 use clap::Subcommand;
-use domain::root_keys;
+use domain::root_keys::{self, NewRootKey};
 use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use foundation::id::{KeyId, WorkspaceId};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
+use super::input::parse_moment;
 use super::output::{CommandOutput, Table, format_time, or_dash};
 
 #[derive(Subcommand)]
@@ -28,6 +29,10 @@ pub enum RootKeyCommand {
         /// Set the name of the root key
         #[arg(long)]
         name: Option<String>,
+        /// Set when the root key expires: a time such as 2030-01-31T12:00:00Z, or a duration from now such as 90d
+        /// [default: never]
+        #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+        expires: Option<Timestamp>,
     },
     /// List the root keys of a workspace
     List {
@@ -42,11 +47,11 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RootKeyCommand
     let app = open_app(settings).await?;
     root_keys::bootstrap_workspace(&app.context).await?;
     match command {
-        RootKeyCommand::Create { permissions, all, workspace, name } => {
+        RootKeyCommand::Create { permissions, all, workspace, name, expires } => {
             let permissions = if all { root_keys::all_permissions() } else { permissions };
             let workspace = WorkspaceId::from(workspace);
-            let (id, key) =
-                root_keys::create_as_operator(&app.context, &workspace, name, permissions).await?;
+            let new = NewRootKey { name, permissions, expires_at: expires };
+            let (id, key) = root_keys::create_as_operator(&app.context, &workspace, new).await?;
             let text = format!("{id}\n{}\n\nThe root key is shown only once.", key.expose());
             out.write(&text, &json!({ "keyId": id, "key": key }));
         }

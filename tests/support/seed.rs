@@ -2,7 +2,7 @@
 
 use domain::apis;
 use domain::ratelimits::namespaces;
-use domain::root_keys;
+use domain::root_keys::{self, NewRootKey};
 use foundation::id::{ApiId, IdentityId, RatelimitId};
 use foundation::model::{ApiSettings, Ratelimit};
 use futures_util::future::join_all;
@@ -216,8 +216,8 @@ impl Keyward {
 
     pub async fn create_root_key_with(&self, permissions: Vec<String>) -> String {
         let workspace = root_keys::default_workspace();
-        let created =
-            root_keys::create_as_operator(&self.app.context, &workspace, None, permissions).await;
+        let new = NewRootKey { name: None, permissions, expires_at: None };
+        let created = root_keys::create_as_operator(&self.app.context, &workspace, new).await;
         created.expect("a root key").1.expose().to_owned()
     }
 
@@ -225,8 +225,9 @@ impl Keyward {
     pub async fn create_other_workspace(&self) -> String {
         let id =
             root_keys::create_workspace(&self.app.context, "another").await.expect("a workspace");
-        let all = root_keys::all_permissions();
-        let created = root_keys::create_as_operator(&self.app.context, &id, None, all).await;
+        let permissions = root_keys::all_permissions();
+        let new = NewRootKey { name: None, permissions, expires_at: None };
+        let created = root_keys::create_as_operator(&self.app.context, &id, new).await;
         created.expect("a root key").1.expose().to_owned()
     }
 

@@ -1,6 +1,6 @@
 //! Root keys that were good once.
 
-use domain::root_keys::{self, default_workspace};
+use domain::root_keys::{self, NewRootKey, default_workspace};
 use foundation::id::KeyId;
 use foundation::model::RootKey;
 use foundation::secret::KeyHash;
@@ -15,8 +15,9 @@ async fn call(kw: &Keyward, root_key: &str) -> Reply {
 
 on_both_stacks! {
     async fn a_revoked_root_key_is_refused_at_once(kw) {
-        let all = root_keys::all_permissions();
-        let made = root_keys::create_as_operator(&kw.app.context, &default_workspace(), None, all).await;
+        let permissions = root_keys::all_permissions();
+        let new = NewRootKey { name: None, permissions, expires_at: None };
+        let made = root_keys::create_as_operator(&kw.app.context, &default_workspace(), new).await;
         let (id, secret) = made.unwrap();
         call(&kw, secret.expose()).await.data();
 

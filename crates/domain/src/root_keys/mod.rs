@@ -128,20 +128,18 @@ pub fn all_permissions() -> Vec<String> {
     Action::ALL.iter().map(|action| action.to_wildcard_tuple()).collect()
 }
 
-/// Creates a root key with these permissions for an operator. No permission is checked: an operator has access to the
+/// Creates a root key for an operator. No permission is checked: an operator has access to the
 /// server itself.
 pub async fn create_as_operator(
     context: &Context,
     workspace: &WorkspaceId,
-    name: Option<String>,
-    permissions: Vec<String>,
+    new: NewRootKey,
 ) -> Result<(KeyId, Plaintext)> {
-    names::validate("name", name.as_deref().unwrap_or_default())?;
-    for tuple in &permissions {
+    names::validate("name", new.name.as_deref().unwrap_or_default())?;
+    for tuple in &new.permissions {
         permission::parse_tuple(tuple).map_err(|message| Error::invalid("permission", message))?;
     }
     let secret = generate_secret();
-    let new = NewRootKey { name, permissions, expires_at: None };
     let mut tx = context.store.begin().await?;
     let id = insert_and_record(&mut tx, context, workspace, new, &secret).await?.id;
     context.commit(tx).await?;
