@@ -28,6 +28,7 @@ mod serving;
 mod settings;
 mod shell;
 mod signing_keys;
+mod tail;
 mod variables;
 mod vault;
 mod verify;

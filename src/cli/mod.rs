@@ -26,6 +26,7 @@ mod serve;
 mod shell;
 mod signing_keys;
 mod startup;
+mod tail;
 mod verify;
 mod workspaces;
 
@@ -80,6 +81,8 @@ enum Command {
     /// Check rate limits
     #[command(subcommand)]
     Limit(verify::LimitCommand),
+    /// Show verifications as they happen
+    Tail(tail::TailOptions),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
     Migration(migrations::MigrationCommand),
@@ -251,6 +254,7 @@ async fn run(cli: Cli) -> CommandResult {
         Some(Command::Api(command)) => Box::pin(apis::run(settings, out, command)).await,
         Some(Command::Key(command)) => Box::pin(keys::run(settings, out, command)).await,
         Some(Command::Limit(command)) => Box::pin(verify::run_limit(settings, out, command)).await,
+        Some(Command::Tail(options)) => Box::pin(tail::run(settings, out, options)).await,
         Some(Command::Migration(command)) => {
             Box::pin(migrations::run(settings, out, command)).await
         }

@@ -8,8 +8,9 @@ use foundation::clock::Timestamp;
 use foundation::model::{escape_hidden, is_hidden};
 use serde_json::Value;
 
-/// The styles of headings and of what failed. They are left out where there is no terminal.
+/// The styles of headings, of what succeeded and of what failed. They are left out where there is no terminal.
 pub const HEADING: Style = Style::new().bold();
+pub const SUCCESS: Style = AnsiColor::Green.on_default();
 pub const FAILURE: Style = AnsiColor::Red.on_default();
 
 /// What a cell shows if there is no value.
@@ -86,7 +87,7 @@ fn align(header: Option<&[&str]>, rows: Vec<Vec<String>>) -> Vec<String> {
 
 /// Returns JSON in which hidden characters, which change how text is displayed, are escaped too. They occur only in
 /// strings.
-fn escape_json(value: &Value) -> String {
+pub fn escape_json(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
         match is_hidden(c) {
@@ -101,6 +102,13 @@ fn escape_json(value: &Value) -> String {
 /// error.
 pub fn print_line(text: &str) {
     let _ = writeln!(anstream::stdout(), "{text}");
+}
+
+/// Prints a line of a stream at once. Fails if its reader has ended.
+pub fn try_print_line(text: &str) -> std::io::Result<()> {
+    let mut stdout = anstream::stdout();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
 }
 
 /// Returns a moment in UTC, to the second.

@@ -14,11 +14,12 @@
 //! | [`outbox_encoding`] | a batch as JSON lines for ClickHouse |
 //! | [`clickhouse_delivery`] | delivers batches to ClickHouse, and rolls up days there |
 //!
-//! Events are read in four ways:
+//! Events are read in five ways:
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`recent`] | single events of a key or a request |
+//! | [`tail`] | verifications as they are written |
 //! | [`rollup_query`] | counts of verifications by time, key, identity or tag |
 //! | [`traffic`] | totals of an API, a namespace or all of them, for charts |
 //! | [`sql_query`] | SQL of callers, compiled by the crate `analytics_sql` |
@@ -37,6 +38,7 @@ pub mod recent;
 mod rollup;
 pub mod rollup_query;
 pub mod sql_query;
+pub mod tail;
 pub mod traffic;
 pub mod writer;
 

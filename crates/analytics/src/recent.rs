@@ -2,7 +2,7 @@
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::id::{KeyId, RequestId, WorkspaceId};
+use foundation::id::{ApiId, KeyId, RequestId, WorkspaceId};
 use store::recent::{CheckRow, VerificationRow};
 
 use crate::Analytics;
@@ -20,6 +20,7 @@ const EVENT_TIME_TOLERANCE_MS: i64 = 30_000;
 pub struct RecentVerification {
     pub occurred_at: Timestamp,
     pub request_id: String,
+    pub api_id: ApiId,
     pub key_id: KeyId,
     pub external_id: Option<String>,
     /// The outcome as callers see it.
@@ -63,6 +64,7 @@ impl From<VerificationRow> for RecentVerification {
         Self {
             occurred_at: row.time,
             request_id: row.request_id,
+            api_id: ApiId::from(row.api_id),
             key_id: KeyId::from(row.key_id),
             external_id: non_empty(row.external_id),
             outcome: row.outcome,

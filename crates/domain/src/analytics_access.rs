@@ -9,6 +9,7 @@ pub use analytics::rollup_query::{
 };
 pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
+pub use analytics::tail::{Tail, TailFilter, TailStep};
 pub use analytics::traffic::{Traffic, TrafficFilter};
 use analytics::{Analytics, recent, rollup_query, sql_query, traffic};
 use foundation::clock::Timestamp;
@@ -147,6 +148,20 @@ pub async fn list_recent_by_key(
 ) -> Result<Vec<RecentVerification>> {
     caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
     recent::list_by_key(analytics, caller.workspace_id(), &key.id).await
+}
+
+/// Returns the verifications that have been written since the last step of a tail.
+pub async fn step_tail(
+    analytics: &Analytics,
+    caller: &Caller,
+    tail: &mut Tail,
+    filter: &TailFilter,
+) -> Result<TailStep> {
+    match filter.api_id.as_str() {
+        "" => caller.require(Action::ReadApiAnalytics)?,
+        api => caller.require_on(Action::ReadApiAnalytics, &api)?,
+    }
+    tail.step(analytics, caller.workspace_id(), filter).await
 }
 
 /// Finds the events of a request. Returns `None` if the workspace has none, or has none yet.

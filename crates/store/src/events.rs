@@ -27,7 +27,7 @@ use foundation::model::{DeliverySnapshot, EventKind, Retention, RollupUnit};
 use super::clickhouse::{self, ClickHouse};
 use super::outbox::{DeliveryReads, DeliveryWrites};
 use super::postgres::Pool;
-use super::recent::RecentReads;
+use super::recent::{RecentReads, TailReads};
 use super::schema::{self, MigrationPlan};
 use super::tx::{Connection, ReadConnection};
 use super::{SchemaError, partitions, postgres, sqlite};
@@ -268,9 +268,9 @@ impl DerefMut for EventReader {
 }
 
 /// The reads of Keyward's own tables.
-pub trait LocalReads: EventReads + DeliveryReads {}
+pub trait LocalReads: EventReads + DeliveryReads + TailReads {}
 
-impl<T: EventReads + DeliveryReads> LocalReads for T {}
+impl<T: EventReads + DeliveryReads + TailReads> LocalReads for T {}
 
 /// A connection on which only [`LocalReads`] can be called.
 pub type LocalReader = ReadConnection<dyn LocalReads>;

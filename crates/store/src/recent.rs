@@ -1,4 +1,4 @@
-//! Defines the reads of raw events: the latest of a key, and those of a request.
+//! Defines the reads of raw events: the latest of a key, those of a request, and those that have just been written.
 
 use std::ops::Range;
 
@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{KeyId, WorkspaceId};
+
+use crate::events::BatchId;
 
 /// A verification, with the dimensions of its series.
 #[derive(Debug, sqlx_macros::FromRow)]
@@ -66,4 +68,38 @@ pub trait RecentReads: Send {
         within: Range<Timestamp>,
         max: i64,
     ) -> Result<Vec<CheckRow>>;
+}
+
+/// A batch of events that a replica has written, with the times of its first and its last event.
+#[derive(Debug, Clone, sqlx_macros::FromRow)]
+pub struct WrittenBatch {
+    pub id: BatchId,
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+}
+
+/// Selects verifications as they are written. Empty texts select all.
+#[derive(Debug, Clone, Default)]
+pub struct TailFilter {
+    pub api_id: String,
+    pub key_id: String,
+    /// An outcome that is left out.
+    pub excluded_outcome: String,
+}
+
+/// Reads of events in the order in which they are written. They exist only in Keyward's own tables.
+#[async_trait]
+pub trait TailReads: Send {
+    /// Returns the last batch all of whose events happened before a time; 0 if there is none.
+    async fn find_last_batch(&mut self, before: Timestamp) -> Result<BatchId>;
+    /// Returns up to `max` batches after one, in the order of their ids.
+    async fn list_batches_after(&mut self, after: BatchId, max: i64) -> Result<Vec<WrittenBatch>>;
+    /// Returns up to `max` verifications of a batch, oldest first.
+    async fn list_verifications_of_batch(
+        &mut self,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &TailFilter,
+        max: i64,
+    ) -> Result<Vec<VerificationRow>>;
 }

@@ -10,7 +10,8 @@ use foundation::model::RollupUnit;
 use sqlx::{query_as, query_scalar};
 
 use super::Connection;
-use crate::recent::{CheckRow, RecentReads, VerificationRow};
+use crate::events::BatchId;
+use crate::recent::{CheckRow, RecentReads, TailFilter, TailReads, VerificationRow, WrittenBatch};
 
 macro_rules! verifications_where {
     ($condition:literal) => {
@@ -83,6 +84,39 @@ impl RecentReads for Connection {
             LIMIT $5";
         let query = query_as(sql).bind(workspace).bind(request);
         Ok(query.bind(within.start).bind(within.end).bind(max).fetch_all(self).await?)
+    }
+}
+
+#[async_trait]
+impl TailReads for Connection {
+    async fn find_last_batch(&mut self, before: Timestamp) -> Result<BatchId> {
+        let sql = "SELECT COALESCE(MAX(id), 0) FROM batches WHERE last_at < $1";
+        Ok(query_scalar(sql).bind(before).fetch_one(self).await?)
+    }
+
+    async fn list_batches_after(&mut self, after: BatchId, max: i64) -> Result<Vec<WrittenBatch>> {
+        let sql = "SELECT id, first_at, last_at FROM batches WHERE id > $1 ORDER BY id LIMIT $2";
+        Ok(query_as(sql).bind(after).bind(max).fetch_all(self).await?)
+    }
+
+    async fn list_verifications_of_batch(
+        &mut self,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &TailFilter,
+        max: i64,
+    ) -> Result<Vec<VerificationRow>> {
+        let sql = verifications_where!(
+            "e.batch = $2 AND e.time BETWEEN $3 AND $4
+                AND ($5 = '' OR s.api_id = $5) AND ($6 = '' OR s.key_id = $6)
+                AND s.outcome <> $7
+            ORDER BY e.time, e.request_id
+            LIMIT $8"
+        );
+        let query = query_as(sql).bind(workspace).bind(batch.id);
+        let query = query.bind(batch.first_at).bind(batch.last_at);
+        let query = query.bind(&filter.api_id).bind(&filter.key_id).bind(&filter.excluded_outcome);
+        Ok(query.bind(max).fetch_all(self).await?)
     }
 }
 

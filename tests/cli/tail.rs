@@ -1,0 +1,104 @@
+//! Tests the stream of verifications.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use super::deployments::{Deployment, text_of};
+use super::*;
+
+/// Starts a tail of verifications. It begins before now, so that it does not matter when it has started.
+fn start(deployment: &Deployment, options: &[&str]) -> Child {
+    let mut command = deployment.command();
+    command.args(["tail", "--since", "1h"]).args(options);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn tail_shows_verifications_as_they_happen() {
+    for deployment in Deployment::both() {
+        let server = deployment.serve();
+        let (api, other) = (deployment.create_api(), deployment.create_api());
+        let (id, key) = deployment.create_key(&api, &["--external-id", "user_1"]);
+        let (_, foreign) = deployment.create_key(&other, &["--disabled"]);
+        let verify = |key: &str| {
+            let request = json!({ "key": key, "tags": ["path=/a"] });
+            assert_eq!(server.v2(ROOT_KEY, "keys.verifyKey", &request).0, 200);
+        };
+        let tails = [
+            start(&deployment, &["--json", "--limit", "3"]),
+            start(&deployment, &["--json", "--limit", "1", "--refused"]),
+            start(&deployment, &["--json", "--limit", "2", "--api", &api]),
+            start(&deployment, &["--limit", "2", "--key", &id]),
+        ];
+
+        verify(&key);
+        verify(&foreign);
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        verify(&key);
+
+        let outputs = tails.map(|tail| tail.wait_with_output().unwrap());
+        let lines = |output: &Output| -> Vec<Value> {
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let codes = |output: &Output| -> Vec<String> {
+            lines(output).iter().map(|event| text_of(event, "outcome")).collect()
+        };
+        assert_eq!(codes(&outputs[0]), ["VALID", "DISABLED", "VALID"]);
+        assert_eq!(codes(&outputs[1]), ["DISABLED"]);
+        assert_eq!(codes(&outputs[2]), ["VALID", "VALID"]);
+        let event = &lines(&outputs[0])[0];
+        assert_eq!((&event["keyId"], &event["apiId"]), (&json!(id), &json!(api)));
+        assert_eq!((&event["externalId"], &event["tags"]), (&json!("user_1"), &json!(["path=/a"])));
+        assert!(event["time"].is_i64() && event["latencyUs"].is_i64(), "{event}");
+        let text = String::from_utf8_lossy(&outputs[3].stdout);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["TIME", "RESULT", "KEY", "CREDITS", "LATENCY", "EXTERNAL", "ID"]);
+        assert_eq!((rows.len(), &rows[1][1..4]), (3, &["VALID", id.as_str(), "0"][..]), "{text}");
+    }
+}
+
+#[test]
+fn tail_shows_only_new_verifications_and_ends_with_its_reader() {
+    let deployment = Deployment::embedded();
+    let server = deployment.serve();
+    let api = deployment.create_api();
+    let (_, old) = deployment.create_key(&api, &["--name", "old"]);
+    let (new_id, new) = deployment.create_key(&api, &["--name", "new"]);
+    let verify = |key: &str| {
+        assert_eq!(server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key })).0, 200);
+    };
+    verify(&old);
+    let seen = start(&deployment, &["--json", "--limit", "1"]).wait_with_output().unwrap();
+    assert!(seen.status.success());
+    let mut command = deployment.command();
+    let mut tail =
+        command.args(["tail"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("TIME"));
+
+    verify(&new);
+    let line = lines.next().unwrap().unwrap();
+    drop(lines);
+    verify(&new);
+
+    assert!(line.contains(&new_id), "{line}");
+    let ended = tail.wait_with_output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+}
+
+#[test]
+fn tail_fails_when_input_is_invalid_or_events_are_in_clickhouse() {
+    let deployment = Deployment::embedded();
+
+    assert_rejected(&deployment.run(&["tail", "--limit", "0"]), 2, &["--limit", "1"]);
+    assert_rejected(&deployment.run(&["tail", "--since", "soon"]), 2, &["--since", "90s"]);
+    let unknown = deployment.run(&["tail", "--workspace", "ws_none"]);
+    assert_rejected(&unknown, 2, &["workspace ws_none does not exist"]);
+    let mut command = deployment.command();
+    command.env("KEYWARD_CLICKHOUSE_URL", "http://127.0.0.1:9");
+    let output = command.arg("tail").output().unwrap();
+    assert_rejected(&output, 2, &["KEYWARD_CLICKHOUSE_URL"]);
+}
