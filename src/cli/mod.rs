@@ -6,9 +6,11 @@ mod audit;
 mod commands;
 mod credits;
 mod doctor;
+mod export;
 mod gateway_configurations;
 mod gateways;
 mod help;
+mod import;
 mod input;
 mod key_fields;
 mod key_list;
@@ -83,6 +85,10 @@ enum Command {
     Limit(verify::LimitCommand),
     /// Show verifications as they happen
     Tail(tail::TailOptions),
+    /// Import keys that were issued elsewhere from a file
+    Import(import::ImportOptions),
+    /// Export the keys of an API with their hashes, one JSON object per line, as import reads them
+    Export(export::ExportOptions),
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
     Migration(migrations::MigrationCommand),
@@ -255,6 +261,8 @@ async fn run(cli: Cli) -> CommandResult {
         Some(Command::Key(command)) => Box::pin(keys::run(settings, out, command)).await,
         Some(Command::Limit(command)) => Box::pin(verify::run_limit(settings, out, command)).await,
         Some(Command::Tail(options)) => Box::pin(tail::run(settings, out, options)).await,
+        Some(Command::Import(options)) => Box::pin(import::run(settings, out, options)).await,
+        Some(Command::Export(options)) => Box::pin(export::run(settings, out, options)).await,
         Some(Command::Migration(command)) => {
             Box::pin(migrations::run(settings, out, command)).await
         }

@@ -33,6 +33,11 @@ pub async fn run_operation<O: Operation>(
     serde_json::from_slice(&json).map_err(failed)
 }
 
+/// Validates a request without running its operation.
+pub fn validate_request<O: Operation>(request: &Value) -> Result<()> {
+    decode_request::<O>(request).map(drop)
+}
+
 fn decode_request<O: Operation>(request: &Value) -> Result<O> {
     let body = request.to_string();
     if body.len() > O::BODY_MAX_BYTES {

@@ -1,0 +1,170 @@
+//! Tests import and export of keys.
+
+use super::deployments::{Deployment, text_of, wait_for};
+use super::*;
+
+fn verify(server: &Server, key: &str) -> Value {
+    server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key })).1["data"].clone()
+}
+
+/// Returns the lines of full keys of another system.
+fn old_keys(count: usize) -> String {
+    let lines: Vec<_> = (0..count).map(|n| format!("{{\"key\": \"an_old_key_{n}\"}}\n")).collect();
+    lines.concat()
+}
+
+#[test]
+fn exported_keys_are_valid_where_they_are_imported() {
+    let [embedded, replica] = Deployment::both();
+    for (from, to) in [(&embedded, &replica), (&replica, &embedded)] {
+        let api = from.create_api();
+        let options = [
+            "--name",
+            "billing",
+            "--external-id",
+            "user_1",
+            "--meta",
+            r#"{"plan":"pro"}"#,
+            "--credits",
+            "7",
+            "--refill",
+            "daily",
+            "--refill-amount",
+            "9",
+            "--ratelimit",
+            "requests=60/1m",
+        ];
+        let (_, full) = from.create_key(&api, &options);
+        let (_, plain) = from.create_key(&api, &["--disabled"]);
+        let file = from.file("keys.jsonl", &from.text(&["export", "--api", &api]));
+        let target = to.create_api();
+
+        let checked = to.json(&["import", &file, "--api", &target, "--dry-run"]);
+        let imported = to.json(&["import", &file, "--api", &target]);
+        let again = to.json(&["import", &file, "--api", &target]);
+
+        assert_eq!(checked, json!({ "keys": 2, "dryRun": true }));
+        assert_eq!((&imported["imported"], &imported["failed"]), (&json!(2), &json!([])));
+        assert_eq!((&again["imported"], again["failed"].as_array().unwrap().len()), (&json!(0), 2));
+        let server = to.serve();
+        let verified = verify(&server, &full);
+        assert_eq!(
+            (&verified["code"], &verified["credits"]),
+            (&json!("VALID"), &json!(6)),
+            "{verified}"
+        );
+        assert_eq!(
+            (&verified["name"], &verified["meta"]["plan"]),
+            (&json!("billing"), &json!("pro"))
+        );
+        assert_eq!(verified["identity"]["externalId"], "user_1");
+        assert_eq!(verified["ratelimits"][0]["limit"], 60);
+        assert_eq!(verify(&server, &plain)["code"], "DISABLED");
+        let exported = to.text(&["export", "--api", &target]);
+        let refill = json!({ "interval": "daily", "amount": 9 });
+        let lines = exported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        assert!(lines.into_iter().any(|line| line["credits"]["refill"] == refill), "{exported}");
+    }
+}
+
+#[test]
+fn full_keys_are_imported_by_their_hashes() {
+    let deployment = Deployment::embedded();
+    let server = deployment.serve();
+    let api = deployment.create_api();
+    let key = "old_system_key_1234567890";
+    let list = json!([{ "key": key, "name": "one" }, { "key": key }]);
+    let file = deployment.file("keys.json", &list.to_string());
+
+    let text = deployment.text(&["import", &file, "--api", &api]);
+
+    assert!(text.starts_with("imported 1 key as mig_"), "{text}");
+    assert!(text.ends_with("; left out 1 duplicate\n"), "{text}");
+    wait_for(&json!("VALID"), || verify(&server, key)["code"].clone());
+    let migration = deployment.json(&["migration", "list"]);
+    assert_eq!(migration[0]["name"], "import of 2 keys");
+    let migration = text_of(&migration[0], "migrationId");
+    let more = deployment.file("more.jsonl", "{\"key\": \"another_old_key\"}\n");
+    let more = deployment.json(&["import", &more, "--api", &api, "--migration", &migration]);
+    assert_eq!((&more["imported"], &more["migrationId"]), (&json!(1), &json!(migration)));
+    assert_eq!(deployment.json(&["migration", "list"]).as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn keys_of_several_requests_are_imported() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let file = deployment.file("keys.jsonl", &old_keys(501));
+
+    let imported = deployment.json(&["import", &file, "--api", &api]);
+
+    assert_eq!(imported["imported"], 501);
+    assert_eq!(deployment.text(&["export", "--api", &api]).lines().count(), 501);
+}
+
+#[test]
+fn nothing_is_imported_when_one_key_is_invalid() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let import = |text: &str| {
+        let file = deployment.file("keys.jsonl", text);
+        deployment.run(&["import", &file, "--api", &api])
+    };
+    let valid = old_keys(500);
+
+    let wrong = import(&format!("{valid}{{\"hash\": \"abc\", \"nme\": \"x\"}}"));
+    assert_rejected(&wrong, 2, &["FILE", "keys 501 to 501", "nme"]);
+    assert_rejected(&import(&format!("{valid}{{")), 2, &["FILE", "line 501", "JSON"]);
+    assert_rejected(&import(""), 2, &["FILE", "no keys"]);
+    assert_rejected(&import(r#"{"key": "a", "hash": "b"}"#), 2, &["key 1", "`key` or `hash`"]);
+    assert_rejected(&import("[1]"), 2, &["key 1", "JSON object"]);
+    assert_eq!(deployment.text(&["export", "--api", &api]), "");
+    assert_eq!(deployment.json(&["migration", "list"]), json!([]));
+    let file = deployment.file("keys.jsonl", &valid);
+    let unknown = deployment.run(&["import", &file, "--api", "api_none"]);
+    assert_rejected(&unknown, 2, &["api_none", "does not exist"]);
+    assert_eq!(deployment.json(&["migration", "list"]), json!([]));
+    let none = deployment.run(&["import", "/no/such/file", "--api", &api]);
+    assert_rejected(&none, 2, &["FILE", "/no/such/file"]);
+    let missing = deployment.run(&["import"]);
+    assert_rejected(&missing, 2, &["keyward: missing --api <ID> and <FILE>"]);
+}
+
+#[test]
+fn export_is_written_to_a_new_file_of_its_owner() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    deployment.create_key(&api, &[]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys.jsonl");
+    let output = path.to_str().unwrap();
+
+    let text = deployment.text(&["export", "--api", &api, "--output", output]);
+
+    assert_eq!(text, format!("exported 1 key to {output}\n"));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        deployment.text(&["export", "--api", &api])
+    );
+    let again = deployment.run(&["export", "--api", &api, "--output", output]);
+    assert_rejected(&again, 2, &["--output", "exists"]);
+    let unknown = deployment.run(&["export", "--api", "api_none"]);
+    assert_rejected(&unknown, 2, &["api_none", "does not exist"]);
+}
+
+#[test]
+fn export_leaves_out_keys_that_wait_for_their_first_use() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let hash = "ab".repeat(32);
+    let file = deployment.file("keys.jsonl", &format!("{{\"hash\": \"{hash}\"}}\n"));
+    let import = ["import", &file, "--api", &api, "--algorithm", "prefixed-api-key"];
+    assert_eq!(deployment.json(&import)["imported"], 1);
+
+    let output = deployment.run(&["export", "--api", &api]);
+
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("left out 1 key "), "{output:?}");
+}
