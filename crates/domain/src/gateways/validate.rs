@@ -27,6 +27,18 @@ pub const RULES_MAX: usize = 100;
 pub const RULE_METHODS_MAX: usize = 20;
 /// The length of a path pattern.
 pub const PATH_MAX: usize = 1024;
+/// The length of the permission query of a rule.
+pub const RULE_PERMISSIONS_MAX: usize = 1000;
+/// The credits that a request costs.
+pub const RULE_COST_MAX: i64 = 1_000_000_000_000;
+/// The number of rate limits of a rule.
+pub const RULE_LIMITS_MAX: usize = 20;
+/// The length of the name of a rate limit.
+pub const LIMIT_NAME_MIN: usize = 3;
+pub const LIMIT_NAME_MAX: usize = 255;
+/// The number of tags of a rule, and the length of each.
+pub const RULE_TAGS_MAX: usize = 20;
+pub const TAG_MAX: usize = 512;
 /// The number of fields of the meta that have a header.
 pub const META_HEADERS_MAX: usize = 20;
 /// The number of networks from which no secret is required.
@@ -82,7 +94,7 @@ fn to_location(field: &str) -> String {
 }
 
 /// Validates the name and the settings of a policy. The error lists all invalid fields.
-pub(super) fn validate(name: &str, config: &GatewayPolicyConfig) -> Result<()> {
+pub fn validate(name: &str, config: &GatewayPolicyConfig) -> Result<()> {
     let mut errors = FieldErrors::default();
     let length = format!("must have 1 to {NAME_MAX} letters, digits, `.`, `_` and `-`");
     errors.require(is_policy_name(name), "name", length);

@@ -1,8 +1,10 @@
 //! The fields of a gateway policy in requests and replies.
 
 use domain::gateways::{
-    ALLOW_FROM_MAX, API_IDS_MAX, AUTHORIZATION_SERVERS_MAX, KEY_SOURCES_MAX, META_HEADERS_MAX,
-    NAME_MAX, NAMESPACES_MAX, PATH_MAX, RULE_METHODS_MAX, RULES_MAX, URL_MAX,
+    ALLOW_FROM_MAX, API_IDS_MAX, AUTHORIZATION_SERVERS_MAX, KEY_SOURCES_MAX, LIMIT_NAME_MAX,
+    LIMIT_NAME_MIN, META_HEADERS_MAX, NAME_MAX, NAMESPACES_MAX, PATH_MAX, RULE_COST_MAX,
+    RULE_LIMITS_MAX, RULE_METHODS_MAX, RULE_PERMISSIONS_MAX, RULE_TAGS_MAX, RULES_MAX, TAG_MAX,
+    URL_MAX,
 };
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -43,23 +45,23 @@ pub struct Rule {
     pub path: Optional<Text<1, PATH_MAX>>,
     /// The permissions that the key must have, such as `documents.read OR admin`.
     #[serde(default)]
-    pub permissions: Optional<Text<1, 1000>>,
+    pub permissions: Optional<Text<1, RULE_PERMISSIONS_MAX>>,
     /// The credits that a request costs. Default: 1.
     #[serde(default)]
-    pub cost: Optional<Int<0, 1_000_000_000_000>>,
+    pub cost: Optional<Int<0, RULE_COST_MAX>>,
     /// Rate limits to check in addition to those with `autoApply`.
     #[serde(default)]
-    pub ratelimits: Optional<List<Object<Limit>, 0, 20>>,
+    pub ratelimits: Optional<List<Object<Limit>, 0, RULE_LIMITS_MAX>>,
     /// Labels for analytics.
     #[serde(default)]
-    pub tags: Optional<List<Text<1, 512>, 0, 20>>,
+    pub tags: Optional<List<Text<1, TAG_MAX>, 0, RULE_TAGS_MAX>>,
 }
 
 /// A rate limit of the key or its identity by name or, with `limit` and `duration`, one of the rule, counted per key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
-    pub name: Text<3, 255>,
+    pub name: Text<LIMIT_NAME_MIN, LIMIT_NAME_MAX>,
     /// The cost to consume. Default: 1.
     #[serde(default)]
     pub cost: Optional<UnsignedInt>,
