@@ -183,6 +183,40 @@ pub struct WindowUsage {
 /// Returns the usage of windows without consuming them. `None` while Redis is unreachable, because the usage is
 /// unknown.
 pub async fn peek(context: &Context, windows: Vec<Window>) -> Result<Option<Vec<WindowUsage>>> {
+    let Some(counts) = peek_counts(context, &windows).await? else { return Ok(None) };
+    let usage = |(count, window): (WindowCount, &Window)| WindowUsage {
+        used: count.effective_count,
+        reset_at: count.reset_at(window),
+    };
+    Ok(Some(counts.into_iter().zip(&windows).map(usage).collect()))
+}
+
+/// Returns the decision that [`consume_exact`] would return now, and consumes nothing. `is_otherwise_admitted`: whether
+/// everything is admitted that would be consumed together with the windows.
+pub async fn preview(
+    context: &Context,
+    windows: &[Window],
+    on_outage: OutagePolicy,
+    is_otherwise_admitted: bool,
+) -> Result<LimitDecision> {
+    let Some(counts) = peek_counts(context, windows).await? else {
+        let decision = apply_outage_policy(context, windows, on_outage, ConsumeMode::Peek, None);
+        let is_within = decision.statuses.iter().all(|status| !status.is_exceeded);
+        return Ok(LimitDecision { is_admitted: is_within && is_otherwise_admitted, ..decision });
+    };
+    let is_within = counts.iter().zip(windows).all(|(count, window)| count.is_within_limit(window));
+    let reply = ConsumeReply {
+        is_admitted: is_within && is_otherwise_admitted,
+        windows: counts,
+        lease: None,
+        group_change: GroupChange::None,
+        regional: None,
+    };
+    Ok(LimitDecision::from_reply(&reply, windows))
+}
+
+/// Returns the counts of windows without consuming them. `None` while Redis is unreachable.
+async fn peek_counts(context: &Context, windows: &[Window]) -> Result<Option<Vec<WindowCount>>> {
     if windows.is_empty() {
         return Ok(Some(Vec::new()));
     }
@@ -193,16 +227,11 @@ pub async fn peek(context: &Context, windows: Vec<Window>) -> Result<Option<Vec<
             redis.consume(&request, context.clock.fixed_time()).await.map_err(Error::from)
         }
     };
-    let counts = match reply {
-        Ok(reply) => reply.windows,
-        Err(cause) if cause.is_redis_outage() => return Ok(None),
-        Err(cause) => return Err(cause),
-    };
-    let usage = |(count, window): (WindowCount, &Window)| WindowUsage {
-        used: count.effective_count,
-        reset_at: count.reset_at(window),
-    };
-    Ok(Some(counts.into_iter().zip(&request.windows).map(usage).collect()))
+    match reply {
+        Ok(reply) => Ok(Some(reply.windows)),
+        Err(cause) if cause.is_redis_outage() => Ok(None),
+        Err(cause) => Err(cause),
+    }
 }
 
 /// The number of windows per synchronization request.

@@ -4,6 +4,7 @@ mod assertion;
 mod identity_headers;
 mod original_request;
 mod outcome;
+mod preview;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -32,6 +33,7 @@ pub use original_request::{
 };
 pub use outcome::{FailureBody, GatewayAnswer, limit_headers, retry_after};
 use outcome::{answer_decision, answer_error};
+pub use preview::{AnswerPreview, preview};
 
 /// The path of the endpoint, without the policy.
 pub const PREFIX: &str = "/gateway/";

@@ -26,6 +26,11 @@ pub struct ForwardedRequest<'a> {
 }
 
 impl<'a> ForwardedRequest<'a> {
+    /// Creates a request whose method, path and query are known.
+    pub fn new(headers: &'a HeaderMap, method: &'a str, target: &'a str) -> Self {
+        Self { headers, method: Some(method), target: Some(target) }
+    }
+
     /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does.
     pub fn parse(head: &'a Parts, rest: Option<&'a str>) -> Self {
         let headers = &head.headers;

@@ -16,6 +16,7 @@ mod journal;
 pub mod lease_spend;
 mod leases;
 pub mod metered;
+mod preview;
 pub mod retries;
 pub mod top_up;
 pub mod top_up_attempts;
@@ -45,6 +46,7 @@ pub use self::debit_queue::{DirectDebits, OutdatedAccounts, run as serve_debits}
 pub use self::direct_debit::debit_balance;
 pub use self::lease_spend::LeaseSpendTracker;
 pub use self::leases::refill_time;
+pub use self::preview::preview;
 pub use self::top_up_locks::TopUpLocks;
 pub use self::withheld::{
     deregister_silent_replicas, list_withheld, prune_closed_leases, release_withheld,

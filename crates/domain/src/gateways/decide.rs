@@ -43,15 +43,26 @@ pub async fn decide(
     policy: &ActivePolicy,
     request: &(impl OriginalRequest + Sync),
 ) -> Result<GatewayDecision> {
+    Ok(match prepare(policy, request) {
+        None => GatewayDecision::NoKey,
+        Some((_, None)) => GatewayDecision::Verified(VerifyResult::default()),
+        Some((_, Some(verification))) => {
+            GatewayDecision::Verified(keys::verify(keys, caller, verification).await?)
+        }
+    })
+}
+
+/// Returns where a request has its key, and the verification of the key. `None`: it has no key. No verification: the key is
+/// too long to be one.
+pub(super) fn prepare<'a>(
+    policy: &'a ActivePolicy,
+    request: &impl OriginalRequest,
+) -> Option<(&'a KeySource, Option<VerifyRequest>)> {
     let sources = &policy.policy.config.key_from;
-    let Some(key) = sources.iter().find_map(|source| request.credential(source)) else {
-        return Ok(GatewayDecision::NoKey);
-    };
-    if key.chars().count() > KEY_MAX_CHARS {
-        return Ok(GatewayDecision::Verified(VerifyResult::default()));
-    }
-    let verification = to_verification(policy, request, key.into_owned());
-    Ok(GatewayDecision::Verified(keys::verify(keys, caller, verification).await?))
+    let found = |source: &'a KeySource| Some((source, request.credential(source)?));
+    let (source, key) = sources.iter().find_map(found)?;
+    let is_short = key.chars().count() <= KEY_MAX_CHARS;
+    Some((source, is_short.then(|| to_verification(policy, request, key.into_owned()))))
 }
 
 fn to_verification(
@@ -60,9 +71,10 @@ fn to_verification(
     key: String,
 ) -> VerifyRequest {
     let default_rule = GatewayRule::default();
-    let matching = match policy.rules.is_empty() {
-        true => Some(&default_rule),
-        false => find_rule(&policy.rules, request),
+    let matching = match match_rule(policy, request) {
+        RuleMatch::NoRules => Some(&default_rule),
+        RuleMatch::Rule(at) => policy.rules.get(at).map(|active| &active.rule),
+        RuleMatch::None => None,
     };
     let rule = matching.unwrap_or(&default_rule);
     VerifyRequest {
@@ -79,13 +91,24 @@ fn to_verification(
     }
 }
 
-/// Returns the first rule that matches a request.
-fn find_rule<'a>(
-    rules: &'a [ActiveRule],
-    request: &impl OriginalRequest,
-) -> Option<&'a GatewayRule> {
+/// The rule of a policy that applies to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleMatch {
+    /// The policy has no rules: a valid key is sufficient.
+    NoRules,
+    /// The first rule that matches, by its index.
+    Rule(usize),
+    /// The policy has rules, and none matches.
+    None,
+}
+
+/// Finds the first rule that matches a request.
+pub(super) fn match_rule(policy: &ActivePolicy, request: &impl OriginalRequest) -> RuleMatch {
+    if policy.rules.is_empty() {
+        return RuleMatch::NoRules;
+    }
     let path = request.path().and_then(RequestPath::parse);
-    let matches = |active: &&ActiveRule| {
+    let matches = |active: &ActiveRule| {
         let methods = &active.rule.methods;
         let is_method = methods.is_empty()
             || request.method().is_some_and(|method| methods.iter().any(|known| known == method));
@@ -95,7 +118,7 @@ fn find_rule<'a>(
         };
         is_method && is_path
     };
-    rules.iter().find(matches).map(|active| &active.rule)
+    policy.rules.iter().position(matches).map_or(RuleMatch::None, RuleMatch::Rule)
 }
 
 fn to_requested_limit(limit: &GatewayLimit) -> RequestedLimit {

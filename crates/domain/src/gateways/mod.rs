@@ -6,17 +6,19 @@ mod decide;
 mod lookup;
 mod path_pattern;
 mod policies;
+mod preview;
 mod published;
 mod refusal_log;
 mod validate;
 
-pub use decide::{Credential, GatewayDecision, OriginalRequest, decide};
+pub use decide::{Credential, GatewayDecision, OriginalRequest, RuleMatch, decide};
 pub use lookup::{ActivePolicy, GatewayIdentity, authenticate};
 pub use path_pattern::{PathPattern, RequestPath};
 pub use policies::{
     GatewayPolicyChange, NewGatewayPolicy, NewSecret, create, delete, get, list, restore,
     rotate_secret, update,
 };
+pub use preview::{GatewayPreview, find_for_preview, preview};
 pub use published::{METADATA_PATH, find_published, list_scopes};
 pub use validate::{
     ALLOW_FROM_MAX, API_IDS_MAX, AUTHORIZATION_SERVERS_MAX, BASE_IDENTITY_HEADERS, KEY_SOURCES_MAX,

@@ -48,8 +48,8 @@ pub use snapshot::{change_from_snapshot, limits_snapshot};
 pub use update::{AssignmentPolicy, CreditsChange, KeyChange, RatelimitsChange, update};
 pub use update_credits::{CreditsUpdate, UpdatedAtPolicy, update_credits};
 pub use verify::{
-    EvaluatedLimit, LimitSource, RequestedLimit, VerifyRequest, VerifyResult, verify,
-    verify_unauthenticated,
+    EvaluatedLimit, LimitSource, RequestedLimit, VerifyPreview, VerifyRequest, VerifyResult,
+    preview, verify, verify_unauthenticated,
 };
 
 use std::sync::Arc;

@@ -4,6 +4,9 @@
 //! consumes windows and credits together, all or nothing.
 
 mod limits;
+mod preview;
+
+pub use preview::{VerifyPreview, preview};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +25,7 @@ use store::cache::Cached;
 
 use super::find;
 use super::{migrate, open_verification, reason};
+use crate::admission::ConsumeMode;
 use crate::caller::Caller;
 use crate::credits::{self, ConsumeDecision};
 use crate::keys::Keys;
@@ -169,7 +173,7 @@ async fn evaluate_and_record(
     request: VerifyRequest,
     watch: Stopwatch,
 ) -> Result<VerifyResult> {
-    let verified = evaluate(keys, caller, found, &request).await?;
+    let verified = evaluate(keys, caller, found, &request, ConsumeMode::Consume).await?;
     let took = watch.elapsed();
     keys.context.metrics.verification_durations.observe(took);
     traces::outcome(verified.code.as_str());
@@ -208,6 +212,7 @@ async fn evaluate(
     caller: &Caller,
     found: Option<Arc<Cached<ResolvedKey>>>,
     request: &VerifyRequest,
+    mode: ConsumeMode,
 ) -> Result<VerifyResult> {
     let Some(resolved) = found else {
         let code = VerificationCode::NotFound;
@@ -230,9 +235,17 @@ async fn evaluate(
         let code = VerificationCode::Valid;
         return Ok(VerifyResult { code, resolved: Some(resolved), ..VerifyResult::default() });
     }
-    let windows = limits.iter().map(|limit| limit.window(&keys.context)).collect();
+    let windows: Vec<_> = limits.iter().map(|limit| limit.window(&keys.context)).collect();
     let cost = request.cost.unwrap_or(1);
-    let decision = credits::consume(&keys.ledger, &resolved.value, windows, cost).await?;
+    let decision = match mode {
+        ConsumeMode::Consume => {
+            credits::consume(&keys.ledger, &resolved.value, windows, cost).await?
+        }
+        // Boxed, so that the future of a verification stays small.
+        ConsumeMode::Peek => {
+            Box::pin(credits::preview(&keys.ledger, &resolved.value, &windows, cost)).await?
+        }
+    };
     if decision.is_key_deleted {
         return Ok(VerifyResult { code: VerificationCode::NotFound, ..VerifyResult::default() });
     }
