@@ -17,6 +17,8 @@ use super::super::form::Form;
 use super::super::format::humanize;
 use super::super::page_request::WorkspaceRequest;
 
+/// The resource types that have permissions.
+const RESOURCES: [&str; 5] = ["api", "ratelimit", "gateway", "rbac", "identity"];
 /// The number of search results.
 const RESULTS_MAX: usize = 8;
 /// The maximum number of selected resources per type.
@@ -158,6 +160,7 @@ pub fn plural_label(resource: &str) -> &'static str {
         "ratelimit" => "rate-limit namespaces",
         "rbac" => "permissions and roles",
         "identity" => "identities",
+        "gateway" => "gateway policies",
         _ => "others",
     }
 }
@@ -168,13 +171,12 @@ impl RootKeyPicker {
             template_tuples(form.text("template")).unwrap_or_else(|| selected_tuples(form));
         let lasts = form.text("lasts").parse::<i64>().unwrap_or(0);
         let choice = |(value, label)| ExpiryOption { value, label, is_selected: value == lasts };
-        let groups =
-            ["api", "ratelimit", "rbac", "identity"].into_iter().map(|resource| PermissionGroup {
-                title: capitalize(plural_label(resource)),
-                note: format!("Includes future resources ({resource}.*)"),
-                key: format!("all-{resource}"),
-                options: grant_options(request, &tuples, resource, "*"),
-            });
+        let groups = RESOURCES.into_iter().map(|resource| PermissionGroup {
+            title: capitalize(plural_label(resource)),
+            note: format!("Includes future resources ({resource}.*)"),
+            key: format!("all-{resource}"),
+            options: grant_options(request, &tuples, resource, "*"),
+        });
         Ok(Self {
             name: form.text("name").to_owned(),
             lifetimes: LIFETIME_OPTIONS.into_iter().map(choice).collect(),
@@ -309,6 +311,12 @@ mod tests {
         }
         assert_eq!(template_tuples("verify"), Some(vec!["api.*.verify_key".to_owned()]));
         assert_eq!(template_tuples(""), None);
+    }
+
+    #[test]
+    fn every_permission_is_offered() {
+        let is_offered = |action: &&Action| RESOURCES.contains(&action.resource());
+        assert!(Action::ALL.iter().all(|action| is_offered(&action)));
     }
 
     #[test]
