@@ -7,6 +7,7 @@ import * as analytics from "./checks/analytics.mjs";
 import * as keys from "./checks/keys.mjs";
 import * as rights from "./checks/rights.mjs";
 import * as limits from "./checks/limits.mjs";
+import * as gateways from "./checks/gateways.mjs";
 import * as identities from "./checks/identities.mjs";
 import * as audit from "./checks/audit.mjs";
 import * as imports from "./checks/imports.mjs";
@@ -18,7 +19,7 @@ import * as looks from "./checks/looks.mjs";
 const story = {};
 try {
   const parts = [
-    beginning, rootKeys, keys, rights, limits, identities, imports, analytics, audit, people, oidc, plain, looks,
+    beginning, rootKeys, keys, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain, looks,
   ];
   for (const part of parts) await part.run(story);
 } finally {

@@ -19,13 +19,13 @@ async fn entries(visitor: &mut Browser<'_>, event: &str) -> Vec<String> {
 }
 
 /// The page of the latest entry of an event.
-async fn entry(visitor: &mut Browser<'_>, event: &str) -> String {
+pub async fn entry(visitor: &mut Browser<'_>, event: &str) -> String {
     let found = entries(visitor, event).await;
     found.first().unwrap_or_else(|| panic!("no entry of {event}")).clone()
 }
 
 /// Has the next act be later than the last one: entries of one moment have no order.
-fn tick(kw: &Keyward) {
+pub fn tick(kw: &Keyward) {
     kw.clock.advance_ms(1);
 }
 

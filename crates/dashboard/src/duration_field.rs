@@ -35,6 +35,11 @@ impl DurationField {
         Self { number: number.to_string(), unit: unit.to_owned() }
     }
 
+    /// Creates a field without a number.
+    pub fn empty() -> Self {
+        Self { number: String::new(), unit: "s".to_owned() }
+    }
+
     /// Reads the field at index `at`. Its unit is in the field of the same name with the suffix `-unit`.
     pub fn from_form(form: &Form, field: &str, at: usize) -> Self {
         let unit = nth_value(form, &format!("{field}-unit"), at).to_owned();

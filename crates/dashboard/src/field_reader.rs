@@ -46,6 +46,18 @@ impl FieldReader {
         self.add_error(path, format!("{path} {rule}"));
     }
 
+    /// Adds the errors that the domain has found in the whole command, except for fields that have an error already. Each
+    /// message begins with the path of its field.
+    pub fn add_domain_errors(&mut self, checked: Result<()>) {
+        let Err(Error::Invalid(errors)) = checked else { return };
+        for error in errors {
+            let path = error.message.split(' ').next().unwrap_or_default().to_owned();
+            if !self.0.iter().any(|known| known.message.starts_with(&path)) {
+                self.add_error(&path, error.message);
+            }
+        }
+    }
+
     /// Reads a text.
     pub fn text(
         &mut self,
@@ -357,6 +369,25 @@ mod tests {
             ("keys", "the first line of keys is empty"),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn domain_errors_are_added_for_fields_without_an_error() {
+        let invalid = |message: &str| FieldError {
+            location: "/properties/any".into(),
+            message: message.into(),
+            fix: None,
+        };
+        let found = ["rules[0].path must begin with `/`", "rules[1] must be short", "name is long"];
+        let domain = || Err(Error::Invalid(found.map(invalid).to_vec()));
+
+        let messages = errors(|fields| {
+            fields.reject("rules[1].cost", "must be an integer");
+            fields.add_domain_errors(domain());
+            fields.add_domain_errors(Ok(()));
+        });
+
+        assert_eq!(messages, ["rules[1].cost must be an integer", found[0], found[2]]);
     }
 
     #[test]

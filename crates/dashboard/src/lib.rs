@@ -19,6 +19,7 @@ mod failure;
 mod field_reader;
 mod form;
 mod format;
+mod gateways;
 mod headers;
 mod hidden;
 mod identities;
@@ -141,6 +142,7 @@ fn routes() -> Router {
         .merge(identities::routes())
         .merge(permissions::routes())
         .merge(ratelimits::routes())
+        .merge(gateways::routes())
         .merge(root_keys::routes())
         .merge(imports::routes())
         .merge(members::routes())

@@ -66,6 +66,17 @@ export async function run(story) {
     await page.getByRole("heading", { name: "Allowed" }).waitFor();
   });
 
+  await check("without JavaScript a policy is created with a rule", async () => {
+    await go(page, at("/gateways/new"));
+    await page.getByLabel("Name", { exact: true }).fill("plain");
+    await page.getByLabel("payments & more").check();
+    await page.getByRole("button", { name: "Add rule" }).click();
+    await page.getByLabel("Path").fill("/plain");
+    await page.getByLabel("Path").press("Enter");
+    await page.getByRole("link", { name: "View policy and configurations" }).click();
+    await page.getByText("proxy_pass http://keyward/gateway/plain?mode=nginx;").waitFor();
+  });
+
   await check("without JavaScript the audit log is searched, and something undone", async () => {
     await go(page, at("/audit"));
     await page.getByLabel("Target").fill("plain");

@@ -164,6 +164,7 @@ fn build_target(request: &WorkspaceRequest, entry: &StoredEntry, value: &Value) 
         "role" => ("Role", Some("roles")),
         "ratelimit" => ("Limit", None),
         "ratelimitNamespace" => ("Namespace", Some("ratelimits")),
+        "gatewayPolicy" => ("Gateway policy", Some("gateways")),
         "ratelimitOverride" => ("Override", None),
         "user" => ("User", None),
         "invitation" => ("Invitation", None),

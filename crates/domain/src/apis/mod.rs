@@ -128,6 +128,18 @@ pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<Api>
     context.store.read().await?.list_all_apis(workspace).await
 }
 
+/// Returns the names of these APIs, as far as they exist in the caller's workspace.
+pub async fn load_names(
+    context: &Context,
+    caller: &Caller,
+    ids: &[ApiId],
+) -> Result<HashMap<ApiId, String>> {
+    caller.require(Action::ReadApi)?;
+    let mut reader = context.store.read().await?;
+    let names = reader.load_api_names(caller.workspace_id(), ids).await?;
+    Ok(names.into_iter().collect())
+}
+
 /// An API and the number of its keys, counted up to a bound.
 pub type ApiWithKeyCount = (Api, i64);
 

@@ -1,0 +1,52 @@
+//! The configurations of gateways on the page of a policy.
+
+use domain::gateways::configurations::GatewayProgram;
+
+use super::super::Browser;
+use super::create;
+use crate::on_both_stacks;
+
+on_both_stacks! {
+    async fn page_has_the_configuration_of_each_gateway_for_this_policy(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let (path, secret) = create(&mut owner, "my-edge", &api).await;
+        let first = owner.get(&path).await.text;
+        assert!(first.contains("http://keyward/gateway/my-edge?mode=nginx"), "{first}");
+
+        for (program, parts) in [
+            (GatewayProgram::Nginx, &["gateway/my-edge?mode=nginx", "server 10.0.0.5:3005", "server 10.0.0.7:80;", "keyward-secret.conf"][..]),
+            (GatewayProgram::HaProxy, &["lua.keyward my-edge", "keyward-1 10.0.0.5:3005", "/etc/haproxy/keyward.lua", "KEYWARD_GATEWAY_SECRET=SECRET"]),
+            (GatewayProgram::Caddy, &["uri /gateway/my-edge", "to 10.0.0.5:3005", "KEYWARD_GATEWAY_SECRET=SECRET"]),
+            (GatewayProgram::Traefik, &["/gateway/my-edge", "http://10.0.0.5:3005", "/etc/traefik/traefik.yml"]),
+            (GatewayProgram::Envoy, &["path_prefix: /gateway/my-edge", "10.0.0.5", "port_value: 3005"]),
+            (GatewayProgram::EnvoyGrpc, &["keyward-policy", "my-edge", "port_value: 3005", "KEYWARD_GRPC_LISTEN of Keyward, too"]),
+            (GatewayProgram::Kubernetes, &["path: /gateway/my-edge", "ingress-nginx.yaml", "cannot read a secret"]),
+        ] {
+            let query = format!("for={}&keyward=10.0.0.5:3005&service=10.0.0.7:80", program.name());
+            let page = owner.get(&format!("{path}?{query}")).await.text;
+            let text = page.replace("&#34;", "\"");
+            for part in parts {
+                assert!(text.contains(part), "{part} of {program:?}: {text}");
+            }
+            assert!(!text.contains("edge?mode=nginx") || program == GatewayProgram::Nginx || program == GatewayProgram::Kubernetes);
+            assert!(!page.contains(&secret), "{program:?}");
+            let current = format!("?for={}#configuration\" aria-current=\"page\"", program.name());
+            assert!(page.contains(&current), "{page}");
+        }
+    }
+
+    async fn address_that_is_none_is_told_at_its_field(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let (path, _) = create(&mut owner, "edge", &api).await;
+
+        for (field, value) in [("keyward", "nowhere"), ("keyward", "https://a.example"), ("service", "a:0"), ("service", "%3Cb%3E:1")] {
+            let page = owner.get(&format!("{path}?{field}={value}")).await;
+            assert_eq!(page.status, 200);
+            let wrong = format!("aria-describedby=\"{field}-hint faults\" aria-invalid=\"true\"");
+            assert!(page.text.contains(&wrong), "{field} {value}: {}", page.text);
+            assert!(!page.text.contains("proxy_pass") && !page.text.contains("<b>"), "{}", page.text);
+        }
+    }
+}
