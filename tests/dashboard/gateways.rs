@@ -2,6 +2,7 @@
 
 mod configuration;
 mod settings;
+mod try_request;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -118,7 +119,7 @@ on_both_stacks! {
         assert_eq!((ask(&kw, &secret, &key).await, ask(&kw, "wrong", &key).await), (200, 403));
         assert!(page.text.contains(&format!("KEYWARD_GATEWAY_SECRET={secret}<")));
         assert!(page.text.contains(&format!("Keyward-Gateway-Secret &#34;{secret}&#34;;")), "{}", page.text);
-        for rest in ["", "/settings", "/rotate"] {
+        for rest in ["", "/settings", "/try", "/rotate"] {
             assert!(!owner.get(&format!("{path}{rest}")).await.text.contains(&secret), "{rest}");
         }
         assert!(!kw.list_texts("gateway_policies", "secret_hash").await.contains(&secret));
@@ -299,6 +300,7 @@ on_both_stacks! {
         let page = viewer.get(&path).await.text;
         assert!(page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME) && !page.contains("Rotate"), "{page}");
         assert!(!viewer.get(&workspace_path("/gateways")).await.text.contains("New policy"));
+        assert_eq!(viewer.get(&format!("{path}/try")).await.status, 200);
         for rest in ["/settings", "/rotate", "/delete"] {
             assert_eq!(viewer.get(&format!("{path}{rest}")).await.status, 403, "{rest}");
             let fields = [("name", "edge"), ("grace", "0"), ("was", "{}")];

@@ -1,4 +1,4 @@
-// A gateway policy is created, its configuration copied; then it is changed, rotated and deleted.
+// A gateway policy is created, its configuration copied, a request tried; then it is changed, rotated and deleted.
 
 import { URL_OF, accessible, assert, check, fits, go, seen, v2 } from "../support.mjs";
 
@@ -89,6 +89,40 @@ export async function run(story) {
     assert.ok((await rows.first().textContent()).includes("/documents/**"));
     await page.getByText("reads: 5 per minute").waitFor();
     await accessible(page);
+  });
+
+  await check("a request is tried, and nothing is counted", async () => {
+    await page.getByRole("link", { name: "Try a request" }).click();
+    await accessible(page);
+    for (let times = 0; times < 6; times += 1) {
+      await page.getByLabel("Path").fill("/documents/1");
+      await page.getByLabel("Key", { exact: true }).fill(story.key);
+      await page.getByRole("button", { name: "Try request" }).click();
+      await page.getByRole("heading", { name: "Allowed VALID" }).waitFor();
+    }
+    assert.ok(!page.url().includes(story.key) && !(await page.content()).includes(story.key));
+    await page.getByRole("region", { name: "Headers for the service" }).getByText("keyward-key-id").waitFor();
+    try {
+      for (const colorScheme of ["light", "dark"]) {
+        // Without transitions, during which colors have less contrast.
+        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+        for (const width of [390, 1440]) {
+          await page.setViewportSize({ width, height: 900 });
+          await fits(page);
+          await accessible(page);
+        }
+      }
+    } finally {
+      await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+      await page.setViewportSize({ width: 1440, height: 900 });
+    }
+    await page.getByLabel("Path").fill("/nothing");
+    await page.getByLabel("Key", { exact: true }).fill(story.key);
+    await page.getByRole("button", { name: "Try request" }).click();
+    await page.getByText("no rule of the policy matches").waitFor();
+    await accessible(page);
+    await seen();
+    assert.equal(await ask(story.gatewaySecret, story.key), 200);
   });
 
   await check("rotating the secret without a grace refuses the old one", async () => {

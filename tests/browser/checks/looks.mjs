@@ -58,6 +58,7 @@ export async function run(story) {
     "gateway-new": [at("/gateways/new")],
     "gateway-settings": [`${story.gateway}/settings`],
     "gateway-rotate": [`${story.gateway}/rotate`],
+    "gateway-try": [`${story.gateway}/try`],
     "gateway-delete": [`${story.gateway}/delete`],
     imports: [at("/imports")],
     import: [story.import],

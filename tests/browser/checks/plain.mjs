@@ -66,7 +66,7 @@ export async function run(story) {
     await page.getByRole("heading", { name: "Allowed" }).waitFor();
   });
 
-  await check("without JavaScript a policy is created with a rule", async () => {
+  await check("without JavaScript a policy is created with a rule, and a request tried", async () => {
     await go(page, at("/gateways/new"));
     await page.getByLabel("Name", { exact: true }).fill("plain");
     await page.getByLabel("payments & more").check();
@@ -75,6 +75,11 @@ export async function run(story) {
     await page.getByLabel("Path").press("Enter");
     await page.getByRole("link", { name: "View policy and configurations" }).click();
     await page.getByText("proxy_pass http://keyward/gateway/plain?mode=nginx;").waitFor();
+    await page.getByRole("link", { name: "Try a request" }).click();
+    await page.getByLabel("Path").fill("/plain");
+    await page.getByLabel("Key", { exact: true }).fill(story.key);
+    await page.getByLabel("Key", { exact: true }).press("Enter");
+    await page.getByRole("heading", { name: "Allowed" }).waitFor();
   });
 
   await check("without JavaScript the audit log is searched, and something undone", async () => {

@@ -1,14 +1,16 @@
-//! The pages of gateway policies: list, details with the configurations of gateways, create, edit, rotate the secret and
-//! delete.
+//! The pages of gateway policies: list, details with the configurations of gateways, create, edit, rotate the secret, delete,
+//! and try a request.
 
 mod configuration;
 mod delete;
 mod fields;
 mod form;
 mod namespace_rows;
+mod outcome;
 mod rule_rows;
 mod secret;
 mod show;
+mod try_request;
 
 use askama::Template;
 use axum::Router;
@@ -43,6 +45,10 @@ pub fn routes() -> Router {
         .route(
             "/dashboard/{workspace}/gateways/{policy}/delete",
             get(delete::confirm).post(delete::delete),
+        )
+        .route(
+            "/dashboard/{workspace}/gateways/{policy}/try",
+            get(try_request::show_form).post(try_request::try_request),
         )
 }
 
