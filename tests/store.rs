@@ -64,6 +64,7 @@ mod root_keys;
 mod schema_migration;
 mod schema_upgrade;
 mod schema_upgrade_reads;
+mod search;
 mod standby;
 mod transactions;
 mod writer;

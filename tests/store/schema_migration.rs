@@ -6,8 +6,11 @@ use sqlx::migrate::{Migrate as _, Migrator};
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, Executor as _, raw_sql};
 
+use store::SchemaError;
+
 use super::*;
 use crate::support::database::Database;
+use crate::support::random_letters;
 
 async fn migrations() -> Migrator {
     Migrator::new(Path::new("migrations/postgres")).await.unwrap()
@@ -64,7 +67,7 @@ async fn dump(connection: &mut PgConnection) -> Vec<String> {
     lines
 }
 
-/// Returns everything visible of a schema, one line each: columns, indexes, constraints, migrations.
+/// Returns everything visible of a schema, one line each: columns, indexes, constraints, triggers, migrations.
 pub(super) async fn schema_lines(connection: &mut PgConnection) -> Vec<String> {
     sqlx::query_scalar(
         "SELECT concat_ws(' ', 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
@@ -81,6 +84,15 @@ pub(super) async fn schema_lines(connection: &mut PgConnection) -> Vec<String> {
         UNION ALL
         SELECT concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid))
             FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT concat_ws(' ', 'trigger', pg_get_triggerdef(oid), tgenabled)
+            FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL
+        SELECT concat_ws(' ', 'function', pg_get_functiondef(p.oid))
+            FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'plpgsql'
+            WHERE pronamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT concat_ws(' ', 'extension', extname) FROM pg_extension
         UNION ALL
         SELECT concat_ws(' ', 'migration', version, description, success, encode(checksum, 'hex'))
             FROM _sqlx_migrations
@@ -134,6 +146,33 @@ async fn migration_resumes_when_it_was_interrupted() {
         .await
         .unwrap();
     assert_eq!(owned, 2_500);
+}
+
+/// Any user that may create tables cannot create extensions.
+#[tokio::test]
+async fn migration_tells_which_extension_is_missing() {
+    let database = Database::empty().await;
+    let role = format!("kw_role_{}", random_letters());
+    let mut admin = database.connect().await;
+    let sql = format!(
+        "CREATE ROLE {role} LOGIN PASSWORD 'secret'; GRANT ALL ON SCHEMA public TO {role};
+        REVOKE ALL ON DATABASE {} FROM PUBLIC; GRANT CONNECT ON DATABASE {} TO {role};",
+        database.name(),
+        database.name()
+    );
+    raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await.unwrap();
+    let store = Store::connect(&database.url_as(&role, "secret"), 2).await.unwrap();
+
+    let error = store.migrate().await.unwrap_err();
+    store.close().await;
+    let sql = format!("DROP OWNED BY {role}; DROP ROLE {role};");
+    raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await.unwrap();
+
+    assert!(matches!(error, SchemaError::MissingExtension(_)), "{error}");
+    assert!(!error.is_outage());
+    for text in ["pg_trgm", "permission denied", "CREATE EXTENSION"] {
+        assert!(error.to_string().contains(text), "{error}");
+    }
 }
 
 /// A statement on any other connection is limited to 5 seconds.

@@ -20,10 +20,11 @@ type Row = Map<String, Value>;
 type Rows = BTreeMap<String, Vec<Row>>;
 
 /// Each table with a search text, and the columns that it contains.
-const SEARCHED: [(&str, &[&str]); 9] = [
+const SEARCHED: [(&str, &[&str]); 10] = [
     ("apis", &["id", "name"]),
     ("gateway_policies", &["id", "name"]),
     ("identities", &["id", "external_id"]),
+    ("keys", &["name", "owner_id"]),
     ("migrations", &["id", "name"]),
     ("namespaces", &["id", "name"]),
     ("overrides", &["id", "identifier"]),
@@ -141,6 +142,7 @@ async fn sqlite_rows(connection: &mut SqliteConnection) -> Rows {
         "SELECT t.name, group_concat('''' || c.name || ''', \"' || c.name || '\"')
         FROM sqlite_schema t, pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name <> '_sqlx_migrations' AND t.name NOT LIKE 'sqlite!_%' ESCAPE '!'
+            AND t.name NOT LIKE 'key!_search%' ESCAPE '!' AND t.name NOT LIKE 'identity!_search%' ESCAPE '!'
         GROUP BY t.name",
     )
     .fetch_all(&mut *connection)

@@ -38,6 +38,17 @@ impl Database {
         Self { url: database_url(&name), name }
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the URL of another user of the server.
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        let (scheme, rest) = self.url.split_once("://").expect("a URL");
+        let (_, server) = rest.split_once('@').expect("a URL with a user");
+        format!("{scheme}://{user}:{password}@{server}")
+    }
+
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.expect("the test's database replies")
     }

@@ -30,6 +30,14 @@ pub trait IdentityReads: Send {
         workspace: &WorkspaceId,
         external_id: &str,
     ) -> Result<Option<IdentityId>>;
+    /// Returns the ids of all identities that match a search text, and possibly others. `None` if no index finds the text,
+    /// or if more than `max` identities match.
+    async fn find_searched_identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        search: &str,
+        max: i64,
+    ) -> Result<Option<Vec<String>>>;
     async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// Returns a page of the identities of a workspace, limited to `ids` if given.
     async fn list_identities(

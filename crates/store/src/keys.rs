@@ -14,8 +14,6 @@ pub struct KeyListFilter {
     pub api_id: Option<ApiId>,
     /// The search text as entered. Empty matches every key.
     pub search: String,
-    /// Only keys whose id begins with this prefix, instead of a search. An index alone finds such a page.
-    pub id_prefix: Option<String>,
     /// Only keys in this state; empty matches any. Only Redis knows whether the credits of a lease are spent, so a
     /// key with such a lease matches both `active` and `exhausted`.
     pub state: &'static str,
@@ -28,6 +26,15 @@ pub struct KeyListFilter {
     pub now: Timestamp,
     /// The refill periods at `now`: an account refilled for its current period has no refill due.
     pub refill_periods: RefillPeriods,
+}
+
+/// A condition by which an index finds keys of a workspace.
+#[derive(Debug, Clone, Copy)]
+pub enum IndexedSearch<'a> {
+    /// Keys whose id or start begins with this text, or whose name or owner id contains it.
+    Text(&'a str),
+    /// Keys that expired before this time.
+    Expired(Timestamp),
 }
 
 /// The position of a key in the list of its workspace.
@@ -60,6 +67,21 @@ pub trait KeyReads: Send {
         filter: &KeyListFilter,
         offset: i64,
     ) -> Result<Option<KeyCursor>>;
+    /// Returns the ids of all keys that match a search, and possibly others: whoever lists them compares them again.
+    /// `None` if no index finds the text, or if more than `max` keys match.
+    async fn find_searched_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        search: IndexedSearch<'_>,
+        max: i64,
+    ) -> Result<Option<Vec<KeyId>>>;
+    /// Returns the positions of a page among these keys, in the order of the list.
+    async fn list_key_cursors(
+        &mut self,
+        workspace: &WorkspaceId,
+        filter: &KeyListFilter,
+        ids: &[KeyId],
+    ) -> Result<Vec<KeyCursor>>;
     /// Returns the names of these APIs of a workspace.
     async fn load_api_names(
         &mut self,

@@ -21,6 +21,7 @@ pub mod freshness;
 mod gateway_policies;
 mod handle;
 mod identities;
+mod index_pattern;
 pub mod inspect;
 mod intents;
 mod journal;
@@ -70,7 +71,7 @@ pub use gateway_policies::{
 };
 pub use identities::{IdentityReads, IdentityWrites};
 pub use intents::Intent;
-pub use keys::{KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
+pub use keys::{IndexedSearch, KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
 pub use migrations::{KeyToInsert, MigrationReads, MigrationWrites, StoredMigration};
 pub use permission_holders::AssignmentReads;
 pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};
@@ -130,6 +131,12 @@ pub struct PageQuery<'a> {
 /// Returns the text that a search matches: every text of a row in lower case, one per line.
 pub fn to_search_text<const N: usize>(texts: [&str; N]) -> String {
     texts.map(str::to_lowercase).join("\n")
+}
+
+/// Returns the search text of a key. It contains neither the id nor the start, by whose beginnings a search finds keys.
+fn key_search_text(key: &Key) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    to_search_text([&text(&key.name), &text(&key.owner_id)])
 }
 
 /// Selects keys by their owner.

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::STATEMENT_TIMEOUT;
 use super::events::SCHEMA;
+use super::index_pattern::to_like_pattern as to_index_pattern;
 use super::uncancelled::Uncancelled;
 
 #[macro_use]

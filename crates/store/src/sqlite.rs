@@ -6,6 +6,8 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
+use super::index_pattern::to_fts_pattern as to_index_pattern;
+
 /// Returns the items of a JSON list as rows with one column, `item`.
 macro_rules! items {
     ($list:literal) => {
@@ -76,6 +78,41 @@ macro_rules! last_position {
 macro_rules! contains {
     ($text:literal, $part:literal) => {
         concat!("instr(", $text, ", ", $part, ") > 0")
+    };
+}
+/// Selects the ids of keys of the workspace `$1`, up to `$3`, whose search text may match `$2`, an index pattern.
+macro_rules! keys_by_text {
+    () => {
+        "SELECT k.id
+        FROM key_search
+        CROSS JOIN key_search_rows r
+        CROSS JOIN keys k
+        WHERE key_search MATCH $2 AND r.number = key_search.rowid AND k.id = r.key_id AND k.workspace_id = $1
+        LIMIT $3"
+    };
+}
+/// Selects the ids of identities of the workspace `$1`, up to `$3`, whose search text may match `$2`, an index pattern.
+macro_rules! identities_by_text {
+    () => {
+        "SELECT i.id
+        FROM identity_search
+        CROSS JOIN identity_search_rows r
+        CROSS JOIN identities i
+        WHERE identity_search MATCH $2 AND r.number = identity_search.rowid AND i.id = r.identity_id
+            AND i.workspace_id = $1
+        LIMIT $3"
+    };
+}
+/// Names a column that is no condition for an index. The planner has no statistics, and would prefer it.
+macro_rules! unindexed {
+    ($column:literal) => {
+        concat!("+", $column)
+    };
+}
+/// Compares a text by its bytes, as every comparison here does.
+macro_rules! by_bytes {
+    ($column:literal) => {
+        $column
     };
 }
 /// Prevents deletion of the selected rows until the transaction ends. `BEGIN IMMEDIATE` has done that already.

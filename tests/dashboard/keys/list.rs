@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use domain::keys::details::SEARCH_ROWS_MAX;
+use domain::keys::search::{INDEXED_ROWS_MAX, SEARCH_ROWS_MAX};
 use domain::last_used;
 use serde_json::json;
 
 use super::*;
 use crate::on_both_stacks;
+use crate::support::Keyward;
 
 /// All that is logged on this thread, kept to be looked at.
 #[derive(Clone, Default)]
@@ -23,6 +24,17 @@ impl Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Stores keys with the numbers `first` to `last`, each a millisecond after the one before.
+async fn insert_keys(kw: &Keyward, api: &str, first: i64, last: i64) {
+    let now = kw.clock.now().0;
+    kw.execute_sql(format!(
+        "WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last})
+        INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, enabled, created_at, search)
+        SELECT 'key_' || i, 'ws_default', '{api}', 'hash ' || i, 'none', 16, 1 = 1, {now} + i, 'job ' || i FROM n"
+    ))
+    .await;
 }
 
 /// How many keys a page lists.
@@ -125,30 +137,82 @@ on_both_stacks! {
         assert_eq!(owner.get(&workspace_path("/keys?from=nonsense")).await.status, 200);
     }
 
-    async fn a_search_looks_through_so_many_keys_and_the_next_page_goes_on(kw) {
+    async fn a_key_is_found_among_more_keys_than_a_search_compares(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;
-        kw.create_key_in(&api, json!({ "name": "long ago" })).await;
-        let many = |from: i64, to: i64| format!("
-            WITH RECURSIVE n(i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i < {to})
-            INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, enabled, created_at)
-            SELECT 'key_' || i, 'ws_default', '{api}', 'hash ' || i, 'none', 16, {enabled}, {now} + i FROM n",
-            enabled = "1 = 1", now = kw.clock.now().0);
-        kw.execute_sql(many(1, SEARCH_ROWS_MAX - 1)).await;
-        let (search, next) = (workspace_path("/keys?q=long+ago"), |page: &str| {
-            between(page, "rel=\"next\" href=\"", "\"").replace("&#38;", "&")
+        let soon = kw.clock.now().0 + 1;
+        let fields = json!({
+            "name": "Lagerhaus ÄPFEL", "externalId": "User_WIEN", "prefix": "alone", "expires": soon
         });
+        let key = kw.create_key_in(&api, fields).await;
+        let off = kw.create_key_in(&api, json!({ "name": "switched off", "enabled": false })).await;
+        kw.clock.advance_ms(2);
+        insert_keys(&kw, &api, 1, SEARCH_ROWS_MAX + 1).await;
+        let found = async |owner: &mut Browser<'_>, query: &[(&str, &str)]| {
+            let query = form_encode(query);
+            owner.get(&workspace_path(&format!("/keys?{query}"))).await.text
+        };
+
+        for text in ["äpfel", "LAGERHAUS", "haus Ä", "er_wien", key.id.as_str(), &key.id[..14], "alone_", &key.key[..9]] {
+            let page = found(&mut owner, &[("q", text)]).await;
+            assert!(page.contains("Lagerhaus ÄPFEL") && listed(&page) == 1, "{text}: {page}");
+            assert!(!page.contains("Next page"), "{text}: {page}");
+        }
+        for query in [
+            [("state", "expired"), ("q", "")], [("state", "expired"), ("q", "äpfel")],
+            [("api", api.as_str()), ("q", "äpfel")],
+        ] {
+            let page = found(&mut owner, &query).await;
+            assert!(page.contains("Lagerhaus ÄPFEL") && listed(&page) == 1, "{query:?}: {page}");
+        }
+        let page = found(&mut owner, &[("state", "disabled")]).await;
+        assert!(page.contains(&off.id) && listed(&page) == 1, "{page}");
+        for query in [[("state", "active"), ("q", "äpfel")], [("state", ""), ("q", "no such text")]] {
+            let page = found(&mut owner, &query).await;
+            assert!(page.contains("No results"), "{query:?}: {page}");
+        }
+    }
+
+    async fn a_text_that_is_too_short_for_the_index_is_compared_with_so_many_keys(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        kw.create_key_in(&api, json!({ "name": "xy" })).await;
+        kw.clock.advance_ms(1);
+        let next = |page: &str| between(page, "rel=\"next\" href=\"", "\"").replace("&#38;", "&");
+        insert_keys(&kw, &api, 1, SEARCH_ROWS_MAX - 1).await;
+        let search = workspace_path("/keys?q=XY");
         assert_eq!(listed(&owner.get(&search).await.text), 1);
 
-        kw.execute_sql(many(SEARCH_ROWS_MAX, SEARCH_ROWS_MAX)).await;
+        insert_keys(&kw, &api, SEARCH_ROWS_MAX, SEARCH_ROWS_MAX).await;
         let first = owner.get(&search).await.text;
         let second = owner.get(&next(&first)).await.text;
 
-        assert!(first.contains("No matches so far"), "{first}");
+        assert!(first.contains("No matches so far") && first.contains("Enter more characters"), "{first}");
         assert_eq!(listed(&second), 1, "{second}");
-        let of_api = owner.get(&workspace_path(&format!("/keys?q=long+ago&api={api}&state=active"))).await.text;
+        let of_api = owner.get(&workspace_path(&format!("/keys?q=xy&api={api}&state=active"))).await.text;
         assert_eq!(listed(&owner.get(&next(&of_api)).await.text), 1);
         assert_eq!(listed(&owner.get(&workspace_path("/keys")).await.text), 25);
+    }
+
+    async fn a_text_of_more_keys_than_the_index_finds_is_paged_in_the_order_of_the_list(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let rename = |name: &str, many: i64| {
+            let until = kw.clock.now().0 + many;
+            format!("UPDATE keys SET name = '{name}', search = '{name}' WHERE created_at <= {until}")
+        };
+        insert_keys(&kw, &api, 1, INDEXED_ROWS_MAX + 2_000).await;
+        for (name, many) in [("fewer", INDEXED_ROWS_MAX), ("another", INDEXED_ROWS_MAX + 1)] {
+            kw.execute_sql(rename(name, many)).await;
+
+            // None is among the latest keys, which are compared first.
+            let page = owner.get(&workspace_path(&format!("/keys?q={name}"))).await.text;
+
+            assert_eq!(listed(&page), 25, "{page}");
+            assert!(page.contains(&format!(">{name}</a>")), "{page}");
+            let first = between(&page, "name=\"key\" value=\"", "\"").to_owned();
+            assert_eq!(first, format!("key_{many}"));
+        }
     }
 
     async fn what_is_listed_is_shown_as_text(kw) {

@@ -1,8 +1,8 @@
 //! The list of keys, and the lookup of a full key.
 
 use askama::Template;
-use domain::keys::details::{self, KeyStatus};
-use domain::keys::whoami;
+use domain::keys::details::KeyStatus;
+use domain::keys::{search, whoami};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
@@ -48,7 +48,7 @@ struct KeyTableRow {
 }
 
 impl KeyTableRow {
-    fn new(row: details::KeyListItem, now: Timestamp) -> Self {
+    fn new(row: search::KeyListItem, now: Timestamp) -> Self {
         let key = row.stored.key;
         Self {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
@@ -76,7 +76,7 @@ async fn build_page(
     let paging = paging_from_query(request);
     let of = (!api.is_empty()).then(|| ApiId::from(api));
     let found =
-        details::list_page(&app.context, &request.caller, of.as_ref(), state, &paging).await?;
+        search::list_page(&app.context, &request.caller, of.as_ref(), state, &paging).await?;
     let list = ListFrame::new(request, "/keys", found.next_id.as_deref());
     let now = app.context.clock.now();
     let choice = |known: KeyStatus| SelectOption {

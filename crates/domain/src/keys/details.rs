@@ -1,31 +1,26 @@
-//! Keys for display: search results, and the details of one key.
+//! The details of one key, for display.
 
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::id::{ApiId, KeyId};
+use foundation::id::KeyId;
 use foundation::model::{Api, CreditAccount, Key, Role};
 use serde_json::Value;
-use store::{KeyCursor, KeyListFilter, StoredEntry, StoredKey};
+use store::StoredEntry;
 
 use super::get::{self, DecryptMode, FoundKey};
 use crate::admission::{self, WindowUsage};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::Keys;
-use crate::page::{Page, Paging};
 use crate::permission::Action;
 use crate::resolved_key::ResolvedLimit;
-use crate::{apis, credits, refill};
+use crate::{apis, refill};
 
-/// The maximum number of keys that a search scans for one page; the next page continues after them.
-pub const SEARCH_ROWS_MAX: i64 = 20_000;
 /// The maximum number of audit entries returned for a key, and of entries scanned for them.
 const ENTRIES_MAX: i64 = 25;
 const ENTRIES_SCANNED_MAX: i64 = 100_000;
-/// The prefix of key ids.
-const KEY_ID_PREFIX: &str = "key_";
 
 /// Whether a key verifies, by its own state alone; in the order of the verification checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,91 +58,6 @@ impl KeyStatus {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
-}
-
-/// A key in a list.
-#[derive(Debug)]
-pub struct KeyListItem {
-    pub stored: StoredKey,
-    pub api_name: String,
-    pub status: KeyStatus,
-}
-
-/// Lists a page of the keys of a workspace, or of one of its APIs, latest first. A page may have fewer items than its
-/// limit and still have a successor: when the search has scanned its maximum, and when the status of a key differs
-/// from what the database filter assumed.
-pub async fn list_page(
-    context: &Context,
-    caller: &Caller,
-    api: Option<&ApiId>,
-    status: Option<KeyStatus>,
-    paging: &Paging,
-) -> Result<Page<KeyListItem>> {
-    match api {
-        Some(api) => {
-            caller.require_on(Action::ReadKey, api)?;
-            apis::get(context, caller, api).await?;
-        }
-        None => caller.require(Action::ReadKey)?,
-    }
-    let now = context.clock.now();
-    let search = paging.search.trim();
-    let filter = KeyListFilter {
-        api_id: api.cloned(),
-        search: search.to_owned(),
-        id_prefix: search.starts_with(KEY_ID_PREFIX).then(|| search.to_owned()),
-        state: status.map_or("", KeyStatus::as_str),
-        start: parse_cursor(&paging.start_id),
-        end: None,
-        rows_max: paging.limit_with_lookahead(),
-        now,
-        refill_periods: refill::periods(now),
-    };
-    let mut reader = context.store.read_balances().await?;
-    let mut stored = Vec::new();
-    if filter.id_prefix.is_some() {
-        stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
-    }
-    let mut resume_at = None;
-    if stored.is_empty() {
-        // A name may start like an id.
-        let scans = !search.is_empty() || status.is_some();
-        let mut filter = KeyListFilter { id_prefix: None, ..filter };
-        if scans {
-            filter.end =
-                reader.find_key_cursor(caller.workspace_id(), &filter, SEARCH_ROWS_MAX).await?;
-        }
-        stored = reader.list_workspace_keys(caller.workspace_id(), &filter).await?;
-        resume_at = filter.end;
-    }
-    let next = stored.get(paging.limit).map(|row| (row.key.created_at, row.key.id.clone()));
-    let next = next.or(resume_at).map(|(at, id)| format!("{}.{id}", at.0));
-    stored.truncate(paging.limit);
-    let mut ids: Vec<_> = stored.iter().map(|row| row.key.api_id.clone()).collect();
-    ids.sort();
-    ids.dedup();
-    let names = reader.load_api_names(caller.workspace_id(), &ids).await?;
-    drop(reader);
-    let metered = stored.iter().filter(|row| row.key.credits.is_some());
-    let metered: Vec<_> = metered.map(|row| row.key.id.clone()).collect();
-    let left = credits::list_balances(context, &metered).await?;
-    let row = |stored: StoredKey| KeyListItem {
-        status: KeyStatus::from_key(&stored.key, left.get(&stored.key.id).copied(), now),
-        api_name: names
-            .iter()
-            .find(|(id, _)| *id == stored.key.api_id)
-            .map_or_else(String::new, |(_, name)| name.clone()),
-        stored,
-    };
-    let mut items: Vec<_> = stored.into_iter().map(row).collect();
-    items.retain(|row| status.is_none_or(|status| row.status == status));
-    Ok(Page { items, next_id: next })
-}
-
-/// Parses a cursor. An invalid cursor starts at the beginning.
-fn parse_cursor(cursor: &str) -> Option<KeyCursor> {
-    let (at, id) = cursor.split_once('.')?;
-    Some((Timestamp(at.parse().ok()?), KeyId::from(id)))
 }
 
 /// A limit that applies to verifications of a key, and its current usage.
@@ -268,14 +178,6 @@ fn credits_meta(targets: &str, key: &KeyId) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parse_cursor_returns_none_when_cursor_is_invalid() {
-        assert_eq!(parse_cursor("12.key_1"), Some((Timestamp(12), KeyId::from("key_1"))));
-        for wrong in ["", "key_1", "x.key_1", ".key_1"] {
-            assert_eq!(parse_cursor(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn credits_meta_is_none_when_entry_has_no_credits_of_the_key() {

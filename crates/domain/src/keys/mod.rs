@@ -20,6 +20,7 @@ mod references;
 mod reroll;
 mod restore;
 mod roles;
+pub mod search;
 mod snapshot;
 mod update;
 mod update_credits;

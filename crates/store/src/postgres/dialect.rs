@@ -109,6 +109,30 @@ macro_rules! contains {
         concat!("strpos(", $text, ", ", $part, ") > 0")
     };
 }
+/// Selects the ids of keys of the workspace `$1`, up to `$3`, whose search text matches `$2`, an index pattern.
+macro_rules! keys_by_text {
+    () => {
+        "SELECT id FROM keys WHERE workspace_id = $1 AND deleted_at IS NULL AND search LIKE $2 LIMIT $3"
+    };
+}
+/// Selects the ids of identities of the workspace `$1`, up to `$3`, whose search text matches `$2`, an index pattern.
+macro_rules! identities_by_text {
+    () => {
+        "SELECT id FROM identities WHERE workspace_id = $1 AND search LIKE $2 LIMIT $3"
+    };
+}
+/// Names a column that is no condition for an index. The planner knows by its statistics.
+macro_rules! unindexed {
+    ($column:literal) => {
+        $column
+    };
+}
+/// Compares a text by its bytes, as the index of it does.
+macro_rules! by_bytes {
+    ($column:literal) => {
+        concat!($column, " COLLATE \"C\"")
+    };
+}
 /// Prevents deletion of the selected rows until the transaction ends.
 macro_rules! locked_for_key_share {
     ($select:expr) => {

@@ -9,7 +9,7 @@ use foundation::model::{Identity, Meta};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Connection, fetch_all_as, fetch_optional_as};
+use super::{Connection, fetch_all_as, fetch_optional_as, to_index_pattern};
 use crate::rows::IdentityRow;
 use crate::{IdentityReads, IdentityWrites, PageQuery, to_search_text};
 
@@ -21,6 +21,20 @@ macro_rules! identities_where {
             " FROM identities i WHERE i.workspace_id = $1 AND ",
             $condition
         )
+    };
+}
+
+/// Selects a page of identities by one more condition. `$id` is their id, as a condition for an index or not.
+macro_rules! identity_page_where {
+    ($id:expr, $condition:expr) => {
+        identities_where!(concat!(
+            $id,
+            " >= $2 AND ($3 = '' OR ",
+            contains!("i.search", "$3"),
+            ") AND ",
+            $condition,
+            " ORDER BY i.id LIMIT $4"
+        ))
     };
 }
 
@@ -63,6 +77,18 @@ impl IdentityReads for Connection {
         Ok(query_scalar(sql).bind(workspace).bind(external_id).fetch_optional(self).await?)
     }
 
+    async fn find_searched_identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        search: &str,
+        max: i64,
+    ) -> Result<Option<Vec<String>>> {
+        let Some(pattern) = to_index_pattern(search) else { return Ok(None) };
+        let query = query_scalar(identities_by_text!()).bind(workspace).bind(pattern);
+        let ids: Vec<String> = query.bind(max.saturating_add(1)).fetch_all(self).await?;
+        Ok(i64::try_from(ids.len()).is_ok_and(|found| found <= max).then_some(ids))
+    }
+
     async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64> {
         let sql = "SELECT COUNT(*) FROM identities WHERE workspace_id = $1";
         Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
@@ -74,22 +100,22 @@ impl IdentityReads for Connection {
         ids: Option<&[String]>,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>> {
-        let sql = identities_where!(concat!(
-            "i.id >= $2 AND ($3 = '' OR ",
-            contains!("i.search", "$3"),
-            ") AND ($4 OR i.id ",
-            is_one_of!("$5"),
-            ") ORDER BY i.id LIMIT $6"
-        ));
+        // One statement per case, because each case has an index: of a workspace in order, and of ids.
+        let sql = match ids {
+            None => identity_page_where!("i.id", "$5 = ''"),
+            Some(_) => {
+                identity_page_where!(unindexed!("i.id"), concat!("i.id ", is_one_of!("$5")))
+            }
+        };
+        let ids = ids.map_or_else(String::new, |ids| json!(ids).to_string());
         fetch_all_as::<IdentityRow, _>(
             self,
             query_as(sql)
                 .bind(workspace)
                 .bind(listing.start_id)
                 .bind(&listing.search)
-                .bind(ids.is_none())
-                .bind(json!(ids.unwrap_or_default()).to_string())
-                .bind(listing.rows_max),
+                .bind(listing.rows_max)
+                .bind(ids),
         )
         .await
     }

@@ -5,80 +5,105 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
 use serde_json::json;
-use sqlx::query_as;
+use sqlx::{query_as, query_scalar};
 
-use super::{Connection, fetch_all_as};
+use super::{Connection, fetch_all_as, to_index_pattern};
 use crate::rows::KeyRow;
-use crate::{KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey};
+use crate::{IndexedSearch, KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey};
 
-/// Selects a page of keys by two more conditions, from the cursor on. The state is determined in the order of the
-/// checks of a verification. A key whose only remaining credits may be in a lease is both active and exhausted.
-macro_rules! page_where {
-    ($owner:literal, $found:expr) => {
-        concat!(
-            keys_where!(
-                "k.workspace_id = $1 AND (k.created_at, k.id) <= ($2, $3)
-                AND (k.created_at, k.id) > ($13, $14)"
-            ),
-            " AND ($4 = '' OR $4 = CASE
-                WHEN NOT k.enabled THEN 'disabled'
-                WHEN k.expires_at < $5 THEN 'expired'
-                WHEN k.credits = 0
-                    AND (k.refill_amount IS NULL OR k.refilled >= CASE
-                        WHEN k.refill_day IS NULL THEN $6
-                        WHEN k.refill_day > $8 THEN $7 - 1
-                        ELSE $7 END)
-                    THEN CASE WHEN $4 = 'active' AND EXISTS (
-                        SELECT 1 FROM purses u
-                        WHERE u.key_id = k.id AND u.withheld_at IS NULL AND u.granted > u.spent)
-                        THEN 'active' ELSE 'exhausted' END
-                ELSE 'active' END)
-            AND ",
-            $owner,
-            " AND ",
-            $found,
-            " ORDER BY k.created_at DESC, k.id DESC LIMIT $9"
-        )
+/// Tests whether a key is in the state `$4`; empty matches any. The state is determined in the order of the checks of a
+/// verification. A key whose only remaining credits may be in a lease is both active and exhausted.
+macro_rules! is_in_state {
+    () => {
+        "($4 = '' OR $4 = CASE
+            WHEN NOT k.enabled THEN 'disabled'
+            WHEN k.expires_at < $5 THEN 'expired'
+            WHEN k.credits = 0
+                AND (k.refill_amount IS NULL OR k.refilled >= CASE
+                    WHEN k.refill_day IS NULL THEN $6
+                    WHEN k.refill_day > $8 THEN $7 - 1
+                    ELSE $7 END)
+                THEN CASE WHEN $4 = 'active' AND EXISTS (
+                    SELECT 1 FROM purses u
+                    WHERE u.key_id = k.id AND u.withheld_at IS NULL AND u.granted > u.spent)
+                    THEN 'active' ELSE 'exhausted' END
+            ELSE 'active' END)"
     };
 }
 
-/// Tests whether a key matches a search: a part of the name or of the external id, or the beginning of the id or of
-/// the key.
-macro_rules! search_condition {
+/// Tests whether a key matches the search `$10`, in lower case `$11`: a part of the name or of the external id, or the
+/// beginning of the id or of the key.
+macro_rules! is_searched {
     () => {
         concat!(
             "($10 = '' OR substr(k.id, 1, length($10)) = $10
                 OR substr(k.start, 1, length($10)) = $10
                 OR ",
-            contains!("k.name", "$10"),
-            " OR ",
-            contains!("lower(k.name)", "$11"),
-            " OR ",
-            contains!("k.owner_id", "$10"),
-            " OR ",
-            contains!("lower(k.owner_id)", "$11"),
+            contains!("k.search", "$11"),
             ")"
+        )
+    };
+}
+
+/// Selects a page of keys from the cursor on, by one more condition. Each has an index that returns the page in order.
+macro_rules! page_where {
+    ($list:literal) => {
+        concat!(
+            keys_where!(
+                "k.workspace_id = $1 AND (k.created_at, k.id) <= ($2, $3)
+                AND (k.created_at, k.id) > ($13, $14)"
+            ),
+            " AND ",
+            is_in_state!(),
+            " AND ",
+            is_searched!(),
+            " AND ",
+            $list,
+            " ORDER BY k.created_at DESC, k.id DESC LIMIT $9"
         )
     };
 }
 
 /// Selects a cursor. Reads only an index.
 macro_rules! cursor_where {
-    ($owner:literal) => {
+    ($list:literal) => {
         concat!(
             "SELECT created_at, id
             FROM keys
-            WHERE deleted_at IS NULL AND (created_at, id) <= ($2, $3) AND ",
-            $owner,
+            WHERE workspace_id = $1 AND deleted_at IS NULL AND (created_at, id) <= ($2, $3) AND ",
+            $list,
             " ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET $4"
         )
     };
 }
 
+/// Selects ids of keys of the workspace `$1`, up to `$4`, whose column is `$2` or above and below `$3`.
+macro_rules! keys_between {
+    ($column:literal) => {
+        concat!(
+            "SELECT id FROM keys WHERE ",
+            by_bytes!($column),
+            " >= $2 AND ",
+            by_bytes!($column),
+            " < $3 AND deleted_at IS NULL AND ",
+            unindexed!("workspace_id"),
+            " = $1 LIMIT $4"
+        )
+    };
+}
+
+/// Sorts after every character that a text may continue with.
+const LAST_CHAR: char = char::MAX;
+
 /// Returns the cursor at which a page begins.
 fn start_cursor(filter: &KeyListFilter) -> KeyCursor {
     // Sorts after every character of an id.
     filter.start.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
+}
+
+/// Returns whether a list has disabled keys only, which have an index.
+fn is_disabled_only(filter: &KeyListFilter) -> bool {
+    filter.state == "disabled"
 }
 
 #[async_trait]
@@ -88,18 +113,11 @@ impl KeyReads for Connection {
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
     ) -> Result<Vec<StoredKey>> {
-        // One statement per case, because each case has an index that returns the page in order.
-        let sql = match (&filter.id_prefix, &filter.api_id) {
-            (Some(_), _) => {
-                page_where!("($12 = '' OR k.api_id = $12)", "k.id >= $10 AND k.id < $11")
-            }
-            (None, Some(_)) => page_where!("k.api_id = $12", search_condition!()),
-            (None, None) => page_where!("$12 = ''", search_condition!()),
-        };
-        let (text, other) = match &filter.id_prefix {
-            // Sorts after every character of an id.
-            Some(prefix) => (prefix.clone(), format!("{prefix}~")),
-            None => (filter.search.clone(), filter.search.to_lowercase()),
+        let sql = match (is_disabled_only(filter), &filter.api_id) {
+            (false, None) => page_where!("$12 = ''"),
+            (false, Some(_)) => page_where!("k.api_id = $12"),
+            (true, None) => page_where!("NOT k.enabled AND $12 = ''"),
+            (true, Some(_)) => page_where!("NOT k.enabled AND k.api_id = $12"),
         };
         let (at, id) = start_cursor(filter);
         let end = (Timestamp(i64::MIN), KeyId::from(""));
@@ -114,8 +132,8 @@ impl KeyReads for Connection {
             .bind(filter.refill_periods.month)
             .bind(filter.refill_periods.day_of_month)
             .bind(filter.rows_max)
-            .bind(text)
-            .bind(other)
+            .bind(&filter.search)
+            .bind(filter.search.to_lowercase())
             .bind(filter.api_id.as_ref().map_or("", ApiId::as_str))
             .bind(until)
             .bind(until_id);
@@ -128,14 +146,90 @@ impl KeyReads for Connection {
         filter: &KeyListFilter,
         offset: i64,
     ) -> Result<Option<KeyCursor>> {
-        let sql = match filter.api_id {
-            Some(_) => cursor_where!("workspace_id = $1 AND api_id = $5"),
-            None => cursor_where!("workspace_id = $1 AND $5 = ''"),
+        let sql = match (is_disabled_only(filter), &filter.api_id) {
+            (false, None) => cursor_where!("$5 = ''"),
+            (false, Some(_)) => cursor_where!("api_id = $5"),
+            (true, None) => cursor_where!("NOT enabled AND $5 = ''"),
+            (true, Some(_)) => cursor_where!("NOT enabled AND api_id = $5"),
         };
         let (at, id) = start_cursor(filter);
         let api = filter.api_id.as_ref().map_or("", ApiId::as_str);
         let query = query_as(sql).bind(workspace).bind(at).bind(id).bind(offset).bind(api);
         Ok(query.fetch_optional(self).await?)
+    }
+
+    async fn find_searched_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        search: IndexedSearch<'_>,
+        max: i64,
+    ) -> Result<Option<Vec<KeyId>>> {
+        let limit = max.saturating_add(1);
+        let ids: Vec<KeyId> = match search {
+            IndexedSearch::Expired(now) => {
+                let sql = "
+                    SELECT id FROM keys
+                    WHERE workspace_id = $1 AND deleted_at IS NULL
+                        AND expires_at IS NOT NULL AND expires_at < $2
+                    LIMIT $3";
+                query_scalar(sql).bind(workspace).bind(now).bind(limit).fetch_all(self).await?
+            }
+            IndexedSearch::Text(text) => {
+                let Some(pattern) = to_index_pattern(&text.to_lowercase()) else { return Ok(None) };
+                let query = query_scalar(keys_by_text!()).bind(workspace).bind(pattern);
+                let mut ids: Vec<KeyId> = query.bind(limit).fetch_all(&mut *self).await?;
+                let end = format!("{text}{LAST_CHAR}");
+                for sql in [keys_between!("start"), keys_between!("id")] {
+                    let query = query_scalar(sql).bind(workspace).bind(text).bind(&end);
+                    ids.extend(query.bind(limit).fetch_all(&mut *self).await?);
+                }
+                ids.sort();
+                ids.dedup();
+                ids
+            }
+        };
+        Ok(i64::try_from(ids.len()).is_ok_and(|found| found <= max).then_some(ids))
+    }
+
+    async fn list_key_cursors(
+        &mut self,
+        workspace: &WorkspaceId,
+        filter: &KeyListFilter,
+        ids: &[KeyId],
+    ) -> Result<Vec<KeyCursor>> {
+        let sql = concat!(
+            "SELECT k.created_at, k.id
+            FROM ",
+            texts!("$13"),
+            " CROSS JOIN keys k
+            JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+            WHERE k.id = item AND ",
+            unindexed!("k.workspace_id"),
+            " = $1 AND k.deleted_at IS NULL
+                AND (k.created_at, k.id) <= ($2, $3)
+                AND ($12 = '' OR k.api_id = $12) AND ",
+            is_in_state!(),
+            " AND ",
+            is_searched!(),
+            " ORDER BY k.created_at DESC, k.id DESC LIMIT $9"
+        );
+        let (at, id) = start_cursor(filter);
+        Ok(query_as(sql)
+            .bind(workspace)
+            .bind(at)
+            .bind(id)
+            .bind(filter.state)
+            .bind(filter.now)
+            .bind(filter.refill_periods.day)
+            .bind(filter.refill_periods.month)
+            .bind(filter.refill_periods.day_of_month)
+            .bind(filter.rows_max)
+            .bind(&filter.search)
+            .bind(filter.search.to_lowercase())
+            .bind(filter.api_id.as_ref().map_or("", ApiId::as_str))
+            .bind(json!(ids).to_string())
+            .fetch_all(self)
+            .await?)
     }
 
     async fn load_api_names(

@@ -15,7 +15,8 @@ use sqlx::{query, query_as, query_scalar};
 use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::MigrationRow;
 use crate::{
-    KeyToInsert, MigrationReads, MigrationWrites, PageQuery, StoredMigration, to_search_text,
+    KeyToInsert, MigrationReads, MigrationWrites, PageQuery, StoredMigration, key_search_text,
+    to_search_text,
 };
 
 macro_rules! migrations_where {
@@ -191,14 +192,15 @@ impl MigrationWrites for Connection {
             "INSERT INTO keys
                 (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta, identity_id,
                 owner_id, environment, enabled, expires_at, credits, credits_version, refill_amount, refill_day, refilled,
-                created_at, migration_id)
+                created_at, search, migration_id)
             SELECT item ->> 'id', $1, item ->> 'api_id', item ->> 'hash', item ->> 'start',
                 item ->> 'prefix', CAST(item ->> 'byte_length' AS BIGINT), item ->> 'name',
                 item ->> 'meta', item ->> 'identity_id', item ->> 'owner_id',
                 item ->> 'environment', CAST(item ->> 'enabled' AS BOOLEAN),
                 CAST(item ->> 'expires_at' AS BIGINT), CAST(item ->> 'credits' AS BIGINT), 1,
                 CAST(item ->> 'refill_amount' AS BIGINT), CAST(item ->> 'refill_day' AS BIGINT),
-                CAST(item ->> 'refilled' AS BIGINT), CAST(item ->> 'created_at' AS BIGINT), $2
+                CAST(item ->> 'refilled' AS BIGINT), CAST(item ->> 'created_at' AS BIGINT),
+                item ->> 'search', $2
             FROM ",
             items!("$3"),
             " WHERE TRUE
@@ -290,7 +292,7 @@ fn to_key_row(key: &Key) -> Value {
         "credits": key.credits.map(|credits| credits.balance),
         "refill_amount": refill.map(|refill| refill.amount), "refill_day": day,
         "refilled": key.credits.map_or(0, |credits| credits.refilled_period),
-        "created_at": key.created_at,
+        "created_at": key.created_at, "search": key_search_text(key),
     })
 }
 

@@ -129,7 +129,8 @@ impl Reads for Connection {
         ids: &[KeyId],
     ) -> Result<Vec<StoredKey>> {
         let sql = keys_where!(concat!(
-            "k.workspace_id = $1 AND k.id ",
+            unindexed!("k.workspace_id"),
+            " = $1 AND k.id ",
             is_one_of!("$2"),
             " ORDER BY k.id"
         ));

@@ -10,7 +10,9 @@ use serde_json::json;
 use sqlx::{query, query_scalar};
 
 use super::Connection;
-use crate::{CreditWrites as _, LimitOwner, Reads as _, StoredKey, Writes, to_search_text};
+use crate::{
+    CreditWrites as _, LimitOwner, Reads as _, StoredKey, Writes, key_search_text, to_search_text,
+};
 
 macro_rules! delete_ratelimits {
     ($owner:literal) => {
@@ -138,8 +140,8 @@ impl Writes for Connection {
         let sql = "
             INSERT INTO keys
                 (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta,
-                identity_id, owner_id, environment, enabled, expires_at, created_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+                identity_id, owner_id, environment, enabled, expires_at, created_at, search)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
         query(sql)
             .bind(&key.id)
             .bind(&key.workspace_id)
@@ -156,6 +158,7 @@ impl Writes for Connection {
             .bind(key.is_enabled)
             .bind(key.expires_at)
             .bind(key.created_at)
+            .bind(key_search_text(key))
             .execute(&mut *self)
             .await?;
         self.set_credits(&key.id, key.credits.as_ref()).await
@@ -165,7 +168,7 @@ impl Writes for Connection {
         let sql = "
             UPDATE keys
             SET name = $2, meta = $3, identity_id = $4, owner_id = $5, enabled = $6,
-                expires_at = $7, updated_at = $8
+                expires_at = $7, updated_at = $8, search = $9
             WHERE id = $1";
         query(sql)
             .bind(&key.id)
@@ -176,6 +179,7 @@ impl Writes for Connection {
             .bind(key.is_enabled)
             .bind(key.expires_at)
             .bind(key.updated_at)
+            .bind(key_search_text(key))
             .execute(self)
             .await?;
         Ok(())

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 use foundation::error;
+use sqlx::error::DatabaseError;
 use sqlx::migrate::{AppliedMigration, MigrateError, Migration, Migrator};
 
 /// The interval at which a long migration logs its progress, and a waiting one logs what it waits for.
@@ -32,6 +33,11 @@ pub enum SchemaError {
         use the one that created it, or a newer one"
     )]
     Mismatch(i64),
+    #[error(
+        "the database lacks the extension pg_trgm, with which searches find texts, and cannot create it ({0}): install it, \
+        and run CREATE EXTENSION pg_trgm as a superuser or as the owner of the database"
+    )]
+    MissingExtension(String),
     #[error("failed to migrate the database schema: {0}")]
     Failed(MigrateError),
 }
@@ -41,9 +47,23 @@ impl From<MigrateError> for SchemaError {
         match error {
             MigrateError::VersionMissing(version) => Self::Newer(version),
             MigrateError::VersionMismatch(version) => Self::Mismatch(version),
+            MigrateError::ExecuteMigration(sqlx::Error::Database(e), _)
+                if is_missing_extension(&*e) =>
+            {
+                Self::MissingExtension(e.message().to_owned())
+            }
             other => Self::Failed(other),
         }
     }
+}
+
+/// Returns whether Postgres does not have the extension, or does not allow this user to create it.
+fn is_missing_extension(error: &dyn DatabaseError) -> bool {
+    const UNDEFINED_FILE: &str = "58P01";
+    const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    let codes = [UNDEFINED_FILE, FEATURE_NOT_SUPPORTED, INSUFFICIENT_PRIVILEGE];
+    error.code().is_some_and(|code| codes.contains(&&*code)) && error.message().contains("pg_trgm")
 }
 
 impl From<sqlx::Error> for SchemaError {
@@ -63,7 +83,9 @@ impl SchemaError {
             Self::Failed(MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _)) => {
                 error::is_database_outage(e)
             }
-            Self::Failed(_) | Self::Newer(_) | Self::Mismatch(_) => false,
+            Self::Failed(_) | Self::MissingExtension(_) | Self::Newer(_) | Self::Mismatch(_) => {
+                false
+            }
         }
     }
 }
@@ -76,8 +98,8 @@ pub(super) struct MigrationPlan {
     pub schema: Option<&'static str>,
     /// Migrations that have a form for a database in use, by version.
     pub online: &'static [(i64, &'static str)],
-    /// The migration with which search texts are rewritten, in SQLite.
-    pub search_texts_version: Option<i64>,
+    /// Whether the database has search texts, which some migrations rewrite, in SQLite.
+    pub has_search_texts: bool,
 }
 
 impl MigrationPlan {
@@ -88,7 +110,7 @@ impl MigrationPlan {
             table: "_sqlx_migrations".to_owned(),
             schema: None,
             online: &[],
-            search_texts_version: None,
+            has_search_texts: false,
         }
     }
 
@@ -99,7 +121,7 @@ impl MigrationPlan {
 
     /// Creates the plan for the main database in SQLite.
     pub fn for_sqlite(migrations: &'static Migrator) -> Self {
-        Self { search_texts_version: Some(search_texts::VERSION), ..Self::new(migrations) }
+        Self { has_search_texts: true, ..Self::new(migrations) }
     }
 
     /// Returns the migrations to apply. Fails if an applied migration is not one of this program.

@@ -19,7 +19,7 @@ macro_rules! steps {
     };
 }
 
-pub(super) static MIGRATIONS: [(i64, &str); 8] = [
+pub(super) static MIGRATIONS: [(i64, &str); 9] = [
     (4, steps!("0004_lists")),
     (8, steps!("0008_version_1")),
     (11, steps!("0011_key_lists")),
@@ -27,7 +27,8 @@ pub(super) static MIGRATIONS: [(i64, &str); 8] = [
     (13, steps!("0013_audit_changes")),
     (15, steps!("0015_imports")),
     (16, steps!("0016_search")),
-    (search_texts::VERSION, steps!("0020_search_texts")),
+    (20, steps!("0020_search_texts")),
+    (25, steps!("0025_key_search")),
 ];
 
 /// The number of rows per batch, which takes less than a tenth of a second.
@@ -39,7 +40,7 @@ enum MigrationStep {
     Once(&'static str),
     /// A statement for the rows of a table with ids above `$1` and up to `$2`, repeated until it changes no row.
     Batches { table: &'static str, sql: &'static str },
-    /// The rewrite of every search text, which no statement can do.
+    /// The rewrite of the search texts of the migration, which no statement can do.
     SearchTexts,
 }
 
@@ -47,7 +48,7 @@ enum MigrationStep {
 fn parse_steps(file: &'static str) -> impl Iterator<Item = MigrationStep> {
     let sections = file.split("\n-- ").skip(1);
     sections.filter_map(|section| {
-        let (kind, sql) = section.split_once('\n')?;
+        let (kind, sql) = section.split_once('\n').unwrap_or((section, ""));
         let sql = sql.trim();
         match kind.split_once(' ') {
             None if kind == "step" => Some(MigrationStep::Once(sql)),
@@ -61,7 +62,11 @@ fn parse_steps(file: &'static str) -> impl Iterator<Item = MigrationStep> {
     })
 }
 
-pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sqlx::Result<()> {
+pub(super) async fn run(
+    connection: &mut PgConnection,
+    version: i64,
+    file: &'static str,
+) -> sqlx::Result<()> {
     for step in parse_steps(file) {
         match step {
             MigrationStep::Once(sql) => match concurrent_index_name(sql) {
@@ -73,7 +78,9 @@ pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sq
             MigrationStep::Batches { table, sql } => {
                 update_in_batches(connection, table, sql).await?;
             }
-            MigrationStep::SearchTexts => search_texts::rewrite_in_postgres(connection).await?,
+            MigrationStep::SearchTexts => {
+                search_texts::rewrite_in_postgres(connection, version).await?;
+            }
         }
     }
     Ok(())
@@ -183,13 +190,14 @@ mod tests {
     #[test]
     fn steps_returns_every_step_of_a_file() {
         let file = "-- What it makes.\n-- step\nCREATE INDEX CONCURRENTLY IF NOT EXISTS a ON b (c);\n\
-            -- batches of keys\nUPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2;\n-- search texts\n";
+            -- batches of keys\nUPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2;\n-- search texts\n-- search texts\n";
 
         let index = "CREATE INDEX CONCURRENTLY IF NOT EXISTS a ON b (c);";
         let update = "UPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2";
         let expected = [
             MigrationStep::Once(index),
             MigrationStep::Batches { table: "keys", sql: update },
+            MigrationStep::SearchTexts,
             MigrationStep::SearchTexts,
         ];
         assert_eq!(parse_steps(file).collect::<Vec<_>>(), expected);

@@ -50,7 +50,7 @@ async fn run(connection: &mut PgConnection, plan: &MigrationPlan) -> Result<(), 
         let online = plan.online.iter().find(|(version, _)| *version == migration.version);
         match online.filter(|_| !progress.is_new) {
             Some((_, steps)) => {
-                let done = online::run(connection, steps).await;
+                let done = online::run(connection, migration.version, steps).await;
                 done.map_err(|e| MigrateError::ExecuteMigration(e, migration.version))?;
                 connection.skip(&plan.table, migration).await?;
             }

@@ -1,6 +1,6 @@
 //! Rewrites the search texts of a database.
 //!
-//! Earlier migrations filled them with `lower()`, which converts only the letters A to Z: in SQLite always, and in
+//! The first migrations filled them with `lower()`, which converts only the letters A to Z: in SQLite always, and in
 //! Postgres because of the collation of the ids in the same text. What a search matches is converted by the program,
 //! so the program converts the search texts too.
 
@@ -16,20 +16,42 @@ use super::LogTimer;
 use super::online::BATCH_ROWS;
 use super::postgres::{LOCK_TIMEOUT, is_in_use, set_lock_timeout, wait_for_lock};
 
-/// The migration with which search texts are rewritten.
-pub(super) const VERSION: i64 = 20;
+/// A table whose search texts are rewritten with a migration.
+struct SearchedTable {
+    version: i64,
+    name: &'static str,
+    /// What the search text contains, in the original case.
+    text: &'static str,
+}
 
-/// The tables with a search text in the schema of that migration, and what it contains, in the original case.
-const TABLES: [(&str, &str); 8] = [
-    ("apis", "id || '\n' || name"),
-    ("identities", "id || '\n' || external_id"),
-    ("migrations", "id || '\n' || COALESCE(name, '')"),
-    ("namespaces", "id || '\n' || name"),
-    ("overrides", "id || '\n' || identifier"),
-    ("permissions", "id || '\n' || slug || '\n' || name || '\n' || COALESCE(description, '')"),
-    ("roles", "id || '\n' || name || '\n' || COALESCE(description, '')"),
-    ("root_keys", "id || '\n' || start || '\n' || COALESCE(name, '')"),
+const fn table(version: i64, name: &'static str, text: &'static str) -> SearchedTable {
+    SearchedTable { version, name, text }
+}
+
+/// The tables in the schema of the migration.
+const TABLES: [SearchedTable; 9] = [
+    table(20, "apis", "id || '\n' || name"),
+    table(20, "identities", "id || '\n' || external_id"),
+    table(20, "migrations", "id || '\n' || COALESCE(name, '')"),
+    table(20, "namespaces", "id || '\n' || name"),
+    table(20, "overrides", "id || '\n' || identifier"),
+    table(
+        20,
+        "permissions",
+        "id || '\n' || slug || '\n' || name || '\n' || COALESCE(description, '')",
+    ),
+    table(20, "roles", "id || '\n' || name || '\n' || COALESCE(description, '')"),
+    table(20, "root_keys", "id || '\n' || start || '\n' || COALESCE(name, '')"),
+    table(25, "keys", "COALESCE(name, '') || '\n' || COALESCE(owner_id, '')"),
 ];
+
+/// Returns the tables of a migration: their names and texts.
+fn tables_of(version: i64) -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLES
+        .iter()
+        .filter(move |table| table.version == version)
+        .map(|table| (table.name, table.text))
+}
 
 /// A row with its search text, and the text of which this is the lower case.
 #[derive(sqlx_macros::FromRow)]
@@ -52,9 +74,12 @@ fn list_outdated(page: Vec<SearchedRow>) -> Vec<SearchedRow> {
     lower.filter(|row| row.search != row.text).collect()
 }
 
-/// Rewrites search texts in the transaction of the migration.
-pub(super) async fn rewrite_in_sqlite(connection: &mut SqliteConnection) -> sqlx::Result<()> {
-    for (table, text) in TABLES {
+/// Rewrites the search texts of a migration in its transaction.
+pub(super) async fn rewrite_in_sqlite(
+    connection: &mut SqliteConnection,
+    version: i64,
+) -> sqlx::Result<()> {
+    for (table, text) in tables_of(version) {
         let mut last_id = String::new();
         loop {
             let query_page = query_as(page_sql(table, text)).bind(&last_id);
@@ -70,10 +95,13 @@ pub(super) async fn rewrite_in_sqlite(connection: &mut SqliteConnection) -> sqlx
     Ok(())
 }
 
-/// Rewrites search texts of a database in use.
-pub(super) async fn rewrite_in_postgres(connection: &mut PgConnection) -> sqlx::Result<()> {
+/// Rewrites the search texts of a migration in a database in use.
+pub(super) async fn rewrite_in_postgres(
+    connection: &mut PgConnection,
+    version: i64,
+) -> sqlx::Result<()> {
     set_lock_timeout(connection, LOCK_TIMEOUT).await?;
-    for (table, text) in TABLES {
+    for (table, text) in tables_of(version) {
         let mut log_timer = LogTimer::default();
         let (mut last_id, mut scanned, mut changed) = (String::new(), 0, 0);
         loop {

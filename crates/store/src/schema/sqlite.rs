@@ -33,8 +33,8 @@ pub async fn migrate(
         }
         let began = progress.log_start(migration);
         tx.apply(&plan.table, migration).await?;
-        if plan.search_texts_version == Some(migration.version) {
-            search_texts::rewrite_in_sqlite(&mut tx).await?;
+        if plan.has_search_texts {
+            search_texts::rewrite_in_sqlite(&mut tx, migration.version).await?;
         }
         tx.commit().await?;
         progress.log_end(migration, &began);
