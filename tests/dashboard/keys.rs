@@ -2,7 +2,9 @@
 
 mod acts;
 mod change;
+mod deleted;
 mod list;
+mod search_all;
 mod show;
 mod why;
 

@@ -12,7 +12,7 @@ use crate::on_both_stacks;
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 32] = [
+const ACTS: [(&str, Fields, [bool; 3]); 35] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -23,7 +23,10 @@ const ACTS: [(&str, Fields, [bool; 3]); 32] = [
     ("/apis/api_none/settings", &[("name", "payments")], [true, true, false]),
     ("/apis/api_none/delete", &[("name", "payments")], [true, true, false]),
     ("/keys", &[("api", "api_none")], [true, true, false]),
-    ("/keys/find", &[("key", "none")], [true; 3]),
+    ("/keys/search", &[("q", "none")], [true; 3]),
+    ("/keys/search/live", &[("q", "none")], [true; 3]),
+    ("/keys/key_none/restore", &[], [true, true, false]),
+    ("/search", &[("q", "none")], [true; 3]),
     ("/keys/bulk", &[("act", "disable"), ("key", "key_none")], [true, true, false]),
     ("/keys/bulk/do", &[("act", "delete"), ("key", "key_none")], [true, true, false]),
     ("/keys/key_none/edit", &[("was", "{}")], [true, true, false]),
@@ -46,8 +49,9 @@ const ACTS: [(&str, Fields, [bool; 3]); 32] = [
     ("/identities/id_none/edit", &[], [true, true, false]),
     ("/identities/id_none/delete", &[], [true, true, false]),
 ];
-const PAGES: [(&str, [bool; 3]); 38] = [
+const PAGES: [(&str, [bool; 3]); 39] = [
     ("", [true; 3]),
+    ("/search", [true; 3]),
     ("/analytics", [true; 3]),
     ("/root-keys", [true; 3]),
     ("/members", [true; 3]),

@@ -248,6 +248,8 @@ on_both_stores! {
         let mut reader = store.read().await.unwrap();
         let found = reader.find_searched_identities(&workspace, "twin", 10).await.unwrap();
         assert_eq!(found, Some(Vec::new()));
+        let hash = KeyHash::compute("none").to_base64();
+        assert!(reader.find_deleted_key(&workspace, theirs.id.as_str(), &hash).await.unwrap().is_none());
     }
 
     async fn identity_is_found_until_it_is_deleted(store) {

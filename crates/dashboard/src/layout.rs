@@ -12,6 +12,7 @@ use super::page_request::{PageRequest, WorkspaceRequest};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     Overview,
+    Search,
     Apis,
     Keys,
     Identities,
@@ -59,6 +60,7 @@ impl Nav {
         let entry = |of, label, path| NavItem { path, label, is_current: of == section };
         let entries = vec![
             entry(Section::Overview, "Overview", base.clone()),
+            entry(Section::Search, "Search", format!("{base}/search")),
             entry(Section::Apis, "APIs", format!("{base}/apis")),
             entry(Section::Keys, "Keys", format!("{base}/keys")),
             entry(Section::Identities, "Identities", format!("{base}/identities")),
@@ -135,6 +137,7 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "key-enabled" => "Key enabled.",
         "key-disabled" => "Key disabled. Verification returns DISABLED until it is enabled.",
         "key-deleted" => "Key deleted. It is no longer accepted.",
+        "key-restored" => "Key restored. It is accepted again.",
         "key-credits" => "Credits updated.",
         "identity-created" => "Identity created. Assign it to keys by its externalId.",
         "identity-updated" => "Identity updated. The change applies to all its keys.",

@@ -36,6 +36,7 @@ mod pagination;
 mod permissions;
 mod ratelimits;
 mod root_keys;
+mod search;
 mod sign_in;
 mod single_sign_on;
 
@@ -147,6 +148,7 @@ fn routes() -> Router {
         .merge(imports::routes())
         .merge(members::routes())
         .merge(audit::routes())
+        .merge(search::routes())
         .merge(single_sign_on::routes())
         .fallback(async || Failure::from(Error::PathNotFound))
         .method_not_allowed_fallback(async |method: Method| {

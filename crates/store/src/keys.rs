@@ -37,6 +37,20 @@ pub enum IndexedSearch<'a> {
     Expired(Timestamp),
 }
 
+/// A key that does not verify because it is deleted, or its API.
+#[derive(Debug, Clone, sqlx_macros::FromRow)]
+pub struct DeletedKey {
+    pub id: KeyId,
+    pub api_id: ApiId,
+    pub api_name: String,
+    pub name: Option<String>,
+    pub start: String,
+    /// When the key was deleted. `None`: only its API is deleted.
+    pub deleted_at: Option<Timestamp>,
+    /// When the API was deleted.
+    pub api_deleted_at: Option<Timestamp>,
+}
+
 /// The position of a key in the list of its workspace.
 pub type KeyCursor = (Timestamp, KeyId);
 
@@ -82,6 +96,21 @@ pub trait KeyReads: Send {
         filter: &KeyListFilter,
         ids: &[KeyId],
     ) -> Result<Vec<KeyCursor>>;
+    /// Returns the key with this id or this hash, if it or its API is deleted. An empty value matches no key.
+    async fn find_deleted_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &str,
+        hash: &str,
+    ) -> Result<Option<DeletedKey>>;
+    /// Returns the audit entry of an event at a time about the entity with this id.
+    async fn find_entry_at(
+        &mut self,
+        workspace: &WorkspaceId,
+        event: &str,
+        at: Timestamp,
+        target: &str,
+    ) -> Result<Option<StoredEntry>>;
     /// Returns the names of these APIs of a workspace.
     async fn load_api_names(
         &mut self,

@@ -71,7 +71,7 @@ pub use gateway_policies::{
 };
 pub use identities::{IdentityReads, IdentityWrites};
 pub use intents::Intent;
-pub use keys::{IndexedSearch, KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
+pub use keys::{DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
 pub use migrations::{KeyToInsert, MigrationReads, MigrationWrites, StoredMigration};
 pub use permission_holders::AssignmentReads;
 pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};

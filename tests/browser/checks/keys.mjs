@@ -97,18 +97,24 @@ export async function run(story) {
     const addresses = [];
     page.on("request", (request) => addresses.push(request.url()));
     await go(page, at("/keys"));
-    await page.getByText("Look up a full key").click();
+    const unknown = "live_3xTw9ZbV5yUq1NpLkR7a2C";
     page.expected = [422];
-    await page.getByLabel("Full key").fill("live_nobody");
-    await page.getByRole("button", { name: "Look up", exact: true }).click();
+    await page.getByRole("searchbox").fill(unknown);
     await page.getByText("Key not found in this workspace.").waitFor();
-    assert.ok(!(await page.content()).includes("live_nobody"));
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.getByText("Key not found in this workspace.").waitFor();
+    assert.ok(!(await page.content()).includes(unknown));
     await accessible(page);
     page.expected = [];
-    await page.getByLabel("Full key").fill(key);
-    await page.getByRole("button", { name: "Look up", exact: true }).click();
+    // Found while one types, and by the button.
+    await page.getByRole("searchbox").fill(key);
     await page.getByRole("heading", { name: NAME }).waitFor();
-    assert.ok(addresses.length > 2 && addresses.every((address) => !address.includes(key)), addresses);
+    await go(page, at("/search"));
+    await accessible(page);
+    await page.getByRole("searchbox").fill(key);
+    await page.getByRole("searchbox").press("Enter");
+    await page.getByRole("heading", { name: NAME }).waitFor();
+    assert.ok(addresses.length > 2 && addresses.every((address) => !address.includes(key) && !address.includes(unknown)), addresses);
   });
 
   await check("a refused request is explained by its id", async () => {
@@ -218,6 +224,26 @@ export async function run(story) {
     await page.getByText("Key deleted.").waitFor();
     await seen();
     assert.equal(await codeOf(made.data.key), "NOT_FOUND");
+    story.deletedKey = made.data.keyId;
+  });
+
+  await check("a key that stopped working is pasted, shows who deleted it, and is restored", async () => {
+    const made = await v2(story.maker, "keys.createKey", { apiId: api, name: "stopped working" });
+    await v2(story.maker, "keys.deleteKey", { keyId: made.data.keyId });
+    await seen();
+    assert.equal(await codeOf(made.data.key), "NOT_FOUND");
+    page.expected = [410];
+    await go(page, at("/search"));
+    await page.getByRole("searchbox").fill(made.data.key);
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.getByText("This key was deleted").waitFor();
+    await page.getByText("by the maker").waitFor();
+    await accessible(page);
+    page.expected = [];
+    await page.getByRole("button", { name: "Restore" }).click();
+    await page.getByText("Key restored.").waitFor();
+    await seen();
+    assert.equal(await codeOf(made.data.key), "VALID");
   });
 
   await check("a protected API is not deleted, and another only by its name", async () => {
@@ -252,6 +278,11 @@ export async function run(story) {
     await plain.locator("#limit-limit-1").press("Enter");
     const made = await secretOf(plain);
     assert.equal((await verify(made)).data.ratelimits.length, 2);
+    await go(plain, at("/keys"));
+    await plain.getByRole("searchbox").fill(made);
+    await plain.getByRole("button", { name: "Search" }).click();
+    await plain.getByRole("heading", { name: "by hand" }).waitFor();
+    assert.ok(!plain.url().includes(made));
     await go(plain, at("/keys"));
     await plain.getByRole("searchbox").fill("by hand");
     await plain.getByRole("searchbox").press("Enter");

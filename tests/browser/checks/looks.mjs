@@ -35,6 +35,9 @@ export async function run(story) {
     "key-reroll": [at(`/keys/${story.orderKey}/reroll`)],
     "key-delete": [at(`/keys/${story.orderKey}/delete`)],
     "key-why": [at(`/keys/why?request=${story.refused}`)],
+    search: [at("/search?q=user_77")],
+    "search-none": [at("/search?q=nothing+like+that")],
+    "key-deleted": [at(`/keys/${story.deletedKey}`)],
     "key-why-not": [at("/keys/why?request=req_none")],
     identities: [at("/identities")],
     identity: [story.identity],
@@ -76,7 +79,7 @@ export async function run(story) {
     for (const [name, [path, isStrange]] of Object.entries(pages)) {
       await check(`${name} is in order in the ${colorScheme} theme`, async () => {
         const page = isStrange ? stranger : signedIn;
-        page.expected = name === "not-there" ? [404] : [];
+        page.expected = { "not-there": [404], "key-deleted": [410] }[name] ?? [];
         for (const width of WIDTHS) {
           await page.setViewportSize({ width, height: 900 });
           await go(page, path);

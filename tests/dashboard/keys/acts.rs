@@ -72,7 +72,7 @@ on_both_stacks! {
         assert!(asked.contains("Delete &#60;script&#62;key?") && !asked.contains("<script>key"));
         assert_eq!(to(&deleted), workspace_path("/keys?notice=key-deleted"));
         kw.verify(&key.key).await.assert_code("NOT_FOUND");
-        assert_eq!(owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.status, 404);
+        assert_eq!(owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.status, 410);
         assert_eq!(owner.post(&path, &[]).await.status, 404);
     }
 

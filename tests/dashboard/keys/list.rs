@@ -26,6 +26,9 @@ impl Write for Log {
     }
 }
 
+/// A text that may be a key, and is none.
+const UNKNOWN_KEY: &str = "live_3xTw9ZbV5yUq1NpLkR7a2C";
+
 /// Stores keys with the numbers `first` to `last`, each a millisecond after the one before.
 async fn insert_keys(kw: &Keyward, api: &str, first: i64, last: i64) {
     let now = kw.clock.now().0;
@@ -250,21 +253,27 @@ on_both_stacks! {
             .finish();
         let logging = tracing::subscriber::set_default(subscriber);
 
-        let found = owner.post(&workspace_path("/keys/find"), &[("key", &format!(" {} \n", key.key))]).await;
+        let search = workspace_path("/keys/search");
+        let found = owner.post(&search, &[("q", &format!(" {} \n", key.key))]).await;
         let page = owner.get(to(&found)).await;
-        let unknown = owner.post(&workspace_path("/keys/find"), &[("key", "live_of_nobody")]).await;
+        let live = owner.post(&format!("{search}/live"), &[("q", &key.key)]).await;
+        let unknown = owner.post(&search, &[("q", UNKNOWN_KEY)]).await;
+        let live_unknown = owner.post(&format!("{search}/live"), &[("q", UNKNOWN_KEY)]).await;
 
         // So that it is known that what is logged would be seen.
         tracing::info!("the end of what is logged");
         drop(logging);
         let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
         assert!(logged.contains("the end of what is logged"));
-        assert!(!logged.contains(&key.key) && !logged.contains("live_of_nobody"), "{logged}");
+        assert!(!logged.contains(&key.key) && !logged.contains(UNKNOWN_KEY), "{logged}");
         assert_eq!(to(&found), workspace_path(&format!("/keys/{}", key.id)));
         assert!(page.text.contains("pasted") && !page.text.contains(&key.key));
-        assert_eq!(unknown.status, 422);
-        assert!(unknown.text.contains("Key not found in this workspace."));
-        assert!(!unknown.text.contains("live_of_nobody"), "{}", unknown.text);
+        assert_eq!(live.headers["hx-redirect"].to_str().unwrap(), to(&found));
+        assert_eq!((unknown.status.as_u16(), live_unknown.status.as_u16()), (422, 200));
+        for page in [unknown, live_unknown] {
+            assert!(page.text.contains("Key not found in this workspace."));
+            assert!(!page.text.contains(UNKNOWN_KEY), "{}", page.text);
+        }
         assert_eq!(kw.count_audit_entries().await, before);
     }
 
@@ -276,7 +285,9 @@ on_both_stacks! {
         let made = kw.v2_as(&stranger, "keys.createKey", json!({ "apiId": theirs, "name": "theirs" })).await;
         let (id, key) = (made.text_of("keyId"), made.text_of("key"));
 
-        assert_eq!(owner.post(&workspace_path("/keys/find"), &[("key", key.as_str())]).await.status, 422);
+        for path in ["/keys/search", "/search"] {
+            assert_eq!(owner.post(&workspace_path(path), &[("q", key.as_str())]).await.status, 422, "{path}");
+        }
         assert_eq!(owner.get(&workspace_path(&format!("/keys?api={theirs}"))).await.status, 404);
         for rest in ["", "/edit", "/reroll", "/delete"] {
             assert_eq!(owner.get(&workspace_path(&format!("/keys/{id}{rest}"))).await.status, 404, "{rest}");

@@ -1,11 +1,10 @@
-//! The list of keys, and the lookup of a full key.
+//! The list of keys.
 
 use askama::Template;
 use domain::keys::details::KeyStatus;
-use domain::keys::{search, whoami};
+use domain::keys::{find_deletion, search};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
-use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
 
 use super::super::failure::Failure;
@@ -14,27 +13,29 @@ use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::ListFrame;
 use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{PAGE_ROWS, paging_from_query};
-use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::super::{PageResult, render_page};
 use super::{KeyAccess, SelectOption, api_options, key_path, status_label};
 
 #[derive(Template)]
 #[template(path = "keys/list.html")]
-struct KeyListPage<'a> {
+pub struct KeyListPage {
     layout: Layout,
-    list: ListFrame,
-    rows: Vec<KeyTableRow>,
+    pub list: ListFrame,
+    pub rows: Vec<KeyTableRow>,
     /// Whether the page has fewer rows than a full page.
     is_short: bool,
-    api: &'a str,
+    api: String,
     apis: Vec<SelectOption>,
     states: Vec<SelectOption>,
     is_searched: bool,
     may: KeyAccess,
-    /// Whether a full key was looked up that does not belong to this workspace.
-    is_unknown: bool,
+    /// The page of the deleted key with the id that was searched.
+    deleted_path: Option<String>,
+    /// Whether the text may be a full key that does not belong to this workspace.
+    pub is_unknown: bool,
 }
 
-struct KeyTableRow {
+pub struct KeyTableRow {
     id: KeyId,
     name: String,
     start: String,
@@ -45,6 +46,13 @@ struct KeyTableRow {
     external_id: String,
     created: TimeLabel,
     last_used: Option<TimeLabel>,
+}
+
+impl KeyListPage {
+    /// Returns whether the text is the id of a deleted key.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted_path.is_some()
+    }
 }
 
 impl KeyTableRow {
@@ -65,10 +73,8 @@ impl KeyTableRow {
     }
 }
 
-async fn build_page(
-    request: &WorkspaceRequest,
-    is_unknown: bool,
-) -> Result<KeyListPage<'_>, Failure> {
+/// Builds the page of the search in the query of the request.
+pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failure> {
     let app = &request.page_request.app;
     let query = &request.page_request.query;
     let api = query.text("api");
@@ -78,6 +84,12 @@ async fn build_page(
     let found =
         search::list_page(&app.context, &request.caller, of.as_ref(), state, &paging).await?;
     let list = ListFrame::new(request, "/keys", found.next_id.as_deref());
+    let deleted = match found.items.is_empty() && !list.search.is_empty() {
+        true => {
+            find_deletion(&app.context, &request.caller, &KeyId::from(list.search.trim())).await?
+        }
+        false => None,
+    };
     let now = app.context.clock.now();
     let choice = |known: KeyStatus| SelectOption {
         value: known.as_str().to_owned(),
@@ -88,7 +100,7 @@ async fn build_page(
         layout: Layout::for_workspace(request, Section::Keys, "Keys").await?,
         is_short: found.items.len() < PAGE_ROWS,
         rows: found.items.into_iter().map(|row| KeyTableRow::new(row, now)).collect(),
-        api,
+        api: api.to_owned(),
         apis: api_options(request, api).await?,
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !list.search.is_empty() || !api.is_empty() || state.is_some(),
@@ -98,21 +110,11 @@ async fn build_page(
             update: is_allowed(request, Action::UpdateKey),
             delete: is_allowed(request, Action::DeleteKey),
         },
-        is_unknown,
+        deleted_path: deleted.map(|deleted| key_path(request, &deleted.key.id, "")),
+        is_unknown: false,
     })
 }
 
 pub async fn list(request: WorkspaceRequest) -> PageResult {
-    render_page(&build_page(&request, false).await?)
-}
-
-/// Looks up a full key. The key arrives in a POST form and must not leak: neither into the URL of the next page nor
-/// into this page.
-pub async fn find_by_key(request: WorkspaceRequest) -> PageResult {
-    let key = request.page_request.form.text("key").trim();
-    match whoami(&request.page_request.app.keys, &request.caller, key).await {
-        Ok(found) => redirect_to(&key_path(&request, &found.resolved.stored().key.id, "")),
-        Err(Error::NotFound(_)) => render_invalid_page(&build_page(&request, true).await?),
-        Err(error) => Err(error.into()),
-    }
+    render_page(&build_page(&request).await?)
 }

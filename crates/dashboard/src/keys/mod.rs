@@ -4,11 +4,15 @@ mod actions;
 mod bulk;
 mod commands;
 mod create;
+mod deleted;
 mod edit;
 mod explain;
 mod fields;
 mod list;
+mod search;
 mod show;
+
+pub use search::{find_full_key, may_be_full_key};
 
 use askama::Template;
 use axum::Router;
@@ -32,7 +36,8 @@ pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/keys", get(list::list).post(create::create))
         .route("/dashboard/{workspace}/keys/new", get(create::show_form))
-        .route("/dashboard/{workspace}/keys/find", post(list::find_by_key))
+        .route("/dashboard/{workspace}/keys/search", get(list::list).post(search::search))
+        .route("/dashboard/{workspace}/keys/search/live", post(search::search_live))
         .route("/dashboard/{workspace}/keys/why", get(explain::show))
         .route("/dashboard/{workspace}/keys/bulk", post(bulk::confirm))
         .route("/dashboard/{workspace}/keys/bulk/do", post(bulk::run))
@@ -41,6 +46,7 @@ pub fn routes() -> Router {
         .route(&of_key("/credits"), post(edit::update_credits))
         .route(&of_key("/enabled"), post(actions::set_enabled))
         .route(&of_key("/reroll"), get(actions::show_rotate_form).post(actions::rotate))
+        .route(&of_key("/restore"), post(deleted::restore))
         .route(&of_key("/delete"), get(actions::confirm_delete).post(actions::delete))
 }
 

@@ -8,6 +8,7 @@ use domain::analytics_access;
 use domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
+use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::RefillInterval;
 use rows::{ActivityRow, LimitGauge, PermissionSource, Role, VerificationEventRow};
@@ -16,7 +17,7 @@ use super::super::format::{TimeLabel, format_count};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
-use super::{KeyAccess, fields, status_label};
+use super::{KeyAccess, deleted, fields, status_label};
 
 #[derive(Template)]
 #[template(path = "keys/show.html")]
@@ -65,7 +66,11 @@ struct CreditsPanel {
 
 pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let key_details = details::get_details(&app.keys, caller, &KeyId::from(id)).await?;
+    let id = KeyId::from(id);
+    let key_details = match details::get_details(&app.keys, caller, &id).await {
+        Err(Error::NotFound(_)) => return deleted::show(&request, id).await,
+        found => found?,
+    };
     let activity = details::list_activity(&app.context, caller, &key_details).await?;
     let stored = key_details.found_key.resolved.stored();
     let key = &stored.key;

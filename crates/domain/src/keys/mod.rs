@@ -4,6 +4,7 @@ mod assignments;
 mod audit_meta;
 mod create;
 mod delete;
+mod deleted;
 pub mod details;
 mod find;
 mod get;
@@ -33,6 +34,7 @@ pub use assignments::{
 };
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::delete;
+pub use deleted::{KeyDeletion, find_deletion, find_deletion_by_key};
 pub use foundation::model::{Patch, VerificationCode};
 pub use get::{DecryptMode, FoundKey, get, get_without_ledger, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};

@@ -3,9 +3,11 @@
 //! undone.
 
 mod action;
+mod deleted_key;
 
 pub use crate::audit::UndoAction;
 pub use action::plan_undo;
+pub use deleted_key::restore_key;
 
 use std::str::FromStr;
 

@@ -9,7 +9,9 @@ use sqlx::{query_as, query_scalar};
 
 use super::{Connection, fetch_all_as, to_index_pattern};
 use crate::rows::KeyRow;
-use crate::{IndexedSearch, KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey};
+use crate::{
+    DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey,
+};
 
 /// Tests whether a key is in the state `$4`; empty matches any. The state is determined in the order of the checks of a
 /// verification. A key whose only remaining credits may be in a lease is both active and exhausted.
@@ -230,6 +232,38 @@ impl KeyReads for Connection {
             .bind(json!(ids).to_string())
             .fetch_all(self)
             .await?)
+    }
+
+    async fn find_deleted_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &str,
+        hash: &str,
+    ) -> Result<Option<DeletedKey>> {
+        let sql = "
+            SELECT k.id, k.api_id, a.name AS api_name, k.name, k.start, k.deleted_at,
+                a.deleted_at AS api_deleted_at
+            FROM keys k JOIN apis a ON a.id = k.api_id
+            WHERE (k.id = $2 OR k.hash = $3) AND k.workspace_id = $1
+                AND (k.deleted_at IS NOT NULL OR a.deleted_at IS NOT NULL)";
+        Ok(query_as(sql).bind(workspace).bind(id).bind(hash).fetch_optional(self).await?)
+    }
+
+    async fn find_entry_at(
+        &mut self,
+        workspace: &WorkspaceId,
+        event: &str,
+        at: Timestamp,
+        target: &str,
+    ) -> Result<Option<StoredEntry>> {
+        let sql = entries_from!(concat!(
+            "audit a
+            WHERE a.workspace_id = $1 AND a.at = $2 AND a.event = $3 AND ",
+            contains!("a.targets", "$4"),
+            " ORDER BY a.id DESC LIMIT 1"
+        ));
+        let query = query_as(sql).bind(workspace).bind(at).bind(event).bind(target);
+        Ok(query.fetch_optional(self).await?)
     }
 
     async fn load_api_names(

@@ -1,0 +1,125 @@
+//! The search for keys, and for a full key.
+//!
+//! The text is submitted by POST, because it may be a full key, which must not get into a URL: neither into that of the
+//! request nor into that of the next page. Only what cannot be a full key becomes a link to the list.
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Response};
+use domain::keys::{find_deletion_by_key, whoami};
+use foundation::error::Error;
+
+use super::super::failure::Failure;
+use super::super::form::Form;
+use super::super::page_request::WorkspaceRequest;
+use super::super::pagination::PageLinks;
+use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::key_path;
+use super::list::{KeyListPage, build_page};
+
+/// The length from which a text may be a full key.
+const FULL_KEY_CHARS_MIN: usize = 20;
+/// Makes htmx load another page.
+const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
+
+/// Searches keys, or goes to the page of a full key.
+pub async fn search(request: WorkspaceRequest) -> PageResult {
+    if let Some(path) = find_full_key(&request, text(&request)).await? {
+        return redirect_to(&path);
+    }
+    if !may_be_full_key(text(&request)) {
+        let query = request.page_request.form.query_without(&["csrf"]).finish();
+        return redirect_to(&request.workspace_path(&format!("/keys?{query}")));
+    }
+    let page = build_search_page(request).await?;
+    match page.is_unknown {
+        true => render_invalid_page(&page),
+        false => render_page(&page),
+    }
+}
+
+/// Searches keys while the user types.
+pub async fn search_live(request: WorkspaceRequest) -> PageResult {
+    match find_full_key(&request, text(&request)).await? {
+        Some(path) => {
+            let mut answer = Response::new(Body::empty());
+            let path = HeaderValue::from_str(&path);
+            let path = path.map_err(|_| Error::Internal("the path is no header value".into()))?;
+            answer.headers_mut().insert(HX_REDIRECT, path);
+            Ok(answer)
+        }
+        None => render_page(&build_search_page(request).await?),
+    }
+}
+
+fn text(request: &WorkspaceRequest) -> &str {
+    request.page_request.form.text("q").trim()
+}
+
+/// Returns the path of the page of a full key, even if it is deleted.
+pub async fn find_full_key(
+    request: &WorkspaceRequest,
+    key: &str,
+) -> Result<Option<String>, Failure> {
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    if key.is_empty() {
+        return Ok(None);
+    }
+    let id = match whoami(&app.keys, caller, key).await {
+        Ok(found) => Some(found.resolved.stored().key.id.clone()),
+        Err(Error::NotFound(_)) => {
+            let deletion = find_deletion_by_key(&app.context, caller, key).await?;
+            deletion.map(|deletion| deletion.key.id)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(id.map(|id| key_path(request, &id, "")))
+}
+
+/// Returns whether a text has the form of a full key: long, without spaces, of letters and digits. An e-mail address has
+/// not.
+pub fn may_be_full_key(text: &str) -> bool {
+    text.len() >= FULL_KEY_CHARS_MIN
+        && text.chars().all(|c| c.is_ascii_graphic() && c != '@')
+        && text.contains(|c: char| c.is_ascii_alphabetic())
+        && text.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Builds the list of what the form searches. It does not contain a text that may be a full key.
+async fn build_search_page(mut request: WorkspaceRequest) -> Result<KeyListPage, Failure> {
+    let is_secret = may_be_full_key(text(&request));
+    let query = request.page_request.form.query_without(&["csrf"]).finish();
+    request.page_request.query = Form::parse(query.as_bytes());
+    let mut page = build_page(&request).await?;
+    if is_secret {
+        page.list.search = String::new();
+        page.list.pages = PageLinks { first: None, next: None };
+        page.is_unknown = page.rows.is_empty() && !page.is_deleted();
+    }
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_may_be_full_key_when_it_is_long_and_has_letters_and_digits() {
+        for key in [
+            "live_3xTw9ZbV5yUq1NpLkR7a2C",
+            "550e8400-e29b-41d4-a716-446655440000",
+            "a234567890b234567890",
+        ] {
+            assert!(may_be_full_key(key), "{key}");
+        }
+        for other in [
+            "a234567890b23456789",
+            "night job of the year 2026",
+            "somebody2026@company.example",
+            "a-name-without-any-digit",
+            "12345678901234567890",
+            "ünïcode-name-of-2026-in-berlin",
+        ] {
+            assert!(!may_be_full_key(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The search over everything in a workspace.
+
+use serde_json::json;
+
+use super::*;
+use crate::on_both_stacks;
+
+on_both_stacks! {
+    async fn everything_is_found_by_its_name_and_by_its_id(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.v2("apis.createApi", json!({ "name": "Orders of Anna" })).await.text_of("apiId");
+        let key = kw.create_key_in(&api, json!({ "name": "Anna's key", "externalId": "anna" })).await;
+        kw.create_role("annas_role", ["annas.read"]).await;
+        kw.v2("ratelimit.limit", json!({
+            "namespace": "annas.requests", "identifier": "a", "limit": 5, "duration": 60_000,
+        })).await.data();
+        let search = async |owner: &mut Browser<'_>, text: &str| {
+            owner.get(&workspace_path(&format!("/search?{}", form_encode(&[("q", text)])))).await.text
+        };
+
+        let page = search(&mut owner, "ANNA").await;
+        for group in ["Keys", "Identities", "APIs", "Rate-limit namespaces", "Roles", "Permissions"] {
+            assert!(page.contains(&format!("\">{group}</h2>")), "{group}: {page}");
+        }
+        for path in [format!("/keys/{}", key.id), format!("/apis/{api}")] {
+            assert!(page.contains(&format!("href=\"{}\"", workspace_path(&path))), "{path}: {page}");
+            let id = path.split('/').next_back().unwrap();
+            assert!(search(&mut owner, id).await.contains(&workspace_path(&path)), "{path}");
+        }
+        assert!(!page.contains("View all"), "{page}");
+        assert!(search(&mut owner, "<b>none").await.contains("Nothing matches “&#60;b&#62;none”."));
+    }
+
+    async fn of_each_kind_there_are_five_and_a_link_to_the_others(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        for number in 0..6 {
+            if number == 5 {
+                let five = owner.get(&workspace_path("/search?q=worker")).await.text;
+                assert!(!five.contains("View all"), "{five}");
+            }
+            kw.create_key_in(&api, json!({ "name": format!("worker {number}") })).await;
+        }
+
+        let page = owner.get(&workspace_path("/search?q=worker")).await.text;
+
+        assert_eq!(page.matches(">worker ").count(), 5, "{page}");
+        assert!(page.contains(&format!("href=\"{}\"", workspace_path("/keys?q=worker"))), "{page}");
+    }
+
+    async fn what_may_be_a_full_key_is_in_no_url(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let key = kw.create_key(json!({})).await;
+        let search = workspace_path("/search");
+        let unknown = "live_3xTw9ZbV5yUq1NpLkR7a2C";
+
+        let found = owner.post(&search, &[("q", &key.key)]).await;
+        let text = owner.post(&search, &[("q", "two words")]).await;
+        let page = owner.post(&search, &[("q", unknown)]).await;
+
+        assert_eq!(to(&found), workspace_path(&format!("/keys/{}", key.id)));
+        assert_eq!(to(&text), format!("{search}?q=two+words"));
+        assert_eq!(page.status, 422);
+        assert!(page.text.contains("Key not found") && !page.text.contains(unknown), "{}", page.text);
+    }
+}
