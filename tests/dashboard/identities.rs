@@ -1,5 +1,6 @@
 //! Identities, as people make, change and delete them.
 
+use domain::identities::SEARCH_ROWS_MAX;
 use serde_json::{Value, json};
 
 use super::{
@@ -21,6 +22,31 @@ fn bare(path: &str) -> String {
 }
 
 on_both_stacks! {
+    async fn a_text_that_is_too_short_for_the_index_is_compared_with_so_many_identities(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let insert = |first: i64, last: i64| format!(
+            "WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last})
+            INSERT INTO identities (id, workspace_id, external_id, created_at, search)
+            SELECT 'id_' || (100000 + i), 'ws_default', 'user ' || i, 1, 'id_' || (100000 + i) || ' user ' || i FROM n"
+        );
+        kw.execute_sql(insert(1, SEARCH_ROWS_MAX - 1)).await;
+        let last = "INSERT INTO identities (id, workspace_id, external_id, created_at, search)
+            VALUES ('id_z', 'ws_default', 'XY', 1, 'id_z xy')";
+        kw.execute_sql(last.to_owned()).await;
+        let search = workspace_path("/identities?q=Xy");
+        assert_eq!(count_table_rows(&owner.get(&search).await.text), 1);
+
+        kw.execute_sql(insert(SEARCH_ROWS_MAX, SEARCH_ROWS_MAX)).await;
+        let first = owner.get(&search).await;
+        let second = owner.get(&next_page_path(&first)).await;
+
+        assert!(first.text.contains("No matches so far"), "{}", first.text);
+        assert_eq!(count_table_rows(&second.text), 1, "{}", second.text);
+        let longer = owner.get(&workspace_path("/identities?q=user+12345")).await.text;
+        assert_eq!(count_table_rows(&longer), 1, "{longer}");
+        assert!(!longer.contains("Next page"), "{longer}");
+    }
+
     async fn an_identity_is_made_with_meta_and_limits(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let meta = "{ \"z\": 12345678901234567890123, \"a\": \"<script>alert(1)</script>\" }";

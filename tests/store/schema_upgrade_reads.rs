@@ -2,7 +2,7 @@
 
 use foundation::id::{MigrationId, NamespaceId, UserId};
 use foundation::model::{Algorithm, Migration, OutagePolicy};
-use store::{AuditFilter, KeyListFilter, PageQuery, Reader, StoredKey};
+use store::{AuditFilter, IdentitySelection, KeyListFilter, PageQuery, Reader, StoredKey};
 
 use super::*;
 
@@ -121,7 +121,10 @@ async fn assert_lists(reader: &mut Reader, version: i64) {
     let permissions = reader.list_permissions(workspace, &search("ЧТЕНИЕ")).await.unwrap();
     assert_eq!(permissions[0].description.as_deref(), Some("Read every document"));
     assert_eq!(reader.list_roles(workspace, &search("ΣΊΣΥΦΟΣ")).await.unwrap().len(), 1);
-    let identities = reader.list_identities(workspace, None, &search("İSTANBUL")).await.unwrap();
+    let identities = reader
+        .list_identities(workspace, IdentitySelection::All, &search("İSTANBUL"))
+        .await
+        .unwrap();
     assert_eq!(identities.len(), 1);
     let root_keys = reader.list_root_keys(other, None, &search("ÉCOLE")).await.unwrap();
     assert_eq!(root_keys[0].key.expires_at, Some(Timestamp(4_102_444_800_000)));

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foundation::model::Identity;
-use store::{IndexedSearch, KeyListFilter, PageQuery};
+use store::{IdentitySelection, IndexedSearch, KeyListFilter, PageQuery};
 
 use super::*;
 
@@ -132,7 +132,8 @@ async fn assert_searches_read_few_rows(store: Store) {
     let found =
         reader.find_searched_identities(&workspace, "user_1234", 20).await.unwrap().unwrap();
     let listing = PageQuery { start_id: "", search: "user_1234".into(), rows_max: 26 };
-    let identities = reader.list_identities(&workspace, Some(&found), &listing).await.unwrap();
+    let identities =
+        reader.list_identities(&workspace, IdentitySelection::Ids(&found), &listing).await.unwrap();
     assert_eq!(identities.len(), 11);
     drop(reader);
 

@@ -9,6 +9,16 @@ use foundation::model::{Identity, Meta};
 
 use crate::PageQuery;
 
+/// Selects identities of a workspace.
+#[derive(Debug, Clone, Copy)]
+pub enum IdentitySelection<'a> {
+    All,
+    /// Only those with these ids.
+    Ids(&'a [String]),
+    /// Only those before an id.
+    Before(&'a str),
+}
+
 #[async_trait]
 pub trait IdentityReads: Send {
     /// Returns the existing identities among `ids`.
@@ -39,11 +49,18 @@ pub trait IdentityReads: Send {
         max: i64,
     ) -> Result<Option<Vec<String>>>;
     async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64>;
-    /// Returns a page of the identities of a workspace, limited to `ids` if given.
+    /// Returns the id of the identity that is `offset` rows after an id. `None` if there are fewer.
+    async fn find_identity_at(
+        &mut self,
+        workspace: &WorkspaceId,
+        start_id: &str,
+        offset: i64,
+    ) -> Result<Option<String>>;
+    /// Returns a page of the identities of a workspace.
     async fn list_identities(
         &mut self,
         workspace: &WorkspaceId,
-        ids: Option<&[String]>,
+        selection: IdentitySelection<'_>,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>>;
 }

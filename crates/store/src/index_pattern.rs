@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 
 /// The number of characters by which the indexes find texts.
 const GRAM_CHARS: usize = 3;
-/// The maximum number of sequences of three characters in a pattern. More make no result smaller.
-const GRAMS_MAX: usize = 32;
+/// The maximum number of characters of a text in a pattern. More hardly make a result smaller.
+const PATTERN_CHARS_MAX: usize = 64;
 
 /// Returns the pattern of `LIKE` for a text in lower case. `None` if Postgres would read the whole index: it knows only words
 /// of letters and digits, with two spaces before and one after each.
 pub fn to_like_pattern(text: &str) -> Option<String> {
-    if !has_word_gram(text) {
+    let text: Vec<char> = text.chars().take(PATTERN_CHARS_MAX).collect();
+    if !has_word_gram(&text) {
         return None;
     }
-    let mut pattern = String::with_capacity(text.len() + 2);
-    pattern.push('%');
-    for c in text.chars() {
+    let mut pattern = String::from("%");
+    for c in text {
         if matches!(c, '%' | '_' | '\\') {
             pattern.push('\\');
         }
@@ -29,9 +29,9 @@ pub fn to_like_pattern(text: &str) -> Option<String> {
 
 /// Returns whether a part of a text contains three characters of a word, including the spaces around words. What is before
 /// and after the part is unknown, so a word at its beginning or end may continue there.
-fn has_word_gram(text: &str) -> bool {
+fn has_word_gram(text: &[char]) -> bool {
     let (mut chars, mut is_after_separator) = (0, false);
-    for c in text.chars() {
+    for c in text {
         if c.is_alphanumeric() {
             chars += if chars == 0 && is_after_separator { 3 } else { 1 };
         } else {
@@ -49,13 +49,13 @@ fn has_word_gram(text: &str) -> bool {
 
 /// Returns the full-text query of SQLite for a text in lower case. `None` if it is too short.
 pub fn to_fts_pattern(text: &str) -> Option<String> {
-    let chars: Vec<char> = text.chars().collect();
+    let chars: Vec<char> = text.chars().take(PATTERN_CHARS_MAX).collect();
     let grams: BTreeSet<&[char]> = chars.windows(GRAM_CHARS).collect();
     let quote = |gram: &[char]| {
         let gram: String = gram.iter().collect();
         format!("\"{}\"", gram.replace('"', "\"\""))
     };
-    let grams: Vec<String> = grams.into_iter().take(GRAMS_MAX).map(quote).collect();
+    let grams: Vec<String> = grams.into_iter().map(quote).collect();
     (!grams.is_empty()).then(|| grams.join(" AND "))
 }
 
@@ -84,7 +84,16 @@ mod tests {
         assert_eq!(to_fts_pattern("abc"), Some("\"abc\"".to_owned()));
         assert_eq!(to_fts_pattern("a\"bc"), Some("\"\"\"bc\" AND \"a\"\"b\"".to_owned()));
         assert_eq!(to_fts_pattern("aaaa"), Some("\"aaa\"".to_owned()));
-        let long: String = ('a'..='z').chain('0'..='9').cycle().take(255).collect();
-        assert_eq!(to_fts_pattern(&long).map(|query| query.matches(" AND ").count()), Some(31));
+    }
+
+    #[test]
+    fn patterns_have_the_first_characters_of_a_long_text() {
+        let alphabet: String = ('a'..='z').chain('0'..='9').collect();
+        let long = alphabet.repeat(1_000);
+
+        let expected = format!("%{}{}%", alphabet, &alphabet[..PATTERN_CHARS_MAX - alphabet.len()]);
+        assert_eq!(to_like_pattern(&long), Some(expected));
+        let grams = to_fts_pattern(&long).map(|query| query.matches(" AND ").count() + 1);
+        assert_eq!(grams, Some(alphabet.len()));
     }
 }

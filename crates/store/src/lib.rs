@@ -69,7 +69,7 @@ use foundation::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
 pub use gateway_policies::{
     GatewayPolicyReads, GatewayPolicyWrites, GatewaySecrets, StoredGatewayPolicy,
 };
-pub use identities::{IdentityReads, IdentityWrites};
+pub use identities::{IdentityReads, IdentitySelection, IdentityWrites};
 pub use intents::Intent;
 pub use keys::{DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
 pub use migrations::{KeyToInsert, MigrationReads, MigrationWrites, StoredMigration};

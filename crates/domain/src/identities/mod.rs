@@ -11,7 +11,7 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Meta, Ratelimit};
 use snapshot::IdentitySnapshot;
-use store::{LimitOwner, Tx, freshness};
+use store::{IdentitySelection, LimitOwner, Tx, freshness};
 
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
@@ -25,7 +25,9 @@ pub const META_MAX_BYTES: usize = 1024 * 1024;
 
 /// The maximum number of identities that an index finds. Of more, a page is found sooner in the order of the list: ids are
 /// random, so matches are spread evenly.
-const INDEXED_ROWS_MAX: i64 = 5_000;
+const INDEXED_ROWS_MAX: i64 = 2_000;
+/// The maximum number of identities that a search compares for one page; the next page continues after them.
+pub const SEARCH_ROWS_MAX: i64 = 20_000;
 
 /// A reference to an identity in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +119,8 @@ pub async fn get(context: &Context, caller: &Caller, reference: &IdentityRef) ->
 /// The environment of all identities, for the API version that has environments (v1).
 pub const DEFAULT_ENVIRONMENT: &str = "default";
 
-/// Lists a page of the identities that the root key may read, sorted by id. With `environment`, a root key that may
+/// Lists a page of the identities that the root key may read, sorted by id. A page of a search may have fewer items than
+/// its limit and still have a successor: when the search has compared its maximum. With `environment`, a root key that may
 /// read the whole environment may read all of them.
 pub async fn list(
     context: &Context,
@@ -151,8 +154,19 @@ pub async fn list(
         }
         (ids, None) | (None, ids) => ids,
     };
-    let rows = reader.list_identities(workspace, ids.as_deref(), &listing).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    // Where the index does not find the text, not all identities are compared at once.
+    let end = match listing.search.is_empty() || ids.is_some() {
+        true => None,
+        false => reader.find_identity_at(workspace, listing.start_id, SEARCH_ROWS_MAX).await?,
+    };
+    let ids_or_end = match (&ids, &end) {
+        (Some(ids), _) => IdentitySelection::Ids(ids),
+        (None, Some(end)) => IdentitySelection::Before(end),
+        (None, None) => IdentitySelection::All,
+    };
+    let rows = reader.list_identities(workspace, ids_or_end, &listing).await?;
+    let page = Page::new(rows, paging, |row| &row.id);
+    Ok(Page { next_id: page.next_id.or(end), ..page })
 }
 
 /// Returns the number of identities of an environment. The root key must be allowed to read all of them.

@@ -21,7 +21,7 @@ pub const SEARCH_ROWS_MAX: i64 = 20_000;
 /// The number of the latest keys that are compared before an index is asked.
 const LATEST_ROWS: i64 = 1_000;
 /// The maximum number of keys that an index finds. Of more, a page is found sooner among the latest keys.
-pub const INDEXED_ROWS_MAX: i64 = 5_000;
+pub const INDEXED_ROWS_MAX: i64 = 2_000;
 
 /// A key in a list.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use sqlx::{query, query_as, query_scalar};
 
 use super::{Connection, fetch_all_as, fetch_optional_as, to_index_pattern};
 use crate::rows::IdentityRow;
-use crate::{IdentityReads, IdentityWrites, PageQuery, to_search_text};
+use crate::{IdentityReads, IdentitySelection, IdentityWrites, PageQuery, to_search_text};
 
 macro_rules! identities_where {
     ($condition:expr) => {
@@ -94,20 +94,37 @@ impl IdentityReads for Connection {
         Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
     }
 
+    async fn find_identity_at(
+        &mut self,
+        workspace: &WorkspaceId,
+        start_id: &str,
+        offset: i64,
+    ) -> Result<Option<String>> {
+        let sql = "
+            SELECT id FROM identities
+            WHERE workspace_id = $1 AND id >= $2
+            ORDER BY id LIMIT 1 OFFSET $3";
+        let query = query_scalar(sql).bind(workspace).bind(start_id).bind(offset);
+        Ok(query.fetch_optional(self).await?)
+    }
+
     async fn list_identities(
         &mut self,
         workspace: &WorkspaceId,
-        ids: Option<&[String]>,
+        selection: IdentitySelection<'_>,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>> {
         // One statement per case, because each case has an index: of a workspace in order, and of ids.
-        let sql = match ids {
-            None => identity_page_where!("i.id", "$5 = ''"),
-            Some(_) => {
-                identity_page_where!(unindexed!("i.id"), concat!("i.id ", is_one_of!("$5")))
+        let (sql, selected) = match selection {
+            IdentitySelection::All => (identity_page_where!("i.id", "$5 = ''"), String::new()),
+            IdentitySelection::Before(end) => {
+                (identity_page_where!("i.id", "i.id < $5"), end.to_owned())
             }
+            IdentitySelection::Ids(ids) => (
+                identity_page_where!(unindexed!("i.id"), concat!("i.id ", is_one_of!("$5"))),
+                json!(ids).to_string(),
+            ),
         };
-        let ids = ids.map_or_else(String::new, |ids| json!(ids).to_string());
         fetch_all_as::<IdentityRow, _>(
             self,
             query_as(sql)
@@ -115,7 +132,7 @@ impl IdentityReads for Connection {
                 .bind(listing.start_id)
                 .bind(&listing.search)
                 .bind(listing.rows_max)
-                .bind(ids),
+                .bind(selected),
         )
         .await
     }
