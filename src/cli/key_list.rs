@@ -2,7 +2,8 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use domain::keys::details::{self, KeyListItem, KeyStatus};
+use domain::keys::details::KeyStatus;
+use domain::keys::search::{self, KeyListItem};
 use domain::page::Paging;
 use foundation::config::Settings;
 use foundation::id::ApiId;
@@ -52,7 +53,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
     };
     let mut keys: Vec<KeyListItem> = Vec::new();
     for _ in 0..PAGES_MAX {
-        let page = details::list_page(&app.context, &caller, api.as_ref(), options.status, &paging)
+        let page = search::list_page(&app.context, &caller, api.as_ref(), options.status, &paging)
             .await?;
         keys.extend(page.items);
         match page.next_id {

@@ -163,7 +163,7 @@ mod tests {
     fn waiting_questions_fail_when_a_runner_is_dropped() {
         let queue = Queue::default();
         let (runner, _reply) = add(&queue, 0);
-        let mut runner = runner.unwrap();
+        let mut runner = runner.expect("a runner");
         assert_eq!(next_questions(&mut runner), Some(vec![0]));
         let (other_runner, mut reply) = add(&queue, 1);
 
@@ -182,7 +182,7 @@ mod tests {
             (0..4).map(|question| add(&queue, question)).unzip();
         replies.drain(1..3);
 
-        assert_eq!(next_questions(runners[0].as_mut().unwrap()), Some(vec![0, 3]));
+        assert_eq!(next_questions(runners[0].as_mut().expect("a runner")), Some(vec![0, 3]));
     }
 
     #[test]
@@ -192,8 +192,8 @@ mod tests {
         {
             let queue = Queue::default();
             let (runner, mut reply) = add(&queue, 0);
-            let mut runner = runner.unwrap();
-            let batch = runner.next_batch().unwrap();
+            let mut runner = runner.expect("a runner");
+            let batch = runner.next_batch().expect("a batch");
             let (_other_runner, mut other_reply) = add(&queue, 1);
 
             runner.reject(batch, cause);
