@@ -1,7 +1,8 @@
 //! A blocking HTTP client for what is not measured: creating keys and checking single responses.
 
 use super::Outcome;
-use super::cases::{Case, KeySet, PERMISSIONS, Place, ROLE};
+use super::cases::{Case, Place};
+use super::key_sets::{KeySet, PERMISSIONS, ROLE};
 use super::servers::ROOT_KEY;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};

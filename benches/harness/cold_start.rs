@@ -1,8 +1,9 @@
 //! Measures the startup time: from the spawn of the process to the first VALID response, on existing data.
 
 use super::Outcome;
-use super::cases::{KeySet, Place, VERIFY};
+use super::cases::{Place, VERIFY};
 use super::client::Client;
+use super::key_sets::KeySet;
 use super::machine;
 use super::servers::{Lab, Server};
 use serde::Serialize;

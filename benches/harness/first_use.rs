@@ -3,8 +3,9 @@
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
 use super::Outcome;
-use super::cases::{KeySet, Place, VERIFY};
+use super::cases::{Place, VERIFY};
 use super::client::{self, Client};
+use super::key_sets::KeySet;
 use super::machine::Cores;
 use super::servers::Lab;
 use std::net::SocketAddr;

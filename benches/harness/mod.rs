@@ -9,6 +9,7 @@ mod client;
 mod cold_start;
 mod events;
 mod first_use;
+mod key_sets;
 mod lists;
 mod load;
 mod machine;
@@ -20,7 +21,8 @@ mod regions;
 mod report;
 mod servers;
 
-use cases::{Case, KeySet, Place};
+use cases::{Case, Place};
+use key_sets::KeySet;
 use machine::Cores;
 use servers::Lab;
 use std::fs;

@@ -1,8 +1,9 @@
 //! Writes the result tables, the targets and the JSON file.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
-use super::cases::{Case, Group, KeySet};
+use super::cases::{Case, Group};
 use super::cold_start::Starts;
+use super::key_sets::KeySet;
 use super::load::Run;
 use super::{Options, Outcome, Results};
 use serde::Serialize;

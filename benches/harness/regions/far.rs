@@ -1,8 +1,9 @@
 //! Measures a replica that is far away from the only Redis of its deployment.
 
 use super::super::Outcome;
-use super::super::cases::{self, Case, Group, KeySet, Place};
+use super::super::cases::{self, Case, Group, Place};
 use super::super::client::{self, Metrics};
+use super::super::key_sets::KeySet;
 use super::super::load::{self, Load, Phase};
 use super::super::proxy::{LinkState, Proxy};
 use super::super::report::{Target, thousands};

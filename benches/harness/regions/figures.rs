@@ -1,8 +1,9 @@
 //! The measurements, in the order of their rows.
 
 use super::super::Outcome;
-use super::super::cases::{self, Case, Group, KeySet, Place};
+use super::super::cases::{self, Case, Group, Place};
 use super::super::client;
+use super::super::key_sets::KeySet;
 use super::super::load::{self, Load, Phase};
 use super::super::machine;
 use super::super::report::{Target, median, thousands};
