@@ -206,7 +206,7 @@ pub fn wait_for_calm(lab: &Lab, patience: Duration) {
     }
 }
 
-/// The output of `post.lua`.
+/// The output of `wrk.lua`.
 #[derive(Deserialize)]
 pub struct Load {
     pub requests: u64,
@@ -236,8 +236,8 @@ pub fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -
         Phase::Measured { seconds } => (seconds, 0, false),
     };
     let (head, tail) = case.keys.body();
-    let script = lab.folder.path().join("post.lua");
-    fs::write(&script, include_str!("../post.lua")).map_err(|e| format!("post.lua: {e}"))?;
+    let script = lab.folder.path().join("wrk.lua");
+    fs::write(&script, include_str!("../wrk.lua")).map_err(|e| format!("wrk.lua: {e}"))?;
     let output = pinned(lab.cores.load, Path::new("wrk"))
         .args([
             "-t1",
