@@ -1,7 +1,8 @@
 //! Ceiling servers: minimal axum servers that do the least that a verification requires. They measure the cost of a
 //! request before Keyward adds anything, so keep them minimal.
 
-use super::Outcome;
+use super::interfaces::GRPC_LISTEN;
+use super::{Outcome, grpc_ceiling};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -19,8 +20,8 @@ use tokio::net::TcpListener;
 /// The first argument that makes the benchmark binary a ceiling server.
 pub const ARGUMENT: &str = "__ceiling";
 
-const LIMIT: u64 = 1_000_000_000;
-const DURATION_MS: u64 = 60_000;
+pub const LIMIT: u64 = 1_000_000_000;
+pub const DURATION_MS: u64 = 60_000;
 
 /// Script of a sliding window of two buckets. KEYS: current and previous bucket. ARGV: limit, duration in ms, elapsed
 /// ms of the current window, cost. Replies with whether the request is admitted, and the remaining amount.
@@ -37,7 +38,8 @@ if redis.call('INCRBY', KEYS[1], cost) == cost then redis.call('PEXPIRE', KEYS[1
 return {1, limit - eff - cost}
 ";
 
-/// Serves until the process is terminated. Arguments: the address to listen on, then the Redis URL if `/limit` is used.
+/// Serves until the process is terminated. Arguments: the address to listen on, then the Redis URL if `/limit` or gRPC is
+/// used.
 pub fn serve(arguments: &[String]) -> Outcome<()> {
     let address = arguments.first().ok_or("a ceiling needs an address to listen on")?;
     tokio::runtime::Builder::new_current_thread()
@@ -52,7 +54,11 @@ pub fn serve(arguments: &[String]) -> Outcome<()> {
                     .map_err(|e| format!("the ceiling did not reach Redis: {e}"))?;
                 let limits =
                     Router::new().route("/limit", post(limit)).route("/limits", post(limits));
-                routes = routes.merge(limits.with_state(window));
+                routes = routes.merge(limits.with_state(window.clone()));
+                if let Ok(grpc) = std::env::var(GRPC_LISTEN) {
+                    let grpc = grpc_ceiling::serve(&grpc, window);
+                    return tokio::try_join!(listen(address, routes), grpc).map(|_| ());
+                }
             }
             listen(address, routes).await
         })
@@ -147,12 +153,12 @@ struct Verdict {
 }
 
 #[derive(Serialize)]
-struct WindowState {
+pub struct WindowState {
     name: &'static str,
     limit: u64,
-    remaining: u64,
-    reset: u64,
-    exceeded: bool,
+    pub remaining: u64,
+    pub reset: u64,
+    pub exceeded: bool,
 }
 
 fn answer(key_id: String, ratelimits: Vec<WindowState>) -> Response {
@@ -168,8 +174,8 @@ fn answer(key_id: String, ratelimits: Vec<WindowState>) -> Response {
     }
 }
 
-/// The counter of `/limit`: one script call over one connection that all requests share.
-struct Window {
+/// The counter of `/limit`, and of the service over gRPC: one script call over one connection that all requests share.
+pub struct Window {
     connection: MultiplexedConnection,
     script_sha1: String,
 }
@@ -185,7 +191,7 @@ impl Window {
         Ok(Arc::new(Self { connection, script_sha1 }))
     }
 
-    async fn take(&self, key: &str) -> redis::RedisResult<WindowState> {
+    pub async fn take(&self, key: &str) -> redis::RedisResult<WindowState> {
         let now_ms = now_ms();
         let window = now_ms / DURATION_MS;
         let subject = fnv1a(key);
@@ -210,7 +216,7 @@ impl Window {
     }
 }
 
-fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,7 @@ use super::cases::{Case, Place};
 use super::key_sets::{KeySet, PERMISSIONS, ROLE};
 use super::servers::ROOT_KEY;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::str::FromStr;
@@ -14,6 +15,9 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(20);
 const BODY_BYTES_MAX: usize = 1 << 20;
 const MAKERS: usize = 32;
+
+/// The headers of a response, by their names in lower case.
+pub type Headers = HashMap<String, String>;
 
 /// One keep-alive connection.
 pub struct Client {
@@ -41,32 +45,44 @@ impl Client {
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes())?;
-        self.read_answer()
+        let (status, _, body) = self.read_answer()?;
+        let value = serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
+        Ok((status, value))
     }
 
-    fn read_answer(&mut self) -> std::io::Result<(u16, Value)> {
+    /// Sends a GET request with these headers, and returns the status and the headers of the response.
+    pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> std::io::Result<(u16, Headers)> {
+        let mut request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n");
+        for (name, value) in headers {
+            request.extend([name, ": ", value, "\r\n"]);
+        }
+        request.push_str("\r\n");
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let (status, headers, _) = self.read_answer()?;
+        Ok((status, headers))
+    }
+
+    fn read_answer(&mut self) -> std::io::Result<(u16, Headers, Vec<u8>)> {
         let malformed = || std::io::Error::other("not an HTTP answer with a Content-Length");
         let status_line = self.read_line()?;
         let status =
             status_line.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(malformed)?;
-        let mut length = None;
+        let mut headers = Headers::new();
         loop {
             let line = self.read_line()?;
             if line.is_empty() {
                 break;
             }
-            if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse().ok();
+            if let Some((name, value)) = line.split_once(':') {
+                headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
             }
         }
+        let length = headers.get("content-length").and_then(|length| length.parse().ok());
         let length = length.filter(|l| *l <= BODY_BYTES_MAX).ok_or_else(malformed)?;
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body)?;
-        let value = serde_json::from_slice(&body)
-            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
-        Ok((status, value))
+        Ok((status, headers, body))
     }
 
     fn read_line(&mut self) -> std::io::Result<String> {

@@ -1,7 +1,7 @@
 //! Measures the startup time: from the spawn of the process to the first VALID response, on existing data.
 
 use super::Outcome;
-use super::cases::{Place, VERIFY};
+use super::cases::{Place, VERIFY, is_named};
 use super::client::Client;
 use super::key_sets::KeySet;
 use super::machine;
@@ -33,7 +33,7 @@ pub fn name(place: Place) -> &'static str {
 }
 
 pub fn selected(only: &str) -> Vec<Place> {
-    Place::KEYWARD.into_iter().filter(|place| name(*place).contains(only)).collect()
+    Place::KEYWARD.into_iter().filter(|place| is_named(name(*place), only)).collect()
 }
 
 pub fn measure(lab: &Lab, place: Place, keys: &Path) -> Outcome<Starts> {

@@ -27,8 +27,8 @@ pub enum KeySet {
 }
 
 /// A limit or balance that no run uses up: benchmarks measure admitted requests, never rejected ones.
-const PLENTY: u64 = 1_000_000_000;
-const WINDOW_MS: u64 = 60_000;
+pub const PLENTY: u64 = 1_000_000_000;
+pub const WINDOW_MS: u64 = 60_000;
 
 pub const PERMISSIONS: [&str; 3] = ["documents.read", "documents.write", "documents.delete"];
 pub const ROLE: &str = "editor";

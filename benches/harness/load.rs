@@ -1,10 +1,10 @@
 //! One run of one case: a new server process, a warm-up that checks every response, then the measured load.
 
-use super::cases::{Case, Place};
+use super::cases::{Case, Interface, Place};
 use super::client::{self, Counted};
 use super::machine::{self, CoreTime};
-use super::servers::{Lab, Process, ROOT_KEY, Server, pinned};
-use super::{Options, Outcome};
+use super::servers::{Lab, Process, Server};
+use super::{Options, Outcome, grpc_load, policy, wrk};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
@@ -75,22 +75,34 @@ fn run_once(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<R
     let server = start(lab, case, keys, options)?;
     wait_for_calm(lab, CALM_PATIENCE);
     let run = measure(lab, case, keys, &server, options.secs)?;
-    check_sample(case, keys, &server, options)?;
+    check_sample(lab, case, keys, &server, options)?;
     Ok(run)
 }
 
 /// Starts a server and warms it up.
 pub fn start(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<Server> {
-    let server = lab.start_with(case.place, case.variables())?;
-    check_sample(case, keys, &server, options)?;
+    let server = lab.start_case(case)?;
+    check_sample(lab, case, keys, &server, options)?;
     warm_up(lab, case, keys, &server, options)?;
     Ok(server)
 }
 
-fn check_sample(case: &Case, keys: &Path, server: &Server, options: &Options) -> Outcome<()> {
+fn check_sample(
+    lab: &Lab,
+    case: &Case,
+    keys: &Path,
+    server: &Server,
+    options: &Options,
+) -> Outcome<()> {
     let listed = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
     let mut sample = listed.lines().step_by((options.keys / 8).max(1));
-    sample.try_for_each(|key| client::check(server.address, case, key))
+    sample.try_for_each(|key| match case.interface {
+        Interface::Operation => client::check(server.address, case, key),
+        Interface::Gateway | Interface::Nginx => policy::check(lab, server, case, key),
+        Interface::ExtAuthz | Interface::RateLimitService => {
+            grpc_load::check(lab, server, case, key)
+        }
+    })
 }
 
 /// Generates load until every key was verified twice, so that the measured requests find their data in memory, and
@@ -99,7 +111,8 @@ fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
     let seconds_max = 20 + 2 * o.keys / WARM_UP_KEYS_PER_SECOND;
     let mut requests = 0;
     for _ in 0..seconds_max {
-        let answered = wrk(lab, case, keys, server, Phase::WarmUp { first: requests })?.requests;
+        let answered =
+            generate(lab, case, keys, server, Phase::WarmUp { first: requests })?.requests;
         requests += answered;
         if requests >= 2 * o.keys as u64 {
             return Ok(());
@@ -113,7 +126,7 @@ pub fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, seconds: u3
     let scripts_before = script_calls(lab)?;
     let counted_before = counted(case, server)?;
     let before = Snapshot::take(lab, Some(server));
-    let load = wrk(lab, case, keys, server, Phase::Measured { seconds })?;
+    let load = generate(lab, case, keys, server, Phase::Measured { seconds })?;
     let spent = Snapshot::take(lab, Some(server)).since(&before);
     let scripts = script_calls(lab)? - scripts_before;
     let counted = counted(case, server)?;
@@ -153,6 +166,8 @@ struct Snapshot {
     server: f64,
     redis: f64,
     postgres: f64,
+    /// The service behind nginx.
+    service: f64,
     /// This process and its children that have ended: wrk and stopped servers.
     own: f64,
 }
@@ -162,12 +177,14 @@ impl Snapshot {
         let used = |process: Option<&Process>| {
             process.map_or(0.0, |process| machine::tree_seconds(process.pid()))
         };
+        let nginx = server.and_then(|server| server.nginx.as_ref());
         Self {
             seconds: machine::uptime_seconds(),
             cores: CoreTime::now(lab.cores),
-            server: used(server.map(|server| &server.process)),
+            server: used(server.map(|server| &server.process)) + used(nginx.map(|n| &n.gateway)),
             redis: used(lab.redis.as_ref().map(|store| &store.process)),
             postgres: used(lab.postgres.as_ref().map(|store| &store.process)),
+            service: used(nginx.map(|nginx| &nginx.service)),
             own: machine::own_seconds(),
         }
     }
@@ -182,13 +199,14 @@ impl Snapshot {
             server: self.server - earlier.server,
             redis: self.redis - earlier.redis,
             postgres: self.postgres - earlier.postgres,
+            service: self.service - earlier.service,
             own: self.own - earlier.own,
         }
     }
 
     /// Returns how much of the two cores other processes used.
     fn foreign_cores(&self) -> f64 {
-        let part = self.server + self.redis + self.postgres + self.own;
+        let part = self.server + self.redis + self.postgres + self.service + self.own;
         // A run that fails at once may end within one tick of the kernel clock.
         if self.seconds > 0.0 { ((self.cores.busy - part) / self.seconds).max(0.0) } else { 0.0 }
     }
@@ -206,16 +224,22 @@ pub fn wait_for_calm(lab: &Lab, patience: Duration) {
     }
 }
 
-/// The output of `wrk.lua`.
-#[derive(Deserialize)]
+/// What a load generator reports.
+#[derive(Default, Deserialize)]
 pub struct Load {
     pub requests: u64,
     pub duration_us: u64,
-    p50_us: f64,
-    p99_us: f64,
-    non_2xx: u64,
-    socket_errors: u64,
-    wrong: u64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    /// Answers with an error status.
+    pub errors: u64,
+    /// Requests that were not answered.
+    pub unanswered: u64,
+    /// Other answers that were not right.
+    pub wrong: u64,
+    /// One of them.
+    #[serde(skip)]
+    pub sample: String,
 }
 
 #[derive(Clone, Copy)]
@@ -230,55 +254,33 @@ pub enum Phase {
 }
 
 /// Generates load on a server and returns an error if a reply was wrong.
-pub fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Outcome<Load> {
-    let (seconds, first, looks_at_answers) = match phase {
-        Phase::WarmUp { first } => (1, first, true),
-        Phase::Measured { seconds } => (seconds, 0, false),
+pub fn generate(
+    lab: &Lab,
+    case: &Case,
+    keys: &Path,
+    server: &Server,
+    phase: Phase,
+) -> Outcome<Load> {
+    let load = match case.interface.is_grpc() {
+        true => grpc_load::run(lab, case, keys, server, phase)?,
+        false => wrk::run(lab, case, keys, server, phase)?,
     };
-    let (head, tail) = case.keys.body();
-    let script = lab.folder.path().join("wrk.lua");
-    fs::write(&script, include_str!("../wrk.lua")).map_err(|e| format!("wrk.lua: {e}"))?;
-    let output = pinned(lab.cores.load, Path::new("wrk"))
-        .args([
-            "-t1",
-            &format!("-c{}", case.connections),
-            &format!("-d{seconds}s"),
-            "--timeout",
-            "5s",
-        ])
-        .arg("-s")
-        .arg(&script)
-        .arg(format!("http://{}{}", server.address, case.path))
-        .env("KEYFILE", keys)
-        .env("ROOT", ROOT_KEY)
-        .env("HEAD", head)
-        .env("TAIL", tail)
-        .env("MARKER", case.keys.marker())
-        .env("FIRST", first.to_string())
-        .env("CHECK", if looks_at_answers { "1" } else { "0" })
-        .output()
-        .map_err(|e| format!("wrk did not start: {e}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let load: Load = text
-        .lines()
-        .find_map(|line| serde_json::from_str(line.strip_prefix("JSON ")?).ok())
-        .ok_or_else(|| format!("wrk failed: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
-    if load.requests == 0 || load.non_2xx + load.socket_errors + load.wrong > 0 {
-        let sample = text.lines().find_map(|line| line.strip_prefix("SAMPLE "));
-        return Err(format!(
-            "of {} answers {} were not 2xx, {} requests had no answer{}; the server's last words: {}",
-            load.requests,
-            load.non_2xx,
-            load.socket_errors,
-            match sample {
-                Some(sample) if looks_at_answers =>
-                    format!(", {} answers were not right, such as {sample}", load.wrong),
-                _ => String::new(),
-            },
-            server.process.last_words(),
-        ));
+    if load.requests > 0 && load.errors + load.unanswered + load.wrong == 0 {
+        return Ok(load);
     }
-    Ok(load)
+    let looks_at_answers = matches!(phase, Phase::WarmUp { .. });
+    Err(format!(
+        "of {} answers {} were errors, {} requests had no answer{}; the server's last words: {}",
+        load.requests,
+        load.errors,
+        load.unanswered,
+        match load.sample.is_empty() {
+            false if looks_at_answers =>
+                format!(", {} answers were not right, such as {}", load.wrong, load.sample),
+            _ => String::new(),
+        },
+        server.process.last_words(),
+    ))
 }
 
 /// Returns the counters of the server since it started; a ceiling server has none.

@@ -9,10 +9,14 @@ mod client;
 mod cold_start;
 mod events;
 mod first_use;
+mod grpc_ceiling;
+mod grpc_load;
+mod interfaces;
 mod key_sets;
 mod lists;
 mod load;
 mod machine;
+mod policy;
 #[path = "../../tests/nemesis/proxy.rs"]
 #[expect(dead_code, reason = "tests use the rest")]
 mod proxy;
@@ -20,8 +24,9 @@ mod quick;
 mod regions;
 mod report;
 mod servers;
+mod wrk;
 
-use cases::{Case, Place};
+use cases::{Case, Interface, Place};
 use key_sets::KeySet;
 use machine::Cores;
 use servers::Lab;
@@ -107,6 +112,9 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     }
     let has_replica =
         cold_places.contains(&Place::Replica) || cases.iter().any(|c| c.place == Place::Replica);
+    if cases.iter().any(|case| case.interface == Interface::Nginx) {
+        interfaces::find_nginx()?;
+    }
     let lab = Lab::build(cores, has_replica || cases.iter().any(|c| c.has_redis()), has_replica)?;
     let mut results = Results::default();
     let keys = make_all_keys(&lab, &cases, &cold_places, &options, &mut results);
@@ -195,7 +203,10 @@ fn make_all_keys(
         if sets.is_empty() {
             continue;
         }
-        if let Err(fault) = make_keys(lab, place, &sets, options.keys, &mut files) {
+        let has_gateway =
+            cases.iter().any(|case| case.place == place && case.interface != Interface::Operation);
+        let count = options.keys;
+        if let Err(fault) = make_keys(lab, place, &sets, count, has_gateway, &mut files) {
             results.fail(&format!("making the keys of {}", place.name()), &fault);
         }
     }
@@ -207,6 +218,7 @@ fn make_keys(
     place: Place,
     sets: &[KeySet],
     count: usize,
+    has_gateway: bool,
     files: &mut KeyFiles,
 ) -> Outcome<()> {
     // A ceiling server looks nothing up: any text as long as a key is sufficient.
@@ -215,6 +227,9 @@ fn make_keys(
         Place::Embedded | Place::Replica => {
             let server = lab.start(place)?;
             let api_id = client::make_api(server.address)?;
+            if has_gateway {
+                policy::create(lab, place, server.address, &api_id)?;
+            }
             Some((server, api_id))
         }
     };

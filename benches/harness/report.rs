@@ -1,12 +1,16 @@
 //! Writes the result tables, the targets and the JSON file.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
-use super::cases::{Case, Group};
+use super::cases::{Case, Group, Interface, Place};
 use super::cold_start::Starts;
 use super::key_sets::KeySet;
 use super::load::Run;
 use super::{Options, Outcome, Results};
 use serde::Serialize;
+
+/// Figures of Envoy's own rate-limit service, measured once on one core: see README.md.
+const ENVOY_PER_SECOND: f64 = 13_200.0;
+const ENVOY_CPU_US: f64 = 75.0 + 18.0;
 
 pub fn print(cases: &[&Case], results: &Results, options: &Options) -> Outcome<()> {
     let summaries: Vec<Summary> =
@@ -279,11 +283,44 @@ fn ratio_targets(summary: &Summary, base: &Summary) -> Vec<Target> {
         (Group::Writing, KeySet::Creations) => {
             vec![Target::at_most(format!("{name}: p99 ms"), summary.p99_us / 1e3, 25.0)]
         }
+        (Group::GatewayCached | Group::GatewayLocal | Group::GatewayRedis, _) => {
+            let is_http = summary.case.interface == Interface::Gateway;
+            let target = || {
+                Target::at_least(format!("{name}: throughput of keys.verifyKey"), throughput, 0.95)
+            };
+            is_http.then(target).into_iter().collect()
+        }
+        (Group::RateLimitService, _) => rate_limit_targets(summary, throughput),
+        (Group::Nginx, _) => {
+            vec![Target::at_least(format!("{name}: throughput of a fixed 204"), throughput, 0.5)]
+        }
         (Group::Quick, _) => {
             vec![Target::at_least(format!("{name}: throughput of exact"), throughput, 1.0)]
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns the targets of a replica: the peer on this machine, and the published figures of Envoy's own service.
+fn rate_limit_targets(summary: &Summary, throughput: f64) -> Vec<Target> {
+    let name = summary.case.name;
+    if summary.case.place != Place::Replica {
+        return Vec::new();
+    }
+    let per_second = summary.requests_per_second;
+    vec![
+        Target::at_least(format!("{name}: throughput of tonic echo+EVALSHA"), throughput, 0.9),
+        Target::at_least(
+            format!("{name}: throughput of Envoy's service (README.md)"),
+            per_second / ENVOY_PER_SECOND,
+            3.0,
+        ),
+        Target::at_most(
+            format!("{name}: CPU of Envoy's service, server and Redis (README.md)"),
+            total_us(summary) / ENVOY_CPU_US,
+            0.35,
+        ),
+    ]
 }
 
 pub fn print_targets(targets: &[Target]) {

@@ -4,6 +4,7 @@
 use super::Outcome;
 use super::cases::{Case, Place};
 use super::ceiling;
+use super::interfaces::Nginx;
 use super::machine::Cores;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +30,7 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(name: &'static str, mut command: Command, log: PathBuf) -> Outcome<Self> {
+    pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> Outcome<Self> {
         let fault = |e| format!("{name} did not start: {e}");
         let output = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let child = command
@@ -97,6 +98,9 @@ impl Drop for Process {
 pub struct Server {
     pub process: Process,
     pub address: SocketAddr,
+    /// The address that the load is sent to: the same, or that of its gRPC listener or of nginx in front of it.
+    pub target: SocketAddr,
+    pub nginx: Option<Nginx>,
 }
 
 /// What all runs share: the folder, and the Redis and Postgres of the replicas.
@@ -159,10 +163,11 @@ impl Lab {
         };
         command.envs(variables.iter().copied());
         let log = self.folder.path().join(format!("{}-{}.log", place.name(), address.port()));
-        Ok(Server { process: Process::start(place.name(), command, log)?, address })
+        let process = Process::start(place.name(), command, log)?;
+        Ok(Server { process, address, target: address, nginx: None })
     }
 
-    /// Starts the server of a case and waits until it accepts connections.
+    /// Starts a server and waits until it accepts connections.
     pub fn start(&self, place: Place) -> Outcome<Server> {
         self.start_with(place, &[])
     }
@@ -313,7 +318,7 @@ pub fn pin_self(cores: Cores) -> Outcome<()> {
 }
 
 /// Finds a program in `PATH`.
-fn program(name: &str, package: &str) -> Outcome<PathBuf> {
+pub fn program(name: &str, package: &str) -> Outcome<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
@@ -356,7 +361,7 @@ fn unprivileged_user() -> Outcome<Option<(u32, u32)>> {
     }
 }
 
-fn free_address() -> Outcome<SocketAddr> {
+pub fn free_address() -> Outcome<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map_err(|e| format!("no free port on loopback: {e}"))

@@ -62,5 +62,5 @@ pub fn measure_far_replica(regions: &Regions, figures: &mut Figures) -> Outcome<
 }
 
 fn load(lab: &Lab, keys: &Path, server: &Server, phase: Phase) -> Outcome<Load> {
-    load::wrk(lab, &CASE, keys, server, phase)
+    load::generate(lab, &CASE, keys, server, phase)
 }

@@ -287,7 +287,7 @@ impl Throughput {
     }
 
     fn load(&self, regions: &Regions, phase: Phase) -> Outcome<Load> {
-        load::wrk(&regions.lab, &Self::CASE, &self.keys, &regions.replicas[US][0], phase)
+        load::generate(&regions.lab, &Self::CASE, &self.keys, &regions.replicas[US][0], phase)
     }
 
     fn measure(&mut self, regions: &Regions) -> Outcome<()> {
