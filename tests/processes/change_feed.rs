@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use sqlx::Executor as _;
 use sqlx::postgres::PgConnection;
 
-use crate::acquire_turn;
 use crate::faults::ROOT_KEY;
 use crate::stage::{Key, Replica, Stage, begin_transaction};
 use crate::support::process::{get, v2};
+use crate::{acquire_turn, share_turn};
 
 /// Seconds that exceed the interval at which a replica lists the transactions that write to the change log, and the
 /// minimum age at which it looks up a missing row.
@@ -19,7 +19,7 @@ const COMMIT_DELAY_SECONDS: f32 = 33.0;
 
 #[test]
 fn change_returns_503_and_is_not_made_when_a_replica_could_not_learn_of_it() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (reader, writer) = stage.pair();
     let key = writer.create_key();
@@ -45,7 +45,7 @@ fn change_returns_503_and_is_not_made_when_a_replica_could_not_learn_of_it() {
 
 #[test]
 fn change_waits_for_every_replica_when_writer_has_no_redis() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (reader, writer) = stage.pair();
     let key = writer.create_key();
@@ -67,7 +67,7 @@ fn change_waits_for_every_replica_when_writer_has_no_redis() {
 
 #[test]
 fn changes_are_made_when_they_hold_every_connection_of_a_writer_without_redis() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let _reader = stage.replica();
     let writer = stage.replica_with(&[("KEYWARD_DATABASE_CONNECTIONS", "4")]);
@@ -88,7 +88,7 @@ fn changes_are_made_when_they_hold_every_connection_of_a_writer_without_redis() 
 
 #[test]
 fn only_the_changed_key_returns_503_when_writer_died_and_database_is_unreachable() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let reader = stage.replica();
     let (key, other) = (reader.create_key(), reader.create_key());
@@ -116,7 +116,7 @@ fn only_the_changed_key_returns_503_when_writer_died_and_database_is_unreachable
 
 #[test]
 fn replica_without_database_keeps_old_value_when_writer_died_before_commit() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let reader = stage.replica();
     let key = reader.create_key();
@@ -148,7 +148,7 @@ fn disable_while_reader_is_isolated(key: &Key, other: &Key, reader: &Replica, wr
 
 #[test]
 fn missed_announcements_are_read_when_connection_is_restored() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (reader, writer) = stage.pair();
     let (key, other) = (writer.create_key(), writer.create_key());
@@ -161,7 +161,7 @@ fn missed_announcements_are_read_when_connection_is_restored() {
 
 #[test]
 fn stale_cache_is_not_trusted_when_announcements_were_lost() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (reader, writer) = stage.pair();
     let (key, other) = (writer.create_key(), writer.create_key());
@@ -181,7 +181,7 @@ fn stale_cache_is_not_trusted_when_announcements_were_lost() {
 
 #[test]
 fn changes_wait_for_killed_replica_until_operator_removes_it() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (killed, writer) = stage.pair();
     let key = writer.create_key();
@@ -210,7 +210,7 @@ fn changes_wait_for_killed_replica_until_operator_removes_it() {
 
 #[test]
 fn changes_are_made_when_redis_is_unreachable_for_all_replicas() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let mut stage = Stage::new();
     let (reader, writer) = stage.pair();
     let keys: Vec<_> = (0..4).map(|_| writer.create_key()).collect();
@@ -252,7 +252,7 @@ fn change_by_command_is_announced_to_replica_without_database() {
 
 #[test]
 fn change_is_visible_when_its_slow_commit_ends() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (reader, writer) = stage.pair();
     let (key, other) = (writer.create_key(), writer.create_key());
@@ -305,7 +305,7 @@ fn change_among_skipped_rows_is_visible_when_committed() {
 
 #[test]
 fn replica_relies_on_announcements_when_an_unrelated_transaction_is_long() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _somebody =

@@ -11,7 +11,6 @@ use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
-use crate::acquire_turn;
 use crate::faults::{
     ROOT_KEY, assert_valid, count_valid, database, replica_command, verify, withheld,
 };
@@ -20,6 +19,7 @@ use crate::stage::{Replica, Stage};
 use crate::support::database::Database;
 use crate::support::process::{Server, get};
 use crate::support::random_letters;
+use crate::{acquire_turn, share_turn};
 
 /// Starts replicas on one database, each with its own Redis.
 fn replicas(database: &Database, redis: &[&Redis]) -> Vec<Server> {
@@ -147,7 +147,7 @@ fn cost_above_a_tenth_is_leased_one_call_at_a_time() {
 
 #[test]
 fn lease_waits_for_paused_replica_when_clock_steps() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, mut redis) = (database(), Redis::start());
     let replicas = replicas(&database, &[&redis, &redis]);
     let [awake, stopped] = &replicas[..] else { unreachable!() };
@@ -189,7 +189,7 @@ fn set_balance(server: &Server, id: &str, value: i64) -> (u16, Value) {
 
 #[test]
 fn changes_wait_when_only_another_master_has_the_lease() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, here, there) = (database(), Redis::start(), Redis::start());
     let replicas = replicas(&database, &[&here, &there]);
     let [one, other] = &replicas[..] else { unreachable!() };
@@ -232,7 +232,7 @@ fn changes_wait_when_only_another_master_has_the_lease() {
 
 #[test]
 fn balance_can_be_set_when_operator_has_released_the_lease() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, here, there) = (database(), Redis::start(), Redis::start());
     let replicas = replicas(&database, &[&here, &there]);
     let [one, other] = &replicas[..] else { unreachable!() };
@@ -256,7 +256,7 @@ fn balance_can_be_set_when_operator_has_released_the_lease() {
 
 #[test]
 fn balance_is_exact_when_another_replica_debited_the_account_directly() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let stage = Stage::new();
     let (here, there) = stage.pair();
     let key = there.create_key_with(&json!({ "credits": { "remaining": 1_000 } }));
@@ -287,7 +287,7 @@ fn balance_is_exact_when_another_replica_debited_the_account_directly() {
 
 #[test]
 fn balance_can_be_set_without_redis_when_every_replica_has_reported_its_lease() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, mut redis) = (database(), Redis::start());
     let replicas = replicas(&database, &[&redis, &redis]);
     let (id, key) = create_key(&replicas[0], 1_000);
@@ -308,7 +308,7 @@ fn balance_can_be_set_without_redis_when_every_replica_has_reported_its_lease() 
 fn balance_is_set_when_one_redis_reply_is_late() {
     // Longer than the timeout of one call, shorter than that of two.
     const LATE_BY: Duration = Duration::from_millis(2_700);
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, redis) = (database(), Redis::start());
     let replicas = replicas(&database, &[&redis]);
     let (id, key) = create_key(&replicas[0], 1_000);

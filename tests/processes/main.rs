@@ -37,17 +37,6 @@ mod stage;
 mod startup;
 mod storage_full;
 mod tls;
+mod turn;
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-static TURN: RwLock<()> = RwLock::new(());
-
-/// Acquires the lock that each test holds while it runs which loads the machine, or measures less than a second.
-fn acquire_turn() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Acquires the lock that each other test holds while it runs. These mostly wait, and run at the same time.
-fn share_turn() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
-}
+use turn::{acquire_turn, share_turn};

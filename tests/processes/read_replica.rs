@@ -9,16 +9,16 @@ use foundation::clock::Stopwatch;
 use serde_json::json;
 
 use self::site::{Site, wait};
-use crate::acquire_turn;
 use crate::stage::{Key, Replica};
 use crate::support::process::exchange;
+use crate::{acquire_turn, share_turn};
 
 /// A change is known on every replica within this time.
 const PROPAGATION_MAX: Duration = Duration::from_secs(1);
 
 #[test]
 fn uncached_key_is_read_from_standby_with_all_that_it_needs() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     let writer = &site.writer;
     let permission = json!({ "name": "read", "slug": "docs.read" });
@@ -51,7 +51,7 @@ fn uncached_key_is_read_from_standby_with_all_that_it_needs() {
 
 #[test]
 fn unknown_key_and_key_with_credits_are_read_from_primary() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     let metered = site.writer.create_key_with(&json!({ "credits": { "remaining": 3 } }));
     site.await_replay();
@@ -85,7 +85,7 @@ fn change_while_replay_is_paused(site: &Site) -> [Key; 3] {
 
 #[test]
 fn changes_apply_when_standby_has_not_replayed_them() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     let before = (site.loads("stale"), site.loads("served"));
 
@@ -101,7 +101,7 @@ fn changes_apply_when_standby_has_not_replayed_them() {
 
 #[test]
 fn revoked_key_stays_valid_when_position_of_standby_is_ignored() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::with_reader(&[("KEYWARD_DISABLE_SAFEGUARD", "standby-position")]);
 
     let [disabled, limited, _] = change_while_replay_is_paused(&site);
@@ -112,7 +112,7 @@ fn revoked_key_stays_valid_when_position_of_standby_is_ignored() {
 
 #[test]
 fn lagging_standby_is_skipped_until_it_has_caught_up() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     site.pause_replay();
     let created = site.writer.create_keys(2);
@@ -167,7 +167,7 @@ fn primary_serves_without_delay_when_standby_hangs_or_is_killed() {
 
 #[test]
 fn uncached_key_verifies_from_standby_when_primary_is_unreachable() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     let keys = site.writer.create_keys(4);
     let metered = site.writer.create_key_with(&json!({ "credits": { "remaining": 3 } }));
@@ -197,7 +197,7 @@ fn uncached_key_verifies_from_standby_when_primary_is_unreachable() {
 
 #[test]
 fn row_of_standby_is_trusted_for_five_seconds_when_nothing_proves_it() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     let keys = site.writer.create_keys(2);
     site.await_replay();

@@ -10,7 +10,6 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 
-use crate::acquire_turn;
 use crate::client::Client;
 use crate::faults::{ROOT_KEY, database, replica_command};
 use crate::proxy::{LinkState, Proxy};
@@ -18,6 +17,7 @@ use crate::servers::Redis;
 use crate::support::database::Database;
 use crate::support::process::{Server, get};
 use crate::support::random_letters;
+use crate::{acquire_turn, share_turn};
 
 const NAMES: [&str; 3] = ["eu", "us", "ap"];
 /// The delay of each direction between two regions.
@@ -366,7 +366,7 @@ fn region_that_is_cut_off_decides_by_the_outage_policy_and_is_exact_again() {
 
 #[test]
 fn replica_does_not_start_when_its_regions_differ_from_those_of_the_others() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let regions = Regions::start(1);
     let first_is_us = regions.command(1, &["us", "eu", "ap"]);
     let mut is_swapped = regions.command(1, &NAMES);

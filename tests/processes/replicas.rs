@@ -8,10 +8,10 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 
-use crate::share_turn;
 use crate::support::database::Database;
 use crate::support::process::{Server, keyward_command, v2};
 use crate::support::{random_letters, redis_url};
+use crate::{acquire_turn, share_turn};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -100,7 +100,7 @@ fn time_until_code(server: &Server, key: &str, code: &str) -> Duration {
 
 #[test]
 fn change_is_visible_on_other_replica_within_250_ms() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let pair = start_pair();
     let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
     let busy = ok(&pair.one, "keys.createKey", &json!({ "apiId": api }))["key"].clone();

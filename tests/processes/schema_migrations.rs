@@ -15,10 +15,10 @@ use sqlx::{ConnectOptions as _, Executor as _, query, query_scalar};
 use tokio::runtime::Runtime;
 
 use crate::faults::{ROOT_KEY, replica_command};
-use crate::share_turn;
 use crate::support::database::Database;
 use crate::support::process::{Server, get};
 use crate::support::redis_url;
+use crate::{acquire_turn, share_turn};
 
 /// Creates a database with the oldest schema.
 async fn oldest_schema() -> Database {
@@ -194,7 +194,7 @@ async fn run_step(
 
 #[test]
 fn migration_of_a_million_keys_does_not_block_replicas() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let runtime = Runtime::new().unwrap();
     let database = runtime.block_on(async {
         let database = oldest_schema().await;

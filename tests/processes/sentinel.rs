@@ -9,13 +9,13 @@ use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 
 use self::sentinels::{Guarded, SENTINEL_PASSWORD, SERVICE};
-use crate::acquire_turn;
 use crate::faults::{ROOT_KEY, create_key, database, replica_command, verify, withheld};
 use crate::servers::Redis;
 use crate::support::certificates::Authority;
 use crate::support::database::Database;
 use crate::support::process::Server;
 use crate::support::random_letters;
+use crate::{acquire_turn, share_turn};
 
 /// How long replicas may decide without Redis after Sentinel has promoted another server: two seconds, and one for a
 /// machine that is busy.
@@ -174,7 +174,7 @@ fn disable(server: &Server, key: &str) {
 
 #[test]
 fn replicas_leave_a_running_server_when_sentinel_names_another() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let guarded = Guarded::start_alone();
     let pair = Pair::start(&guarded.url());
     pair.assert_limits_are_exact();
@@ -204,7 +204,7 @@ fn count_clients(server: &Redis) -> usize {
 
 #[test]
 fn replicas_find_the_primary_with_tls() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::create(directory.path().join("ca.pem"));
     let issue = |name| authority.issue("127.0.0.1", directory.path(), name);
@@ -238,7 +238,7 @@ fn diagnose(database_url: &str, redis_url: &str, check: &str) -> Vec<(String, St
 
 #[test]
 fn doctor_checks_the_sentinels_and_the_primary_that_they_name() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let mut guarded = Guarded::start_with_passwords();
     let database = database();
     let url = guarded.url();

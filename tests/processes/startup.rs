@@ -13,10 +13,10 @@ use crate::faults::{
     replica_command, start_proxy, verify, wait_for_metric,
 };
 use crate::servers::{Proxy, Redis};
-use crate::share_turn;
 use crate::support::database::Database;
 use crate::support::process::{Server, free_port, get};
 use crate::support::{random_letters, redis_url};
+use crate::{acquire_turn, share_turn};
 
 /// A Postgres that is unreachable when a replica starts, and a function that makes it reachable.
 struct UnreachablePostgres {
@@ -88,7 +88,7 @@ const RECOVERY_MAX: Duration = Duration::from_secs(2);
 
 #[test]
 fn replica_starts_when_postgres_is_unreachable_and_serves_when_it_returns() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     for make_unreachable in [refusing, cut, swallowing] {
         let database = empty_database();
         let UnreachablePostgres { url, make_reachable } = make_unreachable(&database);
@@ -107,7 +107,7 @@ fn replica_starts_when_postgres_is_unreachable_and_serves_when_it_returns() {
 
 #[test]
 fn first_root_key_is_printed_when_postgres_returns() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let database = empty_database();
     let UnreachablePostgres { url, make_reachable } = cut(&database);
     let mut command = replica_command(&url, &redis_url());
@@ -125,7 +125,7 @@ fn first_root_key_is_printed_when_postgres_returns() {
 
 #[test]
 fn replica_starts_stops_and_recovers_when_postgres_and_redis_are_unreachable() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let (database, mut redis) = (database(), Redis::start());
     redis.kill();
     let UnreachablePostgres { url, make_reachable } = cut(&database);

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::share_turn;
 use crate::support::redis_url;
 
 #[test]
 fn cached_key_verifies_and_unknown_key_returns_503_when_postgres_is_unreachable() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let database = database();
     let (start_proxy, proxy) = start_proxy(&database);
     let server = replica(&start_proxy, &redis_url());

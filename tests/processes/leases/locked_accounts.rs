@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn stopping_replica_deregisters_when_an_account_is_locked() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let (database, redis) = (database(), Redis::start());
     let mut replicas = replicas(&database, &[&redis, &redis]);
     let (id, key) = create_key(&replicas[0], 1_000);

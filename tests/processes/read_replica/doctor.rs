@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::site::Site;
-use crate::acquire_turn;
 use crate::faults::{database, replica_command};
 use crate::servers::Proxy;
+use crate::share_turn;
 
 /// Returns the finding about the read replica at a URL.
 fn finding(site: &Site, read_url: &str) -> Value {
@@ -27,7 +27,7 @@ fn assert_finding(finding: &Value, state: &str, words: &str) {
 
 #[test]
 fn doctor_reports_distance_and_lag_of_read_replica() {
-    let _turn = acquire_turn();
+    let _turn = share_turn();
     let site = Site::new();
     let unreachable = Proxy::to("127.0.0.1:1".to_owned());
     unreachable.cut();
