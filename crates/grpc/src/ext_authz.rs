@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::gateway::{
-    self, GatewayAnswer, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
+    self, GatewayAnswer, Header, bearer_token, cookie, non_empty, path_of, query_of,
+    query_parameter,
 };
 use domain::app::App;
 use domain::caller::ClientInfo;
@@ -206,8 +207,8 @@ fn grpc_code(status: u16) -> Code {
     }
 }
 
-fn to_options(headers: Vec<(String, String)>) -> Vec<HeaderValueOption> {
-    headers.into_iter().map(|(name, value)| to_option(name, value)).collect()
+fn to_options(headers: Vec<Header>) -> Vec<HeaderValueOption> {
+    headers.into_iter().map(|(name, value)| to_option(name.as_str().to_owned(), value)).collect()
 }
 
 /// Replaces what the client has sent, even by an empty value.
@@ -221,12 +222,12 @@ fn to_option(key: String, value: String) -> HeaderValueOption {
 }
 
 /// Returns the headers that have a value as fields of the object `keyward`: `keyward-key-id` as `keyId`.
-fn to_metadata(headers: &[(String, String)]) -> Struct {
+fn to_metadata(headers: &[Header]) -> Struct {
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
     let fields: HashMap<_, _> = headers
         .iter()
         .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| (to_camel_case(name), text(value)))
+        .map(|(name, value)| (to_camel_case(name.as_str()), text(value)))
         .collect();
     let keyward = Value { kind: Some(Kind::StructValue(Struct { fields })) };
     Struct { fields: HashMap::from([("keyward".to_owned(), keyward)]) }

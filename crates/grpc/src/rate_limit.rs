@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::gateway::{self, limit_headers, retry_after};
+use api::gateway::{self, Header, limit_headers, retry_after};
 use api::ratelimit_headers::CheckedLimit;
 use domain::app::App;
 use domain::bounds::{CHECK_DURATION_MAX_MS, IDENTIFIER_MAX};
@@ -237,7 +237,11 @@ fn to_response(
         let reset_at = exceeded.map(|result| result.window_status.reset_at).max();
         headers.extend(reset_at.map(|at| retry_after(at, now)));
     }
-    let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
+    let header = |(name, value): Header| HeaderValue {
+        key: name.as_str().to_owned(),
+        value,
+        raw_value: Vec::new(),
+    };
     RateLimitResponse {
         overall_code: code(reply.is_admitted).into(),
         statuses: statuses.collect(),

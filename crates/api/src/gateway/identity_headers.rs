@@ -2,54 +2,70 @@
 
 use std::fmt::Write as _;
 
+use axum::http::HeaderName;
 use domain::gateways::{ActivePolicy, BASE_IDENTITY_HEADERS};
 use domain::keys::ResolvedKey;
 use foundation::id::RequestId;
 use serde_json::{Map, Value};
 
 use super::assertion::AssertionSigner;
+use super::outcome::Header;
 
 /// The maximum length of a value. Gateways and upstreams refuse longer headers.
 const VALUE_MAX_BYTES: usize = 4096;
+/// The names of [`BASE_IDENTITY_HEADERS`], in their order. They are built once: a request has all of them.
+const BASE_NAMES: [HeaderName; BASE_IDENTITY_HEADERS.len()] = [
+    HeaderName::from_static("keyward-key-id"),
+    HeaderName::from_static("keyward-api-id"),
+    HeaderName::from_static("keyward-external-id"),
+    HeaderName::from_static("keyward-identity-id"),
+    HeaderName::from_static("keyward-permissions"),
+    HeaderName::from_static("keyward-roles"),
+    HeaderName::from_static("keyward-environment"),
+    HeaderName::from_static("keyward-request-id"),
+];
 /// The header with the signed assertion.
-const ASSERTION_HEADER: &str = "keyward-assertion";
+const ASSERTION_HEADER: HeaderName = HeaderName::from_static("keyward-assertion");
 /// Names the headers whose values were too long.
-const OMITTED_HEADER: &str = "keyward-omitted";
+const OMITTED_HEADER: HeaderName = HeaderName::from_static("keyward-omitted");
 
-/// Returns the headers of a request with this key, by their names in lower case. A header without a value is empty: so a
+/// Returns the headers of a request with this key. A header without a value is empty: so a
 /// header of this name that the client has sent never reaches the upstream.
 pub fn identity_headers(
     policy: &ActivePolicy,
     resolved: &ResolvedKey,
     request_id: &RequestId,
     signer: Option<&AssertionSigner<'_>>,
-) -> Vec<(String, String)> {
+) -> Vec<Header> {
     let config = &policy.policy.config.identity_headers;
     let is_selected = |name: &str| {
         let names = config.headers.as_ref();
         names.is_none_or(|names| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
     };
     let mut omitted = Vec::new();
-    let mut bounded = |name: String, value: String| match value.len() <= VALUE_MAX_BYTES {
+    let mut bounded = |name: HeaderName, value: String| match value.len() <= VALUE_MAX_BYTES {
         true => (name, value),
         false => {
-            omitted.push(name.clone());
+            omitted.push(name.to_string());
             (name, String::new())
         }
     };
     let mut headers = Vec::with_capacity(BASE_IDENTITY_HEADERS.len() + config.meta.len() + 2);
-    for name in BASE_IDENTITY_HEADERS {
+    for (name, header) in BASE_IDENTITY_HEADERS.into_iter().zip(BASE_NAMES) {
         let value = if is_selected(name) { base_value(name, resolved, request_id) } else { None };
-        headers.push(bounded(name.to_ascii_lowercase(), value.unwrap_or_default()));
+        headers.push(bounded(header, value.unwrap_or_default()));
     }
     let meta = if config.meta.is_empty() { Map::new() } else { parse_meta(resolved) };
     for name in &config.meta {
         let value = meta.get(name).map_or_else(String::new, meta_value);
-        headers.push(bounded(format!("keyward-meta-{}", name.to_ascii_lowercase()), value));
+        // A policy has valid names alone.
+        if let Ok(header) = HeaderName::try_from(format!("keyward-meta-{name}")) {
+            headers.push(bounded(header, value));
+        }
     }
     let assertion = signer.and_then(|signer| signer.sign(policy, resolved, request_id));
-    headers.push(bounded(ASSERTION_HEADER.to_owned(), assertion.unwrap_or_default()));
-    headers.push((OMITTED_HEADER.to_owned(), omitted.join(",")));
+    headers.push(bounded(ASSERTION_HEADER, assertion.unwrap_or_default()));
+    headers.push((OMITTED_HEADER, omitted.join(",")));
     headers
 }
 
@@ -112,6 +128,14 @@ fn encode(text: &str, reserved: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn base_names_are_those_of_a_policy() {
+        assert_eq!(
+            BASE_NAMES.map(|name| name.to_string()),
+            BASE_IDENTITY_HEADERS.map(str::to_ascii_lowercase)
+        );
+    }
 
     #[test]
     fn value_is_encoded_when_it_does_not_fit_into_a_header() {

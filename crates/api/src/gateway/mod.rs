@@ -31,7 +31,7 @@ use original_request::rest_of;
 pub use original_request::{
     ForwardedRequest, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
 };
-pub use outcome::{FailureBody, GatewayAnswer, limit_headers, retry_after};
+pub use outcome::{FailureBody, GatewayAnswer, Header, limit_headers, retry_after};
 use outcome::{answer_decision, answer_error};
 pub use preview::{AnswerPreview, preview};
 
@@ -182,9 +182,10 @@ fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
     let code = StatusCode::from_u16(if is_mapped { 403 } else { status });
     *response.status_mut() = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let fields = response.headers_mut();
+    fields.reserve(identity_headers.len() + headers.len() + 2);
     for (name, value) in identity_headers.into_iter().chain(headers) {
-        // Names and values are built from valid characters alone.
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+        // Values are built from valid characters alone.
+        if let Ok(value) = HeaderValue::try_from(value) {
             fields.insert(name, value);
         }
     }

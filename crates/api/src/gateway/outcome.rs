@@ -1,5 +1,6 @@
 //! The answer to a gateway: what every protocol tells of a decision.
 
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, GatewayDecision};
 use domain::keys::{ResolvedKey, VerificationCode, VerifyResult};
@@ -14,15 +15,23 @@ use super::assertion::AssertionSigner;
 use super::identity_headers::identity_headers;
 use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
 
+/// The balance of a key with credits, after the request.
+const CREDITS_HEADER: HeaderName = HeaderName::from_static("keyward-credits-remaining");
+/// Finds the event of a request.
+const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("keyward-request-id");
+
+/// A header with its value.
+pub type Header = (HeaderName, String);
+
 /// The answer to one request, independent of the protocol.
 #[derive(Debug)]
 pub struct GatewayAnswer {
     /// An HTTP status. 200 admits the request.
     pub status: u16,
-    /// Tell the upstream who calls; none with a refusal. Names are in lower case.
-    pub identity_headers: Vec<(String, String)>,
+    /// Tell the upstream who calls; none with a refusal.
+    pub identity_headers: Vec<Header>,
     /// Tell the client its limits, or why it is refused.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<Header>,
     /// The reason of a refusal, if the policy wants a body.
     pub body: Option<FailureBody>,
 }
@@ -51,7 +60,7 @@ struct Refusal<'a> {
     status: u16,
     code: &'a str,
     detail: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<Header>,
 }
 
 /// Builds the answer to a request that was judged.
@@ -71,16 +80,16 @@ pub fn answer_decision(
     answer
 }
 
-/// Returns the headers that describe limits, by their names in lower case.
+/// Returns the headers that describe limits.
 pub fn limit_headers<'a>(
     format: RatelimitHeaders,
     limits: impl IntoIterator<Item = CheckedLimit<'a>>,
     now: Timestamp,
-) -> Vec<(String, String)> {
+) -> Vec<Header> {
     let mut headers = HeaderMap::new();
     ratelimit_headers::add(&mut headers, format, limits, now);
     let text = |(name, value): (&HeaderName, &HeaderValue)| {
-        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+        Some((name.clone(), value.to_str().ok()?.to_owned()))
     };
     headers.iter().filter_map(text).collect()
 }
@@ -120,7 +129,7 @@ pub fn answer_error(
     // To a gateway, an error of its policy is neither the client's fault nor a reason to let the request pass.
     let status = match code.status() {
         503 => {
-            headers.push(("retry-after".to_owned(), "1".to_owned()));
+            headers.push((RETRY_AFTER, "1".to_owned()));
             503
         }
         server @ 500.. => server,
@@ -131,9 +140,9 @@ pub fn answer_error(
     refuse_as(format, refusal, request_id)
 }
 
-fn usage_headers(verified: &VerifyResult) -> Option<(String, String)> {
+fn usage_headers(verified: &VerifyResult) -> Option<Header> {
     let credits = verified.credits?;
-    Some(("keyward-credits-remaining".to_owned(), credits.to_string()))
+    Some((CREDITS_HEADER, credits.to_string()))
 }
 
 fn refusal_of(policy: &ActivePolicy, verified: &VerifyResult, now: Timestamp) -> Refusal<'static> {
@@ -186,13 +195,13 @@ fn forbidden<'a>(policy: &ActivePolicy, code: &'a str, detail: String) -> Refusa
 }
 
 /// Returns the challenge of RFC 6750, with the metadata of RFC 9728. Neither name nor URL needs escaping.
-fn challenge(policy: &ActivePolicy, error: &str) -> (String, String) {
+fn challenge(policy: &ActivePolicy, error: &str) -> Header {
     let realm = &policy.policy.name;
     let mut challenge = format!("Bearer realm=\"{realm}\", error=\"{error}\"");
     if let Some(url) = &policy.metadata_url {
         challenge = challenge + ", resource_metadata=\"" + url + "\"";
     }
-    ("www-authenticate".to_owned(), challenge)
+    (WWW_AUTHENTICATE, challenge)
 }
 
 /// `until` is when a retry can succeed, and the time now.
@@ -208,9 +217,9 @@ fn too_many<'a>(
 }
 
 /// Returns the header that says when a retry can succeed, in whole seconds.
-pub fn retry_after(until: Timestamp, now: Timestamp) -> (String, String) {
+pub fn retry_after(until: Timestamp, now: Timestamp) -> Header {
     let seconds = until.0.saturating_sub(now.0).max(1).saturating_add(999) / 1000;
-    ("retry-after".to_owned(), seconds.to_string())
+    (RETRY_AFTER, seconds.to_string())
 }
 
 fn refuse(policy: &ActivePolicy, refusal: Refusal<'_>, request_id: &RequestId) -> GatewayAnswer {
@@ -219,7 +228,7 @@ fn refuse(policy: &ActivePolicy, refusal: Refusal<'_>, request_id: &RequestId) -
 
 fn refuse_as(format: FailureFormat, refusal: Refusal<'_>, request_id: &RequestId) -> GatewayAnswer {
     let Refusal { status, code, detail, mut headers } = refusal;
-    headers.push(("keyward-request-id".to_owned(), request_id.to_string()));
+    headers.push((REQUEST_ID_HEADER, request_id.to_string()));
     let body = match format {
         FailureFormat::Empty => None,
         FailureFormat::Text => {
