@@ -177,7 +177,7 @@ on_both_stores! {
         let key = key(&store, None).await;
         commit_with(&store, async |tx| tx.set_credits(&key.id, Some(&credits(5, None, 0))).await).await.unwrap();
         let learns = async || {
-            let found = store.read().await.unwrap().list_keys_to_spend(&[key.hash.clone()], "rep_a").await.unwrap();
+            let found = store.read().await.unwrap().list_keys_to_spend(std::slice::from_ref(&key.hash), "rep_a").await.unwrap();
             let version = found[0].clone().key.credits.unwrap().last_lease_number;
             let held = commit_with(&store, async |tx| tx.lock_registration("rep_a").await).await.unwrap();
             assert_eq!(version != 0, held, "both queries agree");

@@ -1,6 +1,6 @@
 //! The outcome of a tried request, explained.
 
-use api::gateway::{GatewayAnswer, path_of};
+use api::gateway::{GatewayAnswer, Header, path_of};
 use domain::gateways::{ActivePolicy, GatewayDecision, GatewayPreview, RequestPath, RuleMatch};
 use domain::keys::{EvaluatedLimit, VerificationCode, VerifyResult};
 use foundation::clock::Timestamp;
@@ -31,9 +31,9 @@ pub struct OutcomeView {
     pub limits: Vec<LimitView>,
     pub is_degraded: bool,
     /// What the service gets in addition to the request.
-    pub identity_headers: Vec<(String, String)>,
+    pub identity_headers: Vec<Header>,
     /// What the client is told.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<Header>,
     pub body: Option<String>,
 }
 
