@@ -142,7 +142,7 @@ mod tests {
 
         assert_eq!(
             lines,
-            ["ID      NAME      STATUS", "key_1   請求書    x", "key_22  a\\u{a}b  -"]
+            ["ID      NAME     STATUS", "key_1   請求書   x", "key_22  a\\u{a}b  -"]
         );
     }
 
