@@ -6,12 +6,13 @@ ALTER TABLE keys ADD COLUMN search TEXT NOT NULL DEFAULT '';
 
 CREATE FUNCTION write_key_search_text() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.search := lower(COALESCE(NEW.name, '') || E'\n' || COALESCE(NEW.owner_id, ''));
+    NEW.search := lower(COALESCE(NEW.name || E'\n' || NEW.owner_id, NEW.name, NEW.owner_id, ''));
     RETURN NEW;
 END
 $$;
 CREATE TRIGGER keys_search_text_insert BEFORE INSERT ON keys
-    FOR EACH ROW WHEN (NEW.search = '') EXECUTE FUNCTION write_key_search_text();
+    FOR EACH ROW WHEN (NEW.search = '' AND COALESCE(NEW.name, NEW.owner_id) IS NOT NULL)
+    EXECUTE FUNCTION write_key_search_text();
 CREATE TRIGGER keys_search_text_update BEFORE UPDATE OF name, owner_id ON keys
     FOR EACH ROW WHEN (NEW.search = OLD.search AND (NEW.name, NEW.owner_id) IS DISTINCT FROM (OLD.name, OLD.owner_id))
     EXECUTE FUNCTION write_key_search_text();

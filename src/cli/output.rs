@@ -140,10 +140,7 @@ mod tests {
 
         let lines = align(Some(&["ID", "NAME", "STATUS"]), rows);
 
-        assert_eq!(
-            lines,
-            ["ID      NAME     STATUS", "key_1   請求書   x", "key_22  a\\u{a}b  -"]
-        );
+        assert_eq!(lines, ["ID      NAME     STATUS", "key_1   請求書   x", "key_22  a\\u{a}b  -"]);
     }
 
     #[test]

@@ -133,10 +133,12 @@ pub fn to_search_text<const N: usize>(texts: [&str; N]) -> String {
     texts.map(str::to_lowercase).join("\n")
 }
 
-/// Returns the search text of a key. It contains neither the id nor the start, by whose beginnings a search finds keys.
+/// Returns the search text of a key: its name and its external id, those that it has. Ids and starts are found by their
+/// beginnings.
 fn key_search_text(key: &Key) -> String {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    to_search_text([&text(&key.name), &text(&key.owner_id)])
+    let texts: Vec<_> =
+        [&key.name, &key.owner_id].into_iter().flatten().map(String::as_str).collect();
+    texts.join("\n").to_lowercase()
 }
 
 /// Selects keys by their owner.

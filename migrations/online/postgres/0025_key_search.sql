@@ -6,14 +6,15 @@ ALTER TABLE keys ADD COLUMN IF NOT EXISTS search TEXT NOT NULL DEFAULT '';
 -- step
 CREATE OR REPLACE FUNCTION write_key_search_text() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.search := lower(COALESCE(NEW.name, '') || E'\n' || COALESCE(NEW.owner_id, ''));
+    NEW.search := lower(COALESCE(NEW.name || E'\n' || NEW.owner_id, NEW.name, NEW.owner_id, ''));
     RETURN NEW;
 END
 $$;
 -- step
 DROP TRIGGER IF EXISTS keys_search_text_insert ON keys;
 CREATE TRIGGER keys_search_text_insert BEFORE INSERT ON keys
-    FOR EACH ROW WHEN (NEW.search = '') EXECUTE FUNCTION write_key_search_text();
+    FOR EACH ROW WHEN (NEW.search = '' AND COALESCE(NEW.name, NEW.owner_id) IS NOT NULL)
+    EXECUTE FUNCTION write_key_search_text();
 -- step
 DROP TRIGGER IF EXISTS keys_search_text_update ON keys;
 CREATE TRIGGER keys_search_text_update BEFORE UPDATE OF name, owner_id ON keys

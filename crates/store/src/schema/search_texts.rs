@@ -20,7 +20,7 @@ use super::postgres::{LOCK_TIMEOUT, is_in_use, set_lock_timeout, wait_for_lock};
 struct SearchedTable {
     version: i64,
     name: &'static str,
-    /// What the search text contains, in the original case.
+    /// What the search text contains, in the original case. Null if the row has an empty one.
     text: &'static str,
 }
 
@@ -42,7 +42,8 @@ const TABLES: [SearchedTable; 9] = [
     ),
     table(20, "roles", "id || '\n' || name || '\n' || COALESCE(description, '')"),
     table(20, "root_keys", "id || '\n' || start || '\n' || COALESCE(name, '')"),
-    table(25, "keys", "COALESCE(name, '') || '\n' || COALESCE(owner_id, '')"),
+    // Most keys of some installations have neither.
+    table(25, "keys", "COALESCE(name || '\n' || owner_id, name, owner_id)"),
 ];
 
 /// Returns the tables of a migration: their names and texts.
@@ -64,7 +65,8 @@ struct SearchedRow {
 /// Returns the statement that selects the rows with ids above `$1`.
 fn page_sql(table: &str, text: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(format!(
-        "SELECT id, search, {text} AS text FROM {table} WHERE id > $1 ORDER BY id LIMIT {BATCH_ROWS}"
+        "SELECT id, search, {text} AS text FROM {table}
+        WHERE id > $1 AND {text} IS NOT NULL ORDER BY id LIMIT {BATCH_ROWS}"
     ))
 }
 
