@@ -84,6 +84,7 @@ export async function run(story) {
   await check("rotating with a grace leaves both good, and without one only the new", async () => {
     await page.getByRole("link", { name }).click();
     await page.getByRole("link", { name: "Rotate" }).click();
+    await page.getByRole("button", { name: "Rotate" }).waitFor();
     await accessible(page);
     await page.getByLabel("After 15 minutes").check();
     await page.getByRole("button", { name: "Rotate" }).click();
@@ -103,6 +104,7 @@ export async function run(story) {
   await check("revoking asks first, and then nothing accepts the root key", async () => {
     await page.getByRole("link", { name: "View root key" }).click();
     await page.getByRole("link", { name: "Revoke" }).click();
+    await page.getByRole("button", { name: "Revoke" }).waitFor();
     await accessible(page);
     assert.equal((await v2(story.third, "keys.verifyKey", { key: story.key })).status, 200);
     await page.getByRole("button", { name: "Revoke" }).click();
