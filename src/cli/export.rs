@@ -35,6 +35,9 @@ pub struct ExportOptions {
 
 pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions) -> CommandResult {
     let Operator { app, caller } = Operator::open(settings, &options.workspace).await?;
+    let api_id = ApiId::from(options.api_id.as_str());
+    // Before the file is created, which must not exist.
+    domain::apis::get(&app.context, &caller, &api_id).await?;
     let mut writer: Box<dyn Write> = match &options.output {
         Some(path) => Box::new(BufWriter::new(create(path)?)),
         None => Box::new(BufWriter::new(io::stdout())),
@@ -43,7 +46,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
     let mut start_id = String::new();
     loop {
         let filter = KeyFilter {
-            api_id: ApiId::from(options.api_id.as_str()),
+            api_id: api_id.clone(),
             owner: None,
             decrypt_mode: DecryptMode::None,
             paging: Paging { start_id, limit: PAGE_LIMIT, search: String::new() },

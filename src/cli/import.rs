@@ -79,7 +79,15 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
     let (mut imported, mut failed) = (0, Vec::new());
     for batch in &batches {
         let request = to_request(&migration, &api_id, batch);
-        let mut reply = operator.call::<MigrateKeys>(&request).await?;
+        let mut reply = match operator.call::<MigrateKeys>(&request).await {
+            Err(failure) if imported > 0 => {
+                let imported = counted(imported, "key", "keys");
+                return Err(failure.with_context(&format!(
+                    "stopped after {imported}; import the file again with --migration {migration}, which leaves out what is there"
+                )));
+            }
+            reply => reply?,
+        };
         imported += reply["migrated"].as_array().map_or(0, Vec::len);
         if let Value::Array(hashes) = reply["failed"].take() {
             failed.extend(hashes);

@@ -184,6 +184,17 @@ impl From<foundation::error::Error> for CommandError {
     }
 }
 
+impl CommandError {
+    /// Adds before the cause what the command had done when it failed.
+    fn with_context(self, done: &str) -> Self {
+        match self {
+            Self::Usage(cause) => Self::Usage(format!("{done}: {cause}")),
+            Self::Runtime(cause) => Self::Runtime(format!("{done}: {cause}")),
+            Self::Negative => Self::Negative,
+        }
+    }
+}
+
 type CommandResult = Result<(), CommandError>;
 
 /// Runs the command given on the command line.

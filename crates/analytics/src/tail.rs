@@ -18,7 +18,7 @@ use crate::recent::RecentVerification;
 const LOOKBACK_IDS: BatchId = 64;
 /// The maximum number of batches in one step, and of events.
 const STEP_BATCHES_MAX: i64 = 256;
-const STEP_EVENTS_MAX: i64 = 1_000;
+const STEP_EVENTS_MAX: usize = 1_000;
 /// A moment after every event.
 const END_OF_TIME: Timestamp = Timestamp(i64::MAX);
 
@@ -64,17 +64,17 @@ impl Tail {
         let batches = reader.list_batches_after(self.read_up_to, STEP_BATCHES_MAX).await?;
         let mut step = TailStep { events: Vec::new(), is_truncated: false };
         for batch in batches {
-            if !self.read.insert(batch.id) {
+            if !self.read.insert(batch.id) || step.is_truncated {
                 continue;
             }
-            let rows = reader
-                .list_verifications_of_batch(workspace, &batch, filter, STEP_EVENTS_MAX + 1)
-                .await?;
-            step.events.extend(rows.into_iter().map(RecentVerification::from));
+            // One more than there is room for tells that there are more.
+            let room = STEP_EVENTS_MAX - step.events.len();
+            let rows_max = i64::try_from(room + 1).unwrap_or(i64::MAX);
+            let rows =
+                reader.list_verifications_of_batch(workspace, &batch, filter, rows_max).await?;
+            step.is_truncated = rows.len() > room;
+            step.events.extend(rows.into_iter().take(room).map(RecentVerification::from));
         }
-        let events_max = usize::try_from(STEP_EVENTS_MAX).unwrap_or(usize::MAX);
-        step.is_truncated = step.events.len() > events_max;
-        step.events.truncate(events_max);
         step.events
             .sort_by(|a, b| (a.occurred_at, &a.request_id).cmp(&(b.occurred_at, &b.request_id)));
         if let Some(last) = self.read.last() {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The maximum number of questions that are answered together.
-pub const BATCH_MAX: usize = 256;
+const BATCH_MAX: usize = 256;
 
 /// The questions of a process that wait.
 pub struct BatchQueue<Q, A>(Arc<Mutex<State<Q, A>>>);

@@ -4,15 +4,17 @@
 //! `docs/errors.md`, which the server shows at `/errors/<name>`.
 
 mod codes;
+mod outages;
 mod subjects;
 
 use std::convert::Infallible;
 
 use sqlx::error::DatabaseError;
-use sqlx::sqlite::SqliteError;
 use thiserror::Error as ThisError;
 
 pub use codes::Code;
+pub use outages::is_database_outage;
+use outages::is_lost_connection;
 pub use subjects::{AuthenticationError, QueryErrorKind, Refusal, ResourceRef};
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -293,8 +295,7 @@ impl Error {
 
     /// Returns whether a statement failed because its connection to the database was lost. Another connection may work.
     pub fn has_lost_connection(&self) -> bool {
-        let is_pool = |e| matches!(e, &sqlx::Error::PoolTimedOut | &sqlx::Error::PoolClosed);
-        matches!(self, Self::Store(cause) if is_database_outage(cause) && !is_pool(cause))
+        matches!(self, Self::Store(cause) if is_lost_connection(cause))
     }
 
     /// Returns whether the statement timed out waiting for a row that another transaction has locked.
@@ -319,68 +320,3 @@ const UNIQUE: [(&str, &str); 7] = [
     ("gateway_policies_name_unique", ": gateway_policies.workspace_id, gateway_policies.name"),
     ("audit_undoes_unique", ": audit.undoes"),
 ];
-
-/// Returns whether the database is unreachable, as opposed to a statement that it rejected.
-pub fn is_database_outage(cause: &sqlx::Error) -> bool {
-    match cause {
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => true,
-        sqlx::Error::Database(cause) => match cause.try_downcast_ref::<SqliteError>() {
-            Some(cause) => cause.code().is_some_and(|code| is_sqlite_outage(&code)),
-            None => cause.code().is_some_and(|code| is_postgres_outage(&code)),
-        },
-        _ => false,
-    }
-}
-
-/// Returns whether an SQLSTATE says that Postgres is temporarily impaired: its connections (class 08), resources (53,
-/// such as a full disk), an operator (57), its disk (58030), or a server that is now read-only (25006); or that it
-/// rolled back a transaction in favor of another one (40), did not wait for it (55P03), or ended one that was idle for
-/// too long, in a process that was stopped (25P03).
-fn is_postgres_outage(code: &str) -> bool {
-    ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class))
-        || ["25006", "25P03", "55P03", "58030"].contains(&code)
-}
-
-/// Returns whether a result code of SQLite, extended or not, says that the file is not usable at the moment: locked by
-/// another process (5, 6, 15), no memory (7), not writable (8), a disk failure (10), a full disk (13), or a file that
-/// cannot be opened (14).
-fn is_sqlite_outage(code: &str) -> bool {
-    let primary = code.parse::<u32>().map(|code| code & 0xff);
-    matches!(primary, Ok(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn is_sqlite_outage_depends_on_primary_code() {
-        // FULL, IOERR, IOERR_WRITE, IOERR_FSYNC, READONLY, READONLY_DBMOVED, CANTOPEN, BUSY, BUSY_SNAPSHOT, NOMEM.
-        for code in ["13", "10", "778", "1034", "8", "1032", "14", "5", "517", "7"] {
-            assert!(is_sqlite_outage(code), "{code}");
-        }
-        // ERROR, CONSTRAINT_UNIQUE, CONSTRAINT_CHECK, CORRUPT, TOOBIG, NOTADB.
-        for code in ["1", "2067", "275", "11", "18", "26", ""] {
-            assert!(!is_sqlite_outage(code), "{code}");
-        }
-    }
-
-    #[test]
-    fn is_postgres_outage_excludes_rejected_statements() {
-        let outages = [
-            "53100", "53200", "53300", "57P01", "57P03", "57014", "08006", "40P01", "25006",
-            "55P03", "58030",
-        ];
-        for code in outages {
-            assert!(is_postgres_outage(code), "{code}");
-        }
-        for code in ["23505", "22003", "42P01", "XX001", "25P02", "5", ""] {
-            assert!(!is_postgres_outage(code), "{code}");
-        }
-    }
-}

@@ -7,7 +7,7 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 use serde_json::json;
 use sqlx::{query_as, query_scalar};
 
-use super::{Connection, fetch_all_as, to_index_pattern};
+use super::{Connection, RowQuery, fetch_all_as, to_index_pattern};
 use crate::rows::KeyRow;
 use crate::{
     DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey,
@@ -103,6 +103,28 @@ fn start_cursor(filter: &KeyListFilter) -> KeyCursor {
     filter.start.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
 }
 
+/// Binds the parameters `$1` to `$12`: those of the start, the state, the search and the API of a list.
+fn bind_filter<'q, Row>(
+    query: RowQuery<'q, Row>,
+    workspace: &'q WorkspaceId,
+    filter: &'q KeyListFilter,
+) -> RowQuery<'q, Row> {
+    let (at, id) = start_cursor(filter);
+    query
+        .bind(workspace)
+        .bind(at)
+        .bind(id)
+        .bind(filter.state)
+        .bind(filter.now)
+        .bind(filter.refill_periods.day)
+        .bind(filter.refill_periods.month)
+        .bind(filter.refill_periods.day_of_month)
+        .bind(filter.rows_max)
+        .bind(&filter.search)
+        .bind(filter.search.to_lowercase())
+        .bind(filter.api_id.as_ref().map_or("", ApiId::as_str))
+}
+
 /// Returns whether a list has disabled keys only, which have an index.
 fn is_disabled_only(filter: &KeyListFilter) -> bool {
     filter.state == "disabled"
@@ -121,24 +143,9 @@ impl KeyReads for Connection {
             (true, None) => page_where!("NOT k.enabled AND $12 = ''"),
             (true, Some(_)) => page_where!("NOT k.enabled AND k.api_id = $12"),
         };
-        let (at, id) = start_cursor(filter);
         let end = (Timestamp(i64::MIN), KeyId::from(""));
         let (until, until_id) = filter.end.as_ref().unwrap_or(&end);
-        let query = query_as(sql)
-            .bind(workspace)
-            .bind(at)
-            .bind(id)
-            .bind(filter.state)
-            .bind(filter.now)
-            .bind(filter.refill_periods.day)
-            .bind(filter.refill_periods.month)
-            .bind(filter.refill_periods.day_of_month)
-            .bind(filter.rows_max)
-            .bind(&filter.search)
-            .bind(filter.search.to_lowercase())
-            .bind(filter.api_id.as_ref().map_or("", ApiId::as_str))
-            .bind(until)
-            .bind(until_id);
+        let query = bind_filter(query_as(sql), workspace, filter).bind(until).bind(until_id);
         fetch_all_as::<KeyRow, _>(self, query).await
     }
 
@@ -215,23 +222,8 @@ impl KeyReads for Connection {
             is_searched!(),
             " ORDER BY k.created_at DESC, k.id DESC LIMIT $9"
         );
-        let (at, id) = start_cursor(filter);
-        Ok(query_as(sql)
-            .bind(workspace)
-            .bind(at)
-            .bind(id)
-            .bind(filter.state)
-            .bind(filter.now)
-            .bind(filter.refill_periods.day)
-            .bind(filter.refill_periods.month)
-            .bind(filter.refill_periods.day_of_month)
-            .bind(filter.rows_max)
-            .bind(&filter.search)
-            .bind(filter.search.to_lowercase())
-            .bind(filter.api_id.as_ref().map_or("", ApiId::as_str))
-            .bind(json!(ids).to_string())
-            .fetch_all(self)
-            .await?)
+        let query = bind_filter(query_as(sql), workspace, filter).bind(json!(ids).to_string());
+        Ok(query.fetch_all(self).await?)
     }
 
     async fn find_deleted_key(
