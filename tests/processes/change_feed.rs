@@ -253,7 +253,7 @@ fn change_by_command_is_announced_to_replica_without_database() {
 #[test]
 fn change_is_visible_when_its_slow_commit_ends() {
     let _turn = share_turn();
-    let stage = Stage::new();
+    let stage = Stage::with_own_postgres();
     let (reader, writer) = stage.pair();
     let (key, other) = (writer.create_key(), writer.create_key());
     reader.assert_code(&key, "VALID");
@@ -274,7 +274,7 @@ fn change_is_visible_when_its_slow_commit_ends() {
 #[test]
 fn change_among_skipped_rows_is_visible_when_committed() {
     let _turn = acquire_turn();
-    let stage = Stage::new();
+    let stage = Stage::with_own_postgres();
     let reader = stage.replica();
     let (key, other) = (reader.create_key(), reader.create_key());
     // It learns of changes from the change log only.
@@ -306,7 +306,7 @@ fn change_among_skipped_rows_is_visible_when_committed() {
 #[test]
 fn replica_relies_on_announcements_when_an_unrelated_transaction_is_long() {
     let _turn = share_turn();
-    let stage = Stage::new();
+    let stage = Stage::with_own_postgres();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _somebody =
         runtime.block_on(begin_transaction(&stage.database, &["CREATE TABLE others (id INT)"]));

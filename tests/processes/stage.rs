@@ -7,7 +7,9 @@ use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
+use tempfile::TempDir;
 
+use crate::engines::{Postgres, directory};
 use crate::faults::{ROOT_KEY, database, replica_command, start_proxy};
 use crate::servers::{Proxy, Redis};
 use crate::support::database::Database;
@@ -26,15 +28,27 @@ pub struct Stage {
     pub database: Database,
     pub redis: Redis,
     pub prefix: String,
+    pub(crate) _postgres: Option<(Postgres, TempDir)>,
 }
 
 impl Stage {
     pub fn new() -> Self {
-        Self {
-            database: database(),
-            redis: Redis::start(),
-            prefix: format!("t{}:", random_letters()),
-        }
+        Self::on(database(), None)
+    }
+
+    /// Starts a Postgres for this stage alone. A transaction that stays open delays what replicas may conclude in all databases
+    /// of its server.
+    pub fn with_own_postgres() -> Self {
+        let directory = directory();
+        let postgres = Postgres::start(directory.path(), || 0);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let database = runtime.block_on(Database::migrate(postgres.url()));
+        Self::on(database, Some((postgres, directory)))
+    }
+
+    fn on(database: Database, postgres: Option<(Postgres, TempDir)>) -> Self {
+        let prefix = format!("t{}:", random_letters());
+        Self { database, redis: Redis::start(), prefix, _postgres: postgres }
     }
 
     pub fn command(&self, database_url: &str, redis_url: &str) -> Command {

@@ -14,7 +14,6 @@ use crate::share_turn;
 use crate::stage::{Key, Replica, Stage};
 use crate::support::database::Database;
 use crate::support::process::Server;
-use crate::support::random_letters;
 
 const GRANTED: i64 = 1_000;
 
@@ -173,7 +172,7 @@ fn assert_succeeds_within(seconds: f32, request: impl Fn() -> u16) {
 /// Changes keys while Redis rejects writes, and after that.
 fn assert_changes_are_atomic_during(rejection: &WriteRejection) {
     let redis = Redis::start_keeping(true);
-    let stage = Stage { database: database(), redis, prefix: format!("t{}:", random_letters()) };
+    let stage = Stage { redis, ..Stage::new() };
     let (writer, reader) = stage.pair();
     let both = [&writer, &reader];
     let window = writer.create_key_with(&limited());

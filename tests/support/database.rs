@@ -13,7 +13,8 @@ const LOCK: i64 = 7_305_811_921;
 
 pub struct Database {
     pub url: String,
-    name: String,
+    /// Its name if it is dropped at the end.
+    name: Option<String>,
 }
 
 impl Database {
@@ -23,7 +24,7 @@ impl Database {
         let name = format!("kw_{}", random_letters());
         let sql = format!("CREATE DATABASE {name} TEMPLATE {template}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
-        Self { url: database_url(&name), name }
+        Self { url: database_url(&name), name: Some(name) }
     }
 
     /// Creates a database without a schema.
@@ -35,11 +36,17 @@ impl Database {
             .execute(AssertSqlSafe(sql))
             .await
             .expect("the test's database is created");
-        Self { url: database_url(&name), name }
+        Self { url: database_url(&name), name: Some(name) }
+    }
+
+    /// Returns the database of a server of the test's own, with the schema.
+    pub async fn migrate(url: String) -> Self {
+        migrate(&url).await;
+        Self { url, name: None }
     }
 
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_deref().expect("a database of the shared server")
     }
 
     /// Returns the URL of another user of the server.
@@ -56,7 +63,8 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        let Some(name) = &self.name else { return };
+        let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
         // A separate runtime: that of the test may already have stopped. The thread is not joined: a connection that
         // the test was still opening could not be completed.
         std::thread::spawn(move || {
@@ -106,16 +114,21 @@ async fn migrated_template(admin: &mut PgConnection) -> String {
         let draft = format!("kw_{}", random_letters());
         let sql = format!("CREATE DATABASE {draft}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the template is created");
-        let store = Store::connect(&database_url(&draft), 2).await.expect("the template replies");
-        store.migrate().await.expect("the template is migrated");
-        store.close().await;
-        let events = EventStore::connect(&database_url(&draft), None).expect("an address");
-        events.migrate().await.expect("the template is migrated");
-        events.close().await;
+        migrate(&database_url(&draft)).await;
         let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the template is renamed");
     }
     let unlock = format!("SELECT pg_advisory_unlock({LOCK})");
     admin.execute(AssertSqlSafe(unlock)).await.expect("the lock is released");
     name
+}
+
+/// Creates the schema of an empty database.
+async fn migrate(url: &str) {
+    let store = Store::connect(url, 2).await.expect("the database replies");
+    store.migrate().await.expect("the database is migrated");
+    store.close().await;
+    let events = EventStore::connect(url, None).expect("an address");
+    events.migrate().await.expect("the database is migrated");
+    events.close().await;
 }
