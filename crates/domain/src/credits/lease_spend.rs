@@ -1,7 +1,7 @@
 //! Tracking of the spend that this process has observed per lease, and of the leases that have been reported: results
 //! from those are not trusted any more.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use dashmap::DashMap;
@@ -22,6 +22,8 @@ pub struct LeaseSpendTracker {
     reported: RwLock<ReportedLeases>,
     /// The latest time at which a lease was withheld that this process has reported.
     last_withheld_at_ms: AtomicI64,
+    /// Accounts that were locked by others when their withheld credits were proven unspent.
+    locked_accounts: Mutex<BTreeSet<KeyId>>,
     /// The position of the sweep over all withheld leases.
     sweep_position: Mutex<Option<UnreportedLease>>,
 }
@@ -123,6 +125,16 @@ impl LeaseSpendTracker {
 
     pub fn record_reported_until(&self, withheld_at: i64) {
         self.last_withheld_at_ms.fetch_max(withheld_at, Ordering::Relaxed);
+    }
+
+    /// Records accounts that were locked, so that the next pass returns their credits.
+    pub fn record_locked_accounts(&self, mut keys: BTreeSet<KeyId>) {
+        self.locked_accounts.lock().append(&mut keys);
+    }
+
+    /// Returns the recorded accounts, once.
+    pub fn take_locked_accounts(&self) -> BTreeSet<KeyId> {
+        std::mem::take(&mut self.locked_accounts.lock())
     }
 
     pub fn sweep_position(&self) -> Option<UnreportedLease> {

@@ -12,7 +12,7 @@
 //! lease that it has learned of was opened earlier and has a lower number. So a lease waits for the reports of all
 //! replicas, except those that were deregistered under a lower number than its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -35,8 +35,11 @@ const SWEEP_PAGES_MAX: usize = 10;
 /// A lease may become visible as withheld after others although its time is earlier by up to this many milliseconds.
 const VISIBILITY_DELAY_MAX_MS: i64 = 10_000;
 
-/// Reports recently withheld leases, and returns the credits of those that every replica has reported.
+/// Reports recently withheld leases, and returns the credits of those that every replica has reported. If an account was
+/// locked in the previous pass, this one returns its credits: each replica reports a lease only once.
 pub async fn report_lost_leases(ledger: &CreditLedger) -> Result<()> {
+    let locked = ledger.lease_spend.take_locked_accounts();
+    return_withheld(ledger, locked.into_iter(), true, None).await?;
     let from =
         ledger.lease_spend.last_withheld_at_ms().saturating_sub(VISIBILITY_DELAY_MAX_MS).max(0);
     report_since(ledger, from).await
@@ -184,8 +187,16 @@ async fn return_withheld(
     keys.dedup();
     let mut tx = ledger.context.store.begin().await?;
     match actor {
-        // A later pass returns credits of accounts that are locked now: the rest does not wait for them.
-        None if !Safeguard::Claim.is_disabled() => keys = tx.claim_accounts(&keys).await?,
+        // The next pass returns credits of accounts that are locked now: the rest does not wait for them.
+        None if !Safeguard::Claim.is_disabled() => {
+            let claimed = tx.claim_accounts(&keys).await?;
+            let mut locked = BTreeSet::from_iter(keys);
+            for key in &claimed {
+                locked.remove(key);
+            }
+            ledger.lease_spend.record_locked_accounts(locked);
+            keys = claimed;
+        }
         _ => tx.lock_accounts(&keys).await?,
     }
     // After the lock, so that writes of its previous holder are seen.
