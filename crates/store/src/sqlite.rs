@@ -103,6 +103,12 @@ macro_rules! identities_by_text {
         LIMIT $3"
     };
 }
+/// Selects from the keys whose hash is one of the JSON list `$1`, as `found`.
+macro_rules! from_keys_by_hash {
+    () => {
+        concat!("FROM (", keys_where!(concat!("k.hash ", is_one_of!("$1"))), ") AS found")
+    };
+}
 /// Names a column that is no condition for an index. The planner has no statistics, and would prefer it.
 macro_rules! unindexed {
     ($column:literal) => {

@@ -121,6 +121,19 @@ macro_rules! identities_by_text {
         "SELECT id FROM identities WHERE workspace_id = $1 AND search LIKE $2 LIMIT $3"
     };
 }
+/// Selects from the keys whose hash is one of the JSON list `$1`, as `found`. Each is looked up by itself: the planner, which
+/// knows nothing of a table that has just grown, would read all of it for several hashes, but not for one.
+macro_rules! from_keys_by_hash {
+    () => {
+        concat!(
+            "FROM ",
+            texts!("$1"),
+            " CROSS JOIN LATERAL (",
+            keys_where!("k.hash = item"),
+            " OFFSET 0) AS found"
+        )
+    };
+}
 /// Names a column that is no condition for an index. The planner knows by its statistics.
 macro_rules! unindexed {
     ($column:literal) => {

@@ -188,9 +188,8 @@ impl Reads for Connection {
         let sql = concat!(
             "SELECT found.*, EXISTS (SELECT 1 FROM replicas WHERE id = $2 AND ",
             is_registered!(),
-            ") AS is_registered FROM (",
-            keys_where!(concat!("k.hash ", is_one_of!("$1"))),
-            ") AS found"
+            ") AS is_registered ",
+            from_keys_by_hash!()
         );
         let query = query_as(sql).bind(json!(hashes).to_string()).bind(replica);
         fetch_all_as::<KeyForSpendingRow, _>(self, query).await
