@@ -39,9 +39,14 @@ impl Database {
         Self { url: database_url(&name), name: Some(name) }
     }
 
-    /// Returns the database of a server of the test's own, with the schema.
+    /// Creates the schema of an empty database, which is not dropped.
     pub async fn migrate(url: String) -> Self {
-        migrate(&url).await;
+        let store = Store::connect(&url, 2).await.expect("the database replies");
+        store.migrate().await.expect("the database is migrated");
+        store.close().await;
+        let events = EventStore::connect(&url, None).expect("an address");
+        events.migrate().await.expect("the database is migrated");
+        events.close().await;
         Self { url, name: None }
     }
 
@@ -114,21 +119,11 @@ async fn migrated_template(admin: &mut PgConnection) -> String {
         let draft = format!("kw_{}", random_letters());
         let sql = format!("CREATE DATABASE {draft}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the template is created");
-        migrate(&database_url(&draft)).await;
+        Database::migrate(database_url(&draft)).await;
         let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the template is renamed");
     }
     let unlock = format!("SELECT pg_advisory_unlock({LOCK})");
     admin.execute(AssertSqlSafe(unlock)).await.expect("the lock is released");
     name
-}
-
-/// Creates the schema of an empty database.
-async fn migrate(url: &str) {
-    let store = Store::connect(url, 2).await.expect("the database replies");
-    store.migrate().await.expect("the database is migrated");
-    store.close().await;
-    let events = EventStore::connect(url, None).expect("an address");
-    events.migrate().await.expect("the database is migrated");
-    events.close().await;
 }
