@@ -75,13 +75,18 @@ pub async fn find_full_key(
     Ok(id.map(|id| key_path(request, &id, "")))
 }
 
-/// Returns whether a text has the form of a full key: long, without spaces, of letters and digits. An e-mail address has
-/// not.
+/// Returns whether a text has the form of a full key: long, without spaces, of letters and digits, or of capital and small
+/// letters, since every fortieth key has no digit. An e-mail address has not.
 pub fn may_be_full_key(text: &str) -> bool {
     text.len() >= FULL_KEY_CHARS_MIN
         && text.chars().all(|c| c.is_ascii_graphic() && c != '@')
-        && text.contains(|c: char| c.is_ascii_alphabetic())
-        && text.contains(|c: char| c.is_ascii_digit())
+        && match text.contains(|c: char| c.is_ascii_digit()) {
+            true => text.contains(|c: char| c.is_ascii_alphabetic()),
+            false => {
+                text.contains(|c: char| c.is_ascii_uppercase())
+                    && text.contains(|c: char| c.is_ascii_lowercase())
+            }
+        }
 }
 
 /// Builds the list of what the form searches. It does not contain a text that may be a full key.
@@ -103,11 +108,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_may_be_full_key_when_it_is_long_and_has_letters_and_digits() {
+    fn text_may_be_full_key_when_it_is_long_and_looks_random() {
         for key in [
             "live_3xTw9ZbV5yUq1NpLkR7a2C",
             "550e8400-e29b-41d4-a716-446655440000",
             "a234567890b234567890",
+            "KQxrtjmQWMvNSabcdEFGHz",
         ] {
             assert!(may_be_full_key(key), "{key}");
         }
@@ -117,6 +123,7 @@ mod tests {
             "somebody2026@company.example",
             "a-name-without-any-digit",
             "12345678901234567890",
+            "A_NAME_WITHOUT_SMALL_LETTERS",
             "ünïcode-name-of-2026-in-berlin",
         ] {
             assert!(!may_be_full_key(other), "{other}");
