@@ -74,6 +74,14 @@ impl Store {
         }
     }
 
+    /// Returns how many connections to Postgres are open for requests. Any of them that is idle may have been lost.
+    pub fn open_connections(&self) -> u32 {
+        match self {
+            Self::Postgres { pool, .. } => pool.get().size(),
+            Self::Sqlite { .. } => 0,
+        }
+    }
+
     /// Returns a connection for reads.
     pub fn read(&self) -> BoxFuture<'_, Result<Reader>> {
         Box::pin(async move {

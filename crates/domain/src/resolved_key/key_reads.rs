@@ -17,8 +17,6 @@ const STATEMENTS_MAX: usize = 4;
 const FAR_STATEMENTS_MAX: usize = 8;
 /// How long a statement may take, with the wait for a connection.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many lost connections a read survives.
-const LOST_CONNECTIONS_MAX: usize = 4;
 
 type KeyRequest = BatchRequest<KeyHash, Option<StoredKey>>;
 type KeyRunner = BatchRunner<KeyHash, Option<StoredKey>>;
@@ -60,10 +58,11 @@ impl KeyReads {
         }
     }
 
-    /// Reads a batch, again if the connection was lost: it may have been idle since then, and the next one is another.
+    /// Reads a batch, again while connections are found to be lost: all that were idle may be, as after a restart of Postgres.
     async fn read_again_if_lost(&self, batch: &[KeyRequest]) -> Result<HashMap<String, StoredKey>> {
+        let idle_max = self.context.store.store()?.open_connections();
         let mut found = self.read(batch).await;
-        for _ in 0..LOST_CONNECTIONS_MAX {
+        for _ in 0..idle_max {
             if !found.as_ref().is_err_and(Error::has_lost_connection) {
                 break;
             }
