@@ -216,6 +216,45 @@ on_both_stacks! {
         assert_eq!(send(&kw, "PUT", "/gateway/edge/a", &[bearer, secret]).await.status, 403);
     }
 
+    async fn rule_that_may_match_hides_the_rules_after_it(kw) {
+        let rules = json!([
+            { "path": "/admin/**", "permissions": "admin" },
+            { "methods": ["DELETE"], "permissions": "admin" },
+            {},
+        ]);
+        let gateway = Gateway::create(&kw, json!({ "rules": rules })).await;
+        let key = gateway.create_key(json!({})).await.key;
+
+        assert_eq!(gateway.ask_for("GET", "/public", &key).await.status, 200);
+        for path in ["/admin", "/x/../admin", "/admin;a/b", "/admin%2fusers", "//public/admin", "/a#/admin"] {
+            assert_eq!(gateway.ask_for("GET", path, &key).await.status, 403, "{path}");
+        }
+        assert_eq!(gateway.ask_for("DELETE", "/public", &key).await.status, 403);
+        let bearer = format!("Bearer {key}");
+        let told = [("authorization", bearer.as_str()), ("x-forwarded-method", "GET"), ("x-forwarded-uri", "/public")];
+        for contradiction in [("x-original-uri", "/other"), ("x-original-method", "DELETE")] {
+            let told = [&told[..], &[contradiction]].concat();
+            assert_eq!(gateway.ask(&told).await.status, 403, "{contradiction:?}");
+        }
+    }
+
+    async fn headers_of_nginx_win_over_those_that_it_passes_on(kw) {
+        let rules = json!([{ "methods": ["GET"], "path": "/public" }]);
+        let mut gateway = Gateway::create(&kw, json!({ "rules": rules })).await;
+        "/gateway/edge?mode=nginx".clone_into(&mut gateway.target);
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let status = async |path: &str| {
+            let told = [
+                ("authorization", bearer.as_str()), ("x-original-method", "GET"), ("x-original-uri", path),
+                ("x-forwarded-method", "POST"), ("x-forwarded-uri", "/public"),
+            ];
+            gateway.ask(&told).await.status
+        };
+
+        assert_eq!(status("/public").await, 200);
+        assert_eq!(status("/other").await, 403);
+    }
+
     async fn key_is_read_from_the_first_source_that_has_one(kw) {
         let sources = json!(["query:api_key", "cookie:key", "header:x-key"]);
         let gateway = Gateway::create(&kw, json!({ "keyFrom": sources })).await;

@@ -1,6 +1,6 @@
 //! `envoy.service.auth.v3.Authorization/Check`, as Envoy calls it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::pending;
 
 use envoy_types::ext_authz::v3::pb::{CheckRequest, CheckResponse, HttpResponse};
@@ -98,7 +98,7 @@ on_both_stacks! {
         let bearer = format!("Bearer {}", key.key);
         let headers = [
             ("authorization", bearer.as_str()), ("keyward-roles", "admin"), ("keyward-assertion", "forged"),
-            ("keyward-name", "forged"),
+            ("keyward-name", "forged"), ("keyward_key_id", "forged"), ("keywards", "another"),
         ];
 
         let response = listener.check(request(&gateway, "GET", "/a", &headers)).await;
@@ -115,7 +115,8 @@ on_both_stacks! {
         assert_eq!(headers["keyward-meta-plan"], "pro");
         assert_eq!(headers["keyward-roles"], "");
         assert_eq!(headers["keyward-assertion"], "");
-        assert_eq!(ok.headers_to_remove, ["keyward-name"]);
+        let removed: BTreeSet<_> = ok.headers_to_remove.iter().map(String::as_str).collect();
+        assert_eq!(removed, BTreeSet::from(["keyward-name", "keyward_key_id"]));
         let credits = ok.response_headers_to_add[0].header.as_ref().unwrap();
         assert_eq!((credits.key.as_str(), credits.value.as_str()), ("keyward-credits-remaining", "4"));
         let metadata = response.dynamic_metadata.unwrap();

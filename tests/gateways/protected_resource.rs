@@ -59,7 +59,7 @@ on_both_stacks! {
         assert_eq!(send(&kw, "POST", &path(&id), &[]).await.status, 405);
     }
 
-    async fn metadata_is_published_only_by_id_and_with_a_resource(kw) {
+    async fn metadata_names_the_resource_of_its_own_url_by_default(kw) {
         let gateway = Gateway::create(&kw, json!({})).await;
         let id = policy_id(&kw).await;
         let status = async |policy: &str| send(&kw, "GET", &path(policy), &[]).await.status.as_u16();
@@ -67,7 +67,14 @@ on_both_stacks! {
             let change = json!({ "policyId": "edge", "resource": resource });
             kw.v2("gateways.updatePolicy", change).await.data().clone()
         };
-        assert_eq!(status(&id).await, 404);
+        let public_url = &kw.app.context.settings.public_url;
+        for named in ["edge", &id] {
+            let reply = send(&kw, "GET", &path(named), &[]).await;
+            assert_eq!(reply.body, json!({
+                "resource": format!("{public_url}/{named}"), "bearer_methods_supported": ["header"],
+                "resource_name": "edge",
+            }));
+        }
         let challenge = gateway.ask(&[]).await;
         assert!(!header(&challenge, "www-authenticate").unwrap().contains("resource_metadata"));
 
@@ -77,14 +84,15 @@ on_both_stacks! {
         assert_eq!(reply.body, json!({
             "resource": RESOURCE, "bearer_methods_supported": ["header"], "resource_name": "edge",
         }));
-        for unpublished in ["edge", "gwp_unknown", "other", "a%00b"] {
-            assert_eq!(status(unpublished).await, 404, "{unpublished}");
+        for unknown in ["gwp_unknown", "other", "a%00b"] {
+            assert_eq!(status(unknown).await, 404, "{unknown}");
         }
         assert_eq!(update("").await.get("resource"), None);
-        assert_eq!(status(&id).await, 404);
-        update(RESOURCE).await;
-        assert_eq!(status(&id).await, 200);
+        let challenge = gateway.ask(&[]).await;
+        assert!(!header(&challenge, "www-authenticate").unwrap().contains("resource_metadata"));
         kw.v2("gateways.deletePolicy", json!({ "policyId": "edge" })).await.data();
-        assert_eq!(status(&id).await, 404);
+        for deleted in ["edge", &id] {
+            assert_eq!(status(deleted).await, 404, "{deleted}");
+        }
     }
 }

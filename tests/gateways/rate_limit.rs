@@ -196,6 +196,48 @@ on_both_stacks! {
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     }
 
+    async fn refusal_has_a_time_to_wait_unless_the_limit_is_zero(kw) {
+        let mut client = Client::with_root_key(&kw, &kw.root_key).await;
+        for (limit, has_time) in [(0, false), (1, true)] {
+            let taking = || vec![with_hits(limited("1", limit), 2)];
+            let refused = client.send("edge", 0, taking()).await.unwrap();
+
+            assert_eq!(refused.overall_code, i32::from(Code::OverLimit));
+            let headers = refused.response_headers_to_add;
+            assert_eq!(headers.iter().any(|header| header.key == "retry-after"), has_time, "{limit}");
+        }
+    }
+
+    async fn long_values_are_counted_apart_from_each_other(kw) {
+        let mut client = Client::with_root_key(&kw, &kw.root_key).await;
+        // One character more than an identifier may have.
+        let [one, other] = ["a", "b"].map(|end| limited(&("u".repeat(512 - "user=".len()) + end), 2));
+
+        assert_eq!(client.check(vec![one.clone()]).await, (true, vec![1]));
+        assert_eq!(client.check(vec![one.clone()]).await, (true, vec![0]));
+        assert_eq!(client.check(vec![other]).await, (true, vec![1]));
+        assert_eq!(client.check(vec![one]).await, (false, vec![0]));
+    }
+
+    async fn secret_of_a_policy_names_the_policy(kw) {
+        let mut client = Client::with_policy(&kw, json!([{ "namespace": "edge" }])).await;
+        client.metadata.retain(|(name, _)| *name != "keyward-policy");
+        assert_eq!(client.check(vec![limited("1", 2)]).await, (true, vec![1]));
+
+        client.metadata.push(("keyward-policy", "other".to_owned()));
+        let refused = client.send("edge", 0, vec![limited("1", 2)]).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        client.metadata = vec![("keyward-gateway-secret", String::new())];
+        let refused = client.send("edge", 0, vec![limited("1", 2)]).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+    }
+
+    async fn scheme_of_a_root_key_may_be_in_small_letters(kw) {
+        let mut client = Client::with_root_key(&kw, &kw.root_key).await;
+        client.metadata = vec![("authorization", format!("bearer {}", kw.root_key))];
+        assert_eq!(client.check(vec![limited("1", 2)]).await, (true, vec![1]));
+    }
+
     async fn call_is_rejected_when_a_field_is_out_of_bounds(kw) {
         let mut client = Client::with_root_key(&kw, &kw.root_key).await;
         let per = |unit: i32| RateLimitDescriptor {
@@ -203,7 +245,6 @@ on_both_stacks! {
         };
         let (month, year) = (RateLimitUnit::Month.into(), RateLimitUnit::Year.into());
         let longest = "a".repeat(512 - "user=".len());
-        let too_long = format!("{longest}a");
         let domain_too_long = "a".repeat(513);
         let count = "descriptors must have 1 to 100 items";
         let length = "domain must have 1 to 512 characters";
@@ -218,10 +259,9 @@ on_both_stacks! {
             ("a\0", vec![descriptor("1")], length),
             ("edge", vec![descriptor("a\0")], "descriptors[0].entries"),
             ("edge", vec![descriptor(&longest)], ""),
-            ("edge", vec![descriptor(&too_long)], "descriptors[0].entries"),
             ("edge", vec![RateLimitDescriptor::default()], "descriptors[0].entries"),
             ("edge", vec![per(month)], ""),
-            ("edge", vec![per(year)], "descriptors[0].limit.unit"),
+            ("edge", vec![per(year)], ""),
             ("edge", vec![per(99)], "descriptors[0].limit.unit"),
             ("edge", vec![with_hits(descriptor("1"), 1_000_000_000_000)], ""),
             ("edge", vec![with_hits(descriptor("1"), 1_000_000_000_001)], "descriptors[0].hits_addend"),

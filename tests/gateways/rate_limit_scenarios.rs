@@ -115,7 +115,12 @@ async fn run(kw: &Keyward, scenarios: Vec<Scenario>) {
             let has_retry_after = |response: &RateLimitResponse| {
                 response.response_headers_to_add.iter().any(|header| header.key == "retry-after")
             };
-            assert_eq!(has_retry_after(&response), is_any_over, "{what}");
+            // Whoever waits for a limit of 0 waits in vain.
+            let is_hopeless = response.statuses.iter().any(|status| {
+                let limit = status.current_limit.as_ref();
+                limit.is_some_and(|limit| limit.requests_per_unit == 0)
+            });
+            assert_eq!(has_retry_after(&response), is_any_over && !is_hopeless, "{what}");
         }
     }
 }

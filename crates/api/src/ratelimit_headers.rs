@@ -49,8 +49,22 @@ pub fn add<'a>(
     limits: impl IntoIterator<Item = CheckedLimit<'a>>,
     now: Timestamp,
 ) {
+    for (name, value) in list(format, limits, now) {
+        // Numbers and structured fields are printable ASCII.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// Returns the headers that describe these limits.
+pub fn list<'a>(
+    format: RatelimitHeaders,
+    limits: impl IntoIterator<Item = CheckedLimit<'a>>,
+    now: Timestamp,
+) -> Vec<(HeaderName, String)> {
     if format == RatelimitHeaders::Off {
-        return;
+        return Vec::new();
     }
     let mut limits: Vec<_> = limits.into_iter().collect();
     // The tightest one first: one that is exceeded, then the one with the least remaining, then the last to reset.
@@ -59,14 +73,14 @@ pub fn add<'a>(
         (Reverse(is_exceeded), remaining, Reverse(reset_at.0))
     });
     match format {
-        RatelimitHeaders::Draft => add_draft(headers, &limits, now),
-        RatelimitHeaders::Legacy => add_legacy(headers, &limits),
-        RatelimitHeaders::Off => {}
+        RatelimitHeaders::Draft => list_draft(&limits, now),
+        RatelimitHeaders::Legacy => list_legacy(&limits),
+        RatelimitHeaders::Off => Vec::new(),
     }
 }
 
-/// Adds the fields of the draft, with as many limits as there is room for, the same in both.
-fn add_draft(headers: &mut HeaderMap, limits: &[CheckedLimit<'_>], now: Timestamp) {
+/// Returns the fields of the draft, with as many limits as there is room for, the same in both.
+fn list_draft(limits: &[CheckedLimit<'_>], now: Timestamp) -> Vec<(HeaderName, String)> {
     let (mut policies, mut statuses) = (String::new(), String::new());
     for limit in limits {
         let Some((policy, status)) = to_items(limit, now) else { continue };
@@ -75,16 +89,18 @@ fn add_draft(headers: &mut HeaderMap, limits: &[CheckedLimit<'_>], now: Timestam
             continue;
         }
         for (list, item) in [(&mut policies, policy), (&mut statuses, status)] {
-            if !list.is_empty() {
+            if list.is_empty() {
+                *list = item;
+            } else {
                 list.push_str(", ");
+                list.push_str(&item);
             }
-            list.push_str(&item);
         }
     }
-    if !policies.is_empty() {
-        insert(headers, POLICY, &policies);
-        insert(headers, STATUS, &statuses);
+    if policies.is_empty() {
+        return Vec::new();
     }
+    vec![(POLICY, policies), (STATUS, statuses)]
 }
 
 /// Returns the item of a limit in `RateLimit-Policy` and in `RateLimit`.
@@ -104,23 +120,13 @@ fn to_items(limit: &CheckedLimit<'_>, now: Timestamp) -> Option<(String, String)
     Some((policy, status))
 }
 
-fn add_legacy(headers: &mut HeaderMap, limits: &[CheckedLimit<'_>]) {
-    let Some(tightest) = limits.first() else { return };
-    let values = [
-        (LEGACY_LIMIT, tightest.limit),
-        (LEGACY_REMAINING, tightest.status.remaining),
-        (LEGACY_RESET, to_seconds(tightest.status.reset_at.0)),
-    ];
-    for (name, value) in values {
-        headers.insert(name, HeaderValue::from(value));
-    }
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // A structured field is printable ASCII.
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
+fn list_legacy(limits: &[CheckedLimit<'_>]) -> Vec<(HeaderName, String)> {
+    let Some(tightest) = limits.first() else { return Vec::new() };
+    vec![
+        (LEGACY_LIMIT, tightest.limit.to_string()),
+        (LEGACY_REMAINING, tightest.status.remaining.to_string()),
+        (LEGACY_RESET, to_seconds(tightest.status.reset_at.0).to_string()),
+    ]
 }
 
 /// Percent-encodes what a string of a structured field cannot contain, and `%`, so that different names stay different.
@@ -158,10 +164,8 @@ mod tests {
     }
 
     fn render(format: RatelimitHeaders, limits: &[CheckedLimit<'_>]) -> Vec<(String, String)> {
-        let mut headers = HeaderMap::new();
-        add(&mut headers, format, limits.iter().copied(), NOW);
-        let text = |value: &HeaderValue| value.to_str().expect("ASCII").to_owned();
-        headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+        let headers = list(format, limits.iter().copied(), NOW);
+        headers.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     fn draft(limits: &[CheckedLimit<'_>]) -> (String, String) {

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::gateway::{
-    self, GatewayAnswer, Header, bearer_token, cookie, non_empty, path_of, query_of,
-    query_parameter,
+    self, GatewayAnswer, Header, bearer_token, cookie, non_empty, non_empty_secret, path_of,
+    query_of, query_parameter,
 };
 use domain::app::App;
 use domain::caller::ClientInfo;
@@ -77,8 +77,8 @@ async fn answer(
     };
     let named = told(POLICY).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
     let gateway = GatewayIdentity {
-        policy: named,
-        secret: told(gateway::SECRET_HEADER),
+        policy: Some(named),
+        secret: non_empty_secret(told(gateway::SECRET_HEADER)),
         peer: address::peer(),
     };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
@@ -166,7 +166,7 @@ fn to_response(answer: GatewayAnswer, check: &CheckRequest) -> CheckResponse {
         let names = names.iter().flat_map(EnvoyRequest::header_names);
         let is_ours = |name: &str| identity_headers.iter().any(|(ours, _)| ours == name);
         let spoofed = names
-            .filter(|name| name.starts_with(IDENTITY_PREFIX) && !is_ours(name))
+            .filter(|name| is_identity_header(name) && !is_ours(name))
             .map(str::to_owned)
             .collect();
         let dynamic_metadata = Some(to_metadata(&identity_headers));
@@ -211,6 +211,13 @@ fn to_options(headers: Vec<Header>) -> Vec<HeaderValueOption> {
     headers.into_iter().map(|(name, value)| to_option(name.as_str().to_owned(), value)).collect()
 }
 
+/// Returns whether an upstream may take a header for one of Keyward's: CGI and WSGI do not tell `keyward_key_id` from
+/// `keyward-key-id`.
+fn is_identity_header(name: &str) -> bool {
+    let rest = name.strip_prefix("keyward");
+    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+}
+
 /// Replaces what the client has sent, even by an empty value.
 fn to_option(key: String, value: String) -> HeaderValueOption {
     HeaderValueOption {
@@ -248,6 +255,16 @@ fn to_camel_case(header: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn identity_headers_are_found_whatever_separates_their_words() {
+        for name in ["keyward-key-id", "keyward_key_id", "keyward.key.id", "keyward"] {
+            assert!(is_identity_header(name), "{name}");
+        }
+        for name in ["keywards-key", "keyward2", "x-keyward-key-id"] {
+            assert!(!is_identity_header(name), "{name}");
+        }
+    }
 
     #[test]
     fn header_becomes_a_name_in_camel_case() {

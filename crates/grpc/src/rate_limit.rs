@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use api::gateway::{self, Header, limit_headers, retry_after};
-use api::ratelimit_headers::CheckedLimit;
+use api::gateway::{self, Header, bearer_token, non_empty_secret, retry_after, retry_at};
+use api::ratelimit_headers::{self, CheckedLimit};
 use domain::app::App;
-use domain::bounds::{CHECK_DURATION_MAX_MS, IDENTIFIER_MAX};
+use domain::bounds::IDENTIFIER_MAX;
 use domain::caller::{Caller, ClientInfo};
 use domain::gateways::{self, GatewayIdentity};
 use domain::ratelimits::{
@@ -28,6 +28,7 @@ use foundation::error::{AuthenticationError, Error, Result};
 use foundation::id::RequestId;
 use foundation::metrics::Requests;
 use foundation::model::{DefaultLimit, EnforcementMode};
+use foundation::secret::KeyHash;
 use foundation::traces;
 use request::address;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -39,13 +40,14 @@ use crate::POLICY;
 const DESCRIPTORS_MAX: usize = 100;
 /// The maximum number of units that a descriptor takes or gives back.
 const HITS_MAX: u64 = 1_000_000_000_000;
-/// The lengths of windows by the unit of a limit. A month has 30 days.
-const UNITS: [(RateLimitUnit, Unit, i64); 5] = [
+/// The lengths of windows by the unit of a limit. A month has 30 days, a year 365.
+const UNITS: [(RateLimitUnit, Unit, i64); 6] = [
     (RateLimitUnit::Second, Unit::Second, 1_000),
     (RateLimitUnit::Minute, Unit::Minute, 60_000),
     (RateLimitUnit::Hour, Unit::Hour, 3_600_000),
     (RateLimitUnit::Day, Unit::Day, DAY_MS),
     (RateLimitUnit::Month, Unit::Month, 30 * DAY_MS),
+    (RateLimitUnit::Year, Unit::Year, 365 * DAY_MS),
 ];
 
 /// The service.
@@ -87,8 +89,8 @@ async fn answer(
     let checks = to_checks(&request)?;
     let namespace = request.domain;
     let reply =
-        ratelimits::check_descriptors(&app.ratelimits, &caller, namespace, rules, checks).await?;
-    Ok(to_response(app, rules.mode, &request.descriptors, &reply))
+        ratelimits::check_descriptors(&app.ratelimits, &caller, namespace, rules, &checks).await?;
+    Ok(to_response(app, rules.mode, &checks, &reply))
 }
 
 /// Returns the caller, by the secret of a policy or by a root key, and what applies in the namespace.
@@ -109,13 +111,13 @@ async fn authenticate(
         undone_entry_id: None,
     };
     if let Some(bearer) = text("authorization") {
-        let token = bearer.strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
+        let token = std::str::from_utf8(bearer).ok().and_then(bearer_token);
         let token = token.ok_or(Error::Unauthenticated(AuthenticationError::Malformed))?;
-        let principal = root_keys::authenticate(&app.root_keys, token).await?;
+        let principal = root_keys::authenticate(&app.root_keys, token.as_bytes()).await?;
         return Ok((to_caller(principal), DescriptorRules::default()));
     }
-    let named = text(POLICY).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
-    let secret = text(gateway::SECRET_HEADER);
+    let named = text(POLICY).map(|name| std::str::from_utf8(name).unwrap_or_default());
+    let secret = non_empty_secret(text(gateway::SECRET_HEADER));
     let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     let namespaces = &policy.value.policy.config.namespaces;
@@ -153,12 +155,9 @@ fn to_check(
         let field = format!("descriptors[{at}].{field}");
         Error::invalid(field.clone(), format!("{field} {rule}"))
     };
-    let identifier = to_identifier(descriptor);
+    let identifier = bound_identifier(to_identifier(descriptor));
     if !is_storable(&identifier) {
-        let rule = format!(
-            "must have 1 to {IDENTIFIER_MAX} characters as key=value|key=value, and no NUL"
-        );
-        return Err(invalid("entries", rule));
+        return Err(invalid("entries", "must not be empty and must contain no NUL".to_owned()));
     }
     let hits = descriptor.hits_addend.as_ref().map_or(hits_of_call, |hits| hits.value);
     if hits > HITS_MAX {
@@ -201,19 +200,29 @@ pub fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
     identifier
 }
 
+/// Replaces the end of an identifier that is too long by the hash of the whole. A client sends some of the values, and a gateway
+/// admits a call that fails: a long value must not be a way around the limits of the call.
+fn bound_identifier(identifier: String) -> String {
+    if identifier.chars().count() <= IDENTIFIER_MAX {
+        return identifier;
+    }
+    let hash = KeyHash::compute(identifier.as_bytes()).to_base64();
+    let kept = IDENTIFIER_MAX - hash.len() - 1;
+    let start: String = identifier.chars().take(kept).collect();
+    start + "~" + &hash
+}
+
 fn to_limit(own: RateLimitOverride) -> std::result::Result<DefaultLimit, String> {
     let unit = UNITS.iter().find(|(unit, _, _)| i32::from(*unit) == own.unit);
-    let (_, _, duration) = unit.ok_or_else(|| {
-        let days = CHECK_DURATION_MAX_MS / DAY_MS;
-        format!("must be SECOND, MINUTE, HOUR, DAY or MONTH: windows have at most {days} days")
-    })?;
+    let (_, _, duration) =
+        unit.ok_or_else(|| "must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR".to_owned())?;
     Ok(DefaultLimit { limit: own.requests_per_unit.into(), duration: *duration })
 }
 
 fn to_response(
     app: &App,
     mode: EnforcementMode,
-    descriptors: &[RateLimitDescriptor],
+    checks: &[DescriptorCheck],
     reply: &DescriptorReply,
 ) -> RateLimitResponse {
     let now = app.context.clock.now();
@@ -221,20 +230,19 @@ fn to_response(
     let results = &reply.results;
     let statuses =
         results.iter().map(|result| to_descriptor_status(result.as_ref(), is_shadow, now));
-    let identifiers: Vec<_> = descriptors.iter().map(to_identifier).collect();
-    let limits = identifiers.iter().zip(results).filter_map(|(identifier, result)| {
+    let limits = checks.iter().zip(results).filter_map(|(check, result)| {
         result.as_ref().map(|result| CheckedLimit {
-            name: identifier,
+            name: &check.identifier,
             limit: result.limit,
             duration_ms: result.duration_ms,
             status: result.window_status,
         })
     });
     let format = app.context.settings.ratelimit_headers.for_gateways();
-    let mut headers = limit_headers(format, limits, now);
+    let mut headers = ratelimit_headers::list(format, limits, now);
     if !reply.is_admitted {
         let exceeded = results.iter().flatten().filter(|result| result.window_status.is_exceeded);
-        let reset_at = exceeded.map(|result| result.window_status.reset_at).max();
+        let reset_at = retry_at(exceeded.map(|result| (result.limit, result.window_status)));
         headers.extend(reset_at.map(|at| retry_after(at, now)));
     }
     let header = |(name, value): Header| HeaderValue {

@@ -18,8 +18,10 @@ use tower::ServiceExt as _;
 
 /// Limits how long a call may take until its answer begins: for its message to arrive, and for the decision.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Limits the size of the calls in flight of a connection: their heads, and what has arrived of their messages.
-const CONNECTION_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Limits the size of the calls in flight of a connection: their heads, and what has arrived of their messages. A connection has
+/// room for a hundred calls about requests with the largest heads that Envoy accepts, 60 KiB: otherwise such clients would make
+/// the calls of others fail.
+const CONNECTION_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What a header needs besides its name and value, as HTTP/2 counts it.
 const HEADER_BYTES: usize = 32;
 

@@ -31,7 +31,7 @@ use original_request::rest_of;
 pub use original_request::{
     ForwardedRequest, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
 };
-pub use outcome::{FailureBody, GatewayAnswer, Header, limit_headers, retry_after};
+pub use outcome::{FailureBody, GatewayAnswer, Header, retry_after, retry_at};
 use outcome::{answer_decision, answer_error};
 pub use preview::{AnswerPreview, preview};
 
@@ -108,15 +108,21 @@ async fn answer(
     request_id: RequestId,
 ) -> Result<GatewayAnswer> {
     let gateway = GatewayIdentity {
-        policy: named,
-        secret: head.headers.get(SECRET_HEADER).map(HeaderValue::as_bytes),
+        policy: Some(named),
+        secret: non_empty_secret(head.headers.get(SECRET_HEADER).map(HeaderValue::as_bytes)),
         peer: address::peer(),
     };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     let trusted = app.context.settings.trusted_proxies.as_ref();
     let address = address::client_address(trusted, &head.headers);
-    let request = ForwardedRequest::parse(head, rest);
+    let is_nginx = answer_mode(head, rest) == AnswerMode::Nginx;
+    let request = ForwardedRequest::parse(head, rest, is_nginx);
     Ok(judge(app, &policy, &request, ClientInfo { address, user_agent: None }, request_id).await)
+}
+
+/// Returns the secret of a gateway. An empty one, as of a variable that is not set, is none.
+pub fn non_empty_secret(secret: Option<&[u8]>) -> Option<&[u8]> {
+    secret.filter(|secret| !secret.is_empty())
 }
 
 /// Judges a request by a policy whose gateway is authenticated.

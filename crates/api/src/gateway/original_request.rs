@@ -4,14 +4,19 @@ use std::borrow::Cow;
 
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use domain::gateways::{Credential, OriginalRequest};
 use foundation::model::KeySource;
 
-/// The headers with the method.
-const METHOD_HEADERS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
-/// The headers with the path and the query, or with the whole URL.
-const URI_HEADERS: [&str; 3] = ["x-forwarded-uri", "x-original-uri", "x-original-url"];
+/// The headers with the method. nginx sets those after the first.
+static METHOD_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-original-method")];
+/// The headers with the path and the query, or with the whole URL. nginx sets those after the first.
+static URI_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-forwarded-uri"),
+    HeaderName::from_static("x-original-uri"),
+    HeaderName::from_static("x-original-url"),
+];
 
 /// A request as HTTP gateways tell it: in headers, or as the rest of the path.
 ///
@@ -31,13 +36,20 @@ impl<'a> ForwardedRequest<'a> {
         Self { headers, method: Some(method), target: Some(target) }
     }
 
-    /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does.
-    pub fn parse(head: &'a Parts, rest: Option<&'a str>) -> Self {
+    /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does. nginx passes
+    /// on `X-Forwarded` headers of its clients and sets others itself, which are the only ones that count if it does.
+    pub fn parse(head: &'a Parts, rest: Option<&'a str>, is_nginx: bool) -> Self {
         let headers = &head.headers;
+        let sources = |all: &'static [HeaderName], own: &'static [HeaderName]| {
+            let has_own = own.iter().any(|name| headers.contains_key(name));
+            if is_nginx && has_own { own } else { all }
+        };
         // Below the policy's own path, a gateway repeats the method.
         let own_method = rest.map(|_| head.method.as_str());
-        let method = told_by(headers, &METHOD_HEADERS, Some).add(own_method);
-        let target = told_by(headers, &URI_HEADERS, to_target).add(rest);
+        let methods = sources(&METHOD_HEADERS, &METHOD_HEADERS[1..]);
+        let method = told_by(headers, methods, Some).add(own_method);
+        let uris = sources(&URI_HEADERS, &URI_HEADERS[1..]);
+        let target = told_by(headers, uris, to_target).add(rest);
         Self { headers, method: method.agreed(), target: target.agreed() }
     }
 }
@@ -69,10 +81,10 @@ impl<'a> Told<'a> {
 
 fn told_by<'a>(
     headers: &'a HeaderMap,
-    names: &[&str],
+    names: &[HeaderName],
     read: impl Fn(&'a str) -> Option<&'a str>,
 ) -> Told<'a> {
-    let values = names.iter().flat_map(|name| headers.get_all(*name));
+    let values = names.iter().flat_map(|name| headers.get_all(name));
     // An unreadable value contradicts every other.
     let read = |value: &'a HeaderValue| value.to_str().ok().and_then(&read).unwrap_or_default();
     values.map(read).fold(Told::Nothing, |told, value| told.add(Some(value)))
@@ -99,8 +111,15 @@ impl OriginalRequest for ForwardedRequest<'_> {
 
     fn credential(&self, source: &KeySource) -> Option<Credential<'_>> {
         match source {
-            KeySource::Bearer => bearer_token(text(self.headers.get(AUTHORIZATION)?)?),
-            KeySource::Header(name) => text(self.headers.get(name.as_str())?).and_then(non_empty),
+            KeySource::Bearer => self
+                .headers
+                .get_all(AUTHORIZATION)
+                .iter()
+                .find_map(|value| bearer_token(text(value)?)),
+            KeySource::Header(name) => {
+                let values = self.headers.get_all(name.as_str());
+                values.iter().find_map(|value| non_empty(text(value)?))
+            }
             KeySource::Query(name) => query_parameter(query_of(self.target?), name),
             KeySource::Cookie(name) => {
                 self.headers.get_all(COOKIE).iter().find_map(|value| cookie(text(value)?, name))
@@ -172,7 +191,7 @@ mod tests {
 
     fn told(headers: &[(&str, &str)], rest: Option<&str>) -> (Option<String>, Option<String>) {
         let head = head(headers);
-        let request = ForwardedRequest::parse(&head, rest);
+        let request = ForwardedRequest::parse(&head, rest, false);
         (request.method().map(str::to_owned), request.path().map(str::to_owned))
     }
 
@@ -211,15 +230,34 @@ mod tests {
     }
 
     #[test]
+    fn request_of_nginx_is_told_by_its_own_headers_alone() {
+        let path = |headers: &[(&str, &str)], is_nginx| {
+            let head = head(headers);
+            let request = ForwardedRequest::parse(&head, None, is_nginx);
+            request.path().map(str::to_owned)
+        };
+        let of_client = ("x-forwarded-uri", "/public");
+        let own = ("x-original-uri", "/admin");
+        let other = ("x-original-url", "https://a.example/public");
+
+        assert_eq!(path(&[of_client, own], true).as_deref(), Some("/admin"));
+        assert_eq!(path(&[of_client, own], false), None);
+        assert_eq!(path(&[of_client], true).as_deref(), Some("/public"), "it sets none itself");
+        assert_eq!(path(&[own, other], true), None);
+    }
+
+    #[test]
     fn credential_is_found_in_each_source() {
         let head = head(&[
+            ("authorization", "Basic other"),
             ("authorization", "bearer key_1"),
+            ("x-api-key", ""),
             ("x-api-key", " key_2 "),
             ("x-forwarded-uri", "/a?api_key=key%5F3&api_key=other#api_key=no"),
             ("cookie", "a=b; key=key_4; key=other"),
             ("cookie", "session=\"key_5\""),
         ]);
-        let request = ForwardedRequest::parse(&head, None);
+        let request = ForwardedRequest::parse(&head, None, false);
         for (source, expected) in [
             ("authorization:bearer", Some("key_1")),
             ("header:x-api-key", Some("key_2")),
@@ -243,7 +281,7 @@ mod tests {
             ("x-forwarded-uri", "/a?api_key="),
             ("cookie", "key="),
         ]);
-        let request = ForwardedRequest::parse(&head, None);
+        let request = ForwardedRequest::parse(&head, None, false);
         for source in ["authorization:bearer", "header:x-api-key", "query:api_key", "cookie:key"] {
             let parsed = source.parse().expect("a source");
             assert!(request.credential(&parsed).is_none(), "{source}");

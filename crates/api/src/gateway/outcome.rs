@@ -1,9 +1,9 @@
 //! The answer to a gateway: what every protocol tells of a decision.
 
+use axum::http::HeaderName;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, GatewayDecision};
-use domain::keys::{ResolvedKey, VerificationCode, VerifyResult};
+use domain::keys::{ResolvedKey, VerificationCode, VerifyResult, WindowStatus};
 use domain::refill;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
@@ -75,23 +75,9 @@ pub fn answer_decision(
     let mut answer = answer_without_limits(policy, decision, request_id, now, signer);
     if let GatewayDecision::Verified(verified) = decision {
         let limits = verified.ratelimits.iter().map(CheckedLimit::from);
-        answer.headers.extend(limit_headers(format, limits, now));
+        answer.headers.extend(ratelimit_headers::list(format, limits, now));
     }
     answer
-}
-
-/// Returns the headers that describe limits.
-pub fn limit_headers<'a>(
-    format: RatelimitHeaders,
-    limits: impl IntoIterator<Item = CheckedLimit<'a>>,
-    now: Timestamp,
-) -> Vec<Header> {
-    let mut headers = HeaderMap::new();
-    ratelimit_headers::add(&mut headers, format, limits, now);
-    let text = |(name, value): (&HeaderName, &HeaderValue)| {
-        Some((name.clone(), value.to_str().ok()?.to_owned()))
-    };
-    headers.iter().filter_map(text).collect()
 }
 
 fn answer_without_limits(
@@ -165,7 +151,8 @@ fn refusal_of(policy: &ActivePolicy, verified: &VerifyResult, now: Timestamp) ->
         }
         VerificationCode::RateLimited => {
             let exceeded = verified.ratelimits.iter().filter(|limit| limit.status.is_exceeded);
-            let reset_at = exceeded.map(|limit| limit.status.reset_at).max();
+            let reset_at =
+                retry_at(exceeded.map(|exceeded| (exceeded.limit.limit, exceeded.status)));
             let detail = "the rate limit is exceeded".to_owned();
             too_many(code, detail, verified, reset_at.map(|at| (at, now)))
         }
@@ -176,6 +163,12 @@ fn refusal_of(policy: &ActivePolicy, verified: &VerifyResult, now: Timestamp) ->
             too_many(code, detail, verified, refill_at.map(|at| (at, now)))
         }
     }
+}
+
+/// Returns when a retry can succeed, by the limits that are exceeded. `None`: one of them is 0, and admits nothing.
+pub fn retry_at(exceeded: impl Iterator<Item = (i64, WindowStatus)>) -> Option<Timestamp> {
+    let reset_at = |(limit, status): (i64, WindowStatus)| (limit > 0).then_some(status.reset_at);
+    exceeded.map(reset_at).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
 /// Returns when the credits of a key are refilled next.

@@ -21,7 +21,7 @@ pub const ROUTE: &str = "/.well-known/oauth-protected-resource/{policy}";
 /// The metadata of a protected resource.
 #[derive(Serialize)]
 struct Metadata<'a> {
-    resource: &'a str,
+    resource: String,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     authorization_servers: &'a [String],
     bearer_methods_supported: Vec<&'static str>,
@@ -30,9 +30,9 @@ struct Metadata<'a> {
     resource_name: &'a str,
 }
 
-/// Publishes the metadata of the policy with this id.
-pub async fn serve(app: &App, id: &str) -> Response<Body> {
-    match render(app, id).await {
+/// Publishes the metadata of the policy with this id or name.
+pub async fn serve(app: &App, id_or_name: &str) -> Response<Body> {
+    match render(app, id_or_name).await {
         Ok(text) => {
             let mut response = Response::new(Body::from(text));
             let headers = response.headers_mut();
@@ -57,11 +57,13 @@ pub fn preflight() -> Response<Body> {
     response
 }
 
-async fn render(app: &App, id: &str) -> Result<String> {
-    let found = gateways::find_published(&app.gateways, id).await?.ok_or(Error::PathNotFound)?;
-    let GatewayPolicy { name, config, .. } = &found.value.policy;
+async fn render(app: &App, id_or_name: &str) -> Result<String> {
+    let found = gateways::find_published(&app.gateways, id_or_name).await?;
+    let found = found.ok_or(Error::PathNotFound)?;
+    let policy = &found.value.policy;
+    let GatewayPolicy { name, config, .. } = policy;
     let metadata = Metadata {
-        resource: &config.resource,
+        resource: gateways::resource_of(policy, id_or_name, &app.context.settings.public_url),
         authorization_servers: &config.authorization_servers,
         bearer_methods_supported: config.key_from.iter().filter_map(to_bearer_method).collect(),
         scopes_supported: gateways::list_scopes(config)?,

@@ -14,9 +14,10 @@ use crate::query::PermissionQuery;
 
 /// The request that a gateway has received, as far as the gateway tells.
 pub trait OriginalRequest {
-    /// The method. `None`: unknown, so no rule with methods matches.
+    /// The method. `None`: unknown, so no rule with methods matches, nor any rule after it.
     fn method(&self) -> Option<&str>;
-    /// The path without the query, as the client sent it. `None`: unknown, so no rule with a path matches.
+    /// The path without the query, as the client sent it. `None`: unknown, so no rule with a path matches, nor any rule after
+    /// it.
     fn path(&self) -> Option<&str>;
     /// Returns the credential at this place.
     fn credential(&self, source: &KeySource) -> Option<Credential<'_>>;
@@ -98,27 +99,45 @@ pub enum RuleMatch {
     NoRules,
     /// The first rule that matches, by its index.
     Rule(usize),
-    /// The policy has rules, and none matches.
+    /// The policy has rules, and none matches for certain.
     None,
 }
 
-/// Finds the first rule that matches a request.
+/// Finds the first rule that matches a request. A rule that may match, because the method or the path is unknown, ends the
+/// search without a match: it may be stricter than those after it.
 pub(super) fn match_rule(policy: &ActivePolicy, request: &impl OriginalRequest) -> RuleMatch {
     if policy.rules.is_empty() {
         return RuleMatch::NoRules;
     }
     let path = request.path().and_then(RequestPath::parse);
-    let matches = |active: &ActiveRule| {
-        let methods = &active.rule.methods;
-        let is_method = methods.is_empty()
-            || request.method().is_some_and(|method| methods.iter().any(|known| known == method));
-        let is_path = match &active.path {
-            None => true,
-            Some(pattern) => path.as_ref().is_some_and(|path| pattern.matches(path)),
+    for (at, active) in policy.rules.iter().enumerate() {
+        match active.matches(request.method(), path.as_ref()) {
+            Some(true) => return RuleMatch::Rule(at),
+            Some(false) => {}
+            None => break,
+        }
+    }
+    RuleMatch::None
+}
+
+impl ActiveRule {
+    /// Returns whether the rule matches. `None`: it depends on what is unknown.
+    fn matches(&self, method: Option<&str>, path: Option<&RequestPath<'_>>) -> Option<bool> {
+        let methods = &self.rule.methods;
+        let is_method = match methods.is_empty() {
+            true => Some(true),
+            false => method.map(|method| methods.iter().any(|known| known == method)),
         };
-        is_method && is_path
-    };
-    policy.rules.iter().position(matches).map_or(RuleMatch::None, RuleMatch::Rule)
+        let is_path = match &self.path {
+            None => Some(true),
+            Some(pattern) => path.map(|path| pattern.matches(path)),
+        };
+        match (is_method, is_path) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            (None, _) | (_, None) => None,
+        }
+    }
 }
 
 fn to_requested_limit(limit: &GatewayLimit) -> RequestedLimit {

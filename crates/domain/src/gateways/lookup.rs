@@ -68,8 +68,8 @@ pub(super) struct ActiveRule {
 /// What a gateway shows of itself.
 #[derive(Debug)]
 pub struct GatewayIdentity<'a> {
-    /// The id or name of its policy.
-    pub policy: &'a str,
+    /// The id or name of its policy. Without one, the secret names it.
+    pub policy: Option<&'a str>,
     /// The secret that it presents.
     pub secret: Option<&'a [u8]>,
     /// The address that its connection comes from.
@@ -83,12 +83,12 @@ pub async fn authenticate(
     gateway: &GatewayIdentity<'_>,
 ) -> Result<Arc<Cached<ActivePolicy>>> {
     let reject = |reason: &'static str| {
-        gateways.refusals.record(gateway.policy, gateway.peer, reason);
+        gateways.refusals.record(gateway.policy.unwrap_or_default(), gateway.peer, reason);
         Error::GatewayRefused
     };
     let reference = match gateway.secret {
         Some(secret) => Some(PolicyRef::Secret(KeyHash::compute(secret))),
-        None => PolicyRef::named(gateway.policy),
+        None => gateway.policy.and_then(PolicyRef::named),
     };
     let found = match &reference {
         Some(reference) => find_active(gateways, reference).await?,
@@ -103,7 +103,7 @@ pub async fn authenticate(
     let active = &found.value;
     let now = gateways.context.clock.now();
     match gateway.secret {
-        Some(_) if !active.is_named(gateway.policy) => {
+        Some(_) if gateway.policy.is_some_and(|named| !active.is_named(named)) => {
             return Err(reject("the secret belongs to another policy"));
         }
         Some(_) if active.secret_expires_at.is_some_and(|expires_at| now > expires_at) => {

@@ -19,7 +19,7 @@ pub use policies::{
     rotate_secret, update,
 };
 pub use preview::{GatewayPreview, find_for_preview, preview};
-pub use published::{METADATA_PATH, find_published, list_scopes};
+pub use published::{METADATA_PATH, find_published, list_scopes, resource_of};
 pub use validate::{
     ALLOW_FROM_MAX, API_IDS_MAX, AUTHORIZATION_SERVERS_MAX, BASE_IDENTITY_HEADERS, KEY_SOURCES_MAX,
     LIMIT_NAME_MAX, LIMIT_NAME_MIN, META_HEADERS_MAX, NAME_MAX, NAMESPACES_MAX, PATH_MAX,

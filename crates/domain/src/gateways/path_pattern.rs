@@ -1,7 +1,7 @@
 //! Patterns of paths, and the paths of requests that are matched with them.
 //!
 //! The gateway passes on the path as the client sent it, and the upstream may read it in another way than Keyward does.
-//! So a path that servers are known to read in different ways has no [`RequestPath`], and no rule with a path matches it.
+//! So a path that servers are known to read in different ways has no [`RequestPath`]: no rule with a path matches it.
 
 use std::borrow::Cow;
 
@@ -73,8 +73,8 @@ fn matches(pattern: &[PatternSegment], path: &[Cow<'_, str>]) -> bool {
     }
 }
 
-/// The decoded segments of a request's path. Slashes in a row count as one, and a slash at the end does not count: many
-/// servers ignore both.
+/// The decoded segments of a request's path. Slashes in a row count as one, except at the beginning, and a slash at the end
+/// does not count: many servers ignore both.
 #[derive(Debug)]
 pub struct RequestPath<'a>(Vec<Cow<'a, str>>);
 
@@ -84,9 +84,13 @@ const SEGMENTS_MAX: usize = 256;
 impl<'a> RequestPath<'a> {
     /// Parses the path of a request, without its query. Returns `None` if servers read it in different ways: if it
     /// contains, also percent-encoded, a segment `.` or `..`, a backslash, a semicolon, a control character or a slash
-    /// within a segment, or a `#` that is not encoded, or if it is not valid UTF-8.
+    /// within a segment, or a `#` that is not encoded, or if it is not valid UTF-8. After two slashes at the beginning, some
+    /// take the first segment for a host.
     pub fn parse(path: &'a str) -> Option<Self> {
-        let path = path.strip_prefix('/').filter(|path| !path.contains('#'))?;
+        let path = path.strip_prefix('/')?;
+        if path.starts_with('/') || path.contains('#') {
+            return None;
+        }
         let mut segments = Vec::new();
         for segment in path.split('/').filter(|segment| !segment.is_empty()) {
             let decoded = percent_decode_str(segment).decode_utf8().ok()?;
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn path_matches_as_servers_read_it_when_slashes_repeat() {
-        for path in ["/admin", "/admin/", "//admin", "/admin//", "/%61dmin"] {
+        for path in ["/admin", "/admin/", "/admin//", "/%61dmin"] {
             assert!(is_match("/admin", path), "{path}");
         }
         assert!(is_match("/a/b", "/a//b/"));
@@ -160,6 +164,9 @@ mod tests {
             "/public/%252e%252e/admin",
             "/public#/../admin",
             "/public#",
+            "//admin",
+            "//public/admin",
+            "//",
             "/admin%00",
             "/admin\u{7f}",
             "/%ff",

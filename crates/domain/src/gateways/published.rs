@@ -15,24 +15,30 @@ use crate::query;
 /// The path of the metadata, without the id of the policy.
 pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource/";
 
-/// Returns the policy with this id if it publishes metadata. A name finds nothing: it may be that of policies of several
-/// workspaces.
+/// Returns the policy with this id or name. Of policies of several workspaces with one name, it is the oldest.
 pub async fn find_published(
     gateways: &Gateways,
-    id: &str,
+    id_or_name: &str,
 ) -> Result<Option<Arc<Cached<ActivePolicy>>>> {
-    let Some(reference) = PolicyRef::named(id) else { return Ok(None) };
+    let Some(reference) = PolicyRef::named(id_or_name) else { return Ok(None) };
     let found = find_active(gateways, &reference).await?;
-    Ok(found.filter(|found| {
-        let ActivePolicy { policy, is_workspace_enabled, .. } = &found.value;
-        policy.id.as_str() == id && *is_workspace_enabled && !policy.config.resource.is_empty()
-    }))
+    Ok(found.filter(|found| found.value.is_workspace_enabled))
 }
 
-/// Returns the URL of the metadata of a policy. `None`: it publishes none.
+/// Returns the URL of the metadata of a policy, for challenges. `None`: the policy does not name its resource, and the metadata
+/// would name one that the client has not asked for.
 pub(super) fn metadata_url(policy: &GatewayPolicy, public_url: &str) -> Option<String> {
-    let is_published = !policy.config.resource.is_empty();
-    is_published.then(|| format!("{public_url}{METADATA_PATH}{}", policy.id))
+    let is_named = !policy.config.resource.is_empty();
+    is_named.then(|| format!("{public_url}{METADATA_PATH}{}", policy.id))
+}
+
+/// Returns the resource that a policy names, or else the one that its metadata belongs to by the path of their URLs (RFC 9728,
+/// section 3.1).
+pub fn resource_of(policy: &GatewayPolicy, id_or_name: &str, public_url: &str) -> String {
+    match policy.config.resource.is_empty() {
+        true => format!("{public_url}/{id_or_name}"),
+        false => policy.config.resource.clone(),
+    }
 }
 
 /// Lists the permissions that the rules of a policy name.

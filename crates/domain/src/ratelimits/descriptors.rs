@@ -56,7 +56,7 @@ pub async fn check_descriptors(
     caller: &Caller,
     namespace: String,
     rules: DescriptorRules,
-    descriptors: Vec<DescriptorCheck>,
+    descriptors: &[DescriptorCheck],
 ) -> Result<DescriptorReply> {
     let watch = Stopwatch::new();
     let context = &ratelimits.context;
