@@ -115,8 +115,7 @@ async fn answer(
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     let trusted = app.context.settings.trusted_proxies.as_ref();
     let address = address::client_address(trusted, &head.headers);
-    let is_nginx = answer_mode(head, rest) == AnswerMode::Nginx;
-    let request = ForwardedRequest::parse(head, rest, is_nginx);
+    let request = ForwardedRequest::parse(head, rest);
     Ok(judge(app, &policy, &request, ClientInfo { address, user_agent: None }, request_id).await)
 }
 

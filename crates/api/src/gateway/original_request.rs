@@ -8,10 +8,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use domain::gateways::{Credential, OriginalRequest};
 use foundation::model::KeySource;
 
-/// The headers with the method. nginx sets those after the first.
+/// The headers with the method.
 static METHOD_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-original-method")];
-/// The headers with the path and the query, or with the whole URL. nginx sets those after the first.
+/// The headers with the path and the query, or with the whole URL.
 static URI_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-forwarded-uri"),
     HeaderName::from_static("x-original-uri"),
@@ -36,20 +36,13 @@ impl<'a> ForwardedRequest<'a> {
         Self { headers, method: Some(method), target: Some(target) }
     }
 
-    /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does. nginx passes
-    /// on `X-Forwarded` headers of its clients and sets others itself, which are the only ones that count if it does.
-    pub fn parse(head: &'a Parts, rest: Option<&'a str>, is_nginx: bool) -> Self {
+    /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does.
+    pub fn parse(head: &'a Parts, rest: Option<&'a str>) -> Self {
         let headers = &head.headers;
-        let sources = |all: &'static [HeaderName], own: &'static [HeaderName]| {
-            let has_own = own.iter().any(|name| headers.contains_key(name));
-            if is_nginx && has_own { own } else { all }
-        };
         // Below the policy's own path, a gateway repeats the method.
         let own_method = rest.map(|_| head.method.as_str());
-        let methods = sources(&METHOD_HEADERS, &METHOD_HEADERS[1..]);
-        let method = told_by(headers, methods, Some).add(own_method);
-        let uris = sources(&URI_HEADERS, &URI_HEADERS[1..]);
-        let target = told_by(headers, uris, to_target).add(rest);
+        let method = told_by(headers, &METHOD_HEADERS, Some).add(own_method);
+        let target = told_by(headers, &URI_HEADERS, to_target).add(rest);
         Self { headers, method: method.agreed(), target: target.agreed() }
     }
 }
@@ -191,7 +184,7 @@ mod tests {
 
     fn told(headers: &[(&str, &str)], rest: Option<&str>) -> (Option<String>, Option<String>) {
         let head = head(headers);
-        let request = ForwardedRequest::parse(&head, rest, false);
+        let request = ForwardedRequest::parse(&head, rest);
         (request.method().map(str::to_owned), request.path().map(str::to_owned))
     }
 
@@ -230,23 +223,6 @@ mod tests {
     }
 
     #[test]
-    fn request_of_nginx_is_told_by_its_own_headers_alone() {
-        let path = |headers: &[(&str, &str)], is_nginx| {
-            let head = head(headers);
-            let request = ForwardedRequest::parse(&head, None, is_nginx);
-            request.path().map(str::to_owned)
-        };
-        let of_client = ("x-forwarded-uri", "/public");
-        let own = ("x-original-uri", "/admin");
-        let other = ("x-original-url", "https://a.example/public");
-
-        assert_eq!(path(&[of_client, own], true).as_deref(), Some("/admin"));
-        assert_eq!(path(&[of_client, own], false), None);
-        assert_eq!(path(&[of_client], true).as_deref(), Some("/public"), "it sets none itself");
-        assert_eq!(path(&[own, other], true), None);
-    }
-
-    #[test]
     fn credential_is_found_in_each_source() {
         let head = head(&[
             ("authorization", "Basic other"),
@@ -257,7 +233,7 @@ mod tests {
             ("cookie", "a=b; key=key_4; key=other"),
             ("cookie", "session=\"key_5\""),
         ]);
-        let request = ForwardedRequest::parse(&head, None, false);
+        let request = ForwardedRequest::parse(&head, None);
         for (source, expected) in [
             ("authorization:bearer", Some("key_1")),
             ("header:x-api-key", Some("key_2")),
@@ -281,7 +257,7 @@ mod tests {
             ("x-forwarded-uri", "/a?api_key="),
             ("cookie", "key="),
         ]);
-        let request = ForwardedRequest::parse(&head, None, false);
+        let request = ForwardedRequest::parse(&head, None);
         for source in ["authorization:bearer", "header:x-api-key", "query:api_key", "cookie:key"] {
             let parsed = source.parse().expect("a source");
             assert!(request.credential(&parsed).is_none(), "{source}");
