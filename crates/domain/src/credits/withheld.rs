@@ -39,7 +39,9 @@ const VISIBILITY_DELAY_MAX_MS: i64 = 10_000;
 /// locked in the previous pass, this one returns its credits: each replica reports a lease only once.
 pub async fn report_lost_leases(ledger: &CreditLedger) -> Result<()> {
     let locked = ledger.lease_spend.take_locked_accounts();
-    return_withheld(ledger, locked.into_iter(), true, None).await?;
+    if !locked.is_empty() {
+        return_withheld(ledger, locked.into_iter(), true, None).await?;
+    }
     let from =
         ledger.lease_spend.last_withheld_at_ms().saturating_sub(VISIBILITY_DELAY_MAX_MS).max(0);
     report_since(ledger, from).await
