@@ -28,7 +28,7 @@ pub struct Stage {
     pub database: Database,
     pub redis: Redis,
     pub prefix: String,
-    pub(crate) _postgres: Option<(Postgres, TempDir)>,
+    _postgres: Option<(Postgres, TempDir)>,
 }
 
 impl Stage {

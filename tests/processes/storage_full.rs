@@ -171,8 +171,8 @@ fn assert_succeeds_within(seconds: f32, request: impl Fn() -> u16) {
 
 /// Changes keys while Redis rejects writes, and after that.
 fn assert_changes_are_atomic_during(rejection: &WriteRejection) {
-    let redis = Redis::start_keeping(true);
-    let stage = Stage { redis, ..Stage::new() };
+    let mut stage = Stage::new();
+    stage.redis = Redis::start_keeping(true);
     let (writer, reader) = stage.pair();
     let both = [&writer, &reader];
     let window = writer.create_key_with(&limited());
