@@ -73,9 +73,10 @@ fn pattern_matches_segment_by_segment() {
     });
 }
 
-/// Returns the decoded segments of a path, unless one of them can be read in two ways.
+/// Returns the decoded segments of a path, unless it can be read in two ways.
 fn read_segments(path: &str) -> Option<Vec<String>> {
-    if !path.starts_with('/') || path.contains('#') {
+    // Some servers read two slashes at the start as the beginning of a host.
+    if !path.starts_with('/') || path.starts_with("//") || path.contains('#') {
         return None;
     }
     let segments: Vec<_> = path.split('/').filter(|segment| !segment.is_empty()).collect();
