@@ -17,6 +17,7 @@ mod credits;
 mod database;
 pub mod disk;
 pub mod events;
+mod form_results;
 pub mod freshness;
 mod gateway_policies;
 mod handle;
@@ -61,6 +62,7 @@ pub use changes::{
 pub use credits::{CreditReads, CreditWrites};
 pub use database::{Store, with_timeout};
 pub use events::EventStore;
+pub use form_results::{FormResult, FormResultReads, FormResultWrites};
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
@@ -163,6 +165,7 @@ pub trait Reads:
     + ChangeReads
     + CreditReads
     + AssignmentReads
+    + FormResultReads
     + GatewayPolicyReads
     + IdentityReads
     + KeyReads
@@ -256,6 +259,7 @@ pub trait Writes:
     + AuditWrites
     + ChangeWrites
     + CreditWrites
+    + FormResultWrites
     + GatewayPolicyWrites
     + IdentityWrites
     + MigrationWrites

@@ -116,6 +116,7 @@ mod audit;
 mod changes;
 mod credits;
 mod events;
+mod form_results;
 mod gateway_policies;
 #[macro_use]
 mod identities;
