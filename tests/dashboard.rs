@@ -11,6 +11,7 @@ mod identities;
 mod imports;
 mod keys;
 mod members;
+mod one_time_forms;
 mod permissions;
 mod ratelimits;
 mod root_keys;
@@ -124,8 +125,18 @@ impl<'a> Browser<'a> {
         self.send(request.expect("a request")).await
     }
 
-    /// Submits a form as the last page would.
+    /// Submits a form as the last page would, and opens the page of a secret to which it leads.
     pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
+        let reply = self.submit(path, fields).await;
+        let location = reply.headers.get("location").and_then(|path| path.to_str().ok());
+        match location.filter(|path| path.contains("/secret/")).map(str::to_owned) {
+            Some(path) => self.get(&path).await,
+            None => reply,
+        }
+    }
+
+    /// Submits a form as the last page would.
+    pub async fn submit(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
         let csrf = self.csrf.clone();
         let fields: Vec<_> = fields.iter().copied().chain([("csrf", csrf.as_str())]).collect();
         let request = self.form(path).header("origin", format!("https://{HOST}"));

@@ -19,6 +19,7 @@ use domain::context::Context;
 use domain::context::change_log::ChangeLogReader;
 use domain::context::poll_schedule::{PollResult, PollSchedule};
 use domain::credits;
+use domain::form_results;
 use domain::last_used;
 use foundation::clock::{Monotonic, Stopwatch};
 use foundation::error::{Error, Result};
@@ -50,12 +51,15 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
 /// How many rows of each table are deleted in one transaction: a statement has five seconds.
 const PRUNE_ROWS_MAX: i64 = 10_000;
+/// How often secrets of forms are deleted that were not shown in time.
+const PRUNE_FORMS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Starts the background tasks. They run until the set is dropped or shut down.
 pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(poll_change_log(app.clone()));
     tasks.spawn(prune_change_log(app.clone()));
+    tasks.spawn(prune_form_results(app.clone()));
     tasks.spawn(flush_last_used(app.clone()));
     tasks.spawn(credits::serve_debits(app.ledger.clone()));
     tasks.spawn(estimate_groups(app.clone()));
@@ -160,6 +164,17 @@ async fn prune_once(app: &App) -> Result<()> {
         if is_end {
             return Ok(());
         }
+    }
+}
+
+async fn prune_form_results(app: Arc<App>) {
+    app.context.store.wait_until_set().await;
+    loop {
+        let pass = form_results::prune(&app.context, PRUNE_ROWS_MAX);
+        if let Err(e) = with_timeout(PASS_TIMEOUT, pass).await {
+            tracing::warn!(error = %e, "failed to delete old results of forms: {e}");
+        }
+        tokio::time::sleep(PRUNE_FORMS_INTERVAL).await;
     }
 }
 

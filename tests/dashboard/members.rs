@@ -49,14 +49,17 @@ const ACTS: [(&str, Fields, [bool; 3]); 35] = [
     ("/identities/id_none/edit", &[], [true, true, false]),
     ("/identities/id_none/delete", &[], [true, true, false]),
 ];
-const PAGES: [(&str, [bool; 3]); 39] = [
+const PAGES: [(&str, [bool; 3]); 43] = [
     ("", [true; 3]),
     ("/search", [true; 3]),
     ("/analytics", [true; 3]),
     ("/root-keys", [true; 3]),
     ("/members", [true; 3]),
     ("/root-keys/new", [true, true, false]),
+    ("/root-keys/key_none/secret/none", [true; 3]),
     ("/members/user_none/remove", [true, false, false]),
+    ("/invitations/inv_none/secret/none", [true, false, false]),
+    ("/gateways/none/secret/none", [true; 3]),
     ("/apis", [true; 3]),
     ("/apis/api_none", [true; 3]),
     ("/apis/new", [true, true, false]),
@@ -68,6 +71,7 @@ const PAGES: [(&str, [bool; 3]); 39] = [
     ("/keys/why", [true; 3]),
     ("/keys/key_none/edit", [true, true, false]),
     ("/keys/key_none/reroll", [true, true, false]),
+    ("/keys/key_none/secret/none", [true; 3]),
     ("/keys/key_none/delete", [true, true, false]),
     ("/permissions", [true; 3]),
     ("/roles", [true; 3]),

@@ -199,6 +199,7 @@ impl AuthenticatedRequest<'_> {
             principal,
             client: ClientInfo { address, user_agent },
             idempotency_key,
+            form_submission: None,
             request_id: id,
             skips_analytics,
             undone_entry_id: None,

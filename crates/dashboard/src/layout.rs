@@ -6,6 +6,7 @@ use foundation::model::Membership;
 
 use super::assets::{AssetPaths, asset_paths};
 use super::failure::Failure;
+use super::one_time_form;
 use super::page_request::{PageRequest, WorkspaceRequest};
 
 /// The navigation entry that a page belongs to.
@@ -115,6 +116,12 @@ impl Layout {
             notice: notice_text(request.query.text("notice")),
         }
     }
+
+    /// Returns a new one-time token, for a form of the page that creates something.
+    #[expect(clippy::unused_self, reason = "templates call it")]
+    pub fn form_token(&self) -> String {
+        one_time_form::generate_token()
+    }
 }
 
 /// Returns the notice for a code. Only these sentences exist, so a crafted link cannot put other text into a page.
@@ -156,6 +163,7 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "gateway-deleted" => "Policy deleted. Its gateways are refused.",
         "undone" => "Change undone and recorded in the audit log.",
         "import-created" => "Import created. Add keys to it.",
+        "import-repeated" => "This form was sent before. Its keys were imported then.",
         "joined" => "Welcome to the workspace.",
         _ => return None,
     })

@@ -30,6 +30,7 @@ mod layout;
 mod limit_rows;
 mod list_frame;
 mod members;
+mod one_time_form;
 mod overview;
 mod page_request;
 mod pagination;

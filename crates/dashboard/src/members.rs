@@ -10,12 +10,14 @@ use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{InvitationId, UserId};
 use foundation::model::{Invitation, Member, MemberRole};
+use futures_util::TryFutureExt as _;
 
 use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::format::TimeLabel;
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
+use super::one_time_form::{create_once, redirect_to_secret, render_secret_page, take_secret};
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::{PageResult, redirect_to, render_page};
@@ -26,6 +28,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/members/invite", post(invite))
         .route("/dashboard/{workspace}/members/{person}/role", post(set_role))
         .route("/dashboard/{workspace}/members/{person}/remove", get(confirm_remove).post(remove))
+        .route("/dashboard/{workspace}/invitations/{invitation}/secret/{form}", get(show_link))
         .route("/dashboard/{workspace}/invitations/{invitation}/withdraw", post(withdraw))
 }
 
@@ -37,8 +40,8 @@ struct MembersPage {
     rows: Vec<MemberTableRow>,
     invitations: Vec<InvitationRow>,
     may_manage: bool,
-    /// The link of an invitation that was just created. It is shown only once.
-    link: Option<InvitationLink>,
+    /// The link of an invitation that was just created, or the reason why it cannot be shown.
+    link: Option<Result<InvitationLink, &'static str>>,
 }
 
 struct InvitationLink {
@@ -81,7 +84,7 @@ impl MemberTableRow {
 
 async fn build_page(
     request: &WorkspaceRequest,
-    link: Option<InvitationLink>,
+    link: Option<Result<InvitationLink, &'static str>>,
 ) -> Result<MembersPage, Failure> {
     let app = &request.page_request.app;
     let now = app.context.clock.now();
@@ -118,15 +121,33 @@ fn parse_role(request: &WorkspaceRequest) -> Result<MemberRole, Error> {
 }
 
 async fn invite(request: WorkspaceRequest) -> PageResult {
-    let app = &request.page_request.app;
-    let (invitation, token) =
-        users::invite(&app.context, &request.caller, parse_role(&request)?).await?;
-    let link = InvitationLink {
-        url: format!("{}/dashboard/join/{}", request.page_request.base_url, token.expose()),
-        role: invitation.role.as_str(),
-        expires: TimeLabel::new(invitation.expires_at, app.context.clock.now()),
+    let (app, role) = (&request.page_request.app, parse_role(&request)?);
+    let creation = users::invite(&app.context, &request.caller, role);
+    let id = create_once(&request, creation.map_ok(|(invitation, _)| invitation.id)).await?;
+    redirect_to_secret(&request, &format!("/invitations/{id}"))
+}
+
+/// Shows the link of an invitation that was just created, above the members.
+async fn show_link(
+    request: WorkspaceRequest,
+    Path((_, id, form_id)): Path<(String, String, String)>,
+) -> PageResult {
+    request.caller.require(Action::ManageMembers)?;
+    let context = &request.page_request.app.context;
+    let secret = take_secret(&request, &id, form_id).await?;
+    let invitations = users::list_invitations(context, &request.caller).await?;
+    let invitation = invitations.into_iter().find(|invitation| invitation.id.as_str() == id);
+    let link = match (secret, invitation) {
+        (Ok(secret), Some(invitation)) => Ok(InvitationLink {
+            url: format!("{}/dashboard/join/{}", secret.base_url, secret.plaintext.expose()),
+            role: invitation.role.as_str(),
+            expires: TimeLabel::new(invitation.expires_at, context.clock.now()),
+        }),
+        (Ok(_), None) => Err("This invitation was withdrawn or used."),
+        (Err(reason), _) => Err(reason),
     };
-    render_page(&build_page(&request, Some(link)).await?)
+    let is_shown = link.is_ok();
+    render_secret_page(&build_page(&request, Some(link)).await?, is_shown)
 }
 
 async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use domain::app::App;
 use domain::caller::{Caller, ClientInfo};
 use domain::users::{self, AuthenticatedSession};
@@ -22,7 +22,7 @@ use request::{address, body, user_agent};
 use super::failure::Failure;
 use super::form::Form;
 use super::headers::{GUEST_COOKIE, OIDC_COOKIE, SESSION_COOKIE, find_cookie};
-use super::{FORM_BYTES_MAX, imports};
+use super::{FORM_BYTES_MAX, imports, one_time_form};
 
 /// The number of random bytes in the token of a visitor who is not signed in.
 const GUEST_TOKEN_BYTES: u8 = 16;
@@ -34,8 +34,11 @@ const CSRF_FIELD: &str = "csrf";
 pub struct PageRequest {
     pub app: Arc<App>,
     pub origin: ClientInfo,
+    pub method: Method,
     /// The authenticated session; `None` if the browser is not signed in.
     pub session: Option<AuthenticatedSession>,
+    /// The token of the authenticated session. The keys of secrets that are shown once are derived from it.
+    pub session_token: Option<Plaintext>,
     /// The CSRF token for the forms of the page.
     pub csrf: String,
     pub query: Form,
@@ -78,7 +81,11 @@ impl PageRequest {
         Ok(Self {
             app: app.clone(),
             origin,
+            method: head.method.clone(),
             is_session_expired: session.is_some() && known.is_none(),
+            session_token: session
+                .filter(|_| known.is_some())
+                .map(|token| Plaintext::from(token.to_owned())),
             session: known,
             csrf: secret,
             query: Form::parse(head.uri.query().unwrap_or_default().as_bytes()),
@@ -198,8 +205,11 @@ impl<S: Send + Sync> FromRequestParts<S> for WorkspaceRequest {
         let id = params.iter().find(|(name, _)| *name == "workspace").map(|(_, id)| id);
         let workspace = WorkspaceId::from(id.unwrap_or_default());
         let origin = visit.origin.clone();
-        let (caller, membership) =
+        let (mut caller, membership) =
             users::load_caller(&visit.app.context, &known, &workspace, origin).await?;
+        if visit.method == Method::POST {
+            caller.form_submission = one_time_form::read_submission(&visit, parts.uri.path());
+        }
         Ok(Self { page_request: visit, known, caller, membership })
     }
 }

@@ -9,6 +9,7 @@ use foundation::error::{Error, Result};
 use foundation::id::{AuditId, GatewayPolicyId, RequestId, WorkspaceId};
 use foundation::model::{GatewayPolicy, RootKey, User};
 
+use crate::form_submission::FormSubmission;
 use crate::idempotency_key::IdempotencyKey;
 use crate::permission::{self, Action, Grants};
 use crate::use_flag::UseFlag;
@@ -119,6 +120,8 @@ pub struct Caller {
     pub client: ClientInfo,
     /// Identifies the request if it may be repeated.
     pub idempotency_key: Option<Arc<IdempotencyKey>>,
+    /// Identifies the form of the dashboard that the request submits.
+    pub form_submission: Option<Arc<FormSubmission>>,
     pub request_id: RequestId,
     /// Whether the request causes no analytics event.
     pub skips_analytics: bool,
@@ -134,6 +137,7 @@ impl Caller {
             principal: Arc::new(Cached::new(principal, read_version, [])),
             client: ClientInfo::default(),
             idempotency_key: None,
+            form_submission: None,
             request_id: RequestId::new(now),
             skips_analytics: false,
             undone_entry_id: None,

@@ -17,6 +17,8 @@ pub mod context;
 pub mod credits;
 pub mod deletion;
 pub mod diagnostics;
+pub mod form_results;
+pub mod form_submission;
 pub mod gateways;
 pub mod health;
 pub mod homes;

@@ -7,6 +7,7 @@ use foundation::model::{Algorithm, Migration};
 use crate::audit::{self, Actor, AuditEvent, Target};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results;
 use crate::names;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
@@ -61,6 +62,9 @@ async fn insert_and_record(
     let target =
         Target::new("migration", migration.id.as_str()).with_name(migration.name.as_deref());
     audit::record(&mut tx, actor, workspace, now, AuditEvent::MigrationCreated, &[target]).await?;
+    if let Actor::Caller(caller) = actor {
+        form_results::record(&mut tx, caller, &migration.id, None, now).await?;
+    }
     context.commit(tx).await?;
     Ok(migration)
 }

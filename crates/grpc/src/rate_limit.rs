@@ -106,6 +106,7 @@ async fn authenticate(
         principal,
         client,
         idempotency_key: None,
+        form_submission: None,
         request_id,
         skips_analytics: false,
         undone_entry_id: None,

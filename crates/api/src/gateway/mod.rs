@@ -136,6 +136,7 @@ pub async fn judge(
         principal: policy.value.principal.clone(),
         client,
         idempotency_key: None,
+        form_submission: None,
         request_id,
         skips_analytics: false,
         undone_entry_id: None,

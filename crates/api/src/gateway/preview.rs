@@ -32,6 +32,7 @@ pub async fn preview(
         principal: policy.principal.clone(),
         client,
         idempotency_key: None,
+        form_submission: None,
         request_id: RequestId::new(now),
         skips_analytics: true,
         undone_entry_id: None,

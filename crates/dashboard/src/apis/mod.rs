@@ -22,6 +22,7 @@ use super::form::{FormErrors, split_form_errors};
 use super::format::{TimeLabel, curl_command, format_count};
 use super::layout::{Layout, Section};
 use super::list_frame::ListFrame;
+use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -146,7 +147,7 @@ async fn show_form(request: WorkspaceRequest) -> PageResult {
 }
 
 async fn create(request: WorkspaceRequest) -> PageResult {
-    match split_form_errors(create_from_form(&request).await)? {
+    match split_form_errors(create_once(&request, create_from_form(&request)).await)? {
         Ok(id) => redirect_to(&request.workspace_path(&format!("/apis/{id}?notice=api-created"))),
         Err(errors) => render_invalid_page(&build_form(&request, errors).await?),
     }

@@ -56,9 +56,11 @@
     if (event.target.dataset.sent) event.preventDefault();
     event.target.dataset.sent = "yes";
   });
-  // A page restored from the history may be submitted again.
-  addEventListener("pageshow", () => {
+  addEventListener("pageshow", (event) => {
+    // A page restored from the history may be submitted again.
     for (const form of document.forms) delete form.dataset.sent;
+    // A secret is shown once, also if the browser has kept the page in memory.
+    if (event.persisted && document.querySelector("[data-shown-once]")) location.reload();
   });
 
   document.addEventListener("htmx:afterSwap", (event) => reveal(event.target));

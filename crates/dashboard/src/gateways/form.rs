@@ -5,20 +5,21 @@ use std::fmt::Display;
 use askama::Template;
 use axum::extract::Path;
 use domain::apis;
-use domain::gateways::{self, BASE_IDENTITY_HEADERS, NewSecret};
+use domain::gateways::{self, BASE_IDENTITY_HEADERS};
 use domain::page::Paging;
 use domain::permission::Action;
 use foundation::error::{Error, FieldError, ResourceRef};
-use foundation::id::ApiId;
+use foundation::id::{ApiId, GatewayPolicyId};
 use foundation::model::GatewayPolicy;
 
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
+use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::fields::{FAILURE_FORMATS, PolicyForm};
-use super::{load, policy_path, secret};
+use super::{load, policy_path};
 
 /// The number of APIs offered in addition to the selected ones.
 const OPTIONS_MAX: usize = 100;
@@ -125,8 +126,9 @@ pub async fn create(request: WorkspaceRequest) -> PageResult {
         let filled = (fields, String::new());
         return render_page(&build_form(&request, None, filled, FormErrors::default()).await?);
     }
-    match split_form_errors(create_from_form(&request, &fields).await)? {
-        Ok(new) => secret::render_created(&request, new).await,
+    let creation = create_from_form(&request, &fields);
+    match split_form_errors(create_once(&request, creation).await)? {
+        Ok(policy) => redirect_to_secret(&request, &format!("/gateways/{policy}")),
         Err(errors) => {
             let filled = (fields, String::new());
             render_invalid_page(&build_form(&request, None, filled, errors).await?)
@@ -137,10 +139,10 @@ pub async fn create(request: WorkspaceRequest) -> PageResult {
 async fn create_from_form(
     request: &WorkspaceRequest,
     fields: &PolicyForm,
-) -> Result<NewSecret, Error> {
+) -> Result<GatewayPolicyId, Error> {
     let context = &request.page_request.app.context;
     let created = gateways::create(context, &request.caller, fields.read()?).await;
-    created.map_err(to_field_errors)
+    Ok(created.map_err(to_field_errors)?.policy.id)
 }
 
 pub async fn show_settings(

@@ -38,6 +38,7 @@ pub fn routes() -> Router {
             "/dashboard/{workspace}/gateways/{policy}/settings",
             get(form::show_settings).post(form::save_settings),
         )
+        .route("/dashboard/{workspace}/gateways/{policy}/secret/{form}", get(secret::show))
         .route(
             "/dashboard/{workspace}/gateways/{policy}/rotate",
             get(secret::show_rotate_form).post(secret::rotate),

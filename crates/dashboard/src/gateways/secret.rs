@@ -2,14 +2,19 @@
 
 use askama::Template;
 use axum::extract::Path;
-use domain::gateways::{self, NewSecret};
+use domain::form_results::ShownSecret;
+use domain::gateways;
 use domain::permission::Action;
-use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS};
+use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS, Timestamp};
 use foundation::error::Error;
 use foundation::model::GatewayPolicy;
+use futures_util::TryFutureExt as _;
 
 use super::super::format::TimeLabel;
 use super::super::layout::{Layout, Section};
+use super::super::one_time_form::{
+    create_once, redirect_to_secret, render_secret_page, take_secret,
+};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
 use super::{load, policy_path};
@@ -30,7 +35,12 @@ struct SecretPage {
     list: String,
     path: String,
     name: String,
-    secret: String,
+    /// The secret, or the reason why it cannot be shown.
+    secret: Result<PolicySecret, &'static str>,
+}
+
+struct PolicySecret {
+    text: String,
     /// The line of the file that nginx includes.
     nginx_line: String,
     /// The line of the environment of the other gateways.
@@ -55,28 +65,48 @@ struct RotateSecretPage {
     graces: [(i64, &'static str); 5],
 }
 
-/// Renders the page of a new policy with its secret.
-pub async fn render_created(request: &WorkspaceRequest, new: NewSecret) -> PageResult {
-    render(request, new, ReplacedSecret::None, "Your new policy").await
+impl PolicySecret {
+    fn new(secret: &ShownSecret, now: Timestamp) -> Self {
+        let text = secret.plaintext.expose();
+        Self {
+            nginx_line: format!("proxy_set_header Keyward-Gateway-Secret \"{text}\";"),
+            environment_line: format!("KEYWARD_GATEWAY_SECRET={text}"),
+            text: text.to_owned(),
+            replaced: match secret.replaced_expires_at {
+                None => ReplacedSecret::None,
+                Some(at) if at <= now => ReplacedSecret::Expired,
+                Some(at) => ReplacedSecret::Expires(TimeLabel::new(at, now)),
+            },
+        }
+    }
+
+    fn title(&self) -> &'static str {
+        match self.replaced {
+            ReplacedSecret::None => "Your new policy",
+            ReplacedSecret::Expired | ReplacedSecret::Expires(_) => "Your new secret",
+        }
+    }
 }
 
-async fn render(
-    request: &WorkspaceRequest,
-    new: NewSecret,
-    replaced: ReplacedSecret,
-    title: &'static str,
+/// Shows the secret of a policy that was just created, or whose secret was just rotated.
+pub async fn show(
+    request: WorkspaceRequest,
+    Path((_, named, form_id)): Path<(String, String, String)>,
 ) -> PageResult {
-    let secret = new.secret.expose();
-    render_page(&SecretPage {
-        layout: Layout::for_workspace(request, Section::Gateways, title).await?,
+    let policy = load(&request, &named).await?;
+    let now = request.page_request.app.context.clock.now();
+    let secret = take_secret(&request, policy.id.as_str(), form_id).await?;
+    let secret = secret.map(|secret| PolicySecret::new(&secret, now));
+    let title = secret.as_ref().map_or("Secret of the policy", PolicySecret::title);
+    let is_shown = secret.is_ok();
+    let page = SecretPage {
+        layout: Layout::for_workspace(&request, Section::Gateways, title).await?,
         list: request.workspace_path("/gateways"),
-        path: policy_path(request, &new.policy.id),
-        name: new.policy.name,
-        nginx_line: format!("proxy_set_header Keyward-Gateway-Secret \"{secret}\";"),
-        environment_line: format!("KEYWARD_GATEWAY_SECRET={secret}"),
-        secret: secret.to_owned(),
-        replaced,
-    })
+        path: policy_path(&request, &policy.id),
+        name: policy.name,
+        secret,
+    };
+    render_secret_page(&page, is_shown)
 }
 
 pub async fn show_rotate_form(
@@ -102,11 +132,7 @@ pub async fn rotate(
     let grace = grace.filter(|ms| GRACE_OPTIONS.iter().any(|(known, _)| known == ms));
     let grace =
         grace.ok_or_else(|| Error::invalid("grace", "select when the old secret expires"))?;
-    let new = gateways::rotate_secret(context, &request.caller, &named, grace).await?;
-    let now = context.clock.now();
-    let replaced = match grace {
-        0 => ReplacedSecret::Expired,
-        grace => ReplacedSecret::Expires(TimeLabel::new(now.plus_ms(grace), now)),
-    };
-    render(&request, new, replaced, "Your new secret").await
+    let rotation = gateways::rotate_secret(context, &request.caller, &named, grace);
+    let policy = create_once(&request, rotation.map_ok(|new| new.policy.id)).await?;
+    redirect_to_secret(&request, &format!("/gateways/{policy}"))
 }

@@ -26,6 +26,7 @@ use super::format::format_count;
 use super::key_row::KeySummaryRow;
 use super::layout::{Layout, Section};
 use super::list_frame::ListFrame;
+use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::ratelimits::format_rate;
@@ -114,7 +115,7 @@ async fn load(request: &WorkspaceRequest, called: IdentityRef) -> Result<Identit
 }
 
 /// Returns the path of an identity's page.
-fn identity_path(request: &WorkspaceRequest, id: &IdentityId) -> String {
+fn identity_path(request: &WorkspaceRequest, id: &impl std::fmt::Display) -> String {
     request.workspace_path(&format!("/identities/{id}"))
 }
 
@@ -179,7 +180,8 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     if is_step {
         return render_page(&build_create_form(&request, fields, FormErrors::default()).await?);
     }
-    match split_form_errors(create_from_form(&request, &fields).await)? {
+    let creation = create_from_form(&request, &fields);
+    match split_form_errors(create_once(&request, creation).await)? {
         Ok(id) => redirect_to(&format!("{}?notice=identity-created", identity_path(&request, &id))),
         Err(errors) => render_invalid_page(&build_create_form(&request, fields, errors).await?),
     }

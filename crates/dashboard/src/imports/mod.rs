@@ -7,6 +7,7 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::form_results;
 use domain::keys::{self, ImportRejection, ImportedKeyFields};
 use domain::migrations::{self, StoredMigration};
 use domain::permission::Action;
@@ -14,6 +15,7 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef};
 use foundation::id::{ApiId, KeyId, MigrationId};
 use foundation::model::Algorithm;
+use futures_util::TryFutureExt as _;
 use paste::PASTED_BYTES_MAX;
 use serde_json::json;
 
@@ -24,6 +26,7 @@ use super::format::{TimeLabel, curl_command, format_count};
 use super::keys::{SelectOption, api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
+use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -163,15 +166,16 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     let algorithm = form.text("algorithm").parse::<Algorithm>();
     let created = match algorithm {
         Ok(algorithm) => {
-            migrations::create(&request.page_request.app.context, &request.caller, algorithm, name)
-                .await
+            let context = &request.page_request.app.context;
+            let creation = migrations::create(context, &request.caller, algorithm, name);
+            create_once(&request, creation.map_ok(|import| import.id)).await
         }
         Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
     };
     match split_form_errors(created)? {
-        Ok(import) => redirect_to(
-            &request.workspace_path(&format!("/imports/{}?notice=import-created", import.id)),
-        ),
+        Ok(id) => {
+            redirect_to(&request.workspace_path(&format!("/imports/{id}?notice=import-created")))
+        }
         Err(errors) => render_invalid_page(&build_create_form(&request, errors).await?),
     }
 }
@@ -228,12 +232,19 @@ async fn import_keys(
     let (app, caller, form) =
         (&request.page_request.app, &request.caller, &request.page_request.form);
     let id = MigrationId::from(id);
+    let result_path = request.workspace_path(&format!("/imports/{id}?notice=import-repeated"));
+    if form_results::find_created_id(&app.context, caller).await?.is_some() {
+        return redirect_to(&result_path);
+    }
     let imported = match read_import(form, &id) {
         Ok((api, keys)) => keys::migrate(&app.context, caller, &id, &api, keys)
             .await
             .map_err(field_error_from_missing_api),
         Err(error) => Err(error),
     };
+    if matches!(imported, Err(Error::IdempotencyConflict)) {
+        return redirect_to(&result_path);
+    }
     let outcome = match split_form_errors(imported)? {
         Ok(outcome) => outcome,
         Err(errors) => return render_invalid_page(&build_page(&request, &id, errors).await?),

@@ -7,14 +7,16 @@ use domain::permission::Action;
 use foundation::clock::{DAY_MS, HOUR_MS};
 use foundation::error::Error;
 use foundation::id::KeyId;
+use futures_util::TryFutureExt as _;
 
 use super::super::confirm::ConfirmPage;
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
+use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use super::{key_path, show_created};
+use super::key_path;
 
 /// The options for how long the replaced key stays valid.
 const GRACE_OPTIONS: [(i64, &str); 5] = [
@@ -98,15 +100,12 @@ pub async fn rotate(
         let errors = FormErrors::single("grace", "Select when the old key expires.");
         return render_invalid_page(&build_rotate_form(&request, &id, errors).await?);
     };
-    let keys = &request.page_request.app.keys;
-    let issued = keys::reroll(keys, &request.caller, &KeyId::from(id.as_str()), grace).await;
-    match split_form_errors(issued)? {
-        Ok(issued) => {
-            let old = load(&request, &id).await?;
-            let key = &old.resolved.stored().key;
-            show_created(&request, &issued, key.name.as_deref().unwrap_or_default(), key.expires_at)
-                .await
-        }
+    let (keys, old) = (&request.page_request.app.keys, KeyId::from(id.as_str()));
+    // Boxed: the future is large.
+    let rotation = Box::pin(keys::reroll(keys, &request.caller, &old, grace));
+    let rotation = rotation.map_ok(|issued| issued.id);
+    match split_form_errors(create_once(&request, rotation).await)? {
+        Ok(key) => redirect_to_secret(&request, &format!("/keys/{key}")),
         Err(errors) => render_invalid_page(&build_rotate_form(&request, &id, errors).await?),
     }
 }

@@ -2,19 +2,20 @@
 
 use askama::Template;
 use domain::apis;
-use domain::keys::{self, IssuedKey};
+use domain::keys;
 use domain::permission::Action;
 use foundation::error::Error;
-use foundation::id::ApiId;
+use foundation::id::{ApiId, KeyId};
 use foundation::model::Api;
 
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
+use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
 use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
-use super::{SelectOption, api_options, field_error_from_not_found, show_created};
+use super::{SelectOption, api_options, field_error_from_not_found};
 
 #[derive(Template)]
 #[template(path = "keys/pick_api.html")]
@@ -87,18 +88,15 @@ pub async fn create(request: WorkspaceRequest) -> PageResult {
     if is_step {
         return render_page(&build_form(&request, api, fields, FormErrors::default()).await?);
     }
-    match split_form_errors(issue(&request, &id, &fields).await)? {
-        Ok(issued) => show_created(&request, &issued, &fields.name, None).await,
+    match split_form_errors(create_once(&request, issue(&request, &id, &fields)).await)? {
+        Ok(key) => redirect_to_secret(&request, &format!("/keys/{key}")),
         Err(errors) => render_invalid_page(&build_form(&request, api, fields, errors).await?),
     }
 }
 
-async fn issue(
-    request: &WorkspaceRequest,
-    api: &ApiId,
-    fields: &KeyForm,
-) -> Result<IssuedKey, Error> {
+async fn issue(request: &WorkspaceRequest, api: &ApiId, fields: &KeyForm) -> Result<KeyId, Error> {
     let context = &request.page_request.app.context;
     let new = fields.to_create(api, context.clock.now())?;
-    keys::create(context, &request.caller, new).await.map_err(field_error_from_not_found)
+    let issued = keys::create(context, &request.caller, new).await;
+    Ok(issued.map_err(field_error_from_not_found)?.id)
 }

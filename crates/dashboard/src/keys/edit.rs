@@ -12,6 +12,7 @@ use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
+use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
@@ -130,20 +131,21 @@ pub async fn update_credits(
     Path((_, id)): Path<(String, String)>,
 ) -> PageResult {
     let key_details = load(&request, &id).await?;
-    match split_form_errors(apply_credits_update(&request, &id).await)? {
-        Ok(()) => redirect_to(&key_path(&request, &id, "?notice=key-credits")),
+    // Boxed: the future is large.
+    let update = Box::pin(apply_credits_update(&request, &id));
+    match split_form_errors(create_once(&request, update).await)? {
+        Ok(_) => redirect_to(&key_path(&request, &id, "?notice=key-credits")),
         Err(errors) => render_invalid_page(
             &build_form(&request, &key_details, None, [FormErrors::default(), errors]).await?,
         ),
     }
 }
 
-async fn apply_credits_update(request: &WorkspaceRequest, id: &str) -> Result<(), Error> {
+async fn apply_credits_update(request: &WorkspaceRequest, id: &str) -> Result<KeyId, Error> {
     let update = read_credits_update(&request.page_request.form)?;
-    let keys = &request.page_request.app.keys;
-    keys::update_credits(keys, &request.caller, &KeyId::from(id), update, UpdatedAtPolicy::Keep)
-        .await
-        .map(drop)
+    let (keys, id) = (&request.page_request.app.keys, KeyId::from(id));
+    keys::update_credits(keys, &request.caller, &id, update, UpdatedAtPolicy::Keep).await?;
+    Ok(id)
 }
 
 fn read_credits_update(form: &Form) -> Result<CreditsUpdate, Error> {

@@ -4,6 +4,7 @@ mod actions;
 mod bulk;
 mod commands;
 mod create;
+mod created;
 mod deleted;
 mod edit;
 mod explain;
@@ -14,22 +15,15 @@ mod show;
 
 pub use search::{find_full_key, may_be_full_key};
 
-use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
 use domain::apis;
-use domain::keys::IssuedKey;
 use domain::keys::details::KeyStatus;
 use domain::page::Paging;
-use foundation::clock::Timestamp;
 use foundation::error::{Error, FieldError, ResourceRef, Result};
-use foundation::id::{ApiId, KeyId};
-use serde_json::json;
+use foundation::id::ApiId;
 
-use super::format::{TimeLabel, curl_command};
-use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
-use super::{PageResult, render_page};
 
 pub fn routes() -> Router {
     let of_key = |rest: &str| format!("/dashboard/{{workspace}}/keys/{{key}}{rest}");
@@ -42,6 +36,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/keys/bulk", post(bulk::confirm))
         .route("/dashboard/{workspace}/keys/bulk/do", post(bulk::run))
         .route(&of_key(""), get(show::show))
+        .route(&of_key("/secret/{form}"), get(created::show))
         .route(&of_key("/edit"), get(edit::show_form).post(edit::save))
         .route(&of_key("/credits"), post(edit::update_credits))
         .route(&of_key("/enabled"), post(actions::set_enabled))
@@ -60,41 +55,6 @@ struct KeyAccess {
 
 /// The maximum number of APIs in a select. The page of an API links to the form for any other.
 const APIS_MAX: usize = 100;
-
-/// A key that has just been issued.
-#[derive(Template)]
-#[template(path = "keys/created.html")]
-struct KeyCreatedPage {
-    layout: Layout,
-    workspace: String,
-    id: KeyId,
-    name: String,
-    secret: String,
-    example: String,
-    /// When the replaced key expires.
-    old_expires: Option<TimeLabel>,
-}
-
-/// Renders the page of a new key. The secret is shown only once.
-async fn show_created(
-    request: &WorkspaceRequest,
-    issued: &IssuedKey,
-    name: &str,
-    old_ends: Option<Timestamp>,
-) -> PageResult {
-    let now = request.page_request.app.context.clock.now();
-    let secret = issued.plaintext.expose().to_owned();
-    let body = json!({ "key": secret }).to_string();
-    render_page(&KeyCreatedPage {
-        layout: Layout::for_workspace(request, Section::Keys, "Your new key").await?,
-        workspace: request.membership.workspace_id.to_string(),
-        id: issued.id.clone(),
-        name: name.to_owned(),
-        example: curl_command(&request.page_request.base_url, "keys.verifyKey", &body),
-        secret,
-        old_expires: old_ends.map(|at| TimeLabel::new(at, now)),
-    })
-}
 
 /// Returns the label of a key status.
 fn status_label(state: KeyStatus) -> &'static str {

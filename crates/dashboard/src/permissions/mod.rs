@@ -24,6 +24,7 @@ use super::form::{Form, FormErrors, split_form_errors};
 use super::format::format_count;
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
+use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -117,7 +118,7 @@ async fn show_form(request: WorkspaceRequest) -> PageResult {
 }
 
 async fn create(request: WorkspaceRequest) -> PageResult {
-    match split_form_errors(create_from_form(&request).await)? {
+    match split_form_errors(create_once(&request, create_from_form(&request)).await)? {
         Ok(id) => {
             let path = format!("/permissions/{id}?notice=permission-created");
             redirect_to(&request.workspace_path(&path))

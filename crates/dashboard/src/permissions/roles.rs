@@ -19,6 +19,7 @@ use super::super::form::{Form, FormErrors, split_form_errors};
 use super::super::format::format_count;
 use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::ListFrame;
+use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::paging_from_query;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -131,7 +132,7 @@ async fn show_create_form(request: WorkspaceRequest) -> PageResult {
 }
 
 async fn create(request: WorkspaceRequest) -> PageResult {
-    match split_form_errors(create_from_form(&request).await)? {
+    match split_form_errors(create_once(&request, create_from_form(&request)).await)? {
         Ok(id) => redirect_to(&request.workspace_path(&format!("/roles/{id}?notice=role-created"))),
         Err(errors) => render_invalid_page(&build_create_form(&request, errors).await?),
     }

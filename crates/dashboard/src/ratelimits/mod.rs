@@ -16,6 +16,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::NamespaceId;
 use foundation::model::{Namespace, OutagePolicy};
+use futures_util::TryFutureExt as _;
 
 use super::confirm::ConfirmPage;
 use super::failure::Failure;
@@ -23,6 +24,7 @@ use super::form::{FormErrors, split_form_errors};
 use super::format::{TimeLabel, format_count};
 use super::layout::{Layout, Section};
 use super::list_frame::ListFrame;
+use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -136,11 +138,11 @@ async fn show_form(request: WorkspaceRequest) -> PageResult {
 
 async fn create(request: WorkspaceRequest) -> PageResult {
     let name = request.page_request.form.text("name").trim();
-    match split_form_errors(
-        namespaces::create(&request.page_request.app.context, &request.caller, name).await,
-    )? {
-        Ok(namespace) => {
-            let path = format!("/ratelimits/{}?notice=namespace-created", namespace.id);
+    let context = &request.page_request.app.context;
+    let creation = namespaces::create(context, &request.caller, name).map_ok(|created| created.id);
+    match split_form_errors(create_once(&request, creation).await)? {
+        Ok(id) => {
+            let path = format!("/ratelimits/{id}?notice=namespace-created");
             redirect_to(&request.workspace_path(&path))
         }
         Err(errors) => render_invalid_page(&build_form(&request, errors).await?),

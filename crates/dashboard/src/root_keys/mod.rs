@@ -1,5 +1,6 @@
 //! The pages of root keys: list, details, create, rotate and revoke.
 
+mod created;
 mod picker;
 
 use askama::Template;
@@ -11,13 +12,15 @@ use domain::root_keys::{self, NewRootKey, StoredRootKey};
 use foundation::clock::{HOUR_MS, MINUTE_MS, Timestamp};
 use foundation::error::Error;
 use foundation::id::KeyId;
+use futures_util::TryFutureExt as _;
 use picker::RootKeyPicker;
 
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{TimeLabel, curl_command, humanize};
+use super::format::{TimeLabel, humanize};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
+use super::one_time_form::{create_once, redirect_to_secret};
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -27,6 +30,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/root-keys", get(list).post(create))
         .route("/dashboard/{workspace}/root-keys/new", get(show_form))
         .route("/dashboard/{workspace}/root-keys/{key}", get(show))
+        .route("/dashboard/{workspace}/root-keys/{key}/secret/{form}", get(created::show))
         .route("/dashboard/{workspace}/root-keys/{key}/rotate", get(show_rotate_form).post(rotate))
         .route("/dashboard/{workspace}/root-keys/{key}/revoke", get(confirm_revoke).post(revoke))
 }
@@ -67,19 +71,6 @@ struct NewRootKeyPage {
     workspace: String,
     picker: RootKeyPicker,
     errors: FormErrors,
-}
-
-#[derive(Template)]
-#[template(path = "root_keys/created.html")]
-struct RootKeyCreatedPage {
-    layout: Layout,
-    workspace: String,
-    id: KeyId,
-    name: String,
-    secret: String,
-    example: String,
-    /// When the replaced root key expires.
-    old_expires: Option<TimeLabel>,
 }
 
 #[derive(Template)]
@@ -244,25 +235,14 @@ async fn create(request: WorkspaceRequest) -> PageResult {
         permissions: picker::selected_tuples(form),
         expires_at: picker::lifetime_ms(form).map(|ms| app.context.clock.now().plus_ms(ms)),
     };
-    match split_form_errors(root_keys::create(&app.context, &request.caller, new).await)? {
-        Ok((key, secret)) => render_page(&RootKeyCreatedPage {
-            layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
-            workspace: request.membership.workspace_id.to_string(),
-            id: key.id,
-            name: key.name.unwrap_or_default(),
-            secret: secret.expose().to_owned(),
-            example: verify_example(&request),
-            old_expires: None,
-        }),
+    let creation = root_keys::create(&app.context, &request.caller, new).map_ok(|(key, _)| key.id);
+    match split_form_errors(create_once(&request, creation).await)? {
+        Ok(key) => redirect_to_secret(&request, &format!("/root-keys/{key}")),
         Err(errors) => {
             let picker = RootKeyPicker::load(&request, form).await?;
             render_invalid_page(&build_form(&request, picker, errors).await?)
         }
     }
-}
-
-fn verify_example(request: &WorkspaceRequest) -> String {
-    curl_command(&request.page_request.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
 }
 
 async fn confirm_revoke(
@@ -310,14 +290,8 @@ async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>
     let grace = grace.filter(|ms| GRACE_OPTIONS.iter().any(|(known, _)| known == ms));
     let grace =
         grace.ok_or_else(|| Error::invalid("grace", "select when the old root key expires"))?;
-    let rotated = root_keys::rotate(&app.context, &request.caller, &KeyId::from(id), grace).await?;
-    render_page(&RootKeyCreatedPage {
-        layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
-        workspace: request.membership.workspace_id.to_string(),
-        id: rotated.key.id,
-        name: rotated.key.name.unwrap_or_default(),
-        secret: rotated.secret.expose().to_owned(),
-        example: verify_example(&request),
-        old_expires: Some(TimeLabel::new(rotated.old_expires_at, app.context.clock.now())),
-    })
+    let old = KeyId::from(id);
+    let rotation = root_keys::rotate(&app.context, &request.caller, &old, grace);
+    let key = create_once(&request, rotation.map_ok(|rotated| rotated.key.id)).await?;
+    redirect_to_secret(&request, &format!("/root-keys/{key}"))
 }

@@ -21,6 +21,7 @@ use crate::audit::{self, Actor, AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::deletion::Deletion;
+use crate::form_results;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
 
@@ -44,6 +45,7 @@ pub async fn create(context: &Context, caller: &Caller, name: String) -> Result<
     tx.insert_api(&api).await?;
     let change = FieldChanges::created(&ApiSnapshot::from_api(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, AuditEvent::ApiCreated, change, now).await?;
+    form_results::record(&mut tx, caller, &api.id, None, now).await?;
     context.commit(tx).await?;
 
     Ok(api.id)

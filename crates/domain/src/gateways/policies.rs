@@ -21,6 +21,7 @@ use super::validate::{SECRET_GRACE_MAX_MS, validate};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results::{self, CreatedSecret};
 use crate::page::{Page, Paging};
 use crate::permission::Action;
 use crate::ratelimits::namespaces;
@@ -101,6 +102,8 @@ pub async fn create(
     record(&mut tx, caller, now, AuditEvent::GatewayPolicyCreated, &policy, change).await?;
     tx.record_change(CacheTag::NewKey(hash.fingerprint()));
     record_names(&mut tx, &policy);
+    let shown = CreatedSecret::new(&secret);
+    form_results::record(&mut tx, caller, &policy.id, Some(shown), now).await?;
     context.commit(tx).await?;
     Ok(NewSecret { policy, secret })
 }
@@ -195,6 +198,9 @@ pub async fn rotate_secret(
     record(&mut tx, caller, now, AuditEvent::GatewaySecretRotated, &policy, change).await?;
     tx.record_change(CacheTag::NewKey(secret.hash().fingerprint()));
     tx.record_change(CacheTag::GatewayPolicy(policy.id.clone()));
+    let shown =
+        CreatedSecret { plaintext: &secret, replaced_expires_at: Some(now.plus_ms(grace_ms)) };
+    form_results::record(&mut tx, caller, &policy.id, Some(shown), now).await?;
     context.commit(tx).await?;
     Ok(NewSecret { policy, secret })
 }

@@ -16,6 +16,7 @@ use store::{IdentitySelection, LimitOwner, Tx, freshness};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results;
 use crate::keys::{NewRatelimit, to_ratelimits};
 use crate::page::{Page, Paging};
 use crate::permission::Action;
@@ -87,6 +88,7 @@ pub async fn create(context: &Context, caller: &Caller, new: NewIdentity) -> Res
     entries.add_change(AuditEvent::IdentityCreated, &[target(&identity)], change);
     replace_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
     entries.write(&mut tx).await?;
+    form_results::record(&mut tx, caller, &identity.id, None, now).await?;
     context.commit(tx).await?;
 
     Ok(identity.id)

@@ -17,6 +17,7 @@ use super::{audit_meta, audit_target, to_ratelimits};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results::{self, CreatedSecret};
 use crate::idempotency::{StoredReply, run_idempotent, store_reply};
 use crate::permission::Action;
 use crate::rbac::{self, Selector};
@@ -203,10 +204,24 @@ async fn create_once(context: &Context, caller: &Caller, new: NewKey) -> Result<
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: key.id, plaintext: secret };
-    store_reply(&mut tx, caller, &issued).await?;
+    record_issued(&mut tx, caller, &issued, None, now).await?;
     context.commit(tx).await?;
 
     Ok(issued)
+}
+
+/// Records a new key, in the transaction that creates it, for a caller that sends the same request again.
+/// `replaced_expires_at`: when the key that it replaces expires.
+pub async fn record_issued(
+    tx: &mut Tx,
+    caller: &Caller,
+    issued: &IssuedKey,
+    replaced_expires_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<()> {
+    store_reply(tx, caller, issued).await?;
+    let secret = CreatedSecret { plaintext: &issued.plaintext, replaced_expires_at };
+    form_results::record(tx, caller, &issued.id, Some(secret), now).await
 }
 
 fn displayed_start(secret: &Plaintext, prefix: Option<&str>, bare: usize) -> String {

@@ -15,7 +15,7 @@ use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::permission::Action;
-use crate::{apis, credits};
+use crate::{apis, credits, form_results};
 
 /// The result of a migration request.
 #[derive(Debug, Default)]
@@ -97,6 +97,7 @@ pub async fn migrate(
         tx.record_change(freshness::CacheTag::NewKeys);
     }
     entries.write(&mut tx).await?;
+    form_results::record(&mut tx, caller, migration, None, now).await?;
     context.commit(tx).await?;
 
     let mut result = MigrationResult::default();

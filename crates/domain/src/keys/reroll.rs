@@ -8,12 +8,12 @@ use foundation::secret::Plaintext;
 use store::{LimitOwner, Tx, freshness};
 
 use super::assignments::require_assignable;
-use super::create::require_recoverable;
+use super::create::{record_issued, require_recoverable};
 use super::{IssuedKey, audit_target, lock_existing};
 use crate::audit::{AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
-use crate::idempotency::{run_idempotent, store_reply};
+use crate::idempotency::run_idempotent;
 use crate::keys::Keys;
 use crate::permission::Action;
 use crate::{apis, credits, refill, vault};
@@ -90,7 +90,7 @@ async fn reroll_once(
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     tx.record_change(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: new.id, plaintext: secret };
-    store_reply(&mut tx, caller, &issued).await?;
+    record_issued(&mut tx, caller, &issued, old.expires_at, now).await?;
     context.commit(tx).await?;
 
     Ok(issued)

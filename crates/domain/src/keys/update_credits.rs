@@ -14,6 +14,7 @@ use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::credits;
+use crate::form_results;
 use crate::idempotency::{StoredReply, run_idempotent, store_reply};
 use crate::keys::Keys;
 use crate::permission::Action;
@@ -114,6 +115,7 @@ async fn update_once(
     tx.record_change(freshness::CacheTag::Key(id.clone()));
     let remaining = after.credits().map(|credits| (credits.balance, credits.refill));
     store_reply(&mut tx, caller, &remaining).await?;
+    form_results::record(&mut tx, caller, id, None, now).await?;
     context.commit(tx).await?;
     Ok(remaining)
 }

@@ -16,6 +16,7 @@ use crate::audit::{self, Actor, AuditBatch, AuditEvent, FieldChanges};
 use crate::bounds::IDENTIFIER_MAX;
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results;
 use crate::names;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
@@ -159,6 +160,9 @@ pub async fn create(context: &Context, caller: &Caller, name: &str) -> Result<Na
     let mut tx = context.store.begin().await?;
     let name_ref = [NamespaceRef::new(caller, name.to_owned())];
     let created = insert_and_record(context, &mut tx, caller, &name_ref).await?;
+    if let Some(namespace) = created.first() {
+        form_results::record(&mut tx, caller, &namespace.id, None, namespace.created_at).await?;
+    }
     context.commit(tx).await?;
     created
         .into_iter()

@@ -10,6 +10,7 @@ use super::{insert_permissions, permission_target};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
 
@@ -43,6 +44,7 @@ pub async fn create_permission(
         return Err(Error::AlreadyExists(ResourceRef::Permission(permission.slug)));
     }
     entries.write(&mut tx).await?;
+    form_results::record(&mut tx, caller, &permission.id, None, now).await?;
     context.commit(tx).await?;
 
     Ok(permission.id)

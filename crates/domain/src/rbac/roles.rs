@@ -11,6 +11,7 @@ use crate::audit::{AuditBatch, AuditEvent, FieldChanges, SnapshotFields, parse_f
 use crate::bounds::{DESCRIPTION_MAX, ROLE_NAME_MAX};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results;
 use crate::names;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
@@ -48,6 +49,7 @@ pub async fn create_role(context: &Context, caller: &Caller, new: NewRole) -> Re
         entries.add(AuditEvent::RolePermissionAdded, &targets);
     }
     entries.write(&mut tx).await?;
+    form_results::record(&mut tx, caller, &role.id, None, now).await?;
     context.commit(tx).await?;
 
     Ok(role.id)

@@ -14,6 +14,7 @@ use super::{generate_secret, insert_root_key, root_key_target};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results::{self, CreatedSecret};
 use crate::names;
 use crate::page::{Page, Paging};
 use crate::permission::{self, Action};
@@ -73,6 +74,7 @@ pub async fn create(
     let change = FieldChanges::created(&root_key_snapshot(&key))?;
     record(&mut tx, caller, now, AuditEvent::RootKeyCreated, &[root_key_target(&key)], change)
         .await?;
+    form_results::record(&mut tx, caller, &key.id, Some(CreatedSecret::new(&secret)), now).await?;
     context.commit(tx).await?;
     Ok((key, secret))
 }
@@ -205,6 +207,8 @@ pub async fn rotate(
     record(&mut tx, caller, now, AuditEvent::RootKeyRotated, &targets, FieldChanges::default())
         .await?;
     tx.record_change(freshness::CacheTag::RootKey(id.clone()));
+    let shown = CreatedSecret { plaintext: &secret, replaced_expires_at: Some(old_ends) };
+    form_results::record(&mut tx, caller, &key.id, Some(shown), now).await?;
     context.commit(tx).await?;
     Ok(RotationResult { key, secret, old_expires_at: old_ends })
 }

@@ -35,8 +35,12 @@ pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoActi
     }
     let action = plan_undo(&entry)
         .map_err(|reason| Error::PreconditionFailed(Refusal::NotUndoable(reason)))?;
-    let caller =
-        Caller { undone_entry_id: Some(id.clone()), idempotency_key: None, ..caller.clone() };
+    let caller = Caller {
+        undone_entry_id: Some(id.clone()),
+        idempotency_key: None,
+        form_submission: None,
+        ..caller.clone()
+    };
     let before = entry.before.unwrap_or_default();
     // Boxed: the future contains those of all operations.
     Box::pin(apply_undo(keys, &caller, &action, &before)).await?;

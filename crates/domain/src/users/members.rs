@@ -12,6 +12,7 @@ use super::user_target;
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::form_results::{self, CreatedSecret};
 use crate::page::{Page, Paging};
 use crate::permission::Action;
 
@@ -66,6 +67,8 @@ pub async fn invite(
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add(AuditEvent::MemberInvited, &[invitation_target(&invitation)]);
     entries.write(&mut tx).await?;
+    let secret = CreatedSecret::new(&token);
+    form_results::record(&mut tx, caller, &invitation.id, Some(secret), now).await?;
     context.commit(tx).await?;
     Ok((invitation, token))
 }

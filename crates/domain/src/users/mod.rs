@@ -100,6 +100,7 @@ pub async fn load_caller(
         principal: authority,
         client: origin,
         idempotency_key: None,
+        form_submission: None,
         request_id: request,
         skips_analytics: false,
         undone_entry_id: None,
