@@ -5,6 +5,7 @@ import * as beginning from "./checks/beginning.mjs";
 import * as rootKeys from "./checks/root_keys.mjs";
 import * as analytics from "./checks/analytics.mjs";
 import * as keys from "./checks/keys.mjs";
+import * as oneTimeForms from "./checks/one_time_forms.mjs";
 import * as rights from "./checks/rights.mjs";
 import * as limits from "./checks/limits.mjs";
 import * as gateways from "./checks/gateways.mjs";
@@ -19,7 +20,8 @@ import * as looks from "./checks/looks.mjs";
 const story = {};
 try {
   const parts = [
-    beginning, rootKeys, keys, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain, looks,
+    beginning, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain,
+    looks,
   ];
   for (const part of parts) await part.run(story);
 } finally {

@@ -33,6 +33,7 @@ export async function run(story) {
     "key-new": [at(`/keys/new?api=${story.orders}`)],
     "key-edit": [at(`/keys/${story.orderKey}/edit`)],
     "key-reroll": [at(`/keys/${story.orderKey}/reroll`)],
+    "key-not-shown": [at(`/keys/${story.orderKey}/secret/none`)],
     "key-delete": [at(`/keys/${story.orderKey}/delete`)],
     "key-why": [at(`/keys/why?request=${story.refused}`)],
     search: [at("/search?q=user_77")],
@@ -79,7 +80,7 @@ export async function run(story) {
     for (const [name, [path, isStrange]] of Object.entries(pages)) {
       await check(`${name} is in order in the ${colorScheme} theme`, async () => {
         const page = isStrange ? stranger : signedIn;
-        page.expected = { "not-there": [404], "key-deleted": [410] }[name] ?? [];
+        page.expected = { "not-there": [404], "key-deleted": [410], "key-not-shown": [410] }[name] ?? [];
         for (const width of WIDTHS) {
           await page.setViewportSize({ width, height: 900 });
           await go(page, path);
