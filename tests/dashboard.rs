@@ -6,6 +6,7 @@ mod account;
 mod analytics;
 mod apis;
 mod audit;
+mod error_page;
 mod gateways;
 mod identities;
 mod imports;

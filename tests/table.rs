@@ -320,7 +320,7 @@ fn error_codes_match_snapshot() {
 #[test]
 fn every_error_code_is_documented() {
     for code in foundation::error::Code::ALL {
-        let section = keyward::http::error_section(*code);
+        let section = ::dashboard::error_section(*code);
         assert!(section.is_some_and(|text| text.len() > 40), "{}", code.name());
     }
 }

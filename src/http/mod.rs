@@ -235,37 +235,8 @@ fn method_not_allowed(
 
 /// Serves the section of `docs/errors.md` that explains an error.
 async fn serve_error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
-    let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
-        return api::render_path_error(&app, "/errors/", &Error::PathNotFound);
-    };
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    ([(CONTENT_TYPE, html)], error_html(*code)).into_response()
-}
-
-/// Returns the Markdown text of a code's section in `docs/errors.md`.
-pub fn error_section(code: Code) -> Option<&'static str> {
-    let document = include_str!("../../docs/errors.md");
-    let heading = format!("\n## {}\n", code.name());
-    let (_, rest) = document.split_once(&heading)?;
-    Some(rest.split("\n## ").next().unwrap_or(rest).trim())
-}
-
-fn error_html(code: Code) -> String {
-    let text = error_section(code).unwrap_or_default();
-    let paragraphs = escape_html(text).replace("\n\n", "</p>\n<p>");
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-        <meta name=\"viewport\" content=\"width=device-width\">\n\
-        <title>{name} – Keyward</title>\n\
-        <style>body{{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 1rem;\
-        color-scheme:light dark}}</style>\n\
-        <h1><code>{name}</code></h1>\n<p>Status {status}, {title}.</p>\n<p>{paragraphs}</p>\n</html>\n",
-        name = code.name(),
-        status = code.status(),
-        title = code.title(),
-    )
-}
-
-fn escape_html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    match Code::ALL.iter().find(|code| code.name() == name) {
+        Some(code) => dashboard::render_error_page(*code),
+        None => api::render_path_error(&app, "/errors/", &Error::PathNotFound),
+    }
 }

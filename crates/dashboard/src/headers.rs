@@ -49,7 +49,8 @@ pub fn finish_page(answer: &mut Response<Body>, request_id: &RequestId) {
     }
 }
 
-pub fn finish_asset(mut answer: Response<Body>) -> Response<Body> {
+/// Adds the headers of a response that is the same for everyone.
+pub fn finish_public(mut answer: Response<Body>) -> Response<Body> {
     add_common_headers(answer.headers_mut());
     answer
 }

@@ -32,6 +32,8 @@ pub enum Section {
 pub struct Layout {
     pub assets: AssetPaths,
     pub title: &'static str,
+    /// The name of the object that the page is about; it comes before the title.
+    pub object: Option<String>,
     pub csrf: String,
     /// The e-mail of the user; `None` if no user is signed in.
     pub email: Option<String>,
@@ -108,12 +110,10 @@ impl Layout {
     /// Creates the layout of a page outside of any workspace.
     pub fn without_workspace(request: &PageRequest, title: &'static str) -> Self {
         Self {
-            assets: asset_paths(),
-            title,
             csrf: request.csrf.clone(),
             email: request.session.as_ref().map(|known| known.user.email.clone()),
-            nav: None,
             notice: notice_text(request.query.text("notice")),
+            ..Self::bare(title)
         }
     }
 
@@ -121,6 +121,25 @@ impl Layout {
     #[expect(clippy::unused_self, reason = "templates call it")]
     pub fn form_token(&self) -> String {
         one_time_form::generate_token()
+    }
+
+    /// Creates the layout of a page that is the same for everyone.
+    pub fn bare(title: &'static str) -> Self {
+        Self {
+            assets: asset_paths(),
+            title,
+            object: None,
+            csrf: String::new(),
+            email: None,
+            nav: None,
+            notice: None,
+        }
+    }
+
+    /// Puts the name of the object that the page is about before its title.
+    #[must_use]
+    pub fn about(self, object: impl Into<String>) -> Self {
+        Self { object: Some(object.into()), ..self }
     }
 }
 

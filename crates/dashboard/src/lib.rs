@@ -15,6 +15,7 @@ mod audit;
 mod charts;
 mod confirm;
 mod duration_field;
+mod error_page;
 mod failure;
 mod field_reader;
 mod form;
@@ -54,6 +55,7 @@ use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use domain::app::App;
+pub use error_page::{error_section, render_error_page};
 use failure::Failure;
 use foundation::error::Error;
 use foundation::id::RequestId;
@@ -89,7 +91,7 @@ impl Dashboard {
     /// Answers one request. A panic of a page becomes an internal error.
     pub async fn answer(self, request: Request) -> Response<Body> {
         if let Some(asset) = assets::serve(&request) {
-            return headers::finish_asset(asset);
+            return headers::finish_public(asset);
         }
         let request_id = RequestId::new(self.app.context.clock.now());
         let caught = AssertUnwindSafe(self.handle(request)).catch_unwind().await;
