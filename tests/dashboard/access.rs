@@ -151,9 +151,50 @@ on_both_stacks! {
         let large = "x".repeat(129 * 1024);
         let large = owner.post("/dashboard/login", &[("email", &large)]).await;
         assert_eq!(large.status, 413);
+        assert!(large.text.contains("larger than the maximum of 128 KiB"), "{}", large.text);
         for page in [absent, wrong, large] {
             let id = page.headers["x-request-id"].to_str().unwrap();
             assert!(page.text.contains(id) && page.text.contains("<h1>"), "{}", page.text);
+        }
+    }
+
+    async fn an_error_of_a_user_has_the_navigation_of_the_workspace(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+
+        for path in ["/dashboard/ws_default/keys/key_none", "/dashboard/ws_none/keys", "/dashboard/nothing?notice=api-updated"] {
+            let page = owner.get(path).await;
+
+            assert_eq!(page.status, 404, "{path}");
+            assert!(page.text.contains("href=\"/dashboard/ws_default/keys\""), "{path}: {}", page.text);
+            assert!(page.text.contains("<title>Page not found · Keyward</title>"), "{path}");
+            assert!(page.text.contains("href=\"/dashboard\">Go to dashboard"), "{path}");
+            assert!(!page.text.contains("aria-current") && !page.text.contains("Settings saved"), "{path}");
+        }
+
+        let of_stranger = Browser::new(&kw).get("/dashboard/nothing/here").await;
+        assert_eq!(of_stranger.status, 404);
+        assert!(!of_stranger.text.contains("ws_default"), "{}", of_stranger.text);
+    }
+
+    async fn an_expired_form_leads_back_to_its_page(kw) {
+        let owner = Browser::sign_in_owner(&kw).await;
+        let post = async |referrer: &'static str, origin: &'static str| {
+            let form = owner.form("/dashboard/ws_default/apis").header("referer", referrer);
+            let reply = kw.send(form.header("origin", origin).body(Body::from("csrf=old")).unwrap()).await;
+            assert_eq!(reply.status, 403, "{referrer}");
+            reply.text
+        };
+
+        let page = post("https://keyward.test/dashboard/ws_default/apis/new?a=1&b=2", "https://keyward.test").await;
+        assert!(page.contains("<h1>Form expired</h1>"), "{page}");
+        assert!(page.contains("href=\"/dashboard/ws_default/apis/new?a=1&#38;b=2\">Back to the form"), "{page}");
+        for (referrer, origin) in [
+            ("https://keyward.test/elsewhere", "https://keyward.test"),
+            ("https://evil.test/dashboard/ws_default/members", "https://evil.test"),
+        ] {
+            let page = post(referrer, origin).await;
+            assert!(!page.contains("Back to the form"), "{page}");
+            assert!(page.contains("Go to dashboard"), "{page}");
         }
     }
 
@@ -182,6 +223,7 @@ on_both_stacks! {
         let refused = kw.send(request).await;
 
         assert_eq!(refused.status, 405);
+        assert_eq!(refused.headers["allow"], "GET, HEAD, POST");
         assert!(refused.headers.contains_key("content-security-policy"));
     }
 
@@ -229,6 +271,7 @@ async fn while_the_database_is_away_a_page_says_so() {
     let page = answer.into_body().collect().await.unwrap().to_bytes();
     let page = String::from_utf8_lossy(&page);
     assert!(page.contains("Service unavailable") && page.contains("req_"), "{page}");
+    assert!(page.contains("href=\"/dashboard\">Try again"), "{page}");
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ on_both_stacks! {
         let failed = follow(&mut guest, "/dashboard/login/oidc", "same-origin").await;
 
         assert_eq!(failed.status, 503);
-        assert!(failed.text.contains("Single sign-on is unavailable") && failed.text.contains("req_"));
+        assert!(failed.text.contains("Single sign-on unavailable") && failed.text.contains("req_"));
         assert!(!failed.text.contains("127.0.0.1"), "{}", failed.text);
         assert!(!guest.cookies.contains_key(TRIP));
         assert_eq!(follow(&mut owner, "/dashboard/account/oidc", "same-origin").await.status, 503);

@@ -1,17 +1,20 @@
-//! Error pages, which say what happened and what to do.
+//! Error pages, which say what happened and what to do, and lead on.
 
 use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
-use axum::http::header::{ALLOW, RETRY_AFTER, SET_COOKIE};
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::extract::Request;
+use axum::http::header::{ALLOW, REFERER, RETRY_AFTER, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
-use foundation::error::Error;
+use foundation::error::{Code, Error};
 use foundation::id::RequestId;
 
-use super::assets::{AssetPaths, asset_paths};
-use super::{headers, render_page};
+use super::format::format_grouped;
+use super::layout::Layout;
+use super::page_request::PageRequest;
+use super::{Dashboard, headers, render_page};
 
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
@@ -44,12 +47,51 @@ impl IntoResponse for Failure {
     }
 }
 
+/// What the page of a failure shows of the request.
+pub struct FailedRequest {
+    path_and_query: String,
+    /// Whether the request can be repeated by a link.
+    is_read: bool,
+    /// The page of the dashboard from which the browser sent the request.
+    referrer: Option<String>,
+    /// The visitor, as soon as it is known who sent the request.
+    pub visitor: Option<PageRequest>,
+}
+
+impl FailedRequest {
+    pub fn new(request: &Request) -> Self {
+        let uri = request.uri();
+        Self {
+            path_and_query: uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            is_read: [Method::GET, Method::HEAD].contains(request.method()),
+            referrer: referrer_path(request.headers()),
+            visitor: None,
+        }
+    }
+
+    /// Returns the page whose form was submitted. A form of another site has none here.
+    fn form_path(&self) -> Option<String> {
+        let is_own = self.visitor.as_ref().is_some_and(|visitor| visitor.is_same_origin);
+        self.referrer.clone().filter(|_| is_own && !self.is_read)
+    }
+}
+
+/// Returns the path and query of the `Referer` header, if they are those of a dashboard.
+fn referrer_path(headers: &HeaderMap) -> Option<String> {
+    let (_, rest) = headers.get(REFERER)?.to_str().ok()?.split_once("://")?;
+    let (_, path) = rest.split_once('/')?;
+    let path = format!("/{}", path.split('#').next().unwrap_or_default());
+    let is_dashboard = path.split('?').next().is_some_and(Dashboard::is_dashboard_path);
+    is_dashboard.then_some(path)
+}
+
 #[derive(Template)]
 #[template(path = "failure.html")]
 struct FailurePage<'a> {
-    assets: AssetPaths,
-    title: &'static str,
+    layout: Layout,
     sentence: String,
+    /// Where the user can go on: paths and labels, the most useful first.
+    links: Vec<(String, &'static str)>,
     request_id: &'a str,
 }
 
@@ -67,11 +109,15 @@ impl Failure {
     }
 
     /// Replaces a response that carries a failure by the page of that failure; returns other responses unchanged.
-    pub fn render_into(mut answer: Response<Body>, request_id: &RequestId) -> Response<Body> {
+    pub async fn render_into(
+        mut answer: Response<Body>,
+        request: &FailedRequest,
+        request_id: &RequestId,
+    ) -> Response<Body> {
         let Some(failed) = answer.extensions_mut().remove::<FailureExtension>() else {
             return answer;
         };
-        let mut response = failed.0.render(request_id);
+        let mut response = failed.0.render(request, request_id).await;
         // `Allow` is set by the router. Cookies that the handler deletes must be deleted on failure too.
         for name in [ALLOW, SET_COOKIE] {
             for value in answer.headers().get_all(&name) {
@@ -82,17 +128,11 @@ impl Failure {
     }
 
     /// Renders the failure as a page, and logs it if it is a server error.
-    pub fn render(&self, request_id: &RequestId) -> Response<Body> {
+    pub async fn render(&self, request: &FailedRequest, request_id: &RequestId) -> Response<Body> {
+        if let Self::SignIn = self {
+            return headers::redirect("/dashboard/login").unwrap_or_default();
+        }
         let status = self.status();
-        let sentence = match self {
-            Self::SignIn => return headers::redirect("/dashboard/login").unwrap_or_default(),
-            Self::Forged => "The form has expired. Reload the page and try again.".to_owned(),
-            Self::NoCookies => "Your browser did not store the sign-in cookie. Cookies of the dashboard require \
-                https; without it they work only on the server itself, at http://127.0.0.1 or http://localhost \
-                (in Chromium and Firefox). Give Keyward a certificate, or put a TLS proxy in front of it, and allow cookies for this address."
-                .to_owned(),
-            Self::Domain(error) => user_message(error),
-        };
         if let Self::Domain(error) = self
             && status.is_server_error()
         {
@@ -101,52 +141,156 @@ impl Failure {
                 "failed to serve a dashboard page: {error}"
             );
         }
-        let title = status_title(status);
-        let template =
-            FailurePage { assets: asset_paths(), title, sentence, request_id: request_id.as_str() };
+        let template = FailurePage {
+            layout: self.layout(request).await,
+            sentence: self.sentence(),
+            links: self.links(request),
+            request_id: request_id.as_str(),
+        };
         let mut response = render_page(&template).unwrap_or_default();
         *response.status_mut() = status;
-        if matches!(status.as_u16(), 429 | 503) {
+        if let Self::Domain(Error::MethodNotAllowed(_, allowed)) = self
+            && !allowed.is_empty()
+        {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        if is_temporary(status) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
     }
+
+    /// Creates the layout with the navigation of the workspace, unless the server has failed: then even that may fail.
+    async fn layout(&self, request: &FailedRequest) -> Layout {
+        let title = self.title();
+        match &request.visitor {
+            Some(visitor) if self.status().is_client_error() => {
+                Layout::for_failure(visitor, &request.path_and_query, title).await
+            }
+            _ => Layout::bare(title),
+        }
+    }
+
+    fn links(&self, request: &FailedRequest) -> Vec<(String, &'static str)> {
+        let mut links = Vec::new();
+        if request.is_read && is_temporary(self.status()) {
+            links.push((request.path_and_query.clone(), "Try again"));
+        }
+        links.extend(request.form_path().map(|path| (path, "Back to the form")));
+        links.push(("/dashboard".to_owned(), "Go to dashboard"));
+        links
+    }
+
+    fn title(&self) -> &'static str {
+        match self {
+            Self::Forged => "Form expired",
+            Self::NoCookies => "Cookies required",
+            Self::Domain(Error::OidcProvider(_)) => "Single sign-on unavailable",
+            Self::SignIn | Self::Domain(_) => status_title(self.status()),
+        }
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::SignIn => "Sign in to continue.".to_owned(),
+            Self::Forged => "The form has expired. Open it again and resubmit your changes.".to_owned(),
+            Self::NoCookies => "Your browser did not store the sign-in cookie. Cookies of the dashboard require \
+                https. Without it, they work only on the server itself, at http://127.0.0.1 or http://localhost, in \
+                Chromium and Firefox. Give Keyward a certificate or put a TLS proxy in front of it, and allow cookies \
+                for this address."
+                .to_owned(),
+            Self::Domain(error) => user_message(error),
+        }
+    }
+}
+
+fn is_temporary(status: StatusCode) -> bool {
+    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
 }
 
 fn user_message(error: &Error) -> String {
     match error {
-        Error::Forbidden(missing) => {
-            format!("Your role in this workspace lacks the permission {missing}.")
-        }
+        Error::Forbidden(missing) => format!(
+            "Your role in this workspace lacks the permission {missing}. Ask an owner for a role with more access."
+        ),
         Error::PathNotFound => "There is no page at this address.".to_owned(),
-        Error::MethodNotAllowed(..) => "This address does not support the request method.".to_owned(),
+        Error::MethodNotAllowed(method, _) if method == "GET" || method == "HEAD" => {
+            "This address only accepts submitted forms. Open the page with the form instead.".to_owned()
+        }
+        Error::MethodNotAllowed(method, _) => {
+            format!("This address does not support the method {method}.")
+        }
+        Error::BodyTooLarge(bytes) => {
+            let max = format_grouped(i64::try_from(bytes / 1024).unwrap_or(i64::MAX));
+            format!("The form is larger than the maximum of {max} KiB. Shorten its values and try again.")
+        }
+        Error::BodyTimeout(seconds) => format!(
+            "The form did not arrive within {seconds} seconds. Check your connection and try again."
+        ),
         Error::OidcProvider(_) => {
-            "Single sign-on is unavailable. Sign in with your password if you have one, or try again in a few \
-            seconds. If the problem persists, send the request id below to the operator of this server."
+            "Sign in with your password if you have one, or try again in a few seconds. If the problem persists, send \
+            the request ID below to the operator of this server."
                 .to_owned()
         }
-        Error::OperationDisabled(_) => {
-            "This server allows only single sign-on.".to_owned()
-        }
+        Error::OperationDisabled(_) => "This server allows only single sign-on.".to_owned(),
         Error::NotFound(_) => "Not found, or you don't have access.".to_owned(),
-        other => {
-            let detail = other.detail();
-            let mut letters = detail.chars();
-            let first = letters.next().into_iter().flat_map(char::to_uppercase);
-            first.chain(letters).chain(['.']).collect()
-        }
+        other => match other.code() {
+            Code::UnexpectedError => {
+                "An unexpected error occurred. Find its cause in the server log by the request ID.".to_owned()
+            }
+            Code::ServiceUnavailable => {
+                "A service that Keyward depends on is unavailable. Try again in a few seconds.".to_owned()
+            }
+            _ => capitalize(&other.detail()),
+        },
     }
+}
+
+fn capitalize(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters).chain(['.']).collect()
 }
 
 fn status_title(status: StatusCode) -> &'static str {
     match status.as_u16() {
         403 => "Permission denied",
-        404 => "Not found",
+        404 => "Page not found",
         405 => "Method not allowed",
-        413 => "Request too large",
+        408 => "Request timed out",
+        413 => "Form too large",
         429 => "Too many attempts",
         503 => "Service unavailable",
         500..=599 => "Internal error",
         _ => "Invalid request",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn referrer_is_a_page_of_a_dashboard_or_none() {
+        let path = |referrer: &'static str| {
+            let headers = [(REFERER, HeaderValue::from_static(referrer))].into_iter().collect();
+            referrer_path(&headers)
+        };
+
+        assert_eq!(
+            path("https://a.example/dashboard/ws_1?x=1#y").as_deref(),
+            Some("/dashboard/ws_1?x=1")
+        );
+        assert_eq!(path("http://127.0.0.1:3000/dashboard").as_deref(), Some("/dashboard"));
+        for other in [
+            "https://a.example",
+            "https://a.example/",
+            "https://a.example/dashboards",
+            "/dashboard",
+            "",
+        ] {
+            assert_eq!(path(other), None, "{other}");
+        }
+        assert_eq!(referrer_path(&HeaderMap::new()), None);
     }
 }

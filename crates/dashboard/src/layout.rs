@@ -2,6 +2,7 @@
 
 use domain::permission::Action;
 use domain::users;
+use foundation::id::WorkspaceId;
 use foundation::model::Membership;
 
 use super::assets::{AssetPaths, asset_paths};
@@ -58,9 +59,10 @@ pub struct NavItem {
 }
 
 impl Nav {
-    fn new(here: Membership, others: Vec<Membership>, section: Section) -> Self {
+    /// `section` is the entry of the current page; `None` if it has none.
+    fn new(here: Membership, others: Vec<Membership>, section: Option<Section>) -> Self {
         let base = format!("/dashboard/{}", here.workspace_id);
-        let entry = |of, label, path| NavItem { path, label, is_current: of == section };
+        let entry = |of, label, path| NavItem { path, label, is_current: section == Some(of) };
         let entries = vec![
             entry(Section::Overview, "Overview", base.clone()),
             entry(Section::Search, "Search", format!("{base}/search")),
@@ -92,7 +94,7 @@ impl Layout {
             users::list_memberships(&request.page_request.app.context, &request.known.user).await?;
         let others = memberships.into_iter();
         let others = others.filter(|other| other.workspace_id != request.membership.workspace_id);
-        let nav = Nav::new(request.membership.clone(), others.collect(), section);
+        let nav = Nav::new(request.membership.clone(), others.collect(), Some(section));
         Ok(Self { nav: Some(nav), ..Self::without_workspace(&request.page_request, title) })
     }
 
@@ -102,9 +104,26 @@ impl Layout {
             users::list_memberships(&request.app.context, &request.require_session()?.user)
                 .await?
                 .into_iter();
-        let nav =
-            memberships.next().map(|here| Nav::new(here, memberships.collect(), Section::Account));
+        let section = Some(Section::Account);
+        let nav = memberships.next().map(|here| Nav::new(here, memberships.collect(), section));
         Ok(Self { nav, ..Self::without_workspace(request, title) })
+    }
+
+    /// Creates the layout of a failure, with the navigation of the workspace that `path` names, or else of the user's
+    /// first one. Shows no navigation if it cannot be loaded.
+    pub async fn for_failure(request: &PageRequest, path: &str, title: &'static str) -> Self {
+        let layout = Self { notice: None, ..Self::without_workspace(request, title) };
+        let Some(session) = &request.session else { return layout };
+        let memberships = users::list_memberships(&request.app.context, &session.user).await;
+        let mut memberships = memberships.unwrap_or_default();
+        memberships.retain(|membership| membership.workspace_enabled);
+        let named = WorkspaceId::from(path.split(['/', '?']).nth(2).unwrap_or_default());
+        let at = memberships.iter().position(|membership| membership.workspace_id == named);
+        if memberships.is_empty() {
+            return layout;
+        }
+        let here = memberships.remove(at.unwrap_or(0));
+        Self { nav: Some(Nav::new(here, memberships, None)), ..layout }
     }
 
     /// Creates the layout of a page outside of any workspace.

@@ -56,7 +56,7 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use domain::app::App;
 pub use error_page::{error_section, render_error_page};
-use failure::Failure;
+use failure::{FailedRequest, Failure};
 use foundation::error::Error;
 use foundation::id::RequestId;
 use futures_util::FutureExt as _;
@@ -94,24 +94,29 @@ impl Dashboard {
             return headers::finish_public(asset);
         }
         let request_id = RequestId::new(self.app.context.clock.now());
-        let caught = AssertUnwindSafe(self.handle(request)).catch_unwind().await;
+        let mut failed = FailedRequest::new(&request);
+        let caught = AssertUnwindSafe(self.handle(request, &mut failed)).catch_unwind().await;
         let result = caught
-            .unwrap_or_else(|_| Err(Error::Internal("the page handler panicked".into()).into()))
-            .map(|answer| Failure::render_into(answer, &request_id));
-        let mut answer = result.unwrap_or_else(|failure| failure.render(&request_id));
+            .unwrap_or_else(|_| Err(Error::Internal("the page handler panicked".into()).into()));
+        let mut answer = match result {
+            Ok(answer) => Failure::render_into(answer, &failed, &request_id).await,
+            Err(failure) => failure.render(&failed, &request_id).await,
+        };
         headers::finish_page(&mut answer, &request_id);
         answer
     }
 
-    async fn handle(mut self, request: Request) -> PageResult {
+    /// Answers with a page, or fails. Notes in `failed` who sent the request.
+    async fn handle(mut self, request: Request, failed: &mut FailedRequest) -> PageResult {
         let (mut head, body) = request.into_parts();
         if ![Method::GET, Method::HEAD, Method::POST].contains(&head.method) {
-            return Err(Error::MethodNotAllowed(head.method.to_string(), "GET").into());
+            return Err(Error::MethodNotAllowed(head.method.to_string(), "GET, HEAD, POST").into());
         }
         if head.uri.path().contains("%00") {
             return Err(Error::PathNotFound.into());
         }
         let mut page_request = PageRequest::authenticate(&self.app, &head).await?;
+        failed.visitor = Some(page_request.clone());
         if head.method == Method::POST {
             page_request.read_form(&head, body).await?;
         }
@@ -155,7 +160,8 @@ fn routes() -> Router {
         .merge(single_sign_on::routes())
         .fallback(async || Failure::from(Error::PathNotFound))
         .method_not_allowed_fallback(async |method: Method| {
-            Failure::from(Error::MethodNotAllowed(method.to_string(), "another method"))
+            // The router sets `Allow`.
+            Failure::from(Error::MethodNotAllowed(method.to_string(), ""))
         })
 }
 

@@ -72,6 +72,9 @@ export async function run(story) {
     "audit-entry": [story.entry],
     account: ["/dashboard/account"],
     "not-there": [at("/nothing/here")],
+    "not-there-stranger": ["/dashboard/nothing/here", true],
+    "wrong-method": [at("/keys/bulk")],
+    error: ["/errors/precondition_failed", true],
   };
   for (const colorScheme of ["light", "dark"]) {
     const options = { colorScheme, reducedMotion: "reduce" };
@@ -80,7 +83,7 @@ export async function run(story) {
     for (const [name, [path, isStrange]] of Object.entries(pages)) {
       await check(`${name} is in order in the ${colorScheme} theme`, async () => {
         const page = isStrange ? stranger : signedIn;
-        page.expected = { "not-there": [404], "key-deleted": [410], "key-not-shown": [410] }[name] ?? [];
+        page.expected = { "not-there": [404], "not-there-stranger": [404], "wrong-method": [405], "key-deleted": [410], "key-not-shown": [410] }[name] ?? [];
         for (const width of WIDTHS) {
           await page.setViewportSize({ width, height: 900 });
           await go(page, path);

@@ -47,7 +47,7 @@ export async function run(story) {
     page.expected = [503];
     await go(page, "/dashboard/login");
     await page.getByRole("link", { name: BUTTON }).click();
-    await page.getByText("Single sign-on is unavailable.").waitFor();
+    await page.getByRole("heading", { name: "Single sign-on unavailable" }).waitFor();
     await page.getByText("Request ID: req_").waitFor();
     await accessible(page);
     await page.getByRole("link", { name: "Go to dashboard" }).click();
