@@ -18,6 +18,7 @@ mod ratelimits;
 mod root_keys;
 mod sign_in;
 mod single_sign_on;
+mod titles;
 
 use std::collections::BTreeMap;
 

@@ -186,7 +186,9 @@ async fn confirm_remove(
         false => "They lose access to this workspace immediately.",
     };
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Members, "Remove member").await?,
+        layout: Layout::for_workspace(&request, Section::Members, "Remove member")
+            .await?
+            .about(&person.email),
         question: format!("Remove {}?", person.email),
         consequences: vec![format!("{leaves} Root keys that they created remain valid.")],
         action_url: request.workspace_path(&format!("/members/{}/remove", person.id)),

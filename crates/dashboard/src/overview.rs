@@ -123,6 +123,8 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
             "apis.createApi",
             "{\"name\":\"my first API\"}",
         ),
-        layout: Layout::for_workspace(&request, Section::Overview, "Overview").await?,
+        layout: Layout::for_workspace(&request, Section::Overview, "Overview")
+            .await?
+            .about(&request.membership.workspace_name),
     })
 }

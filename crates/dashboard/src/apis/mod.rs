@@ -177,7 +177,7 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     let (api, row) = load(&request, &id).await?;
     let body = json!({ "apiId": api.id, "name": "my first key" }).to_string();
     render_page(&ApiPage {
-        layout: Layout::for_workspace(&request, Section::Apis, "API").await?,
+        layout: Layout::for_workspace(&request, Section::Apis, "APIs").await?.about(&row.name),
         workspace: request.membership.workspace_id.to_string(),
         prefix: api.settings.default_prefix,
         bytes: api.settings.default_byte_length,
@@ -205,7 +205,7 @@ async fn build_delete_form<'a>(
 ) -> Result<DeleteApiPage<'a>, Failure> {
     let (_, api) = load(request, id).await?;
     Ok(DeleteApiPage {
-        layout: Layout::for_workspace(request, Section::Apis, "Delete API").await?,
+        layout: Layout::for_workspace(request, Section::Apis, "Delete API").await?.about(&api.name),
         workspace: request.membership.workspace_id.to_string(),
         api,
         typed_name: request.page_request.form.text("name"),

@@ -93,7 +93,9 @@ async fn build_form(
     let (filled, was) =
         filled.unwrap_or_else(|| (ApiSettingsForm::from_api(api), ApiSettingsForm::from_api(api)));
     Ok(ApiSettingsPage {
-        layout: Layout::for_workspace(request, Section::Apis, "API settings").await?,
+        layout: Layout::for_workspace(request, Section::Apis, "API settings")
+            .await?
+            .about(&api.name),
         workspace: request.membership.workspace_id.to_string(),
         id: api.id.clone(),
         title: api.name.clone(),

@@ -97,7 +97,9 @@ async fn build_page(
     let (before, after) = (fields(&entry.before)?, fields(&entry.after)?);
     let link = |id: &String| request.workspace_path(&format!("/audit/{id}"));
     Ok(AuditEntryPage {
-        layout: Layout::for_workspace(request, Section::Audit, "Audit log entry").await?,
+        layout: Layout::for_workspace(request, Section::Audit, "Audit log")
+            .await?
+            .about(labels::event_label(&entry.event)),
         list: request.workspace_path("/audit"),
         path: request.workspace_path(&format!("/audit/{id}")),
         label: labels::event_label(&entry.event).to_owned(),

@@ -30,7 +30,9 @@ async fn build_form<'a>(
     let policy = load(request, named).await?;
     request.caller.require_on(Action::DeleteGatewayPolicy, &policy.id)?;
     Ok(DeletePolicyPage {
-        layout: Layout::for_workspace(request, Section::Gateways, "Delete policy").await?,
+        layout: Layout::for_workspace(request, Section::Gateways, "Delete policy")
+            .await?
+            .about(&policy.name),
         path: policy_path(request, &policy.id),
         policy,
         typed_name: request.page_request.form.text("name"),

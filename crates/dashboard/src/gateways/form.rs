@@ -56,7 +56,6 @@ async fn build_form(
     (fields, original): (PolicyForm, String),
     errors: FormErrors,
 ) -> Result<PolicyFormPage, Failure> {
-    let title = if policy.is_some() { "Policy settings" } else { "New policy" };
     let (apis, has_more_apis) = load_api_options(request, &fields.api_ids).await?;
     let header = |name: &str| FormOption {
         value: name.to_owned(),
@@ -71,7 +70,12 @@ async fn build_form(
     let list = request.workspace_path("/gateways");
     let path = policy.map(|policy| policy_path(request, &policy.id));
     Ok(PolicyFormPage {
-        layout: Layout::for_workspace(request, Section::Gateways, title).await?,
+        layout: match policy {
+            None => Layout::for_workspace(request, Section::Gateways, "New policy").await?,
+            Some(policy) => Layout::for_workspace(request, Section::Gateways, "Policy settings")
+                .await?
+                .about(&policy.name),
+        },
         name: policy.map(|policy| policy.name.clone()),
         action_url: path.as_ref().map_or_else(|| list.clone(), |path| format!("{path}/settings")),
         back_url: path.unwrap_or(list),

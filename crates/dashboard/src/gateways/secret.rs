@@ -116,7 +116,9 @@ pub async fn show_rotate_form(
     let policy = load(&request, &named).await?;
     request.caller.require_on(Action::UpdateGatewayPolicy, &policy.id)?;
     render_page(&RotateSecretPage {
-        layout: Layout::for_workspace(&request, Section::Gateways, "Rotate secret").await?,
+        layout: Layout::for_workspace(&request, Section::Gateways, "Rotate secret")
+            .await?
+            .about(&policy.name),
         path: policy_path(&request, &policy.id),
         policy,
         graces: GRACE_OPTIONS,

@@ -120,7 +120,9 @@ pub async fn show(
     let networks: Vec<_> = config.allow_from.iter().map(ToString::to_string).collect();
     let format = FAILURE_FORMATS.iter().find(|(.., format)| *format == config.on_failure);
     render_page(&PolicyPage {
-        layout: Layout::for_workspace(&request, Section::Gateways, "Gateway policy").await?,
+        layout: Layout::for_workspace(&request, Section::Gateways, "Gateways")
+            .await?
+            .about(&policy.name),
         workspace: request.membership.workspace_id.to_string(),
         path: policy_path(&request, &policy.id),
         apis: config.api_ids.iter().map(api).collect(),

@@ -187,7 +187,9 @@ async fn build_page(
         (text, is_selected)
     };
     Ok(TryPage {
-        layout: Layout::for_workspace(request, Section::Gateways, "Try a request").await?,
+        layout: Layout::for_workspace(request, Section::Gateways, "Try a request")
+            .await?
+            .about(&policy.policy.name),
         path: policy_path(request, &policy.policy.id),
         name: policy.policy.name.clone(),
         sources: policy.policy.config.key_from.iter().map(source).collect(),

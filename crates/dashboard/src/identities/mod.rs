@@ -138,7 +138,9 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
     let listed = keys::list_by_identity(&app.context, caller, &identity.id, &paging).await?;
     let now = app.context.clock.now();
     render_page(&IdentityPage {
-        layout: Layout::for_workspace(&request, Section::Identities, "Identity").await?,
+        layout: Layout::for_workspace(&request, Section::Identities, "Identities")
+            .await?
+            .about(&identity.external_id),
         workspace: request.membership.workspace_id.to_string(),
         keys: format_count(number, COUNT_MAX),
         meta: fields::truncated_meta(identity.meta.as_ref()),
@@ -203,7 +205,9 @@ async fn build_edit_form(
 ) -> Result<IdentityFormPage, Failure> {
     let path = identity_path(request, &identity.id);
     Ok(IdentityFormPage {
-        layout: Layout::for_workspace(request, Section::Identities, "Edit identity").await?,
+        layout: Layout::for_workspace(request, Section::Identities, "Edit identity")
+            .await?
+            .about(&identity.external_id),
         is_new: false,
         fields: IdentityForm { external_id: identity.external_id.clone(), ..fields },
         errors,
@@ -274,7 +278,9 @@ async fn confirm_delete(
         ),
     };
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Identities, "Delete identity").await?,
+        layout: Layout::for_workspace(&request, Section::Identities, "Delete identity")
+            .await?
+            .about(&identity.external_id),
         question: format!("Delete {}?", identity.external_id),
         consequences: vec![
             keys,

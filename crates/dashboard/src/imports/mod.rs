@@ -14,7 +14,7 @@ use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef};
 use foundation::id::{ApiId, KeyId, MigrationId};
-use foundation::model::Algorithm;
+use foundation::model::{Algorithm, Migration};
 use futures_util::TryFutureExt as _;
 use paste::PASTED_BYTES_MAX;
 use serde_json::json;
@@ -114,15 +114,20 @@ struct ImportTableRow {
 impl ImportTableRow {
     fn new(stored: StoredMigration, now: Timestamp) -> Self {
         let migration = stored.migration;
+        let name = import_name(&migration).to_owned();
         Self {
             id: migration.id,
-            name: migration.name.unwrap_or_else(|| "Unnamed".into()),
+            name,
             is_prefixed: migration.algorithm == Algorithm::PrefixedApiKey,
             algorithm: migration.algorithm.as_str(),
             imported: format_count(stored.imported_count, i64::MAX),
             created: TimeLabel::new(migration.created_at, now),
         }
     }
+}
+
+fn import_name(migration: &Migration) -> &str {
+    migration.name.as_deref().unwrap_or("Unnamed")
 }
 
 async fn list(request: WorkspaceRequest) -> PageResult {
@@ -206,7 +211,9 @@ async fn build_page<'a>(
     let verify_example = json!({ "key": "…", "migrationId": id });
     let base = &request.page_request.base_url;
     Ok(ImportPage {
-        layout: Layout::for_workspace(request, Section::Imports, "Import").await?,
+        layout: Layout::for_workspace(request, Section::Imports, "Imports")
+            .await?
+            .about(import_name(&stored.migration)),
         workspace: request.membership.workspace_id.to_string(),
         path: request.workspace_path(&format!("/imports/{id}")),
         import: ImportTableRow::new(stored, app.context.clock.now()),
@@ -252,10 +259,12 @@ async fn import_keys(
     let (stored, _) = migrations::get(&app.context, caller, &id, 0).await?;
     let rows = outcome.failed.iter().take(REJECTED_SHOWN_MAX);
     render_page(&ImportedPage {
-        layout: Layout::for_workspace(&request, Section::Imports, "Keys imported").await?,
+        layout: Layout::for_workspace(&request, Section::Imports, "Keys imported")
+            .await?
+            .about(import_name(&stored.migration)),
         workspace: request.membership.workspace_id.to_string(),
         path: request.workspace_path(&format!("/imports/{id}")),
-        name: stored.migration.name.unwrap_or_else(|| "Unnamed".into()),
+        name: import_name(&stored.migration).to_owned(),
         imported: outcome.migrated.len(),
         rejected: outcome.failed.len(),
         imported_rows: outcome

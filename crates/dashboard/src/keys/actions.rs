@@ -71,7 +71,9 @@ async fn build_rotate_form(
     let key = &found.resolved.stored().key;
     request.caller.require_on(Action::CreateKey, &key.api_id)?;
     Ok(RotateKeyPage {
-        layout: Layout::for_workspace(request, Section::Keys, "Rotate key").await?,
+        layout: Layout::for_workspace(request, Section::Keys, "Rotate key")
+            .await?
+            .about(display_name(&found)),
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         name: display_name(&found),
@@ -118,7 +120,7 @@ pub async fn confirm_delete(
     let found = load(&request, &id).await?;
     let key = &found.resolved.stored().key;
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Delete key").await?,
+        layout: Layout::for_workspace(&request, Section::Keys, "Delete key").await?.about(display_name(&found)),
         question: format!("Delete {}?", display_name(&found)),
         consequences: vec![
             format!("Requests with {}… are rejected immediately.", key.start),

@@ -49,7 +49,7 @@ async fn build_form(
     fields.limits = fields.limits.with_blank_row();
     let settings = api.settings;
     Ok(NewKeyPage {
-        layout: Layout::for_workspace(request, Section::Keys, "New key").await?,
+        layout: Layout::for_workspace(request, Section::Keys, "New key").await?.about(&api.name),
         workspace: request.membership.workspace_id.to_string(),
         may_be_recoverable: settings.allows_recoverable_keys
             && request.caller.is_allowed_on(Action::EncryptKey, &api.id),

@@ -43,12 +43,13 @@ pub async fn show(request: &WorkspaceRequest, id: KeyId) -> PageResult {
     let KeyDeletion { key, entry } = deletion;
     let at = key.deleted_at.or(key.api_deleted_at);
     let now = context.clock.now();
+    let name = key.name.unwrap_or_else(|| "Unnamed key".into());
     let mut answer = render_page(&DeletedKeyPage {
-        layout: Layout::for_workspace(request, Section::Keys, "Deleted key").await?,
+        layout: Layout::for_workspace(request, Section::Keys, "Deleted key").await?.about(&name),
         workspace: request.membership.workspace_id.to_string(),
         may_restore: is_restorable && request.caller.is_allowed_on(Action::CreateKey, &key.api_id),
         id: key.id,
-        name: key.name.unwrap_or_else(|| "Unnamed key".into()),
+        name,
         start: key.start,
         api_name: key.api_name,
         is_api_deleted: key.api_deleted_at.is_some(),

@@ -59,11 +59,12 @@ async fn build_form(
     };
     fields.limits = fields.limits.with_blank_row();
     let form = &request.page_request.form;
+    let title = key.name.clone().unwrap_or_else(|| format!("{}…", key.start));
     Ok(EditKeyPage {
-        layout: Layout::for_workspace(request, Section::Keys, "Edit key").await?,
+        layout: Layout::for_workspace(request, Section::Keys, "Edit key").await?.about(&title),
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
-        title: key.name.clone().unwrap_or_else(|| format!("{}…", key.start)),
+        title,
         remaining: key_details.found_key.credits.map(|(left, _)| left),
         fields,
         original: was,

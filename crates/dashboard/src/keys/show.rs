@@ -85,11 +85,12 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
     let now = app.context.clock.now();
     let moment = |at: Timestamp| TimeLabel::new(at, now);
     let may_on = |action| caller.is_allowed_on(action, &key.api_id);
+    let name = key.name.clone().unwrap_or_else(|| "Unnamed key".into());
     render_page(&KeyPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Key").await?,
+        layout: Layout::for_workspace(&request, Section::Keys, "Keys").await?.about(&name),
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
-        name: key.name.clone().unwrap_or_else(|| "Unnamed key".into()),
+        name,
         start: key.start.clone(),
         state: status_label(key_details.status),
         is_active: key_details.status == KeyStatus::Active,

@@ -165,7 +165,9 @@ async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
             .await?;
     let path = request.workspace_path(&format!("/permissions/{}", permission.id));
     render_page(&PermissionPage {
-        layout: Layout::for_workspace(&request, Section::Permissions, "Permission").await?,
+        layout: Layout::for_workspace(&request, Section::Permissions, "Permissions")
+            .await?
+            .about(&permission.slug),
         workspace: request.membership.workspace_id.to_string(),
         role_count: format_count(held.roles, COUNT_MAX),
         key_count: format_count(held.keys, COUNT_MAX),
@@ -188,7 +190,7 @@ async fn confirm_delete(
             .await?;
     let path = request.workspace_path(&format!("/permissions/{}", permission.id));
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Permissions, "Delete permission").await?,
+        layout: Layout::for_workspace(&request, Section::Permissions, "Delete permission").await?.about(&permission.slug),
         question: format!("Delete {}?", permission.slug),
         consequences: vec![
             format!(

@@ -42,7 +42,9 @@ async fn build_form(
     let stored = (role.name.clone(), role.description.unwrap_or_default());
     let (name, description) = filled.unwrap_or_else(|| stored.clone());
     Ok(RoleSettingsPage {
-        layout: Layout::for_workspace(request, Section::Permissions, "Role settings").await?,
+        layout: Layout::for_workspace(request, Section::Permissions, "Role settings")
+            .await?
+            .about(&role.name),
         path: request.workspace_path(&format!("/roles/{}", role.id)),
         title: role.name,
         name,

@@ -98,7 +98,9 @@ async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
         rbac::count_keys_with_role(&request.page_request.app.context, &request.caller, &role.id)
             .await?;
     render_page(&RolePage {
-        layout: Layout::for_workspace(&request, Section::Permissions, "Role").await?,
+        layout: Layout::for_workspace(&request, Section::Permissions, "Roles")
+            .await?
+            .about(&role.name),
         workspace: request.membership.workspace_id.to_string(),
         keys: format_count(keys, COUNT_MAX),
         may_describe: is_allowed(&request, Action::UpdateRole),
@@ -162,7 +164,9 @@ async fn build_permissions_form(
 ) -> Result<RoleFormPage, Failure> {
     let path = request.workspace_path(&format!("/roles/{}", role.id));
     Ok(RoleFormPage {
-        layout: Layout::for_workspace(request, Section::Permissions, "Role permissions").await?,
+        layout: Layout::for_workspace(request, Section::Permissions, "Role permissions")
+            .await?
+            .about(&role.name),
         is_new: false,
         name: role.name,
         description: String::new(),
@@ -220,7 +224,9 @@ async fn confirm_delete(
             .await?;
     let path = request.workspace_path(&format!("/roles/{}", role.id));
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Permissions, "Delete role").await?,
+        layout: Layout::for_workspace(&request, Section::Permissions, "Delete role")
+            .await?
+            .about(&role.name),
         question: format!("Delete {}?", role.name),
         consequences: vec![format!(
             "It is removed from {} immediately. They lose its {}, unless these are assigned directly or through \

@@ -170,7 +170,9 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     let now = app.context.clock.now();
     let row = |stored| overrides::OverrideTableRow::new(stored, &path, now);
     render_page(&NamespacePage {
-        layout: Layout::for_workspace(&request, Section::Ratelimits, "Namespace").await?,
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Rate limits")
+            .await?
+            .about(&namespace.name),
         workspace: request.membership.workspace_id.to_string(),
         overrides: format_count(number, i64::MAX),
         pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),
@@ -198,7 +200,9 @@ async fn confirm_delete(
         domain_overrides::count(&request.page_request.app.context, &request.caller, &id).await?;
     let path = namespace_path(&request, &namespace.id);
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete namespace").await?,
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete namespace")
+            .await?
+            .about(&namespace.name),
         question: format!("Delete {}?", namespace.name),
         consequences: vec![
             "All further checks in it fail with an error.".into(),

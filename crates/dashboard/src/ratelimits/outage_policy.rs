@@ -42,12 +42,9 @@ async fn build_form(
     request.caller.require_on(Action::UpdateNamespace, &id)?;
     let namespace = load(request, id).await?;
     Ok(OutagePolicyPage {
-        layout: Layout::for_workspace(
-            request,
-            Section::Ratelimits,
-            "If the rate limiter is unavailable",
-        )
-        .await?,
+        layout: Layout::for_workspace(request, Section::Ratelimits, "Outage policy")
+            .await?
+            .about(&namespace.name),
         path: namespace_path(request, &namespace.id),
         name: namespace.name,
         selected: namespace.outage_policy.as_str(),

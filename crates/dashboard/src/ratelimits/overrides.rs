@@ -138,12 +138,15 @@ async fn build_form(
     known: Option<Override>,
 ) -> Result<OverrideFormPage, Failure> {
     let is_new = known.is_none();
-    let title = if is_new { "New override" } else { "Edit override" };
+    let (title, object) = match &known {
+        None => ("New override", &namespace.name),
+        Some(known) => ("Edit override", &known.identifier),
+    };
     let (limit, duration_ms) = known
         .as_ref()
         .map_or((DEFAULT_LIMIT, DEFAULT_DURATION_MS), |known| (known.limit, known.duration_ms));
     Ok(OverrideFormPage {
-        layout: Layout::for_workspace(request, Section::Ratelimits, title).await?,
+        layout: Layout::for_workspace(request, Section::Ratelimits, title).await?.about(object),
         path: namespace_path(request, &namespace.id),
         namespace: namespace.name,
         is_new,
@@ -218,7 +221,9 @@ async fn confirm_delete(
             .await?;
     let path = namespace_path(&request, &namespace.id);
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete override").await?,
+        layout: Layout::for_workspace(&request, Section::Ratelimits, "Delete override")
+            .await?
+            .about(&known.identifier),
         question: format!("Delete the override for {}?", known.identifier),
         consequences: vec![format!(
             "Its limit is {}. After deletion, another matching override applies, or the limit in the request.",

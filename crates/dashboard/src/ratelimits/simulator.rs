@@ -139,7 +139,9 @@ async fn build_form(
         text => text.to_owned(),
     };
     Ok(SimulatorPage {
-        layout: Layout::for_workspace(request, Section::Ratelimits, "Simulator").await?,
+        layout: Layout::for_workspace(request, Section::Ratelimits, "Simulator")
+            .await?
+            .about(&namespace.name),
         path: namespace_path(request, &namespace.id),
         namespace: namespace.name,
         identifier: query.text("identifier").to_owned(),

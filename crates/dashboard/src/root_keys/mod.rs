@@ -177,7 +177,9 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     let groups = group_permissions(&stored.key.permissions);
     let key = RootKeyTableRow::new(stored, request.page_request.app.context.clock.now());
     render_page(&RootKeyPage {
-        layout: Layout::for_workspace(&request, Section::RootKeys, "Root key").await?,
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Root keys")
+            .await?
+            .about(&key.name),
         workspace: request.membership.workspace_id.to_string(),
         groups,
         may_revoke: key.state != RootKeyStatus::Revoked
@@ -255,7 +257,9 @@ async fn confirm_revoke(
         request.page_request.app.context.clock.now(),
     );
     render_page(&RevokeRootKeyPage {
-        layout: Layout::for_workspace(&request, Section::RootKeys, "Revoke root key").await?,
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Revoke root key")
+            .await?
+            .about(&key.name),
         workspace: request.membership.workspace_id.to_string(),
         key,
     })
@@ -277,7 +281,9 @@ async fn show_rotate_form(
         request.page_request.app.context.clock.now(),
     );
     render_page(&RotateRootKeyPage {
-        layout: Layout::for_workspace(&request, Section::RootKeys, "Rotate root key").await?,
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Rotate root key")
+            .await?
+            .about(&key.name),
         workspace: request.membership.workspace_id.to_string(),
         key,
         graces: GRACE_OPTIONS,

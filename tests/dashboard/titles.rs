@@ -1,0 +1,44 @@
+//! The titles of pages, which the tabs and the history of a browser show.
+
+use serde_json::json;
+
+use super::{Browser, ESCAPED_NAME, HOSTILE_NAME, between, redirect_path, workspace_path};
+use crate::on_both_stacks;
+
+on_both_stacks! {
+    async fn a_title_names_the_object_of_its_page(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "name": "payments-key" })).await.id;
+        let hostile = kw.create_key_in(&api, json!({ "name": HOSTILE_NAME })).await.id;
+        let unnamed = kw.create_key_in(&api, json!({ "prefix": "live" })).await.id;
+        kw.v2("permissions.createPermission", json!({ "name": "Read", "slug": "documents.read" })).await;
+        let namespace = owner.post(&workspace_path("/ratelimits"), &[("name", "email.outbound")]).await;
+        let namespace = redirect_path(&namespace);
+        let namespace = between(&namespace, "/ws_default", "?");
+
+        for (path, title) in [
+            (String::new(), "default · Overview"),
+            ("/keys".into(), "Keys"),
+            (format!("/keys/{key}"), "payments-key · Keys"),
+            (format!("/keys/{key}/edit"), "payments-key · Edit key"),
+            (format!("/keys/{key}/reroll"), "payments-key · Rotate key"),
+            (format!("/keys/{key}/delete"), "payments-key · Delete key"),
+            (format!("/keys/{hostile}"), format!("{ESCAPED_NAME} · Keys").as_str()),
+            (format!("/keys/{unnamed}"), "Unnamed key · Keys"),
+            (format!("/apis/{api}"), "an API · APIs"),
+            (format!("/apis/{api}/settings"), "an API · API settings"),
+            (format!("/apis/{api}/delete"), "an API · Delete API"),
+            ("/permissions/documents.read".into(), "documents.read · Permissions"),
+            (namespace.to_owned(), "email.outbound · Rate limits"),
+            (format!("{namespace}/override"), "email.outbound · New override"),
+            (format!("{namespace}/outage"), "email.outbound · Outage policy"),
+            (format!("{namespace}/simulator"), "email.outbound · Simulator"),
+        ] {
+            let page = owner.get(&workspace_path(&path)).await;
+
+            assert_eq!(page.status, 200, "{path}");
+            assert_eq!(between(&page.text, "<title>", "</title>"), format!("{title} · Keyward"), "{path}");
+        }
+    }
+}
