@@ -299,7 +299,7 @@ on_both_stacks! {
 
         let page = viewer.get(&path).await.text;
         assert!(page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME) && !page.contains("Rotate"), "{page}");
-        assert!(!viewer.get(&workspace_path("/gateways")).await.text.contains("New policy"));
+        assert!(!viewer.get(&workspace_path("/gateways")).await.text.contains("Create policy"));
         assert_eq!(viewer.get(&format!("{path}/try")).await.status, 200);
         for rest in ["/settings", "/rotate", "/delete"] {
             assert_eq!(viewer.get(&format!("{path}{rest}")).await.status, 403, "{rest}");

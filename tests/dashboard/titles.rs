@@ -31,7 +31,7 @@ on_both_stacks! {
             (format!("/apis/{api}/delete"), "an API · Delete API"),
             ("/permissions/documents.read".into(), "documents.read · Permissions"),
             (namespace.to_owned(), "email.outbound · Rate limits"),
-            (format!("{namespace}/override"), "email.outbound · New override"),
+            (format!("{namespace}/override"), "email.outbound · Create override"),
             (format!("{namespace}/outage"), "email.outbound · Outage policy"),
             (format!("{namespace}/simulator"), "email.outbound · Simulator"),
         ] {

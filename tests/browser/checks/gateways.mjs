@@ -21,7 +21,7 @@ export async function run(story) {
     await go(page, at(""));
     await click(page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Gateways" }));
     await accessible(page);
-    await click(page.getByRole("link", { name: "New policy" }));
+    await click(page.getByRole("link", { name: "Create policy" }));
     await accessible(page);
     await page.getByLabel("Name", { exact: true }).fill("edge");
     await click(page.getByLabel("payments & more"));

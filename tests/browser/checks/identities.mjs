@@ -10,7 +10,7 @@ export async function run(story) {
   await check("an identity is made with a meta and two limits", async () => {
     await go(page, at("/identities"));
     await accessible(page);
-    await page.getByRole("link", { name: "New identity" }).click();
+    await page.getByRole("link", { name: "Create identity" }).click();
     await accessible(page);
     await page.getByLabel("externalId").fill("user_5678");
     await page.getByLabel("Meta").fill('{"plan": "<script>alert(1)</script>"}');

@@ -12,7 +12,7 @@ export async function run(story) {
   await check("an import is made and shows where to send keys", async () => {
     await go(page, at(""));
     await page.getByRole("link", { name: "Imports" }).click();
-    await page.getByRole("link", { name: "New import" }).click();
+    await page.getByRole("link", { name: "Create import" }).click();
     await accessible(page);
     await page.getByLabel("Name").fill("the old system");
     await page.getByLabel("sha256 of the full key").check();

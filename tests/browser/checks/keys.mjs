@@ -17,7 +17,7 @@ export async function run(story) {
   await check("an API is made, and its settings hold", async () => {
     await go(page, at("/apis"));
     await accessible(page);
-    await page.getByRole("link", { name: "New API" }).click();
+    await page.getByRole("link", { name: "Create API" }).click();
     await accessible(page);
     await page.getByLabel("Name", { exact: true }).fill("ab");
     page.expected = [422];
@@ -39,7 +39,7 @@ export async function run(story) {
   });
 
   await check("a key is made with limits, credits and meta, copied, and verifies", async () => {
-    await page.getByRole("link", { name: "New key" }).click();
+    await page.getByRole("link", { name: "Create key" }).click();
     await accessible(page);
     await page.getByLabel("Name", { exact: true }).first().fill(NAME);
     await page.getByLabel("External ID").fill("user_77");

@@ -28,7 +28,7 @@ export async function run(story) {
   await check("a viewer looks at everything and changes nothing", async () => {
     await go(other, at("/root-keys"));
     await other.getByRole("link", { name: "the maker" }).waitFor();
-    assert.equal(await other.getByRole("link", { name: "New root key" }).count(), 0);
+    assert.equal(await other.getByRole("link", { name: "Create root key" }).count(), 0);
     other.expected = [403];
     const answer = await go(other, at("/root-keys/new"));
     assert.equal(answer.status(), 403);
@@ -43,7 +43,7 @@ export async function run(story) {
     await page.getByRole("button", { name: `Save the role of ${OTHER}` }).click();
     await page.getByRole("status").waitFor();
     await go(other, at("/root-keys"));
-    assert.equal(await other.getByRole("link", { name: "New root key" }).count(), 1);
+    assert.equal(await other.getByRole("link", { name: "Create root key" }).count(), 1);
     await go(other, at("/members"));
     assert.equal(await other.getByRole("button", { name: "Create invitation" }).count(), 0);
   });

@@ -21,7 +21,7 @@ export async function run(story) {
   await check("a permission is made, and its name shown as text", async () => {
     await go(page, at("/permissions"));
     await accessible(page);
-    await page.getByRole("link", { name: "New permission" }).click();
+    await page.getByRole("link", { name: "Create permission" }).click();
     await accessible(page);
     await page.getByLabel("Slug").fill("documents.read");
     await page.getByLabel("Name").fill(name);
@@ -47,7 +47,7 @@ export async function run(story) {
   await check("a role is made of permissions that there are and of new ones", async () => {
     await go(page, at("/roles"));
     await accessible(page);
-    await page.getByRole("link", { name: "New role" }).click();
+    await page.getByRole("link", { name: "Create role" }).click();
     await page.getByLabel("Name").fill("reader");
     await page.getByLabel("documents.read").check();
     await page.getByLabel("Other slugs").fill("documents.list\ndocuments.search");
@@ -131,7 +131,7 @@ export async function run(story) {
 
   await check("a permission can be made with the keyboard alone", async () => {
     await go(page, at("/permissions"));
-    await tabTo(page, "New permission");
+    await tabTo(page, "Create permission");
     await page.keyboard.press("Enter");
     await page.getByLabel("Slug").waitFor();
     await tabTo(page, "Slug");

@@ -115,7 +115,7 @@ export async function run(story) {
 
   await check("a root key can be made with the keyboard alone", async () => {
     await go(page, at(""));
-    await tabTo(page, "New root key");
+    await tabTo(page, "Create root key");
     await page.keyboard.press("Enter");
     await page.getByLabel("Name", { exact: true }).waitFor();
     await tabTo(page, "Name");

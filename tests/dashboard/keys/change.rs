@@ -89,7 +89,7 @@ on_both_stacks! {
         let api = kw.create_api().await;
         kw.create_role("reader", ["docs.read"]).await;
         kw.create_permission("docs.write").await;
-        assert!(owner.get(&workspace_path(&format!("/keys/new?api={api}"))).await.text.contains("New key"));
+        assert!(owner.get(&workspace_path(&format!("/keys/new?api={api}"))).await.text.contains("Create key"));
 
         let fields = [
             ("api", api.as_str()), ("name", "made here"), ("external-id", "user_9"),

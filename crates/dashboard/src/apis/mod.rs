@@ -134,7 +134,7 @@ async fn build_form(
     errors: FormErrors,
 ) -> Result<NewApiPage<'_>, Failure> {
     Ok(NewApiPage {
-        layout: Layout::for_workspace(request, Section::Apis, "New API").await?,
+        layout: Layout::for_workspace(request, Section::Apis, "Create API").await?,
         workspace: request.membership.workspace_id.to_string(),
         name: request.page_request.form.text("name"),
         errors,

@@ -71,7 +71,7 @@ async fn build_form(
     let path = policy.map(|policy| policy_path(request, &policy.id));
     Ok(PolicyFormPage {
         layout: match policy {
-            None => Layout::for_workspace(request, Section::Gateways, "New policy").await?,
+            None => Layout::for_workspace(request, Section::Gateways, "Create policy").await?,
             Some(policy) => Layout::for_workspace(request, Section::Gateways, "Policy settings")
                 .await?
                 .about(&policy.name),

@@ -161,7 +161,7 @@ async fn build_create_form(
     errors: FormErrors,
 ) -> Result<IdentityFormPage, Failure> {
     Ok(IdentityFormPage {
-        layout: Layout::for_workspace(request, Section::Identities, "New identity").await?,
+        layout: Layout::for_workspace(request, Section::Identities, "Create identity").await?,
         is_new: true,
         fields,
         errors,

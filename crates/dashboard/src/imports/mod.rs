@@ -150,7 +150,7 @@ async fn build_create_form(
 ) -> Result<NewImportPage<'_>, Failure> {
     let form = &request.page_request.form;
     Ok(NewImportPage {
-        layout: Layout::for_workspace(request, Section::Imports, "New import").await?,
+        layout: Layout::for_workspace(request, Section::Imports, "Create import").await?,
         workspace: request.membership.workspace_id.to_string(),
         name: form.text("name"),
         is_prefixed: form.text("algorithm") == Algorithm::PrefixedApiKey.as_str(),

@@ -49,7 +49,7 @@ async fn build_form(
     fields.limits = fields.limits.with_blank_row();
     let settings = api.settings;
     Ok(NewKeyPage {
-        layout: Layout::for_workspace(request, Section::Keys, "New key").await?.about(&api.name),
+        layout: Layout::for_workspace(request, Section::Keys, "Create key").await?.about(&api.name),
         workspace: request.membership.workspace_id.to_string(),
         may_be_recoverable: settings.allows_recoverable_keys
             && request.caller.is_allowed_on(Action::EncryptKey, &api.id),
@@ -67,7 +67,7 @@ pub async fn show_form(request: WorkspaceRequest) -> PageResult {
     if id.is_empty() {
         request.caller.require(Action::CreateKey)?;
         return render_page(&PickApiPage {
-            layout: Layout::for_workspace(&request, Section::Keys, "New key").await?,
+            layout: Layout::for_workspace(&request, Section::Keys, "Create key").await?,
             workspace: request.membership.workspace_id.to_string(),
             apis: api_options(&request, "").await?,
         });

@@ -103,7 +103,7 @@ async fn build_form(
 ) -> Result<NewPermissionPage<'_>, super::Failure> {
     let form = &request.page_request.form;
     Ok(NewPermissionPage {
-        layout: Layout::for_workspace(request, Section::Permissions, "New permission").await?,
+        layout: Layout::for_workspace(request, Section::Permissions, "Create permission").await?,
         workspace: request.membership.workspace_id.to_string(),
         slug: form.text("slug"),
         name: form.text("name"),

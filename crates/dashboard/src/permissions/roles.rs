@@ -117,7 +117,7 @@ async fn build_create_form(
 ) -> Result<RoleFormPage, Failure> {
     let form = &request.page_request.form;
     Ok(RoleFormPage {
-        layout: Layout::for_workspace(request, Section::Permissions, "New role").await?,
+        layout: Layout::for_workspace(request, Section::Permissions, "Create role").await?,
         is_new: true,
         name: form.text("name").to_owned(),
         description: form.text("description").to_owned(),

@@ -124,7 +124,7 @@ async fn build_form(
     errors: FormErrors,
 ) -> Result<NewNamespacePage<'_>, Failure> {
     Ok(NewNamespacePage {
-        layout: Layout::for_workspace(request, Section::Ratelimits, "New namespace").await?,
+        layout: Layout::for_workspace(request, Section::Ratelimits, "Create namespace").await?,
         workspace: request.membership.workspace_id.to_string(),
         name: request.page_request.form.text("name"),
         errors,

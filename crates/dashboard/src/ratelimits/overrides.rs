@@ -139,7 +139,7 @@ async fn build_form(
 ) -> Result<OverrideFormPage, Failure> {
     let is_new = known.is_none();
     let (title, object) = match &known {
-        None => ("New override", &namespace.name),
+        None => ("Create override", &namespace.name),
         Some(known) => ("Edit override", &known.identifier),
     };
     let (limit, duration_ms) = known

@@ -215,7 +215,7 @@ async fn build_form(
     errors: FormErrors,
 ) -> Result<NewRootKeyPage, Failure> {
     Ok(NewRootKeyPage {
-        layout: Layout::for_workspace(request, Section::RootKeys, "New root key").await?,
+        layout: Layout::for_workspace(request, Section::RootKeys, "Create root key").await?,
         workspace: request.membership.workspace_id.to_string(),
         picker,
         errors,
