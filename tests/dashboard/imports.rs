@@ -186,9 +186,9 @@ on_both_stacks! {
         let again = owner.post(&path, &[("api", &api), ("keys", &csv(10_000))]).await;
 
         assert_eq!(refused.status, 422);
-        assert!(refused.text.contains("import at most 10000"));
-        assert!(taken.text.contains("10000 keys imported") && taken.text.contains("And 9900 more."));
-        assert!(again.text.contains("10000 not imported") && again.text.contains("And 9000 more."));
+        assert!(refused.text.contains("import at most 10,000"));
+        assert!(taken.text.contains("10,000 keys imported") && taken.text.contains("And 9,900 more."));
+        assert!(again.text.contains("10,000 not imported") && again.text.contains("And 9,000 more."));
         assert!(owner.get(&path).await.text.contains("<dd>10,000</dd>"));
     }
 
@@ -206,7 +206,7 @@ on_both_stacks! {
         let stranger = guest.post(&path, &[("keys", &"x".repeat(128 * 1024))]).await;
 
         assert_eq!(told.status, 422);
-        assert!(told.text.contains("the maximum is 1048576"));
+        assert!(told.text.contains("the maximum is 1,048,576"));
         assert_eq!([too_much, elsewhere, stranger].map(|page| page.status.as_u16()), [413; 3]);
     }
 

@@ -173,7 +173,7 @@ on_both_stacks! {
 
         let path = redirect_path(&owner.post(&workspace_path("/roles"), &[("name", &name), ("more", &most)]).await);
         let path = path.split_once('?').unwrap().0;
-        assert!(owner.get(path).await.text.contains("<dt>Permissions</dt><dd>1000</dd>"));
+        assert!(owner.get(path).await.text.contains("<dt>Permissions</dt><dd>1,000</dd>"));
         let page = owner.post(&format!("{path}/permissions"), &[("more", &too_many)]).await;
         assert_eq!(page.status, 422);
         let taken = owner.post(&workspace_path("/roles"), &[("name", &name)]).await;

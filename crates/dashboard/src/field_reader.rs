@@ -15,7 +15,7 @@ use jiff::tz::TimeZone;
 use request::json_depth::{DEPTH_MAX, is_too_deep};
 
 use super::duration_field::{DurationField, format_duration};
-use super::format::format_minute;
+use super::format::{format_grouped, format_minute, format_size};
 
 /// The maximum number of errors that are shown. Further ones are dropped.
 const ERRORS_MAX: usize = 100;
@@ -69,7 +69,7 @@ impl FieldReader {
         if !lengths.contains(&text.chars().count()) {
             let (min, max) = (lengths.start(), lengths.end());
             let range = if *min == 0 { "at most".to_owned() } else { format!("{min} to") };
-            self.reject(path, format!("must have {range} {max} characters"));
+            self.reject(path, format!("must have {range} {} characters", format_size(*max)));
         } else if !text.chars().all(|c| chars.contains(c)) {
             self.reject(path, chars.rule());
         }
@@ -106,7 +106,7 @@ impl FieldReader {
     /// Checks the length of a list.
     pub fn check_count(&mut self, path: &str, count: usize, count_max: usize) {
         if count > count_max {
-            self.reject(path, format!("must have at most {count_max} entries"));
+            self.reject(path, format!("must have at most {} entries", format_size(count_max)));
         }
     }
 
@@ -133,7 +133,7 @@ impl FieldReader {
         bounds: RangeInclusive<i64>,
     ) -> i64 {
         if !is_within(number, &bounds) {
-            let (min, max) = (bounds.start(), bounds.end());
+            let [min, max] = [*bounds.start(), *bounds.end()].map(format_grouped);
             self.reject(path, format!("must be an integer from {min} to {max}"));
         }
         saturate(number)
@@ -288,7 +288,7 @@ mod tests {
         for text in ["1", " 2 ", "+3", "9223372036854775807"] {
             assert_eq!(integer(text), [""; 0], "{text}");
         }
-        let message = "limit must be an integer from 1 to 9223372036854775807";
+        let message = "limit must be an integer from 1 to 9,223,372,036,854,775,807";
         for text in ["0", "-1", "9223372036854775808", "1.5", "many", ""] {
             assert_eq!(integer(text), [message], "{text}");
         }

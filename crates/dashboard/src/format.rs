@@ -70,6 +70,16 @@ pub fn format_grouped(number: i64) -> String {
     text
 }
 
+/// Formats the size of something in memory with thousands separators.
+pub fn format_size(size: usize) -> String {
+    format_grouped(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+/// Formats a number with its noun: `1 key`, `10,000 keys`. A number above `max` is shown as in [`format_count`].
+pub fn format_quantity(number: i64, max: i64, one: &str) -> String {
+    format!("{} {one}{}", format_count(number, max), if number == 1 { "" } else { "s" })
+}
+
 /// Formats a duration in microseconds with three digits.
 pub fn format_latency(us: i64) -> String {
     match us {
@@ -166,6 +176,9 @@ mod tests {
     fn format_count_shows_plus_when_number_exceeds_max() {
         assert_eq!([format_count(7, 10_000), format_count(9_999, 10_000)], ["7", "9,999"]);
         assert_eq!(format_count(10_001, 10_000), "10,000+");
+        let keys = [0, 1, 2, 11].map(|number| format_quantity(number, 10, "key"));
+        assert_eq!(keys, ["0 keys", "1 key", "2 keys", "10+ keys"]);
+        assert_eq!([format_size(0), format_size(1_234_567)], ["0", "1,234,567"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use askama::Template;
-use domain::health::{self, DeliveryLag, Health};
+use domain::health::{self, Health};
 use domain::page::COUNT_MAX;
 use domain::permission::Action;
 use domain::users;
@@ -11,7 +11,7 @@ use foundation::model::EventKind;
 
 use super::analytics::{TimeRange, TrafficSeries, build_charts};
 use super::charts::BarChart;
-use super::format::{curl_command, format_count, format_latency};
+use super::format::{curl_command, format_count, format_grouped, format_latency, format_quantity};
 use super::layout::{Layout, Section, is_allowed};
 use super::page_request::{PageRequest, WorkspaceRequest};
 use super::{PageResult, redirect_to, render_page};
@@ -36,7 +36,8 @@ struct OverviewPage {
     dropped: Option<String>,
     /// Whether this server does not record events because its disk has too little free space.
     is_disk_short: bool,
-    delivery_lag: Option<DeliveryLag>,
+    /// The number of undelivered events and the age of the oldest one, if it is late.
+    delivery_lag: Option<(String, String)>,
     ranges: Vec<(&'static str, &'static str, bool)>,
     /// The charts; `None` if the rollups cannot be read.
     traffic: Option<TrafficPanel>,
@@ -102,7 +103,10 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         regions.map(|it| (it.name, it.is_reachable, describe_distance(it.round_trip))).collect();
     render_page(&OverviewPage {
         is_disk_short: app.analytics.find_disk_shortage().is_some(),
-        delivery_lag: health::find_delivery_lag(&app.context),
+        delivery_lag: health::find_delivery_lag(&app.context).map(|lag| {
+            let age = format_quantity(lag.age_minutes, i64::MAX, "minute");
+            (format_grouped(lag.event_count), age)
+        }),
         dropped: (dropped > 0).then(|| format_count(dropped, i64::MAX)),
         ranges: range.options(),
         traffic,

@@ -159,7 +159,7 @@ on_both_stacks! {
         assert!(refused.text.contains("value=\"2030-01-01T00:00\""), "{}", refused.text);
         for told in [
             "ratelimits[0].name must have 3 to 128 characters",
-            "ratelimits[0].limit must be an integer from 1 to 9223372036854775807",
+            "ratelimits[0].limit must be an integer from 1 to 9,223,372,036,854,775,807",
             "ratelimits[0].duration must be a duration from 1 second to",
         ] {
             assert!(refused.text.contains(told), "{told}: {}", refused.text);

@@ -15,6 +15,7 @@ use foundation::model::{KeySource, is_token};
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
+use super::super::format::format_size;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
@@ -87,7 +88,8 @@ impl TryForm {
             && self.target.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_target {
             let rule = format!(
-                "must begin with / and have at most {TARGET_MAX} visible ASCII characters without spaces, as in a URL"
+                "must begin with / and have at most {} visible ASCII characters without spaces, as in a URL",
+                format_size(TARGET_MAX)
             );
             fields.reject("path", rule);
         }
@@ -116,7 +118,7 @@ impl TryForm {
                 Some(_) | None => {
                     fields.add_error(
                         "key",
-                        format!("the key must have at most {KEY_MAX} characters"),
+                        format!("the key must have at most {} characters", format_size(KEY_MAX)),
                     );
                 }
             }
@@ -139,8 +141,8 @@ fn read_headers(fields: &mut FieldReader, text: &str) -> HeaderMap {
                 headers.append(name, value);
             }
             _ => {
-                let rule =
-                    format!("must be a header of at most {HEADER_MAX} bytes, such as Name: value");
+                let max = format_size(HEADER_MAX);
+                let rule = format!("must be a header of at most {max} bytes, such as Name: value");
                 fields.reject(&format!("headers[{at}]"), rule);
             }
         }

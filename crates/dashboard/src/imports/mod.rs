@@ -22,7 +22,7 @@ use serde_json::json;
 use super::failure::Failure;
 use super::field_reader::FieldReader;
 use super::form::{Form, FormErrors, split_form_errors};
-use super::format::{TimeLabel, curl_command, format_count};
+use super::format::{TimeLabel, curl_command, format_count, format_quantity, format_size};
 use super::keys::{SelectOption, api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
@@ -95,10 +95,14 @@ struct ImportedPage {
     workspace: String,
     path: String,
     name: String,
-    imported: usize,
-    rejected: usize,
+    imported: String,
     imported_rows: Vec<(String, KeyId)>,
+    /// The number of imported keys that are not listed.
+    more_imported: Option<String>,
+    rejected: String,
     rejected_rows: Vec<(String, &'static str)>,
+    /// The number of rejected keys that are not listed.
+    more_rejected: Option<String>,
 }
 
 /// An import as displayed.
@@ -257,6 +261,7 @@ async fn import_keys(
         Err(errors) => return render_invalid_page(&build_page(&request, &id, errors).await?),
     };
     let (stored, _) = migrations::get(&app.context, caller, &id, 0).await?;
+    let (imported, rejected) = (outcome.migrated.len(), outcome.failed.len());
     let rows = outcome.failed.iter().take(REJECTED_SHOWN_MAX);
     render_page(&ImportedPage {
         layout: Layout::for_workspace(&request, Section::Imports, "Keys imported")
@@ -265,8 +270,10 @@ async fn import_keys(
         workspace: request.membership.workspace_id.to_string(),
         path: request.workspace_path(&format!("/imports/{id}")),
         name: import_name(&stored.migration).to_owned(),
-        imported: outcome.migrated.len(),
-        rejected: outcome.failed.len(),
+        imported: format_quantity(imported.try_into().unwrap_or(i64::MAX), i64::MAX, "key"),
+        more_imported: format_more(imported, IMPORTED_SHOWN_MAX),
+        rejected: format_size(rejected),
+        more_rejected: format_more(rejected, REJECTED_SHOWN_MAX),
         imported_rows: outcome
             .migrated
             .iter()
@@ -275,6 +282,11 @@ async fn import_keys(
             .collect(),
         rejected_rows: rows.map(|(hash, why)| (hash_start(hash), rejection_text(*why))).collect(),
     })
+}
+
+/// Formats how many rows are not shown, if any.
+fn format_more(rows: usize, shown_max: usize) -> Option<String> {
+    (rows > shown_max).then(|| format_size(rows - shown_max))
 }
 
 /// Reads the API and the pasted keys.

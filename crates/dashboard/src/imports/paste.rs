@@ -6,6 +6,8 @@ use domain::bounds::IMPORTED_KEYS_MAX;
 use request::json_depth::{DEPTH_MAX, is_too_deep};
 use serde_json::{Map, Value, json};
 
+use super::super::format::format_size;
+
 /// Limits the pasted text, in bytes.
 pub const PASTED_BYTES_MAX: usize = 1024 * 1024;
 
@@ -15,8 +17,8 @@ const COLUMNS: &str =
 /// Parses keys into JSON, one value each, whose fields are not checked yet. The error is a message for the user.
 pub fn parse_keys(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
     if text.len() > PASTED_BYTES_MAX {
-        let bytes = text.len();
-        return Err(format!("keys has {bytes} bytes; the maximum is {PASTED_BYTES_MAX}"));
+        let [bytes, max] = [text.len(), PASTED_BYTES_MAX].map(format_size);
+        return Err(format!("keys has {bytes} bytes; the maximum is {max}"));
     }
     let text = text.trim_start_matches('\u{feff}').trim();
     let keys = match text.chars().next() {
@@ -27,7 +29,8 @@ pub fn parse_keys(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, 
     match keys.len() {
         0 => Err("keys contains no keys; paste at least one hash".into()),
         many if many > IMPORTED_KEYS_MAX => {
-            Err(format!("keys has {many} entries; import at most {IMPORTED_KEYS_MAX} at a time"))
+            let [many, max] = [many, IMPORTED_KEYS_MAX].map(format_size);
+            Err(format!("keys has {many} entries; import at most {max} at a time"))
         }
         _ => Ok(keys),
     }
@@ -218,14 +221,14 @@ mod tests {
     fn parse_keys_rejects_more_than_10000_keys_or_a_mebibyte() {
         let rows = |many: usize| format!("hash\n{}", format!("{}\n", hash()).repeat(many));
         assert_eq!(read(&rows(10_000)).map(|keys| keys.len()), Ok(10_000));
-        assert!(read(&rows(10_001)).is_err_and(|message| message.contains("at most 10000")));
+        assert!(read(&rows(10_001)).is_err_and(|message| message.contains("at most 10,000")));
 
         let long = |bytes: usize| format!("hash,name\n{},{}", hash(), "x".repeat(bytes - 55));
         assert_eq!(long(PASTED_BYTES_MAX).len(), PASTED_BYTES_MAX);
         assert!(read(&long(PASTED_BYTES_MAX)).is_ok());
         assert!(
             read(&long(PASTED_BYTES_MAX + 1))
-                .is_err_and(|message| message.contains("maximum is 1048576"))
+                .is_err_and(|message| message.contains("maximum is 1,048,576"))
         );
     }
 }

@@ -337,7 +337,7 @@ mod tests {
                 with(json!({ "permissions": ["a", "b c"], "expires": 1.5 })),
                 &[
                     "keys[0].permissions[1] must contain only letters",
-                    "keys[0].expires must be an integer from 0 to 4102444800000",
+                    "keys[0].expires must be an integer from 0 to 4,102,444,800,000",
                 ],
             ),
             (with(json!({ "credits": {} })), &["keys[0].credits.remaining is missing"]),
@@ -366,7 +366,7 @@ mod tests {
                 with(json!({ "ratelimits": [{ "name": "ab", "limit": 1, "duration": 999 }] })),
                 &[
                     "keys[0].ratelimits[0].name must have 3 to 128 characters",
-                    "keys[0].ratelimits[0].duration must be an integer from 1000",
+                    "keys[0].ratelimits[0].duration must be an integer from 1,000",
                 ],
             ),
         ] {

@@ -11,6 +11,7 @@ use foundation::id::KeyId;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
+use super::super::format::format_grouped;
 use super::super::layout::{Layout, Section};
 use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
@@ -26,7 +27,7 @@ struct EditKeyPage {
     id: KeyId,
     title: String,
     /// The remaining credits; `None` if the key is unlimited.
-    remaining: Option<i64>,
+    remaining: Option<String>,
     fields: KeyForm,
     /// The original values of the form, serialized.
     original: String,
@@ -65,7 +66,7 @@ async fn build_form(
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         title,
-        remaining: key_details.found_key.credits.map(|(left, _)| left),
+        remaining: key_details.found_key.credits.map(|(left, _)| format_grouped(left)),
         fields,
         original: was,
         operation: form.text("operation").to_owned(),

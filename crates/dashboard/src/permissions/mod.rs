@@ -16,12 +16,13 @@ use domain::permission::Action;
 use domain::rbac::{self, NewPermission};
 use foundation::error::Error;
 use foundation::id::PermissionId;
-use foundation::model::{AllowedChars, Permission, Role};
+use foundation::model::{AllowedChars, Permission};
+use roles::RoleTableRow;
 
 use super::confirm::ConfirmPage;
 use super::field_reader::FieldReader;
 use super::form::{Form, FormErrors, split_form_errors};
-use super::format::format_count;
+use super::format::{format_count, format_quantity};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
 use super::one_time_form::create_once;
@@ -70,16 +71,11 @@ struct PermissionPage {
     permission: Permission,
     role_count: String,
     key_count: String,
-    roles: Vec<Role>,
+    roles: Vec<RoleTableRow>,
     pages: PageLinks,
     /// The path of the page that lists its holders.
     holders_path: String,
     may_delete: bool,
-}
-
-/// Formats a number with its noun: `1 key`, `10,000+ keys`.
-fn format_quantity(number: i64, one: &str) -> String {
-    format!("{} {one}{}", format_count(number, COUNT_MAX), if number == 1 { "" } else { "s" })
 }
 
 async fn list(request: WorkspaceRequest) -> PageResult {
@@ -172,7 +168,7 @@ async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
         role_count: format_count(held.roles, COUNT_MAX),
         key_count: format_count(held.keys, COUNT_MAX),
         pages: PageLinks::new(&request, &path, roles.next_id.as_deref()),
-        roles: roles.items,
+        roles: roles.items.into_iter().map(RoleTableRow::new).collect(),
         holders_path: holders::holders_path(&request, &permission.slug),
         may_delete: is_allowed(&request, Action::DeletePermission),
         permission,
@@ -196,8 +192,8 @@ async fn confirm_delete(
             format!(
                 "{} with a direct assignment and {} lose it immediately. Verifications that require it are then \
                 rejected.",
-                format_quantity(held.keys, "key"),
-                format_quantity(held.roles, "role"),
+                format_quantity(held.keys, COUNT_MAX, "key"),
+                format_quantity(held.roles, COUNT_MAX, "role"),
             ),
             "A permission created later with the same slug is a new one; it is not assigned to them.".into(),
         ],

@@ -16,7 +16,7 @@ use super::super::confirm::ConfirmPage;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
-use super::super::format::format_count;
+use super::super::format::{format_count, format_quantity, format_size};
 use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::ListFrame;
 use super::super::one_time_form::create_once;
@@ -24,7 +24,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::paging_from_query;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::choice::{self, PermissionChoice};
-use super::{format_quantity, read_description};
+use super::read_description;
 
 pub fn routes() -> Router {
     Router::new()
@@ -43,7 +43,7 @@ pub fn routes() -> Router {
 struct RoleListPage {
     layout: Layout,
     list: ListFrame,
-    rows: Vec<Role>,
+    rows: Vec<RoleTableRow>,
 }
 
 #[derive(Template)]
@@ -52,10 +52,30 @@ struct RolePage {
     layout: Layout,
     workspace: String,
     role: Role,
+    permission_count: String,
     keys: String,
     may_describe: bool,
     may_change: bool,
     may_delete: bool,
+}
+
+/// A role in a list.
+pub struct RoleTableRow {
+    pub id: RoleId,
+    pub name: String,
+    pub description: Option<String>,
+    pub permissions: String,
+}
+
+impl RoleTableRow {
+    pub fn new(role: Role) -> Self {
+        Self {
+            permissions: format_size(role.permissions.len()),
+            id: role.id,
+            name: role.name,
+            description: role.description,
+        }
+    }
 }
 
 /// The form for a new role, or for the permissions of an existing one.
@@ -83,7 +103,7 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     render_page(&RoleListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Roles").await?,
         list: list.with_create_form(&request, "/roles/new", Action::CreateRole),
-        rows: found.items,
+        rows: found.items.into_iter().map(RoleTableRow::new).collect(),
     })
 }
 
@@ -102,6 +122,7 @@ async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
             .await?
             .about(&role.name),
         workspace: request.membership.workspace_id.to_string(),
+        permission_count: format_size(role.permissions.len()),
         keys: format_count(keys, COUNT_MAX),
         may_describe: is_allowed(&request, Action::UpdateRole),
         may_change: is_allowed(&request, Action::AddPermissionToRole)
@@ -231,9 +252,10 @@ async fn confirm_delete(
         consequences: vec![format!(
             "It is removed from {} immediately. They lose its {}, unless these are assigned directly or through \
             another role. The permissions themselves remain.",
-            format_quantity(keys, "key"),
+            format_quantity(keys, COUNT_MAX, "key"),
             format_quantity(
                 i64::try_from(role.permissions.len()).unwrap_or(i64::MAX),
+                COUNT_MAX,
                 "permission"
             ),
         )],

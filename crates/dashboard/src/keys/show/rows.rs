@@ -9,7 +9,7 @@ use foundation::model;
 use serde_json::Value;
 
 use super::super::super::duration_field;
-use super::super::super::format::{TimeLabel, format_count, format_latency};
+use super::super::super::format::{TimeLabel, format_count, format_latency, format_quantity};
 
 /// A rate limit and its usage.
 pub struct LimitGauge {
@@ -111,12 +111,14 @@ fn format_credits_change(change: &Value) -> String {
 /// A role and the number of its permissions.
 pub struct Role {
     pub name: String,
-    pub permissions: usize,
+    pub permissions: String,
 }
 
 impl Role {
     pub fn new(role: &model::Role) -> Self {
-        Self { name: role.name.clone(), permissions: role.permissions.len() }
+        let number = i64::try_from(role.permissions.len()).unwrap_or(i64::MAX);
+        let permissions = format_quantity(number, i64::MAX, "permission");
+        Self { name: role.name.clone(), permissions }
     }
 }
 
