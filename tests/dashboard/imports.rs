@@ -46,6 +46,20 @@ on_both_stacks! {
         assert_eq!(kw.list_audit_events("legacy").await, ["migration.create"]);
     }
 
+    async fn an_imported_key_without_a_name_is_shown_by_its_id(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let csv = format!("hash\n{}", hash("old_one"));
+        let taken = owner.post(&path, &[("api", &api), ("keys", &csv)]).await;
+        let id = between(&taken.text, "/ws_default/keys/", "\"").to_owned();
+
+        for path in ["/keys", &format!("/keys/{id}"), &format!("/keys/{id}/reroll"), &format!("/keys/{id}/edit")] {
+            let page = owner.get(&workspace_path(path)).await.text;
+            assert!(page.contains(&id) && !page.contains(">…") && !page.contains(" …"), "{path}: {page}");
+        }
+    }
+
     async fn json_is_taken_as_the_operation_takes_it(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;

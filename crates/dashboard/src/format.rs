@@ -1,6 +1,7 @@
 //! Formats times, numbers, JSON and names for display.
 
 use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS, Timestamp};
+use foundation::id::KeyId;
 
 /// A time in a page: relative to now within 30 days, else a date.
 #[derive(Debug, Clone)]
@@ -68,6 +69,14 @@ pub fn format_grouped(number: i64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Formats the start of a key: `live_3xTw…`. The start of a key imported by its hash is unknown; it is shown by its id.
+pub fn format_start(start: &str, id: &KeyId) -> String {
+    match start {
+        "" => id.to_string(),
+        start => format!("{start}…"),
+    }
 }
 
 /// Formats the size of something in memory with thousands separators.
@@ -179,6 +188,13 @@ mod tests {
         let keys = [0, 1, 2, 11].map(|number| format_quantity(number, 10, "key"));
         assert_eq!(keys, ["0 keys", "1 key", "2 keys", "10+ keys"]);
         assert_eq!([format_size(0), format_size(1_234_567)], ["0", "1,234,567"]);
+    }
+
+    #[test]
+    fn format_start_shows_id_when_start_is_unknown() {
+        let id = KeyId::from("key_1");
+
+        assert_eq!([format_start("live_3x", &id), format_start("", &id)], ["live_3x…", "key_1"]);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use foundation::clock::Timestamp;
 use foundation::id::KeyId;
 use foundation::model::Key;
 
+use super::format::format_start;
+
 /// A key in one table row.
 pub struct KeySummaryRow {
     pub id: KeyId,
@@ -23,9 +25,9 @@ impl KeySummaryRow {
             (true, false) => "Enabled",
         };
         Self {
-            id: key.id,
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
-            start: key.start,
+            start: format_start(&key.start, &key.id),
+            id: key.id,
             state,
             is_active: key.is_enabled && !is_expired,
         }

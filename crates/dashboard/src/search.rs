@@ -12,6 +12,7 @@ use foundation::error::Error;
 use foundation::id::KeyId;
 
 use super::failure::Failure;
+use super::format::format_start;
 use super::keys::{find_full_key, may_be_full_key};
 use super::layout::{Layout, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
@@ -130,7 +131,7 @@ async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<Resu
     let found = key_search::list_page(context, caller, None, None, paging).await?;
     let row = |key: foundation::model::Key| {
         let name = key.name.unwrap_or_else(|| "Unnamed".into());
-        (key.id.to_string(), name, format!("{}…", key.start))
+        (key.id.to_string(), name, format_start(&key.start, &key.id))
     };
     let mut rows: Vec<_> = found.items.into_iter().map(|item| row(item.stored.key)).collect();
     if rows.is_empty()

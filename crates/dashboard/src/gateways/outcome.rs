@@ -8,7 +8,7 @@ use foundation::error::Error;
 use foundation::id::RequestId;
 use foundation::model::GatewayRule;
 
-use super::super::format::{TimeLabel, format_count};
+use super::super::format::{TimeLabel, format_count, format_start};
 use super::super::page_request::WorkspaceRequest;
 use super::super::ratelimits::format_rate;
 use super::show::RuleTableRow;
@@ -132,7 +132,7 @@ impl OutcomeView {
     ) -> Self {
         let key = result.resolved.as_ref().map(|resolved| {
             let key = &resolved.value.stored().key;
-            let label = key.name.clone().unwrap_or_else(|| format!("{}…", key.start));
+            let label = key.name.clone().unwrap_or_else(|| format_start(&key.start, &key.id));
             (request.workspace_path(&format!("/keys/{}", key.id)), label)
         });
         let cost = rule.and_then(|rule| rule.cost).unwrap_or(1);

@@ -12,6 +12,7 @@ use futures_util::TryFutureExt as _;
 use super::super::confirm::ConfirmPage;
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
+use super::super::format::format_start;
 use super::super::layout::{Layout, Section};
 use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
@@ -46,7 +47,7 @@ async fn load(request: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
 
 fn display_name(found: &FoundKey) -> String {
     let key = &found.resolved.stored().key;
-    key.name.clone().unwrap_or_else(|| format!("key {}…", key.start))
+    key.name.clone().unwrap_or_else(|| format!("key {}", format_start(&key.start, &key.id)))
 }
 
 pub async fn set_enabled(
@@ -77,7 +78,7 @@ async fn build_rotate_form(
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         name: display_name(&found),
-        start: key.start.clone(),
+        start: format_start(&key.start, &key.id),
         graces: GRACE_OPTIONS,
         errors,
     })
@@ -123,7 +124,7 @@ pub async fn confirm_delete(
         layout: Layout::for_workspace(&request, Section::Keys, "Delete key").await?.about(display_name(&found)),
         question: format!("Delete {}?", display_name(&found)),
         consequences: vec![
-            format!("Requests with {}… are rejected immediately.", key.start),
+            format!("Requests with {} are rejected immediately.", format_start(&key.start, &key.id)),
             "To reject it temporarily, disable it. To replace it, rotate it. You can undo the deletion in the audit \
             log."
                 .to_owned(),

@@ -9,7 +9,7 @@ use domain::undo;
 use foundation::error::{Error, ResourceRef};
 use foundation::id::KeyId;
 
-use super::super::format::{TimeLabel, format_utc};
+use super::super::format::{TimeLabel, format_start, format_utc};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_page};
@@ -48,9 +48,9 @@ pub async fn show(request: &WorkspaceRequest, id: KeyId) -> PageResult {
         layout: Layout::for_workspace(request, Section::Keys, "Deleted key").await?.about(&name),
         workspace: request.membership.workspace_id.to_string(),
         may_restore: is_restorable && request.caller.is_allowed_on(Action::CreateKey, &key.api_id),
-        id: key.id,
         name,
-        start: key.start,
+        start: format_start(&key.start, &key.id),
+        id: key.id,
         api_name: key.api_name,
         is_api_deleted: key.api_deleted_at.is_some(),
         deleted: at.map(|at| TimeLabel::new(at, now)),

@@ -11,7 +11,7 @@ use foundation::id::KeyId;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
-use super::super::format::format_grouped;
+use super::super::format::{format_grouped, format_start};
 use super::super::layout::{Layout, Section};
 use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
@@ -60,7 +60,7 @@ async fn build_form(
     };
     fields.limits = fields.limits.with_blank_row();
     let form = &request.page_request.form;
-    let title = key.name.clone().unwrap_or_else(|| format!("{}…", key.start));
+    let title = key.name.clone().unwrap_or_else(|| format_start(&key.start, &key.id));
     Ok(EditKeyPage {
         layout: Layout::for_workspace(request, Section::Keys, "Edit key").await?.about(&title),
         workspace: request.membership.workspace_id.to_string(),

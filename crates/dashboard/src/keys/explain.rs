@@ -9,7 +9,7 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::Key;
 
-use super::super::format::{TimeLabel, format_count, format_latency};
+use super::super::format::{TimeLabel, format_count, format_latency, format_start};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
@@ -71,7 +71,8 @@ impl VerificationExplanation {
             external_id: event.external_id,
             region: event.region,
             key_id: event.key_id.to_string(),
-            key: key.map(|key| key.name.clone().unwrap_or_else(|| format!("{}…", key.start))),
+            key: key
+                .map(|key| key.name.clone().unwrap_or_else(|| format_start(&key.start, &key.id))),
         }
     }
 }

@@ -8,7 +8,7 @@ use foundation::clock::Timestamp;
 use foundation::id::{ApiId, KeyId};
 
 use super::super::failure::Failure;
-use super::super::format::TimeLabel;
+use super::super::format::{TimeLabel, format_start};
 use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::ListFrame;
 use super::super::page_request::WorkspaceRequest;
@@ -60,8 +60,8 @@ impl KeyTableRow {
         let key = row.stored.key;
         Self {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
+            start: format_start(&key.start, &key.id),
             id: key.id,
-            start: key.start,
             api_id: key.api_id,
             api_name: row.api_name,
             state: status_label(row.status),

@@ -13,7 +13,7 @@ use foundation::id::{ApiId, KeyId};
 use foundation::model::RefillInterval;
 use rows::{ActivityRow, LimitGauge, PermissionSource, Role, VerificationEventRow};
 
-use super::super::format::{TimeLabel, format_count};
+use super::super::format::{TimeLabel, format_count, format_start};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
@@ -91,7 +91,7 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         name,
-        start: key.start.clone(),
+        start: format_start(&key.start, &key.id),
         state: status_label(key_details.status),
         is_active: key_details.status == KeyStatus::Active,
         status_notes: explain_status(&key_details, now),
