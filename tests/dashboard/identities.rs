@@ -156,7 +156,7 @@ on_both_stacks! {
         redirect_path(&owner.post(&format!("{path}/edit"), &[("meta", "")]).await);
         assert_eq!(stored().await, ["{}"]);
         assert_eq!(kw.get_identity("user_1").await.get("ratelimits"), None);
-        assert!(owner.get(&path).await.text.contains("None."));
+        assert!(owner.get(&path).await.text.contains("No rate limits."));
     }
 
     async fn a_meta_too_large_for_a_form_is_shown_in_part_and_stays(kw) {
@@ -169,7 +169,7 @@ on_both_stacks! {
 
             let page = owner.get(&path).await.text;
             let form = owner.get(&format!("{path}/edit")).await.text;
-            assert_eq!(page.contains("Truncated."), !is_whole);
+            assert_eq!(page.contains("Only the beginning is shown."), !is_whole);
             assert_eq!((form.contains("<textarea"), form.contains("keep-meta")), (is_whole, !is_whole));
             let fields = if is_whole { ("meta", meta(bytes).to_string()) } else { ("keep-meta", "yes".into()) };
             redirect_path(&owner.post(&format!("{path}/edit"), &[(fields.0, &fields.1)]).await);

@@ -184,7 +184,7 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "key-deleted" => "Key deleted. It is no longer accepted.",
         "key-restored" => "Key restored. It is accepted again.",
         "key-credits" => "Credits updated.",
-        "identity-created" => "Identity created. Assign it to keys by its externalId.",
+        "identity-created" => "Identity created. Assign it to keys by its external ID.",
         "identity-updated" => "Identity updated. The change applies to all its keys.",
         "identity-deleted" => "Identity deleted. Its keys remain without an identity.",
         "permission-created" => "Permission created. Assign it to keys or roles.",

@@ -12,11 +12,11 @@ export async function run(story) {
     await accessible(page);
     await page.getByRole("link", { name: "Create identity" }).click();
     await accessible(page);
-    await page.getByLabel("externalId").fill("user_5678");
+    await page.getByLabel("External ID").fill("user_5678");
     await page.getByLabel("Meta").fill('{"plan": "<script>alert(1)</script>"}');
     await page.getByRole("button", { name: "Add limit" }).click();
     await page.getByRole("button", { name: "Add another" }).click();
-    assert.equal(await page.getByLabel("externalId").inputValue(), "user_5678");
+    assert.equal(await page.getByLabel("External ID").inputValue(), "user_5678");
     const limits = page.getByRole("group");
     await limits.nth(0).getByLabel("Name").fill("requests");
     await limits.nth(0).getByLabel("Limit", { exact: true }).fill("2");

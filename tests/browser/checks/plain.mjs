@@ -41,7 +41,7 @@ export async function run(story) {
 
   await check("without JavaScript an identity is made with limits, one after the other", async () => {
     await go(page, at("/new-identity"));
-    await page.getByLabel("externalId").fill("plain");
+    await page.getByLabel("External ID").fill("plain");
     for (const button of ["Add limit", "Add another", "Add another"]) {
       await page.getByRole("button", { name: button }).click();
     }
@@ -50,7 +50,7 @@ export async function run(story) {
     await limits.nth(0).getByLabel("Limit", { exact: true }).fill("7");
     await page.getByRole("button", { name: "Remove limit 2" }).click();
     assert.equal(await limits.count(), 2);
-    await page.getByLabel("externalId").press("Enter");
+    await page.getByLabel("External ID").press("Enter");
     await page.getByRole("row", { name: "requests 7 per minute Automatically" }).waitFor();
   });
 

@@ -67,7 +67,7 @@ on_every_event_store! {
         let bad = explained(&mut owner, &request(&refused)).await;
 
         assert!(good.contains(">Allowed</span>") && good.contains("user_1") && good.contains("mail"), "{good}");
-        assert!(bad.contains(">Rate limited</span>") && bad.contains("set an override"), "{bad}");
+        assert!(bad.contains(">Rejected</span>") && bad.contains("set an override"), "{bad}");
     }
 
     async fn what_is_not_found_may_be_so_for_several_reasons(kw) {

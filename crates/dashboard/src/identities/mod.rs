@@ -284,7 +284,7 @@ async fn confirm_delete(
         question: format!("Delete {}?", identity.external_id),
         consequences: vec![
             keys,
-            "An identity created later with the same externalId is a new one, without these keys."
+            "An identity that you create later with the same external ID does not get these keys."
                 .into(),
         ],
         action_url: format!("{path}/delete"),

@@ -125,8 +125,8 @@ pub async fn confirm_delete(
         question: format!("Delete {}?", display_name(&found)),
         consequences: vec![
             format!("Requests with {} are rejected immediately.", format_start(&key.start, &key.id)),
-            "To reject it temporarily, disable it. To replace it, rotate it. You can undo the deletion in the audit \
-            log."
+            "To reject them temporarily, disable the key. To replace the key, rotate it. You can undo the \
+            deletion in the audit log."
                 .to_owned(),
         ],
         action_url: key_path(&request, &key.id, "/delete"),

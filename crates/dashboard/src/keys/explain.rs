@@ -122,7 +122,7 @@ impl LimitCheckExplanation {
             true => {
                 format!("Cost {tokens} of a limit of {limit}; {remaining} remained.")
             }
-            false => format!("Cost {tokens}; less than that remained of a limit of {limit}."),
+            false => format!("Cost {tokens}; fewer remained of a limit of {limit}."),
         };
         Self {
             at: TimeLabel::new(check.occurred_at, now),
@@ -170,7 +170,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         }
     }
     render_page(&ExplainPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Why was it refused?").await?,
+        layout: Layout::for_workspace(&request, Section::Keys, "Explain a request").await?,
         workspace: request.membership.workspace_id.to_string(),
         request: request_id,
         verification: verified,
