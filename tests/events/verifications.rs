@@ -126,7 +126,7 @@ on_both_stacks! {
             format!("FORBIDDEN: the key was presented for another API, {other} 0"),
             "INSUFFICIENT_PERMISSIONS: the key lacks required permissions: (a AND (b OR c)) 0".into(),
             "INSUFFICIENT_PERMISSIONS: the key lacks required permissions: a AND b 0".into(),
-            "RATE_LIMITED: rate limit exceeded: uploads (1 per 60000 ms) 0".into(),
+            "RATE_LIMITED: rate limit exceeded: uploads (1 per minute) 0".into(),
             "USAGE_EXCEEDED: 1 credits remaining, 2 required 0".into(),
         ]
     );

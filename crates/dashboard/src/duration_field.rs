@@ -63,14 +63,6 @@ impl DurationField {
     }
 }
 
-/// Formats a duration for display: `90 seconds`, `1 minute`.
-pub fn format_duration(ms: i64) -> String {
-    let (number, unit) = largest_exact_unit(ms);
-    let label = UNITS.iter().find(|known| known.0 == unit).map_or(unit, |known| known.1);
-    let label = if number == 1 { label.trim_end_matches('s') } else { label };
-    format!("{} {label}", super::format::format_count(number, i64::MAX))
-}
-
 fn largest_exact_unit(ms: i64) -> (i64, &'static str) {
     let exact = UNITS.iter().rev().find(|unit| ms > 0 && ms % unit.2 == 0);
     exact.map_or((ms, "ms"), |unit| (ms / unit.2, unit.0))
@@ -87,14 +79,17 @@ mod tests {
 
     #[test]
     fn duration_uses_largest_exact_unit() {
-        let formatted = |ms: i64| (format_duration(ms), DurationField::from_ms(ms).to_ms());
-
-        assert_eq!(formatted(1), ("1 millisecond".into(), Some(1)));
-        assert_eq!(formatted(59_999), ("59,999 milliseconds".into(), Some(59_999)));
-        assert_eq!(formatted(60_000), ("1 minute".into(), Some(60_000)));
-        assert_eq!(formatted(90_000), ("90 seconds".into(), Some(90_000)));
-        assert_eq!(formatted(2 * 86_400_000), ("2 days".into(), Some(172_800_000)));
-        assert_eq!(format_duration(0), "0 milliseconds");
+        for (ms, number, unit) in [
+            (0, "0", "ms"),
+            (59_999, "59999", "ms"),
+            (60_000, "1", "min"),
+            (90_000, "90", "s"),
+            (2 * 86_400_000, "2", "d"),
+        ] {
+            let field = DurationField::from_ms(ms);
+            assert_eq!((field.number.as_str(), field.unit.as_str()), (number, unit));
+            assert_eq!(field.to_ms(), Some(ms.into()));
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use request::json_depth::{DEPTH_MAX, is_too_deep};
 
-use super::duration_field::{DurationField, format_duration};
-use super::format::{format_grouped, format_minute, format_size};
+use super::duration_field::DurationField;
+use super::format::{format_duration, format_grouped, format_minute, format_size};
 
 /// The maximum number of errors that are shown. Further ones are dropped.
 const ERRORS_MAX: usize = 100;

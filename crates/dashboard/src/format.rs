@@ -1,5 +1,6 @@
 //! Formats times, numbers, JSON and names for display.
 
+pub use domain::wording::{format_duration, format_grouped};
 use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS, Timestamp};
 use foundation::id::KeyId;
 
@@ -56,19 +57,6 @@ pub fn format_minute(at: Timestamp) -> String {
 pub fn format_count(number: i64, max: i64) -> String {
     let (shown, more) = if number > max { (max, "+") } else { (number, "") };
     format_grouped(shown) + more
-}
-
-/// Formats a non-negative number with thousands separators.
-pub fn format_grouped(number: i64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats the start of a key: `live_3xTw…`. The start of a key imported by its hash is unknown; it is shown by its id.

@@ -43,4 +43,5 @@ pub mod undo;
 mod use_flag;
 pub mod users;
 pub mod vault;
+pub mod wording;
 pub mod workspaces;

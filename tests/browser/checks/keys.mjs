@@ -133,7 +133,7 @@ export async function run(story) {
       await accessible(page);
       await page.waitForTimeout(500);
     }
-    await page.getByText("rate limit exceeded: requests (3 per 3600000 ms)").waitFor();
+    await page.getByText("rate limit exceeded: requests (3 per hour)").waitFor();
     await page.getByText("path=/v1/orders").waitFor();
     story.refused = refused.meta.requestId;
     await accessible(page);

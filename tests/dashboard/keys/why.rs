@@ -45,7 +45,7 @@ on_every_event_store! {
 
         for (request, code, told) in [
             (valid, "VALID", "the request was allowed"),
-            (limited, "RATE_LIMITED", "rate limit exceeded: requests (1 per 60000 ms)"),
+            (limited, "RATE_LIMITED", "rate limit exceeded: requests (1 per minute)"),
             (lacking, "INSUFFICIENT_PERMISSIONS", "the key lacks required permissions: docs.read"),
             (exceeded, "USAGE_EXCEEDED", "0 credits remaining, 1 required"),
             (disabled, "DISABLED", "Enable the key"),

@@ -7,16 +7,17 @@ use axum::routing::get;
 use domain::bounds::{DURATION_MIN_MS, IDENTIFIER_MAX};
 use domain::permission::Action;
 use domain::ratelimits::overrides::{self, NewOverride};
+use domain::wording;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::model::{AllowedChars, Namespace, Override};
 
 use super::super::confirm::ConfirmPage;
-use super::super::duration_field::{self, DurationField};
+use super::super::duration_field::DurationField;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
-use super::super::format::{TimeLabel, format_count};
+use super::super::format::TimeLabel;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -59,14 +60,11 @@ impl OverrideTableRow {
     }
 }
 
-/// Formats a limit: `10 per minute`.
+/// Formats a limit and its window; a limit of 0 blocks everything.
 pub fn format_rate(limit: i64, duration_ms: i64) -> String {
-    let window = duration_field::format_duration(duration_ms);
     match limit {
         0 => "Blocked".to_owned(),
-        limit => {
-            format!("{} per {}", format_count(limit, i64::MAX), window.trim_start_matches("1 "))
-        }
+        limit => wording::format_rate(limit, duration_ms),
     }
 }
 

@@ -4,6 +4,7 @@ use foundation::model::VerificationCode;
 
 use super::verify::{EvaluatedLimit, VerifyRequest, VerifyResult};
 use crate::caller::Caller;
+use crate::wording::{format_grouped, format_rate};
 
 /// Returns the reason of a rejection, for the event that records it.
 pub fn refusal_reason(
@@ -39,13 +40,14 @@ pub fn refusal_reason(
             let exceeded =
                 verified.ratelimits.iter().filter(|evaluated| evaluated.status.is_exceeded);
             let limits = exceeded.map(|EvaluatedLimit { limit, .. }| {
-                format!("{} ({} per {} ms)", limit.name, limit.limit, limit.duration_ms)
+                format!("{} ({})", limit.name, format_rate(limit.limit, limit.duration_ms))
             });
             format!("rate limit exceeded: {}", limits.collect::<Vec<_>>().join(", "))
         }
         VerificationCode::UsageExceeded => {
-            let cost = request.cost.unwrap_or(1);
-            format!("{} credits remaining, {cost} required", verified.credits.unwrap_or(0))
+            let [remaining, cost] =
+                [verified.credits.unwrap_or(0), request.cost.unwrap_or(1)].map(format_grouped);
+            format!("{remaining} credits remaining, {cost} required")
         }
     };
     Some(truncate(reason).into())

@@ -8,8 +8,9 @@ use foundation::clock::Timestamp;
 use foundation::model;
 use serde_json::Value;
 
-use super::super::super::duration_field;
-use super::super::super::format::{TimeLabel, format_count, format_latency, format_quantity};
+use super::super::super::format::{
+    TimeLabel, format_count, format_duration, format_latency, format_quantity,
+};
 
 /// A rate limit and its usage.
 pub struct LimitGauge {
@@ -30,8 +31,7 @@ pub struct LimitGauge {
 impl LimitGauge {
     pub fn new(gauge: &details::LimitUsage, now: Timestamp) -> Self {
         let number = |number: i64| format_count(number, i64::MAX);
-        let (limit, window) =
-            (number(gauge.limit), duration_field::format_duration(gauge.duration_ms));
+        let (limit, window) = (number(gauge.limit), format_duration(gauge.duration_ms));
         let used = gauge.usage.map_or(0, |seen| seen.used);
         let usage = match gauge.usage {
             Some(_) => format!("{} of {limit} used in a window of {window}", number(used)),
