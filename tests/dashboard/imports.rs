@@ -151,7 +151,7 @@ on_both_stacks! {
 
     async fn imports_are_listed_the_latest_first_page_by_page_and_searched(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
-        assert!(owner.get(&workspace_path("/imports")).await.text.contains("Create one for each source"));
+        assert!(owner.get(&workspace_path("/imports")).await.text.contains("Create one import for each system"));
         for at in 0..27 {
             import(&mut owner, &format!("From {at:02}"), "sha256").await;
             kw.clock.advance_ms(1);

@@ -226,7 +226,7 @@ on_both_stacks! {
         let path = workspace_path(&format!("/roles/{role}/delete"));
 
         let asked = owner.get(&path).await.text;
-        assert!(asked.contains("It is removed from 1 key") && asked.contains("its 1 permission,"), "{asked}");
+        assert!(asked.contains("The role is removed from 1 key") && asked.contains("its 1 permission,"), "{asked}");
         redirect_path(&owner.post(&path, &[]).await);
 
         assert_eq!(verdict(&kw, &key.key, "documents.read").await, "INSUFFICIENT_PERMISSIONS");

@@ -41,7 +41,7 @@ pub struct Layout {
     /// The navigation; `None` on pages outside of a workspace.
     pub nav: Option<Nav>,
     /// The notice about the change that was just made.
-    pub notice: Option<&'static str>,
+    pub notice: Option<String>,
 }
 
 /// The navigation of a workspace.
@@ -95,7 +95,12 @@ impl Layout {
         let others = memberships.into_iter();
         let others = others.filter(|other| other.workspace_id != request.membership.workspace_id);
         let nav = Nav::new(request.membership.clone(), others.collect(), Some(section));
-        Ok(Self { nav: Some(nav), ..Self::without_workspace(&request.page_request, title) })
+        let layout = Self::without_workspace(&request.page_request, title);
+        let notice = match request.page_request.query.text("notice") {
+            "joined" => Some(format!("Welcome to {}.", request.membership.workspace_name)),
+            _ => layout.notice,
+        };
+        Ok(Self { nav: Some(nav), notice, ..layout })
     }
 
     /// Creates the layout of the user's account page, with the navigation of the user's first workspace.
@@ -131,7 +136,7 @@ impl Layout {
         Self {
             csrf: request.csrf.clone(),
             email: request.session.as_ref().map(|known| known.user.email.clone()),
-            notice: notice_text(request.query.text("notice")),
+            notice: notice_text(request.query.text("notice")).map(str::to_owned),
             ..Self::bare(title)
         }
     }
@@ -192,17 +197,16 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "role-created" => "Role created. Assign it to keys.",
         "role-updated" => "Permissions updated. The change applies to all keys with this role.",
         "role-deleted" => "Role deleted and removed from all keys.",
-        "namespace-created" => "Namespace created. It accepts limit checks.",
+        "namespace-created" => "Namespace created. It is ready for limit checks.",
         "namespace-updated" => "Namespace updated. The change takes effect immediately.",
         "namespace-deleted" => "Namespace deleted. Limit checks in it are rejected.",
-        "override-updated" => "Override saved. It applies to all further checks.",
+        "override-updated" => "Override saved. It applies to all checks from now on.",
         "override-deleted" => "Override deleted. It no longer applies to checks.",
         "gateway-updated" => "Policy updated. The change takes effect within a second.",
-        "gateway-deleted" => "Policy deleted. Its gateways are refused.",
+        "gateway-deleted" => "Policy deleted. Its gateways no longer have access.",
         "undone" => "Change undone and recorded in the audit log.",
-        "import-created" => "Import created. Add keys to it.",
+        "import-created" => "Import created. Now import your keys.",
         "import-repeated" => "This form was sent before. Its keys were imported then.",
-        "joined" => "Welcome to the workspace.",
         _ => return None,
     })
 }

@@ -15,7 +15,7 @@ export async function run(story) {
     await page.getByRole("link", { name: "Create import" }).click();
     await accessible(page);
     await page.getByLabel("Name").fill("the old system");
-    await page.getByLabel("sha256 of the full key").check();
+    await page.getByLabel("SHA-256 of the full key").check();
     await page.getByRole("button", { name: "Create import" }).click();
     await page.getByRole("status").getByText("Import created.").waitFor();
     story.import = new URL(page.url()).pathname;

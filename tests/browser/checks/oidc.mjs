@@ -70,7 +70,7 @@ export async function run(story) {
     await accessible(alan);
     await logIn(alan, "Join with the house login", "alan");
     await alan.getByRole("heading", { name: "default", level: 1 }).waitFor();
-    await alan.getByText("Welcome to the workspace.").waitFor();
+    await alan.getByText("Welcome to default.").waitFor();
     const session = (await alan.context().cookies()).find((one) => one.name === "__Host-keyward-session");
     assert.deepEqual([session.httpOnly, session.secure, session.sameSite], [true, true, "Lax"]);
     await go(alan, "/dashboard/account");

@@ -135,7 +135,7 @@ on_both_stacks! {
         let page = owner.get(&path).await.text;
         let tried = owner.post(&format!("{path}/undo"), &[]).await;
 
-        assert!(page.contains("It cannot be undone: the key was deleted permanently."));
+        assert!(page.contains("This change cannot be undone: the key was deleted permanently."));
         assert_eq!(tried.status, 422);
         assert!(tried.text.contains("this entry cannot be undone: the key was deleted permanently"));
     }

@@ -24,7 +24,7 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         | UndoAction::RevertApi(_)
         | UndoAction::RevertNamespace(_)
         | UndoAction::RevertGatewayPolicy(_) => {
-            "The fields above get their previous values. Other fields stay unchanged."
+            "The fields above are restored to their previous values. Other fields stay unchanged."
         }
         UndoAction::AddCredits(_, credits) if *credits < 0 => {
             "The added credits are removed, as far as they remain. Spent credits stay spent."
@@ -44,7 +44,7 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         UndoAction::RestorePermission(_) => {
             "The permission is restored and assigned again to the keys and roles that had it and still exist."
         }
-        UndoAction::RevertRole(_) => "The role gets its previous name and description.",
+        UndoAction::RevertRole(_) => "The previous name and description of the role are restored.",
         UndoAction::DeleteRole(_) => "The role is deleted and removed from all keys.",
         UndoAction::RestoreRole(_) => {
             "The role is restored with its permissions and assigned again to the keys that had it and still exist."
@@ -66,18 +66,18 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
             "The API is restored. Its keys work again, except those that were deleted individually."
         }
         UndoAction::DeleteGatewayPolicy(_) => {
-            "The gateway policy is deleted. Its gateways are refused."
+            "The gateway policy is deleted. Its gateways lose access."
         }
         UndoAction::RestoreGatewayPolicy(_) => {
-            "The gateway policy is restored with its secret. Its gateways are accepted again."
+            "The gateway policy is restored with its secret. Its gateways have access again."
         }
         UndoAction::DeleteNamespace(_) => "The namespace is deleted. Checks in it are rejected.",
         UndoAction::RestoreNamespace(_) => "The namespace is restored with its overrides.",
-        UndoAction::RevertOverride(_) => "The override gets its previous values.",
+        UndoAction::RevertOverride(_) => "The previous values of the override are restored.",
         UndoAction::DeleteOverride(..) => {
             "The override is deleted. Checks use the limit in the request."
         }
-        UndoAction::RevertMemberRole(_) => "The member gets their previous role.",
+        UndoAction::RevertMemberRole(_) => "The previous role of the member is restored.",
         UndoAction::RemoveMember(_) => "The member is removed and loses access immediately.",
         UndoAction::WithdrawInvitation(_) => {
             "The invitation is withdrawn, if it has not been used."

@@ -105,9 +105,9 @@ async fn build_page(
         label: labels::event_label(&entry.event).to_owned(),
         actor_label: actor_label(&entry),
         actor: match entry.actor_type.as_str() {
-            "rootkey" => format!("root key {}", entry.actor_id),
-            "user" => format!("user {}", entry.actor_id),
-            _ => "command line or server".to_owned(),
+            "rootkey" => format!("Root key {}", entry.actor_id),
+            "user" => format!("User {}", entry.actor_id),
+            _ => "Command line or server".to_owned(),
         },
         at: TimeLabel::new(entry.at, now),
         exact: format_utc(entry.at),

@@ -297,7 +297,7 @@ fn read_import(
     let mut fields = FieldReader::default();
     let api = form.text("api");
     if api.is_empty() {
-        fields.reject("apiId", "is missing; select the API for the keys");
+        fields.reject("apiId", "is missing; select the API that the keys belong to");
     }
     let keys = match paste::parse_keys(form.text("keys"), migration.as_str(), api) {
         Ok(keys) => rows::read_keys(&mut fields, keys),
@@ -313,7 +313,7 @@ fn read_import(
 fn field_error_from_missing_api(error: Error) -> Error {
     match error {
         Error::NotFound(subjects) if matches!(subjects[..], [ResourceRef::Api(_)]) => {
-            Error::invalid("apiId", "select the API for the keys")
+            Error::invalid("apiId", "select the API that the keys belong to")
         }
         other => other,
     }

@@ -186,7 +186,9 @@ async fn confirm_delete(
             .await?;
     let path = request.workspace_path(&format!("/permissions/{}", permission.id));
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Permissions, "Delete permission").await?.about(&permission.slug),
+        layout: Layout::for_workspace(&request, Section::Permissions, "Delete permission")
+            .await?
+            .about(&permission.slug),
         question: format!("Delete {}?", permission.slug),
         consequences: vec![
             format!(
@@ -195,7 +197,7 @@ async fn confirm_delete(
                 format_quantity(held.keys, COUNT_MAX, "key"),
                 format_quantity(held.roles, COUNT_MAX, "role"),
             ),
-            "A permission created later with the same slug is a new one; it is not assigned to them.".into(),
+            "A permission that you create later with the same slug is not assigned to them.".into(),
         ],
         action_url: format!("{path}/delete"),
         fields: Vec::new(),

@@ -250,8 +250,8 @@ async fn confirm_delete(
             .about(&role.name),
         question: format!("Delete {}?", role.name),
         consequences: vec![format!(
-            "It is removed from {} immediately. They lose its {}, unless these are assigned directly or through \
-            another role. The permissions themselves remain.",
+            "The role is removed from {} immediately. They lose its {}, unless assigned directly or through another \
+            role. The permissions themselves are not deleted.",
             format_quantity(keys, COUNT_MAX, "key"),
             format_quantity(
                 i64::try_from(role.permissions.len()).unwrap_or(i64::MAX),

@@ -205,7 +205,7 @@ async fn confirm_delete(
             .about(&namespace.name),
         question: format!("Delete {}?", namespace.name),
         consequences: vec![
-            "All further checks in it fail with an error.".into(),
+            "Limit checks in this namespace fail with an error.".into(),
             format!(
                 "{}. Its name stays reserved and cannot be used again. You can undo the deletion in the audit log.",
                 match number {

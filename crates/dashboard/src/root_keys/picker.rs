@@ -87,13 +87,9 @@ const TEMPLATES: [PermissionTemplate; 5] = [
     PermissionTemplate {
         value: "verify",
         label: "Verify only",
-        hint: "For a service that verifies keys",
+        hint: "For services that verify keys",
     },
-    PermissionTemplate {
-        value: "read",
-        label: "Read only",
-        hint: "View everything, change nothing",
-    },
+    PermissionTemplate { value: "read", label: "Read only", hint: "View all resources" },
     PermissionTemplate {
         value: "keys",
         label: "Key management",
@@ -102,7 +98,7 @@ const TEMPLATES: [PermissionTemplate; 5] = [
     PermissionTemplate {
         value: "limits",
         label: "Rate limiting",
-        hint: "Check limits in any namespace",
+        hint: "Check limits in all namespaces",
     },
     PermissionTemplate { value: "all", label: "Everything", hint: "All permissions" },
 ];
