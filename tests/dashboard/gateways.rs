@@ -99,7 +99,7 @@ on_both_stacks! {
         }));
         let page = owner.get(&path).await.text;
         for part in [
-            "cookie:key", "GET PUT", "/a/**", "a OR b", "own: as set for the key", "all: Blocked, cost 2", "x, y",
+            "cookie:key", "GET PUT", "/a/**", "a OR b", "own: as configured for the key", "all: Blocked, cost 2", "x, y",
             "Keyward-Key-Id, Keyward-Meta-plan, Keyward-Meta-a-b", "Plain text", "10.0.0.0/8, ::1/128",
             "mail: 5 per hour, shadow", "https://a.example/mcp", "/.well-known/oauth-protected-resource/gwp_",
         ] {

@@ -55,7 +55,7 @@ export async function run(story) {
     }
     await page.getByRole("navigation", { name: "Gateways" }).getByRole("link", { name: "Caddy" }).click();
     await page.getByLabel("Address of Keyward").fill("10.1.1.1:3000, 10.1.1.2:3000");
-    await page.getByRole("button", { name: "Fill in" }).click();
+    await page.getByRole("button", { name: "Update files" }).click();
     await page.getByText("to 10.1.1.2:3000").waitFor();
     await accessible(page);
   });

@@ -20,7 +20,7 @@ on_both_stacks! {
             (GatewayProgram::Caddy, &["uri /gateway/my-edge", "to 10.0.0.5:3005", "KEYWARD_GATEWAY_SECRET=SECRET"]),
             (GatewayProgram::Traefik, &["/gateway/my-edge", "http://10.0.0.5:3005", "/etc/traefik/traefik.yml"]),
             (GatewayProgram::Envoy, &["path_prefix: /gateway/my-edge", "10.0.0.5", "port_value: 3005"]),
-            (GatewayProgram::EnvoyGrpc, &["keyward-policy", "my-edge", "port_value: 3005", "KEYWARD_GRPC_LISTEN of Keyward, too"]),
+            (GatewayProgram::EnvoyGrpc, &["keyward-policy", "my-edge", "port_value: 3005", "Also set KEYWARD_GRPC_LISTEN"]),
             (GatewayProgram::Kubernetes, &["path: /gateway/my-edge", "ingress-nginx.yaml", "cannot read a secret"]),
         ] {
             let query = format!("for={}&keyward=10.0.0.5:3005&service=10.0.0.7:80", program.name());

@@ -117,7 +117,7 @@ on_both_stacks! {
             let asked = ask(&kw, &secret, method, target, key).await;
 
             let case = format!("{method} {target} {key}");
-            let gets = between(&page, "<dt>The client gets</dt><dd>", ":");
+            let gets = between(&page, "<dt>Response</dt><dd>", ":");
             assert_eq!(gets, asked.status.as_u16().to_string(), "{case}: {page}");
             let mut shown = shown_headers(&page, "Headers for the service");
             shown.extend(shown_headers(&page, "Headers for the client"));
@@ -143,7 +143,7 @@ on_both_stacks! {
         for _ in 0..5 {
             let fields = [("method", "POST"), ("target", "/search"), ("key", key.key.as_str())];
             let page = text(&submit(&mut owner, &path, &fields).await);
-            for part in ["Allowed", "<dd>1 after this request</dd>", "Rule 2", "2 per minute", "The client gets"] {
+            for part in ["Allowed", "<dd>1 after this request</dd>", "Rule 2", "2 per minute", "<dt>Response</dt>"] {
                 assert!(page.contains(part), "{part}: {page}");
             }
         }
@@ -165,15 +165,15 @@ on_both_stacks! {
         let of = |target: &'static str, key: &str| [("target", target.to_owned()), ("key", key.to_owned())];
 
         for (fields, parts) in [
-            (of("/free", ""), &["NO_KEY", "no key in any of the places", "Rule 4", "invalid_token"][..]),
+            (of("/free", ""), &["NO_KEY", "no key in any location", "Rule 4", "invalid_token"][..]),
             (of("/free", &foreign), &["NOT_FOUND", "the key belongs to the API", "Add the API to the policy"]),
-            (of("/free", "unknown"), &["NOT_FOUND", "the workspace has no such key"]),
-            (of("/free", &"k".repeat(600)), &["NOT_FOUND", "the workspace has no such key"]),
-            (of("/none", &key.key), &["FORBIDDEN", "no rule of the policy matches", "None applies", "the reader"]),
+            (of("/free", "unknown"), &["NOT_FOUND", "the key does not exist in this workspace"]),
+            (of("/free", &"k".repeat(600)), &["NOT_FOUND", "the key does not exist in this workspace"]),
+            (of("/none", &key.key), &["FORBIDDEN", "no rule of the policy matches", "No matching rule", "the reader"]),
             (of("/a/../b", &key.key), &["FORBIDDEN", "servers read this path in different ways"]),
             (of("/documents/1", &key.key), &["INSUFFICIENT_PERMISSIONS", "lacks required permissions: documents.read", "Rule 1: GET", "docs"]),
             (of("/own", &key.key), &["precondition_failed", "no rate limit named unknown", "403: Forbidden"]),
-            (of("/free", &key.key), &["VALID", "has what the rule requires", "200: the request is passed on", "req_…"]),
+            (of("/free", &key.key), &["VALID", "has what the rule requires", "200: the request is forwarded", "req_…"]),
         ] {
             let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let page = text(&submit(&mut owner, &path, &fields).await);

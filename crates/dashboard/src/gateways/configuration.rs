@@ -98,7 +98,7 @@ impl ConfigurationView {
 fn secret_place(program: GatewayProgram) -> (&'static str, &'static str) {
     match program {
         GatewayProgram::Nginx => (
-            "Put the secret into /etc/nginx/keyward-secret.conf, readable by root alone:",
+            "Put the secret into /etc/nginx/keyward-secret.conf, readable only by root:",
             "proxy_set_header Keyward-Gateway-Secret \"SECRET\";",
         ),
         GatewayProgram::HaProxy
@@ -109,7 +109,7 @@ fn secret_place(program: GatewayProgram) -> (&'static str, &'static str) {
             ("Put the secret into the environment of the gateway:", "KEYWARD_GATEWAY_SECRET=SECRET")
         }
         GatewayProgram::Kubernetes => (
-            "These gateways cannot read a secret. Add the network of the pods to the networks without a secret, in the \
+            "These gateways cannot read a secret. Add the network of the pods to the trusted networks, in the \
             settings of this policy, and let only the gateways reach Keyward.",
             "",
         ),

@@ -110,9 +110,9 @@ impl OutcomeView {
         match &preview.decision {
             GatewayDecision::NoKey => Self {
                 code: "NO_KEY".to_owned(),
-                reason: "the request has no key in any of the places where the policy reads keys"
+                reason: "the request has no key in any location where the policy looks for one"
                     .to_owned(),
-                todo: "Send the key in one of these places, or add a place to the policy.",
+                todo: "Send the key in one of these locations, or add a location to the policy.",
                 ..view
             },
             GatewayDecision::Verified(result) => {
@@ -165,11 +165,11 @@ impl OutcomeView {
 
 fn status_text(status: u16) -> String {
     let meaning = match status {
-        200 => "the request is passed on to the service",
+        200 => "the request is forwarded to the service",
         401 => "Unauthorized",
         403 => "Forbidden",
         429 => "Too Many Requests",
-        _ => "the request is refused",
+        _ => "the request is rejected",
     };
     format!("{status}: {meaning}")
 }
@@ -197,8 +197,8 @@ fn explain(
                 "Add the API to the policy, or use a key of one of its APIs.",
             ),
             None => (
-                "the workspace has no such key".to_owned(),
-                "Check that the key is complete, and that it is not deleted.",
+                "the key does not exist in this workspace".to_owned(),
+                "Check that the key is complete and has not been deleted.",
             ),
         },
         VerificationCode::Forbidden if preview.rule == RuleMatch::None => {
@@ -218,9 +218,7 @@ fn explain(
             (recorded(), "Check the allowed networks in the settings of the API.")
         }
         VerificationCode::Disabled => (recorded(), "Enable the key."),
-        VerificationCode::Expired => {
-            (recorded(), "Extend the expiry of the key, or rotate the key.")
-        }
+        VerificationCode::Expired => (recorded(), "Extend the expiry of the key, or rotate it."),
         VerificationCode::InsufficientPermissions => (
             recorded(),
             "Assign the permission or a role that includes it to the key, or change the rule.",

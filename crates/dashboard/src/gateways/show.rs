@@ -75,7 +75,7 @@ impl RuleTableRow {
 fn describe_limit(limit: &GatewayLimit) -> String {
     let rate = match (limit.limit, limit.duration) {
         (Some(limit), Some(duration)) => format_rate(limit, duration),
-        _ => "as set for the key".to_owned(),
+        _ => "as configured for the key".to_owned(),
     };
     let cost = match limit.cost {
         None | Some(1) => String::new(),
