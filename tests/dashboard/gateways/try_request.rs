@@ -173,7 +173,7 @@ on_both_stacks! {
             (of("/a/../b", &key.key), &["FORBIDDEN", "servers read this path in different ways"]),
             (of("/documents/1", &key.key), &["INSUFFICIENT_PERMISSIONS", "lacks required permissions: documents.read", "Rule 1: GET", "docs"]),
             (of("/own", &key.key), &["precondition_failed", "no rate limit named unknown", "403: Forbidden"]),
-            (of("/free", &key.key), &["VALID", "has what the rule requires", "200: the request is forwarded", "req_…"]),
+            (of("/free", &key.key), &["VALID", "meets the requirements of the rule", "200: the request is forwarded", "req_…"]),
         ] {
             let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let page = text(&submit(&mut owner, &path, &fields).await);

@@ -27,7 +27,7 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
             "The fields above are restored to their previous values. Other fields stay unchanged."
         }
         UndoAction::AddCredits(_, credits) if *credits < 0 => {
-            "The added credits are removed, as far as they remain. Spent credits stay spent."
+            "The added credits are removed, up to the remaining ones. Spent credits stay spent."
         }
         UndoAction::AddCredits(..) => {
             "The removed credits are added again. Spent credits stay spent."
@@ -50,16 +50,16 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
             "The role is restored with its permissions and assigned again to the keys that had it and still exist."
         }
         UndoAction::AddPermissionToRole(..) => {
-            "The permission is assigned again to the role and thereby to its keys."
+            "The permission is assigned to the role again. The keys of the role have it again."
         }
         UndoAction::RemovePermissionFromRole(..) => {
-            "The permission is removed from the role and thereby from its keys."
+            "The permission is removed from the role. The keys of the role lose it."
         }
         UndoAction::DeleteIdentity(_) => {
             "The identity is deleted with its limits. Its keys remain valid."
         }
         UndoAction::RestoreIdentity(_) => {
-            "The identity is restored with its metadata, its limits and those of its keys that have no identity now."
+            "The identity is restored with its metadata and limits, and linked again to its keys that have no identity now."
         }
         UndoAction::DeleteApi(_) => "The API is deleted. Its keys no longer work.",
         UndoAction::RestoreApi(_) => {

@@ -186,7 +186,7 @@ fn explain(
             let reason = match preview.rule {
                 RuleMatch::NoRules => "the key is valid, and the policy has no rules",
                 RuleMatch::Rule(_) | RuleMatch::None => {
-                    "the key is valid and has what the rule requires"
+                    "the key is valid and meets the requirements of the rule"
                 }
             };
             (reason.to_owned(), "")

@@ -47,10 +47,10 @@ impl BulkAction {
     /// Explains the effect of the action.
     fn consequence(self) -> &'static str {
         match self {
-            Self::Enable => "They can be used again, within their limits.",
+            Self::Enable => "The keys are accepted again, within their limits.",
             Self::Disable => "Verification returns DISABLED until the keys are enabled.",
             Self::Delete => {
-                "They are rejected immediately. You can undo the deletion in the audit log."
+                "The keys are rejected immediately. You can undo the deletion in the audit log."
             }
         }
     }
