@@ -22,7 +22,7 @@ impl KeySummaryRow {
         let state = match (key.is_enabled, is_expired) {
             (false, _) => "Disabled",
             (true, true) => "Expired",
-            (true, false) => "Enabled",
+            (true, false) => "Active",
         };
         Self {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),

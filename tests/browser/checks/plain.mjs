@@ -18,8 +18,8 @@ export async function run(story) {
   await check("without JavaScript a root key for one API is searched for, made, and revoked", async () => {
     await go(page, at("/root-keys/new"));
     await page.getByLabel("Name", { exact: true }).fill("without a script");
-    await page.getByLabel("Find APIs by name or id").fill("payments");
-    await page.getByLabel("Find APIs by name or id").press("Enter");
+    await page.getByLabel("Search APIs by name or ID").fill("payments");
+    await page.getByLabel("Search APIs by name or ID").press("Enter");
     await page.getByRole("button", { name: "Add payments & more" }).click();
     assert.equal(await page.getByLabel("Name", { exact: true }).inputValue(), "without a script");
     await page.locator(`[value="api.${story.api}.verify_key"]`).check();

@@ -52,7 +52,7 @@ export async function run(story) {
   await check("a root key for one API is made by a search, and refused at another", async () => {
     await go(page, at("/new"));
     await page.getByLabel("Name", { exact: true }).fill(name);
-    await page.getByLabel("Find APIs by name or id").pressSequentially("PAYM");
+    await page.getByLabel("Search APIs by name or ID").pressSequentially("PAYM");
     await page.getByRole("button", { name: "Add payments & more" }).click();
     await page.locator(`[value="api.${story.api}.verify_key"]`).check();
     await page.getByRole("button", { name: "Create root key" }).click();

@@ -14,7 +14,7 @@ use super::super::duration_field::DurationField;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{FormErrors, split_form_errors};
-use super::super::format::{TimeLabel, format_count};
+use super::super::format::{TimeLabel, format_count, format_quantity};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
@@ -126,7 +126,8 @@ impl SimulationView {
 /// Describes a pattern match.
 fn describe_pattern(pattern: &str) -> String {
     let literal = pattern.chars().filter(|c| *c != '*').count();
-    format!("Wildcard match, {literal} literal characters")
+    let literal = i64::try_from(literal).unwrap_or(i64::MAX);
+    format!("Wildcard match, {}", format_quantity(literal, i64::MAX, "literal character"))
 }
 
 async fn build_form(
