@@ -32,6 +32,12 @@ macro_rules! is_in_items {
         concat!("IN (SELECT value ->> '", $field, "' FROM json_each(", $list, "))")
     };
 }
+/// Tests whether a flag is not set, in the form of the index on such rows.
+macro_rules! is_pending {
+    ($flag:literal) => {
+        concat!($flag, " = 0")
+    };
+}
 /// Aggregates the values of an expression into one JSON list.
 macro_rules! array {
     ($value:expr) => {

@@ -39,6 +39,12 @@ macro_rules! is_in_items {
         )
     };
 }
+/// Tests whether a flag is not set, in the form of the index on such rows.
+macro_rules! is_pending {
+    ($flag:literal) => {
+        concat!("NOT ", $flag)
+    };
+}
 /// Aggregates the values of an expression into one JSON list.
 macro_rules! array {
     ($value:expr) => {

@@ -108,29 +108,27 @@ impl EventReads for Connection {
         &mut self,
         filter: &RollupFilter<'_>,
     ) -> Result<Vec<RollupRow>> {
-        let (unit, beginning) = (filter.unit.as_str(), unit_start_sql(filter.unit));
         let grouping = filter.grouping;
         // Columns that do not group the result have the same value in all rows.
         let time = if filter.is_by_time { "e.time" } else { "CAST(0 AS BIGINT)" };
         let column =
             |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
-        let key_id = column(grouping.is_by_key, "s.key_id");
+        let key_id = column(grouping.is_by_key, "e.key_id");
         let (identity_id, external_id) = (
-            column(grouping.is_by_identity, "s.identity_id"),
-            column(grouping.is_by_identity, "s.external_id"),
+            column(grouping.is_by_identity, "e.identity_id"),
+            column(grouping.is_by_identity, "e.external_id"),
         );
-        let tags = column(grouping.is_by_tags, "s.tags");
-        let (apis, keys) = (texts!("$2"), texts!("$4"));
-        let (wanted_tags, tags_of_series) = (texts!("$5"), texts!("s.tags"));
+        let tags = column(grouping.is_by_tags, "e.tags");
         let count = |outcome: &str| {
             format!(
-                "CAST(SUM(CASE WHEN s.outcome = '{outcome}' THEN e.count ELSE 0 END) AS BIGINT)"
+                "CAST(SUM(CASE WHEN e.outcome = '{outcome}' THEN e.count ELSE 0 END) AS BIGINT)"
             )
         };
         let (valid, forbidden) = (count("VALID"), count("FORBIDDEN"));
         let (usage_exceeded, rate_limited) = (count("USAGE_EXCEEDED"), count("RATE_LIMITED"));
         let (disabled, expired) = (count("DISABLED"), count("EXPIRED"));
         let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
+        let source = rollup_source_sql(filter);
         let sql = format!(
             "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
                 {external_id} AS external_id, {tags} AS tags,
@@ -138,22 +136,9 @@ impl EventReads for Connection {
                 {rate_limited} AS rate_limited, {disabled} AS disabled,
                 {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
                 CAST(SUM(e.count) AS BIGINT) AS total
-            FROM verification_series s JOIN (
-                SELECT series, time, count FROM verifications_per_{unit}
-                UNION ALL
-                SELECT e.series, {beginning} AS time, CAST(1 AS BIGINT) AS count
-                FROM verifications e JOIN batches b ON b.id = e.batch
-                WHERE b.summed = $8 AND e.time BETWEEN b.first_at AND b.last_at
-            ) e ON e.series = s.id
-            WHERE s.workspace_id = $1 AND s.api_id IN (SELECT item FROM {apis})
-                AND ($3 = '' OR s.external_id = $3)
-                AND ($4 = '[]' OR s.key_id IN (SELECT item FROM {keys}))
-                AND ($5 = '[]' OR NOT EXISTS (
-                    SELECT 1 FROM {wanted_tags}
-                    WHERE item NOT IN (SELECT item FROM {tags_of_series})))
-                AND e.time BETWEEN $6 AND $7
+            FROM ({source}) e
             GROUP BY 1, 2, 3, 4, 5
-            LIMIT $9"
+            LIMIT $8"
         );
         Ok(query_as(AssertSqlSafe(sql))
             .bind(filter.workspace)
@@ -163,9 +148,63 @@ impl EventReads for Connection {
             .bind(json!(filter.tags).to_string())
             .bind(filter.from_time)
             .bind(filter.to_time)
-            .bind(false)
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
             .fetch_all(self)
             .await?)
     }
+}
+
+/// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of
+/// their series. The values are `$1` to `$7`.
+///
+/// SQLite joins tables in this order: first the series if few are selected, else the rollups, which are selected by time.
+fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
+    let rollups = format!("verifications_per_{} e", filter.unit.as_str());
+    let tables = match has_few_series(filter) {
+        true => format!("verification_series s CROSS JOIN {rollups}"),
+        false => format!("{rollups} CROSS JOIN verification_series s"),
+    };
+    let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
+    let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome";
+    let is_pending = is_pending!("b.summed");
+    format!(
+        "SELECT {columns}, e.time, e.count
+        FROM {tables}
+        WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
+        UNION ALL
+        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count
+        FROM batches b CROSS JOIN verifications e CROSS JOIN verification_series s
+        WHERE {is_pending} AND e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
+            AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
+    )
+}
+
+/// Returns whether a filter selects the series of some keys or of an identity.
+fn has_few_series(filter: &RollupFilter<'_>) -> bool {
+    !filter.key_ids.is_empty() || filter.external_id.is_some_and(|id| !id.is_empty())
+}
+
+/// Returns the condition for the series `s`, with the values `$1` to `$5`. Where nothing is selected, it only mentions
+/// the value, because a statement must use every value.
+fn series_condition(filter: &RollupFilter<'_>) -> String {
+    let apis = concat!("s.api_id ", is_one_of!("$2"));
+    let external_id = match filter.external_id.unwrap_or_default() {
+        "" => "$3 = ''",
+        _ => "s.external_id = $3",
+    };
+    let keys = match filter.key_ids.is_empty() {
+        true => "$4 = '[]'",
+        false => concat!("s.key_id ", is_one_of!("$4")),
+    };
+    let tags = match filter.tags.is_empty() {
+        true => "$5 = '[]'",
+        false => concat!(
+            "NOT EXISTS (SELECT 1 FROM ",
+            texts!("$5"),
+            " WHERE item NOT IN (SELECT item FROM ",
+            texts!("s.tags"),
+            "))"
+        ),
+    };
+    format!("s.workspace_id = $1 AND {apis} AND {external_id} AND {keys} AND {tags}")
 }
