@@ -66,10 +66,11 @@ pub struct RollupGroup {
     pub identity_id: String,
     pub external_id: String,
     pub tags: Vec<String>,
+    pub spent_credits: i64,
     pub counts: OutcomeCounts,
 }
 
-/// Returns the rollups of verifications of these APIs.
+/// Returns the rollups of verifications of these APIs. Empty: of all APIs, including deleted ones.
 pub async fn list_groups(
     analytics: &Analytics,
     workspace: &WorkspaceId,
@@ -111,6 +112,7 @@ pub async fn list_groups(
             identity_id: row.identity_id,
             external_id: row.external_id,
             tags: serde_json::from_str(&row.tags).unwrap_or_default(),
+            spent_credits: row.spent_credits,
             counts: row.counts,
         })
         .collect();
@@ -154,10 +156,13 @@ fn split_by_tag(groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
                 (group.time, tag.clone(), group.key_id.clone(), group.identity_id.clone());
             let empty = || RollupGroup {
                 tags: vec![tag.clone()],
+                spent_credits: 0,
                 counts: OutcomeCounts::default(),
                 ..group.clone()
             };
-            by_tag.entry(group_key).or_insert_with(empty).counts.merge(&group.counts);
+            let of_tag = by_tag.entry(group_key).or_insert_with(empty);
+            of_tag.spent_credits = of_tag.spent_credits.saturating_add(group.spent_credits);
+            of_tag.counts.merge(&group.counts);
         }
     }
     by_tag.into_values().collect()
@@ -171,6 +176,7 @@ fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
         identity_id: String::new(),
         external_id: String::new(),
         tags: Vec::new(),
+        spent_credits: 0,
         counts: OutcomeCounts::default(),
     };
     let Some(unit) = query.unit else {

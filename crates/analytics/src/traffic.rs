@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foundation::clock::Timestamp;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
 use foundation::model::{EventKind, RollupUnit};
@@ -22,11 +22,13 @@ pub struct TrafficFilter<'a> {
     pub until_time: Timestamp,
 }
 
-/// The number and the latencies of requests.
+/// The number and the latencies of requests, and what they spent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// The number of requests by outcome. For limit checks, `true` and `false` say whether they passed.
     pub outcomes: BTreeMap<String, i64>,
+    /// The credits that verifications spent. 0 for limit checks.
+    pub spent_credits: i64,
     pub latencies: LatencyStats,
 }
 
@@ -39,6 +41,7 @@ impl Traffic {
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome.clone()).or_default() += count;
         }
+        self.spent_credits = self.spent_credits.saturating_add(other.spent_credits);
         self.latencies.merge(&other.latencies);
     }
 
@@ -49,6 +52,7 @@ impl Traffic {
             buckets: row.latencies.into(),
         };
         self.latencies.merge(&latencies);
+        self.spent_credits = self.spent_credits.saturating_add(row.spent_credits);
         *self.outcomes.entry(row.outcome).or_default() += row.count;
     }
 }
@@ -121,6 +125,63 @@ pub async fn list_by_id(
     let mut found: Vec<_> = found.into_iter().collect();
     found.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.total_count()));
     Ok(found)
+}
+
+/// The times for which the requests of a workspace can be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrafficCoverage {
+    /// The start of the first unit whose rollups are retained. Earlier ones may be deleted.
+    pub retained_since: Timestamp,
+    /// The start of the first unit, of an hour or longer, that has requests. `None`: no unit has any.
+    pub first_at: Option<Timestamp>,
+}
+
+/// Returns the times for which requests can be counted by a unit.
+pub async fn find_coverage(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    kind: EventKind,
+    unit: RollupUnit,
+) -> Result<TrafficCoverage> {
+    let retained_since = first_retained(analytics, kind, unit);
+    let month = RollupUnit::Month;
+    let filter = TotalsFilter {
+        workspace,
+        kind,
+        resource_id: None,
+        unit: month,
+        from_time: Timestamp(0),
+        until_time: month.start_of_next(analytics.clock.now()),
+        is_by_id: false,
+    };
+    let mut reader = analytics.event_store.read().await?;
+    let Some(first_month) = reader.find_first_total(&filter).await? else {
+        return Ok(TrafficCoverage { retained_since, first_at: None });
+    };
+    // The months are few. The first of the many hours is then found within one month.
+    let within_month = TotalsFilter {
+        unit: unit.max(RollupUnit::Hour),
+        from_time: first_month,
+        until_time: month.start_of_next(first_month),
+        ..filter
+    };
+    let first = reader.find_first_total(&within_month).await?.unwrap_or(first_month);
+    Ok(TrafficCoverage { retained_since, first_at: Some(first) })
+}
+
+fn first_retained(analytics: &Analytics, kind: EventKind, unit: RollupUnit) -> Timestamp {
+    let retention = analytics.retention.for_kind(kind);
+    let days = match (analytics.event_store.clickhouse(), unit) {
+        (None, unit) => retention.rollup_days(unit),
+        // ClickHouse has no minutes, which are computed from the events, and no days and months, which are computed
+        // from the hours.
+        (Some(_), RollupUnit::Minute) => retention.raw_days,
+        (Some(_), RollupUnit::Hour | RollupUnit::Day | RollupUnit::Month) => {
+            retention.hour_days.max(retention.day_days).max(retention.month_days)
+        }
+    };
+    let deleted_before = analytics.clock.now().plus_ms(-i64::from(days) * DAY_MS);
+    unit.start_of_next(deleted_before.plus_ms(-1))
 }
 
 async fn load_rows(

@@ -10,7 +10,7 @@ pub use analytics::rollup_query::{
 pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
 pub use analytics::tail::{Tail, TailFilter, TailStep};
-pub use analytics::traffic::{Traffic, TrafficFilter};
+pub use analytics::traffic::{Traffic, TrafficCoverage, TrafficFilter};
 use analytics::{Analytics, recent, rollup_query, sql_query, traffic};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
@@ -46,9 +46,8 @@ pub async fn list_rollups_by_api(
     rollup_query::list_groups(analytics, workspace, std::slice::from_ref(api), query).await
 }
 
-/// Returns the rollups of verifications of a workspace, or of one of its APIs.
+/// Returns the rollups of verifications of a workspace, including those of deleted APIs, or of one of its APIs.
 pub async fn list_rollups_by_workspace(
-    context: &Context,
     analytics: &Analytics,
     caller: &Caller,
     api: Option<&ApiId>,
@@ -58,15 +57,8 @@ pub async fn list_rollups_by_workspace(
         Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
         None => caller.require(Action::ReadApiAnalytics)?,
     }
-    let workspace = caller.workspace_id();
-    let apis = match api {
-        Some(api) => vec![api.clone()],
-        None => {
-            let apis = context.store.read().await?.list_all_apis(workspace).await?;
-            apis.into_iter().map(|api| api.id).collect()
-        }
-    };
-    rollup_query::list_groups(analytics, workspace, &apis, query).await
+    let apis = api.map(std::slice::from_ref).unwrap_or_default();
+    rollup_query::list_groups(analytics, caller.workspace_id(), apis, query).await
 }
 
 /// The keys that a query includes.
@@ -138,6 +130,17 @@ pub async fn list_traffic(
         None => caller.require(action)?,
     }
     traffic::list_by_time(analytics, caller.workspace_id(), filter).await
+}
+
+/// Returns the times for which the requests of the workspace can be counted by a unit.
+pub async fn find_coverage(
+    analytics: &Analytics,
+    caller: &Caller,
+    kind: EventKind,
+    unit: RollupUnit,
+) -> Result<TrafficCoverage> {
+    caller.require(read_action(kind))?;
+    traffic::find_coverage(analytics, caller.workspace_id(), kind, unit).await
 }
 
 /// Returns the latest verifications of a key, newest first.

@@ -44,6 +44,8 @@ pub(super) static SQLITE_MIGRATIONS: Migrator =
 pub trait EventReads: RecentReads {
     /// Returns the totals of events by API or namespace, which include an event as soon as it is written.
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
+    /// Returns the start of the first unit of time that has totals, or `None` if there are none.
+    async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>>;
     /// Returns the rollups of verifications, including those that are not rolled up yet.
     async fn list_verification_rollups(
         &mut self,

@@ -187,7 +187,6 @@ async fn list_groups(
     let api = only.map(ApiId::from);
     let app = &request.page_request.app;
     analytics_access::list_rollups_by_workspace(
-        &app.context,
         &app.analytics,
         &request.caller,
         api.as_ref(),

@@ -79,6 +79,16 @@ pub struct Retention {
 }
 
 impl Retention {
+    /// Returns the retention of the rollups of a unit.
+    pub fn rollup_days(&self, unit: RollupUnit) -> u32 {
+        match unit {
+            RollupUnit::Minute => self.minute_days,
+            RollupUnit::Hour => self.hour_days,
+            RollupUnit::Day => self.day_days,
+            RollupUnit::Month => self.month_days,
+        }
+    }
+
     /// Returns the longest of the retentions.
     pub fn longest_days(&self) -> u32 {
         let Self {

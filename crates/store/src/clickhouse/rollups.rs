@@ -43,23 +43,17 @@ const COUNTED_OUTCOMES: [&str; 7] = [
     "EXPIRED",
 ];
 
-type TotalTuple = (i64, String, String, i64, i64, i64, i64, i64, i64, i64, i64);
+type TotalTuple = (i64, String, String, i64, i64, i64, i64, i64, i64, i64, i64, i64);
 
 type RollupTuple =
-    (i64, String, String, String, Vec<String>, i64, i64, i64, i64, i64, i64, i64, i64);
+    (i64, String, String, String, Vec<String>, i64, i64, i64, i64, i64, i64, i64, i64, i64);
 
 #[async_trait]
 impl EventReads for ClickHouseReader {
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
-        let (id, outcome) = match filter.kind {
-            EventKind::Verifications => ("api_id", "outcome"),
-            EventKind::Ratelimits => ("namespace_id", "passed"),
-        };
+        let (id, outcome) = total_columns(filter.kind);
         let mut bound = BoundTexts::default();
-        let mut condition = format!("workspace_id = {}", bound.bind(filter.workspace.as_str()));
-        if let Some(only) = filter.resource_id {
-            let _ = write!(condition, " AND {id} = {}", bound.bind(only));
-        }
+        let condition = total_condition(filter, &mut bound);
         let columns = format!("{id}, {outcome}");
         let source = RollupSource {
             kind: filter.kind,
@@ -77,31 +71,37 @@ impl EventReads for ClickHouseReader {
             EventKind::Ratelimits => "if(passed = 1, 'true', 'false')",
         };
         let sql = format!(
-            "SELECT {time} AS k1, {id_column} AS k2, {outcome_column} AS k3, sum(n), sum(took), sum(b0),
-                sum(b1), sum(b2), sum(b3), sum(b4), sum(b5)
+            "SELECT {time} AS k1, {id_column} AS k2, {outcome_column} AS k3, sum(n), sum(spent), sum(took),
+                sum(b0), sum(b1), sum(b2), sum(b3), sum(b4), sum(b5)
             FROM ({}) GROUP BY k1, k2, k3",
             source.build_sql()
         );
         let rows: Vec<TotalTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
-        let to_row =
-            |(time, id, outcome, count, latency_us, a, b, c, d, e, f): TotalTuple| TotalRow {
-                time: Timestamp(time),
-                id,
-                outcome,
-                count,
-                latency_us,
-                latencies: [a, b, c, d, e, f].into(),
-            };
-        Ok(rows.into_iter().map(to_row).collect())
+        Ok(rows.into_iter().map(total_row_from_tuple).collect())
+    }
+
+    async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
+        let mut bound = BoundTexts::default();
+        let condition = total_condition(filter, &mut bound);
+        let source = RollupSource {
+            kind: filter.kind,
+            unit: filter.unit,
+            delivery_snapshot: &self.delivery_snapshot,
+            columns: total_columns(filter.kind).0,
+            condition: &condition,
+            from: filter.from_time,
+            until: filter.until_time,
+        };
+        let sql = format!("SELECT toInt64(count()), min(at) FROM ({})", source.build_sql());
+        let rows: Vec<(i64, i64)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        // Without rows, the minimum is 0.
+        Ok(rows.first().filter(|(count, _)| *count > 0).map(|(_, first)| Timestamp(*first)))
     }
 
     async fn list_verification_rollups(
         &mut self,
         filter: &RollupFilter<'_>,
     ) -> Result<Vec<RollupRow>> {
-        if filter.api_ids.is_empty() {
-            return Ok(Vec::new());
-        }
         let mut bound = BoundTexts::default();
         let condition = rollup_condition(filter, &mut bound);
         let by = filter.grouping;
@@ -132,7 +132,7 @@ impl EventReads for ClickHouseReader {
         let counts =
             COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
         let sql = format!(
-            "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n)
+            "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent)
             FROM ({}) GROUP BY k1, k2, k3, k4, k5 LIMIT {}",
             column(by.is_by_key, "key_id"),
             column(by.is_by_identity, "identity_id"),
@@ -145,13 +145,45 @@ impl EventReads for ClickHouseReader {
     }
 }
 
+/// Returns the columns of the API or namespace, and of the outcome.
+fn total_columns(kind: EventKind) -> (&'static str, &'static str) {
+    match kind {
+        EventKind::Verifications => ("api_id", "outcome"),
+        EventKind::Ratelimits => ("namespace_id", "passed"),
+    }
+}
+
+/// Returns the condition for the events of totals.
+fn total_condition(filter: &TotalsFilter<'_>, bound: &mut BoundTexts) -> String {
+    let mut condition = format!("workspace_id = {}", bound.bind(filter.workspace.as_str()));
+    if let Some(only) = filter.resource_id {
+        let (id, _) = total_columns(filter.kind);
+        let _ = write!(condition, " AND {id} = {}", bound.bind(only));
+    }
+    condition
+}
+
+fn total_row_from_tuple(row: TotalTuple) -> TotalRow {
+    let (time, id, outcome, count, spent_credits, latency_us, ..) = row;
+    let (.., le_100us, le_500us, le_1ms, le_5ms, le_25ms, le_100ms) = row;
+    TotalRow {
+        time: Timestamp(time),
+        id,
+        outcome,
+        count,
+        spent_credits,
+        latency_us,
+        latencies: [le_100us, le_500us, le_1ms, le_5ms, le_25ms, le_100ms].into(),
+    }
+}
+
 /// Returns the condition for the requested events.
 fn rollup_condition(filter: &RollupFilter<'_>, bound: &mut BoundTexts) -> String {
-    let mut condition = format!(
-        "workspace_id = {} AND api_id IN ({})",
-        bound.bind(filter.workspace.as_str()),
-        bound.bind_list(filter.api_ids.iter().map(ApiId::as_str))
-    );
+    let mut condition = format!("workspace_id = {}", bound.bind(filter.workspace.as_str()));
+    if !filter.api_ids.is_empty() {
+        let apis = bound.bind_list(filter.api_ids.iter().map(ApiId::as_str));
+        let _ = write!(condition, " AND api_id IN ({apis})");
+    }
     if let Some(external_id) = filter.external_id.filter(|id| !id.is_empty()) {
         let _ = write!(condition, " AND external_id = {}", bound.bind(external_id));
     }
@@ -168,13 +200,14 @@ fn rollup_condition(filter: &RollupFilter<'_>, bound: &mut BoundTexts) -> String
 
 fn rollup_row_from_tuple(row: RollupTuple) -> RollupRow {
     let (time, key_id, identity_id, external_id, tags, valid, forbidden, usage_exceeded, ..) = row;
-    let (.., rate_limited, disabled, insufficient_permissions, expired, total) = row;
+    let (.., rate_limited, disabled, insufficient_permissions, expired, total, spent_credits) = row;
     RollupRow {
         time: Timestamp(time),
         key_id,
         identity_id,
         external_id,
         tags: json!(tags).to_string(),
+        spent_credits,
         counts: OutcomeCounts {
             valid,
             forbidden,

@@ -64,15 +64,17 @@ pub struct RollupSource<'a> {
 }
 
 impl RollupSource<'_> {
-    /// Returns a query for `at` (the start of the unit), the columns, `n` (the number of events), `took`
-    /// (microseconds) and the buckets as `b0` to `b5`: from the hours of days that are rolled up, and the events
-    /// since. An event belongs to the unit that contains it. No alias is the name of a column: ClickHouse would
+    /// Returns a query for `at` (the start of the unit), the columns, `n` (the number of events), `spent`
+    /// (credits; 0 for limit checks), `took` (microseconds) and the buckets as `b0` to `b5`: from the hours of days that
+    /// are rolled up, and the events since. An event belongs to the unit that contains it. No alias is the name of a column: ClickHouse would
     /// mistake one for the other.
     pub fn build_sql(&self) -> String {
         let Self { kind, unit, columns, condition, delivery_snapshot: delivered, .. } = self;
-        let (events, hours) = match kind {
-            EventKind::Verifications => ("verifications", "verification_hours"),
-            EventKind::Ratelimits => ("ratelimits", "ratelimit_hours"),
+        let (events, hours, spent) = match kind {
+            EventKind::Verifications => {
+                ("verifications", "verification_hours", "sum(spent_credits)")
+            }
+            EventKind::Ratelimits => ("ratelimits", "ratelimit_hours", "toInt64(0)"),
         };
         let at = unit_start_sql(*unit, "time");
         let (from, until) = (self.first_unit_start(), self.last_unit_end());
@@ -90,7 +92,8 @@ impl RollupSource<'_> {
         };
         let since = from.max(rolled_up_until);
         let mut sql = format!(
-            "SELECT {at} AS at, {columns}, toInt64(count()) AS n, sum(latency_us) AS took, {event_buckets}
+            "SELECT {at} AS at, {columns}, toInt64(count()) AS n, {spent} AS spent, sum(latency_us) AS took,
+                {event_buckets}
             FROM {events}
             WHERE {condition} AND time >= {since} AND time < {until} AND {counts}
             GROUP BY at, {columns}"
@@ -99,7 +102,8 @@ impl RollupSource<'_> {
             let until = until.min(rolled_up_until);
             let _ = write!(
                 sql,
-                " UNION ALL SELECT {at} AS at, {columns}, sum(count) AS n, sum(latency_us) AS took, {hour_buckets}
+                " UNION ALL SELECT {at} AS at, {columns}, sum(count) AS n, {spent} AS spent, sum(latency_us) AS took,
+                    {hour_buckets}
                 FROM {hours}
                 WHERE {condition} AND time >= {from} AND time < {until} AND {counts}
                 GROUP BY at, {columns}"

@@ -8,7 +8,7 @@ use foundation::model::{EventKind, RollupUnit};
 #[derive(Debug)]
 pub struct RollupFilter<'a> {
     pub workspace: &'a WorkspaceId,
-    /// Includes only these APIs.
+    /// Includes only these APIs. Empty: all APIs, including deleted ones.
     pub api_ids: &'a [ApiId],
     /// Includes only the identity with this external id.
     pub external_id: Option<&'a str>,
@@ -72,6 +72,7 @@ pub struct RollupRow {
     pub external_id: String,
     /// A JSON list.
     pub tags: String,
+    pub spent_credits: i64,
     #[sqlx(flatten)]
     pub counts: OutcomeCounts,
 }
@@ -101,6 +102,8 @@ pub struct TotalRow {
     /// The outcome, or whether the checks passed.
     pub outcome: String,
     pub count: i64,
+    /// The credits that verifications spent. 0 for limit checks.
+    pub spent_credits: i64,
     pub latency_us: i64,
     #[sqlx(flatten)]
     pub latencies: LatencyBuckets,

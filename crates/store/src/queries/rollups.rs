@@ -1,10 +1,11 @@
 //! Implements reads and writes of rollups per minute, hour, day and month.
 
 use async_trait::async_trait;
+use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::{EventKind, RollupUnit};
 use serde_json::json;
-use sqlx::{AssertSqlSafe, query, query_as};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
 
 use super::Connection;
 use crate::events::{
@@ -18,6 +19,50 @@ fn unit_start_sql(unit: RollupUnit) -> &'static str {
         RollupUnit::Hour => "e.time - e.time % 3600000",
         RollupUnit::Day => "e.time - e.time % 86400000",
         RollupUnit::Month => month_of!("e.time"),
+    }
+}
+
+/// Returns the SQL for a sum of credits, which is the largest number if it exceeds 9 * 10^18. A plain sum would make the
+/// query fail.
+fn credit_sum_sql(column: &str) -> String {
+    format!(
+        "CAST(CASE WHEN SUM({column} / 1000000) >= 9000000000000 THEN 9223372036854775807
+            ELSE SUM({column} / 1000000) * 1000000 + SUM({column} % 1000000) END AS BIGINT)"
+    )
+}
+
+/// The table of totals of one kind of events, and its columns.
+struct TotalsTable {
+    name: &'static str,
+    /// The API or the namespace.
+    id: &'static str,
+    outcome: &'static str,
+    spent_credits: String,
+}
+
+impl TotalsTable {
+    fn of_kind(kind: EventKind) -> Self {
+        match kind {
+            EventKind::Verifications => Self {
+                name: "verification_totals",
+                id: "api_id",
+                outcome: "outcome",
+                spent_credits: credit_sum_sql("spent_credits"),
+            },
+            EventKind::Ratelimits => Self {
+                name: "ratelimit_totals",
+                id: "namespace_id",
+                outcome: "CASE WHEN passed THEN 'true' ELSE 'false' END",
+                spent_credits: "CAST(0 AS BIGINT)".to_owned(),
+            },
+        }
+    }
+
+    /// Returns the condition for the totals of a filter, whose values are `$1` to `$5`.
+    fn condition(&self, filter: &TotalsFilter<'_>) -> String {
+        let only = filter.resource_id.map(|_| format!(" AND {} = $5", self.id));
+        let only = only.unwrap_or_default();
+        format!("workspace_id = $1 AND unit = $2 AND time >= $3 AND time < $4{only}")
     }
 }
 
@@ -72,26 +117,20 @@ pub async fn load_event_amounts(
 #[async_trait]
 impl EventReads for Connection {
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
-        let (table, id, outcome) = match filter.kind {
-            EventKind::Verifications => ("verification_totals", "api_id", "outcome"),
-            EventKind::Ratelimits => (
-                "ratelimit_totals",
-                "namespace_id",
-                "CASE WHEN passed THEN 'true' ELSE 'false' END",
-            ),
-        };
+        let table = TotalsTable::of_kind(filter.kind);
         let time = if filter.is_by_id { "CAST(0 AS BIGINT)" } else { "time" };
-        let id_column = if filter.is_by_id { id } else { "''" };
-        let only = filter.resource_id.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
+        let id_column = if filter.is_by_id { table.id } else { "''" };
         let sum = |name: &str| format!("CAST(SUM({name}) AS BIGINT) AS {name}");
         let buckets = latency_columns!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
         let sql = format!(
-            "SELECT {time} AS time, {id_column} AS id, {outcome} AS outcome,
-                CAST(SUM(count) AS BIGINT) AS count,
+            "SELECT {time} AS time, {id_column} AS id, {} AS outcome,
+                CAST(SUM(count) AS BIGINT) AS count, {} AS spent_credits,
                 CAST(SUM(latency_us) AS BIGINT) AS latency_us, {buckets}
-            FROM {table}
-            WHERE workspace_id = $1 AND unit = $2 AND time >= $3 AND time < $4{only}
-            GROUP BY 1, 2, 3"
+            FROM {} WHERE {} GROUP BY 1, 2, 3",
+            table.outcome,
+            table.spent_credits,
+            table.name,
+            table.condition(filter)
         );
         let mut query = query_as(AssertSqlSafe(sql))
             .bind(filter.workspace)
@@ -102,6 +141,20 @@ impl EventReads for Connection {
             query = query.bind(only.to_owned());
         }
         Ok(query.fetch_all(self).await?)
+    }
+
+    async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
+        let table = TotalsTable::of_kind(filter.kind);
+        let sql = format!("SELECT MIN(time) FROM {} WHERE {}", table.name, table.condition(filter));
+        let mut query = query_scalar(AssertSqlSafe(sql))
+            .bind(filter.workspace)
+            .bind(filter.unit.as_str())
+            .bind(filter.from_time)
+            .bind(filter.until_time);
+        if let Some(only) = filter.resource_id {
+            query = query.bind(only.to_owned());
+        }
+        Ok(query.fetch_one(self).await?)
     }
 
     async fn list_verification_rollups(
@@ -128,6 +181,7 @@ impl EventReads for Connection {
         let (usage_exceeded, rate_limited) = (count("USAGE_EXCEEDED"), count("RATE_LIMITED"));
         let (disabled, expired) = (count("DISABLED"), count("EXPIRED"));
         let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
+        let spent_credits = credit_sum_sql("e.spent_credits");
         let source = rollup_source_sql(filter);
         let sql = format!(
             "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
@@ -135,7 +189,7 @@ impl EventReads for Connection {
                 {valid} AS valid, {forbidden} AS forbidden, {usage_exceeded} AS usage_exceeded,
                 {rate_limited} AS rate_limited, {disabled} AS disabled,
                 {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
-                CAST(SUM(e.count) AS BIGINT) AS total
+                CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits
             FROM ({source}) e
             GROUP BY 1, 2, 3, 4, 5
             LIMIT $8"
@@ -168,11 +222,11 @@ fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome";
     let is_pending = is_pending!("b.summed");
     format!(
-        "SELECT {columns}, e.time, e.count
+        "SELECT {columns}, e.time, e.count, e.spent_credits
         FROM {tables}
         WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
         UNION ALL
-        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count
+        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits
         FROM batches b CROSS JOIN verifications e CROSS JOIN verification_series s
         WHERE {is_pending} AND e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
             AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
@@ -187,7 +241,10 @@ fn has_few_series(filter: &RollupFilter<'_>) -> bool {
 /// Returns the condition for the series `s`, with the values `$1` to `$5`. Where nothing is selected, it only mentions
 /// the value, because a statement must use every value.
 fn series_condition(filter: &RollupFilter<'_>) -> String {
-    let apis = concat!("s.api_id ", is_one_of!("$2"));
+    let apis = match filter.api_ids.is_empty() {
+        true => "$2 = '[]'",
+        false => concat!("s.api_id ", is_one_of!("$2")),
+    };
     let external_id = match filter.external_id.unwrap_or_default() {
         "" => "$3 = ''",
         _ => "s.external_id = $3",

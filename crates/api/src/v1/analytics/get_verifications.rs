@@ -148,7 +148,7 @@ impl Operation for GetVerifications {
         let is_by = |group| group_by.contains(&group);
         let is_by_time = is_by(GroupBy::Hour) || is_by(GroupBy::Day) || is_by(GroupBy::Month);
         let to_reply = |group: RollupGroup| {
-            let RollupGroup { time, key_id, identity_id, external_id, tags, counts } = group;
+            let RollupGroup { time, key_id, identity_id, external_id, tags, counts, .. } = group;
             let has_identity = is_by(GroupBy::Identity) && !identity_id.is_empty();
             VerificationCounts {
                 time: is_by_time.then_some(time),
