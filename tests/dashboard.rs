@@ -19,6 +19,7 @@ mod root_keys;
 mod sign_in;
 mod single_sign_on;
 mod titles;
+mod usage;
 
 use std::collections::BTreeMap;
 

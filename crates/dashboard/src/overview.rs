@@ -9,7 +9,7 @@ use domain::permission::Action;
 use domain::users;
 use foundation::model::EventKind;
 
-use super::analytics::{TimeRange, TrafficSeries, build_charts};
+use super::analytics::{Figure, Selection, TimeRange, TrafficSeries, build_charts, build_figures};
 use super::charts::BarChart;
 use super::format::{curl_command, format_count, format_grouped, format_latency, format_quantity};
 use super::layout::{Layout, Section, is_allowed};
@@ -48,7 +48,7 @@ struct OverviewPage {
 
 /// The key figures and charts of verifications.
 struct TrafficPanel {
-    figures: Vec<(&'static str, String)>,
+    figures: Vec<Figure>,
     requests: BarChart,
     latency: Option<BarChart>,
 }
@@ -82,14 +82,14 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let sizes = users::count_resources(&app.context, &request.caller).await?;
     let size_text = |number| format_count(number, COUNT_MAX);
-    let range =
-        TimeRange::relative(request.page_request.query.text("range"), app.context.clock.now());
-    let kind = EventKind::Verifications;
+    let range = TimeRange::named(request.page_request.query.text("range"), app.context.clock.now());
+    let selection = Selection::all(EventKind::Verifications);
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
-    let traffic = match TrafficSeries::load_totals(&request, kind, None, &range).await {
+    let traffic = match TrafficSeries::load(&request, &selection, &range).await {
         Ok(series) => {
-            let (requests, latency) = build_charts(&series, &range, kind, "");
-            Some(TrafficPanel { figures: series.key_figures(kind), requests, latency })
+            let (requests, latency) = build_charts(&series, &range, selection.kind, "");
+            let figures = build_figures(selection.kind, true, &series.total(), None);
+            Some(TrafficPanel { figures, requests, latency })
         }
         Err(e) => {
             tracing::warn!(error = %e, "failed to read verification totals: {e}");

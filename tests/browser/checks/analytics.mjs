@@ -64,6 +64,27 @@ export async function run(story) {
     await page.getByText("No data for this period.").first().waitFor();
   });
 
+  await check("a date selects the time range Custom", async () => {
+    await go(page, at("/analytics?range=this-month"));
+    await page.getByLabel("Start date").fill("2026-03-01");
+    assert.equal(await page.getByLabel("Time range").inputValue(), "custom");
+  });
+
+  await check("the page of a key shows what it spent this month, and leads to a file", async () => {
+    await go(page, at(`/keys/${story.charted}`));
+    const tile = page.locator(".facts.big > div", { hasText: "Credits spent" });
+    assert.equal(await tile.locator("dd").first().textContent(), "7");
+    await page.getByRole("link", { name: "View in analytics" }).click();
+    assert.equal(await page.getByLabel("Time range").inputValue(), "this-month");
+    assert.equal(await total(), "10");
+    const link = await page.getByRole("link", { name: "Download CSV", exact: true }).getAttribute("href");
+    const file = await page.evaluate(async (path) => (await fetch(path)).text(), link);
+    const rows = file.trim().split("\n").map((row) => row.split(","));
+    const column = rows[0].indexOf("spent_credits");
+    assert.equal(rows.slice(1).reduce((sum, row) => sum + Number(row[column]), 0), 7);
+    await accessible(page);
+  });
+
   await check("the overview shows the traffic", async () => {
     await go(page, at("?range=hour"));
     await page.getByRole("heading", { name: "Traffic" }).waitFor();

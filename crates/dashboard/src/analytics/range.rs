@@ -1,4 +1,4 @@
-//! The time range of a chart and its unit.
+//! The time range of a chart, its unit, and the period that it is compared with.
 
 use foundation::clock::{DAY_MS, HOUR_MS, Timestamp};
 use foundation::model::RollupUnit;
@@ -10,7 +10,7 @@ use super::super::form::Form;
 /// Limits the length of a time range, in days.
 const DAYS_MAX: i64 = 400;
 
-/// The relative time ranges: form value, label, length in milliseconds, unit.
+/// The time ranges up to now: form value, label, length in milliseconds, unit.
 const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
     ("hour", "Last hour", HOUR_MS, RollupUnit::Minute),
     ("day", "Last 24 hours", DAY_MS, RollupUnit::Hour),
@@ -19,12 +19,65 @@ const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
     ("quarter", "Last 90 days", 90 * DAY_MS, RollupUnit::Day),
     ("year", "Last 12 months", 365 * DAY_MS, RollupUnit::Month),
 ];
+/// The calendar months: form value, label.
+const MONTHS: [(&str, &str); 2] = [(THIS_MONTH, "This month"), (LAST_MONTH, "Last month")];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TimeRange {
+pub const THIS_MONTH: &str = "this-month";
+const LAST_MONTH: &str = "last-month";
+/// The form value of a range between two dates.
+const CUSTOM: &str = "custom";
+
+/// A span of time in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
     pub from: Timestamp,
     /// The exclusive end.
     pub until: Timestamp,
+}
+
+impl Period {
+    fn length_ms(self) -> i64 {
+        self.until.0 - self.from.0
+    }
+
+    fn has_whole_months(self) -> bool {
+        is_month_start(self.from) && is_month_start(self.until)
+    }
+
+    /// Returns the period of the same length that ends where this one begins. Before whole months, it has as many
+    /// whole months.
+    fn previous(self) -> Self {
+        let until = self.from;
+        let mut from = self.from.plus_ms(-self.length_ms());
+        if self.has_whole_months() {
+            from = until;
+            let mut month = self.from;
+            while month < self.until {
+                month = RollupUnit::Month.start_of_next(month);
+                from = start_of_month_before(from);
+            }
+        }
+        Self { from, until }
+    }
+
+    /// Formats whole days by their first and last date, and other periods by their bounds to the minute.
+    pub fn format(self) -> String {
+        let has_whole_days = is_day_start(self.from) && is_day_start(self.until);
+        let (format, last) = match has_whole_days {
+            true => ("%Y-%m-%d", self.until.plus_ms(-DAY_MS)),
+            false => ("%Y-%m-%d %H:%M", self.until),
+        };
+        let (from, last) = (format_time(self.from, format), format_time(last, format));
+        if from == last { from } else { format!("{from} to {last}") }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeRange {
+    pub period: Period,
+    /// The period to compare with.
+    pub previous: Period,
+    /// The unit of the bars of a chart.
     pub unit: RollupUnit,
     /// The first day, as submitted.
     pub from_text: String,
@@ -47,96 +100,146 @@ pub fn valid_date_or_empty(text: String) -> String {
 }
 
 impl TimeRange {
-    /// Creates a relative range up to now. An unknown name means the last 24 hours.
-    pub fn relative(name: &str, now: Timestamp) -> Self {
+    /// Creates a range that ends now, or a calendar month. An unknown name means the last 24 hours.
+    pub fn named(name: &str, now: Timestamp) -> Self {
+        if let Some((selected, _)) = MONTHS.iter().find(|(known, _)| *known == name) {
+            return Self::calendar_month(selected, now);
+        }
         let known = RANGES.iter().find(|(known, ..)| *known == name).unwrap_or(&RANGES[1]);
-        let (chosen, _, length_ms, unit) = *known;
+        let (selected, _, length_ms, unit) = *known;
         // Includes the current unit.
         let until = unit.start_of_next(now);
-        Self {
-            from: until.plus_ms(-length_ms),
-            until,
-            unit,
-            from_text: String::new(),
-            until_text: String::new(),
-            selected: chosen,
-        }
+        let period = Period { from: unit.start_of(until.plus_ms(-length_ms)), until };
+        Self::new(period, period.previous(), unit, selected)
     }
 
-    /// Reads the range from a form. The second value is the error of invalid dates; the range then is the relative one.
-    pub fn from_form(form: &Form, now: Timestamp) -> (Self, Option<String>) {
-        let last = Self::relative(form.text("range"), now);
-        let (from_text, until_text) = (form.text("from").trim(), form.text("until").trim());
-        if from_text.is_empty() && until_text.is_empty() {
-            return (last, None);
+    /// Creates this month up to today, which is compared with as many days of the month before, or the last month,
+    /// which is compared with the whole month before.
+    fn calendar_month(selected: &'static str, now: Timestamp) -> Self {
+        let first = RollupUnit::Month.start_of(now);
+        let before = start_of_month_before(first);
+        if selected == LAST_MONTH {
+            let period = Period { from: before, until: first };
+            return Self::new(period, period.previous(), RollupUnit::Day, selected);
         }
-        let (from_text, until_text) = (from_text.to_owned(), until_text.to_owned());
-        match Self::parse_dates(&from_text, &until_text, now) {
-            Ok((from, until)) => {
-                let unit = match until.0 - from.0 {
+        let period = Period { from: first, until: RollupUnit::Day.start_of_next(now) };
+        let until = before.plus_ms(period.length_ms()).min(first);
+        Self::new(period, Period { from: before, until }, RollupUnit::Day, selected)
+    }
+
+    fn new(period: Period, previous: Period, unit: RollupUnit, selected: &'static str) -> Self {
+        let (from_text, until_text) = (String::new(), String::new());
+        Self { period, previous, unit, from_text, until_text, selected }
+    }
+
+    /// Reads the range from a form. Dates apply to the range "Custom", and if no range is named. The second value is
+    /// the error of invalid dates; the range then is the last 24 hours.
+    pub fn from_form(form: &Form, now: Timestamp) -> (Self, Option<String>) {
+        let name = form.text("range");
+        let (from_text, until_text) = (form.text("from").trim(), form.text("until").trim());
+        let has_dates = !(from_text.is_empty() && until_text.is_empty());
+        if name != CUSTOM && !(name.is_empty() && has_dates) {
+            return (Self::named(name, now), None);
+        }
+        let parsed = match has_dates {
+            true => parse_dates(from_text, until_text, now),
+            false => Err("Custom needs a start date or an end date".into()),
+        };
+        let (range, fault) = match parsed {
+            Ok(period) => {
+                let unit = match period.length_ms() {
                     length if length <= 8 * DAY_MS => RollupUnit::Hour,
                     length if length <= 100 * DAY_MS => RollupUnit::Day,
                     _ => RollupUnit::Month,
                 };
-                (Self { from, until, unit, from_text, until_text, selected: "" }, None)
+                (Self::new(period, period.previous(), unit, CUSTOM), None)
             }
-            Err(fault) => {
-                let (from_text, until_text) =
-                    (valid_date_or_empty(from_text), valid_date_or_empty(until_text));
-                (Self { from_text, until_text, ..last }, Some(fault))
-            }
-        }
+            Err(fault) => (Self { selected: CUSTOM, ..Self::named("", now) }, Some(fault)),
+        };
+        let from_text = valid_date_or_empty(from_text.to_owned());
+        let until_text = valid_date_or_empty(until_text.to_owned());
+        (Self { from_text, until_text, ..range }, fault)
     }
 
-    /// Returns the start and the exclusive end of a range of whole days in UTC, including the last day.
-    fn parse_dates(
-        from: &str,
-        until: &str,
-        now: Timestamp,
-    ) -> Result<(Timestamp, Timestamp), String> {
-        let until = match until {
-            "" => RollupUnit::Day.start_of_next(now),
-            text => parse_day("End date", text)?.plus_ms(DAY_MS),
-        };
-        let from = match from {
-            "" => until.plus_ms(-30 * DAY_MS),
-            text => parse_day("Start date", text)?,
-        };
-        if from >= until {
-            return Err("Start date must not be after end date".into());
-        }
-        if until.0 - from.0 > DAYS_MAX * DAY_MS {
-            return Err(format!("Select at most {DAYS_MAX} days"));
-        }
-        Ok((from, until))
-    }
-
-    /// Returns the unit of the rollups to add up when the result is not grouped by time: as coarse as possible.
+    /// Returns the unit of the rollups to add up: as coarse as the bars and the bounds of the range allow.
     pub fn rollup_unit(&self) -> RollupUnit {
         match self.unit {
-            RollupUnit::Minute => RollupUnit::Minute,
-            RollupUnit::Hour => RollupUnit::Hour,
-            RollupUnit::Day | RollupUnit::Month => RollupUnit::Day,
+            RollupUnit::Month if !self.period.has_whole_months() => RollupUnit::Day,
+            unit => unit,
         }
+    }
+
+    /// Returns whether the range is between two dates.
+    pub fn is_custom(&self) -> bool {
+        self.selected == CUSTOM
     }
 
     /// Returns the options: form value, label, whether it is selected.
     pub fn options(&self) -> Vec<(&'static str, &'static str, bool)> {
-        RANGES.iter().map(|(value, label, ..)| (*value, *label, *value == self.selected)).collect()
+        let ranges = RANGES.iter().map(|(value, label, ..)| (*value, *label));
+        let options = MONTHS.into_iter().chain(ranges);
+        options.map(|(value, label)| (value, label, value == self.selected)).collect()
+    }
+
+    /// Returns the options, and that of a range between two dates.
+    pub fn options_with_custom(&self) -> Vec<(&'static str, &'static str, bool)> {
+        let mut options = self.options();
+        options.push((CUSTOM, "Custom", self.is_custom()));
+        options
     }
 
     /// Returns the label of a unit, by its start.
     pub fn format_label(&self, at: Timestamp) -> String {
         let format = match self.unit {
             RollupUnit::Minute => "%H:%M",
-            RollupUnit::Hour if self.until.0 - self.from.0 <= DAY_MS => "%H:%M",
+            RollupUnit::Hour if self.period.length_ms() <= DAY_MS => "%H:%M",
             RollupUnit::Hour => "%b %-d %H:%M",
             RollupUnit::Day => "%b %-d",
             RollupUnit::Month => "%b %Y",
         };
-        let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
-        stamp.strftime(format).to_string()
+        format_time(at, format)
     }
+}
+
+/// Returns a period of whole days in UTC, including the last day.
+fn parse_dates(from: &str, until: &str, now: Timestamp) -> Result<Period, String> {
+    let until = match until {
+        "" => RollupUnit::Day.start_of_next(now),
+        text => parse_day("End date", text)?.plus_ms(DAY_MS),
+    };
+    let from = match from {
+        "" => until.plus_ms(-30 * DAY_MS),
+        text => parse_day("Start date", text)?,
+    };
+    if from >= until {
+        return Err("Start date must not be after end date".into());
+    }
+    if until.0 - from.0 > DAYS_MAX * DAY_MS {
+        return Err(format!("Select at most {DAYS_MAX} days"));
+    }
+    Ok(Period { from, until })
+}
+
+/// Formats midnight as a date, and other times to the minute.
+pub fn format_moment(at: Timestamp) -> String {
+    format_time(at, if is_day_start(at) { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" })
+}
+
+fn start_of_month_before(first: Timestamp) -> Timestamp {
+    RollupUnit::Month.start_of(first.plus_ms(-1))
+}
+
+fn is_month_start(at: Timestamp) -> bool {
+    RollupUnit::Month.start_of(at) == at
+}
+
+fn is_day_start(at: Timestamp) -> bool {
+    RollupUnit::Day.start_of(at) == at
+}
+
+fn format_time(at: Timestamp, format: &str) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    stamp.strftime(format).to_string()
 }
 
 #[cfg(test)]
@@ -150,15 +253,87 @@ mod tests {
         TimeRange::from_form(&Form::parse(query.as_bytes()), NOW)
     }
 
+    /// Returns the period of a range at the start of a date, and the one that it is compared with.
+    fn periods(query: &str, today: &str) -> [String; 2] {
+        let now = parse_day("Today", today).expect("a date");
+        let (range, fault) = TimeRange::from_form(&Form::parse(query.as_bytes()), now);
+        assert_eq!(fault, None, "{query}");
+        [range.period.format(), range.previous.format()]
+    }
+
     #[test]
-    fn relative_range_includes_current_unit() {
+    fn named_range_includes_current_unit() {
         let (range, fault) = read("range=day");
 
         assert_eq!(fault, None);
-        assert_eq!(range.format_label(range.from), "11:00");
-        assert_eq!(range.format_label(range.until.plus_ms(-1)), "10:59");
+        assert_eq!(range.format_label(range.period.from), "11:00");
+        assert_eq!(range.format_label(range.period.until.plus_ms(-1)), "10:59");
+        assert_eq!(range.period.format(), "2026-03-30 11:00 to 2026-03-31 11:00");
+        assert_eq!(range.previous.format(), "2026-03-29 11:00 to 2026-03-30 11:00");
         assert_eq!(read("range=nonsense").0, range);
+        assert_eq!(read("range=day&from=2026-03-01").0, range, "the select decides");
         assert_eq!(read("range=hour").0.unit, RollupUnit::Minute);
+    }
+
+    #[test]
+    fn this_month_is_compared_with_as_many_days_of_the_month_before() {
+        let of = |today| periods("range=this-month", today);
+
+        assert_eq!(of("2026-03-01"), ["2026-03-01", "2026-02-01"]);
+        assert_eq!(of("2026-03-10"), ["2026-03-01 to 2026-03-10", "2026-02-01 to 2026-02-10"]);
+        assert_eq!(of("2026-03-28"), ["2026-03-01 to 2026-03-28", "2026-02-01 to 2026-02-28"]);
+        assert_eq!(of("2026-03-29"), ["2026-03-01 to 2026-03-29", "2026-02-01 to 2026-02-28"]);
+        assert_eq!(of("2026-02-28"), ["2026-02-01 to 2026-02-28", "2026-01-01 to 2026-01-28"]);
+        assert_eq!(of("2026-01-05"), ["2026-01-01 to 2026-01-05", "2025-12-01 to 2025-12-05"]);
+    }
+
+    #[test]
+    fn whole_months_are_compared_with_as_many_whole_months() {
+        for (query, today, expected) in [
+            (
+                "range=last-month",
+                "2026-03-10",
+                ["2026-02-01 to 2026-02-28", "2026-01-01 to 2026-01-31"],
+            ),
+            (
+                "range=last-month",
+                "2024-03-31",
+                ["2024-02-01 to 2024-02-29", "2024-01-01 to 2024-01-31"],
+            ),
+            (
+                "range=last-month",
+                "2026-01-01",
+                ["2025-12-01 to 2025-12-31", "2025-11-01 to 2025-11-30"],
+            ),
+            ("range=year", "2024-02-29", ["2023-03-01 to 2024-02-29", "2022-03-01 to 2023-02-28"]),
+            (
+                "from=2026-02-01&until=2026-03-31",
+                "2026-04-01",
+                ["2026-02-01 to 2026-03-31", "2025-12-01 to 2026-01-31"],
+            ),
+            (
+                "from=2026-02-02&until=2026-03-31",
+                "2026-04-01",
+                ["2026-02-02 to 2026-03-31", "2025-12-06 to 2026-02-01"],
+            ),
+        ] {
+            assert_eq!(periods(query, today), expected, "{query} on {today}");
+        }
+    }
+
+    #[test]
+    fn rollups_are_as_coarse_as_bars_and_bounds_allow() {
+        for (query, unit) in [
+            ("range=hour", RollupUnit::Minute),
+            ("range=week", RollupUnit::Hour),
+            ("range=this-month", RollupUnit::Day),
+            ("range=year", RollupUnit::Month),
+            ("from=2025-12-01&until=2026-03-31", RollupUnit::Month),
+            ("from=2025-12-02&until=2026-03-31", RollupUnit::Day),
+            ("from=2025-12-01&until=2026-03-30", RollupUnit::Day),
+        ] {
+            assert_eq!(read(query).0.rollup_unit(), unit, "{query}");
+        }
     }
 
     #[test]
@@ -166,10 +341,11 @@ mod tests {
         let length = |query: &str| {
             let (range, fault) = read(query);
             assert_eq!(fault, None, "{query}");
-            ((range.until.0 - range.from.0) / DAY_MS, range.unit)
+            (range.period.length_ms() / DAY_MS, range.unit)
         };
 
         assert_eq!(length("from=2026-03-31&until=2026-03-31"), (1, RollupUnit::Hour));
+        assert_eq!(length("range=custom&from=2026-03-31"), (1, RollupUnit::Hour));
         assert_eq!(length("from=2026-03-24&until=2026-03-31"), (8, RollupUnit::Hour));
         assert_eq!(length("from=2026-03-23"), (9, RollupUnit::Day));
         assert_eq!(length("until=2026-02-28"), (30, RollupUnit::Day));
@@ -183,10 +359,12 @@ mod tests {
             ("until=2026-02-30", "End date must be a date such as 2026-03-31"),
             ("from=2026-03-31&until=2026-03-30", "Start date must not be after end date"),
             ("from=2025-02-24&until=2026-03-31", "Select at most 400 days"),
+            ("range=custom", "Custom needs a start date or an end date"),
         ] {
             let (range, found) = read(query);
             assert_eq!(found.as_deref(), Some(fault));
             assert_eq!(range.unit, RollupUnit::Hour);
+            assert_eq!(range.options_with_custom().last(), Some(&("custom", "Custom", true)));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::analytics_access::{self, RollupGroup, Traffic, TrafficFilter};
+use domain::analytics_access::Traffic;
 use domain::keys::VerificationCode;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -12,6 +12,7 @@ use super::super::charts::{BarChart, ChartSeries};
 use super::super::format::{format_grouped, format_latency};
 use super::super::page_request::WorkspaceRequest;
 use super::TimeRange;
+use super::selection::Selection;
 
 /// The label and color of an outcome in charts.
 pub struct OutcomeStyle {
@@ -36,6 +37,26 @@ const fn check_style(
     OutcomeStyle { kind: EventKind::Ratelimits, value, label, class }
 }
 
+impl OutcomeStyle {
+    /// Returns the number of requests with this outcome.
+    pub fn count(&self, traffic: &Traffic) -> i64 {
+        traffic.outcomes.get(self.value).copied().unwrap_or(0)
+    }
+
+    /// Returns the name of a column with the number of these requests.
+    pub fn column_name(&self) -> String {
+        match self.kind {
+            EventKind::Verifications => self.value.to_ascii_lowercase(),
+            EventKind::Ratelimits => self.label.to_ascii_lowercase(),
+        }
+    }
+
+    /// Returns whether the outcome is of a kind of requests, and selected: an empty value selects all.
+    pub fn is_selected(&self, kind: EventKind, only: &str) -> bool {
+        self.kind == kind && (only.is_empty() || self.value == only)
+    }
+}
+
 /// The outcomes, from the bottom of a bar up.
 pub const OUTCOMES: [OutcomeStyle; 9] = [
     verification_style(VerificationCode::Valid, "c-good"),
@@ -51,99 +72,57 @@ pub const OUTCOMES: [OutcomeStyle; 9] = [
 
 /// Outcomes and latency over time.
 pub struct TrafficSeries {
+    /// Every unit of time of a range.
     slices: Vec<(Timestamp, Traffic)>,
-    /// Whether latency is known. Rollups per key do not contain it.
+    /// Whether latency is known.
     has_latency: bool,
 }
 
 impl TrafficSeries {
-    /// Loads the totals of one or all APIs or namespaces.
-    pub async fn load_totals(
-        request: &WorkspaceRequest,
-        kind: EventKind,
-        only: Option<&str>,
-        range: &TimeRange,
-    ) -> Result<Self> {
-        let filter = TrafficFilter {
-            kind,
-            resource_id: only,
-            unit: range.unit,
-            from_time: range.from,
-            until_time: range.until,
-        };
-        let slices = analytics_access::list_traffic(
-            &request.page_request.app.analytics,
-            &request.caller,
-            &filter,
-        )
-        .await?;
-        Ok(Self { slices, has_latency: true })
+    /// Adds up the traffic of a range by its unit, including units without requests.
+    pub fn new(range: &TimeRange, traffic: &[(Timestamp, Traffic)], has_latency: bool) -> Self {
+        let first = range.unit.start_of(range.period.from);
+        let units = std::iter::successors(Some(first), |at| Some(range.unit.start_of_next(*at)));
+        let units = units.take_while(|at| *at < range.period.until);
+        let mut slices: BTreeMap<_, _> = units.map(|at| (at, Traffic::default())).collect();
+        for (at, added) in traffic {
+            slices.entry(range.unit.start_of(*at)).or_default().merge(added);
+        }
+        Self { slices: slices.into_iter().collect(), has_latency }
     }
 
-    /// Converts rollups per key.
-    pub fn from_groups(groups: Vec<RollupGroup>) -> Self {
-        let mut slices: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
-        for group in groups {
-            let counts = group.counts;
-            let outcomes = [
-                (VerificationCode::Valid, counts.valid),
-                (VerificationCode::RateLimited, counts.rate_limited),
-                (VerificationCode::UsageExceeded, counts.usage_exceeded),
-                (VerificationCode::InsufficientPermissions, counts.insufficient_permissions),
-                (VerificationCode::Forbidden, counts.forbidden),
-                (VerificationCode::Disabled, counts.disabled),
-                (VerificationCode::Expired, counts.expired),
-            ];
-            let slice = slices.entry(group.time).or_default();
-            for (code, count) in outcomes {
-                *slice.outcomes.entry(code.as_str().to_owned()).or_default() += count;
-            }
-        }
-        Self { slices: slices.into_iter().collect(), has_latency: false }
+    /// Loads the series of a selection.
+    pub async fn load(
+        request: &WorkspaceRequest,
+        selection: &Selection,
+        range: &TimeRange,
+    ) -> Result<Self> {
+        let unit = range.rollup_unit();
+        let traffic = selection.load_traffic(request, range.period, unit).await?;
+        Ok(Self::new(range, &traffic, selection.has_latency()))
+    }
+
+    pub fn slices(&self) -> &[(Timestamp, Traffic)] {
+        &self.slices
+    }
+
+    pub fn has_latency(&self) -> bool {
+        self.has_latency
     }
 
     /// Returns the sum over the whole range.
-    fn total(&self) -> Traffic {
-        let mut sum = Traffic::default();
-        for (_, slice) in &self.slices {
-            sum.merge(slice);
-        }
-        sum
-    }
-
-    /// Returns the key figures above the charts.
-    pub fn key_figures(&self, kind: EventKind) -> Vec<(&'static str, String)> {
-        let sum = self.total();
-        let all = sum.total_count();
-        let (what, good) = match kind {
-            EventKind::Verifications => ("Verifications", VerificationCode::Valid.as_str()),
-            EventKind::Ratelimits => ("Limit checks", "true"),
-        };
-        let refused = all - sum.outcomes.get(good).copied().unwrap_or(0);
-        let mut figures =
-            vec![(what, format_grouped(all)), ("Rejected", format_share(refused, all))];
-        if self.has_latency {
-            let mean = |us: Option<i64>| us.map_or_else(|| "–".into(), format_latency);
-            let beyond = || if all == 0 { "–".into() } else { "over 100 ms".to_owned() };
-            let within =
-                |us: Option<i64>| us.map_or_else(beyond, |us| format!("≤ {}", format_latency(us)));
-            figures.push(("Mean latency", mean(sum.latencies.mean_us())));
-            figures.push(("p99 latency", within(sum.latencies.percentile_us(99))));
-        }
-        figures
+    pub fn total(&self) -> Traffic {
+        sum_traffic(&self.slices)
     }
 }
 
-/// Formats a share in percent. A small positive share is never shown as zero.
-fn format_share(part: i64, all: i64) -> String {
-    if all == 0 {
-        return "–".into();
+/// Adds up traffic over time.
+pub fn sum_traffic(slices: &[(Timestamp, Traffic)]) -> Traffic {
+    let mut sum = Traffic::default();
+    for (_, slice) in slices {
+        sum.merge(slice);
     }
-    let permille = i128::from(part) * 1_000 / i128::from(all);
-    match permille {
-        0 if part > 0 => "< 0.1 %".into(),
-        _ => format!("{}.{} %", permille / 10, permille % 10),
-    }
+    sum
 }
 
 /// Creates the chart of outcomes (all, or only one) and the chart of latency, if latency is known.
@@ -154,16 +133,12 @@ pub fn build_charts(
     only: &str,
 ) -> (BarChart, Option<BarChart>) {
     let labels: Vec<_> = traffic.slices.iter().map(|(at, _)| range.format_label(*at)).collect();
-    let shown = |outcome: &&OutcomeStyle| {
-        outcome.kind == kind && (only.is_empty() || outcome.value == only)
-    };
     let values = |outcome: &OutcomeStyle| -> Vec<i64> {
-        let count = |slice: &Traffic| slice.outcomes.get(outcome.value).copied().unwrap_or(0);
-        traffic.slices.iter().map(|(_, slice)| count(slice)).collect()
+        traffic.slices.iter().map(|(_, slice)| outcome.count(slice)).collect()
     };
     let series: Vec<_> = OUTCOMES
         .iter()
-        .filter(shown)
+        .filter(|outcome| outcome.is_selected(kind, only))
         .map(|outcome| ChartSeries {
             name: outcome.label.to_owned(),
             class: outcome.class,
@@ -195,22 +170,4 @@ pub fn build_charts(
         chart
     });
     (requests, latency)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn format_share_shows_one_decimal() {
-        let shares = [
-            format_share(0, 0),
-            format_share(0, 9),
-            format_share(1, 3),
-            format_share(9, 9),
-            format_share(1, 10_000),
-        ];
-
-        assert_eq!(shares, ["–", "0.0 %", "33.3 %", "100.0 %", "< 0.1 %"]);
-    }
 }

@@ -16,6 +16,7 @@ use foundation::id::ApiId;
 use foundation::model::{AllowedChars, Api, Networks};
 use serde_json::json;
 
+use super::analytics::{Selection, UsageSection};
 use super::failure::Failure;
 use super::field_reader::FieldReader;
 use super::form::{FormErrors, split_form_errors};
@@ -69,6 +70,7 @@ struct ApiPage {
     bytes: Option<u8>,
     networks: Option<String>,
     is_recoverable: bool,
+    usage: UsageSection,
     example: String,
     may: ApiAccess,
 }
@@ -188,6 +190,7 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
             .map(Networks::to_strings)
             .map(|n| n.join(", ")),
         is_recoverable: api.settings.allows_recoverable_keys,
+        usage: UsageSection::load(&request, &Selection::api(&api.id)).await,
         example: curl_command(&request.page_request.base_url, "keys.createKey", &body),
         may: ApiAccess {
             update: request.caller.is_allowed_on(Action::UpdateApi, &api.id),

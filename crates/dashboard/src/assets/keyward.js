@@ -48,6 +48,9 @@
   document.addEventListener("change", (event) => {
     const button = event.target.closest("fieldset")?.querySelector("[data-check-all]");
     if (button) label(button);
+    // A date applies only to the time range "Custom".
+    const range = event.target.type === "date" ? event.target.form?.elements.range : null;
+    if (range) range.value = "custom";
   });
 
   // Submits a POST form only once, even if its button is pressed repeatedly.

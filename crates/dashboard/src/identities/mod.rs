@@ -19,6 +19,7 @@ use foundation::error::Error;
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Ratelimit};
 
+use super::analytics::{Selection, UsageSection};
 use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
@@ -77,6 +78,7 @@ struct IdentityPage {
     id: IdentityId,
     external_id: String,
     keys: String,
+    usage: UsageSection,
     /// The metadata and whether it was truncated; `None` if there is none.
     meta: Option<(String, bool)>,
     limits: Vec<IdentityLimitRow>,
@@ -143,6 +145,7 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
             .about(&identity.external_id),
         workspace: request.membership.workspace_id.to_string(),
         keys: format_count(number, COUNT_MAX),
+        usage: UsageSection::load(&request, &Selection::identity(&identity.external_id)).await,
         meta: fields::truncated_meta(identity.meta.as_ref()),
         limits: identity.ratelimits.into_iter().map(IdentityLimitRow::new).collect(),
         pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),

@@ -13,6 +13,7 @@ use foundation::id::{ApiId, KeyId};
 use foundation::model::RefillInterval;
 use rows::{ActivityRow, LimitGauge, PermissionSource, Role, VerificationEventRow};
 
+use super::super::analytics::{Selection, UsageSection};
 use super::super::format::{TimeLabel, format_count, format_start};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
@@ -36,6 +37,7 @@ struct KeyPage {
     facts: KeyFacts,
     limit_gauges: Vec<LimitGauge>,
     credits: Option<CreditsPanel>,
+    usage: UsageSection,
     activity: Vec<ActivityRow>,
     roles: Vec<Role>,
     permissions: Vec<PermissionSource>,
@@ -112,6 +114,7 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
             .map(|gauge| LimitGauge::new(gauge, now))
             .collect(),
         credits: build_credits_panel(&key_details, now),
+        usage: UsageSection::load(&request, &Selection::key(&key.id, &key.api_id)).await,
         activity: activity.iter().map(|entry: &KeyActivity| ActivityRow::new(entry, now)).collect(),
         roles: key_details.roles.iter().map(Role::new).collect(),
         permissions: PermissionSource::list_for_key(&key_details),

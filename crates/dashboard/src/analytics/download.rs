@@ -1,0 +1,146 @@
+//! Downloads what the analytics page shows as CSV.
+
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::IntoResponse as _;
+use domain::analytics_access::RollupGroup;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+
+use super::super::PageResult;
+use super::super::page_request::WorkspaceRequest;
+use super::range::TimeRange;
+use super::selection::Selection;
+use super::top;
+use super::traffic::{OUTCOMES, OutcomeStyle, TrafficSeries};
+
+/// The maximum number of keys or identities in a download.
+const ROWS_MAX: usize = 10_000;
+
+type Rows = Vec<Vec<String>>;
+
+/// Sends the traffic over time, or the keys or identities with the most verifications.
+pub async fn download(request: WorkspaceRequest) -> PageResult {
+    let query = &request.page_request.query;
+    let (range, fault) = TimeRange::from_form(query, request.page_request.app.context.clock.now());
+    if let Some(fault) = fault {
+        return Err(Error::invalid("range", fault).into());
+    }
+    let selection = Selection::from_form(query);
+    let table = query.text("table");
+    let rows = match table {
+        "" | "time" => {
+            let series = TrafficSeries::load(&request, &selection, &range).await?;
+            tabulate_series(&series, &selection, query.text("outcome"))
+        }
+        "keys" if !selection.is_limits() => {
+            let keys = top::list_keys(&request, &selection, &range, ROWS_MAX).await?;
+            tabulate_groups(&["key_id"], &keys, |group| vec![group.key_id.clone()])
+        }
+        "identities" if !selection.is_limits() => {
+            let found = top::list_identities(&request, &selection, &range, ROWS_MAX).await?;
+            tabulate_groups(&["external_id", "identity_id"], &found, |group| {
+                vec![group.external_id.clone(), group.identity_id.clone()]
+            })
+        }
+        _ => {
+            let tables = if selection.is_limits() { "time" } else { "time, keys or identities" };
+            return Err(Error::invalid("table", format!("table must be {tables}")).into());
+        }
+    };
+    let what = if selection.is_limits() { "limit-checks" } else { "verifications" };
+    let table = if table.is_empty() { "time" } else { table };
+    let period = range.period.format().replace(':', "").replace(' ', "-");
+    let name = format!("attachment; filename=\"{what}-by-{table}-{period}.csv\"");
+    let name = HeaderValue::from_str(&name).map_err(|e| Error::Internal(e.to_string()))?;
+    let csv_type = HeaderValue::from_static("text/csv; charset=utf-8");
+    let headers = [(CONTENT_TYPE, csv_type), (CONTENT_DISPOSITION, name)];
+    Ok((headers, encode_csv(&rows)?).into_response())
+}
+
+/// Returns a row for each unit of time, with the selected outcomes.
+fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) -> Rows {
+    let outcomes = || OUTCOMES.iter().filter(|it| it.is_selected(selection.kind, only));
+    let has_credits = !selection.is_limits();
+    let mut header = vec!["start".to_owned(), "total".to_owned()];
+    header.extend(outcomes().map(OutcomeStyle::column_name));
+    if has_credits {
+        header.push("spent_credits".into());
+    }
+    if series.has_latency() {
+        header.push("mean_latency_us".into());
+    }
+    let mut rows = vec![header];
+    for (start, traffic) in series.slices() {
+        let mut row = vec![format_start(*start), traffic.total_count().to_string()];
+        row.extend(outcomes().map(|outcome| outcome.count(traffic).to_string()));
+        if has_credits {
+            row.push(traffic.spent_credits.to_string());
+        }
+        if series.has_latency() {
+            row.push(traffic.latencies.mean_us().map_or_else(String::new, |us| us.to_string()));
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// Returns a row for each key or identity.
+fn tabulate_groups(
+    names: &[&str],
+    groups: &[RollupGroup],
+    to_texts: impl Fn(&RollupGroup) -> Vec<String>,
+) -> Rows {
+    let numbers = ["total", "rejected", "spent_credits"];
+    let mut rows = vec![names.iter().chain(&numbers).map(|&name| name.to_owned()).collect()];
+    rows.extend(groups.iter().map(|group| {
+        let counts = &group.counts;
+        let numbers = [counts.total, counts.total - counts.valid, group.spent_credits];
+        let texts = to_texts(group).into_iter().map(|text| escape_formula(&text));
+        texts.chain(numbers.map(|number| number.to_string())).collect()
+    }));
+    rows
+}
+
+fn encode_csv(rows: &Rows) -> Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row).map_err(|e| Error::Internal(e.to_string()))?;
+    }
+    writer.into_inner().map_err(|e| Error::Internal(e.to_string()))
+}
+
+fn format_start(at: Timestamp) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Puts an apostrophe before a text that a spreadsheet would run as a formula.
+fn escape_formula(text: &str) -> String {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => format!("'{text}"),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formula_begins_with_apostrophe() {
+        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"] {
+            assert_eq!(escape_formula(text), format!("'{text}"));
+        }
+        for text in ["", "user_1", "a=1", "'=1", " =1"] {
+            assert_eq!(escape_formula(text), text);
+        }
+    }
+
+    #[test]
+    fn csv_quotes_separators_and_line_breaks() {
+        let rows = vec![vec!["a,b".to_owned(), "\"c\"\n".to_owned()]];
+
+        assert_eq!(encode_csv(&rows).expect("CSV"), b"\"a,b\",\"\"\"c\"\"\n\"\n");
+    }
+}

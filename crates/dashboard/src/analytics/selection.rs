@@ -1,0 +1,174 @@
+//! Selects requests by what they were for, and reads their numbers.
+
+use domain::analytics_access::{
+    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, Traffic, TrafficFilter,
+};
+use domain::keys::VerificationCode;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{ApiId, KeyId};
+use foundation::model::{EventKind, RollupUnit};
+
+use super::super::form::Form;
+use super::super::page_request::WorkspaceRequest;
+use super::range::{Period, TimeRange};
+
+/// The requests that a page shows. Empty texts select nothing in particular.
+pub struct Selection {
+    pub kind: EventKind,
+    /// The API or namespace.
+    pub resource_id: String,
+    pub key: String,
+    /// The external id.
+    pub identity: String,
+    pub tag: String,
+}
+
+impl Selection {
+    /// Selects all requests of a kind.
+    pub fn all(kind: EventKind) -> Self {
+        let empty = String::new;
+        Self { kind, resource_id: empty(), key: empty(), identity: empty(), tag: empty() }
+    }
+
+    pub fn api(api: &ApiId) -> Self {
+        Self { resource_id: api.to_string(), ..Self::all(EventKind::Verifications) }
+    }
+
+    pub fn key(key: &KeyId, api: &ApiId) -> Self {
+        Self { key: key.to_string(), ..Self::api(api) }
+    }
+
+    /// Selects the verifications of keys that had an identity with this external id at that time.
+    pub fn identity(external_id: &str) -> Self {
+        Self { identity: external_id.to_owned(), ..Self::all(EventKind::Verifications) }
+    }
+
+    /// Reads the selection from the filters of the analytics page.
+    pub fn from_form(query: &Form) -> Self {
+        let field = |name: &str| query.text(name).trim().to_owned();
+        match query.text("of") {
+            "limits" => Self { resource_id: field("only"), ..Self::all(EventKind::Ratelimits) },
+            _ => Self {
+                kind: EventKind::Verifications,
+                resource_id: field("only"),
+                key: field("key"),
+                identity: field("identity"),
+                tag: field("tag"),
+            },
+        }
+    }
+
+    /// Returns the fields that [`Self::from_form`] reads, for links to the analytics page.
+    pub fn to_fields(&self) -> [(&'static str, &str); 4] {
+        [
+            ("only", self.resource_id.as_str()),
+            ("key", self.key.as_str()),
+            ("identity", self.identity.as_str()),
+            ("tag", self.tag.as_str()),
+        ]
+    }
+
+    pub fn is_limits(&self) -> bool {
+        self.kind == EventKind::Ratelimits
+    }
+
+    /// Returns the API or namespace.
+    pub fn resource(&self) -> Option<&str> {
+        (!self.resource_id.is_empty()).then_some(self.resource_id.as_str())
+    }
+
+    /// Returns whether latency is known. Rollups per key do not contain it.
+    pub fn has_latency(&self) -> bool {
+        !self.needs_key_rollups()
+    }
+
+    /// Returns whether totals per API cannot answer the selection.
+    fn needs_key_rollups(&self) -> bool {
+        !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
+    }
+
+    /// Returns the traffic of a period by unit of time. Units without requests may be missing.
+    pub async fn load_traffic(
+        &self,
+        request: &WorkspaceRequest,
+        period: Period,
+        unit: RollupUnit,
+    ) -> Result<Vec<(Timestamp, Traffic)>> {
+        if self.needs_key_rollups() {
+            let query = RollupQuery { unit: Some(unit), ..self.to_query(period, unit) };
+            let groups = self.list_groups(request, query).await?;
+            return Ok(groups.iter().map(|group| (group.time, traffic_of_group(group))).collect());
+        }
+        let filter = TrafficFilter {
+            kind: self.kind,
+            resource_id: self.resource(),
+            unit,
+            from_time: period.from,
+            until_time: period.until,
+        };
+        let analytics = &request.page_request.app.analytics;
+        analytics_access::list_traffic(analytics, &request.caller, &filter).await
+    }
+
+    /// Returns the keys or identities with the most verifications.
+    pub async fn list_top(
+        &self,
+        request: &WorkspaceRequest,
+        range: &TimeRange,
+        grouping: RollupGrouping,
+        max: usize,
+    ) -> Result<Vec<RollupGroup>> {
+        let query = RollupQuery {
+            grouping,
+            order: Some(RollupOrder::Total),
+            is_descending: true,
+            limit: Some(max),
+            ..self.to_query(range.period, range.rollup_unit())
+        };
+        self.list_groups(request, query).await
+    }
+
+    fn to_query(&self, period: Period, unit: RollupUnit) -> RollupQuery {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        RollupQuery {
+            external_id: given(&self.identity),
+            key_ids: given(&self.key).map(KeyId::from).into_iter().collect(),
+            tags: given(&self.tag).into_iter().collect(),
+            from_time: period.from,
+            to_time: period.until.plus_ms(-1),
+            grain: unit,
+            ..RollupQuery::default()
+        }
+    }
+
+    async fn list_groups(
+        &self,
+        request: &WorkspaceRequest,
+        query: RollupQuery,
+    ) -> Result<Vec<RollupGroup>> {
+        let analytics = &request.page_request.app.analytics;
+        let api = self.resource().map(ApiId::from);
+        let (caller, api) = (&request.caller, api.as_ref());
+        analytics_access::list_rollups_by_workspace(analytics, caller, api, query).await
+    }
+}
+
+fn traffic_of_group(group: &RollupGroup) -> Traffic {
+    let counts = &group.counts;
+    let outcomes = [
+        (VerificationCode::Valid, counts.valid),
+        (VerificationCode::RateLimited, counts.rate_limited),
+        (VerificationCode::UsageExceeded, counts.usage_exceeded),
+        (VerificationCode::InsufficientPermissions, counts.insufficient_permissions),
+        (VerificationCode::Forbidden, counts.forbidden),
+        (VerificationCode::Disabled, counts.disabled),
+        (VerificationCode::Expired, counts.expired),
+    ];
+    let outcomes = outcomes.into_iter().map(|(code, count)| (code.as_str().to_owned(), count));
+    Traffic {
+        outcomes: outcomes.collect(),
+        spent_credits: group.spent_credits,
+        ..Traffic::default()
+    }
+}
