@@ -42,7 +42,7 @@ export async function run(story) {
     await assertNotShown(secret);
     await accessible(page);
     await page.goBack();
-    await page.getByRole("heading", { name: "New key" }).waitFor();
+    await page.getByRole("heading", { name: "Create key" }).waitFor();
     await page.goForward();
     await assertNotShown(secret);
     page.expected = [];
