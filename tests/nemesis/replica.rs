@@ -19,6 +19,8 @@ use crate::support::process::{free_port, get, keyward_command, signal};
 /// The names of the regions, and how long it takes from one to another.
 pub const REGION_NAMES: [&str; REGIONS] = ["eu", "us", "ap"];
 const ONE_WAY: Duration = Duration::from_millis(75);
+/// How long a replica may take until it is ready. The first one of a newer version migrates a million keys before.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -150,11 +152,7 @@ impl Replica {
             |(status, response): (u16, String)| status == 200 && response.contains("\"ready\"");
         while !get(self.address, "/readyz").is_ok_and(is_ready) {
             let response = || std::fs::read_to_string(&self.log).unwrap_or_default();
-            assert!(
-                began.elapsed() < Duration::from_secs(20),
-                "the replica does not start: {}",
-                response()
-            );
+            assert!(began.elapsed() < START_TIMEOUT, "the replica does not start: {}", response());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
