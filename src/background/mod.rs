@@ -17,6 +17,7 @@ use domain::admission;
 use domain::app::App;
 use domain::context::Context;
 use domain::context::change_log::ChangeLogReader;
+use domain::context::imported_keys;
 use domain::context::poll_schedule::{PollResult, PollSchedule};
 use domain::credits;
 use domain::form_results;
@@ -42,6 +43,8 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 const ESTIMATE_GROUPS_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the withheld credits are summed.
 const WITHHELD_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it is looked whether so many keys were imported that Postgres must be told.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a replica registers as present.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the read replica is probed, and thus how long requests skip it at least after it has failed.
@@ -70,6 +73,7 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
             tasks.spawn(probe_standby(app.context.clone()));
         }
         tasks.spawn(primaries::follow(app.context.clone()));
+        tasks.spawn(refresh_statistics(app.context.clone()));
         tasks.spawn(update_withheld_gauge(app.clone()));
         tasks.spawn(sync_approximate_windows(app.clone()));
         if app.context.regions.is_some() {
@@ -204,6 +208,17 @@ async fn probe_standby(context: Arc<Context>) {
     loop {
         context.probe_standby().await;
         tokio::time::sleep(PROBE_INTERVAL).await;
+    }
+}
+
+/// Keeps the statistics of Postgres current during imports.
+async fn refresh_statistics(context: Arc<Context>) {
+    loop {
+        tokio::time::sleep(STATISTICS_INTERVAL).await;
+        let refreshed = imported_keys::refresh_statistics(&context);
+        if let Err(e) = with_timeout(PASS_TIMEOUT, refreshed).await {
+            tracing::debug!(error = %e, "failed to analyze the tables of keys: {e}");
+        }
     }
 }
 

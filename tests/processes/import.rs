@@ -2,12 +2,15 @@
 //! `KEYWARD_TEST_IMPORT_KEYS` says.
 
 use std::process::Command;
+use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 use foundation::secret::KeyHash;
 use serde_json::{Value, json};
+use sqlx::{Executor as _, query_scalar};
 
 use crate::acquire_turn;
+use crate::stage::Stage;
 use crate::support::database::Database;
 use crate::support::process::{Server, keyward_command};
 use crate::support::{random_letters, redis_url};
@@ -111,4 +114,45 @@ fn replica_imports_keys_issued_elsewhere() {
             .env("KEYWARD_LOG", "warn");
         command
     });
+}
+
+#[test]
+fn postgres_knows_the_number_of_keys_when_many_were_imported() {
+    const KEYS: usize = 10_000;
+    let _turn = acquire_turn();
+    let stage = Stage::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut connection = runtime.block_on(stage.database.connect());
+    // Otherwise Postgres itself would count them, up to a minute later.
+    let sql = "ALTER TABLE keys SET (autovacuum_enabled = false)";
+    runtime.block_on(connection.execute(sql)).unwrap();
+    let mut estimate = || -> f32 {
+        let sql = "SELECT reltuples FROM pg_class WHERE oid = CAST('keys' AS REGCLASS)";
+        runtime.block_on(query_scalar(sql).fetch_one(&mut connection)).unwrap()
+    };
+    let replica = stage.replica();
+    let migration = stage.run(&["migration", "create", "--algorithm", "sha256"]);
+    let api = replica.ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+    let import = |numbers: std::ops::Range<usize>| {
+        let hash = |number| json!({ "hash": KeyHash::compute(secret_of(number)).to_base64() });
+        let keys: Vec<_> = numbers.map(hash).collect();
+        let migration = &migration["migrationId"];
+        let request = json!({ "migrationId": migration, "apiId": api, "keys": keys });
+        replica.ok("keys.migrateKeys", &request)
+    };
+
+    for first in (0..KEYS - BATCH).step_by(BATCH) {
+        import(first..first + BATCH);
+    }
+    import(KEYS - BATCH..KEYS - 1);
+    std::thread::sleep(Duration::from_millis(2500));
+    let before = estimate();
+    import(KEYS - 1..KEYS);
+    let since = Stopwatch::new();
+    while estimate() < 0.0 && since.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    assert!(before < 0.0, "{before} keys are known too early");
+    assert_eq!(estimate(), 10_000.0);
 }

@@ -156,6 +156,17 @@ impl Store {
         })
     }
 
+    /// Makes Postgres count and sample the rows of keys and of what belongs to them, so that its plans suit tables that have
+    /// just grown. Returns the estimated number of keys. SQLite plans without such statistics, and this does nothing.
+    pub fn analyze_keys(&self) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            match self {
+                Self::Postgres { pool, .. } => Ok(postgres::analyze_keys(&pool.get()).await?),
+                Self::Sqlite { .. } => Ok(0),
+            }
+        })
+    }
+
     /// Returns the numbers of connections in use and idle.
     pub fn connections(&self) -> (u32, u32) {
         let (total, idle) = match self {

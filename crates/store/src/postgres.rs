@@ -229,6 +229,22 @@ pub async fn begin_within(
     begin_with(pool, Some(AssertSqlSafe(sql).into_sql_str())).await
 }
 
+/// Analyzes the tables of keys, and returns the estimated number of keys. It waits for no other process that does the same.
+pub async fn analyze_keys(pool: &PgPool) -> sqlx::Result<u64> {
+    let mut tx = begin_within(pool, ANALYZE_LOCK_TIMEOUT).await?;
+    sqlx::raw_sql(ANALYZE_KEYS_SQL).execute(&mut *tx).await?;
+    let sql = "SELECT CAST(reltuples AS BIGINT) FROM pg_class WHERE oid = CAST('keys' AS REGCLASS)";
+    let keys: i64 = sqlx::query_scalar(sql).fetch_one(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(u64::try_from(keys).unwrap_or(0))
+}
+
+/// Each table is read in part only, but from a disk this may take longer than a statement otherwise may.
+const ANALYZE_KEYS_SQL: &str = "
+    SET LOCAL statement_timeout = '60s';
+    ANALYZE keys, identities, ratelimits, key_permissions, key_roles";
+const ANALYZE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
 async fn begin_with(
     pool: &PgPool,
     statement: Option<SqlStr>,

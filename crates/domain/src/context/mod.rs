@@ -8,6 +8,7 @@ mod commit;
 pub mod feed;
 pub mod feed_reader;
 pub mod heartbeats;
+pub mod imported_keys;
 pub mod poll_schedule;
 pub mod reach;
 mod regions;
@@ -38,6 +39,7 @@ use tokio::sync::mpsc;
 
 use self::feed::FeedState;
 use self::heartbeats::Heartbeats;
+use self::imported_keys::ImportedKeys;
 pub use self::regions::{
     LeaseHolder, OwnRegion, Regions, find_misplaced_redis, find_region_conflict,
     misplaced_redis_message, register_regions,
@@ -87,6 +89,8 @@ pub struct Context {
     pub redis_reachable: AtomicBool,
     /// Set when the server is shutting down and waits for the load balancer to notice.
     pub is_draining: AtomicBool,
+    /// The keys that this process has imported of late.
+    pub imported_keys: ImportedKeys,
     /// The master keys of the vault. Absent if it has none.
     pub master_keys: ArcSwapOption<MasterKeys>,
     announcements: mpsc::Sender<String>,
@@ -166,6 +170,7 @@ impl Context {
             metrics,
             redis_reachable: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            imported_keys: ImportedKeys::default(),
             master_keys: ArcSwapOption::new(master_keys),
             announcements,
         };

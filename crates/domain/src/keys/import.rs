@@ -117,6 +117,7 @@ pub async fn import(
     vault::seal(context, &mut tx, caller.workspace_id(), &sealed, now).await?;
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
+    context.imported_keys.record(inserted.len());
     let ids = incoming.into_iter().map(|incoming| incoming.key.id);
     Ok(ids.filter(|id| inserted.contains(id)).collect())
 }

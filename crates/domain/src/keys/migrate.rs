@@ -99,6 +99,7 @@ pub async fn migrate(
     entries.write(&mut tx).await?;
     form_results::record(&mut tx, caller, migration, None, now).await?;
     context.commit(tx).await?;
+    context.imported_keys.record(inserted.len());
 
     let mut result = MigrationResult::default();
     for (hash, id) in outcomes {
