@@ -19,7 +19,7 @@ use crate::support::process::{free_port, get, keyward_command, signal};
 /// The names of the regions, and how long it takes from one to another.
 pub const REGION_NAMES: [&str; REGIONS] = ["eu", "us", "ap"];
 const ONE_WAY: Duration = Duration::from_millis(75);
-/// How long a replica may take until it is ready. The first one of a newer version migrates a million keys before.
+/// How long a replica may take until it is ready. The first one of a newer version migrates the database before.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
