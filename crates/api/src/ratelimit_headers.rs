@@ -3,6 +3,7 @@
 //! Either the fields of draft-ietf-httpapi-ratelimit-headers-11, which are structured fields (RFC 9651), or the three
 //! `X-RateLimit` headers, which predate it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
@@ -20,6 +21,8 @@ const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The maximum length of a header value. Proxies have room for a few kilobytes of headers.
 const VALUE_MAX_BYTES: usize = 1024;
+/// The capacity of a value at first: one or two limits fit.
+const LIST_BYTES: usize = 64;
 
 /// A limit that was checked, and its status after the check.
 #[derive(Debug, Clone, Copy)]
@@ -81,20 +84,14 @@ pub fn list<'a>(
 
 /// Returns the fields of the draft, with as many limits as there is room for, the same in both.
 fn list_draft(limits: &[CheckedLimit<'_>], now: Timestamp) -> Vec<(HeaderName, String)> {
-    let (mut policies, mut statuses) = (String::new(), String::new());
+    let mut policies = String::with_capacity(LIST_BYTES);
+    let mut statuses = String::with_capacity(LIST_BYTES);
     for limit in limits {
-        let Some((policy, status)) = to_items(limit, now) else { continue };
-        let is_full = |list: &str, item: &str| list.len() + item.len() + 2 > VALUE_MAX_BYTES;
-        if is_full(&policies, &policy) || is_full(&statuses, &status) {
-            continue;
-        }
-        for (list, item) in [(&mut policies, policy), (&mut statuses, status)] {
-            if list.is_empty() {
-                *list = item;
-            } else {
-                list.push_str(", ");
-                list.push_str(&item);
-            }
+        let (policies_len, statuses_len) = (policies.len(), statuses.len());
+        let is_appended = append_items(limit, now, &mut policies, &mut statuses).is_some();
+        if !is_appended || policies.len().max(statuses.len()) > VALUE_MAX_BYTES {
+            policies.truncate(policies_len);
+            statuses.truncate(statuses_len);
         }
     }
     if policies.is_empty() {
@@ -103,21 +100,29 @@ fn list_draft(limits: &[CheckedLimit<'_>], now: Timestamp) -> Vec<(HeaderName, S
     vec![(POLICY, policies), (STATUS, statuses)]
 }
 
-/// Returns the item of a limit in `RateLimit-Policy` and in `RateLimit`.
-fn to_items(limit: &CheckedLimit<'_>, now: Timestamp) -> Option<(String, String)> {
+/// Appends the items of a limit to `RateLimit-Policy` and to `RateLimit`. `None`: its name cannot be written.
+fn append_items(
+    limit: &CheckedLimit<'_>,
+    now: Timestamp,
+    policies: &mut String,
+    statuses: &mut String,
+) -> Option<()> {
     let name = escape_name(limit.name);
     let name = StringRef::from_str(&name).ok()?;
     let window_seconds = to_seconds(limit.duration_ms).max(1);
     // The clocks of Redis and of this replica may differ.
     let reset_seconds =
         to_seconds(limit.status.reset_at.0.saturating_sub(now.0)).clamp(0, window_seconds);
-    let serialize = |parameters: [(&KeyRef, i64); 2]| {
-        let item = ItemSerializer::new().bare_item(name);
-        item.parameters(parameters.map(|(key, value)| (key, to_integer(value)))).finish()
+    let append = |list: &mut String, parameters: [(&KeyRef, i64); 2]| {
+        if !list.is_empty() {
+            list.push_str(", ");
+        }
+        let item = ItemSerializer::with_buffer(list).bare_item(name);
+        let _ = item.parameters(parameters.map(|(key, value)| (key, to_integer(value)))).finish();
     };
-    let policy = serialize([(key_ref("q"), limit.limit), (key_ref("w"), window_seconds)]);
-    let status = serialize([(key_ref("r"), limit.status.remaining), (key_ref("t"), reset_seconds)]);
-    Some((policy, status))
+    append(policies, [(key_ref("q"), limit.limit), (key_ref("w"), window_seconds)]);
+    append(statuses, [(key_ref("r"), limit.status.remaining), (key_ref("t"), reset_seconds)]);
+    Some(())
 }
 
 fn list_legacy(limits: &[CheckedLimit<'_>]) -> Vec<(HeaderName, String)> {
@@ -130,15 +135,22 @@ fn list_legacy(limits: &[CheckedLimit<'_>]) -> Vec<(HeaderName, String)> {
 }
 
 /// Percent-encodes what a string of a structured field cannot contain, and `%`, so that different names stay different.
-fn escape_name(name: &str) -> String {
+fn escape_name(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(is_plain) {
+        return Cow::Borrowed(name);
+    }
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => escaped.push(char::from(byte)),
-            _ => drop(write!(escaped, "%{byte:02X}")),
+        match is_plain(byte) {
+            true => escaped.push(char::from(byte)),
+            false => drop(write!(escaped, "%{byte:02X}")),
         }
     }
-    escaped
+    Cow::Owned(escaped)
+}
+
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'%'
 }
 
 /// Returns whole seconds, rounded up: a client that waits so long has not waited too little.
@@ -242,8 +254,8 @@ mod tests {
 
         assert!((VALUE_MAX_BYTES - 30..=VALUE_MAX_BYTES).contains(&policies.len()), "{policies}");
         assert_eq!(policies.matches("limit").count(), statuses.matches("limit").count());
-        let fits = "x".repeat(VALUE_MAX_BYTES - r#""";q=100;w=60"#.len() - 2);
-        assert_eq!(draft(&[limit(&fits, 1, 1000)]).0.len(), VALUE_MAX_BYTES - 2);
+        let fits = "x".repeat(VALUE_MAX_BYTES - r#""";q=100;w=60"#.len());
+        assert_eq!(draft(&[limit(&fits, 1, 1000)]).0.len(), VALUE_MAX_BYTES);
         let too_long = format!("{fits}x");
         assert_eq!(render(RatelimitHeaders::Draft, &[limit(&too_long, 1, 1000)]), []);
         // The next one may fit.

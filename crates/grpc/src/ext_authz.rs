@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use api::gateway::{
@@ -57,7 +58,7 @@ impl Authorization for ExtAuthz {
         let request_id = RequestId::new(self.app.context.clock.now());
         traces::request_id(&request_id);
         let (metadata, _, check) = request.into_parts();
-        let answer = answer(&self.app, &metadata, &check, request_id);
+        let answer = pin!(answer(&self.app, &metadata, &check, request_id));
         let answer = gateway::answer_within_bounds(answer, &request_id).await;
         self.requests.record_status(answer.status);
         Ok(Response::new(to_response(answer, &check)))
@@ -159,8 +160,9 @@ impl OriginalRequest for EnvoyRequest<'_> {
     }
 }
 
-fn to_response(answer: GatewayAnswer, check: &CheckRequest) -> CheckResponse {
-    let GatewayAnswer { status, identity_headers, headers, body } = answer;
+fn to_response(mut answer: GatewayAnswer, check: &CheckRequest) -> CheckResponse {
+    let identity_headers = answer.take_identity_headers();
+    let GatewayAnswer { status, headers, body, .. } = answer;
     if status == 200 {
         let names = http_request(check).map(EnvoyRequest::new);
         let names = names.iter().flat_map(EnvoyRequest::header_names);

@@ -1,5 +1,6 @@
 //! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: checks descriptors in a namespace.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use api::gateway::{self, Header, bearer_token, non_empty_secret, retry_after, retry_at};
@@ -72,7 +73,8 @@ impl RateLimitService for RateLimits {
         let request_id = RequestId::new(self.app.context.clock.now());
         traces::request_id(&request_id);
         let (metadata, _, limits) = request.into_parts();
-        let answer = gateway::within_bounds(answer(&self.app, &metadata, limits, request_id)).await;
+        let answer = pin!(answer(&self.app, &metadata, limits, request_id));
+        let answer = gateway::within_bounds(answer).await;
         let status = answer.as_ref().map_or_else(|error| error.code().status(), |_| 200);
         self.requests.record_status(status);
         answer.map(Response::new).map_err(|error| to_status(&error, &request_id))

@@ -1,33 +1,31 @@
 //! The headers that tell the upstream who calls.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
-use axum::http::HeaderName;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, BASE_IDENTITY_HEADERS};
 use domain::keys::ResolvedKey;
 use foundation::id::RequestId;
 use serde_json::{Map, Value};
 
 use super::assertion::AssertionSigner;
-use super::outcome::Header;
 
 /// The maximum length of a value. Gateways and upstreams refuse longer headers.
 const VALUE_MAX_BYTES: usize = 4096;
-/// The names of [`BASE_IDENTITY_HEADERS`], in their order. They are built once: a request has all of them.
-const BASE_NAMES: [HeaderName; BASE_IDENTITY_HEADERS.len()] = [
-    HeaderName::from_static("keyward-key-id"),
-    HeaderName::from_static("keyward-api-id"),
-    HeaderName::from_static("keyward-external-id"),
-    HeaderName::from_static("keyward-identity-id"),
-    HeaderName::from_static("keyward-permissions"),
-    HeaderName::from_static("keyward-roles"),
-    HeaderName::from_static("keyward-environment"),
-    HeaderName::from_static("keyward-request-id"),
-];
 /// The header with the signed assertion.
-const ASSERTION_HEADER: HeaderName = HeaderName::from_static("keyward-assertion");
+const ASSERTION_HEADER: &str = "keyward-assertion";
 /// Names the headers whose values were too long.
 const OMITTED_HEADER: HeaderName = HeaderName::from_static("keyward-omitted");
+const EMPTY: HeaderValue = HeaderValue::from_static("");
+
+/// The headers that every request has, without values. To copy them costs less than to add each one to a map.
+static WITHOUT_VALUES: LazyLock<HeaderMap> = LazyLock::new(|| {
+    let names = BASE_IDENTITY_HEADERS.into_iter().map(str::to_ascii_lowercase);
+    let names = names.map(|name| HeaderName::try_from(name).expect("a name of a header"));
+    let others = [HeaderName::from_static(ASSERTION_HEADER), OMITTED_HEADER];
+    names.chain(others).map(|name| (name, EMPTY)).collect()
+});
 
 /// Returns the headers of a request with this key. A header without a value is empty: so a
 /// header of this name that the client has sent never reaches the upstream.
@@ -36,54 +34,64 @@ pub fn identity_headers(
     resolved: &ResolvedKey,
     request_id: &RequestId,
     signer: Option<&AssertionSigner<'_>>,
-) -> Vec<Header> {
+) -> HeaderMap {
     let config = &policy.policy.config.identity_headers;
-    let is_selected = |name: &str| {
+    let is_selected = |name: &HeaderName| {
         let names = config.headers.as_ref();
-        names.is_none_or(|names| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
+        names
+            .is_none_or(|names| names.iter().any(|known| known.eq_ignore_ascii_case(name.as_str())))
     };
     let mut omitted = Vec::new();
-    let mut bounded = |name: HeaderName, value: String| match value.len() <= VALUE_MAX_BYTES {
-        true => (name, value),
-        false => {
+    let mut bounded = |name: &HeaderName, value: String| {
+        if value.len() > VALUE_MAX_BYTES {
             omitted.push(name.to_string());
-            (name, String::new())
+            return EMPTY;
         }
+        // Values are built from valid characters alone.
+        HeaderValue::try_from(value).unwrap_or(EMPTY)
     };
-    let mut headers = Vec::with_capacity(BASE_IDENTITY_HEADERS.len() + config.meta.len() + 2);
-    for (name, header) in BASE_IDENTITY_HEADERS.into_iter().zip(BASE_NAMES) {
-        let value = if is_selected(name) { base_value(name, resolved, request_id) } else { None };
-        headers.push(bounded(header, value.unwrap_or_default()));
+    let mut headers = WITHOUT_VALUES.clone();
+    for (name, value) in &mut headers {
+        let text = match name.as_str() {
+            ASSERTION_HEADER => signer.and_then(|signer| signer.sign(policy, resolved, request_id)),
+            base if is_selected(name) => base_value(base, resolved, request_id),
+            _ => None,
+        };
+        if let Some(text) = text {
+            *value = bounded(name, text);
+        }
     }
     let meta = if config.meta.is_empty() { Map::new() } else { parse_meta(resolved) };
     for name in &config.meta {
         let value = meta.get(name).map_or_else(String::new, meta_value);
         // A policy has valid names alone.
         if let Ok(header) = HeaderName::try_from(format!("keyward-meta-{name}")) {
-            headers.push(bounded(header, value));
+            let value = bounded(&header, value);
+            headers.insert(header, value);
         }
     }
-    let assertion = signer.and_then(|signer| signer.sign(policy, resolved, request_id));
-    headers.push(bounded(ASSERTION_HEADER, assertion.unwrap_or_default()));
-    headers.push((OMITTED_HEADER, omitted.join(",")));
+    if !omitted.is_empty() {
+        headers.insert(OMITTED_HEADER, HeaderValue::try_from(omitted.join(",")).unwrap_or(EMPTY));
+    }
     headers
 }
 
+/// Returns the value of a header of [`BASE_IDENTITY_HEADERS`], by its name in lower case.
 fn base_value(name: &str, resolved: &ResolvedKey, request_id: &RequestId) -> Option<String> {
     let key = &resolved.stored().key;
     let identity = resolved.identity();
     match name {
-        "Keyward-Key-Id" => Some(key.id.to_string()),
-        "Keyward-Api-Id" => Some(key.api_id.to_string()),
-        "Keyward-External-Id" => identity
+        "keyward-key-id" => Some(key.id.to_string()),
+        "keyward-api-id" => Some(key.api_id.to_string()),
+        "keyward-external-id" => identity
             .map(|identity| identity.external_id.as_str())
             .or(key.owner_id.as_deref())
             .map(|id| encode(id, "")),
-        "Keyward-Identity-Id" => identity.map(|identity| identity.id.to_string()),
-        "Keyward-Permissions" => Some(encode_list(&resolved.permissions)),
-        "Keyward-Roles" => Some(encode_list(&resolved.roles)),
-        "Keyward-Environment" => key.environment.as_deref().map(|text| encode(text, "")),
-        "Keyward-Request-Id" => Some(request_id.to_string()),
+        "keyward-identity-id" => identity.map(|identity| identity.id.to_string()),
+        "keyward-permissions" => Some(encode_list(&resolved.permissions)),
+        "keyward-roles" => Some(encode_list(&resolved.roles)),
+        "keyward-environment" => key.environment.as_deref().map(|text| encode(text, "")),
+        "keyward-request-id" => Some(request_id.to_string()),
         _ => None,
     }
 }
@@ -128,14 +136,6 @@ fn encode(text: &str, reserved: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base_names_are_those_of_a_policy() {
-        assert_eq!(
-            BASE_NAMES.map(|name| name.to_string()),
-            BASE_IDENTITY_HEADERS.map(str::to_ascii_lowercase)
-        );
-    }
 
     #[test]
     fn value_is_encoded_when_it_does_not_fit_into_a_header() {

@@ -7,7 +7,7 @@ mod outcome;
 mod preview;
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,22 +63,23 @@ pub async fn handle_request(endpoint: Arc<Endpoint>, request: Request<Body>) -> 
     let (head, _) = request.into_parts();
     let (named, rest) = split_path(&head);
     let mode = answer_mode(&head, rest);
-    let answer = answer_within_bounds(answer(app, &head, named, rest, request_id), &request_id);
-    let response = to_response(answer.await, mode);
+    let answer = pin!(answer(app, &head, named, rest, request_id));
+    let response = to_response(answer_within_bounds(answer, &request_id).await, mode);
     endpoint.requests.record_status(response.status().as_u16());
     response
 }
 
 /// Builds the answer, also if it takes too long or panics.
 pub async fn answer_within_bounds(
-    answer: impl Future<Output = Result<GatewayAnswer>>,
+    answer: Pin<&mut impl Future<Output = Result<GatewayAnswer>>>,
     request_id: &RequestId,
 ) -> GatewayAnswer {
     within_bounds(answer).await.unwrap_or_else(|error| failed(None, &error, request_id))
 }
 
-/// Completes within the time of a decision. A panic is an error of one request.
-pub async fn within_bounds<T>(decision: impl Future<Output = Result<T>>) -> Result<T> {
+/// Completes within the time of a decision. A panic is an error of one request. The decision is pinned by the caller: it is
+/// large, and would be copied here.
+pub async fn within_bounds<T>(decision: Pin<&mut impl Future<Output = Result<T>>>) -> Result<T> {
     let decision = with_timeout(TIMEOUT, pin!(AssertUnwindSafe(decision).catch_unwind())).await;
     let decision = decision.unwrap_or(Ok(Err(Error::StoreTimeout(TIMEOUT.as_secs()))));
     decision.unwrap_or_else(|_| Err(Error::Internal("the decision panicked".into())))
@@ -175,21 +176,18 @@ fn failed(policy: Option<&ActivePolicy>, error: &Error, request_id: &RequestId) 
 
 fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
     let GatewayAnswer { status, identity_headers, headers, body } = answer;
-    let mut response = match body.filter(|_| mode == AnswerMode::Plain) {
-        None => Response::new(Body::empty()),
-        Some(body) => {
-            let mut response = Response::new(Body::from(body.text));
-            let media_type = HeaderValue::from_static(body.media_type);
-            response.headers_mut().insert(CONTENT_TYPE, media_type);
-            response
-        }
-    };
+    let mut response = Response::new(Body::empty());
+    *response.headers_mut() = identity_headers;
+    if let Some(body) = body.filter(|_| mode == AnswerMode::Plain) {
+        let media_type = HeaderValue::from_static(body.media_type);
+        response.headers_mut().insert(CONTENT_TYPE, media_type);
+        *response.body_mut() = Body::from(body.text);
+    }
     let is_mapped = mode == AnswerMode::Nginx && status == 429;
     let code = StatusCode::from_u16(if is_mapped { 403 } else { status });
     *response.status_mut() = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let fields = response.headers_mut();
-    fields.reserve(identity_headers.len() + headers.len() + 2);
-    for (name, value) in identity_headers.into_iter().chain(headers) {
+    for (name, value) in headers {
         // Values are built from valid characters alone.
         if let Ok(value) = HeaderValue::try_from(value) {
             fields.insert(name, value);

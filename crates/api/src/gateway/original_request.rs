@@ -41,8 +41,16 @@ impl<'a> ForwardedRequest<'a> {
         let headers = &head.headers;
         // Below the policy's own path, a gateway repeats the method.
         let own_method = rest.map(|_| head.method.as_str());
-        let method = told_by(headers, &METHOD_HEADERS, Some).add(own_method);
-        let target = told_by(headers, &URI_HEADERS, to_target).add(rest);
+        let (mut method, mut target) = (Told::Nothing.add(own_method), Told::Nothing.add(rest));
+        // An unreadable value contradicts every other.
+        for (name, value) in headers {
+            let text = || value.to_str().unwrap_or_default();
+            if METHOD_HEADERS.contains(name) {
+                method = method.add(Some(text()));
+            } else if URI_HEADERS.contains(name) {
+                target = target.add(Some(to_target(text()).unwrap_or_default()));
+            }
+        }
         Self { headers, method: method.agreed(), target: target.agreed() }
     }
 }
@@ -70,17 +78,6 @@ impl<'a> Told<'a> {
             Self::Nothing | Self::Contradiction => None,
         }
     }
-}
-
-fn told_by<'a>(
-    headers: &'a HeaderMap,
-    names: &[HeaderName],
-    read: impl Fn(&'a str) -> Option<&'a str>,
-) -> Told<'a> {
-    let values = names.iter().flat_map(|name| headers.get_all(name));
-    // An unreadable value contradicts every other.
-    let read = |value: &'a HeaderValue| value.to_str().ok().and_then(&read).unwrap_or_default();
-    values.map(read).fold(Told::Nothing, |told, value| told.add(Some(value)))
 }
 
 /// Returns the path and the query of a target or of a URL.

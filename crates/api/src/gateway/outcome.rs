@@ -1,7 +1,7 @@
 //! The answer to a gateway: what every protocol tells of a decision.
 
-use axum::http::HeaderName;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, GatewayDecision};
 use domain::keys::{ResolvedKey, VerificationCode, VerifyResult, WindowStatus};
 use domain::refill;
@@ -29,11 +29,21 @@ pub struct GatewayAnswer {
     /// An HTTP status. 200 admits the request.
     pub status: u16,
     /// Tell the upstream who calls; none with a refusal.
-    pub identity_headers: Vec<Header>,
+    pub identity_headers: HeaderMap,
     /// Tell the client its limits, or why it is refused.
     pub headers: Vec<Header>,
     /// The reason of a refusal, if the policy wants a body.
     pub body: Option<FailureBody>,
+}
+
+impl GatewayAnswer {
+    /// Takes the identity headers as text.
+    pub fn take_identity_headers(&mut self) -> Vec<Header> {
+        let headers = std::mem::take(&mut self.identity_headers);
+        // All are ASCII.
+        let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        headers.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+    }
 }
 
 /// The body of a refusal, and its media type.
@@ -240,7 +250,7 @@ fn refuse_as(format: FailureFormat, refusal: Refusal<'_>, request_id: &RequestId
             Some(FailureBody { media_type: "application/problem+json", text })
         }
     };
-    GatewayAnswer { status, identity_headers: Vec::new(), headers, body }
+    GatewayAnswer { status, identity_headers: HeaderMap::new(), headers, body }
 }
 
 fn title(status: u16) -> &'static str {

@@ -58,10 +58,10 @@ impl OutcomeView {
         policy: &ActivePolicy,
         target: &str,
         judgement: Result<GatewayPreview, Error>,
-        answer: GatewayAnswer,
+        mut answer: GatewayAnswer,
         now: Timestamp,
     ) -> Self {
-        let mut identity_headers = answer.identity_headers;
+        let mut identity_headers = answer.take_identity_headers();
         if policy.policy.config.identity_headers.signed {
             for (name, value) in &mut identity_headers {
                 if name == "keyward-assertion" {

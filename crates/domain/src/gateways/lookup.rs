@@ -101,12 +101,12 @@ pub async fn authenticate(
         }));
     };
     let active = &found.value;
-    let now = gateways.context.clock.now();
+    let is_over = |expires_at| gateways.context.clock.now() > expires_at;
     match gateway.secret {
         Some(_) if gateway.policy.is_some_and(|named| !active.is_named(named)) => {
             return Err(reject("the secret belongs to another policy"));
         }
-        Some(_) if active.secret_expires_at.is_some_and(|expires_at| now > expires_at) => {
+        Some(_) if active.secret_expires_at.is_some_and(is_over) => {
             return Err(reject("the secret was replaced and has expired"));
         }
         None if !active.allows(gateway.peer) => {
