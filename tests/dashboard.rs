@@ -12,6 +12,7 @@ mod identities;
 mod imports;
 mod keys;
 mod members;
+mod navigation;
 mod one_time_forms;
 mod permissions;
 mod ratelimits;

@@ -2,6 +2,7 @@
 
 import { close, summary } from "./support.mjs";
 import * as beginning from "./checks/beginning.mjs";
+import * as navigation from "./checks/navigation.mjs";
 import * as rootKeys from "./checks/root_keys.mjs";
 import * as analytics from "./checks/analytics.mjs";
 import * as keys from "./checks/keys.mjs";
@@ -20,7 +21,7 @@ import * as looks from "./checks/looks.mjs";
 const story = {};
 try {
   const parts = [
-    beginning, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain,
+    beginning, navigation, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain,
     looks,
   ];
   for (const part of parts) await part.run(story);

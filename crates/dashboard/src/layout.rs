@@ -1,4 +1,4 @@
-//! The layout around every page: head, navigation, notice.
+//! The layout around every page: head, navigation (`navigation.html`), notice.
 
 use domain::permission::Action;
 use domain::users;
@@ -7,6 +7,7 @@ use foundation::model::Membership;
 
 use super::assets::{AssetPaths, asset_paths};
 use super::failure::Failure;
+use super::icons;
 use super::one_time_form;
 use super::page_request::{PageRequest, WorkspaceRequest};
 
@@ -48,12 +49,23 @@ pub struct Layout {
 pub struct Nav {
     pub current: Membership,
     pub other_workspaces: Vec<Membership>,
+    pub groups: [NavGroup; 3],
+    pub search_path: String,
+    /// Whether the current page is the user's account.
+    pub is_account: bool,
+}
+
+/// Navigation entries under one heading.
+pub struct NavGroup {
+    pub label: &'static str,
     pub items: Vec<NavItem>,
 }
 
 pub struct NavItem {
     pub path: String,
     pub label: &'static str,
+    /// The SVG of the entry.
+    pub icon: &'static str,
     /// Whether the current page belongs to this entry. Screen readers announce it.
     pub is_current: bool,
 }
@@ -62,24 +74,41 @@ impl Nav {
     /// `section` is the entry of the current page; `None` if it has none.
     fn new(here: Membership, others: Vec<Membership>, section: Option<Section>) -> Self {
         let base = format!("/dashboard/{}", here.workspace_id);
-        let entry = |of, label, path| NavItem { path, label, is_current: section == Some(of) };
-        let entries = vec![
-            entry(Section::Overview, "Overview", base.clone()),
-            entry(Section::Search, "Search", format!("{base}/search")),
-            entry(Section::Apis, "APIs", format!("{base}/apis")),
-            entry(Section::Keys, "Keys", format!("{base}/keys")),
-            entry(Section::Identities, "Identities", format!("{base}/identities")),
-            entry(Section::Permissions, "Permissions", format!("{base}/permissions")),
-            entry(Section::Ratelimits, "Rate limits", format!("{base}/ratelimits")),
-            entry(Section::Gateways, "Gateways", format!("{base}/gateways")),
-            entry(Section::Analytics, "Analytics", format!("{base}/analytics")),
-            entry(Section::RootKeys, "Root keys", format!("{base}/root-keys")),
-            entry(Section::Imports, "Imports", format!("{base}/imports")),
-            entry(Section::Members, "Members", format!("{base}/members")),
-            entry(Section::Audit, "Audit log", format!("{base}/audit")),
-            entry(Section::Account, "Account", "/dashboard/account".to_owned()),
+        let entry = |of, label, icon, rest| NavItem {
+            path: format!("{base}{rest}"),
+            label,
+            icon,
+            is_current: section == Some(of),
+        };
+        let build = vec![
+            entry(Section::Apis, "APIs", icons::APIS, "/apis"),
+            entry(Section::Keys, "Keys", icons::KEYS, "/keys"),
+            entry(Section::Identities, "Identities", icons::IDENTITIES, "/identities"),
+            entry(Section::Permissions, "Permissions", icons::PERMISSIONS, "/permissions"),
+            entry(Section::Ratelimits, "Rate limits", icons::RATELIMITS, "/ratelimits"),
+            entry(Section::Gateways, "Gateways", icons::GATEWAYS, "/gateways"),
         ];
-        Self { current: here, other_workspaces: others, items: entries }
+        let observe = vec![
+            entry(Section::Overview, "Overview", icons::OVERVIEW, ""),
+            entry(Section::Analytics, "Analytics", icons::ANALYTICS, "/analytics"),
+            entry(Section::Audit, "Audit log", icons::AUDIT, "/audit"),
+        ];
+        let settings = vec![
+            entry(Section::RootKeys, "Root keys", icons::ROOT_KEYS, "/root-keys"),
+            entry(Section::Members, "Members", icons::MEMBERS, "/members"),
+            entry(Section::Imports, "Imports", icons::IMPORTS, "/imports"),
+        ];
+        Self {
+            search_path: format!("{base}/search"),
+            is_account: section == Some(Section::Account),
+            current: here,
+            other_workspaces: others,
+            groups: [
+                NavGroup { label: "Build", items: build },
+                NavGroup { label: "Observe", items: observe },
+                NavGroup { label: "Settings", items: settings },
+            ],
+        }
     }
 }
 

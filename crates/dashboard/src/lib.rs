@@ -23,6 +23,7 @@ mod format;
 mod gateways;
 mod headers;
 mod hidden;
+mod icons;
 mod identities;
 mod imports;
 mod key_row;

@@ -1,6 +1,7 @@
 // The first person comes by the link of the log, and signs in.
 
 import { SETUP_LINK, accessible, assert, check, go, tabTo, visitor } from "../support.mjs";
+import { signOut } from "./navigation.mjs";
 
 export const EMAIL = "ada@example.com";
 export const PASSWORD = "correct horse battery staple";
@@ -38,8 +39,7 @@ export async function run(story) {
   });
 
   await check("signing out ends the session", async () => {
-    await page.getByRole("button", { name: "Sign out" }).click();
-    await page.waitForURL("**/dashboard/login");
+    await signOut(page);
     await go(page, `/dashboard/${story.workspace}`);
     assert.equal(new URL(page.url()).pathname, "/dashboard/login");
   });

@@ -1,9 +1,9 @@
-// Every page, in both themes and three widths: seen by axe, within its window, and kept as a picture to look at.
+// Every page, in both themes and four widths: seen by axe, within its window, and kept as a picture to look at.
 
 import { mkdirSync } from "node:fs";
 import { SHOTS, accessible, assert, check, complaints, fits, go, visitor } from "../support.mjs";
 
-const WIDTHS = [375, 768, 1440];
+const WIDTHS = [375, 768, 1440, 1920];
 
 export async function run(story) {
   mkdirSync(SHOTS, { recursive: true });

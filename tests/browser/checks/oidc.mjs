@@ -2,6 +2,7 @@
 
 import { ACCOUNTS, start } from "../issuer.mjs";
 import { accessible, assert, check, go, visitor } from "../support.mjs";
+import { signOut } from "./navigation.mjs";
 import { EMAIL, PASSWORD } from "./beginning.mjs";
 
 const BUTTON = "Sign in with the house login";
@@ -80,7 +81,7 @@ export async function run(story) {
   });
 
   await check("who is known comes in by the button, whatever the e-mail is now", async () => {
-    await alan.getByRole("button", { name: "Sign out" }).click();
+    await signOut(alan);
     ACCOUNTS.alan = { email: "alan.new@example.com", email_verified: false };
     alan.on("request", (request) => {
       if (request.url().includes("/oidc/callback")) answered = request.url();
@@ -91,7 +92,7 @@ export async function run(story) {
   });
 
   await check("an answer of the issuer is heard once, and in the browser that asked", async () => {
-    await alan.getByRole("button", { name: "Sign out" }).click();
+    await signOut(alan);
     const other = await visitor();
     for (const page of [alan, other]) {
       page.expected = [422];

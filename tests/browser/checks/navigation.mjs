@@ -1,0 +1,65 @@
+// The groups of the navigation, the menus, and the drawer of a narrow window.
+
+import { accessible, assert, check, fits, go, tabTo, visitor } from "../support.mjs";
+
+/** Opens the account menu and signs out. */
+export async function signOut(page) {
+  await page.getByText("Account: ").locator("..").click();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.waitForURL("**/dashboard/login");
+}
+
+export async function run(story) {
+  const at = (rest) => `/dashboard/${story.workspace}${rest}`;
+  const { page } = story;
+
+  await check("the navigation leads on and marks the page", async () => {
+    await go(page, at(""));
+    const navigation = page.getByRole("navigation", { name: "Main" });
+    for (const name of ["Build", "Observe", "Settings"]) await navigation.getByRole("list", { name }).waitFor();
+    await navigation.getByRole("link", { name: "Rate limits" }).click();
+    await page.getByRole("heading", { name: "Rate limits", level: 1 }).waitFor();
+    assert.equal(await navigation.locator("[aria-current]").textContent(), "Rate limits");
+  });
+
+  await check("the account menu opens by keyboard, and closes by Escape and by a click elsewhere", async () => {
+    await go(page, at(""));
+    const account = page.getByRole("link", { name: "Account", exact: true });
+    const summary = page.locator(".account summary");
+    await tabTo(page, (await summary.textContent()).trim());
+    await page.keyboard.press("Enter");
+    await account.waitFor();
+    await accessible(page);
+    await page.keyboard.press("Escape");
+    await account.waitFor({ state: "hidden" });
+    assert.ok(await summary.evaluate((element) => element === document.activeElement));
+    await summary.click();
+    await page.getByRole("heading", { level: 1 }).click();
+    await account.waitFor({ state: "hidden" });
+    await summary.click();
+    await account.click();
+    await page.getByRole("heading", { name: "Your account" }).waitFor();
+  });
+
+  await check("a narrow window has the navigation in a drawer, which needs no JavaScript", async () => {
+    const storageState = await page.context().storageState();
+    for (const javaScriptEnabled of [true, false]) {
+      const phone = await visitor({ javaScriptEnabled, storageState, viewport: { width: 390, height: 800 } });
+      await go(phone, at(""));
+      const keys = phone.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Keys", exact: true });
+      assert.equal(await keys.count(), 0);
+      await phone.getByRole("button", { name: "Menu" }).click();
+      await keys.waitFor();
+      if (javaScriptEnabled) {
+        await fits(phone);
+        await accessible(phone);
+        await phone.keyboard.press("Escape");
+        await keys.waitFor({ state: "hidden" });
+        await phone.getByRole("button", { name: "Menu" }).click();
+      }
+      await keys.click();
+      await phone.getByRole("heading", { name: "Keys", level: 1 }).waitFor();
+      await phone.context().close();
+    }
+  });
+}
