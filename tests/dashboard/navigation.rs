@@ -1,4 +1,4 @@
-//! The navigation of a workspace.
+//! The navigation of a workspace, and the typeface.
 
 use super::{Browser, EMAIL, between};
 use crate::on_both_stacks;
@@ -52,5 +52,24 @@ on_both_stacks! {
         assert!(menu.contains(EMAIL), "{menu}");
         assert!(menu.contains("href=\"/dashboard/account\" aria-current=\"page\""), "{menu}");
         assert!(menu.contains("action=\"/dashboard/logout\"") && menu.contains("Sign out"), "{menu}");
+    }
+
+    async fn typeface_is_served_from_the_paths_in_the_style_sheet(kw) {
+        let mut stranger = Browser::new(&kw);
+        let page = stranger.get("/dashboard/login").await;
+        assert!(page.headers["content-security-policy"].to_str().unwrap().contains("font-src 'self';"));
+        let preloaded = between(&page.text, "rel=\"preload\" href=\"", "\"");
+        let css = stranger.get(between(&page.text, "rel=\"stylesheet\" href=\"", "\"")).await.text;
+
+        let fonts: Vec<&str> = css.split("url(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+
+        assert_eq!(fonts.len(), 2, "{fonts:?}");
+        assert!(fonts.contains(&preloaded), "{fonts:?}");
+        for font in fonts {
+            let font = stranger.get(font).await;
+            assert_eq!(font.status, 200);
+            assert_eq!(font.headers["content-type"], "font/woff2");
+            assert_eq!(font.headers["cache-control"], "public, max-age=31536000, immutable");
+        }
     }
 }

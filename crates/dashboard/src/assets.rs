@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response};
@@ -14,7 +14,7 @@ use foundation::secret::KeyHash;
 struct Asset {
     path: String,
     content_type: &'static str,
-    bytes: &'static [u8],
+    bytes: Bytes,
 }
 
 /// The paths of the static files.
@@ -23,35 +23,51 @@ pub struct AssetPaths {
     pub js: &'static str,
     pub htmx: &'static str,
     pub icon: &'static str,
+    /// The typeface of Latin letters, which every page needs.
+    pub typeface: &'static str,
 }
 
 macro_rules! asset {
     ($name:literal, $kind:literal) => {
-        Asset::new($name, $kind, include_bytes!(concat!("assets/", $name)))
+        Asset::new($name, $kind, Bytes::from_static(include_bytes!(concat!("assets/", $name))))
     };
 }
 
-static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 6]> = LazyLock::new(|| {
+    // Inter 4, the subsets of Fontsource 5.3.0, unmodified; OFL 1.1, see inter.LICENSE beside them.
+    let latin = asset!("inter-latin.woff2", "font/woff2");
+    let extended = asset!("inter-latin-ext.woff2", "font/woff2");
+    let css = include_str!("assets/keyward.css")
+        .replace("inter-latin.woff2", &latin.path)
+        .replace("inter-latin-ext.woff2", &extended.path);
     [
-        asset!("keyward.css", "text/css; charset=utf-8"),
+        Asset::new("keyward.css", "text/css; charset=utf-8", Bytes::from(css)),
         asset!("keyward.js", "text/javascript; charset=utf-8"),
         // htmx 2.0.11, unmodified; 0BSD, see htmx.LICENSE beside it.
         asset!("htmx.min.js", "text/javascript; charset=utf-8"),
         asset!("icon.svg", "image/svg+xml"),
+        latin,
+        extended,
     ]
 });
 
 impl Asset {
-    fn new(name: &str, kind: &'static str, bytes: &'static [u8]) -> Self {
-        let hash = &KeyHash::compute(bytes).to_hex()[..16];
+    fn new(name: &str, kind: &'static str, bytes: Bytes) -> Self {
+        let hash = &KeyHash::compute(&bytes).to_hex()[..16];
         Self { path: format!("/dashboard/assets/{hash}/{name}"), content_type: kind, bytes }
     }
 }
 
-/// Returns the paths of all files, for the head of a page.
+/// Returns the paths of the files that the head of a page names.
 pub fn asset_paths() -> AssetPaths {
-    let [css, js, htmx, icon] = &*ASSETS;
-    AssetPaths { css: &css.path, js: &js.path, htmx: &htmx.path, icon: &icon.path }
+    let [css, js, htmx, icon, typeface, _] = &*ASSETS;
+    AssetPaths {
+        css: &css.path,
+        js: &js.path,
+        htmx: &htmx.path,
+        icon: &icon.path,
+        typeface: &typeface.path,
+    }
 }
 
 /// Returns the requested file, or `None` if the path is not one. Files need no authentication.
@@ -62,7 +78,7 @@ pub fn serve(request: &Request) -> Option<Response<Body>> {
     let asset = ASSETS.iter().find(|asset| asset.path == request.uri().path())?;
     let caching = HeaderValue::from_static("public, max-age=31536000, immutable");
     let kind = HeaderValue::from_static(asset.content_type);
-    Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, caching)], asset.bytes).into_response())
+    Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, caching)], asset.bytes.clone()).into_response())
 }
 
 #[cfg(test)]

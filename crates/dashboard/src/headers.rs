@@ -17,7 +17,7 @@ pub const OIDC_COOKIE: &str = "__Host-keyward-oidc";
 const OIDC_COOKIE_SECONDS: i64 = 600;
 
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+    font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 const PERMISSIONS_POLICY: &str = "accelerometer=(), camera=(), display-capture=(), geolocation=(), \
     gyroscope=(), microphone=(), payment=(), usb=()";
 

@@ -1,4 +1,4 @@
-// The groups of the navigation, the menus, and the drawer of a narrow window.
+// The groups of the navigation, the menus, the drawer of a narrow window, and the typeface.
 
 import { accessible, assert, check, fits, go, tabTo, visitor } from "../support.mjs";
 
@@ -61,5 +61,12 @@ export async function run(story) {
       await phone.getByRole("heading", { name: "Keys", level: 1 }).waitFor();
       await phone.context().close();
     }
+  });
+
+  await check("pages use the typeface of the server", async () => {
+    await go(page, at(""));
+    await page.evaluate(() => document.fonts.ready);
+    const loaded = await page.evaluate(() => [...document.fonts].filter((font) => font.status === "loaded").map((font) => font.family));
+    assert.deepEqual(loaded, ["Inter Variable"]);
   });
 }
