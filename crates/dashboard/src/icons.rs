@@ -79,6 +79,11 @@ pub const SEARCH: &str =
 pub const MENU: &str =
     icon!(r#"<path d="M4 5h16"/>"#, r#"<path d="M4 12h16"/>"#, r#"<path d="M4 19h16"/>"#);
 pub const EXPAND: &str = icon!(r#"<path d="m7 15 5 5 5-5"/>"#, r#"<path d="m7 9 5-5 5 5"/>"#);
+pub const COPY: &str = icon!(
+    r#"<rect width="14" height="14" x="8" y="8" rx="2" ry="2"/>"#,
+    r#"<path d="M4 16c-1.1 0-2-.9-2-2V4c0-1.1.9-2 2-2h10c1.1 0 2 .9 2 2"/>"#
+);
+pub const CHECK: &str = icon!(r#"<path d="M20 6 9 17l-5-5"/>"#);
 pub const ACCOUNT: &str = icon!(
     r#"<path d="M17.925 20.056a6 6 0 0 0-11.851.001"/>"#,
     r#"<circle cx="12" cy="11" r="4"/>"#,

@@ -69,4 +69,13 @@ export async function run(story) {
     const loaded = await page.evaluate(() => [...document.fonts].filter((font) => font.status === "loaded").map((font) => font.family));
     assert.deepEqual(loaded, ["Inter Variable"]);
   });
+
+  await check("an ID is copied by a click", async () => {
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await go(page, at(""));
+    await page.getByRole("button", { name: `Copy ${story.workspace}` }).click();
+    await page.locator("[aria-live]").getByText("Copied").waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), story.workspace);
+    await accessible(page);
+  });
 }

@@ -30,8 +30,37 @@
     button.firstChild.textContent = [...boxes].every((box) => box.checked) ? "Clear" : "Select all";
   };
 
+  // Copies the text beside the button, and says so.
+  const spoken = document.createElement("p");
+  const copyId = async (button) => {
+    try {
+      await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+      spoken.textContent = "Copied";
+      button.classList.add("done");
+      setTimeout(() => (button.classList.remove("done"), (spoken.textContent = "")), 1500);
+    } catch {
+      // Without clipboard permission, select the text so that the user can copy it.
+      getSelection().selectAllChildren(button.previousElementSibling);
+    }
+  };
+
+  // Adds a button to an ID. In the rows of a table only a pointer reaches it: the page of the object has it too, and a table would
+  // have twice as many stops of the keyboard.
+  const addCopyButton = (id) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.dataset.copyId = "";
+    button.title = "Copy";
+    button.setAttribute("aria-label", `Copy ${id.textContent}`);
+    if (id.closest("td, th")) button.tabIndex = -1;
+    button.append(document.getElementById("copy-icons").content.cloneNode(true));
+    id.after(button);
+  };
+
   // Shows buttons that work only with this script.
   const reveal = (root) => {
+    for (const id of root.querySelectorAll("code[data-id]:not(:has(+ .copy))")) addCopyButton(id);
     for (const button of root.querySelectorAll("[data-copy], [data-check-all]")) {
       button.hidden = false;
       if ("checkAll" in button.dataset) label(button);
@@ -39,9 +68,10 @@
   };
 
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-copy], [data-check-all]");
+    const button = event.target.closest("[data-copy], [data-copy-id], [data-check-all]");
     if (!button) return;
     if ("copy" in button.dataset) copy(button);
+    else if ("copyId" in button.dataset) copyId(button);
     else checkAll(button);
   });
 
@@ -84,5 +114,8 @@
   });
 
   document.addEventListener("htmx:afterSwap", (event) => reveal(event.target));
+  spoken.className = "hidden";
+  spoken.setAttribute("aria-live", "polite");
+  document.querySelector("main").append(spoken);
   reveal(document);
 })();
