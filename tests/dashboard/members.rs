@@ -12,7 +12,7 @@ use crate::on_both_stacks;
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 35] = [
+const ACTS: [(&str, Fields, [bool; 3]); 36] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -27,6 +27,7 @@ const ACTS: [(&str, Fields, [bool; 3]); 35] = [
     ("/keys/search/live", &[("q", "none")], [true; 3]),
     ("/keys/key_none/restore", &[], [true, true, false]),
     ("/search", &[("q", "none")], [true; 3]),
+    ("/search/live", &[("q", "none")], [true; 3]),
     ("/keys/bulk", &[("act", "disable"), ("key", "key_none")], [true, true, false]),
     ("/keys/bulk/do", &[("act", "delete"), ("key", "key_none")], [true, true, false]),
     ("/keys/key_none/edit", &[("was", "{}")], [true, true, false]),

@@ -1,7 +1,12 @@
-//! The navigation of a workspace, and the typeface.
+//! The navigation of a workspace, the search that leads to pages and actions, and the typeface.
 
-use super::{Browser, EMAIL, between};
+use serde_json::json;
+
+use super::{Browser, EMAIL, between, form_encode, workspace_path};
 use crate::on_both_stacks;
+
+/// A text that may be a full key, of no key.
+const UNKNOWN_KEY: &str = "live_3xTw9ZbV5yUq1NpLkR7a2C";
 
 /// The headings of the navigation, each with its entries.
 fn read_navigation(page: &str) -> Vec<(String, Vec<String>)> {
@@ -71,5 +76,50 @@ on_both_stacks! {
             assert_eq!(font.headers["content-type"], "font/woff2");
             assert_eq!(font.headers["cache-control"], "public, max-age=31536000, immutable");
         }
+    }
+
+    async fn search_lists_pages_and_the_actions_that_the_user_may_perform(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("grace@example.com", "viewer").await;
+        let found = |page: &str| {
+            let results = between(page, "id=\"found\"", "</main>");
+            let names = results.split("<span>").skip(1).map(|rest| rest.split('<').next().unwrap());
+            names.map(str::to_owned).collect::<Vec<_>>().join(", ")
+        };
+
+        for (text, of_owner, of_viewer) in [
+            ("", "APIs, Keys, ", "APIs, Keys, "),
+            ("ROOT key", "Root keys, Create root key", "Root keys"),
+            ("create i", "Create identity, Create import", ""),
+            ("explain", "Explain a request", "Explain a request"),
+        ] {
+            let path = workspace_path(&format!("/search?{}", form_encode(&[("q", text)])));
+            let pages = [owner.get(&path).await.text, viewer.get(&path).await.text].map(|page| found(&page));
+            if text.is_empty() {
+                assert!(pages[0].starts_with(of_owner) && pages[1].starts_with(of_viewer), "{pages:?}");
+                assert!(pages[0].contains("Create key") && !pages[1].contains("Create"), "{pages:?}");
+            } else {
+                assert_eq!(pages, [of_owner, of_viewer], "{text}");
+            }
+        }
+    }
+
+    async fn live_search_finds_objects_and_leads_to_a_full_key(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "name": "night job" })).await;
+        let live = workspace_path("/search/live");
+
+        let by_name = owner.post(&live, &[("q", "night")]).await;
+        let by_key = owner.post(&live, &[("q", &key.key)]).await;
+        let unknown = owner.post(&live, &[("q", UNKNOWN_KEY)]).await;
+
+        assert_eq!(by_name.status, 200);
+        assert!(by_name.text.contains(&format!("/keys/{}\"", key.id)), "{}", by_name.text);
+        assert_eq!((by_key.status, by_key.text.as_str()), (200, ""));
+        assert_eq!(by_key.headers["hx-redirect"], workspace_path(&format!("/keys/{}", key.id)).as_str());
+        assert_eq!(unknown.status, 200);
+        assert!(unknown.text.contains("Key not found in this workspace."), "{}", unknown.text);
+        assert!(!unknown.text.contains(UNKNOWN_KEY), "{}", unknown.text);
     }
 }

@@ -94,3 +94,4 @@ pub const SIGN_OUT: &str = icon!(
     r#"<path d="M21 12H9"/>"#,
     r#"<path d="M9 21H5a2 2 0 0 1-2-2V5a2 2 0 0 1 2-2h4"/>"#
 );
+pub const CREATE: &str = icon!(r#"<path d="M5 12h14"/>"#, r#"<path d="M12 5v14"/>"#);

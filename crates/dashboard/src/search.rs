@@ -1,8 +1,10 @@
-//! The search over everything in a workspace.
+//! The search over everything in a workspace: its objects, and the pages and actions of the dashboard.
+//!
+//! The page is also the command palette: a script shows its form in a dialog and sends it while the user types.
 
 use askama::Template;
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use domain::keys::{find_deletion, search as key_search};
 use domain::page::Paging;
 use domain::permission::Action;
@@ -13,8 +15,9 @@ use foundation::id::KeyId;
 
 use super::failure::Failure;
 use super::format::format_start;
-use super::keys::{find_full_key, may_be_full_key};
-use super::layout::{Layout, Section, is_allowed};
+use super::icons;
+use super::keys::{answer_live_search, find_full_key, may_be_full_key};
+use super::layout::{Layout, Nav, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
@@ -22,7 +25,9 @@ use super::{PageResult, redirect_to, render_invalid_page, render_page};
 const GROUP_ROWS: usize = 5;
 
 pub fn routes() -> Router {
-    Router::new().route("/dashboard/{workspace}/search", get(show).post(search))
+    Router::new()
+        .route("/dashboard/{workspace}/search", get(show).post(search))
+        .route("/dashboard/{workspace}/search/live", post(search_live))
 }
 
 #[derive(Template)]
@@ -41,6 +46,8 @@ struct SearchPage {
 /// Results of one kind.
 struct ResultGroup {
     title: &'static str,
+    /// Whether the rows are names without details, several of which fit beside each other.
+    is_short: bool,
     rows: Vec<ResultRow>,
     /// The list with all results; `None` if these are all.
     list_path: Option<String>,
@@ -48,6 +55,7 @@ struct ResultGroup {
 
 struct ResultRow {
     path: String,
+    icon: &'static str,
     name: String,
     detail: String,
 }
@@ -74,8 +82,18 @@ async fn search(request: WorkspaceRequest) -> PageResult {
     }
 }
 
+/// Searches while the user types. What the palette sends has the same rules as the form.
+async fn search_live(request: WorkspaceRequest) -> PageResult {
+    let text = request.page_request.form.text("q").trim();
+    match find_full_key(&request, text).await? {
+        Some(path) => answer_live_search(&path),
+        None => render_page(&build_page(&request, text).await?),
+    }
+}
+
 async fn build_page(request: &WorkspaceRequest, text: &str) -> Result<SearchPage, Failure> {
-    let mut groups = Vec::new();
+    let layout = Layout::for_workspace(request, Section::Search, "Search").await?;
+    let mut groups = vec![list_pages(layout.nav.as_ref(), text), list_actions(request, text)];
     if !text.is_empty() {
         let paging = Paging { search: text.to_owned(), limit: GROUP_ROWS, ..Paging::default() };
         groups.push(search_keys(request, &paging).await?);
@@ -84,14 +102,14 @@ async fn build_page(request: &WorkspaceRequest, text: &str) -> Result<SearchPage
         groups.push(search_namespaces(request, &paging).await?);
         groups.extend(search_rbac(request, &paging).await?);
         groups.extend(search_root_keys(request, &paging).await?);
-        groups.retain(|group| !group.rows.is_empty());
     }
+    groups.retain(|group| !group.rows.is_empty());
     let is_secret = may_be_full_key(text);
     for group in groups.iter_mut().filter(|_| is_secret) {
         group.list_path = None;
     }
     Ok(SearchPage {
-        layout: Layout::for_workspace(request, Section::Search, "Search").await?,
+        layout,
         path: request.workspace_path("/search"),
         is_searched: !text.is_empty(),
         is_unknown: is_secret && groups.is_empty(),
@@ -115,15 +133,62 @@ impl ResultGroup {
             .finish();
         let row = |(id, name, detail): (String, String, String)| ResultRow {
             path: request.workspace_path(&format!("{list}/{id}")),
+            icon: "",
             name,
             detail,
         };
         Self {
             title,
+            is_short: false,
             rows: rows.map(row).collect(),
             list_path: has_more.then(|| request.workspace_path(&format!("{list}?{query}"))),
         }
     }
+}
+
+/// The actions that begin on a page of their own: name, icon, path in the workspace, permission.
+const ACTIONS: [(&str, &str, &str, Action); 10] = [
+    ("Create API", icons::CREATE, "/apis/new", Action::CreateApi),
+    ("Create key", icons::CREATE, "/keys/new", Action::CreateKey),
+    ("Create identity", icons::CREATE, "/new-identity", Action::CreateIdentity),
+    ("Create permission", icons::CREATE, "/permissions/new", Action::CreatePermission),
+    ("Create role", icons::CREATE, "/roles/new", Action::CreateRole),
+    ("Create namespace", icons::CREATE, "/ratelimits/new", Action::CreateNamespace),
+    ("Create gateway policy", icons::CREATE, "/gateways/new", Action::CreateGatewayPolicy),
+    ("Create root key", icons::CREATE, "/root-keys/new", Action::CreateRootKey),
+    ("Create import", icons::CREATE, "/imports/new", Action::CreateKey),
+    ("Explain a request", icons::SEARCH, "/keys/why", Action::ReadKey),
+];
+
+/// Lists the pages of the navigation whose name contains the text.
+fn list_pages(nav: Option<&Nav>, text: &str) -> ResultGroup {
+    let items = nav.into_iter().flat_map(|nav| &nav.groups).flat_map(|group| &group.items);
+    let rows = items.filter(|item| contains(item.label, text)).map(|item| ResultRow {
+        path: item.path.clone(),
+        icon: item.icon,
+        name: item.label.to_owned(),
+        detail: String::new(),
+    });
+    ResultGroup { title: "Pages", is_short: true, rows: rows.collect(), list_path: None }
+}
+
+/// Lists the actions that the user may perform and whose name contains the text.
+fn list_actions(request: &WorkspaceRequest, text: &str) -> ResultGroup {
+    let actions = ACTIONS.into_iter();
+    let actions =
+        actions.filter(|(name, _, _, action)| contains(name, text) && is_allowed(request, *action));
+    let rows = actions.map(|(name, icon, path, _)| ResultRow {
+        path: request.workspace_path(path),
+        icon,
+        name: name.to_owned(),
+        detail: String::new(),
+    });
+    ResultGroup { title: "Actions", is_short: true, rows: rows.collect(), list_path: None }
+}
+
+/// Returns whether a name contains a text, in capitals or not.
+fn contains(name: &str, text: &str) -> bool {
+    name.to_lowercase().contains(&text.to_lowercase())
 }
 
 async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {

@@ -70,6 +70,52 @@ export async function run(story) {
     assert.deepEqual(loaded, ["Inter Variable"]);
   });
 
+  await check("Ctrl-K and / open the palette, which goes to a page by keyboard alone", async () => {
+    await go(page, at("/apis"));
+    const palette = page.getByRole("dialog", { name: "Search" });
+    await page.keyboard.press("Control+k");
+    await palette.getByRole("link", { name: "Create key" }).waitFor();
+    await accessible(page);
+    await page.keyboard.press("Escape");
+    await palette.waitFor({ state: "hidden" });
+    await page.keyboard.press("/");
+    await palette.waitFor();
+    await page.keyboard.type("audit");
+    await palette.getByRole("link", { name: "Create key" }).waitFor({ state: "detached" });
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Audit log");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Audit log", level: 1 }).waitFor();
+    // In a field, "/" is a letter.
+    await page.getByLabel("Actor").press("/");
+    assert.equal(await page.getByLabel("Actor").inputValue(), "/");
+    // Enter follows the first result.
+    await page.getByLabel("Actor").press("Control+k");
+    await palette.getByRole("searchbox").fill("create api");
+    await palette.getByRole("link", { name: "Create key" }).waitFor({ state: "detached" });
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Create API", level: 1 }).waitFor();
+  });
+
+  await check("the palette fits a narrow window, and without JavaScript it is a page", async () => {
+    const storageState = await page.context().storageState();
+    const phone = await visitor({ storageState, viewport: { width: 390, height: 800 } });
+    await go(phone, at(""));
+    await phone.getByRole("link", { name: "Search" }).click();
+    await phone.getByRole("dialog", { name: "Search" }).getByRole("link", { name: "Members" }).waitFor();
+    await fits(phone);
+    await accessible(phone);
+    await phone.context().close();
+    const plain = await visitor({ javaScriptEnabled: false, storageState });
+    await go(plain, at(""));
+    await plain.getByRole("link", { name: "Search" }).click();
+    await plain.getByRole("searchbox").fill("gateway policy");
+    await plain.getByRole("searchbox").press("Enter");
+    await plain.getByRole("link", { name: "Create gateway policy" }).click();
+    await plain.getByRole("heading", { name: "Create policy", level: 1 }).waitFor();
+    await plain.context().close();
+  });
+
   await check("an ID is copied by a click", async () => {
     await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
     await go(page, at(""));

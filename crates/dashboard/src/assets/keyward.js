@@ -113,7 +113,85 @@
     if (event.persisted && document.querySelector("[data-shown-once]")) location.reload();
   });
 
-  document.addEventListener("htmx:afterSwap", (event) => reveal(event.target));
+  // The command palette: the search page in a dialog. It searches while the user types.
+  const finders = document.querySelectorAll("[data-find]");
+  let palette;
+  let isFresh = true;
+
+  const loadPalette = async () => {
+    const reply = await fetch(finders[0].href);
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    const finder = page.getElementById("finder");
+    if (!finder) throw new Error("the answer is no search page");
+    const field = finder.querySelector("#find");
+    const live = {
+      "hx-post": `${finder.querySelector("form").getAttribute("action")}/live`, "hx-include": "closest form", "hx-select": "#found",
+      "hx-target": "#found", "hx-trigger": "input changed delay:150ms", "hx-swap": "outerHTML", "hx-sync": "this:replace",
+    };
+    for (const [name, value] of Object.entries(live)) field.setAttribute(name, value);
+    palette = document.createElement("dialog");
+    palette.className = "palette";
+    palette.setAttribute("aria-label", "Search");
+    palette.append(finder);
+    document.body.append(palette);
+    htmx.process(palette);
+    field.addEventListener("input", () => (isFresh = false));
+    palette.addEventListener("keydown", moveInPalette);
+    palette.addEventListener("click", (event) => event.target === palette && palette.close());
+  };
+
+  const openPalette = async () => {
+    if (document.querySelector("main #find")) return document.getElementById("find").focus();
+    try {
+      if (!palette) await loadPalette();
+    } catch {
+      // The page itself says what is wrong.
+      location.href = finders[0].href;
+      return;
+    }
+    document.getElementById("side")?.hidePopover?.();
+    if (!palette.open) palette.showModal();
+    palette.querySelector("#find").select();
+  };
+
+  // Arrows move between the field and the results. Enter in the field follows the first result of what is in it.
+  const moveInPalette = (event) => {
+    const field = palette.querySelector("#find");
+    const stops = [field, ...palette.querySelectorAll("#found a")];
+    const at = stops.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
+    if (to !== undefined) {
+      event.preventDefault();
+      stops[(to + stops.length) % stops.length].focus();
+    } else if (event.key === "Enter" && event.target === field && isFresh && stops.length > 1) {
+      event.preventDefault();
+      stops[1].click();
+    }
+  };
+
+  if (finders.length) {
+    for (const hint of document.querySelectorAll(".find kbd")) {
+      hint.hidden = false;
+      if (/Mac|iPhone|iPad/.test(navigator.platform)) hint.textContent = "⌘K";
+    }
+    document.addEventListener("click", (event) => {
+      if (!event.target.closest("[data-find]") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      openPalette();
+    });
+    document.addEventListener("keydown", (event) => {
+      const isShortcut = (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k";
+      const isTyping = event.target.closest("input, textarea, select");
+      if (!isShortcut && (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey)) return;
+      event.preventDefault();
+      openPalette();
+    });
+  }
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    reveal(event.target);
+    if (palette?.contains(event.detail.elt)) isFresh = true;
+  });
   spoken.className = "hidden";
   spoken.setAttribute("aria-live", "polite");
   document.querySelector("main").append(spoken);

@@ -13,7 +13,7 @@ mod list;
 mod search;
 mod show;
 
-pub use search::{find_full_key, may_be_full_key};
+pub use search::{answer_live_search, find_full_key, may_be_full_key};
 
 use axum::Router;
 use axum::routing::{get, post};

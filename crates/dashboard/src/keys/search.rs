@@ -40,15 +40,18 @@ pub async fn search(request: WorkspaceRequest) -> PageResult {
 /// Searches keys while the user types.
 pub async fn search_live(request: WorkspaceRequest) -> PageResult {
     match find_full_key(&request, text(&request)).await? {
-        Some(path) => {
-            let mut answer = Response::new(Body::empty());
-            let path = HeaderValue::from_str(&path);
-            let path = path.map_err(|_| Error::Internal("the path is no header value".into()))?;
-            answer.headers_mut().insert(HX_REDIRECT, path);
-            Ok(answer)
-        }
+        Some(path) => answer_live_search(&path),
         None => render_page(&build_search_page(request).await?),
     }
+}
+
+/// Makes htmx load the page of a full key, instead of showing results.
+pub fn answer_live_search(path: &str) -> PageResult {
+    let mut answer = Response::new(Body::empty());
+    let path = HeaderValue::from_str(path);
+    let path = path.map_err(|_| Error::Internal("the path is no header value".into()))?;
+    answer.headers_mut().insert(HX_REDIRECT, path);
+    Ok(answer)
 }
 
 fn text(request: &WorkspaceRequest) -> &str {
