@@ -25,18 +25,18 @@ export async function run(story) {
   await check("the account menu opens by keyboard, and closes by Escape and by a click elsewhere", async () => {
     await go(page, at(""));
     const account = page.getByRole("link", { name: "Account", exact: true });
-    const summary = page.locator(".account summary");
-    await tabTo(page, (await summary.textContent()).trim());
+    const button = page.locator(".account .menu-button");
+    await tabTo(page, (await button.textContent()).trim());
     await page.keyboard.press("Enter");
     await account.waitFor();
     await accessible(page);
     await page.keyboard.press("Escape");
     await account.waitFor({ state: "hidden" });
-    assert.ok(await summary.evaluate((element) => element === document.activeElement));
-    await summary.click();
+    assert.ok(await button.evaluate((element) => element === document.activeElement));
+    await button.click();
     await page.getByRole("heading", { level: 1 }).click();
     await account.waitFor({ state: "hidden" });
-    await summary.click();
+    await button.click();
     await account.click();
     await page.getByRole("heading", { name: "Your account" }).waitFor();
   });

@@ -83,18 +83,6 @@
     if (range) range.value = "custom";
   });
 
-  // Closes menus when the user clicks elsewhere or presses Escape.
-  const closeMenus = (keep) => {
-    for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== keep) menu.open = false;
-  };
-  document.addEventListener("click", (event) => closeMenus(event.target.closest("details.menu")));
-  document.addEventListener("keydown", (event) => {
-    const menu = event.key === "Escape" && document.querySelector("details.menu[open]");
-    if (!menu) return;
-    closeMenus();
-    menu.querySelector("summary").focus();
-  });
-
   // A click on a time in a row follows the link of the row, which is below the time so that its exact value shows on hover.
   document.addEventListener("click", (event) => {
     if (event.target.closest("tbody time") && !event.target.closest("a")) event.target.closest("tr").querySelector("th > a")?.click();
