@@ -16,12 +16,14 @@ import * as imports from "./checks/imports.mjs";
 import * as people from "./checks/people.mjs";
 import * as oidc from "./checks/oidc.mjs";
 import * as plain from "./checks/plain.mjs";
+import * as styleguide from "./checks/styleguide.mjs";
 import * as looks from "./checks/looks.mjs";
 
 const story = {};
 try {
   const parts = [
     beginning, navigation, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain,
+    styleguide,
     looks,
   ];
   for (const part of parts) await part.run(story);

@@ -106,4 +106,58 @@ mod tests {
         }
         assert_eq!(depth, 0, "a brace is not closed");
     }
+
+    /// Returns the values of a color token in the light and the dark theme.
+    fn color(token: &str) -> [u32; 2] {
+        let css = include_str!("assets/keyward.css");
+        let (_, rest) = css.split_once(&format!("--{token}: light-dark(#")).unwrap();
+        let (light, rest) = rest.split_once(", #").unwrap();
+        let (dark, _) = rest.split_once(')').unwrap();
+        [light, dark].map(|hex| u32::from_str_radix(hex, 16).unwrap())
+    }
+
+    /// Computes the contrast of two colors as WCAG 2 defines it.
+    fn contrast(one: u32, other: u32) -> f64 {
+        let luminance = |color: u32| {
+            let share = |shift: u32| {
+                let part = f64::from((color >> shift) & 0xff) / 255.0;
+                if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+            };
+            0.2126 * share(16) + 0.7152 * share(8) + 0.0722 * share(0)
+        };
+        let (one, other) = (luminance(one) + 0.05, luminance(other) + 0.05);
+        (one / other).max(other / one)
+    }
+
+    #[test]
+    fn colors_have_contrast_to_their_backgrounds_in_both_themes() {
+        let backgrounds = ["ground", "side", "surface", "raised", "pressed"];
+        let text = backgrounds.iter().flat_map(|on| [("text", *on, 4.5), ("muted", *on, 4.5)]);
+        let pairs = [
+            ("accent", "surface", 4.5),
+            ("accent", "raised", 4.5),
+            ("accent", "accent-soft", 4.5),
+            ("accent-hover", "surface", 4.5),
+            ("on-accent", "accent", 4.5),
+            ("on-accent", "accent-hover", 4.5),
+            ("good", "good-soft", 4.5),
+            ("bad", "bad-soft", 4.5),
+            ("bad", "surface", 4.5),
+            ("on-bad", "bad", 4.5),
+            ("on-bad", "bad-hover", 4.5),
+            ("edge", "surface", 3.0),
+            ("edge", "ground", 3.0),
+        ];
+        let series =
+            ["c-good", "c-limited", "c-spent", "c-missing", "c-forbidden", "c-off", "c-over"];
+        let series = series.iter().map(|series| (*series, "surface", 3.0));
+        for (front, back, least) in text.chain(pairs).chain(series) {
+            for (theme, (front_color, back_color)) in
+                color(front).into_iter().zip(color(back)).enumerate()
+            {
+                let ratio = contrast(front_color, back_color);
+                assert!(ratio >= least, "{front} on {back}, theme {theme}: {ratio:.2} < {least}");
+            }
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use domain::permission::Action;
 use domain::users;
 use foundation::id::WorkspaceId;
+#[cfg(debug_assertions)]
+use foundation::model::MemberRole;
 use foundation::model::Membership;
 
 use super::assets::{AssetPaths, asset_paths};
@@ -186,6 +188,24 @@ impl Layout {
             email: None,
             nav: None,
             notice: None,
+        }
+    }
+
+    /// Creates the layout of the style guide: an example of every part, with nothing of the user.
+    #[cfg(debug_assertions)]
+    pub fn for_style_guide() -> Self {
+        let workspace = |id: &str, name: &str| Membership {
+            workspace_id: WorkspaceId::from(id),
+            workspace_name: name.to_owned(),
+            workspace_enabled: true,
+            role: MemberRole::Viewer,
+        };
+        let others = vec![workspace("ws_staging", "Staging")];
+        Self {
+            email: Some("ada@example.com".to_owned()),
+            nav: Some(Nav::new(workspace("ws_default", "Acme"), others, Some(Section::Keys))),
+            notice: Some("Settings saved.".to_owned()),
+            ..Self::bare("Style guide")
         }
     }
 

@@ -42,6 +42,8 @@ mod root_keys;
 mod search;
 mod sign_in;
 mod single_sign_on;
+#[cfg(debug_assertions)]
+mod styleguide;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -133,7 +135,10 @@ impl Dashboard {
 }
 
 fn routes() -> Router {
-    Router::new()
+    let router = Router::new();
+    #[cfg(debug_assertions)]
+    let router = router.merge(styleguide::routes());
+    router
         .route("/dashboard", get(overview::redirect_home))
         .route("/dashboard/login", get(sign_in::show_form).post(sign_in::sign_in))
         .route("/dashboard/logout", post(sign_in::sign_out))
