@@ -19,6 +19,11 @@ impl TimeLabel {
         let exact = stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         Self { exact, text: format_relative(at, now, &stamp.strftime("%Y-%m-%d").to_string()) }
     }
+
+    /// Formats the exact time for readers. A script adds their local time.
+    pub fn title(&self) -> String {
+        self.exact.replace('T', " ").replace('Z', " UTC")
+    }
 }
 
 fn format_relative(at: Timestamp, now: Timestamp, date: &str) -> String {
@@ -167,6 +172,7 @@ mod tests {
         assert_eq!(words(2 * HOUR_MS), "in 2 hours");
         assert_eq!(words(-29 * DAY_MS), "29 days ago");
         assert_eq!(words(-100 * DAY_MS), "1970-01-01");
+        assert_eq!(TimeLabel::new(now, now).title(), "1970-04-11 00:00:00 UTC");
     }
 
     #[test]

@@ -124,4 +124,13 @@ export async function run(story) {
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), story.workspace);
     await accessible(page);
   });
+
+  await check("a time shows its exact value in UTC and in the zone of the reader", async () => {
+    const storageState = await page.context().storageState();
+    const reader = await visitor({ storageState, timezoneId: "Asia/Tokyo", locale: "en-US" });
+    await go(reader, "/dashboard/account");
+    const title = await reader.locator("time").first().getAttribute("title");
+    assert.match(title, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n.*GMT\+9$/);
+    await reader.context().close();
+  });
 }

@@ -58,8 +58,12 @@
     id.after(button);
   };
 
-  // Shows buttons that work only with this script.
+  // Shows buttons that work only with this script, and adds the reader's local time to exact times.
   const reveal = (root) => {
+    for (const time of root.querySelectorAll("time:not([data-local])")) {
+      time.dataset.local = "";
+      time.title += `\n${new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
+    }
     for (const id of root.querySelectorAll("code[data-id]:not(:has(+ .copy))")) addCopyButton(id);
     for (const button of root.querySelectorAll("[data-copy], [data-check-all]")) {
       button.hidden = false;
