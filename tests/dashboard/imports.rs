@@ -43,7 +43,7 @@ on_both_stacks! {
         let id = path.rsplit('/').next().unwrap();
         assert!(page.contains(&format!("&#34;migrationId&#34;:&#34;{id}&#34;")), "{page}");
         assert!(owner.get(&workspace_path("/imports")).await.text.contains("<td class=\"number\">2</td>"));
-        assert_eq!(kw.list_audit_events("legacy").await, ["migration.create"]);
+        assert_eq!(kw.list_audit_events("legacy").await, ["migration.create", "migration.import"]);
     }
 
     async fn an_imported_key_without_a_name_is_shown_by_its_id(kw) {

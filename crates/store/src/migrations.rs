@@ -53,11 +53,30 @@ pub trait MigrationReads: Send {
         migration: &MigrationId,
         hash: &str,
     ) -> Result<Option<(KeyId, ApiId)>>;
+    /// Returns those of these stored hashes that a key of any workspace has, even a deleted one.
+    async fn list_used_hashes(&mut self, hashes: &[String]) -> Result<Vec<String>>;
 }
 
 #[async_trait]
 pub trait MigrationWrites: MigrationReads {
     async fn insert_migration(&mut self, migration: &Migration) -> Result<()>;
+    /// Locks a migration until the transaction ends. Returns the creation time of the keys that it imports into the API
+    /// now: `now`, or a later time if it has imported other keys by then.
+    async fn reserve_import_time(
+        &mut self,
+        migration: &MigrationId,
+        api: &ApiId,
+        now: Timestamp,
+    ) -> Result<Timestamp>;
+    /// Removes the keys that a migration has imported into an API at this time, except those that are deleted, were used
+    /// or have leases. Returns their ids.
+    async fn remove_unused_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        migration: &MigrationId,
+        api: &ApiId,
+        created_at: Timestamp,
+    ) -> Result<Vec<KeyId>>;
     /// Adds to the number of keys that a migration has imported.
     async fn add_imported_count(&mut self, migration: &MigrationId, keys: i64) -> Result<()>;
     /// Returns the identities with these external ids. Creates those that do not exist.

@@ -170,7 +170,7 @@ fn build_target(request: &WorkspaceRequest, entry: &StoredEntry, value: &Value) 
         "ratelimitOverride" => ("Override", None),
         "user" => ("User", None),
         "invitation" => ("Invitation", None),
-        "migration" => ("Import", None),
+        "migration" => ("Import", Some("imports")),
         "workspace" => ("Workspace", None),
         _ => ("Target", None),
     };

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
 use domain::form_results;
-use domain::keys::{self, ImportRejection, ImportedKeyFields};
+use domain::keys::{self, ImportRecord, ImportRejection, ImportedKeyFields};
 use domain::migrations::{self, StoredMigration};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
@@ -248,9 +248,16 @@ async fn import_keys(
         return redirect_to(&result_path);
     }
     let imported = match read_import(form, &id) {
-        Ok((api, keys)) => keys::migrate(&app.context, caller, &id, &api, keys)
-            .await
-            .map_err(field_error_from_missing_api),
+        Ok((api, keys)) => keys::migrate(
+            &app.context,
+            caller,
+            &id,
+            &api,
+            keys,
+            ImportRecord::WholeImport { skipped: 0 },
+        )
+        .await
+        .map_err(field_error_from_missing_api),
         Err(error) => Err(error),
     };
     if matches!(imported, Err(Error::IdempotencyConflict)) {

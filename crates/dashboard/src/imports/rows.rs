@@ -44,6 +44,7 @@ fn read_key(key: &mut JsonObject<'_>) -> ImportedKeyFields {
     key.reject_others_than(&KEY_FIELDS);
     ImportedKeyFields {
         hash: read_hash(key),
+        start: None,
         name: key.text("name", 1..=KEY_NAME_MAX, AllowedChars::Printable),
         external_id: key.text("externalId", 1..=EXTERNAL_ID_MAX, AllowedChars::NonNul),
         meta: key.meta("meta"),

@@ -12,6 +12,7 @@ const NEW_KEY_MAY_BE_IN_USE: UndoRefusal =
 const NEW_SECRET_MAY_BE_IN_USE: UndoRefusal =
     "the new secret may be in use; rotate the secret again instead";
 const MOVE_IT_BACK: UndoRefusal = "move the home back with `keyward region move`";
+const IMPORT_AGAIN: UndoRefusal = "the keys were removed permanently; import the file again";
 const INVITATION_IS_LOST: UndoRefusal = "a withdrawn invitation cannot be restored";
 const INVITATION_IS_NEEDED: UndoRefusal = "a removed member must be invited again";
 
@@ -129,6 +130,8 @@ events! {
     RootKeyRevoked "rootKey.revoke" "Root key revoked" ById RestoreRootKey,
     RootKeyRestored "rootKey.restore" "Root key restored" ById RevokeRootKey,
     MigrationCreated "migration.create" "Import created" Refused NOTHING_TO_RESTORE,
+    KeysImported "migration.import" "Keys imported" ByIds RemoveImportedKeys,
+    ImportedKeysRemoved "migration.removeKeys" "Imported keys removed" Refused IMPORT_AGAIN,
     MemberInvited "member.invite" "Member invited" ById WithdrawInvitation,
     InvitationWithdrawn "member.withdrawInvitation" "Invitation withdrawn" Refused INVITATION_IS_LOST,
     MemberJoined "member.join" "Member joined" ById RemoveMember,

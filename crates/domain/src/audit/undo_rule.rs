@@ -1,8 +1,8 @@
 //! Defines the operations that undo audit entries, and the rules that select them.
 
 use foundation::id::{
-    ApiId, GatewayPolicyId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, RoleId,
-    UserId,
+    ApiId, GatewayPolicyId, IdentityId, InvitationId, KeyId, MigrationId, NamespaceId,
+    PermissionId, RoleId, UserId,
 };
 
 /// The operation that reverses an audit entry.
@@ -13,6 +13,8 @@ pub enum UndoAction {
     AddCredits(KeyId, i64),
     DeleteKey(KeyId),
     RestoreKey(KeyId),
+    /// Removes the keys that the migration has imported into the API by the entry, except those that were used since.
+    RemoveImportedKeys(MigrationId, ApiId),
     AddPermission(KeyId, PermissionId),
     RemovePermission(KeyId, PermissionId),
     AddRole(KeyId, RoleId),

@@ -25,8 +25,6 @@ pub struct KeyImport {
     pub api_id: ApiId,
     /// The plaintext. Absent: only the hash is known.
     pub plaintext: Option<Plaintext>,
-    /// The leading characters that may be shown.
-    pub start: Option<String>,
     /// The customer's own id of the end user, for whom no identity is created.
     pub owner_id: Option<String>,
     pub environment: Option<String>,
@@ -66,13 +64,12 @@ pub async fn import(
     let count = keys.len();
     let (mut new_keys, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
     for import in keys {
-        let KeyImport { api_id, plaintext, start, owner_id, environment, key } = import;
+        let KeyImport { api_id, plaintext, owner_id, environment, key } = import;
         let blank = Key {
             id: KeyId::random(),
             workspace_id: caller.workspace_id().clone(),
             hash: key.hash.clone(),
-            start: start
-                .unwrap_or_else(|| plaintext.as_ref().map_or_else(String::new, default_start)),
+            start: find_start(&key, plaintext.as_ref()),
             prefix: None,
             byte_length: 16,
             name: None,
@@ -138,6 +135,8 @@ async fn list_recoverable_apis(
     Ok(recoverable)
 }
 
-fn default_start(secret: &Plaintext) -> String {
-    secret.leading_chars(START_LENGTH)
+/// Returns the leading characters that may be shown.
+fn find_start(key: &ImportedKeyFields, plaintext: Option<&Plaintext>) -> String {
+    let leading = || plaintext.map(|secret| secret.leading_chars(START_LENGTH));
+    key.start.clone().or_else(leading).unwrap_or_default()
 }

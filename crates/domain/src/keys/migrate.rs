@@ -1,29 +1,33 @@
 //! Migrating keys that were issued elsewhere: their hashes are imported, and each becomes a regular key when it is
 //! first verified.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId, MigrationId};
-use foundation::model::{Algorithm, Key};
+use foundation::model::{Algorithm, Api, Key, Migration};
 use foundation::secret::{KeyHash, Plaintext, split_prefixed_key};
+use serde::Serialize;
 use store::freshness;
 
 use super::audit_target;
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
-use crate::audit::{AuditBatch, AuditEvent};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::permission::Action;
 use crate::{apis, credits, form_results};
 
 /// The result of a migration request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MigrationResult {
     /// By hash, in the order of the request.
     pub migrated: Vec<(String, KeyId)>,
     /// The hashes that were not imported, and the reasons.
     pub failed: Vec<(String, ImportRejection)>,
+    /// The creation time of the imported keys. No other import into the API by the same migration has it.
+    pub imported_at: Timestamp,
 }
 
 /// Why a hash was not imported.
@@ -35,6 +39,22 @@ pub enum ImportRejection {
     Duplicate,
 }
 
+/// What the audit log records of imported keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportRecord {
+    /// An entry for each key and each of its assignments.
+    EachKey,
+    /// One entry for the whole import, which can be undone. It contains the number of keys that the caller left out.
+    WholeImport { skipped: usize },
+}
+
+/// The fields of the audit entry of a whole import.
+#[derive(Serialize)]
+struct ImportSnapshot {
+    keys: usize,
+    skipped: usize,
+}
+
 /// Imports keys of a migration whose hashes are new, all at once. A caller that may create keys in the API may also
 /// create the identities, permissions and roles that the keys name.
 pub async fn migrate(
@@ -43,14 +63,15 @@ pub async fn migrate(
     migration: &MigrationId,
     api_id: &ApiId,
     keys: Vec<ImportedKeyFields>,
+    record: ImportRecord,
 ) -> Result<MigrationResult> {
     caller.require_on(Action::CreateKey, api_id)?;
     require_grants(context, caller, keys.iter())?;
-    let now = context.clock.now();
     let mut tx = context.store.begin().await?;
-    apis::require_not_deleted(tx.find_api(caller.workspace_id(), api_id).await?, api_id)?;
+    let api = apis::require_not_deleted(tx.find_api(caller.workspace_id(), api_id).await?, api_id)?;
     let found = tx.find_migration(caller.workspace_id(), migration).await?;
     let found = found.ok_or_else(|| Error::not_found(ResourceRef::Migration(migration.clone())))?;
+    let now = tx.reserve_import_time(migration, api_id, context.clock.now()).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let references =
         ResolvedReferences::find_or_create(context, &mut tx, caller, &keys, &mut entries).await?;
@@ -63,34 +84,26 @@ pub async fn migrate(
             outcomes.push((key.hash, None));
             continue;
         }
-        let id = KeyId::random();
-        outcomes.push((key.hash.clone(), Some(id.clone())));
-        let new_key = Key {
-            id,
-            workspace_id: caller.workspace_id().clone(),
-            api_id: api_id.clone(),
-            hash,
-            start: String::new(),
-            prefix: None,
-            byte_length: 16,
-            name: None,
-            meta: None,
-            identity_id: None,
-            owner_id: None,
-            environment: None,
-            is_enabled: key.enabled,
-            expires_at: key.expires_at,
-            credits: key.credits.map(|credits| credits.to_credits(database_now)),
-            created_at: now,
-            updated_at: None,
-        };
+        let new_key = to_new_key(&key, hash, &api, now, database_now);
+        outcomes.push((key.hash.clone(), Some(new_key.id.clone())));
         incoming.push(references.attach_to(new_key, key));
     }
     let inserted = tx.insert_keys(caller.workspace_id(), Some(migration), &incoming).await?;
     let inserted: HashSet<KeyId> = inserted.into_iter().collect();
     tx.add_imported_count(migration, i64::try_from(inserted.len()).unwrap_or(i64::MAX)).await?;
-    for incoming in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
-        references.record(&mut entries, incoming);
+    match record {
+        ImportRecord::EachKey => {
+            for key in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
+                references.record(&mut entries, key);
+            }
+        }
+        ImportRecord::WholeImport { skipped } if !inserted.is_empty() => {
+            let skipped = skipped + (outcomes.len() - inserted.len());
+            let change = FieldChanges::created(&ImportSnapshot { keys: inserted.len(), skipped })?;
+            let targets = import_targets(&found, &api);
+            entries.add_change(AuditEvent::KeysImported, &targets, change);
+        }
+        ImportRecord::WholeImport { .. } => {}
     }
     if !inserted.is_empty() {
         // One change row, however many keys.
@@ -100,8 +113,52 @@ pub async fn migrate(
     form_results::record(&mut tx, caller, migration, None, now).await?;
     context.commit(tx).await?;
     context.imported_keys.record(inserted.len());
+    Ok(to_result(outcomes, &inserted, now))
+}
 
-    let mut result = MigrationResult::default();
+/// Returns the key without what it refers to.
+fn to_new_key(
+    key: &ImportedKeyFields,
+    hash: String,
+    api: &Api,
+    now: Timestamp,
+    database_now: Timestamp,
+) -> Key {
+    Key {
+        id: KeyId::random(),
+        workspace_id: api.workspace_id.clone(),
+        api_id: api.id.clone(),
+        hash,
+        start: key.start.clone().unwrap_or_default(),
+        prefix: None,
+        byte_length: 16,
+        name: None,
+        meta: None,
+        identity_id: None,
+        owner_id: None,
+        environment: None,
+        is_enabled: key.enabled,
+        expires_at: key.expires_at,
+        credits: key.credits.map(|credits| credits.to_credits(database_now)),
+        created_at: now,
+        updated_at: None,
+    }
+}
+
+/// Returns the targets of an audit entry about a whole import.
+pub fn import_targets<'a>(migration: &'a Migration, api: &'a Api) -> [Target<'a>; 2] {
+    [
+        Target::new("migration", migration.id.as_str()).with_name(migration.name.as_deref()),
+        Target::new("api", api.id.as_str()).with_name(Some(&api.name)),
+    ]
+}
+
+fn to_result(
+    outcomes: Vec<(String, Option<KeyId>)>,
+    inserted: &HashSet<KeyId>,
+    imported_at: Timestamp,
+) -> MigrationResult {
+    let mut result = MigrationResult { migrated: Vec::new(), failed: Vec::new(), imported_at };
     for (hash, id) in outcomes {
         match id {
             Some(id) if inserted.contains(&id) => result.migrated.push((hash, id)),
@@ -109,7 +166,24 @@ pub async fn migrate(
             None => result.failed.push((hash, ImportRejection::Duplicate)),
         }
     }
-    Ok(result)
+    result
+}
+
+/// Returns those of these hashes, in the form in which the issuer computed them, that cannot be imported into the API,
+/// because a key in some workspace already has them.
+pub async fn list_used_hashes<'a>(
+    context: &Context,
+    caller: &Caller,
+    api_id: &ApiId,
+    algorithm: Algorithm,
+    hashes: impl Iterator<Item = &'a str>,
+) -> Result<HashSet<&'a str>> {
+    caller.require_on(Action::CreateKey, api_id)?;
+    let stored: HashMap<_, _> =
+        hashes.map(|hash| (to_stored_hash(hash, algorithm), hash)).collect();
+    let all: Vec<_> = stored.keys().cloned().collect();
+    let used = context.store.read().await?.list_used_hashes(&all).await?;
+    Ok(used.iter().filter_map(|hash| stored.get(hash).copied()).collect())
 }
 
 /// Converts a hash from hex or base64 into its stored form: base64 for hashes of whole keys, as for regular keys, and

@@ -20,6 +20,8 @@ use crate::rbac::{self, MissingPolicy, Selector};
 pub struct ImportedKeyFields {
     /// The hash, in the form in which the original issuer computed it.
     pub hash: String,
+    /// The leading characters that may be shown.
+    pub start: Option<String>,
     pub name: Option<String>,
     pub external_id: Option<String>,
     pub meta: Option<Meta>,

@@ -15,7 +15,7 @@ use foundation::error::{Error, Refusal, Result};
 use foundation::id::{AuditId, KeyId, RoleId};
 use foundation::model::{MemberRole, OutagePolicy, Permission, Role};
 
-use crate::audit::{self, parse_fields};
+use crate::audit::{self, StoredEntry, parse_fields};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::identities::{self, IdentityRef};
@@ -41,14 +41,19 @@ pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoActi
         form_submission: None,
         ..caller.clone()
     };
-    let before = entry.before.unwrap_or_default();
     // Boxed: the future contains those of all operations.
-    Box::pin(apply_undo(keys, &caller, &action, &before)).await?;
+    Box::pin(apply_undo(keys, &caller, &action, &entry)).await?;
     Ok(action)
 }
 
 #[expect(clippy::too_many_lines, reason = "a few lines for each action")]
-async fn apply_undo(keys: &Keys, caller: &Caller, action: &UndoAction, before: &str) -> Result<()> {
+async fn apply_undo(
+    keys: &Keys,
+    caller: &Caller,
+    action: &UndoAction,
+    entry: &StoredEntry,
+) -> Result<()> {
+    let before = entry.before.as_deref().unwrap_or_default();
     match action {
         UndoAction::RevertKey(id) => {
             keys::update(keys, caller, id, keys::change_from_snapshot(&parse_fields(before)?)?)
@@ -63,6 +68,9 @@ async fn apply_undo(keys: &Keys, caller: &Caller, action: &UndoAction, before: &
         }
         UndoAction::DeleteKey(id) => keys::delete(&keys.context, caller, id, Deletion::Soft).await,
         UndoAction::RestoreKey(id) => keys::restore(&keys.context, caller, id).await,
+        UndoAction::RemoveImportedKeys(migration, api) => {
+            keys::remove_import(keys, caller, migration, api, entry.at).await
+        }
         UndoAction::AddPermission(key, id) => {
             change_assignment::<Permission>(keys, caller, key, AssignmentChange::Add, id.as_str())
                 .await

@@ -101,6 +101,11 @@ impl MigrationReads for Connection {
             WHERE hash = $2 AND migration_id = $1 AND deleted_at IS NULL";
         Ok(query_as(sql).bind(migration).bind(hash).fetch_optional(self).await?)
     }
+
+    async fn list_used_hashes(&mut self, hashes: &[String]) -> Result<Vec<String>> {
+        let sql = concat!("SELECT hash FROM keys WHERE hash ", is_one_of!("$1"));
+        Ok(query_scalar(sql).bind(json!(hashes).to_string()).fetch_all(self).await?)
+    }
 }
 
 #[async_trait]
@@ -120,6 +125,43 @@ impl MigrationWrites for Connection {
             .execute(self)
             .await?;
         Ok(())
+    }
+
+    async fn reserve_import_time(
+        &mut self,
+        migration: &MigrationId,
+        api: &ApiId,
+        now: Timestamp,
+    ) -> Result<Timestamp> {
+        query("UPDATE migrations SET came = came WHERE id = $1")
+            .bind(migration)
+            .execute(&mut *self)
+            .await?;
+        let sql = "
+            SELECT MAX(created_at)
+            FROM keys
+            WHERE api_id = $1 AND created_at >= $2 AND migration_id = $3 AND deleted_at IS NULL";
+        let latest: Option<Timestamp> =
+            query_scalar(sql).bind(api).bind(now).bind(migration).fetch_one(self).await?;
+        Ok(latest.map_or(now, |latest| latest.plus_ms(1)))
+    }
+
+    async fn remove_unused_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        migration: &MigrationId,
+        api: &ApiId,
+        created_at: Timestamp,
+    ) -> Result<Vec<KeyId>> {
+        let sql = "
+            DELETE FROM keys
+            WHERE workspace_id = $1 AND api_id = $2 AND created_at = $3 AND migration_id = $4
+                AND deleted_at IS NULL
+                AND NOT EXISTS (SELECT 1 FROM key_uses u WHERE u.key_id = keys.id)
+                AND NOT EXISTS (SELECT 1 FROM purses p WHERE p.key_id = keys.id)
+            RETURNING id";
+        let query = query_scalar(sql).bind(workspace).bind(api).bind(created_at).bind(migration);
+        Ok(query.fetch_all(self).await?)
     }
 
     async fn add_imported_count(&mut self, migration: &MigrationId, keys: i64) -> Result<()> {

@@ -104,11 +104,11 @@ impl<Of> KeyToImport<Of> {
         Ok(KeyImport {
             api_id,
             plaintext,
-            start: self.start.0.map(Text::into_string),
             owner_id: self.owner_id.0.map(Text::into_string),
             environment: self.environment.0.map(Text::into_string),
             key: ImportedKeyFields {
                 hash,
+                start: self.start.0.map(Text::into_string),
                 name: self.name.0.map(Text::into_string),
                 external_id: self.external_id.0.map(Text::into_string),
                 meta: self.meta.0,

@@ -1,5 +1,5 @@
 use domain::bounds::{EXTERNAL_ID_MAX, IMPORTED_KEYS_MAX};
-use domain::keys::{self, ImportedKeyFields, MigrationResult};
+use domain::keys::{self, ImportRecord, ImportedKeyFields, MigrationResult};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
@@ -97,7 +97,8 @@ impl Operation for MigrateKeys {
                 .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
         });
         let keys = keys.collect::<Result<_>>()?;
-        Ok(keys::migrate(&app.context, caller, &migration, &api, keys).await?.into())
+        let record = ImportRecord::EachKey;
+        Ok(keys::migrate(&app.context, caller, &migration, &api, keys, record).await?.into())
     }
 }
 
@@ -109,6 +110,7 @@ impl TryFrom<KeyToMigrate> for ImportedKeyFields {
         let credits = key.credits.0.map(|Object(credits)| credits.validate()).transpose()?;
         Ok(Self {
             hash: key.hash.into_string(),
+            start: None,
             name: key.name.0.map(Text::into_string),
             external_id: key.external_id.0.map(Text::into_string),
             meta: key.meta.0,
