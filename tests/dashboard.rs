@@ -147,6 +147,25 @@ impl<'a> Browser<'a> {
         self.send(request.body(Body::from(form_encode(&fields))).expect("a request")).await
     }
 
+    /// Submits a form with a file as the last page would.
+    pub async fn upload(&mut self, path: &str, fields: &[(&str, &str)], file: &[u8]) -> Reply {
+        let mut body = Vec::new();
+        for (name, value) in fields.iter().copied().chain([("csrf", self.csrf.as_str())]) {
+            let head =
+                format!("--limit\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+            body.extend_from_slice(format!("{head}{value}\r\n").as_bytes());
+        }
+        let head = "--limit\r\nContent-Disposition: form-data; name=\"file\"; filename=\"keys.csv\"\r\n\
+            Content-Type: text/csv\r\n\r\n";
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(file);
+        body.extend_from_slice(b"\r\n--limit--\r\n");
+        let request = self.request(Request::post(path), path);
+        let request = request.header("origin", format!("https://{HOST}"));
+        let request = request.header("content-type", "multipart/form-data; boundary=limit");
+        self.send(request.body(Body::from(body)).expect("a request")).await
+    }
+
     /// Returns a form submission without headers about its origin.
     pub fn form(&self, path: &str) -> Builder {
         self.request(Request::post(path), path)

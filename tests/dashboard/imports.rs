@@ -21,6 +21,23 @@ fn hash(key: &str) -> String {
     KeyHash::compute(key).to_base64()
 }
 
+/// The page of the audit entry that the summary of an import names.
+fn entry_path(summary: &str) -> String {
+    let base = workspace_path("/audit/");
+    format!("{base}{}", between(summary, &format!("action=\"{base}"), "/undo\""))
+}
+
+/// The value of an attribute.
+fn unescape(text: &str) -> String {
+    let text = text.replace("&#34;", "\"").replace("&#39;", "'");
+    text.replace("&#60;", "<").replace("&#62;", ">").replace("&#38;", "&")
+}
+
+fn percent_decode(text: &str) -> String {
+    let form = format!("text={text}");
+    form_urlencoded::parse(form.as_bytes()).next().expect("a field").1.into_owned()
+}
+
 on_both_stacks! {
     async fn keys_are_taken_in_by_their_hashes_and_verify(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
@@ -33,7 +50,7 @@ on_both_stacks! {
 
         assert_eq!(taken.status, 200, "{}", taken.text);
         assert!(taken.text.contains("2 keys imported") && !taken.text.contains("not imported"));
-        assert!(!taken.text.contains(&hash("old_one")));
+        assert!(!taken.text.contains(&hash("old_one")) && taken.text.contains("two, too"));
         let one = kw.verify("old_one").await;
         assert_eq!(one.data()["identity"]["externalId"], "user_1");
         let two = kw.verify("old_two").await;
@@ -79,7 +96,7 @@ on_both_stacks! {
         assert_eq!(kw.verify("old_two").await.data()["code"], "VALID");
     }
 
-    async fn what_is_known_or_there_twice_is_told_and_the_others_are_taken_in(kw) {
+    async fn known_and_duplicate_keys_are_skipped_with_their_rows(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;
         let path = import(&mut owner, "legacy", "sha256").await;
@@ -87,46 +104,220 @@ on_both_stacks! {
         owner.post(&path, &[("api", &api), ("keys", &format!("hash\n{one}"))]).await;
 
         let hex = KeyHash::compute("old_two").to_hex();
-        let keys = format!("hash\n{one}\n{two}\n{hex}\n");
-        let taken = owner.post(&path, &[("api", &api), ("keys", &keys)]).await.text;
+        let keys = format!("hash,name\n{one},known\n{two},new\n{hex},double\n");
+        let fields = [("api", api.as_str()), ("keys", &keys), ("skip-invalid", "yes")];
+        let taken = owner.post(&path, &fields).await.text;
 
         assert!(taken.contains("1 key imported") && taken.contains("2 not imported"), "{taken}");
-        let known = between(&taken, &one[..12], "</p></div>");
-        assert!(known.contains("Already imported"), "{known}");
-        assert!(between(&taken, &hex[..12], "</p></div>").contains("Duplicate in this import"));
+        for (row, fault) in [("Row 2", "Already imported"), ("Row 4", "Duplicate in this import")] {
+            let found = between(&taken, row, "</li>");
+            assert!(found.contains(fault), "{found}");
+        }
+        let csv = between(&taken, "href=\"data:text/csv;charset=utf-8,", "\"");
+        let csv = percent_decode(csv);
+        let expected = "row,name,external_id,problem\n2,known,,Already imported\n4,double,,Duplicate in this import\n";
+        assert_eq!(csv, expected);
         assert!(owner.get(&path).await.text.contains("<dd>2</dd>"));
     }
 
-    async fn what_is_wrong_is_told_at_its_field_and_nothing_is_taken_in(kw) {
+    async fn form_names_fault_and_field_and_imports_nothing(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;
         let path = import(&mut owner, "legacy", "sha256").await;
         let good = format!("hash\n{}", hash("old_one"));
-        let mixed = format!("{good}\nprod_a_key_itself\n");
-        let late = format!("hash,expires\n{},soon\n", hash("old_one"));
-        let both = format!("hash,name,enabled\n{},{},often\n", hash("old_one"), "n".repeat(256));
 
         for (api, keys, words, field) in [
-            (api.as_str(), "", "paste at least one hash", "keys"),
-            (&api, &mixed, "keys[1].hash must be SHA-256", "keys"),
-            (&api, &late, "keys[0].expires", "keys"),
-            (&api, &both, "keys[0].name must have 1 to 255 characters", "keys"),
-            (&api, &both, "keys[0].enabled must be true or false", "keys"),
-            (&api, "{\"keys\":[{\"name\":\"a\"}]}", "hash", "keys"),
-            ("", &good, "apiId", "api"),
+            (api.as_str(), "", "choose a file, or paste its content", "file"),
+            (&api, "[1]", "entry 1 of the file must be an object", "file"),
+            ("", &good, "select the API", "api"),
             ("api_none", &good, "select the API", "api"),
         ] {
-            let refused = owner.post(&path, &[("api", api), ("keys", keys)]).await;
+            for path in [path.clone(), format!("{path}/preview")] {
+                let refused = owner.post(&path, &[("api", api), ("keys", keys)]).await;
 
-            assert_eq!(refused.status, 422, "{words}");
-            let told = between(&refused.text, "id=\"faults\"", "</div>");
-            assert!(told.contains(words) && !told.contains("prod_a_key_itself"), "{told}");
-            let of_field = between(&refused.text, &format!("id=\"{field}\""), ">");
-            assert!(of_field.contains("aria-invalid=\"true\""), "{of_field}");
-            // What was pasted is there to be put right.
-            assert!(refused.text.contains(keys.lines().last().unwrap_or_default().trim_matches(['{', '}'])) || keys.contains('"'));
+                assert_eq!(refused.status, 422, "{words}");
+                let told = between(&refused.text, "id=\"faults\"", "</div>");
+                assert!(told.contains(words), "{told}");
+                let of_field = between(&refused.text, &format!("id=\"{field}\""), ">");
+                assert!(of_field.contains("aria-invalid=\"true\""), "{of_field}");
+                // What was pasted is there to be put right.
+                assert!(between(&refused.text, "<textarea", "</textarea>").ends_with(keys));
+            }
         }
         assert_eq!(kw.count_rows("keys").await, 0);
+    }
+
+    async fn rows_with_errors_are_shown_and_nothing_is_imported_unless_they_are_skipped(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let good = hash("old_one");
+        let rows = [
+            ("prod_a_key_itself,,,", "hash must be SHA-256 as 64 hexadecimal digits or 44 base64 characters"),
+            (",a,,", "hash is missing"),
+            (&format!("{},{},,", hash("a"), "n".repeat(256)), "name must have 1 to 255 characters"),
+            (&format!("{},,soon,", hash("b")), "expires must be from 1970-01-01 to 2100-01-01, in Unix milliseconds"),
+            (&format!("{},,,often", hash("c")), "enabled must be true or false"),
+            (&format!("{},,", hash("d")), "must have 4 values, one for each column"),
+        ];
+        let lines: Vec<_> = rows.iter().map(|(line, _)| *line).collect();
+        let keys = format!("hash,name,expires,enabled\n{good},,,\n{}", lines.join("\n"));
+
+        for path in [path.clone(), format!("{path}/preview")] {
+            let shown = owner.post(&path, &[("api", &api), ("keys", &keys)]).await;
+            assert_eq!(shown.status, if path.ends_with("preview") { 200 } else { 422 });
+            assert!(shown.text.contains("<dt>Ready to import</dt><dd>1</dd>"), "{}", shown.text);
+            assert!(shown.text.contains("<dt>With errors</dt><dd>6</dd>"));
+            let told = between(&shown.text, "id=\"invalid\"", "</section>");
+            for ((_, words), number) in rows.iter().zip(3..) {
+                let of_row = between(told, &format!("<p>Row {number}"), "</li>");
+                assert!(of_row.contains(words), "{of_row}");
+            }
+            assert!(!told.contains("prod_a_key_itself"));
+        }
+        assert_eq!(kw.count_rows("keys").await, 0);
+        let none = owner.post(&path, &[("api", &api), ("keys", "hash\nx"), ("skip-invalid", "yes")]).await;
+        assert!(none.status == 422 && !none.text.contains("<button class=\"primary\">Import"), "{}", none.text);
+        assert_eq!(kw.count_rows("keys").await, 0);
+    }
+
+    async fn file_of_full_keys_is_previewed_imported_and_undone(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let key = |at: usize| format!("legacy_live_{at:08}");
+        let row = |at: usize| match at {
+            7 => format!("{},{},soon\n", key(at), key(at).len()),
+            8 => ",no key,\n".to_owned(),
+            9 => format!("{},twice,\n", key(1)),
+            _ => format!("{},name {at},2030-01-02\n", key(at)),
+        };
+        let rows: String = (0..200).map(row).collect();
+
+        let file = format!("\u{feff}API token,Label,Expires at\n{rows}");
+        let preview = owner.upload(&format!("{path}/preview"), &[("api", &api)], file.as_bytes()).await;
+
+        assert_eq!(preview.status, 200, "{}", preview.text);
+        for text in ["<dd>200</dd>", "<dd>197</dd>", "<dd>3</dd>", ">Import 197 keys</button>", "The server hashed the full keys"] {
+            assert!(preview.text.contains(text), "{text}: {}", preview.text);
+        }
+        assert!(!preview.text.contains("legacy_live"));
+        assert_eq!(kw.count_rows("keys").await, 0);
+        let token = between(&preview.text, "name=\"form-token\" value=\"", "\"").to_owned();
+        let table = unescape(between(&preview.text, "name=\"table\" value=\"", "\""));
+        let fields = [
+            ("api", api.as_str()), ("table", &table), ("skip-invalid", "yes"), ("form-token", &token),
+            ("column-0", "hash"), ("column-1", "name"), ("column-2", "expires"), ("column-3", "start"),
+        ];
+        let imported = owner.post(&path, &fields).await;
+        let again = redirect_path(&owner.post(&path, &fields).await);
+
+        assert!(imported.text.contains("197 keys imported"), "{}", imported.text);
+        assert!(imported.text.contains("3 not imported") && imported.text.contains("And 97 more."));
+        assert!(again.ends_with("?notice=import-repeated"));
+        assert_eq!(kw.count_rows("keys").await, 197);
+        assert_eq!(kw.list_texts("keys", "start").await, vec!["lega"; 197]);
+        let used = kw.verify(&key(0)).await;
+        assert_eq!((&used.data()["code"], &used.data()["name"]), (&json!("VALID"), &json!("name 0")));
+        assert_eq!(used.data()["expires"], 1_893_542_400_000_i64);
+
+        // One entry for the whole import.
+        assert_eq!(kw.list_audit_events("legacy").await, ["migration.create", "migration.import"]);
+        assert_eq!(kw.list_audit_events(&api).await.iter().filter(|event| *event == "migration.import").count(), 1);
+        let entry = entry_path(&imported.text);
+        let history = between(&owner.get(&path).await.text, "<a class=\"button\" href=\"", "\"").replace("&#38;", "&");
+        let listed = owner.get(&history).await.text;
+        assert!(count_table_rows(&listed) == 1 && listed.contains(&entry), "{listed}");
+        let page = owner.get(&entry).await.text;
+        assert!(page.contains("Unused keys are removed for good. Used ones stay."), "{page}");
+        kw.clock.advance_ms(1);
+        redirect_path(&owner.post(&format!("{entry}/undo"), &[]).await);
+
+        assert_eq!(kw.count_rows("keys").await, 1);
+        assert_eq!(kw.verify(&key(0)).await.data()["code"], "VALID");
+        assert_eq!(kw.verify(&key(1)).await.data()["code"], "NOT_FOUND");
+        let page = owner.get(&path).await.text;
+        assert!(page.contains("<dt>Keys imported</dt><dd>1</dd>"), "{page}");
+        assert!(owner.get(&history).await.text.contains(">Undone</span>"));
+        let twice = owner.post(&format!("{entry}/undo"), &[]).await;
+        assert_eq!(twice.status, 422);
+
+        // The corrected file can be imported.
+        let fields = [("api", api.as_str()), ("table", &table), ("skip-invalid", "yes")];
+        let corrected = owner.post(&path, &fields).await;
+        assert!(corrected.text.contains("196 keys imported"), "{}", corrected.text);
+        assert_eq!(kw.verify(&key(1)).await.data()["code"], "VALID");
+    }
+
+    async fn undo_of_an_import_keeps_other_imports_of_the_same_moment(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let mut entries = Vec::new();
+        for key in ["old_one", "old_two"] {
+            let taken = owner.post(&path, &[("api", &api), ("keys", &format!("key\n{key}"))]).await;
+            entries.push(format!("{}/undo", entry_path(&taken.text)));
+        }
+
+        redirect_path(&owner.post(&entries[0], &[]).await);
+        let code = async |key| kw.verify(key).await.data()["code"].clone();
+        assert_eq!((code("old_one").await, code("old_two").await), (json!("NOT_FOUND"), json!("VALID")));
+        let refused = owner.post(&entries[1], &[]).await;
+
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains("every key of the import was used or deleted since"), "{}", refused.text);
+        assert_eq!(code("old_two").await, "VALID");
+        let undoing = crate::dashboard::audit::entry(&mut owner, "migration.removeKeys").await;
+        assert!(owner.get(&undoing).await.text.contains("import the file again"));
+    }
+
+    async fn undo_of_an_import_needs_the_role_and_the_workspace(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let taken = owner.post(&path, &[("api", &api), ("keys", "key\nold_one")]).await;
+        let undo = format!("{}/undo", entry_path(&taken.text));
+        let mut viewer = owner.invite("view@example.com", "viewer").await;
+
+        let page = viewer.get(&path).await;
+        let refused = viewer.post(&undo, &[]).await;
+        let preview = viewer.post(&format!("{path}/preview"), &[("api", &api), ("keys", "key\nx")]).await;
+
+        assert!(page.text.contains("<dt>Keys imported</dt><dd>1</dd>") && !page.text.contains(">Preview</button>"));
+        assert_eq!([refused, preview].map(|page| page.status.as_u16()), [403; 2]);
+        assert_eq!(kw.verify("old_one").await.data()["code"], "VALID");
+    }
+
+    async fn columns_are_matched_by_the_user(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let file = "credential,whom\nold_one,user_1\n";
+
+        let preview = owner.upload(&format!("{path}/preview"), &[("api", &api)], file.as_bytes()).await;
+
+        assert!(preview.text.contains("choose the column that is Full key or Hash"), "{}", preview.text);
+        assert!(!preview.text.contains("Ready to import"));
+        let table = unescape(between(&preview.text, "name=\"table\" value=\"", "\""));
+        let fields = |one: &'static str, two: &'static str| {
+            [("api", api.clone()), ("table", table.clone()), ("column-0", one.to_owned()), ("column-1", two.to_owned())]
+        };
+        for (one, two, words) in [
+            ("name", "name", "two columns are Name"),
+            ("key", "hash", "choose one of them"),
+            ("", "name", "choose the column"),
+        ] {
+            let fields = fields(one, two);
+            let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let told = owner.post(&path, &fields).await;
+            assert!(told.status == 422 && told.text.contains(words), "{}", told.text);
+        }
+        let fields = fields("key", "externalId");
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let updated = owner.post(&format!("{path}/preview"), &fields).await.text;
+        assert!(updated.contains("Import 1 key</button>") && !updated.contains("old_one"), "{updated}");
+        owner.post(&path, &fields).await;
+        assert_eq!(kw.verify("old_one").await.data()["identity"]["externalId"], "user_1");
     }
 
     async fn an_import_is_made_with_a_name_within_bounds_and_a_known_algorithm(kw) {
@@ -202,26 +393,64 @@ on_both_stacks! {
         assert_eq!(refused.status, 422);
         assert!(refused.text.contains("import at most 10,000"));
         assert!(taken.text.contains("10,000 keys imported") && taken.text.contains("And 9,900 more."));
-        assert!(again.text.contains("10,000 not imported") && again.text.contains("And 9,000 more."));
+        assert!(again.status == 422 && again.text.contains("<dt>With errors</dt><dd>10,000</dd>"));
+        assert!(again.text.contains("And 9,000 more.") && again.text.contains("Already imported"));
         assert!(owner.get(&path).await.text.contains("<dd>10,000</dd>"));
     }
 
-    async fn a_form_is_as_large_as_what_may_be_pasted_and_only_there_and_for_who_is_signed_in(kw) {
+    async fn form_is_as_large_as_a_file_and_only_there_and_for_signed_in_users(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let path = import(&mut owner, "large", "sha256").await;
-        // Each of them takes three bytes on the way.
-        let largest = "\"".repeat(1024 * 1024 + 1);
+        let preview = format!("{path}/preview");
+        let file = |bytes: usize| "\"".repeat(bytes).into_bytes();
+        let max = 2 * 1024 * 1024;
 
-        let told = owner.post(&path, &[("api", "api_none"), ("keys", &largest)]).await;
-        let too_much = owner.post(&path, &[("keys", &"\"".repeat(1024 * 1024 + 32 * 1024))]).await;
+        let told = owner.upload(&preview, &[("api", "api_none")], &file(max + 1)).await;
+        // Each quotation mark takes three bytes on the way.
+        let pasted = owner.post(&preview, &[("api", "api_none"), ("keys", &"\"".repeat(max + 1))]).await;
+        let too_much = owner.upload(&preview, &[], &file(3 * max + 64 * 1024)).await;
         let elsewhere = owner.post(&workspace_path("/imports"), &[("name", &"x".repeat(128 * 1024))]).await;
+        let upload_elsewhere = owner.upload(&workspace_path("/imports"), &[("name", "a")], b"").await;
         let mut guest = Browser::new(&kw);
         guest.get("/dashboard/login").await;
         let stranger = guest.post(&path, &[("keys", &"x".repeat(128 * 1024))]).await;
+        let upload = guest.upload(&path, &[], b"").await;
 
-        assert_eq!(told.status, 422);
-        assert!(told.text.contains("the maximum is 1,048,576"));
+        for told in [told, pasted] {
+            assert_eq!(told.status, 422);
+            assert!(told.text.contains("the maximum is 2,097,152"));
+        }
         assert_eq!([too_much, elsewhere, stranger].map(|page| page.status.as_u16()), [413; 3]);
+        assert_eq!([upload, upload_elsewhere].map(|page| page.status.as_u16()), [403; 2]);
+    }
+
+    async fn malformed_upload_is_rejected(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        for (body, status) in [("", 400), ("--limit\r\n", 400), ("--limit\r\nx\r\n\r\n--limit--", 400), ("--limit--", 403)] {
+            let request = owner.form(&path).header("origin", "https://keyward.test");
+            let mut request = request.body(body.into()).unwrap();
+            request.headers_mut().insert("content-type", "multipart/form-data; boundary=limit".parse().unwrap());
+            assert_eq!(owner.send(request).await.status, status, "{body}");
+        }
+        let table = ("table", "{\"columns\":[\"key\"],\"rows\":[[1]]}");
+        let refused = owner.post(&path, &[("api", &api), table]).await;
+        assert!(refused.status == 422 && refused.text.contains("choose the file again"), "{}", refused.text);
+        let latin = owner.upload(&format!("{path}/preview"), &[("api", &api)], b"key,name\nold_one,\xfc").await;
+        assert!(latin.status == 422 && latin.text.contains("not UTF-8 text"), "{}", latin.text);
+    }
+
+    async fn upload_leads_to_the_sign_in_page_when_the_session_has_ended(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        kw.execute_sql("DELETE FROM sessions".to_owned()).await;
+
+        let refused = owner.upload(&path, &[("api", &api)], b"key\nold_one").await;
+
+        assert!(redirect_path(&refused).starts_with("/dashboard/login"));
+        assert_eq!(kw.count_rows("keys").await, 0);
     }
 
     async fn an_import_of_another_workspace_does_not_exist(kw) {
@@ -237,8 +466,9 @@ on_both_stacks! {
         let keys = format!("hash\n{}", hash("old_one"));
         let taken = owner.post(&path, &[("api", &api), ("keys", &keys)]).await;
         let faulty = owner.post(&path, &[("api", &api), ("keys", "")]).await;
+        let preview = owner.post(&format!("{path}/preview"), &[("api", &api), ("keys", &keys)]).await;
 
-        assert_eq!([page, taken, faulty].map(|page| page.status.as_u16()), [404; 3]);
+        assert_eq!([page, taken, faulty, preview].map(|page| page.status.as_u16()), [404; 4]);
         assert_eq!((count_table_rows(&owner.get(&workspace_path("/imports")).await.text), kw.count_rows("keys").await), (0, 0));
     }
 }

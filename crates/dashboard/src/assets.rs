@@ -22,6 +22,7 @@ pub struct AssetPaths {
     pub css: &'static str,
     pub js: &'static str,
     pub htmx: &'static str,
+    pub import_js: &'static str,
     pub icon: &'static str,
     /// The typeface of Latin letters, which every page needs.
     pub typeface: &'static str,
@@ -33,7 +34,7 @@ macro_rules! asset {
     };
 }
 
-static ASSETS: LazyLock<[Asset; 6]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 7]> = LazyLock::new(|| {
     // Inter 4, the subsets of Fontsource 5.3.0, unmodified; OFL 1.1, see inter.LICENSE beside them.
     let latin = asset!("inter-latin.woff2", "font/woff2");
     let extended = asset!("inter-latin-ext.woff2", "font/woff2");
@@ -45,6 +46,7 @@ static ASSETS: LazyLock<[Asset; 6]> = LazyLock::new(|| {
         asset!("keyward.js", "text/javascript; charset=utf-8"),
         // htmx 2.0.11, unmodified; 0BSD, see htmx.LICENSE beside it.
         asset!("htmx.min.js", "text/javascript; charset=utf-8"),
+        asset!("import.js", "text/javascript; charset=utf-8"),
         asset!("icon.svg", "image/svg+xml"),
         latin,
         extended,
@@ -60,11 +62,12 @@ impl Asset {
 
 /// Returns the paths of the files that the head of a page names.
 pub fn asset_paths() -> AssetPaths {
-    let [css, js, htmx, icon, typeface, _] = &*ASSETS;
+    let [css, js, htmx, import_js, icon, typeface, _] = &*ASSETS;
     AssetPaths {
         css: &css.path,
         js: &js.path,
         htmx: &htmx.path,
+        import_js: &import_js.path,
         icon: &icon.path,
         typeface: &typeface.path,
     }

@@ -5,17 +5,22 @@ use foundation::error::{Error, FieldError};
 use super::failure::Failure;
 
 /// Limits the number of fields that are read.
-const FIELDS_MAX: usize = 2_000;
+pub const FIELDS_MAX: usize = 2_000;
 
 /// The fields of a form in the order in which they were sent. A name may occur more than once.
 #[derive(Debug, Clone, Default)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Parses URL-encoded fields. NUL, which Postgres cannot store in text, is replaced by U+FFFD.
+    /// Parses URL-encoded fields.
     pub fn parse(bytes: &[u8]) -> Self {
-        let whole = |text: std::borrow::Cow<'_, str>| text.replace('\0', "\u{fffd}");
-        let fields = form_urlencoded::parse(bytes).take(FIELDS_MAX);
+        Self::from_fields(form_urlencoded::parse(bytes).take(FIELDS_MAX))
+    }
+
+    /// Creates a form of fields that were read within their bounds. NUL, which Postgres cannot store in text, is replaced by
+    /// U+FFFD.
+    pub fn from_fields<T: AsRef<str>>(fields: impl Iterator<Item = (T, T)>) -> Self {
+        let whole = |text: T| text.as_ref().replace('\0', "\u{fffd}");
         Self(fields.map(|(name, value)| (whole(name), whole(value))).collect())
     }
 

@@ -32,6 +32,7 @@ mod layout;
 mod limit_rows;
 mod list_frame;
 mod members;
+mod multipart;
 mod one_time_form;
 mod overview;
 mod page_request;

@@ -22,7 +22,7 @@ use request::{address, body, user_agent};
 use super::failure::Failure;
 use super::form::Form;
 use super::headers::{GUEST_COOKIE, OIDC_COOKIE, SESSION_COOKIE, find_cookie};
-use super::{FORM_BYTES_MAX, imports, one_time_form};
+use super::{FORM_BYTES_MAX, imports, multipart, one_time_form};
 
 /// The number of random bytes in the token of a visitor who is not signed in.
 const GUEST_TOKEN_BYTES: u8 = 16;
@@ -106,21 +106,27 @@ impl PageRequest {
     /// expired) or `NoCookies` (the browser did not return the guest cookie).
     pub async fn read_form(&mut self, head: &Parts, body: Body) -> Result<(), Failure> {
         let headers = &head.headers;
-        let is_form = headers.get(CONTENT_TYPE).is_some_and(|kind| {
-            kind.as_bytes().to_ascii_lowercase().starts_with(b"application/x-www-form-urlencoded")
-        });
+        let content_type = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let content_type = content_type.unwrap_or_default();
+        // Only signed-in users upload files, and only where keys are imported.
+        let upload_max =
+            self.session.as_ref().and_then(|_| imports::form_bytes_max(head.uri.path()));
+        let boundary = upload_max.and_then(|_| multipart::parse_boundary(content_type));
+        let is_form = boundary.is_some()
+            || content_type.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded");
         if !is_form || !self.is_same_origin {
             body::discard_body(body).await;
-            return Err(Failure::Forged);
+            let is_expired = self.is_same_origin && self.is_session_expired;
+            return Err(if is_expired { Failure::SignIn } else { Failure::Forged });
         }
         if let Some(origin) = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()) {
             origin.clone_into(&mut self.base_url);
         }
-        let max = match &self.session {
-            Some(_) => imports::form_bytes_max(head.uri.path()).unwrap_or(FORM_BYTES_MAX),
-            None => FORM_BYTES_MAX,
+        let bytes = body::read(body, upload_max.unwrap_or(FORM_BYTES_MAX)).await?;
+        self.form = match boundary {
+            Some(boundary) => multipart::parse_form(bytes, boundary).await?,
+            None => Form::parse(&bytes),
         };
-        self.form = Form::parse(&body::read(body, max).await?);
         // Comparing hashes instead of tokens prevents timing attacks: a client cannot approach a hash step by step.
         if KeyHash::compute(self.form.text(CSRF_FIELD)) == KeyHash::compute(&self.csrf) {
             return Ok(());

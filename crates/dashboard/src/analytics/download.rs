@@ -17,7 +17,7 @@ use super::traffic::{OUTCOMES, OutcomeStyle, TrafficSeries};
 /// The maximum number of keys or identities in a download.
 const ROWS_MAX: usize = 10_000;
 
-type Rows = Vec<Vec<String>>;
+pub type Rows = Vec<Vec<String>>;
 
 /// Sends the traffic over time, or the keys or identities with the most verifications.
 pub async fn download(request: WorkspaceRequest) -> PageResult {
@@ -102,7 +102,8 @@ fn tabulate_groups(
     rows
 }
 
-fn encode_csv(rows: &Rows) -> Result<Vec<u8>> {
+/// Returns the rows as CSV.
+pub fn encode_csv(rows: &Rows) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
         writer.write_record(row).map_err(|e| Error::Internal(e.to_string()))?;
@@ -116,7 +117,7 @@ fn format_start(at: Timestamp) -> String {
 }
 
 /// Puts an apostrophe before a text that a spreadsheet would run as a formula.
-fn escape_formula(text: &str) -> String {
+pub fn escape_formula(text: &str) -> String {
     match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         true => format!("'{text}"),
         false => text.to_owned(),

@@ -1,7 +1,7 @@
 //! The analytics page: charts of outcomes and latency over time, top keys and top identities.
 
 mod comparison;
-mod download;
+pub mod download;
 mod figures;
 mod range;
 mod selection;

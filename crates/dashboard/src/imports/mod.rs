@@ -1,28 +1,33 @@
 //! The pages of imports. An import is a set of keys that were issued elsewhere; the API calls it a migration.
 
-mod paste;
+mod check;
+mod columns;
+mod hashing;
+mod import;
 mod rows;
+mod table;
+mod upload;
 
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
-use axum::routing::get;
-use domain::form_results;
-use domain::keys::{self, ImportRecord, ImportRejection, ImportedKeyFields};
+use axum::routing::{get, post};
+use columns::FIELDS;
+use domain::audit::AuditEvent;
+use domain::bounds::IMPORTED_KEYS_MAX;
 use domain::migrations::{self, StoredMigration};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
-use foundation::error::{Error, ResourceRef};
-use foundation::id::{ApiId, KeyId, MigrationId};
+use foundation::error::Error;
+use foundation::id::MigrationId;
 use foundation::model::{Algorithm, Migration};
 use futures_util::TryFutureExt as _;
-use paste::PASTED_BYTES_MAX;
 use serde_json::json;
+use table::TABLE_BYTES_MAX;
 
 use super::failure::Failure;
-use super::field_reader::FieldReader;
-use super::form::{Form, FormErrors, split_form_errors};
-use super::format::{TimeLabel, curl_command, format_count, format_quantity, format_size};
+use super::form::{FormErrors, split_form_errors};
+use super::format::{TimeLabel, curl_command, format_count, format_size};
 use super::keys::{SelectOption, api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
@@ -31,12 +36,8 @@ use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
-/// Limits the size of an import form, in bytes. URL encoding may triple each pasted byte; other fields need some more.
-const IMPORT_FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;
-/// The number of imported keys that are listed.
-const IMPORTED_SHOWN_MAX: usize = 100;
-/// The number of rejected keys that are listed.
-const REJECTED_SHOWN_MAX: usize = 1_000;
+/// Limits the size of an import form, in bytes: the rows and other fields.
+const IMPORT_FORM_BYTES_MAX: usize = TABLE_BYTES_MAX + 64 * 1024;
 /// Limits how many pending keys are counted.
 const PENDING_COUNTED_MAX: i64 = 10_000;
 
@@ -44,7 +45,8 @@ pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/imports", get(list).post(create))
         .route("/dashboard/{workspace}/imports/new", get(show_create_form))
-        .route("/dashboard/{workspace}/imports/{migration}", get(show).post(import_keys))
+        .route("/dashboard/{workspace}/imports/{migration}", get(show).post(import::import_keys))
+        .route("/dashboard/{workspace}/imports/{migration}/preview", post(upload::preview))
 }
 
 /// Returns the size limit of forms at a path, if the path imports keys.
@@ -84,25 +86,13 @@ struct ImportPage<'a> {
     verify_example: String,
     apis: Vec<SelectOption>,
     pasted_text: &'a str,
+    /// The fields of a key and their headings as JSON, for the script that hashes keys in the browser.
+    fields: String,
+    rows_max: String,
+    /// The path of the audit entries of its imports.
+    history: String,
     errors: FormErrors,
     may_import: bool,
-}
-
-#[derive(Template)]
-#[template(path = "imports/imported.html")]
-struct ImportedPage {
-    layout: Layout,
-    workspace: String,
-    path: String,
-    name: String,
-    imported: String,
-    imported_rows: Vec<(String, KeyId)>,
-    /// The number of imported keys that are not listed.
-    more_imported: Option<String>,
-    rejected: String,
-    rejected_rows: Vec<(String, &'static str)>,
-    /// The number of rejected keys that are not listed.
-    more_rejected: Option<String>,
 }
 
 /// An import as displayed.
@@ -212,6 +202,10 @@ async fn build_page<'a>(
         "apiId": api.map_or("api_…", |api| api.value.as_str()),
         "keys": [{ "hash": "…", "name": "a key", "externalId": "user_1" }],
     });
+    let history = form_urlencoded::Serializer::new(String::new())
+        .append_pair("event", AuditEvent::KeysImported.as_str())
+        .append_pair("about", id.as_str())
+        .finish();
     let verify_example = json!({ "key": "…", "migrationId": id });
     let base = &request.page_request.base_url;
     Ok(ImportPage {
@@ -226,6 +220,9 @@ async fn build_page<'a>(
         verify_example: curl_command(base, "keys.verifyKey", &verify_example.to_string()),
         apis,
         pasted_text: form.text("keys"),
+        fields: json!(FIELDS).to_string(),
+        rows_max: format_size(IMPORTED_KEYS_MAX),
+        history: request.workspace_path(&format!("/audit?{history}")),
         errors,
         may_import: is_allowed(request, Action::CreateKey),
     })
@@ -235,105 +232,7 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     render_page(&build_page(&request, &MigrationId::from(id), FormErrors::default()).await?)
 }
 
-async fn import_keys(
-    request: WorkspaceRequest,
-    Path((_, id)): Path<(String, String)>,
-) -> PageResult {
-    request.caller.require(Action::CreateKey)?;
-    let (app, caller, form) =
-        (&request.page_request.app, &request.caller, &request.page_request.form);
-    let id = MigrationId::from(id);
-    let result_path = request.workspace_path(&format!("/imports/{id}?notice=import-repeated"));
-    if form_results::find_created_id(&app.context, caller).await?.is_some() {
-        return redirect_to(&result_path);
-    }
-    let imported = match read_import(form, &id) {
-        Ok((api, keys)) => keys::migrate(
-            &app.context,
-            caller,
-            &id,
-            &api,
-            keys,
-            ImportRecord::WholeImport { skipped: 0 },
-        )
-        .await
-        .map_err(field_error_from_missing_api),
-        Err(error) => Err(error),
-    };
-    if matches!(imported, Err(Error::IdempotencyConflict)) {
-        return redirect_to(&result_path);
-    }
-    let outcome = match split_form_errors(imported)? {
-        Ok(outcome) => outcome,
-        Err(errors) => return render_invalid_page(&build_page(&request, &id, errors).await?),
-    };
-    let (stored, _) = migrations::get(&app.context, caller, &id, 0).await?;
-    let (imported, rejected) = (outcome.migrated.len(), outcome.failed.len());
-    let rows = outcome.failed.iter().take(REJECTED_SHOWN_MAX);
-    render_page(&ImportedPage {
-        layout: Layout::for_workspace(&request, Section::Imports, "Keys imported")
-            .await?
-            .about(import_name(&stored.migration)),
-        workspace: request.membership.workspace_id.to_string(),
-        path: request.workspace_path(&format!("/imports/{id}")),
-        name: import_name(&stored.migration).to_owned(),
-        imported: format_quantity(imported.try_into().unwrap_or(i64::MAX), i64::MAX, "key"),
-        more_imported: format_more(imported, IMPORTED_SHOWN_MAX),
-        rejected: format_size(rejected),
-        more_rejected: format_more(rejected, REJECTED_SHOWN_MAX),
-        imported_rows: outcome
-            .migrated
-            .iter()
-            .take(IMPORTED_SHOWN_MAX)
-            .map(|(hash, key_id)| (hash_start(hash), key_id.clone()))
-            .collect(),
-        rejected_rows: rows.map(|(hash, why)| (hash_start(hash), rejection_text(*why))).collect(),
-    })
-}
-
 /// Formats how many rows are not shown, if any.
 fn format_more(rows: usize, shown_max: usize) -> Option<String> {
     (rows > shown_max).then(|| format_size(rows - shown_max))
-}
-
-/// Reads the API and the pasted keys.
-fn read_import(
-    form: &Form,
-    migration: &MigrationId,
-) -> Result<(ApiId, Vec<ImportedKeyFields>), Error> {
-    let mut fields = FieldReader::default();
-    let api = form.text("api");
-    if api.is_empty() {
-        fields.reject("apiId", "is missing; select the API that the keys belong to");
-    }
-    let keys = match paste::parse_keys(form.text("keys"), migration.as_str(), api) {
-        Ok(keys) => rows::read_keys(&mut fields, keys),
-        Err(message) => {
-            fields.add_error("keys", message);
-            Vec::new()
-        }
-    };
-    fields.finish((ApiId::from(api), keys))
-}
-
-/// Converts "not found" of the API into an error of the form field that names it.
-fn field_error_from_missing_api(error: Error) -> Error {
-    match error {
-        Error::NotFound(subjects) if matches!(subjects[..], [ResourceRef::Api(_)]) => {
-            Error::invalid("apiId", "select the API that the keys belong to")
-        }
-        other => other,
-    }
-}
-
-fn rejection_text(why: ImportRejection) -> &'static str {
-    match why {
-        ImportRejection::AlreadyExists => "Already imported",
-        ImportRejection::Duplicate => "Duplicate in this import",
-    }
-}
-
-/// Returns the first characters of a hash, enough to identify it.
-fn hash_start(hash: &str) -> String {
-    hash.chars().take(12).collect()
 }

@@ -1,6 +1,5 @@
-//! Reads pasted keys, as JSON in the format of `keys.migrateKeys`, into keys to import.
-//!
-//! No error message repeats pasted text: it may be a key.
+//! Reads a key to import from JSON in the format of `keys.migrateKeys`, with the start of the key, and checks every field.
+//! No error message repeats a value: it may be a key.
 
 use std::ops::RangeInclusive;
 
@@ -11,62 +10,67 @@ use domain::bounds::{
 };
 use domain::keys::{ImportedKeyFields, NewCredits, NewRatelimit};
 use foundation::clock::Timestamp;
+use foundation::error::Error;
 use foundation::model::{AllowedChars, Meta, Refill, RefillInterval};
 use foundation::secret::KeyHash;
 use serde_json::{Map, Value};
 
 use super::super::field_reader::FieldReader;
+use super::hashing::KeyFault;
 
-/// The fields of a key.
-const KEY_FIELDS: [&str; 10] = [
-    "hash",
-    "name",
-    "externalId",
-    "meta",
-    "roles",
-    "permissions",
-    "expires",
-    "enabled",
-    "credits",
-    "ratelimits",
-];
+/// Limits the leading characters of a key that may be shown.
+const START_MAX: usize = 16;
 
-/// Reads the keys and checks every field of each.
-pub fn read_keys(fields: &mut FieldReader, keys: Vec<Value>) -> Vec<ImportedKeyFields> {
-    let read = |(at, key): (usize, Value)| {
-        JsonObject::new(fields, format!("keys[{at}]"), key).map(|mut key| read_key(&mut key))
-    };
-    keys.into_iter().enumerate().filter_map(read).collect()
-}
-
-fn read_key(key: &mut JsonObject<'_>) -> ImportedKeyFields {
-    key.require(&["hash"]);
-    key.reject_others_than(&KEY_FIELDS);
-    ImportedKeyFields {
-        hash: read_hash(key),
-        start: None,
+/// Reads a key, or returns the errors of all of its fields. Each message begins with the name of the field.
+pub fn read_key(key: Map<String, Value>) -> Result<ImportedKeyFields, Vec<String>> {
+    let mut fields = FieldReader::default();
+    let mut key = JsonObject { fields: &mut fields, path: String::new(), values: key };
+    let read = ImportedKeyFields {
+        hash: read_hash(&mut key),
+        start: key.text("start", 1..=START_MAX, AllowedChars::Printable),
         name: key.text("name", 1..=KEY_NAME_MAX, AllowedChars::Printable),
         external_id: key.text("externalId", 1..=EXTERNAL_ID_MAX, AllowedChars::NonNul),
         meta: key.meta("meta"),
         roles: key.texts("roles", KEY_ROLES_MAX, ROLE_NAME_MAX, AllowedChars::NonNul),
         permissions: key.texts("permissions", PERMISSIONS_MAX, SLUG_MAX, AllowedChars::Slug),
-        expires_at: key.integer("expires", 0..=EXPIRES_MAX_MS).map(Timestamp),
+        expires_at: read_expiry(&mut key),
         enabled: key.boolean("enabled").unwrap_or(true),
         credits: key.object("credits").and_then(read_credits),
         ratelimits: key.objects("ratelimits", RATELIMITS_MAX, read_limit),
+    };
+    match fields.finish(read) {
+        Ok(read) => Ok(read),
+        Err(Error::Invalid(errors)) => Err(errors.into_iter().map(|e| e.message).collect()),
+        Err(other) => Err(vec![other.to_string()]),
     }
 }
 
 fn read_hash(key: &mut JsonObject<'_>) -> String {
-    let hash = key.string("hash");
-    let is_hash = |hash| KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)).is_some();
-    if hash.as_deref().is_some_and(|hash| !is_hash(hash)) {
-        key.reject(
-            "hash",
-            "must be SHA-256 as 64 hexadecimal digits or 44 base64 characters; nothing was imported",
-        );
+    if !key.values.contains_key("hash") {
+        key.fields.add_error("hash", "key or hash is missing");
     }
-    hash.unwrap_or_default()
+    if let Some(fault) = key.values.get("hash").and_then(KeyFault::from_value) {
+        key.reject(fault.field(), &fault.rule());
+        return String::new();
+    }
+    let hash = key.string("hash").unwrap_or_default();
+    let is_hash = KeyHash::from_hex(&hash).or_else(|| KeyHash::from_base64(&hash)).is_some();
+    if !hash.is_empty() && !is_hash {
+        key.reject("hash", &KeyFault::Hash.rule());
+    }
+    hash
+}
+
+/// Reads an expiry time in Unix milliseconds.
+fn read_expiry(key: &mut JsonObject<'_>) -> Option<Timestamp> {
+    let value = key.values.remove("expires")?;
+    let ms = to_integer(&value).and_then(|ms| i64::try_from(ms).ok());
+    let ms = ms.filter(|ms| (0..=EXPIRES_MAX_MS).contains(ms));
+    if ms.is_none() {
+        let times = "in Unix milliseconds or such as 2030-12-31T12:00:00Z";
+        key.reject("expires", &format!("must be from 1970-01-01 to 2100-01-01, {times}"));
+    }
+    ms.map(Timestamp)
 }
 
 /// Reads credits. `remaining` may be null, which means unlimited.
@@ -132,7 +136,10 @@ impl<'a> JsonObject<'a> {
     }
 
     fn path_of(&self, name: &str) -> String {
-        format!("{}.{name}", self.path)
+        match self.path.as_str() {
+            "" => name.to_owned(),
+            path => format!("{path}.{name}"),
+        }
     }
 
     fn reject(&mut self, name: &str, rule: &str) {
@@ -141,7 +148,7 @@ impl<'a> JsonObject<'a> {
 
     fn require(&mut self, names: &[&str]) {
         for name in names.iter().filter(|name| !self.values.contains_key(**name)) {
-            self.fields.reject(&format!("{}.{name}", self.path), "is missing");
+            self.fields.reject(&self.path_of(name), "is missing");
         }
     }
 
@@ -258,15 +265,15 @@ fn to_integer(value: &Value) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
-    use foundation::error::{Error, Result};
     use serde_json::json;
 
     use super::*;
 
-    fn read(key: Value) -> Result<Vec<ImportedKeyFields>> {
-        let mut fields = FieldReader::default();
-        let keys = read_keys(&mut fields, vec![key]);
-        fields.finish(keys)
+    fn read(key: Value) -> Result<ImportedKeyFields, Vec<String>> {
+        match key {
+            Value::Object(key) => read_key(key),
+            _ => panic!("not an object"),
+        }
     }
 
     /// The key with a hash and these fields.
@@ -279,16 +286,13 @@ mod tests {
     }
 
     fn errors(key: Value) -> Vec<String> {
-        match read(key) {
-            Err(Error::Invalid(errors)) => errors.into_iter().map(|e| e.message).collect(),
-            _ => Vec::new(),
-        }
+        read(key).err().unwrap_or_default()
     }
 
     #[test]
     fn key_is_read_with_every_field() {
-        let keys = read(with(json!({
-            "name": "one", "externalId": "a b", "meta": { "a": [1] }, "roles": ["reader"],
+        let key = read(with(json!({
+            "start": "sk_l", "name": "one", "externalId": "a b", "meta": { "a": [1] }, "roles": ["reader"],
             "permissions": ["docs.read"], "expires": 15.0, "enabled": false,
             "credits": {
                 "remaining": 5, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31 },
@@ -296,7 +300,8 @@ mod tests {
             "ratelimits": [{ "name": "all", "limit": 1, "duration": 1000, "id": "rl_1" }],
         })));
 
-        let key = keys.expect("a key").remove(0);
+        let key = key.expect("a key");
+        assert_eq!(key.start.as_deref(), Some("sk_l"));
         assert_eq!((key.name.as_deref(), key.external_id.as_deref()), (Some("one"), Some("a b")));
         assert_eq!(key.meta.expect("meta").as_str(), "{\"a\":[1]}");
         assert_eq!((key.roles, key.permissions), (vec!["reader".into()], vec!["docs.read".into()]));
@@ -309,65 +314,72 @@ mod tests {
     }
 
     #[test]
-    fn credits_are_unlimited_when_remaining_is_null() {
-        let keys = read(with(json!({ "credits": { "remaining": null } }))).expect("a key");
+    fn unlimited_credits_and_bounds_of_expiry_are_read() {
+        let key = read(with(json!({ "credits": { "remaining": null } }))).expect("a key");
 
-        assert!(keys[0].credits.is_none() && keys[0].enabled);
+        assert!(key.credits.is_none() && key.enabled);
+        let expiry = |ms: i64| read(with(json!({ "expires": ms }))).ok()?.expires_at;
+        assert_eq!(
+            [0, EXPIRES_MAX_MS].map(expiry),
+            [0, EXPIRES_MAX_MS].map(|ms| Some(Timestamp(ms)))
+        );
     }
 
     #[test]
     fn every_error_of_a_key_is_reported() {
         for (key, expected) in [
-            (json!(1), &["keys[0] must be an object"] as &[_]),
-            (json!({ "name": "a" }), &["keys[0].hash is missing"]),
-            (json!({ "hash": 1 }), &["keys[0].hash must be text"]),
+            (json!({ "name": "a" }), &["key or hash is missing"] as &[_]),
+            (json!({ "hash": 1 }), &["hash must be text"]),
+            (with(json!({ "expires": 4_102_444_800_001_i64 })), &["expires must be from"]),
+            (with(json!({ "expires": -1 })), &["expires must be from"]),
+            (with(json!({ "expires": "soon" })), &["expires must be from"]),
+            (json!({ "hash": { "fault": "length" } }), &["key must have 1 to 512 characters"]),
             (
-                with(json!({ "color": "red" })),
-                &["keys[0] has an unknown field; use only hash, name"],
+                json!({ "hash": { "fault": "format" } }),
+                &["key must have the form prefix_short_long"],
             ),
+            (json!({ "hash": { "fault": "other" } }), &["hash must be text"]),
+            (with(json!({ "start": "x".repeat(17) })), &["start must have 1 to 16 characters"]),
             (
                 with(json!({ "name": "", "enabled": "yes", "roles": "r", "meta": [] })),
                 &[
-                    "keys[0].name must have 1 to 255 characters",
-                    "keys[0].meta must be a JSON object",
-                    "keys[0].roles must be a list of texts",
-                    "keys[0].enabled must be true or false",
+                    "name must have 1 to 255 characters",
+                    "meta must be a JSON object",
+                    "roles must be a list of texts",
+                    "enabled must be true or false",
                 ],
             ),
             (
                 with(json!({ "permissions": ["a", "b c"], "expires": 1.5 })),
                 &[
-                    "keys[0].permissions[1] must contain only letters",
-                    "keys[0].expires must be an integer from 0 to 4,102,444,800,000",
+                    "permissions[1] must contain only letters",
+                    "expires must be from 1970-01-01 to 2100-01-01",
                 ],
             ),
-            (with(json!({ "credits": {} })), &["keys[0].credits.remaining is missing"]),
+            (with(json!({ "credits": {} })), &["credits.remaining is missing"]),
             (
                 with(
                     json!({ "credits": { "remaining": null, "refill": { "interval": "daily", "amount": 0 } } }),
                 ),
-                &[
-                    "keys[0].credits.refill.amount must be an integer",
-                    "keys[0].credits.refill requires",
-                ],
+                &["credits.refill.amount must be an integer", "credits.refill requires"],
             ),
             (
                 with(
                     json!({ "credits": { "remaining": 1, "refill": { "interval": "monthly", "amount": 1 } } }),
                 ),
-                &["keys[0].credits.refill.refillDay is missing"],
+                &["credits.refill.refillDay is missing"],
             ),
             (
                 with(
                     json!({ "credits": { "remaining": 1, "refill": { "interval": "weekly", "amount": 1 } } }),
                 ),
-                &["keys[0].credits.refill.interval must be daily or monthly"],
+                &["credits.refill.interval must be daily or monthly"],
             ),
             (
                 with(json!({ "ratelimits": [{ "name": "ab", "limit": 1, "duration": 999 }] })),
                 &[
-                    "keys[0].ratelimits[0].name must have 3 to 128 characters",
-                    "keys[0].ratelimits[0].duration must be an integer from 1,000",
+                    "ratelimits[0].name must have 3 to 128 characters",
+                    "ratelimits[0].duration must be an integer from 1,000",
                 ],
             ),
         ] {
@@ -383,6 +395,6 @@ mod tests {
         let secret = "prod_5kQmYw8vJt2hXb7nRz4cLp";
 
         let found = errors(json!({ "hash": secret }));
-        assert!(found[0].starts_with("keys[0].hash must be SHA-256") && !found[0].contains(secret));
+        assert!(found[0].starts_with("hash must be SHA-256") && !found[0].contains(secret));
     }
 }
