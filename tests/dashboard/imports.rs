@@ -271,6 +271,25 @@ on_both_stacks! {
         assert!(owner.get(&undoing).await.text.contains("import the file again"));
     }
 
+    async fn undo_of_prefixed_keys_keeps_those_that_were_verified(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "seam", "prefixed-api-key").await;
+        let file = "key\nacme_one_long1\nacme_two_long2\nlong3\n";
+        let fields = [("api", api.as_str()), ("skip-invalid", "yes")];
+        let taken = owner.upload(&path, &fields, file.as_bytes()).await;
+        let fault = between(&taken.text, "<p>Row 4", "</li>");
+        assert!(fault.contains("key must have the form prefix_short_long"), "{fault}");
+        let migration = json!({ "migrationId": path.rsplit('/').next() });
+        let code = async |key| kw.verify_with(key, migration.clone()).await.data()["code"].clone();
+        assert_eq!(code("acme_one_long1").await, "VALID");
+
+        redirect_path(&owner.post(&format!("{}/undo", entry_path(&taken.text)), &[]).await);
+
+        assert_eq!((code("acme_one_long1").await, code("acme_two_long2").await), (json!("VALID"), json!("NOT_FOUND")));
+        assert!(owner.get(&path).await.text.contains("<dt>Keys imported</dt><dd>1</dd>"));
+    }
+
     async fn undo_of_an_import_needs_the_role_and_the_workspace(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;
