@@ -8,6 +8,7 @@ mod apis;
 mod audit;
 mod error_page;
 mod gateways;
+mod get_started;
 mod identities;
 mod imports;
 mod keys;

@@ -18,8 +18,8 @@ use api::{Endpoint, HttpMethod, ReplyFuture, Version as _, gateway, reply};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
+use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, LOCATION, VARY};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 pub use certificate::{renew_certificate, warn_if_invalid};
@@ -217,8 +217,28 @@ async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
     reply::render_json(StatusCode::OK, &api::v1_document(&app.context.settings.docs_url))
 }
 
-async fn not_found(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
+async fn not_found(
+    State(app): State<Arc<App>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let is_read = [Method::GET, Method::HEAD].contains(&method);
+    if is_read && uri.path() == "/" && accepts_html(&headers) {
+        let headers = [(LOCATION, dashboard::PATH_PREFIX), (VARY, "accept")];
+        return (StatusCode::FOUND, headers).into_response();
+    }
     api::render_path_error(&app, uri.path(), &Error::PathNotFound)
+}
+
+/// Returns whether a client names HTML among what it accepts, as browsers do for pages.
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = ranges.flat_map(|value| value.split(',')).filter_map(|range| {
+        let kind = range.split(';').next();
+        kind.map(str::trim)
+    });
+    types.any(|kind| kind.eq_ignore_ascii_case("text/html"))
 }
 
 fn method_not_allowed(

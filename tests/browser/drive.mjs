@@ -3,6 +3,7 @@
 import { close, summary } from "./support.mjs";
 import * as beginning from "./checks/beginning.mjs";
 import * as navigation from "./checks/navigation.mjs";
+import * as firstSteps from "./checks/first_steps.mjs";
 import * as rootKeys from "./checks/root_keys.mjs";
 import * as analytics from "./checks/analytics.mjs";
 import * as keys from "./checks/keys.mjs";
@@ -22,9 +23,8 @@ import * as looks from "./checks/looks.mjs";
 const story = {};
 try {
   const parts = [
-    beginning, navigation, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc, plain,
-    styleguide,
-    looks,
+    beginning, navigation, firstSteps, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc,
+    plain, styleguide, looks,
   ];
   for (const part of parts) await part.run(story);
 } finally {

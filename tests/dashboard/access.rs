@@ -15,11 +15,12 @@ use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
 
 /// Every page that is asked for by GET, and every act.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "/dashboard/login",
     "/dashboard/join/none",
     "/dashboard/account",
     "/dashboard/ws_default",
+    "/dashboard/ws_default/get-started",
     "/dashboard/ws_default/analytics",
     "/dashboard/ws_default/root-keys",
     "/dashboard/ws_default/root-keys/new",
@@ -27,7 +28,7 @@ const PAGES: [&str; 10] = [
     "/dashboard/nothing/here",
     "/dashboard",
 ];
-const ACTS: [&str; 11] = [
+const ACTS: [&str; 15] = [
     "/dashboard/login",
     "/dashboard/logout",
     "/dashboard/join/none",
@@ -37,6 +38,10 @@ const ACTS: [&str; 11] = [
     "/dashboard/ws_default/root-keys",
     "/dashboard/ws_default/root-keys/key_1/revoke",
     "/dashboard/ws_default/root-keys/key_1/rotate",
+    "/dashboard/ws_default/get-started/api",
+    "/dashboard/ws_default/get-started/root-key",
+    "/dashboard/ws_default/get-started/key",
+    "/dashboard/ws_default/get-started/verify",
     "/dashboard/ws_default/members/invite",
     "/dashboard/ws_default/members/user_1/remove",
 ];
@@ -137,6 +142,34 @@ on_both_stacks! {
             let sent = stranger.get(path).await;
             assert_eq!(sent.status, 303, "{path}");
             assert_eq!(sent.headers["location"], "/dashboard/login", "{path}");
+        }
+    }
+
+    async fn a_browser_at_the_root_is_sent_to_the_dashboard(kw) {
+        let ask = async |method: &str, path: &str, accept: Option<&str>| {
+            let request = Request::builder().method(method).uri(path);
+            let request = accept.into_iter().fold(request, |request, accept| request.header("accept", accept));
+            kw.send(request.body(Body::empty()).unwrap()).await
+        };
+        let page = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
+        for (method, accept) in [("GET", page), ("HEAD", page), ("GET", "application/json, Text/HTML;q=0.5")] {
+            let sent = ask(method, "/", Some(accept)).await;
+            assert_eq!(sent.status, 302, "{method} {accept}");
+            assert_eq!((&sent.headers["location"], &sent.headers["vary"]), (&"/dashboard".parse().unwrap(), &"accept".parse().unwrap()));
+        }
+        for (method, path, accept) in [
+            ("GET", "/", None),
+            ("GET", "/", Some("*/*")),
+            ("GET", "/", Some("application/json")),
+            ("GET", "/", Some("text/html-like")),
+            ("POST", "/", Some(page)),
+            ("GET", "/nothing", Some(page)),
+            ("GET", "//", Some(page)),
+        ] {
+            let reply = ask(method, path, accept).await;
+            assert_eq!(reply.status, 404, "{method} {path} {accept:?}");
+            assert!(reply.text.contains("\"error\""), "{}", reply.text);
         }
     }
 

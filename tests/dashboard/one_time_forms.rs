@@ -37,6 +37,8 @@ async fn secret_forms(owner: &mut Browser<'_>) -> Vec<SentForm> {
     let grace = || vec![("grace", "900000".to_owned())];
     vec![
         ("/keys".into(), vec![("api", api.clone()), ("enabled", "on".into())]),
+        ("/get-started/key".into(), vec![("api", api.clone())]),
+        ("/get-started/root-key".into(), vec![("api", api.clone())]),
         (format!("/keys/{key}/reroll"), vec![("grace", "3600000".into())]),
         ("/root-keys".into(), vec![("permission", "api.*.create_api".into())]),
         (format!("/root-keys/key_{root_key}/rotate"), grace()),
@@ -327,7 +329,7 @@ on_both_stacks! {
         paths.push(format!("/keys/new?api={api}"));
         paths.push(import.trim_start_matches(&workspace_path("")).to_owned());
         for path in [
-            "/root-keys/new", "/members", "/gateways/new", "/apis/new", "/imports/new",
+            "/get-started", "/root-keys/new", "/members", "/gateways/new", "/apis/new", "/imports/new",
             "/permissions/new", "/roles/new", "/new-identity", "/ratelimits/new",
         ] {
             paths.push(path.to_owned());

@@ -228,6 +228,7 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "role" => "Role changed.",
         "removed" => "Member removed.",
         "withdrawn" => "Invitation withdrawn.",
+        "first-api" => "API created.",
         "api-created" => "API created. Create your first key.",
         "api-updated" => "Settings saved.",
         "api-deleted" => "API deleted. Its keys no longer work.",

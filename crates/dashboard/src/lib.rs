@@ -21,6 +21,7 @@ mod field_reader;
 mod form;
 mod format;
 mod gateways;
+mod get_started;
 mod headers;
 mod hidden;
 mod icons;
@@ -152,6 +153,7 @@ fn routes() -> Router {
         .route("/dashboard/account/sessions/end-others", post(account::end_other_sessions))
         .route("/dashboard/account/sessions/{session}/end", post(account::end_session))
         .route("/dashboard/{workspace}", get(overview::show))
+        .merge(get_started::routes())
         .merge(analytics::routes())
         .merge(apis::routes())
         .merge(keys::routes())

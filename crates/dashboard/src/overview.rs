@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use askama::Template;
+use domain::first_steps::{FirstStep, FirstSteps};
 use domain::health::{self, Health};
 use domain::page::COUNT_MAX;
-use domain::permission::Action;
 use domain::users;
 use foundation::model::EventKind;
 
 use super::analytics::{Figure, Selection, TimeRange, TrafficSeries, build_charts, build_figures};
 use super::charts::BarChart;
-use super::format::{curl_command, format_count, format_grouped, format_latency, format_quantity};
-use super::layout::{Layout, Section, is_allowed};
+use super::format::{format_count, format_grouped, format_latency, format_quantity};
+use super::get_started::find_first_steps;
+use super::layout::{Layout, Section};
 use super::page_request::{PageRequest, WorkspaceRequest};
 use super::{PageResult, redirect_to, render_page};
 
@@ -42,8 +43,8 @@ struct OverviewPage {
     /// The charts; `None` if the rollups cannot be read.
     traffic: Option<TrafficPanel>,
     is_empty: bool,
-    may_create: bool,
-    example: String,
+    /// The first steps, unless all are completed, or it is not known which.
+    first_steps: Option<FirstSteps>,
 }
 
 /// The key figures and charts of verifications.
@@ -84,6 +85,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     let size_text = |number| format_count(number, COUNT_MAX);
     let range = TimeRange::named(request.page_request.query.text("range"), app.context.clock.now());
     let selection = Selection::all(EventKind::Verifications);
+    let first_steps = find_first_steps(&request, &sizes).await;
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
     let traffic = match TrafficSeries::load(&request, &selection, &range).await {
         Ok(series) => {
@@ -121,12 +123,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         health,
         regions,
         is_empty: sizes.apis == 0,
-        may_create: is_allowed(&request, Action::CreateRootKey),
-        example: curl_command(
-            &request.page_request.base_url,
-            "apis.createApi",
-            "{\"name\":\"my first API\"}",
-        ),
+        first_steps: first_steps.filter(|steps| !steps.is_complete()),
         layout: Layout::for_workspace(&request, Section::Overview, "Overview")
             .await?
             .about(&request.membership.workspace_name),

@@ -17,6 +17,7 @@ pub mod context;
 pub mod credits;
 pub mod deletion;
 pub mod diagnostics;
+pub mod first_steps;
 pub mod form_results;
 pub mod form_submission;
 pub mod gateways;

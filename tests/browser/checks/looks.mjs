@@ -16,6 +16,8 @@ export async function run(story) {
     "sign-in": ["/dashboard/login", true],
     "no-link": ["/dashboard/join/none", true],
     overview: [at("")],
+    "get-started": [at("/get-started")],
+    "get-started-recent": [at(`/get-started?key=${story.orderKey}`)],
     analytics: [at("/analytics?range=hour")],
     "analytics-limits": [at("/analytics?of=limits&from=2026-03-02&until=2026-03-01")],
     "root-keys": [at("/root-keys?show=all")],

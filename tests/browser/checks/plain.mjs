@@ -33,6 +33,23 @@ export async function run(story) {
     await page.getByRole("status").waitFor();
   });
 
+  await check("without JavaScript a key is verified and its event found", async () => {
+    await go(page, at("/get-started"));
+    await page.getByLabel("Key", { exact: true }).fill(story.key);
+    await page.getByRole("button", { name: "Verify now" }).click();
+    await page.locator("#outcome").getByText("VALID", { exact: true }).waitFor();
+    const row = page.getByRole("row").filter({ hasText: "New" });
+    for (let attempts = 0; (await row.count()) === 0; attempts += 1) {
+      assert.ok(attempts < 20, "the event does not appear");
+      await page.waitForTimeout(500);
+      await page.getByRole("link", { name: "Refresh" }).click();
+    }
+    await page.getByRole("radio", { name: "Python" }).check();
+    assert.ok(await page.getByRole("region", { name: "Python" }).isVisible());
+    assert.ok(!(await page.getByRole("region", { name: "TypeScript" }).isVisible()));
+    await go(page, at("/root-keys"));
+  });
+
   await check("without JavaScript the list is searched", async () => {
     await page.getByRole("searchbox").fill("the maker");
     await page.getByRole("button", { name: "Search" }).click();

@@ -155,7 +155,8 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     }
 }
 
-async fn create_from_form(request: &WorkspaceRequest) -> Result<ApiId, Error> {
+/// Creates the API that the form names.
+pub async fn create_from_form(request: &WorkspaceRequest) -> Result<ApiId, Error> {
     let mut fields = FieldReader::default();
     let (name, lengths) = (request.page_request.form.text("name"), API_NAME_MIN..=API_NAME_MAX);
     let name = fields.text("name", name.trim(), lengths, AllowedChars::Printable);

@@ -100,3 +100,13 @@ async fn issue(request: &WorkspaceRequest, api: &ApiId, fields: &KeyForm) -> Res
     let issued = keys::create(context, &request.caller, new).await;
     Ok(issued.map_err(field_error_from_not_found)?.id)
 }
+
+/// Creates a key that has a name, and else the settings of its API.
+pub async fn issue_named(
+    request: &WorkspaceRequest,
+    api: &ApiId,
+    name: &str,
+) -> Result<KeyId, Error> {
+    let fields = KeyForm { name: name.to_owned(), is_enabled: true, ..KeyForm::default() };
+    issue(request, api, &fields).await
+}

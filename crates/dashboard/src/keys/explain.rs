@@ -78,7 +78,7 @@ impl VerificationExplanation {
 }
 
 /// Returns what an outcome means and what to do about it.
-fn explain_outcome(outcome: &str) -> (&'static str, &'static str) {
+pub fn explain_outcome(outcome: &str) -> (&'static str, &'static str) {
     match VerificationCode::parse(outcome) {
         Some(VerificationCode::Valid) => (
             "The key was valid and the request was allowed.",

@@ -13,7 +13,10 @@ mod list;
 mod search;
 mod show;
 
+pub use create::issue_named;
+pub use explain::explain_outcome;
 pub use search::{answer_live_search, find_full_key, may_be_full_key};
+pub use show::VerificationEventRow;
 
 use axum::Router;
 use axum::routing::{get, post};

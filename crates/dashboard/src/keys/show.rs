@@ -11,7 +11,8 @@ use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::RefillInterval;
-use rows::{ActivityRow, LimitGauge, PermissionSource, Role, VerificationEventRow};
+pub use rows::VerificationEventRow;
+use rows::{ActivityRow, LimitGauge, PermissionSource, Role};
 
 use super::super::analytics::{Selection, UsageSection};
 use super::super::format::{TimeLabel, format_count, format_start};
