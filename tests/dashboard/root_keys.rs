@@ -93,6 +93,60 @@ on_both_stacks! {
         assert!(added.contains(&format!("value=\"api.{api}.verify_key\"")));
     }
 
+    async fn the_answer_about_apis_decides_what_is_granted(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let single = format!("api.{api}.verify_key");
+        let permissions = [("permission", "api.*.verify_key"), ("permission", &single), ("permission", "ratelimit.*.limit")];
+        let all = &["APIs and their keys", "rate-limit namespaces"][..];
+
+        for (scope, expected) in [
+            ("all", all),
+            ("specific", &["rate-limit namespaces", "Only an API"]),
+            ("none", &["rate-limit namespaces"]),
+        ] {
+            let fields: Vec<_> = [("scope", scope)].into_iter().chain(permissions).collect();
+            let page = owner.post(&workspace_path("/root-keys"), &fields).await;
+            let path = workspace_path(&format!("/root-keys/key_{}", id(&page)));
+            let page = owner.get(&path).await.text;
+            let titles = page.split("<h3 class=\"break\">").skip(1);
+            let titles = titles.map(|title| title.split("</h3>").next().unwrap().trim_start_matches("All "));
+            let mut found: Vec<_> = titles.collect();
+            found.sort_by_key(|title| expected.iter().position(|known| known == title));
+            assert_eq!(found, expected, "{scope}");
+            assert_eq!(page.contains(&format!("<code>{api}</code>")), scope == "specific");
+        }
+    }
+
+    async fn specific_apis_must_be_added(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let before = kw.count_rows("root_keys").await;
+
+        let fields = [("scope", "specific"), ("permission", "api.*.verify_key"), ("permission", "ratelimit.*.limit")];
+        let page = owner.post(&workspace_path("/root-keys"), &fields).await;
+
+        assert_eq!(page.status, 422);
+        assert!(page.text.contains("Add an API and select its permissions"), "{}", page.text);
+        assert!(page.text.contains("id=\"scope\" aria-describedby=\"faults\""), "{}", page.text);
+        assert!(page.text.contains("value=\"specific\" required checked"), "{}", page.text);
+        assert_eq!(kw.count_rows("root_keys").await, before);
+    }
+
+    async fn a_template_is_applied_to_an_api_that_is_added(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+
+        let asked = owner.get(&workspace_path("/root-keys/new?template=verify")).await.text;
+        let added = format!("/root-keys/new?preset=verify&scope=specific&add=api+{api}");
+        let added = owner.get(&workspace_path(&added)).await.text;
+
+        assert!(!asked.contains("required checked") && asked.contains("name=\"preset\" value=\"verify\""));
+        assert!(asked.contains(&format!("value=\"api {api}\"")), "{asked}");
+        assert!(added.contains("value=\"specific\" required checked"), "{added}");
+        assert!(added.contains(&format!("value=\"api.{api}.verify_key\" checked")), "{added}");
+        assert!(!added.contains(&format!("value=\"api.{api}.read_key\" checked")), "{added}");
+    }
+
     async fn a_rotated_root_key_is_good_until_its_grace_is_over(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let page = owner.post(&workspace_path("/root-keys"), &[("permission", "api.*.create_api")]).await;

@@ -18,6 +18,7 @@ export async function run(story) {
   await check("without JavaScript a root key for one API is searched for, made, and revoked", async () => {
     await go(page, at("/root-keys/new"));
     await page.getByLabel("Name", { exact: true }).fill("without a script");
+    await page.getByRole("radio", { name: /^Specific APIs/ }).check();
     await page.getByLabel("Search APIs by name or ID").fill("payments");
     await page.getByLabel("Search APIs by name or ID").press("Enter");
     await page.getByRole("button", { name: "Add payments & more" }).click();

@@ -18,6 +18,7 @@ export async function run(story) {
     await page.getByLabel("Name", { exact: true }).fill("the maker");
     await page.getByRole("button", { name: "Verify only" }).click();
     assert.equal(await page.getByLabel("Name", { exact: true }).inputValue(), "the maker");
+    await page.getByRole("radio", { name: /^All APIs/ }).check();
     assert.equal(await page.getByLabel("Verify key").isChecked(), true);
     assert.ok(!page.url().includes("csrf"));
     await page.getByLabel("Create API", { exact: true }).check();
@@ -52,6 +53,8 @@ export async function run(story) {
   await check("a root key for one API is made by a search, and refused at another", async () => {
     await go(page, at("/new"));
     await page.getByLabel("Name", { exact: true }).fill(name);
+    await page.getByRole("radio", { name: /^Specific APIs/ }).check();
+    await accessible(page);
     await page.getByLabel("Search APIs by name or ID").pressSequentially("PAYM");
     await page.getByRole("button", { name: "Add payments & more" }).click();
     await page.locator(`[value="api.${story.api}.verify_key"]`).check();
@@ -66,6 +69,26 @@ export async function run(story) {
     assert.notEqual(refused.data?.code, "VALID", JSON.stringify(refused));
     story.key = mine.data.key;
     story.single = secret;
+  });
+
+  await check("verify only asks for which APIs, and an API that is added may then be verified", async () => {
+    await go(page, at("/new"));
+    await page.getByRole("button", { name: "Verify only" }).click();
+    await page.getByRole("radio", { name: /^All APIs/ }).waitFor();
+    await page.getByRole("button", { name: "Create root key" }).click();
+    // The browser asks for the answer.
+    assert.ok(await page.getByRole("radio", { name: /^All APIs/ }).evaluate((radio) => radio.validity.valueMissing));
+    await page.getByRole("radio", { name: /^No APIs/ }).check();
+    assert.equal(await page.getByRole("group", { name: "APIs and their keys" }).isVisible(), false);
+    await page.getByRole("radio", { name: /^Specific APIs/ }).check();
+    await page.getByRole("button", { name: "Add payments & more" }).click();
+    await page.getByRole("group", { name: "payments & more" }).waitFor();
+    await accessible(page);
+    await page.getByRole("button", { name: "Create root key" }).click();
+    await page.getByRole("link", { name: "View root key" }).click();
+    await page.getByRole("heading", { name: "Only payments & more" }).waitFor();
+    assert.equal(await page.locator(".tags li").count(), 1);
+    await accessible(page);
   });
 
   await check("a name with a script in it is shown as text", async () => {
@@ -120,6 +143,8 @@ export async function run(story) {
     await page.getByLabel("Name", { exact: true }).waitFor();
     await tabTo(page, "Name");
     await page.keyboard.type("by hand");
+    await tabTo(page, "All APIsIncludes APIs that are created later");
+    await page.keyboard.press("Space");
     await tabTo(page, "api.*.verify_key");
     await page.keyboard.press("Space");
     await tabTo(page, "Create root key");

@@ -2,6 +2,7 @@
 
 mod created;
 mod picker;
+mod scope;
 
 use askama::Template;
 use axum::Router;
@@ -14,6 +15,7 @@ use foundation::error::Error;
 use foundation::id::KeyId;
 use futures_util::TryFutureExt as _;
 use picker::RootKeyPicker;
+use scope::{check_scope, granted_tuples};
 
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
@@ -43,6 +45,9 @@ const GRACE_OPTIONS: [(i64, &str); 5] = [
     (6 * HOUR_MS, "After 6 hours"),
     (24 * HOUR_MS, "After 24 hours"),
 ];
+
+/// The number of APIs and namespaces that the page of a root key names. Others are shown by their ids.
+const NAMES_MAX: usize = 40;
 
 #[derive(Template)]
 #[template(path = "root_keys/list.html")]
@@ -123,6 +128,9 @@ impl RootKeyStatus {
 /// The permissions on one resource, or on all resources of a type.
 struct GrantGroup {
     title: String,
+    resource: &'static str,
+    /// The id of the resource; empty for all resources of a type.
+    id: String,
     actions: Vec<String>,
 }
 
@@ -174,7 +182,8 @@ async fn load(request: &WorkspaceRequest, id: String) -> Result<StoredRootKey, E
 
 async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     let stored = load(&request, id).await?;
-    let groups = group_permissions(&stored.key.permissions);
+    let mut groups = group_permissions(&stored.key.permissions);
+    name_resources(&request, &mut groups).await?;
     let key = RootKeyTableRow::new(stored, request.page_request.app.context.clock.now());
     render_page(&RootKeyPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Root keys")
@@ -196,17 +205,37 @@ fn group_permissions(tuples: &[String]) -> Vec<GrantGroup> {
     let mut groups: Vec<GrantGroup> = Vec::new();
     for tuple in tuples {
         let Ok((action, id)) = permission::parse_tuple(tuple) else { continue };
-        let title = match id {
-            "*" => format!("All {}", picker::plural_label(action.resource())),
-            id => format!("Only {id}"),
+        let (title, id) = match id {
+            "*" => (format!("All {}", picker::plural_label(action.resource())), String::new()),
+            id => (format!("Only {id}"), id.to_owned()),
         };
         let label = humanize(action.action());
         match groups.iter_mut().find(|group| group.title == title) {
             Some(group) => group.actions.push(label),
-            None => groups.push(GrantGroup { title, actions: vec![label] }),
+            None => {
+                let resource = action.resource();
+                groups.push(GrantGroup { title, resource, id, actions: vec![label] });
+            }
         }
     }
     groups
+}
+
+/// Titles groups of single APIs and namespaces by their names. A resource that does not exist keeps its id.
+async fn name_resources(
+    request: &WorkspaceRequest,
+    groups: &mut [GrantGroup],
+) -> Result<(), Error> {
+    let is_named = |group: &&mut GrantGroup| {
+        !group.id.is_empty() && ["api", "ratelimit"].contains(&group.resource)
+    };
+    let single = groups.iter_mut().filter(is_named);
+    for group in single.take(NAMES_MAX) {
+        if let Some(name) = picker::find_name(request, group.resource, &group.id).await? {
+            group.title = format!("Only {name}");
+        }
+    }
+    Ok(())
 }
 
 async fn build_form(
@@ -232,19 +261,25 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let form = &request.page_request.form;
     let name = form.text("name").trim();
+    let permissions = granted_tuples(form);
+    if let Err(errors) = check_scope(form, &permissions) {
+        return show_invalid(&request, errors).await;
+    }
     let new = NewRootKey {
         name: (!name.is_empty()).then(|| name.to_owned()),
-        permissions: picker::selected_tuples(form),
+        permissions,
         expires_at: picker::lifetime_ms(form).map(|ms| app.context.clock.now().plus_ms(ms)),
     };
     let creation = root_keys::create(&app.context, &request.caller, new).map_ok(|(key, _)| key.id);
     match split_form_errors(create_once(&request, creation).await)? {
         Ok(key) => redirect_to_secret(&request, &format!("/root-keys/{key}")),
-        Err(errors) => {
-            let picker = RootKeyPicker::load(&request, form).await?;
-            render_invalid_page(&build_form(&request, picker, errors).await?)
-        }
+        Err(errors) => show_invalid(&request, errors).await,
     }
+}
+
+async fn show_invalid(request: &WorkspaceRequest, errors: FormErrors) -> PageResult {
+    let picker = RootKeyPicker::load(request, &request.page_request.form).await?;
+    render_invalid_page(&build_form(request, picker, errors).await?)
 }
 
 async fn confirm_revoke(

@@ -16,6 +16,7 @@ use foundation::model::MemberRole;
 use super::super::form::Form;
 use super::super::format::humanize;
 use super::super::page_request::WorkspaceRequest;
+use super::scope::{ApiScope, ScopeOption};
 
 /// The resource types that have permissions.
 const RESOURCES: [&str; 5] = ["api", "ratelimit", "gateway", "rbac", "identity"];
@@ -38,6 +39,10 @@ pub struct RootKeyPicker {
     pub name: String,
     pub lifetimes: Vec<ExpiryOption>,
     pub templates: Vec<PermissionTemplate>,
+    /// The name of the template that was selected last; a resource that is added gets its permissions.
+    pub preset: String,
+    /// The answers to the question which APIs the root key can use.
+    pub scopes: Vec<ScopeOption>,
     pub groups: Vec<PermissionGroup>,
     pub finders: Vec<ResourceFinder>,
 }
@@ -131,15 +136,27 @@ fn template_tuples(name: &str) -> Option<Vec<String>> {
     (!tuples.is_empty()).then_some(tuples)
 }
 
-/// Returns the selected tuples without duplicates.
-pub fn selected_tuples(form: &Form) -> Vec<String> {
-    let mut tuples: Vec<_> = form.values("permission").map(str::to_owned).collect();
-    let before = tuples.clone();
-    let mut at = 0;
-    tuples.retain(|tuple| {
-        at += 1;
-        !before[..at - 1].contains(tuple)
-    });
+/// Returns the tuples that the page shows as selected: those of the form, or of the template that was just selected, and of
+/// the last template for a resource that was just added.
+fn selected_tuples(form: &Form) -> Vec<String> {
+    let template = template_tuples(form.text("template"));
+    let is_template = template.is_some();
+    let mut tuples =
+        template.unwrap_or_else(|| form.values("permission").map(str::to_owned).collect());
+    let preset = match is_template {
+        true => tuples.clone(),
+        false => template_tuples(form.text("preset")).unwrap_or_default(),
+    };
+    for resource in ["api", "ratelimit"] {
+        let named = format!("on-{resource}");
+        let chosen = form.values(&named).filter(|_| is_template);
+        let added = form.text("add").strip_prefix(resource).and_then(|rest| rest.strip_prefix(' '));
+        for id in chosen.chain(added).take(SELECTED_MAX + 1) {
+            let actions = preset.iter().filter_map(|tuple| permission::parse_tuple(tuple).ok());
+            let actions = actions.filter(|(action, _)| action.resource() == resource);
+            tuples.extend(actions.map(|(action, _)| action.to_tuple(id)));
+        }
+    }
     tuples
 }
 
@@ -163,8 +180,9 @@ pub fn plural_label(resource: &str) -> &'static str {
 
 impl RootKeyPicker {
     pub async fn load(request: &WorkspaceRequest, form: &Form) -> Result<Self> {
-        let tuples =
-            template_tuples(form.text("template")).unwrap_or_else(|| selected_tuples(form));
+        let tuples = selected_tuples(form);
+        let scope = ApiScope::selected(form, &tuples);
+        let preset = ["template", "preset"].into_iter().map(|name| form.text(name));
         let lasts = form.text("lasts").parse::<i64>().unwrap_or(0);
         let choice = |(value, label)| ExpiryOption { value, label, is_selected: value == lasts };
         let groups = RESOURCES.into_iter().map(|resource| PermissionGroup {
@@ -177,6 +195,8 @@ impl RootKeyPicker {
             name: form.text("name").to_owned(),
             lifetimes: LIFETIME_OPTIONS.into_iter().map(choice).collect(),
             templates: TEMPLATES.into_iter().collect(),
+            preset: preset.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned(),
+            scopes: ApiScope::options(scope),
             groups: groups.collect(),
             finders: vec![
                 load_finder(request, form, &tuples, "api").await?,
@@ -244,10 +264,7 @@ async fn load_finder(
         });
     }
     let paging = Paging { start_id: String::new(), limit: RESULTS_MAX, search: query.clone() };
-    let (found, has_more) = match query.is_empty() {
-        true => (Vec::new(), false),
-        false => search(request, resource, &paging).await?,
-    };
+    let (found, has_more) = search(request, resource, &paging).await?;
     let found = found.into_iter().filter(|(id, _)| !ids.contains(&id.as_str())).collect();
     let plural = if resource == "api" { "APIs" } else { "namespaces" };
     let may_add = chosen.len() < SELECTED_MAX;
@@ -282,7 +299,12 @@ async fn search(
     })
 }
 
-async fn find_name(request: &WorkspaceRequest, resource: &str, id: &str) -> Result<Option<String>> {
+/// Returns the name of an API or a namespace. `None`: it does not exist.
+pub async fn find_name(
+    request: &WorkspaceRequest,
+    resource: &str,
+    id: &str,
+) -> Result<Option<String>> {
     let (app, caller) = (&request.page_request.app, &request.caller);
     let name = match resource {
         "api" => apis::get(&app.context, caller, &ApiId::from(id)).await.map(|api| api.name),
@@ -316,9 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn selected_tuples_removes_duplicates() {
-        let form = Form::parse(b"permission=a&permission=b&permission=a");
+    fn added_resource_gets_permissions_of_last_template() {
+        let selected = |query: &str| selected_tuples(&Form::parse(query.as_bytes()));
 
-        assert_eq!(selected_tuples(&form), ["a", "b"]);
+        let one = "api.api_1.verify_key";
+        assert_eq!(selected("preset=verify&add=api+api_1"), [one]);
+        assert_eq!(selected("preset=verify&on-api=api_1"), [""; 0]);
+        assert_eq!(selected("preset=verify&add=ratelimit+rlns_1"), [""; 0]);
+        assert_eq!(selected("add=api+api_1&permission=a"), ["a"]);
+        assert_eq!(selected("template=verify&on-api=api_1"), ["api.*.verify_key", one]);
     }
 }
