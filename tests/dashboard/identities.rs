@@ -90,16 +90,16 @@ on_both_stacks! {
         }
 
         for (fields, wrong) in [
-            ([("externalId", too_long.as_str()), ("meta", "")], "externalId-hint faults"),
-            ([("externalId", ""), ("meta", "")], "externalId-hint faults"),
-            ([("externalId", "two words"), ("meta", "")], "externalId-hint faults"),
-            ([("meta", "{"), ("limit-name", "kept <b>")], "meta-hint faults"),
-            ([("meta", "[1]"), ("limit-name", "kept <b>")], "meta-hint faults"),
-            ([("limit-name", "ab"), ("meta", "{}")], "value=\"ab\" aria-describedby=\"faults\""),
-            ([("limit-name", long_name.as_str()), ("meta", "{}")], "aria-describedby=\"faults\""),
-            ([("limit-limit", "0"), ("limit-name", "abc")], "value=\"0\" aria-describedby=\"faults\""),
-            ([("limit-limit", "x"), ("limit-name", "abc")], "value=\"x\" aria-describedby=\"faults\""),
-            ([("limit-duration", "999"), ("limit-duration-unit", "ms")], "value=\"999\" aria-describedby=\"faults\""),
+            ([("externalId", too_long.as_str()), ("meta", "")], "externalId-hint externalId-error"),
+            ([("externalId", ""), ("meta", "")], "externalId-hint externalId-error"),
+            ([("externalId", "two words"), ("meta", "")], "externalId-hint externalId-error"),
+            ([("meta", "{"), ("limit-name", "kept <b>")], "meta-hint meta-error"),
+            ([("meta", "[1]"), ("limit-name", "kept <b>")], "meta-hint meta-error"),
+            ([("limit-name", "ab"), ("meta", "{}")], "value=\"ab\" aria-describedby=\"limit-name-0-error\""),
+            ([("limit-name", long_name.as_str()), ("meta", "{}")], "aria-describedby=\"limit-name-0-error\""),
+            ([("limit-limit", "0"), ("limit-name", "abc")], "value=\"0\" aria-describedby=\"limit-limit-0-error\""),
+            ([("limit-limit", "x"), ("limit-name", "abc")], "value=\"x\" aria-describedby=\"limit-limit-0-error\""),
+            ([("limit-duration", "999"), ("limit-duration-unit", "ms")], "value=\"999\" aria-describedby=\"limit-duration-0-error\""),
         ] {
             let page = make(&mut owner, &fields).await;
             assert_eq!(page.status, 422, "{fields:?}");

@@ -8,7 +8,7 @@ mod search_all;
 mod show;
 mod why;
 
-use super::{Browser, EMAIL, PASSWORD, between, form_encode, workspace_path};
+use super::{Browser, EMAIL, HOSTILE_NAME, PASSWORD, between, form_encode, workspace_path};
 use crate::support::Reply;
 
 /// Where an answer sends.

@@ -66,6 +66,11 @@ impl FormErrors {
         Self(vec![(field.to_owned(), sentence.into())])
     }
 
+    /// Iterates over field names and messages.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(field, sentence)| (field.as_str(), sentence.as_str()))
+    }
+
     /// Iterates over all messages, for the top of the page.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, sentence)| sentence.as_str())

@@ -15,6 +15,7 @@ mod audit;
 mod charts;
 mod confirm;
 mod duration_field;
+mod error_links;
 mod error_page;
 mod failure;
 mod field_reader;

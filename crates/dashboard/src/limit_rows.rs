@@ -110,9 +110,9 @@ impl LimitRows {
 
     /// Reads the limits of the rows that are not blank.
     pub fn read(&self, fields: &mut FieldReader) -> Vec<NewRatelimit> {
-        let filled: Vec<_> = self.0.iter().filter(|row| !row.is_blank()).collect();
+        let filled: Vec<_> = self.0.iter().enumerate().filter(|(_, row)| !row.is_blank()).collect();
         fields.check_count("ratelimits", filled.len(), RATELIMITS_MAX);
-        filled.iter().enumerate().map(|(at, row)| row.read(fields, at)).collect()
+        filled.into_iter().map(|(at, row)| row.read(fields, at)).collect()
     }
 
     /// Returns whether the rows stand for other limits than these, even if they are invalid.

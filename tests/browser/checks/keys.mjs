@@ -44,11 +44,13 @@ export async function run(story) {
     await page.getByLabel("Name", { exact: true }).first().fill(NAME);
     await page.getByLabel("External ID").fill("user_77");
     await page.getByLabel("Remaining credits").fill("50");
+    assert.equal(await page.getByLabel("Refill amount").isVisible(), false);
     await page.getByLabel("Refill", { exact: true }).selectOption("daily");
     await page.getByLabel("Refill amount").fill("50");
     await page.locator("#limit-name-0").fill("requests");
     await page.locator("#limit-limit-0").fill("3");
     await page.locator("#limit-unit-0").selectOption("h");
+    await page.locator("summary", { hasText: "Metadata" }).click();
     await page.getByLabel("Metadata (JSON)").fill('{"plan":"pro"}');
     await page.getByRole("button", { name: "Add another" }).click();
     await page.locator("#limit-name-1").fill("exports");
@@ -141,6 +143,43 @@ export async function run(story) {
     await page.getByText("Exceeded", { exact: true }).first().waitFor();
     await page.getByRole("cell", { name: "RATE_LIMITED" }).first().waitFor();
     await accessible(page);
+  });
+
+  await check("a form shows all errors beside their fields, and its summary leads to them", async () => {
+    await go(page, at(`/keys/new?api=${api}`));
+    assert.equal(await page.getByLabel("Date and time").isVisible(), false);
+    await page.getByLabel("Expires").selectOption("at");
+    assert.equal(await page.getByLabel("Date and time").isVisible(), true);
+    await page.getByLabel("External ID").fill("two words");
+    await page.getByLabel("Remaining credits").fill("some");
+    await page.locator("summary", { hasText: "Key format" }).click();
+    await page.getByLabel("Random bytes").fill("1");
+    page.expected = [422];
+    await page.getByRole("button", { name: "Create key", exact: true }).last().click();
+    await page.getByRole("alert").waitFor();
+    await accessible(page);
+    for (const [label, error] of [
+      ["External ID", "Must contain only"],
+      ["Remaining credits", "Must be an integer"],
+      ["Random bytes", "Must be an integer from 16 to 255."],
+      ["Date and time", "Must be a date and time"],
+    ]) {
+      const field = page.getByLabel(label);
+      assert.equal(await field.getAttribute("aria-invalid"), "true", label);
+      const described = await field.evaluate((element) =>
+        element.getAttribute("aria-describedby").split(" ").map((id) => document.getElementById(id).textContent).join(" "),
+      );
+      assert.ok(described.includes(error), `${label}: ${described}`);
+    }
+    const links = page.getByRole("alert").getByRole("link");
+    assert.equal(await links.count(), 4);
+    for (const link of await links.all()) {
+      await link.click();
+      const target = await page.evaluate(() => document.activeElement.labels?.length);
+      assert.ok(target > 0, await link.textContent());
+    }
+    page.expected = [];
+    await go(page, at(`/keys/${id}`));
   });
 
   await check("a key is changed, and only what was changed", async () => {

@@ -61,6 +61,28 @@ export async function run(story) {
     story.role = new URL(page.url()).pathname;
   });
 
+  await check("roles and permissions of a key are picked by a search", async () => {
+    await go(page, at(`/keys/new?api=${story.api}`));
+    await page.locator("summary", { hasText: "Roles and permissions" }).click();
+    await page.getByLabel("documents.search").check();
+    await page.getByLabel("Filter permissions").pressSequentially("LIST");
+    await page.getByLabel("documents.list").waitFor();
+    assert.equal(await page.getByLabel("documents.read").isVisible(), false);
+    // What is checked stays in sight.
+    assert.equal(await page.getByLabel("documents.search").isVisible(), true);
+    await page.getByLabel("Filter permissions").press("Enter");
+    await page.getByLabel("documents.search").uncheck();
+    await page.getByLabel("Filter roles").fill("read");
+    await page.getByRole("checkbox", { name: "reader" }).check();
+    await accessible(page);
+    await page.getByRole("button", { name: "Create key", exact: true }).last().click();
+    const secret = (await page.locator("#secret").textContent()).trim();
+    assert.equal(await verdict(secret, "documents.read"), "VALID");
+    const name = await page.getByRole("link", { name: "View key" }).getAttribute("href");
+    assert.equal((await v2(story.all, "keys.deleteKey", { keyId: name.split("/").pop() })).status, 200);
+    await page.goto(new URL(story.role, page.url()).href);
+  });
+
   await check("which keys can do something is answered with how they came to it", async () => {
     const made = async (fields) =>
       (await v2(story.all, "keys.createKey", { apiId: story.api, ...fields })).data;

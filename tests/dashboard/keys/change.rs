@@ -158,15 +158,107 @@ on_both_stacks! {
         assert_eq!(refused.status, 422);
         assert!(refused.text.contains("value=\"2030-01-01T00:00\""), "{}", refused.text);
         for told in [
-            "ratelimits[0].name must have 3 to 128 characters",
-            "ratelimits[0].limit must be an integer from 1 to 9,223,372,036,854,775,807",
-            "ratelimits[0].duration must be a duration from 1 second to",
+            ">Rate limit 1: name must have 3 to 128 characters</a>",
+            ">Rate limit 1: limit must be an integer from 1 to 9,223,372,036,854,775,807</a>",
+            ">Rate limit 1: duration must be a duration from 1 second to",
+            "id=\"limit-name-0-error\"><p>Must have 3 to 128 characters.</p>",
         ] {
             assert!(refused.text.contains(told), "{told}: {}", refused.text);
         }
         let when = [("api", api.as_str()), ("expires", "at"), ("expires-at", "soon")];
         assert_eq!(owner.post(&workspace_path("/keys"), &when).await.status, 422);
         assert_eq!(kw.count_rows("keys").await, rows);
+    }
+
+    async fn all_errors_are_beside_their_fields_and_the_summary_leads_to_them(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let long = "n".repeat(256);
+        let fields = [
+            ("api", api.as_str()), ("name", long.as_str()), ("external-id", "a b"), ("prefix", "a-b"), ("bytes", "15"),
+            ("expires", "at"), ("expires-at", "soon"), ("remaining", "-1"), ("refill", "monthly"),
+            ("refill-amount", "0"), ("refill-day", "32"), ("permissions", "a b"), ("meta", "[1]"),
+            ("limit-name", ""), ("limit-limit", ""), ("limit-duration", "1"), ("limit-duration-unit", "min"),
+            ("limit-name", "ab"), ("limit-limit", "0"), ("limit-duration", "1"), ("limit-duration-unit", "ms"),
+        ];
+        let page = owner.post(&workspace_path("/keys"), &fields).await;
+        assert_eq!(page.status, 422);
+
+        let summary = between(&page.text, "id=\"faults\"", "</div>");
+        let ids = [
+            "name", "externalId", "prefix", "bytes", "expires", "remaining", "refill-amount", "refill-day",
+            "permissions", "meta", "limit-name-1", "limit-limit-1", "limit-duration-1",
+        ];
+        for id in ids {
+            assert!(summary.contains(&format!("href=\"#{id}\"")), "{id}: {summary}");
+            for unique in [format!(" id=\"{id}\""), format!(" id=\"{id}-error\"")] {
+                assert_eq!(page.text.matches(&unique).count(), 1, "{unique}");
+            }
+            assert!(page.text.contains(&format!("{id}-error\" aria-invalid=\"true\"")), "{id}: {}", page.text);
+        }
+        assert_eq!(summary.matches("<a href").count(), ids.len(), "{summary}");
+        assert_eq!(summary.matches("<p>").count(), ids.len(), "{summary}");
+    }
+
+    async fn rare_sections_are_open_if_they_hold_something(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let open = |page: &str| {
+            let sections = page.split("<details class=\"panel\"").skip(1);
+            let open = sections.filter(|section| section.split('>').next().unwrap().ends_with(" open"));
+            let titles = open.map(|section| between(section, "<h2>", "</h2>").to_owned());
+            titles.collect::<Vec<_>>()
+        };
+
+        let empty = owner.get(&workspace_path(&format!("/keys/new?api={api}"))).await.text;
+        assert_eq!(open(&empty), [""; 0]);
+        for (name, value, title) in [
+            ("prefix", "a-b", "Key format"), ("bytes", "24", "Key format"), ("recoverable", "on", "Key format"),
+            ("roles", "nobody", "Roles and permissions"), ("permission", "a b", "Roles and permissions"),
+            ("meta", "{}", "Metadata"),
+        ] {
+            let fields = [("api", api.as_str()), ("external-id", "a b"), (name, value)];
+            let refused = owner.post(&workspace_path("/keys"), &fields).await;
+            assert_eq!((refused.status.as_u16(), open(&refused.text)), (422, vec![title.to_owned()]), "{name}");
+        }
+        let key = a_full_key(&kw).await;
+        let page = owner.get(&workspace_path(&format!("/keys/{key}/edit"))).await.text;
+        assert_eq!(open(&page), ["Roles and permissions", "Metadata"]);
+    }
+
+    async fn roles_and_permissions_are_checked_or_typed(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        kw.create_role("reader", ["docs.read"]).await;
+        kw.create_role(HOSTILE_NAME, ["docs.list"]).await;
+        kw.create_permission("docs.write").await;
+
+        let page = owner.get(&workspace_path(&format!("/keys/new?api={api}"))).await.text;
+        for option in ["name=\"role\" value=\"reader\">", "name=\"permission\" value=\"docs.write\">"] {
+            assert!(page.contains(option), "{option}: {page}");
+        }
+        assert!(!page.contains(HOSTILE_NAME) && !page.contains("<textarea id=\"roles\""));
+        let fields = [
+            ("api", api.as_str()), ("enabled", "on"), ("role", "reader"), ("roles", " reader \r\n\r\n"),
+            ("permission", "docs.write"),
+        ];
+        let made = id(&owner.post(&workspace_path("/keys"), &fields).await);
+        let key = kw.get_key(&made).await;
+        assert_eq!((&key["roles"], &key["permissions"]), (&json!(["reader"]), &json!(["docs.read", "docs.write"])));
+
+        let path = workspace_path(&format!("/keys/{made}/edit"));
+        let page = owner.get(&path).await.text;
+        assert!(page.contains("name=\"role\" value=\"reader\" checked>"), "{page}");
+        let was = field(&page, "was");
+        let unchecked = [("was", was.as_str()), ("enabled", "on"), ("permission", "docs.write")];
+        assert_eq!(owner.post(&path, &unchecked).await.status, 303);
+        assert_eq!(kw.get_key(&made).await["permissions"], json!(["docs.write"]));
+        // What is typed and unknown stays in its field.
+        let unknown = [("was", was.as_str()), ("enabled", "on"), ("role", "reader"), ("roles", "nobody")];
+        let refused = owner.post(&path, &unknown).await;
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains("value=\"reader\" checked>"), "{}", refused.text);
+        assert!(refused.text.contains(">nobody</textarea>") && refused.text.contains("roles-hint roles-error"));
     }
 
     async fn another_limit_is_asked_for_without_making_a_key(kw) {

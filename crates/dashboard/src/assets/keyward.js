@@ -65,9 +65,9 @@
       time.title += `\n${new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
     }
     for (const id of root.querySelectorAll("code[data-id]:not(:has(+ .copy))")) addCopyButton(id);
-    for (const button of root.querySelectorAll("[data-copy], [data-check-all]")) {
-      button.hidden = false;
-      if ("checkAll" in button.dataset) label(button);
+    for (const control of root.querySelectorAll("[data-copy], [data-check-all], [data-filter]")) {
+      control.hidden = false;
+      if ("checkAll" in control.dataset) label(control);
     }
   };
 
@@ -77,6 +77,20 @@
     if ("copy" in button.dataset) copy(button);
     else if ("copyId" in button.dataset) copyId(button);
     else checkAll(button);
+  });
+
+  // Shows only the boxes of the group whose labels contain the text. Checked boxes stay visible.
+  document.addEventListener("input", (event) => {
+    if (!("filter" in event.target.dataset)) return;
+    const text = event.target.value.trim().toLowerCase();
+    for (const box of event.target.closest("fieldset").querySelectorAll("label:has(input[type=checkbox])")) {
+      const isMatch = box.textContent.toLowerCase().includes(text);
+      box.hidden = !isMatch && !box.querySelector("input").checked;
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    // Enter in a filter does not submit the form.
+    if (event.key === "Enter" && "filter" in (event.target.dataset ?? {})) event.preventDefault();
   });
 
   document.addEventListener("change", (event) => {

@@ -15,6 +15,7 @@ use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
 use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
+use super::name_choice::NameChoice;
 use super::{SelectOption, api_options, field_error_from_not_found};
 
 #[derive(Template)]
@@ -37,6 +38,8 @@ struct NewKeyPage {
     bytes: String,
     may_be_recoverable: bool,
     fields: KeyForm,
+    roles: NameChoice,
+    permissions: NameChoice,
     errors: FormErrors,
 }
 
@@ -57,6 +60,13 @@ async fn build_form(
         bytes: settings.default_byte_length.map_or_else(|| "16".into(), |n| n.to_string()),
         api: api.id,
         api_name: api.name,
+        roles: NameChoice::load_roles(request, &fields.roles, &fields.typed_roles).await?,
+        permissions: NameChoice::load_permissions(
+            request,
+            &fields.permissions,
+            &fields.typed_permissions,
+        )
+        .await?,
         fields,
         errors,
     })

@@ -17,6 +17,7 @@ use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
+use super::name_choice::NameChoice;
 use super::{field_error_from_not_found, key_path};
 
 #[derive(Template)]
@@ -29,6 +30,8 @@ struct EditKeyPage {
     /// The remaining credits; `None` if the key is unlimited.
     remaining: Option<String>,
     fields: KeyForm,
+    roles: NameChoice,
+    permissions: NameChoice,
     /// The original values of the form, serialized.
     original: String,
     /// The operation on the credits, as submitted.
@@ -67,6 +70,13 @@ async fn build_form(
         id: key.id.clone(),
         title,
         remaining: key_details.found_key.credits.map(|(left, _)| format_grouped(left)),
+        roles: NameChoice::load_roles(request, &fields.roles, &fields.typed_roles).await?,
+        permissions: NameChoice::load_permissions(
+            request,
+            &fields.permissions,
+            &fields.typed_permissions,
+        )
+        .await?,
         fields,
         original: was,
         operation: form.text("operation").to_owned(),

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::form::Form;
 use super::super::format::{self, format_minute};
 use super::super::limit_rows::LimitRows;
+use super::name_choice::{SubmittedNames, join_names};
 
 /// The options for a key's expiry: never, after a number of days, or at a custom date.
 pub const EXPIRY_OPTIONS: [(&str, &str); 7] = [
@@ -39,8 +40,15 @@ pub struct KeyForm {
     pub refill_amount: String,
     pub refill_day: String,
     pub limits: LimitRows,
+    /// The names of roles, sorted, one per line.
     pub roles: String,
+    /// The slugs of direct permissions, likewise.
     pub permissions: String,
+    /// The names that are typed instead of checked.
+    #[serde(skip)]
+    pub typed_roles: String,
+    #[serde(skip)]
+    pub typed_permissions: String,
     pub meta: String,
 }
 
@@ -54,6 +62,8 @@ impl KeyForm {
     pub fn from_form(form: &Form) -> (Self, bool) {
         let text = |name: &str| form.text(name).trim().to_owned();
         let (limits, is_step) = LimitRows::from_form(form);
+        let roles = SubmittedNames::from_form(form, "role", "roles");
+        let permissions = SubmittedNames::from_form(form, "permission", "permissions");
         let fields = Self {
             name: text("name"),
             external_id: text("external-id"),
@@ -68,8 +78,10 @@ impl KeyForm {
             refill_amount: text("refill-amount"),
             refill_day: text("refill-day"),
             limits,
-            roles: normalize_lines(form.text("roles")),
-            permissions: normalize_lines(form.text("permissions")),
+            roles: roles.all,
+            permissions: permissions.all,
+            typed_roles: roles.typed,
+            typed_permissions: permissions.typed,
             meta: normalize_lines(form.text("meta")),
         };
         (fields, is_step)
@@ -86,8 +98,6 @@ impl KeyForm {
             Some(RefillInterval::Monthly { day }) => ("monthly", Some(day)),
         };
         let number = |number: i64| number.to_string();
-        let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.as_str()).collect();
-        permissions.sort_unstable();
         Self {
             name: key.name.clone().unwrap_or_default(),
             external_id: key.owner_id.clone().unwrap_or_default(),
@@ -98,11 +108,21 @@ impl KeyForm {
             refill_amount: refill.map(|refill| number(refill.amount)).unwrap_or_default(),
             refill_day: day.map(|day| number(day.into())).unwrap_or_default(),
             limits: LimitRows::from_limits(&stored.ratelimits),
-            roles: key_details.found_key.resolved.roles.join("\n"),
-            permissions: permissions.join("\n"),
+            roles: join_names(key_details.found_key.resolved.roles.iter().map(String::as_str)),
+            permissions: join_names(stored.permissions.iter().map(|p| p.slug.as_str())),
             meta: format_meta(key).unwrap_or_default(),
             ..Self::default()
         }
+    }
+
+    /// Returns whether the fields about the format of the key are filled in.
+    pub fn has_format(&self) -> bool {
+        self.is_recoverable || !self.prefix.is_empty() || !self.bytes.is_empty()
+    }
+
+    /// Returns whether roles or permissions are selected.
+    pub fn has_rights(&self) -> bool {
+        !self.roles.is_empty() || !self.permissions.is_empty()
     }
 
     /// Serializes the original values. The form carries them in a hidden field, so that the changes can be determined

@@ -10,6 +10,7 @@ mod edit;
 mod explain;
 mod fields;
 mod list;
+mod name_choice;
 mod search;
 mod show;
 
