@@ -20,7 +20,7 @@ use crate::support::process::{free_port, get, keyward_command, signal};
 pub const REGION_NAMES: [&str; REGIONS] = ["eu", "us", "ap"];
 const ONE_WAY: Duration = Duration::from_millis(75);
 /// How long a replica may take until it is ready. The first one of a newer version migrates the database before.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
