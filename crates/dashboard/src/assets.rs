@@ -113,10 +113,10 @@ mod tests {
     /// Returns the values of a color token in the light and the dark theme.
     fn color(token: &str) -> [u32; 2] {
         let css = include_str!("assets/keyward.css");
-        let (_, rest) = css.split_once(&format!("--{token}: light-dark(#")).unwrap();
-        let (light, rest) = rest.split_once(", #").unwrap();
-        let (dark, _) = rest.split_once(')').unwrap();
-        [light, dark].map(|hex| u32::from_str_radix(hex, 16).unwrap())
+        let (_, rest) = css.split_once(&format!("--{token}: light-dark(#")).expect("the token");
+        let (light, rest) = rest.split_once(", #").expect("two colors");
+        let (dark, _) = rest.split_once(')').expect("an end");
+        [light, dark].map(|hex| u32::from_str_radix(hex, 16).expect("a color"))
     }
 
     /// Computes the contrast of two colors as WCAG 2 defines it.
