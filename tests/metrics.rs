@@ -237,7 +237,9 @@ on_both_stacks! {
             let sum = format!("keyward_{name}_duration_seconds_sum");
             assert!(after[&sum] > before[&sum], "{sum}");
         }
-        assert_eq!(by("keyward_cache_loads_total{cache=\"views\"}"), 1);
+        // The first verification loads it. So do later ones until the replica has read in the change log that the key is new.
+        let loads = by("keyward_cache_loads_total{cache=\"views\"}");
+        assert!((1..=3).contains(&loads), "{loads}");
         // Background tasks may use any of them at this moment.
         let connections =
             |state| after[&format!("keyward_database_connections{{state=\"{state}\"}}")];
