@@ -78,7 +78,8 @@ impl RecentVerifications {
             rows,
             request_id: request_id.to_owned(),
             is_pending,
-            refresh_path: path(ATTEMPTS_MAX),
+            // Another address each time: a browser does not load a page again to go to a place in it.
+            refresh_path: path(attempt.max(ATTEMPTS_MAX).saturating_add(1)),
             next_path: (is_pending && attempt < ATTEMPTS_MAX).then(|| path(attempt + 1)),
         }
     }
