@@ -166,6 +166,8 @@ choose_packages() {
         for program in "${MISSING[@]}"; do
             case $program in
                 apache) PACKAGES+=(apache2-bin libapache2-mod-auth-openidc) ;;
+                # The monospaced typeface in the pictures of the style guide.
+                chromium) PACKAGES+=(chromium fonts-dejavu-core) ;;
                 clickhouse) PACKAGES+=(clickhouse-server) ;;
                 compiler) PACKAGES+=(gcc libc6-dev) ;;
                 node) PACKAGES+=(nodejs npm) ;;
