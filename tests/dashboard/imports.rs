@@ -1,5 +1,7 @@
 //! Imports: sets of keys that were issued elsewhere, and what is pasted into them.
 
+mod undo;
+
 use foundation::secret::KeyHash;
 use serde_json::json;
 
@@ -19,12 +21,6 @@ async fn import(owner: &mut Browser<'_>, name: &str, algorithm: &str) -> String 
 
 fn hash(key: &str) -> String {
     KeyHash::compute(key).to_base64()
-}
-
-/// The page of the audit entry that the summary of an import names.
-fn entry_path(summary: &str) -> String {
-    let base = workspace_path("/audit/");
-    format!("{base}{}", between(summary, &format!("action=\"{base}"), "/undo\""))
 }
 
 /// The value of an attribute.
@@ -179,132 +175,6 @@ on_both_stacks! {
         let none = owner.post(&path, &[("api", &api), ("keys", "hash\nx"), ("skip-invalid", "yes")]).await;
         assert!(none.status == 422 && !none.text.contains("<button class=\"primary\">Import"), "{}", none.text);
         assert_eq!(kw.count_rows("keys").await, 0);
-    }
-
-    async fn file_of_full_keys_is_previewed_imported_and_undone(kw) {
-        let mut owner = Browser::sign_in_owner(&kw).await;
-        let api = kw.create_api().await;
-        let path = import(&mut owner, "legacy", "sha256").await;
-        let key = |at: usize| format!("legacy_live_{at:08}");
-        let row = |at: usize| match at {
-            7 => format!("{},{},soon\n", key(at), key(at).len()),
-            8 => ",no key,\n".to_owned(),
-            9 => format!("{},twice,\n", key(1)),
-            _ => format!("{},name {at},2030-01-02\n", key(at)),
-        };
-        let rows: String = (0..200).map(row).collect();
-
-        let file = format!("\u{feff}API token,Label,Expires at\n{rows}");
-        let preview = owner.upload(&format!("{path}/preview"), &[("api", &api)], file.as_bytes()).await;
-
-        assert_eq!(preview.status, 200, "{}", preview.text);
-        for text in ["<dd>200</dd>", "<dd>197</dd>", "<dd>3</dd>", ">Import 197 keys</button>", "The server hashed the full keys"] {
-            assert!(preview.text.contains(text), "{text}: {}", preview.text);
-        }
-        assert!(!preview.text.contains("legacy_live"));
-        assert_eq!(kw.count_rows("keys").await, 0);
-        let token = between(&preview.text, "name=\"form-token\" value=\"", "\"").to_owned();
-        let table = unescape(between(&preview.text, "name=\"table\" value=\"", "\""));
-        let fields = [
-            ("api", api.as_str()), ("table", &table), ("skip-invalid", "yes"), ("form-token", &token),
-            ("column-0", "hash"), ("column-1", "name"), ("column-2", "expires"), ("column-3", "start"),
-        ];
-        let imported = owner.post(&path, &fields).await;
-        let again = redirect_path(&owner.post(&path, &fields).await);
-
-        assert!(imported.text.contains("197 keys imported"), "{}", imported.text);
-        assert!(imported.text.contains("3 not imported") && imported.text.contains("And 97 more."));
-        assert!(again.ends_with("?notice=import-repeated"));
-        assert_eq!(kw.count_rows("keys").await, 197);
-        assert_eq!(kw.list_texts("keys", "start").await, vec!["lega"; 197]);
-        let used = kw.verify(&key(0)).await;
-        assert_eq!((&used.data()["code"], &used.data()["name"]), (&json!("VALID"), &json!("name 0")));
-        assert_eq!(used.data()["expires"], 1_893_542_400_000_i64);
-
-        // One entry for the whole import.
-        assert_eq!(kw.list_audit_events("legacy").await, ["migration.create", "migration.import"]);
-        assert_eq!(kw.list_audit_events(&api).await.iter().filter(|event| *event == "migration.import").count(), 1);
-        let entry = entry_path(&imported.text);
-        let history = between(&owner.get(&path).await.text, "<a class=\"button\" href=\"", "\"").replace("&#38;", "&");
-        let listed = owner.get(&history).await.text;
-        assert!(count_table_rows(&listed) == 1 && listed.contains(&entry), "{listed}");
-        let page = owner.get(&entry).await.text;
-        assert!(page.contains("Unused keys are removed for good. Used ones stay."), "{page}");
-        kw.clock.advance_ms(1);
-        redirect_path(&owner.post(&format!("{entry}/undo"), &[]).await);
-
-        assert_eq!(kw.count_rows("keys").await, 1);
-        assert_eq!(kw.verify(&key(0)).await.data()["code"], "VALID");
-        assert_eq!(kw.verify(&key(1)).await.data()["code"], "NOT_FOUND");
-        let page = owner.get(&path).await.text;
-        assert!(page.contains("<dt>Keys imported</dt><dd>1</dd>"), "{page}");
-        assert!(owner.get(&history).await.text.contains(">Undone</span>"));
-        let twice = owner.post(&format!("{entry}/undo"), &[]).await;
-        assert_eq!(twice.status, 422);
-
-        // The corrected file can be imported.
-        let fields = [("api", api.as_str()), ("table", &table), ("skip-invalid", "yes")];
-        let corrected = owner.post(&path, &fields).await;
-        assert!(corrected.text.contains("196 keys imported"), "{}", corrected.text);
-        assert_eq!(kw.verify(&key(1)).await.data()["code"], "VALID");
-    }
-
-    async fn undo_of_an_import_keeps_other_imports_of_the_same_moment(kw) {
-        let mut owner = Browser::sign_in_owner(&kw).await;
-        let api = kw.create_api().await;
-        let path = import(&mut owner, "legacy", "sha256").await;
-        let mut entries = Vec::new();
-        for key in ["old_one", "old_two"] {
-            let taken = owner.post(&path, &[("api", &api), ("keys", &format!("key\n{key}"))]).await;
-            entries.push(format!("{}/undo", entry_path(&taken.text)));
-        }
-
-        redirect_path(&owner.post(&entries[0], &[]).await);
-        let code = async |key| kw.verify(key).await.data()["code"].clone();
-        assert_eq!((code("old_one").await, code("old_two").await), (json!("NOT_FOUND"), json!("VALID")));
-        let refused = owner.post(&entries[1], &[]).await;
-
-        assert_eq!(refused.status, 422);
-        assert!(refused.text.contains("every key of the import was used or deleted since"), "{}", refused.text);
-        assert_eq!(code("old_two").await, "VALID");
-        let undoing = crate::dashboard::audit::entry(&mut owner, "migration.removeKeys").await;
-        assert!(owner.get(&undoing).await.text.contains("import the file again"));
-    }
-
-    async fn undo_of_prefixed_keys_keeps_those_that_were_verified(kw) {
-        let mut owner = Browser::sign_in_owner(&kw).await;
-        let api = kw.create_api().await;
-        let path = import(&mut owner, "seam", "prefixed-api-key").await;
-        let file = "key\nacme_one_long1\nacme_two_long2\nlong3\n";
-        let fields = [("api", api.as_str()), ("skip-invalid", "yes")];
-        let taken = owner.upload(&path, &fields, file.as_bytes()).await;
-        let fault = between(&taken.text, "<p>Row 4", "</li>");
-        assert!(fault.contains("key must have the form prefix_short_long"), "{fault}");
-        let migration = json!({ "migrationId": path.rsplit('/').next() });
-        let code = async |key| kw.verify_with(key, migration.clone()).await.data()["code"].clone();
-        assert_eq!(code("acme_one_long1").await, "VALID");
-
-        redirect_path(&owner.post(&format!("{}/undo", entry_path(&taken.text)), &[]).await);
-
-        assert_eq!((code("acme_one_long1").await, code("acme_two_long2").await), (json!("VALID"), json!("NOT_FOUND")));
-        assert!(owner.get(&path).await.text.contains("<dt>Keys imported</dt><dd>1</dd>"));
-    }
-
-    async fn undo_of_an_import_needs_the_role_and_the_workspace(kw) {
-        let mut owner = Browser::sign_in_owner(&kw).await;
-        let api = kw.create_api().await;
-        let path = import(&mut owner, "legacy", "sha256").await;
-        let taken = owner.post(&path, &[("api", &api), ("keys", "key\nold_one")]).await;
-        let undo = format!("{}/undo", entry_path(&taken.text));
-        let mut viewer = owner.invite("view@example.com", "viewer").await;
-
-        let page = viewer.get(&path).await;
-        let refused = viewer.post(&undo, &[]).await;
-        let preview = viewer.post(&format!("{path}/preview"), &[("api", &api), ("keys", "key\nx")]).await;
-
-        assert!(page.text.contains("<dt>Keys imported</dt><dd>1</dd>") && !page.text.contains(">Preview</button>"));
-        assert_eq!([refused, preview].map(|page| page.status.as_u16()), [403; 2]);
-        assert_eq!(kw.verify("old_one").await.data()["code"], "VALID");
     }
 
     async fn columns_are_matched_by_the_user(kw) {
