@@ -123,6 +123,8 @@ def run_crash(stack, gateways):
     """A replica is killed. No request is on its way at that moment, so each can still be sent to the other one."""
     at_the_same_time(gateways, use_connections)
     stack.end(0, signal.SIGKILL)
+    # A request that is sent before the gateway has read that its connection was closed cannot be sent again.
+    time.sleep(0.5)
     at_the_same_time(gateways, lambda gateway: check(gateway, "replica is killed", lambda: use_connections(gateway)))
     stack.await_start(0)
 
