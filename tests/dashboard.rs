@@ -22,6 +22,7 @@ mod sign_in;
 mod single_sign_on;
 mod titles;
 mod usage;
+mod workspace;
 
 use std::collections::BTreeMap;
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
+use super::operator::Operator;
 use super::output::{CommandOutput, Table, format_time};
 
 #[derive(Subcommand)]
@@ -18,6 +19,14 @@ pub enum WorkspaceCommand {
         #[arg(long)]
         name: String,
     },
+    /// Change the name of a workspace
+    Rename {
+        /// Set the name of the workspace
+        #[arg(long)]
+        name: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
     /// List the workspaces of the server
     List,
 }
@@ -27,22 +36,31 @@ pub async fn run(
     out: CommandOutput,
     command: WorkspaceCommand,
 ) -> CommandResult {
-    let app = open_app(settings).await?;
     match command {
         WorkspaceCommand::Create { name } => {
+            let app = open_app(settings).await?;
             let id = root_keys::create_workspace(&app.context, &name).await?;
             out.write(id.as_str(), &json!({ "workspaceId": id }));
+            app.context.store.close().await;
+        }
+        WorkspaceCommand::Rename { name, workspace } => {
+            let operator = Operator::open(settings, &workspace).await?;
+            workspaces::rename(&operator.app.context, &operator.caller, &name).await?;
+            let text = format!("renamed {workspace} to {name}");
+            out.write(&text, &json!({ "workspaceId": workspace, "name": name }));
+            operator.close().await;
         }
         WorkspaceCommand::List => {
+            let app = open_app(settings).await?;
             root_keys::bootstrap_workspace(&app.context).await?;
             let all = workspaces::list(&app.context).await?;
             let rows = all.iter().map(workspace_row).collect();
             let header = &["ID", "NAME", "STATUS", "CREATED"];
             let table = Table { items: "workspaces", header, rows };
             out.write_table(table, all.iter().map(workspace_json).collect());
+            app.context.store.close().await;
         }
     }
-    app.context.store.close().await;
     Ok(())
 }
 

@@ -4,6 +4,24 @@ use super::deployments::{Deployment, text_of};
 use super::*;
 
 #[test]
+fn workspace_is_renamed_within_bounds() {
+    for deployment in Deployment::both() {
+        let rename = |name: &str| deployment.run(&["workspace", "rename", "--name", name]);
+
+        let text = deployment.text(&["workspace", "rename", "--name", &"é".repeat(256)]);
+
+        assert_eq!(text.trim(), format!("renamed ws_default to {}", "é".repeat(256)));
+        assert_eq!(text_of(&deployment.json(&["workspace", "list"])[0], "name"), "é".repeat(256));
+        for invalid in ["", "a\u{7}", &"é".repeat(257)] {
+            assert_rejected(&rename(invalid), 2, &["name"]);
+        }
+        let unknown =
+            deployment.run(&["workspace", "rename", "--name", "a", "--workspace", "ws_none"]);
+        assert_rejected(&unknown, 2, &["workspace ws_none does not exist"]);
+    }
+}
+
+#[test]
 fn workspaces_are_listed_and_separate() {
     for deployment in Deployment::both() {
         let other =

@@ -15,7 +15,7 @@ use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
 
 /// Every page that is asked for by GET, and every act.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "/dashboard/login",
     "/dashboard/join/none",
     "/dashboard/account",
@@ -25,10 +25,11 @@ const PAGES: [&str; 11] = [
     "/dashboard/ws_default/root-keys",
     "/dashboard/ws_default/root-keys/new",
     "/dashboard/ws_default/members",
+    "/dashboard/ws_default/settings",
     "/dashboard/nothing/here",
     "/dashboard",
 ];
-const ACTS: [&str; 15] = [
+const ACTS: [&str; 16] = [
     "/dashboard/login",
     "/dashboard/logout",
     "/dashboard/join/none",
@@ -44,6 +45,7 @@ const ACTS: [&str; 15] = [
     "/dashboard/ws_default/get-started/verify",
     "/dashboard/ws_default/members/invite",
     "/dashboard/ws_default/members/user_1/remove",
+    "/dashboard/ws_default/settings",
 ];
 
 on_both_stacks! {

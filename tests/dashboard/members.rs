@@ -12,7 +12,7 @@ use crate::on_both_stacks;
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 36] = [
+const ACTS: [(&str, Fields, [bool; 3]); 37] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -49,13 +49,15 @@ const ACTS: [(&str, Fields, [bool; 3]); 36] = [
     ("/identities", &[("externalId", "user_1")], [true, true, false]),
     ("/identities/id_none/edit", &[], [true, true, false]),
     ("/identities/id_none/delete", &[], [true, true, false]),
+    ("/settings", &[("name", "default")], [true, true, false]),
 ];
-const PAGES: [(&str, [bool; 3]); 43] = [
+const PAGES: [(&str, [bool; 3]); 44] = [
     ("", [true; 3]),
     ("/search", [true; 3]),
     ("/analytics", [true; 3]),
     ("/root-keys", [true; 3]),
     ("/members", [true; 3]),
+    ("/settings", [true; 3]),
     ("/root-keys/new", [true, true, false]),
     ("/root-keys/key_none/secret/none", [true; 3]),
     ("/members/user_none/remove", [true, false, false]),

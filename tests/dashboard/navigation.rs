@@ -36,7 +36,7 @@ on_both_stacks! {
                 [
                     "Build: APIs, Keys, Identities, Permissions, Rate limits, Gateways",
                     "Observe: Overview, Analytics, Audit log",
-                    "Settings: Root keys, Members, Imports",
+                    "Settings: Root keys, Members, Imports, Workspace",
                 ]
             );
             let marked = between(&page, "<nav aria-label=\"Main\">", "</nav>");

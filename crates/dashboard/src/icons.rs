@@ -95,3 +95,9 @@ pub const SIGN_OUT: &str = icon!(
     r#"<path d="M9 21H5a2 2 0 0 1-2-2V5a2 2 0 0 1 2-2h4"/>"#
 );
 pub const CREATE: &str = icon!(r#"<path d="M5 12h14"/>"#, r#"<path d="M12 5v14"/>"#);
+pub const WORKSPACE: &str = icon!(
+    r#"<path d="M14 17H5"/>"#,
+    r#"<path d="M19 7h-9"/>"#,
+    r#"<circle cx="17" cy="17" r="3"/>"#,
+    r#"<circle cx="7" cy="7" r="3"/>"#
+);

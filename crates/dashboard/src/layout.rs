@@ -29,6 +29,7 @@ pub enum Section {
     Imports,
     Members,
     Audit,
+    Workspace,
     Account,
 }
 
@@ -99,6 +100,7 @@ impl Nav {
             entry(Section::RootKeys, "Root keys", icons::ROOT_KEYS, "/root-keys"),
             entry(Section::Members, "Members", icons::MEMBERS, "/members"),
             entry(Section::Imports, "Imports", icons::IMPORTS, "/imports"),
+            entry(Section::Workspace, "Workspace", icons::WORKSPACE, "/settings"),
         ];
         Self {
             search_path: format!("{base}/search"),
@@ -255,6 +257,7 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "gateway-updated" => "Policy updated. The change takes effect within a second.",
         "gateway-deleted" => "Policy deleted. Its gateways no longer have access.",
         "undone" => "Change undone and recorded in the audit log.",
+        "workspace-renamed" => "Workspace renamed.",
         "import-created" => "Import created. Now import your keys.",
         "import-repeated" => "This form was sent before. Its keys were imported then.",
         _ => return None,

@@ -47,6 +47,7 @@ mod sign_in;
 mod single_sign_on;
 #[cfg(debug_assertions)]
 mod styleguide;
+mod workspace;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -166,6 +167,7 @@ fn routes() -> Router {
         .merge(imports::routes())
         .merge(members::routes())
         .merge(audit::routes())
+        .merge(workspace::routes())
         .merge(search::routes())
         .merge(single_sign_on::routes())
         .fallback(async || Failure::from(Error::PathNotFound))

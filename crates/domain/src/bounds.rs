@@ -10,6 +10,9 @@ use foundation::clock::DAY_MS;
 pub const API_NAME_MIN: usize = 3;
 pub const API_NAME_MAX: usize = 256;
 
+/// The name of a workspace.
+pub const WORKSPACE_NAME_MAX: usize = 256;
+
 /// The name of a key.
 pub const KEY_NAME_MAX: usize = 255;
 /// The prefix of a key, without the underscore after it.

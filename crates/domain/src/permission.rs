@@ -80,6 +80,7 @@ actions! {
         RevokeRootKey "root_key" "revoke_root_key",
         ReadMember "workspace" "read_member",
         ManageMembers "workspace" "manage_members",
+        RenameWorkspace "workspace" "rename_workspace",
         ReadAudit "workspace" "read_audit",
     }
 }

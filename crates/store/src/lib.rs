@@ -280,6 +280,9 @@ pub trait Writes:
         name: &str,
         now: Timestamp,
     ) -> Result<bool>;
+    /// Returns the name of a workspace, and locks it until the transaction ends.
+    async fn lock_workspace_name(&mut self, id: &WorkspaceId) -> Result<Option<String>>;
+    async fn set_workspace_name(&mut self, id: &WorkspaceId, name: &str) -> Result<()>;
     async fn insert_api(&mut self, api: &Api) -> Result<()>;
     /// Updates the name and the settings of an API.
     async fn update_api(&mut self, api: &Api) -> Result<()>;

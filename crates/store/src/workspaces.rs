@@ -19,5 +19,6 @@ pub struct Workspace {
 pub trait WorkspaceReads: Send {
     /// Returns up to `max` workspaces, sorted by id.
     async fn list_workspaces(&mut self, max: i64) -> Result<Vec<Workspace>>;
+    async fn find_workspace(&mut self, id: &WorkspaceId) -> Result<Option<Workspace>>;
     async fn has_workspace(&mut self, id: &WorkspaceId) -> Result<bool>;
 }

@@ -19,6 +19,19 @@ async fn undo(visitor: &mut Browser<'_>, event: &str) {
 }
 
 on_both_stacks! {
+    async fn a_renamed_workspace_gets_its_previous_name(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let settings = workspace_path("/settings");
+        tick(&kw);
+        owner.post(&settings, &[("name", "Acme")]).await;
+        let heading = "<h1 class=\"break\">";
+        assert_eq!(between(&owner.get(&settings).await.text, heading, "</h1>"), "Acme");
+
+        undo(&mut owner, "workspace.rename").await;
+
+        assert_eq!(between(&owner.get(&settings).await.text, heading, "</h1>"), "default");
+    }
+
     async fn a_key_is_set_back_but_for_what_was_not_part_of_the_change(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let limits = json!([{ "name": "each", "limit": 5, "duration": 60_000, "autoApply": true }]);

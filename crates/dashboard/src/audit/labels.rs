@@ -23,7 +23,9 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         | UndoAction::RevertIdentity(_)
         | UndoAction::RevertApi(_)
         | UndoAction::RevertNamespace(_)
-        | UndoAction::RevertGatewayPolicy(_) => {
+        | UndoAction::RevertGatewayPolicy(_)
+        | UndoAction::RevertMemberRole(_)
+        | UndoAction::RevertWorkspaceName(_) => {
             "The fields above are restored to their previous values. Other fields stay unchanged."
         }
         UndoAction::AddCredits(_, credits) if *credits < 0 => {
@@ -39,9 +41,7 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         UndoAction::RemovePermission(..) => "The permission is removed from the key.",
         UndoAction::AddRole(..) => "The role is assigned to the key again.",
         UndoAction::RemoveRole(..) => "The role is removed from the key.",
-        UndoAction::DeletePermission(_) => {
-            "The permission is deleted and removed from all keys and roles."
-        }
+        UndoAction::DeletePermission(_) => "The permission is removed from all keys and roles.",
         UndoAction::RestorePermission(_) => {
             "The permission is restored and assigned again to the keys and roles that had it and still exist."
         }
@@ -78,7 +78,6 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         UndoAction::DeleteOverride(..) => {
             "The override is deleted. Checks use the limit in the request."
         }
-        UndoAction::RevertMemberRole(_) => "The previous role of the member is restored.",
         UndoAction::RemoveMember(_) => "The member is removed and loses access immediately.",
         UndoAction::WithdrawInvitation(_) => {
             "The invitation is withdrawn, if it has not been used."

@@ -144,6 +144,7 @@ events! {
     SessionEnded "user.endSession" "Session ended" Refused NOTHING_TO_RESTORE,
     OtherSessionsEnded "user.endOtherSessions" "Other sessions ended" Refused NOTHING_TO_RESTORE,
     WorkspaceCreated "workspace.create" "Workspace created" Refused NOTHING_TO_RESTORE,
+    WorkspaceRenamed "workspace.rename" "Workspace renamed" FromPrevious RevertWorkspaceName,
     SigningKeyRotated "signingKey.rotate" "Signing key rotated" Refused NOTHING_TO_RESTORE,
     VaultRotated "vault.rotate" "Vault re-encrypted" Refused NOTHING_TO_RESTORE,
 }

@@ -2,7 +2,7 @@
 
 use foundation::id::{
     ApiId, GatewayPolicyId, IdentityId, InvitationId, KeyId, MigrationId, NamespaceId,
-    PermissionId, RoleId, UserId,
+    PermissionId, RoleId, UserId, WorkspaceId,
 };
 
 /// The operation that reverses an audit entry.
@@ -48,6 +48,7 @@ pub enum UndoAction {
     RestoreGatewayPolicy(GatewayPolicyId),
     RevokeRootKey(KeyId),
     RestoreRootKey(KeyId),
+    RevertWorkspaceName(WorkspaceId),
 }
 
 /// The reason why an entry cannot be undone.

@@ -26,6 +26,7 @@ use crate::last_used;
 use crate::last_used::LastUsed;
 use crate::names;
 use crate::permission::{self, Action, Grants};
+use crate::workspaces;
 
 /// Authenticates root keys.
 pub struct RootKeys {
@@ -219,7 +220,7 @@ pub async fn revoke_as_operator(context: &Context, id: &KeyId) -> Result<()> {
 
 /// Creates a workspace.
 pub async fn create_workspace(context: &Context, name: &str) -> Result<WorkspaceId> {
-    names::validate("name", name)?;
+    workspaces::validate_name(name)?;
     let id = WorkspaceId::random();
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;

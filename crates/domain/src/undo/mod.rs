@@ -25,7 +25,7 @@ use crate::keys::{
 };
 use crate::ratelimits::{OverrideSnapshot, namespaces, overrides};
 use crate::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
-use crate::{apis, gateways, root_keys, users};
+use crate::{apis, gateways, root_keys, users, workspaces};
 
 /// Undoes an entry and returns the action that was applied.
 pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
@@ -170,6 +170,10 @@ async fn apply_undo(
         UndoAction::RestoreGatewayPolicy(id) => gateways::restore(&keys.context, caller, id).await,
         UndoAction::RevokeRootKey(id) => root_keys::revoke(&keys.context, caller, id).await,
         UndoAction::RestoreRootKey(id) => root_keys::restore(&keys.context, caller, id).await,
+        UndoAction::RevertWorkspaceName(_) => {
+            let name: String = parse_text_field(before, "name")?;
+            workspaces::rename(&keys.context, caller, &name).await
+        }
     }
 }
 

@@ -15,6 +15,11 @@ impl WorkspaceReads for Connection {
         Ok(query_as(sql).bind(max).fetch_all(self).await?)
     }
 
+    async fn find_workspace(&mut self, id: &WorkspaceId) -> Result<Option<Workspace>> {
+        let sql = "SELECT id, name, enabled, created_at FROM workspaces WHERE id = $1";
+        Ok(query_as(sql).bind(id).fetch_optional(self).await?)
+    }
+
     async fn has_workspace(&mut self, id: &WorkspaceId) -> Result<bool> {
         let sql = "SELECT id FROM workspaces WHERE id = $1";
         let found: Option<WorkspaceId> = query_scalar(sql).bind(id).fetch_optional(self).await?;

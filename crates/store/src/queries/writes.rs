@@ -63,6 +63,17 @@ impl Writes for Connection {
         Ok(done.rows_affected() == 1)
     }
 
+    async fn lock_workspace_name(&mut self, id: &WorkspaceId) -> Result<Option<String>> {
+        let sql = locked_for_no_key_update!("SELECT name FROM workspaces WHERE id = $1");
+        Ok(query_scalar(sql).bind(id).fetch_optional(self).await?)
+    }
+
+    async fn set_workspace_name(&mut self, id: &WorkspaceId, name: &str) -> Result<()> {
+        let sql = "UPDATE workspaces SET name = $2 WHERE id = $1";
+        query(sql).bind(id).bind(name).execute(self).await?;
+        Ok(())
+    }
+
     async fn insert_api(&mut self, api: &Api) -> Result<()> {
         let sql = "
             INSERT INTO apis (id, workspace_id, name, created_at, search, home)
