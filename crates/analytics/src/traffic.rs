@@ -169,7 +169,8 @@ pub async fn find_coverage(
     Ok(TrafficCoverage { retained_since, first_at: Some(first) })
 }
 
-fn first_retained(analytics: &Analytics, kind: EventKind, unit: RollupUnit) -> Timestamp {
+/// Returns the start of the first unit whose rollups are retained.
+pub fn first_retained(analytics: &Analytics, kind: EventKind, unit: RollupUnit) -> Timestamp {
     let retention = analytics.retention.for_kind(kind);
     let days = match (analytics.event_store.clickhouse(), unit) {
         (None, unit) => retention.rollup_days(unit),

@@ -26,6 +26,11 @@ use crate::permission::Action;
 /// The maximum number of keys of an owner in a query.
 const OWNER_KEYS_MAX: i64 = 10_000;
 
+/// Returns the start of the first minute whose requests can be counted.
+pub fn minutes_retained_since(analytics: &Analytics, kind: EventKind) -> Timestamp {
+    traffic::first_retained(analytics, kind, RollupUnit::Minute)
+}
+
 /// Returns the rollups of verifications of an API.
 pub async fn list_rollups_by_api(
     context: &Context,

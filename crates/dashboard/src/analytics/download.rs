@@ -3,7 +3,7 @@
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::IntoResponse as _;
-use domain::analytics_access::RollupGroup;
+use domain::analytics_access::{RollupGroup, minutes_retained_since};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 
@@ -27,6 +27,9 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
         return Err(Error::invalid("range", fault).into());
     }
     let selection = Selection::from_form(query);
+    let retained_since =
+        minutes_retained_since(&request.page_request.app.analytics, selection.kind);
+    let range = range.with_minutes_since(retained_since);
     let table = query.text("table");
     let rows = match table {
         "" | "time" => {

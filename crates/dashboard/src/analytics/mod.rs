@@ -1,6 +1,7 @@
 //! The analytics page: charts of outcomes and latency over time, top keys and top identities.
 
 mod comparison;
+mod date_fields;
 pub mod download;
 mod figures;
 mod range;
@@ -12,6 +13,7 @@ mod usage;
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
+use domain::analytics_access::minutes_retained_since;
 use domain::apis;
 use domain::app::App;
 use domain::page::Paging;
@@ -24,8 +26,9 @@ use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
 use comparison::Comparison;
+pub use date_fields::{parse_day, valid_date_or_empty};
 pub use figures::{Figure, build_figures};
-pub use range::{TimeRange, parse_day, valid_date_or_empty};
+pub use range::TimeRange;
 pub use selection::Selection;
 use top::TopList;
 use traffic::OUTCOMES;
@@ -72,6 +75,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let (range, fault) = TimeRange::from_form(query, app.context.clock.now());
     let selection = Selection::from_form(query);
+    let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
     let Comparison { series, figures, text } =
         Comparison::load(&request, &selection, &range).await?;

@@ -2,13 +2,9 @@
 
 use foundation::clock::{DAY_MS, HOUR_MS, Timestamp};
 use foundation::model::RollupUnit;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 
 use super::super::form::Form;
-
-/// Limits the length of a time range, in days.
-const DAYS_MAX: i64 = 400;
+use super::date_fields::{extend, format_fields, parse_period};
 
 /// The time ranges up to now: form value, label, length in milliseconds, unit.
 const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
@@ -36,7 +32,7 @@ pub struct Period {
 }
 
 impl Period {
-    fn length_ms(self) -> i64 {
+    pub fn length_ms(self) -> i64 {
         self.until.0 - self.from.0
     }
 
@@ -79,24 +75,11 @@ pub struct TimeRange {
     pub previous: Period,
     /// The unit of the bars of a chart.
     pub unit: RollupUnit,
-    /// The first day, as submitted.
+    /// The first day or the start, as the form shows it.
     pub from_text: String,
-    /// The last day, as submitted.
+    /// The last day or the end, as the form shows it.
     pub until_text: String,
     selected: &'static str,
-}
-
-/// Parses a date and returns its start in UTC. The error names the field.
-pub fn parse_day(name: &str, text: &str) -> Result<Timestamp, String> {
-    let date: Date =
-        text.parse().map_err(|_| format!("{name} must be a date such as 2026-03-31"))?;
-    let start = date.to_zoned(TimeZone::UTC).map_err(|e| e.to_string())?;
-    Ok(Timestamp(start.timestamp().as_millisecond()))
-}
-
-/// Returns the text if it is a valid date, else an empty text: a browser's date field cannot show anything else.
-pub fn valid_date_or_empty(text: String) -> String {
-    if text.parse::<Date>().is_ok() { text } else { String::new() }
 }
 
 impl TimeRange {
@@ -132,7 +115,7 @@ impl TimeRange {
         Self { period, previous, unit, from_text, until_text, selected }
     }
 
-    /// Reads the range from a form. Dates apply to the range "Custom", and if no range is named. The second value is
+    /// Reads the range from a form. Dates and times apply to the range "Custom", and if no range is named. The second value is
     /// the error of invalid dates; the range then is the last 24 hours.
     pub fn from_form(form: &Form, now: Timestamp) -> (Self, Option<String>) {
         let name = form.text("range");
@@ -142,23 +125,29 @@ impl TimeRange {
             return (Self::named(name, now), None);
         }
         let parsed = match has_dates {
-            true => parse_dates(from_text, until_text, now),
+            true => parse_period(from_text, until_text, now),
             false => Err("Custom needs a start date or an end date".into()),
         };
         let (range, fault) = match parsed {
-            Ok(period) => {
-                let unit = match period.length_ms() {
-                    length if length <= 8 * DAY_MS => RollupUnit::Hour,
-                    length if length <= 100 * DAY_MS => RollupUnit::Day,
-                    _ => RollupUnit::Month,
-                };
-                (Self::new(period, period.previous(), unit, CUSTOM), None)
-            }
+            Ok((period, unit)) => (Self::new(period, period.previous(), unit, CUSTOM), None),
             Err(fault) => (Self { selected: CUSTOM, ..Self::named("", now) }, Some(fault)),
         };
-        let from_text = valid_date_or_empty(from_text.to_owned());
-        let until_text = valid_date_or_empty(until_text.to_owned());
+        let shown = fault.is_none().then_some(range.period);
+        let (from_text, until_text) = format_fields(from_text, until_text, shown);
         (Self { from_text, until_text, ..range }, fault)
+    }
+
+    /// Shows whole hours instead of minutes if the minutes are not retained since the start of the range.
+    #[must_use]
+    pub fn with_minutes_since(self, retained_since: Timestamp) -> Self {
+        if self.unit != RollupUnit::Minute || self.period.from >= retained_since {
+            return self;
+        }
+        let period = extend(self.period, RollupUnit::Hour);
+        let (from_text, until_text) =
+            format_fields(&self.from_text, &self.until_text, Some(period));
+        let hours = Self::new(period, period.previous(), RollupUnit::Hour, self.selected);
+        Self { from_text, until_text, ..hours }
     }
 
     /// Returns the unit of the rollups to add up: as coarse as the bars and the bounds of the range allow.
@@ -201,25 +190,6 @@ impl TimeRange {
     }
 }
 
-/// Returns a period of whole days in UTC, including the last day.
-fn parse_dates(from: &str, until: &str, now: Timestamp) -> Result<Period, String> {
-    let until = match until {
-        "" => RollupUnit::Day.start_of_next(now),
-        text => parse_day("End date", text)?.plus_ms(DAY_MS),
-    };
-    let from = match from {
-        "" => until.plus_ms(-30 * DAY_MS),
-        text => parse_day("Start date", text)?,
-    };
-    if from >= until {
-        return Err("Start date must not be after end date".into());
-    }
-    if until.0 - from.0 > DAYS_MAX * DAY_MS {
-        return Err(format!("Select at most {DAYS_MAX} days"));
-    }
-    Ok(Period { from, until })
-}
-
 /// Formats midnight as a date, and other times to the minute.
 pub fn format_moment(at: Timestamp) -> String {
     format_time(at, if is_day_start(at) { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" })
@@ -233,7 +203,7 @@ fn is_month_start(at: Timestamp) -> bool {
     RollupUnit::Month.start_of(at) == at
 }
 
-fn is_day_start(at: Timestamp) -> bool {
+pub fn is_day_start(at: Timestamp) -> bool {
     RollupUnit::Day.start_of(at) == at
 }
 
@@ -244,6 +214,7 @@ fn format_time(at: Timestamp, format: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::date_fields::parse_day;
     use super::*;
 
     /// 2026-03-31 10:20 UTC.
@@ -360,11 +331,30 @@ mod tests {
             ("from=2026-03-31&until=2026-03-30", "Start date must not be after end date"),
             ("from=2025-02-24&until=2026-03-31", "Select at most 400 days"),
             ("range=custom", "Custom needs a start date or an end date"),
+            ("from=2026-03-31T", "Start date must be a time such as 2026-03-31T10:20"),
+            ("until=2026-03-31T24:00", "End date must be a time such as 2026-03-31T10:20"),
+            ("until=2026-03-31T10:20Z", "End date must be a time such as 2026-03-31T10:20"),
+            ("from=2026-03-31T10:20&until=2026-03-31T10:20", "Start date must be before end date"),
+            ("from=2025-02-24T23:59&until=2026-03-31", "Select at most 400 days"),
         ] {
             let (range, found) = read(query);
             assert_eq!(found.as_deref(), Some(fault));
             assert_eq!(range.unit, RollupUnit::Hour);
             assert_eq!(range.options_with_custom().last(), Some(&("custom", "Custom", true)));
         }
+    }
+    #[test]
+    fn range_shows_hours_if_minutes_are_not_retained() {
+        let (range, _) = read("from=2026-03-31T07:20&until=2026-03-31T08:10");
+
+        assert_eq!(range.clone().with_minutes_since(range.period.from), range);
+        let hours = range.clone().with_minutes_since(range.period.from.plus_ms(1));
+        assert_eq!(hours.unit, RollupUnit::Hour);
+        assert_eq!(
+            [hours.from_text.as_str(), &hours.until_text],
+            ["2026-03-31T07:00", "2026-03-31T09:00"]
+        );
+        let (day, _) = read("from=2026-03-31");
+        assert_eq!(day.clone().with_minutes_since(NOW), day);
     }
 }

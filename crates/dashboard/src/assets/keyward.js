@@ -97,7 +97,7 @@
     const button = event.target.closest("fieldset")?.querySelector("[data-check-all]");
     if (button) label(button);
     // A date applies only to the time range "Custom".
-    const range = event.target.type === "date" ? event.target.form?.elements.range : null;
+    const range = ["date", "datetime-local"].includes(event.target.type) ? event.target.form?.elements.range : null;
     if (range) range.value = "custom";
   });
 
