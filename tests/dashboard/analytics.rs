@@ -4,7 +4,7 @@ use analytics::{clickhouse_delivery, writer};
 use foundation::config::RegionSettings;
 use serde_json::json;
 
-use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
+use super::{Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, workspace_path};
 use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Stack, redis_url};
 use crate::{on_both_stacks, on_every_event_store};
@@ -79,6 +79,13 @@ on_every_event_store! {
         assert_eq!(shown("tag=i").await, "0");
         assert_eq!(shown(&format!("only={empty}")).await, "0");
         assert_eq!(shown(&format!("only={api}")).await, "3");
+        let mut active_keys = async |query: &str| {
+            let page = owner.get(&workspace_path(&format!("/analytics?{query}"))).await;
+            between(&page.text, "<dt>Active keys</dt><dd>", "</dd>").to_owned()
+        };
+        assert_eq!(active_keys("").await, "2");
+        assert_eq!(active_keys(&format!("only={api}")).await, "1");
+        assert_eq!(active_keys("identity=nobody").await, "0");
         let page = owner.get(&workspace_path("/analytics?outcome=USAGE_EXCEEDED")).await;
         assert_eq!(legend(&page.text), ["Credits exhausted 1"]);
     }
@@ -126,6 +133,39 @@ on_every_event_store! {
         let at_other = page.text.find(&format!("/keys/{}\"", other.id)).expect("the other key");
         assert!(at_ann < at_other, "three are more than one");
         assert!(page.text.contains("&#60;script&#62;bob") && !page.text.contains("<script>bob"));
+    }
+
+    async fn a_top_key_is_called_by_its_name_until_it_is_deleted(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let named = kw.create_key_in(&api, json!({ "name": HOSTILE_NAME, "externalId": "ann.b" })).await;
+        let unnamed = kw.create_key_in(&api, json!({})).await;
+        for key in [&named, &named, &unnamed] {
+            kw.verify(&key.key).await.assert_code("VALID");
+        }
+        kw.write_events().await;
+
+        let page = owner.get(&workspace_path("/analytics?range=hour&tag=")).await.text;
+
+        let row = |page: &str, query: &str, id: &str| {
+            let found = page.split("<tr>").find(|row| row.contains(query) && row.contains(id));
+            found.unwrap_or_else(|| panic!("no row with {query} and {id}: {page}")).to_owned()
+        };
+        let of_key = |id: &str| format!("/analytics?range=hour&#38;key={id}\"");
+        let first = row(&page, &of_key(&named.id), &format!("/keys/{}\"", named.id));
+        assert!(first.contains(&format!("{ESCAPED_NAME}</a><br><code class=\"break\" data-id>{}", named.id)), "{first}");
+        let start = kw.get_key(&unnamed.id).await["start"].as_str().unwrap().to_owned();
+        let second = row(&page, &of_key(&unnamed.id), &format!("/keys/{}\"", unnamed.id));
+        assert!(second.contains(&format!("{start}…</a><br><code")), "{second}");
+        let identity = row(&page, "/analytics?range=hour&#38;identity=ann.b\"", "/identities/id_");
+        assert!(identity.contains("ann.b</a></th>"), "{identity}");
+        let filtered = owner.get(&workspace_path(&format!("/analytics?range=hour&key={}", unnamed.id))).await;
+        assert_eq!(figures(&filtered.text)[0], "1");
+
+        kw.v2("keys.deleteKey", json!({ "keyId": named.id })).await.data();
+        let page = owner.get(&workspace_path("/analytics?range=hour")).await.text;
+        let deleted = row(&page, &of_key(&named.id), &format!("/keys/{}\"", named.id));
+        assert!(deleted.contains(&format!(">{}</a></th>", named.id)), "{deleted}");
     }
 
     async fn limit_checks_have_charts_of_their_own(kw) {

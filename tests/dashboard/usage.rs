@@ -1,5 +1,7 @@
 //! What keys, identities and APIs spent in a month, compared with the month before.
 
+mod breakdowns;
+
 use analytics::writer;
 use foundation::model::Retention;
 use serde_json::json;
@@ -193,10 +195,12 @@ on_every_event_store! {
         let page = owner.get(&workspace_path("/analytics?range=last-month")).await.text;
 
         let row = |name: &str| {
-            let cells = between(&page, &format!("{name}</a></th>"), "</tr>").to_owned();
+            let cells = between(&page, &format!("{name}</a>"), "<td class=\"nowrap\">");
+            let (_, cells) = cells.split_once("</th>").expect("cells after the name");
             cells.replace("<td class=\"number\">", "").replace("</td>", " ").trim_end().to_owned()
         };
-        assert_eq!(row(&key.id), "3 0 45");
+        let start = kw.get_key(&key.id).await["start"].as_str().unwrap().to_owned();
+        assert_eq!(row(&format!(">{start}…")), "3 0 45");
         assert_eq!(row(">ann"), "4 0 55");
         assert_eq!(row(">=bob"), "1 0 7");
     }
@@ -259,6 +263,9 @@ on_every_event_store! {
 
         let expected = [["2", "+1 (+100.0 %) from 1"], ["50.0 %", "+50.0 points from 0.0 %"]];
         assert_eq!(tiles(&page.text)[..2], expected);
+        for row in ["Rejected</a></th><td class=\"number\">1</td><td class=\"number\">50.0 %", ">email</a></th><td class=\"number\">2<"] {
+            assert!(page.text.contains(row), "{row}: {}", page.text);
+        }
         assert!(file.text.starts_with("start,total,allowed,rejected,mean_latency_us\n"), "{}", file.text);
         assert!(file.text.contains("\n2026-04-10T00:00:00Z,2,1,1,"), "{}", file.text);
     }
@@ -269,8 +276,11 @@ on_both_stacks! {
         let mut owner = Browser::sign_in_owner(&kw).await;
 
         for (query, fault) in [
-            ("table=tags", "able must be time, keys or identities"),
-            ("of=limits&table=keys", "able must be time."),
+            ("table=tags", "able must be time, outcomes, apis, keys or identities"),
+            ("of=limits&table=keys", "able must be time, outcomes or namespaces"),
+            ("of=limits&table=apis", "able must be time, outcomes or namespaces"),
+            ("table=namespaces", "able must be time, outcomes, apis, keys or identities"),
+            ("table=apis&tag=a", "able must be time, outcomes, keys or identities if a key"),
             ("range=custom", "Custom needs a start date or an end date"),
             ("from=2026-03-02&until=2026-03-01", "Start date must not be after end date"),
         ] {

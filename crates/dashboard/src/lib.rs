@@ -28,6 +28,7 @@ mod hidden;
 mod icons;
 mod identities;
 mod imports;
+mod key_names;
 mod key_row;
 mod keys;
 mod layout;

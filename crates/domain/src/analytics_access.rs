@@ -137,6 +137,20 @@ pub async fn list_traffic(
     traffic::list_by_time(analytics, caller.workspace_id(), filter).await
 }
 
+/// Returns the traffic of a period by id of the API or namespace, the one with the most requests first.
+pub async fn list_traffic_by_id(
+    analytics: &Analytics,
+    caller: &Caller,
+    filter: &TrafficFilter<'_>,
+) -> Result<Vec<(String, Traffic)>> {
+    let action = read_action(filter.kind);
+    match filter.resource_id {
+        Some(id) => caller.require_on(action, &id)?,
+        None => caller.require(action)?,
+    }
+    traffic::list_by_id(analytics, caller.workspace_id(), filter).await
+}
+
 /// Returns the times for which the requests of the workspace can be counted by a unit.
 pub async fn find_coverage(
     analytics: &Analytics,

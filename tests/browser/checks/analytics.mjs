@@ -57,7 +57,7 @@ export async function run(story) {
     await page.getByRole("button", { name: "Apply" }).click();
     assert.equal(await total(), "10");
     assert.equal(await page.locator(".legend").first().textContent(), " Credits exhausted 3");
-    await page.getByRole("link", { name: "chart-customer" }).waitFor();
+    await page.getByRole("link", { name: "chart-customer", exact: true }).waitFor();
     await page.getByLabel("Tag", { exact: true }).fill("path=/other");
     await page.getByRole("button", { name: "Apply" }).click();
     assert.equal(await total(), "0");

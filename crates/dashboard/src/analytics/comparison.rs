@@ -17,6 +17,10 @@ use super::traffic::{TrafficSeries, sum_traffic};
 /// The traffic of a time range, and what it is compared with.
 pub struct Comparison {
     pub series: TrafficSeries,
+    /// The sum over the time range.
+    pub total: Traffic,
+    /// The sum over the period before; `None` if that is not known.
+    pub before: Option<Traffic>,
     pub figures: Vec<Figure>,
     /// What is compared, or why nothing is, in sentences.
     pub text: String,
@@ -54,9 +58,10 @@ impl Comparison {
             Availability::Complete | Availability::Partial(_) => Some(sum_traffic(&before)),
             Availability::Missing(_) => None,
         };
-        let figures = build_figures(selection.kind, has_latency, &series.total(), before.as_ref());
+        let total = series.total();
+        let figures = build_figures(selection.kind, has_latency, &total, before.as_ref());
         let now = app.context.clock.now();
-        Ok(Self { figures, text: describe(range, unit, availability, now), series })
+        Ok(Self { series, total, before, figures, text: describe(range, unit, availability, now) })
     }
 }
 

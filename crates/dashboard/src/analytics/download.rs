@@ -9,17 +9,18 @@ use foundation::error::{Error, Result};
 
 use super::super::PageResult;
 use super::super::page_request::WorkspaceRequest;
+use super::comparison::Comparison;
 use super::range::TimeRange;
 use super::selection::Selection;
-use super::top;
 use super::traffic::{OUTCOMES, OutcomeStyle, TrafficSeries};
+use super::{breakdown, load_resource_names, top};
 
 /// The maximum number of keys or identities in a download.
 const ROWS_MAX: usize = 10_000;
 
 pub type Rows = Vec<Vec<String>>;
 
-/// Sends the traffic over time, or the keys or identities with the most verifications.
+/// Sends the traffic over time, or by outcome, API or namespace, or the keys or identities with the most verifications.
 pub async fn download(request: WorkspaceRequest) -> PageResult {
     let query = &request.page_request.query;
     let (range, fault) = TimeRange::from_form(query, request.page_request.app.context.clock.now());
@@ -36,6 +37,15 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
             let series = TrafficSeries::load(&request, &selection, &range).await?;
             tabulate_series(&series, &selection, query.text("outcome"))
         }
+        "outcomes" => {
+            let comparison = Comparison::load(&request, &selection, &range).await?;
+            breakdown::tabulate_outcomes(&selection, &comparison)
+        }
+        _ if table == resource_table(&selection) && selection.is_known_by_resource() => {
+            let comparison = Comparison::load(&request, &selection, &range).await?;
+            let names = load_resource_names(&request, &selection).await?.into_iter().collect();
+            breakdown::tabulate_resources(&request, &selection, &range, &comparison, &names).await?
+        }
         "keys" if !selection.is_limits() => {
             let keys = top::list_keys(&request, &selection, &range, ROWS_MAX).await?;
             tabulate_groups(&["key_id"], &keys, |group| vec![group.key_id.clone()])
@@ -46,10 +56,7 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
                 vec![group.external_id.clone(), group.identity_id.clone()]
             })
         }
-        _ => {
-            let tables = if selection.is_limits() { "time" } else { "time, keys or identities" };
-            return Err(Error::invalid("table", format!("table must be {tables}")).into());
-        }
+        _ => return Err(Error::invalid("table", describe_tables(&selection)).into()),
     };
     let what = if selection.is_limits() { "limit-checks" } else { "verifications" };
     let table = if table.is_empty() { "time" } else { table };
@@ -59,6 +66,22 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
     let csv_type = HeaderValue::from_static("text/csv; charset=utf-8");
     let headers = [(CONTENT_TYPE, csv_type), (CONTENT_DISPOSITION, name)];
     Ok((headers, encode_csv(&rows)?).into_response())
+}
+
+/// Returns the name of the table by API or namespace.
+pub fn resource_table(selection: &Selection) -> &'static str {
+    if selection.is_limits() { "namespaces" } else { "apis" }
+}
+
+/// Says which tables a selection has.
+fn describe_tables(selection: &Selection) -> &'static str {
+    match (selection.is_limits(), selection.is_known_by_resource()) {
+        (true, _) => "table must be time, outcomes or namespaces",
+        (false, true) => "table must be time, outcomes, apis, keys or identities",
+        (false, false) => {
+            "table must be time, outcomes, keys or identities if a key, an identity or a tag is selected"
+        }
+    }
 }
 
 /// Returns a row for each unit of time, with the selected outcomes.

@@ -66,7 +66,7 @@ pub fn build_figures(
 }
 
 /// Describes a difference of numbers, such as `+12 (+25.0 %) from 48`.
-fn describe_count_change(now: i64, before: i64) -> String {
+pub fn describe_count_change(now: i64, before: i64) -> String {
     let difference = now.saturating_sub(before);
     if difference == 0 {
         return "No change".into();
@@ -116,7 +116,7 @@ fn share_permille(part: i64, all: i64) -> Option<i64> {
 }
 
 /// Formats a share in percent. A small positive share is never shown as zero.
-fn format_share(part: i64, all: i64) -> String {
+pub fn format_share(part: i64, all: i64) -> String {
     match share_permille(part, all) {
         None => "–".into(),
         Some(0) if part > 0 => "< 0.1 %".into(),

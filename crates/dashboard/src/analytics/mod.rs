@@ -1,5 +1,6 @@
-//! The analytics page: charts of outcomes and latency over time, top keys and top identities.
+//! The analytics page: charts of outcomes and latency over time, their division, top keys and top identities.
 
+mod breakdown;
 mod comparison;
 mod date_fields;
 pub mod download;
@@ -9,6 +10,8 @@ mod selection;
 mod top;
 mod traffic;
 mod usage;
+
+use std::collections::HashMap;
 
 use askama::Template;
 use axum::Router;
@@ -21,18 +24,18 @@ use domain::ratelimits::namespaces;
 use foundation::error::Result;
 
 use super::charts::BarChart;
-use super::format::format_utc;
+use super::format::{format_size, format_utc};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
+use breakdown::Breakdown;
 use comparison::Comparison;
 pub use date_fields::{parse_day, valid_date_or_empty};
 pub use figures::{Figure, build_figures};
 pub use range::TimeRange;
 pub use selection::Selection;
 use top::TopList;
-use traffic::OUTCOMES;
-pub use traffic::{TrafficSeries, build_charts};
+pub use traffic::{OUTCOMES, TrafficSeries, build_charts};
 pub use usage::UsageSection;
 
 /// The maximum number of APIs or namespaces in the select.
@@ -65,6 +68,8 @@ struct AnalyticsPage {
     requests: BarChart,
     latency: Option<BarChart>,
     download_url: String,
+    /// The requests by outcome, and by API or namespace.
+    breakdowns: Vec<Breakdown>,
     /// The keys and identities with the most verifications.
     top_lists: Vec<TopList>,
     /// The time of the oldest raw event; `None` if there are none or it cannot be read.
@@ -77,26 +82,38 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let selection = Selection::from_form(query);
     let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
-    let Comparison { series, figures, text } =
-        Comparison::load(&request, &selection, &range).await?;
-    let (requests, latency) = build_charts(&series, &range, selection.kind, outcome);
+    let comparison = Comparison::load(&request, &selection, &range).await?;
+    let (requests, latency) = build_charts(&comparison.series, &range, selection.kind, outcome);
     let download_url = |table: &str| {
         let mut fields = query.query_without(&["table"]);
-        request.workspace_path(&format!(
-            "/analytics.csv?{}",
-            fields.append_pair("table", table).finish()
-        ))
+        fields.append_pair("table", table);
+        request.workspace_path(&format!("/analytics.csv?{}", fields.finish()))
     };
-    let top_lists = match selection.is_limits() {
-        true => Vec::new(),
-        false => top::list_consumers(&request, &selection, &range, &download_url).await?.into(),
-    };
+    let resources = load_resource_names(&request, &selection).await?;
+    let names: HashMap<_, _> = resources.iter().cloned().collect();
+    let url = download_url("outcomes");
+    let mut breakdowns = vec![breakdown::by_outcome(&request, &selection, &comparison, url)];
+    let url = download_url(download::resource_table(&selection));
+    breakdowns.extend(
+        breakdown::by_resource(&request, &selection, &range, &comparison, &names, url).await?,
+    );
+    let mut figures = comparison.figures;
+    let mut top_lists = Vec::new();
+    if !selection.is_limits() {
+        let top = top::list_consumers(&request, &selection, &range, &download_url).await?;
+        figures.push(Figure {
+            label: "Active keys",
+            value: format_size(top.active_keys),
+            change: None,
+        });
+        top_lists = top.lists.into();
+    }
     let has_dates =
         !(query.text("from").trim().is_empty() && query.text("until").trim().is_empty());
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
-        options: list_options(&request, &selection).await?,
+        options: list_options(resources, &selection),
         outcomes: OUTCOMES
             .iter()
             .filter(|shown| shown.is_selected(selection.kind, ""))
@@ -108,10 +125,11 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         from: range.from_text,
         until: range.until_text,
         figures,
-        comparison: text,
+        comparison: comparison.text,
         requests,
         latency,
         download_url: download_url("time"),
+        breakdowns,
         top_lists,
         raw_since: load_raw_since(app).await,
         layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,
@@ -128,13 +146,14 @@ async fn load_raw_since(app: &App) -> Option<String> {
     }
 }
 
-async fn list_options(
+/// Returns the ids and names of the first APIs or namespaces.
+async fn load_resource_names(
     request: &WorkspaceRequest,
     selection: &Selection,
-) -> Result<Vec<(String, String, bool)>> {
+) -> Result<Vec<(String, String)>> {
     let (app, caller) = (&request.page_request.app, &request.caller);
     let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
-    let named: Vec<_> = match selection.is_limits() {
+    Ok(match selection.is_limits() {
         true => {
             let page = namespaces::list_for_caller(&app.context, caller, &paging).await?;
             page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect()
@@ -143,7 +162,14 @@ async fn list_options(
             let page = apis::list_for_caller(&app.context, caller, &paging).await?;
             page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect()
         }
-    };
+    })
+}
+
+/// Returns the options of the select: value, label, whether it is selected.
+fn list_options(
+    named: Vec<(String, String)>,
+    selection: &Selection,
+) -> Vec<(String, String, bool)> {
     let only = selection.resource();
     let is_chosen = |id: &str| only == Some(id);
     let mut offered: Vec<_> = named
@@ -157,5 +183,5 @@ async fn list_options(
     if let Some(id) = only.filter(|id| !offered.iter().any(|(known, ..)| known == id)) {
         offered.push((id.to_owned(), id.to_owned(), true));
     }
-    Ok(offered)
+    offered
 }

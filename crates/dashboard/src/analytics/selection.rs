@@ -88,6 +88,23 @@ impl Selection {
         !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
     }
 
+    /// Returns whether the requests are known by API or namespace. Rollups per key do not contain it.
+    pub fn is_known_by_resource(&self) -> bool {
+        !self.needs_key_rollups()
+    }
+
+    /// Returns the traffic of a period by API or namespace, without keys, identities and tags.
+    pub async fn load_traffic_by_resource(
+        &self,
+        request: &WorkspaceRequest,
+        period: Period,
+        unit: RollupUnit,
+    ) -> Result<Vec<(String, Traffic)>> {
+        let analytics = &request.page_request.app.analytics;
+        let filter = self.to_traffic_filter(period, unit);
+        analytics_access::list_traffic_by_id(analytics, &request.caller, &filter).await
+    }
+
     /// Returns the traffic of a period by unit of time. Units without requests may be missing.
     pub async fn load_traffic(
         &self,
@@ -100,13 +117,7 @@ impl Selection {
             let groups = self.list_groups(request, query).await?;
             return Ok(groups.iter().map(|group| (group.time, traffic_of_group(group))).collect());
         }
-        let filter = TrafficFilter {
-            kind: self.kind,
-            resource_id: self.resource(),
-            unit,
-            from_time: period.from,
-            until_time: period.until,
-        };
+        let filter = self.to_traffic_filter(period, unit);
         let analytics = &request.page_request.app.analytics;
         analytics_access::list_traffic(analytics, &request.caller, &filter).await
     }
@@ -127,6 +138,16 @@ impl Selection {
             ..self.to_query(range.period, range.rollup_unit())
         };
         self.list_groups(request, query).await
+    }
+
+    fn to_traffic_filter(&self, period: Period, unit: RollupUnit) -> TrafficFilter<'_> {
+        TrafficFilter {
+            kind: self.kind,
+            resource_id: self.resource(),
+            unit,
+            from_time: period.from,
+            until_time: period.until,
+        }
     }
 
     fn to_query(&self, period: Period, unit: RollupUnit) -> RollupQuery {

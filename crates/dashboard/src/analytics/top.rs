@@ -2,8 +2,10 @@
 
 use domain::analytics_access::{RollupGroup, RollupGrouping};
 use foundation::error::Result;
+use foundation::id::KeyId;
 
 use super::super::format::format_grouped;
+use super::super::key_names::KeyNames;
 use super::super::page_request::WorkspaceRequest;
 use super::range::TimeRange;
 use super::selection::Selection;
@@ -23,10 +25,14 @@ pub struct TopList {
 
 /// A key or identity with the most verifications.
 pub struct TopConsumer {
-    /// The key's id, or the identity's external id.
-    pub id: String,
+    /// The key's name, else its start or its id; or the identity's external id.
+    pub label: String,
+    /// The key's id, if the label is another one.
+    pub id: Option<String>,
     /// The path of its page.
     pub path: String,
+    /// The analytics page with only its verifications.
+    pub filter_url: String,
     pub total: String,
     pub rejected: String,
     pub spent_credits: String,
@@ -58,39 +64,71 @@ pub async fn list_identities(
     Ok(groups)
 }
 
-/// Returns the lists of the page.
+/// The keys and identities of the page.
+pub struct TopConsumers {
+    pub lists: [TopList; 2],
+    /// The number of keys with at least one verification.
+    pub active_keys: usize,
+}
+
+/// Returns the keys and identities of the page.
 pub async fn list_consumers(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
     download_url: impl Fn(&str) -> String,
-) -> Result<[TopList; 2]> {
-    let keys = list_keys(request, selection, range, TOP_MAX).await?;
+) -> Result<TopConsumers> {
+    let mut keys = list_keys(request, selection, range, usize::MAX).await?;
+    let active_keys = keys.len();
+    keys.truncate(TOP_MAX);
+    let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
+    let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {
-        let path = request.workspace_path(&format!("/keys/{}", group.key_id));
-        TopConsumer::new(group.key_id.clone(), path, group)
+        let id = KeyId::from(group.key_id.clone());
+        let label = names.label(&id);
+        TopConsumer {
+            id: (label != id.as_str()).then(|| group.key_id.clone()),
+            path: request.workspace_path(&format!("/keys/{id}")),
+            filter_url: filter_url(request, "key", &group.key_id),
+            ..TopConsumer::new(label, group)
+        }
     });
     let identities = list_identities(request, selection, range, TOP_MAX).await?;
-    let identities = identities.iter().map(|group| {
-        let path = request.workspace_path(&format!("/identities/{}", group.identity_id));
-        TopConsumer::new(group.external_id.clone(), path, group)
+    let identities = identities.iter().map(|group| TopConsumer {
+        path: request.workspace_path(&format!("/identities/{}", group.identity_id)),
+        filter_url: filter_url(request, "identity", &group.external_id),
+        ..TopConsumer::new(group.external_id.clone(), group)
     });
-    let (keys, identities) = (keys.collect(), identities.collect());
-    let list = |title, header, rows, table| {
-        let download_url = download_url(table);
-        TopList { title, header, rows, download_url }
-    };
-    Ok([
-        list("Top keys", "Key", keys, "keys"),
-        list("Top identities", "Identity", identities, "identities"),
-    ])
+    let lists = [
+        TopList {
+            title: "Top keys",
+            header: "Key",
+            rows: keys.collect(),
+            download_url: download_url("keys"),
+        },
+        TopList {
+            title: "Top identities",
+            header: "Identity",
+            rows: identities.collect(),
+            download_url: download_url("identities"),
+        },
+    ];
+    Ok(TopConsumers { lists, active_keys })
+}
+
+/// Returns the URL of the analytics page with the current filters and one more.
+pub fn filter_url(request: &WorkspaceRequest, field: &str, value: &str) -> String {
+    let mut fields = request.page_request.query.query_without(&[field, "notice"]);
+    request.workspace_path(&format!("/analytics?{}", fields.append_pair(field, value).finish()))
 }
 
 impl TopConsumer {
-    fn new(id: String, path: String, group: &RollupGroup) -> Self {
+    fn new(label: String, group: &RollupGroup) -> Self {
         Self {
-            id,
-            path,
+            label,
+            id: None,
+            path: String::new(),
+            filter_url: String::new(),
             total: format_grouped(group.counts.total),
             rejected: format_grouped(group.counts.total - group.counts.valid),
             spent_credits: format_grouped(group.spent_credits),

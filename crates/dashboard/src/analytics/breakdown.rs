@@ -1,0 +1,204 @@
+//! Divides the requests of a time range by outcome, and by API or namespace.
+
+use std::collections::HashMap;
+
+use domain::analytics_access::Traffic;
+use domain::apis;
+use foundation::error::Result;
+use foundation::id::ApiId;
+
+use super::super::format::format_grouped;
+use super::super::page_request::WorkspaceRequest;
+use super::comparison::Comparison;
+use super::download::{Rows, escape_formula};
+use super::figures::{describe_count_change, format_share};
+use super::range::TimeRange;
+use super::selection::Selection;
+use super::top::filter_url;
+use super::traffic::OUTCOMES;
+
+/// The number of APIs or namespaces on the page.
+const ROWS_MAX: usize = 10;
+
+/// A table of the page: how many requests belong to each outcome, API or namespace.
+pub struct Breakdown {
+    pub title: &'static str,
+    /// The header of the first column.
+    pub header: &'static str,
+    pub rows: Vec<BreakdownRow>,
+    /// The URL of the same, with all rows, as CSV.
+    pub download_url: String,
+}
+
+pub struct BreakdownRow {
+    pub label: String,
+    /// The analytics page with only these requests.
+    pub filter_url: String,
+    pub count: String,
+    pub share: String,
+    /// The difference to the period before; `None` if that is not known.
+    pub change: Option<String>,
+}
+
+/// The number of requests with one value.
+struct Part {
+    value: String,
+    label: String,
+    count: i64,
+    /// The number in the period before; `None` if that is not known.
+    before: Option<i64>,
+}
+
+/// Divides the requests by outcome, without outcomes that no request has in either period.
+pub fn by_outcome(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    comparison: &Comparison,
+    download_url: String,
+) -> Breakdown {
+    let mut parts = count_outcomes(selection, comparison);
+    parts.retain(|part| part.count > 0 || part.before.is_some_and(|count| count > 0));
+    Breakdown {
+        title: "Outcomes",
+        header: "Outcome",
+        rows: to_rows(request, "outcome", &parts, comparison.total.total_count()),
+        download_url,
+    }
+}
+
+/// Divides the requests by API or namespace. `names` are the names of namespaces that are known, by id. Returns `None`
+/// if the rollups of the selection are not known by API.
+pub async fn by_resource(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+    names: &HashMap<String, String>,
+    download_url: String,
+) -> Result<Option<Breakdown>> {
+    if !selection.is_known_by_resource() {
+        return Ok(None);
+    }
+    let parts = count_resources(request, selection, range, comparison, names).await?;
+    let (title, header) = match selection.is_limits() {
+        true => ("Namespaces", "Namespace"),
+        false => ("APIs", "API"),
+    };
+    let shown = &parts[..parts.len().min(ROWS_MAX)];
+    let rows = to_rows(request, "only", shown, comparison.total.total_count());
+    Ok(Some(Breakdown { title, header, rows, download_url }))
+}
+
+/// Returns the rows of a download by outcome.
+pub fn tabulate_outcomes(selection: &Selection, comparison: &Comparison) -> Rows {
+    let mut rows = vec![["outcome", "total", "total_before"].map(str::to_owned).to_vec()];
+    for part in count_outcomes(selection, comparison) {
+        let before = part.before.map_or_else(String::new, |count| count.to_string());
+        rows.push(vec![part.value, part.count.to_string(), before]);
+    }
+    rows
+}
+
+/// Returns the rows of a download by API or namespace.
+pub async fn tabulate_resources(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+    names: &HashMap<String, String>,
+) -> Result<Rows> {
+    let id = if selection.is_limits() { "namespace_id" } else { "api_id" };
+    let mut rows = vec![["name", id, "total", "total_before"].map(str::to_owned).to_vec()];
+    for part in count_resources(request, selection, range, comparison, names).await? {
+        let before = part.before.map_or_else(String::new, |count| count.to_string());
+        rows.push(vec![escape_formula(&part.label), part.value, part.count.to_string(), before]);
+    }
+    Ok(rows)
+}
+
+fn count_outcomes(selection: &Selection, comparison: &Comparison) -> Vec<Part> {
+    let outcomes = OUTCOMES.iter().filter(|outcome| outcome.is_selected(selection.kind, ""));
+    let parts = outcomes.map(|outcome| Part {
+        value: outcome.value.to_owned(),
+        label: outcome.label.to_owned(),
+        count: outcome.count(&comparison.total),
+        before: comparison.before.as_ref().map(|before| outcome.count(before)),
+    });
+    parts.collect()
+}
+
+/// Returns the APIs or namespaces with requests in either period, the one with the most requests first.
+async fn count_resources(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+    names: &HashMap<String, String>,
+) -> Result<Vec<Part>> {
+    let unit = range.rollup_unit();
+    let now = selection.load_traffic_by_resource(request, range.period, unit).await?;
+    let mut before: Option<HashMap<String, Traffic>> = None;
+    if comparison.before.is_some() {
+        let found = selection.load_traffic_by_resource(request, range.previous, unit).await?;
+        before = Some(found.into_iter().collect());
+    }
+    let mut parts = Vec::new();
+    for (id, traffic) in now {
+        let before = before.as_mut().map(|before| take_count(before, &id));
+        parts.push(Part { label: id.clone(), value: id, count: traffic.total_count(), before });
+    }
+    // What has requests only in the period before comes last.
+    let mut ended: Vec<_> = before.into_iter().flatten().collect();
+    ended.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.total_count()));
+    parts.extend(ended.into_iter().map(|(id, traffic)| Part {
+        label: id.clone(),
+        value: id,
+        count: 0,
+        before: Some(traffic.total_count()),
+    }));
+    name_resources(request, selection, names, &mut parts).await?;
+    Ok(parts)
+}
+
+fn take_count(traffic: &mut HashMap<String, Traffic>, id: &str) -> i64 {
+    traffic.remove(id).map_or(0, |traffic| traffic.total_count())
+}
+
+/// Labels APIs and namespaces by their names, as far as they are known.
+async fn name_resources(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    names: &HashMap<String, String>,
+    parts: &mut [Part],
+) -> Result<()> {
+    let mut api_names = HashMap::new();
+    if !selection.is_limits() {
+        let ids: Vec<_> = parts.iter().map(|part| ApiId::from(part.value.as_str())).collect();
+        let context = &request.page_request.app.context;
+        api_names = apis::load_names(context, &request.caller, &ids).await?;
+    }
+    for part in parts {
+        let name = match selection.is_limits() {
+            true => names.get(&part.value),
+            false => api_names.get(&ApiId::from(part.value.as_str())),
+        };
+        part.label = name.cloned().unwrap_or_else(|| part.value.clone());
+    }
+    Ok(())
+}
+
+fn to_rows(
+    request: &WorkspaceRequest,
+    field: &str,
+    parts: &[Part],
+    total: i64,
+) -> Vec<BreakdownRow> {
+    let row = |part: &Part| BreakdownRow {
+        label: part.label.clone(),
+        filter_url: filter_url(request, field, &part.value),
+        count: format_grouped(part.count),
+        share: format_share(part.count, total),
+        change: part.before.map(|before| describe_count_change(part.count, before)),
+    };
+    parts.iter().map(row).collect()
+}
