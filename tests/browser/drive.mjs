@@ -15,6 +15,7 @@ import * as identities from "./checks/identities.mjs";
 import * as audit from "./checks/audit.mjs";
 import * as imports from "./checks/imports.mjs";
 import * as people from "./checks/people.mjs";
+import * as jobs from "./checks/jobs.mjs";
 import * as oidc from "./checks/oidc.mjs";
 import * as plain from "./checks/plain.mjs";
 import * as styleguide from "./checks/styleguide.mjs";
@@ -23,8 +24,8 @@ import * as looks from "./checks/looks.mjs";
 const story = {};
 try {
   const parts = [
-    beginning, navigation, firstSteps, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, oidc,
-    plain, styleguide, looks,
+    beginning, navigation, firstSteps, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, audit, people, jobs,
+    oidc, plain, styleguide, looks,
   ];
   for (const part of parts) await part.run(story);
 } finally {

@@ -117,8 +117,11 @@ export async function tabTo(page, name) {
     const focused = await page.evaluate(() => {
       const element = document.activeElement;
       const label = element.labels?.[0]?.textContent ?? element.getAttribute("aria-label");
-      const outline = getComputedStyle(element);
-      const shows = outline.outlineStyle !== "none" && parseFloat(outline.outlineWidth) >= 2;
+      // The focus on the link of a row is around the row.
+      const shows = [undefined, "::after"].some((part) => {
+        const outline = getComputedStyle(element, part);
+        return outline.outlineStyle !== "none" && parseFloat(outline.outlineWidth) >= 2;
+      });
       return { name: (label ?? element.textContent).trim(), value: element.value, shows };
     });
     if (focused.name === name || focused.value === name) {

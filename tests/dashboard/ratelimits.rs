@@ -7,8 +7,8 @@ use foundation::model::{Namespace, OutagePolicy};
 use serde_json::json;
 
 use super::{
-    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, count_table_rows, form_encode, next_page_path,
-    redirect_path, workspace_path,
+    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, between, count_table_rows, form_encode,
+    next_page_path, redirect_path, workspace_path,
 };
 use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
@@ -149,6 +149,20 @@ on_both_stacks! {
         let again = owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE_NAME)]).await;
         assert_eq!(again.status, 404);
         assert!(kw.list_audit_events(id(&path)).await.contains(&"ratelimit.delete_override".to_owned()));
+    }
+
+    async fn the_check_of_an_identifier_is_a_link_and_that_of_a_pattern_is_not(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        kw.set_override("mail", "user & 1", json!({ "limit": 7 })).await;
+        kw.set_override("mail", "other_*", json!({})).await;
+
+        let page = owner.get(&path).await.text;
+        assert_eq!(page.matches("/simulator?identifier=").count(), 1, "{page}");
+        let link = format!("{path}/simulator?identifier={}", between(&page, "/simulator?identifier=", "\""));
+        let outcome = owner.get(&link).await.text;
+
+        assert!(outcome.contains("value=\"user &#38; 1\"") && outcome.contains(">Allowed</h2>"), "{outcome}");
     }
 
     async fn what_is_wrong_with_an_override_is_told_and_kept(kw) {

@@ -154,6 +154,8 @@ on_every_event_store! {
             let link = format!("/analytics?range=this-month&#38;{link}\"");
             assert!(page.text.contains(&link), "{link}: {}", page.text);
         }
+        let page = owner.get(&workspace_path(&format!("/identities/{identity}"))).await.text;
+        assert!(page.contains("<dt>Credits spent last month</dt><dd>55</dd>"), "{page}");
     }
 
     async fn a_month_later_nothing_is_spent_and_everything_is_known(kw) {

@@ -21,7 +21,7 @@ use super::failure::Failure;
 use super::field_reader::FieldReader;
 use super::form::{FormErrors, split_form_errors};
 use super::format::{TimeLabel, curl_command, format_count};
-use super::layout::{Layout, Section};
+use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
@@ -80,6 +80,7 @@ struct ApiAccess {
     update: bool,
     delete: bool,
     create_key: bool,
+    create_root_key: bool,
 }
 
 #[derive(Template)]
@@ -197,6 +198,7 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
             update: request.caller.is_allowed_on(Action::UpdateApi, &api.id),
             delete: request.caller.is_allowed_on(Action::DeleteApi, &api.id),
             create_key: request.caller.is_allowed_on(Action::CreateKey, &api.id),
+            create_root_key: is_allowed(&request, Action::CreateRootKey),
         },
         api: row,
     })

@@ -18,12 +18,13 @@ use fields::IdentityForm;
 use foundation::error::Error;
 use foundation::id::IdentityId;
 use foundation::model::{Identity, Ratelimit};
+use futures_util::future::join;
 
-use super::analytics::{Selection, UsageSection};
+use super::analytics::{Selection, TimeRange, UsageSection};
 use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::format_count;
+use super::format::{format_count, format_grouped};
 use super::key_row::KeySummaryRow;
 use super::layout::{Layout, Section};
 use super::list_frame::ListFrame;
@@ -79,6 +80,8 @@ struct IdentityPage {
     external_id: String,
     keys: String,
     usage: UsageSection,
+    /// `None`: the events cannot be read.
+    spent_last_month: Option<String>,
     /// The metadata and whether it was truncated; `None` if there is none.
     meta: Option<(String, bool)>,
     limits: Vec<IdentityLimitRow>,
@@ -139,13 +142,17 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
     let paging = Paging { search: String::new(), ..paging_from_query(&request) };
     let listed = keys::list_by_identity(&app.context, caller, &identity.id, &paging).await?;
     let now = app.context.clock.now();
+    let selection = Selection::identity(&identity.external_id);
+    let (usage, spent_last_month) =
+        join(UsageSection::load(&request, &selection), load_last_month(&request, &selection)).await;
     render_page(&IdentityPage {
         layout: Layout::for_workspace(&request, Section::Identities, "Identities")
             .await?
             .about(&identity.external_id),
         workspace: request.membership.workspace_id.to_string(),
         keys: format_count(number, COUNT_MAX),
-        usage: UsageSection::load(&request, &Selection::identity(&identity.external_id)).await,
+        usage,
+        spent_last_month,
         meta: fields::truncated_meta(identity.meta.as_ref()),
         limits: identity.ratelimits.into_iter().map(IdentityLimitRow::new).collect(),
         pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),
@@ -156,6 +163,13 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
         id: identity.id,
         external_id: identity.external_id,
     })
+}
+
+/// Loads the credits that were spent in the whole last month. The section about this month logs why events cannot be read.
+async fn load_last_month(request: &WorkspaceRequest, selection: &Selection) -> Option<String> {
+    let range = TimeRange::named("last-month", request.page_request.app.context.clock.now());
+    let traffic = selection.load_traffic(request, range.period, range.rollup_unit()).await.ok()?;
+    Some(format_grouped(traffic.iter().map(|(_, traffic)| traffic.spent_credits).sum()))
 }
 
 async fn build_create_form(

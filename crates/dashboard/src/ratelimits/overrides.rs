@@ -37,6 +37,8 @@ pub struct OverrideTableRow {
     pub is_expired: bool,
     pub rate: String,
     pub expires: Option<TimeLabel>,
+    /// The path of a simulated check of its identifier; `None` for a pattern.
+    pub simulator_path: Option<String>,
     /// The path of its edit form.
     pub edit_path: String,
     /// The path of its delete page.
@@ -48,8 +50,10 @@ impl OverrideTableRow {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("identifier", &known.identifier)
             .finish();
+        let is_pattern = known.identifier.contains('*');
         Self {
-            is_pattern: known.identifier.contains('*'),
+            is_pattern,
+            simulator_path: (!is_pattern).then(|| format!("{path}/simulator?{query}")),
             is_expired: !known.is_active(now),
             rate: format_rate(known.limit, known.duration_ms),
             expires: known.expires_at.map(|at| TimeLabel::new(at, now)),
