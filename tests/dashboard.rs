@@ -6,6 +6,7 @@ mod account;
 mod analytics;
 mod apis;
 mod audit;
+mod charts;
 mod error_page;
 mod gateways;
 mod get_started;

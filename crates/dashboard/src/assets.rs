@@ -23,6 +23,9 @@ pub struct AssetPaths {
     pub js: &'static str,
     pub htmx: &'static str,
     pub import_js: &'static str,
+    pub uplot_js: &'static str,
+    pub uplot_css: &'static str,
+    pub chart_js: &'static str,
     pub icon: &'static str,
     /// The typeface of Latin letters, which every page needs.
     pub typeface: &'static str,
@@ -34,7 +37,7 @@ macro_rules! asset {
     };
 }
 
-static ASSETS: LazyLock<[Asset; 7]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 10]> = LazyLock::new(|| {
     // Inter 4, the subsets of Fontsource 5.3.0, unmodified; OFL 1.1, see inter.LICENSE beside them.
     let latin = asset!("inter-latin.woff2", "font/woff2");
     let extended = asset!("inter-latin-ext.woff2", "font/woff2");
@@ -47,6 +50,10 @@ static ASSETS: LazyLock<[Asset; 7]> = LazyLock::new(|| {
         // htmx 2.0.11, unmodified; 0BSD, see htmx.LICENSE beside it.
         asset!("htmx.min.js", "text/javascript; charset=utf-8"),
         asset!("import.js", "text/javascript; charset=utf-8"),
+        // uPlot 1.6.32, unmodified; MIT, see uplot.LICENSE beside it.
+        asset!("uplot.min.js", "text/javascript; charset=utf-8"),
+        asset!("uplot.css", "text/css; charset=utf-8"),
+        asset!("chart.js", "text/javascript; charset=utf-8"),
         asset!("icon.svg", "image/svg+xml"),
         latin,
         extended,
@@ -62,12 +69,15 @@ impl Asset {
 
 /// Returns the paths of the files that the head of a page names.
 pub fn asset_paths() -> AssetPaths {
-    let [css, js, htmx, import_js, icon, typeface, _] = &*ASSETS;
+    let [css, js, htmx, import_js, uplot_js, uplot_css, chart_js, icon, typeface, _] = &*ASSETS;
     AssetPaths {
         css: &css.path,
         js: &js.path,
         htmx: &htmx.path,
         import_js: &import_js.path,
+        uplot_js: &uplot_js.path,
+        uplot_css: &uplot_css.path,
+        chart_js: &chart_js.path,
         icon: &icon.path,
         typeface: &typeface.path,
     }

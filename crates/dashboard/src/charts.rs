@@ -1,6 +1,11 @@
 //! Renders bar charts as SVG on the server, each with a table of its values.
 //!
-//! The SVG contains no text, so it can be stretched to any width. Scales and labels are HTML around it.
+//! The SVG contains no text, so it can be stretched to any width. Scales and labels are HTML around it. A script
+//! (`assets/chart.js`) replaces the SVG of a chart that has times by an interactive one.
+
+use foundation::clock::Timestamp;
+use foundation::model::RollupUnit;
+use serde_json::json;
 
 /// The width and height of a chart, in SVG units.
 const WIDTH: i64 = 1_000;
@@ -22,6 +27,12 @@ pub struct BarChart {
     /// The labels on the x axis, from the left.
     pub labels: Vec<String>,
     pub unit: &'static str,
+    /// The times and values for the script, as JSON; `None` if the bars have no times.
+    pub data: Option<String>,
+    /// The page that shows a period which is selected in the chart, without the fields of the period.
+    pub zoom_path: Option<String>,
+    /// The values of each series.
+    series: Vec<Vec<i64>>,
 }
 
 /// A legend entry.
@@ -115,7 +126,26 @@ impl BarChart {
             scale: [format_value(top), format_value(top / 2), format_value(0)],
             labels: pick_labels(labels),
             unit,
+            data: None,
+            zoom_path: None,
+            series: series.iter().map(|series| series.values.clone()).collect(),
         }
+    }
+
+    /// Adds the starts of the bars, which last a unit each.
+    #[must_use]
+    pub fn with_times(self, unit: RollupUnit, starts: &[Timestamp]) -> Self {
+        let times: Vec<i64> = starts.iter().map(|at| at.0).collect();
+        let data = starts.last().map(|last| {
+            json!({
+                "unit": unit.as_str(),
+                "noun": self.unit,
+                "times": times,
+                "until": unit.start_of_next(*last).0,
+                "series": self.series,
+            })
+        });
+        Self { data: data.map(|data| data.to_string()), ..self }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -181,6 +211,20 @@ mod tests {
         assert_eq!(heights(&chart.bars[1]), [pair("0.00", "200.00")]);
         assert_eq!(heights(&chart.bars[2]), []);
         assert!(!chart.is_empty() && bars(&[&[0, 0]]).is_empty() && bars(&[]).is_empty());
+    }
+
+    #[test]
+    fn data_for_the_script_has_times_and_values() {
+        let starts = [Timestamp(0), Timestamp(60_000)];
+        let chart = bars(&[&[1, 0], &[2, 3]]).with_times(RollupUnit::Minute, &starts);
+
+        let data: serde_json::Value =
+            serde_json::from_str(&chart.data.expect("data")).expect("JSON");
+        let expected = json!({
+            "unit": "minute", "noun": "requests", "times": [0, 60_000], "until": 120_000, "series": [[1, 0], [2, 3]],
+        });
+        assert_eq!(data, expected);
+        assert_eq!(bars(&[]).with_times(RollupUnit::Day, &[]).data, None);
     }
 
     #[test]

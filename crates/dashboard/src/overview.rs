@@ -1,5 +1,6 @@
 //! The overview page of a workspace.
 
+use std::iter;
 use std::time::Duration;
 
 use askama::Template;
@@ -89,7 +90,10 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
     let traffic = match TrafficSeries::load(&request, &selection, &range).await {
         Ok(series) => {
-            let (requests, latency) = build_charts(&series, &range, selection.kind, "");
+            let (mut requests, mut latency) = build_charts(&series, &range, selection.kind, "");
+            for chart in iter::once(&mut requests).chain(&mut latency) {
+                chart.zoom_path = Some(request.workspace_path("/analytics"));
+            }
             let figures = build_figures(selection.kind, true, &series.total(), None);
             Some(TrafficPanel { figures, requests, latency })
         }

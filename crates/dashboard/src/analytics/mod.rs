@@ -12,6 +12,7 @@ mod traffic;
 mod usage;
 
 use std::collections::HashMap;
+use std::iter;
 
 use askama::Template;
 use axum::Router;
@@ -83,7 +84,11 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
     let comparison = Comparison::load(&request, &selection, &range).await?;
-    let (requests, latency) = build_charts(&comparison.series, &range, selection.kind, outcome);
+    let (mut requests, mut latency) =
+        build_charts(&comparison.series, &range, selection.kind, outcome);
+    for chart in iter::once(&mut requests).chain(&mut latency) {
+        chart.zoom_path = Some(zoom_path(&request));
+    }
     let download_url = |table: &str| {
         let mut fields = query.query_without(&["table"]);
         fields.append_pair("table", table);
@@ -134,6 +139,13 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         raw_since: load_raw_since(app).await,
         layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,
     })
+}
+
+/// Returns the path of this page with all its filters, but without a period.
+fn zoom_path(request: &WorkspaceRequest) -> String {
+    let others = ["range", "from", "until", "notice"];
+    let mut fields = request.page_request.query.query_without(&others);
+    request.workspace_path(&format!("/analytics?{}", fields.finish()))
 }
 
 async fn load_raw_since(app: &App) -> Option<String> {

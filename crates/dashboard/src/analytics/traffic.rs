@@ -132,7 +132,8 @@ pub fn build_charts(
     kind: EventKind,
     only: &str,
 ) -> (BarChart, Option<BarChart>) {
-    let labels: Vec<_> = traffic.slices.iter().map(|(at, _)| range.format_label(*at)).collect();
+    let starts: Vec<_> = traffic.slices.iter().map(|(at, _)| *at).collect();
+    let labels: Vec<_> = starts.iter().map(|at| range.format_label(*at)).collect();
     let values = |outcome: &OutcomeStyle| -> Vec<i64> {
         traffic.slices.iter().map(|(_, slice)| outcome.count(slice)).collect()
     };
@@ -156,13 +157,15 @@ pub fn build_charts(
         EventKind::Ratelimits => "Limit checks",
     };
     let title = format!("{what} per {}, by outcome (UTC)", range.unit.as_str());
-    let requests = BarChart::new(title, "Time", &labels, &series, "requests", format_grouped);
+    let requests = BarChart::new(title, "Time", &labels, &series, "requests", format_grouped)
+        .with_times(range.unit, &starts);
     let latency = traffic.has_latency.then(|| {
         let mean = |slice: &Traffic| slice.latencies.mean_us().unwrap_or(0);
         let values = traffic.slices.iter().map(|(_, slice)| mean(slice)).collect();
         let series = [ChartSeries { name: "Mean".into(), class: "c-plain", values }];
         let title = format!("Mean latency per {} (UTC)", range.unit.as_str());
-        let mut chart = BarChart::new(title, "Time", &labels, &series, "", format_latency);
+        let mut chart = BarChart::new(title, "Time", &labels, &series, "", format_latency)
+            .with_times(range.unit, &starts);
         // The sum of means is meaningless, so the legend shows none.
         for part in &mut chart.legend {
             part.sum = String::new();

@@ -1,0 +1,216 @@
+// Replaces the server's charts with ones that show values, hide series and zoom. Pages work without this script. What it
+// shows is in the table below a chart; the times of the bars are in the attribute data-chart.
+"use strict";
+
+(() => {
+  const HEIGHT = 224;
+  const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const STEPS = Array.from({ length: 45 }, (_, n) => [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3));
+  const DAY_MS = 86_400_000;
+
+  const plots = [];
+
+  const formatter = (options) => new Intl.DateTimeFormat(undefined, options);
+  const exact = formatter({ dateStyle: "medium", timeStyle: "short" });
+  const day = formatter({ dateStyle: "medium" });
+  const month = formatter({ year: "numeric", month: "long" });
+  const tickTime = formatter({ hour: "numeric", minute: "2-digit" });
+  const tickDay = formatter({ month: "short", day: "numeric" });
+  const tickMonth = formatter({ month: "short", year: "numeric" });
+
+  const isMidnight = (at) => new Date(at).getHours() === 0 && new Date(at).getMinutes() === 0;
+
+  // Days and months are those of UTC. Where they are not those of the reader, both ends are shown.
+  const formatSlot = (unit, from, until) => {
+    if (unit === "minute") return exact.format(from);
+    if (unit === "hour" || !isMidnight(from) || !isMidnight(until)) return exact.formatRange(from, until);
+    return (unit === "day" ? day : month).format(from);
+  };
+
+  const formatTicks = (_chart, ticks, _axis, _space, step) => {
+    if (step >= 28 * DAY_MS) return ticks.map((at) => tickMonth.format(at));
+    if (step >= DAY_MS) return ticks.map((at) => tickDay.format(at));
+    let last = "";
+    return ticks.map((at) => {
+      const date = tickDay.format(at);
+      const text = date === last ? tickTime.format(at) : `${tickTime.format(at)}\n${date}`;
+      last = date;
+      return text;
+    });
+  };
+
+  const formatCount = (value) => value.toLocaleString("en-US");
+  const formatMicroseconds = (us) => (us < 1000 ? `${us} µs` : us < 1_000_000 ? `${us / 1000} ms` : `${us / 1_000_000} s`);
+
+  // Reads a chart from its figure.
+  const read = (figure) => {
+    const data = JSON.parse(figure.dataset.chart);
+    const ends = [...data.times.slice(1), data.until];
+    const rows = [...figure.querySelectorAll("tbody tr")];
+    const caption = figure.querySelector("figcaption");
+    return {
+      ...data, ends,
+      middles: data.times.map((from, at) => (from + ends[at]) / 2),
+      labels: data.times.map((from, at) => formatSlot(data.unit, from, ends[at])),
+      headers: rows.map((row) => row.querySelector("th")),
+      texts: rows.map((row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent)),
+      names: [...figure.querySelectorAll("thead th")].slice(1).map((cell) => cell.textContent),
+      zoomPath: figure.dataset.zoom,
+      title: caption.textContent.replace("(UTC)", `(${ZONE})`),
+    };
+  };
+
+  // The height of each series on top of the visible ones below it. The tallest is drawn first.
+  const stack = (chart, hidden) => {
+    let sums = chart.times.map(() => 0);
+    const tops = chart.series.map((values, n) => {
+      if (!hidden.has(n)) sums = sums.map((sum, at) => sum + values[at]);
+      return sums;
+    });
+    return [chart.middles, ...tops.reverse()];
+  };
+
+  // Leads to the page of the period from one bar to another. Its address is in the history, so going back undoes it.
+  const zoom = (chart, first, last) => {
+    const [from, until] = [chart.times[first], chart.ends[last]];
+    const isWhole = first === 0 && last === chart.times.length - 1;
+    if (!chart.zoomPath || isWhole || (chart.unit === "minute" && first === last)) return;
+    const hasTimes = ["minute", "hour"].includes(chart.unit);
+    const url = new URL(chart.zoomPath, location.href);
+    url.searchParams.set("range", "custom");
+    url.searchParams.set("from", new Date(from).toISOString().slice(0, hasTimes ? 16 : 10));
+    // The end of a period of whole days is its last day.
+    url.searchParams.set("until", new Date(hasTimes ? until : until - 1).toISOString().slice(0, hasTimes ? 16 : 10));
+    location.assign(url);
+  };
+
+  const findSlot = (chart, at) => Math.max(0, chart.times.findLastIndex((from) => from <= at));
+
+  const options = (figure, chart, hidden, show, host) => {
+    const styleOf = (selector, n = 0) => getComputedStyle(figure.querySelectorAll(selector)[n]);
+    const axis = {
+      font: `12px ${getComputedStyle(figure).fontFamily}`, stroke: () => styleOf(".scale").color, ticks: { show: false },
+      grid: { stroke: () => styleOf(".plot .grid").stroke, width: 1 },
+    };
+    const format = chart.noun ? formatCount : formatMicroseconds;
+    const widest = (texts) => Math.max(...texts.map((text) => text.length));
+    const drawn = chart.series.map((_, n) => ({
+      show: !hidden.has(n), width: 0, points: { show: false }, fill: () => styleOf(".legend rect", n).fill,
+      paths: uPlot.paths.bars({ size: [0.8, 100] }),
+    }));
+    return {
+      width: host.clientWidth, height: HEIGHT, ms: 1, legend: { show: false }, padding: [10, 12, 0, 0],
+      series: [{}, ...drawn.reverse()],
+      scales: {
+        x: { range: () => [chart.times[0], chart.until] },
+        y: { range: (_chart, _least, most) => [0, most > 0 ? most * 1.05 : 1] },
+      },
+      axes: [
+        { ...axis, values: formatTicks, space: 84, size: (_chart, texts) => (texts?.some((text) => text.includes("\n")) ? 42 : 26), gap: 6, grid: { show: false } },
+        { ...axis, values: (_chart, ticks) => ticks.map(format), incrs: STEPS, size: (_chart, texts) => (texts ? widest(texts) * 7 + 14 : 40) },
+      ],
+      cursor: { y: false, points: { show: false }, drag: { x: Boolean(chart.zoomPath), y: false, setScale: false, dist: 4 } },
+      hooks: {
+        setCursor: [(plot) => show(plot.cursor.left >= 0 ? plot.cursor.idx : null)],
+        setSelect: [(plot) => {
+          const { left, width } = plot.select;
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          if (width > 0) zoom(chart, findSlot(chart, plot.posToVal(left, "x")), findSlot(chart, plot.posToVal(left + width, "x") - 1));
+        }],
+      },
+    };
+  };
+
+  // Puts a button around each entry of the legend and returns the elements with the values.
+  const makeLegend = (figure, hidden, toggle) => {
+    const entries = [...figure.querySelectorAll(".legend li")];
+    if (entries.length > 1) {
+      entries.forEach((entry, n) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "small";
+        button.setAttribute("aria-pressed", String(!hidden.has(n)));
+        button.append(...entry.childNodes);
+        button.addEventListener("click", () => button.setAttribute("aria-pressed", String(toggle(n))));
+        entry.append(button);
+      });
+    }
+    return entries.map((entry) => entry.querySelector(".muted"));
+  };
+
+  // Lets the arrow keys go from bar to bar, and Enter zoom into one.
+  const addKeys = (host, chart, plot) => {
+    const last = chart.times.length - 1;
+    host.addEventListener("keydown", (event) => {
+      const at = plot.cursor.left >= 0 ? plot.cursor.idx : null;
+      const to = { ArrowRight: at === null ? 0 : Math.min(at + 1, last), ArrowLeft: at === null ? last : Math.max(at - 1, 0), Home: 0, End: last }[event.key];
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (to !== undefined) {
+        event.preventDefault();
+        plot.setCursor({ left: plot.valToPos(chart.middles[to], "x"), top: 0 });
+      } else if (event.key === "Escape") plot.setCursor({ left: -10, top: -10 });
+      else if (event.key === "Enter" && at !== null) zoom(chart, at, at);
+    });
+  };
+
+  const makeHost = (figure, chart) => {
+    const host = document.createElement("div");
+    host.className = "canvas";
+    host.tabIndex = 0;
+    const attributes = { role: "slider", "aria-label": chart.title, "aria-valuemin": 0, "aria-valuemax": chart.times.length - 1, "aria-valuenow": 0 };
+    for (const [name, value] of Object.entries(attributes)) host.setAttribute(name, value);
+    const plot = figure.querySelector(".plot");
+    for (const part of plot.children) part.setAttribute("hidden", "");
+    plot.append(host);
+    return host;
+  };
+
+  // Shows the values of a bar in the legend, or the sums if there is none.
+  const makeShow = (host, chart, hidden, values, moment) => {
+    const sums = values.map((value) => value.textContent);
+    const idle = chart.zoomPath && matchMedia("(pointer: fine)").matches ? "Drag across the chart to zoom in." : "\u00a0";
+    return (at) => {
+      const isShown = (_, n) => !hidden.has(n);
+      values.forEach((value, n) => (value.textContent = at === null ? sums[n] : chart.texts[at][n]));
+      host.setAttribute("aria-valuenow", at ?? 0);
+      if (at === null) {
+        host.setAttribute("aria-valuetext", "No bar selected. Use the arrow keys.");
+        moment.textContent = idle;
+        return;
+      }
+      const total = chart.series.filter(isShown).reduce((sum, series) => sum + series[at], 0);
+      const parts = chart.names.map((name, n) => `${name} ${chart.texts[at][n]}`).filter(isShown);
+      host.setAttribute("aria-valuetext", `${chart.labels[at]}: ${parts.join(", ")}`);
+      moment.textContent = chart.labels[at] + (chart.noun ? ` · ${formatCount(total)} ${chart.noun}` : "");
+    };
+  };
+
+  const enhance = (figure) => {
+    const chart = read(figure);
+    const hidden = new Set();
+    figure.querySelector("figcaption").textContent = chart.title;
+    chart.headers.forEach((header, at) => (header.textContent = chart.labels[at]));
+    const host = makeHost(figure, chart);
+    const moment = document.createElement("p");
+    moment.className = "hint";
+    host.parentElement.after(moment);
+    const toggle = (n) => {
+      if (!hidden.delete(n)) hidden.add(n);
+      plot.setSeries(chart.series.length - n, { show: !hidden.has(n) });
+      plot.setData(stack(chart, hidden));
+      return !hidden.has(n);
+    };
+    const show = makeShow(host, chart, hidden, makeLegend(figure, hidden, toggle), moment);
+    const plot = new uPlot(options(figure, chart, hidden, show, host), stack(chart, hidden), host);
+    show(null);
+    addKeys(host, chart, plot);
+    new ResizeObserver(() => host.clientWidth && plot.setSize({ width: host.clientWidth, height: HEIGHT })).observe(host);
+    plots.push(plot);
+  };
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const plot of plots) plot.redraw();
+  });
+
+  for (const figure of document.querySelectorAll("figure[data-chart]")) enhance(figure);
+})();
