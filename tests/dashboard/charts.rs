@@ -1,4 +1,4 @@
-//! Interactive charts: what the server sends for the script, and periods between times.
+//! Interactive charts: what the server sends for the script, periods between times, and live refresh.
 
 use serde_json::{Value, json};
 
@@ -108,10 +108,10 @@ on_both_stacks! {
         let mut owner = Browser::sign_in_owner(&kw).await;
         create_traffic(&kw).await;
 
-        let path = workspace_path("/analytics?range=week&from=2026-03-01&until=x&identity=%22%3E%3Cb%3E");
+        let path = workspace_path("/analytics?range=week&from=2026-03-01&until=x&identity=%22%3E%3Cb%3E&live=on");
         let filtered = owner.get(&path).await;
         assert!(!filtered.text.contains("data-zoom"), "an empty chart has nothing to zoom into");
-        let page = owner.get(&workspace_path("/analytics?range=week&outcome=VALID&from=x&notice=y")).await;
+        let page = owner.get(&workspace_path("/analytics?range=week&outcome=VALID&from=x&live=on&notice=y")).await;
         assert_eq!(zoom_path(&page), workspace_path("/analytics?outcome=VALID"));
         let overview = owner.get(&workspace_path("")).await;
         assert_eq!(zoom_path(&overview), workspace_path("/analytics"));
@@ -141,5 +141,39 @@ on_both_stacks! {
         for path in ["/keys", "/members", "/root-keys"] {
             assert!(!owner.get(&workspace_path(path)).await.text.contains("uplot"), "{path}");
         }
+    }
+
+    async fn live_refresh_is_offered_while_the_period_is_not_over(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        // Within one more minute, 12:01 begins.
+        for (query, is_offered) in [
+            ("range=hour", true),
+            ("range=year", true),
+            ("range=this-month", true),
+            ("range=last-month", false),
+            ("from=2026-03-10", true),
+            ("from=2026-03-09&until=2026-03-09", false),
+            ("from=2026-03-10T11:00&until=2026-03-10T12:01", true),
+            ("from=2026-03-10T11:00&until=2026-03-10T12:00", false),
+            ("from=2026-03-11&until=2026-03-12", false),
+        ] {
+            let off = owner.get(&workspace_path(&format!("/analytics?{query}"))).await.text;
+            let on = owner.get(&workspace_path(&format!("/analytics?{query}&live=on"))).await.text;
+
+            assert_eq!(off.contains("data-live aria-pressed=\"false\""), is_offered, "{query}");
+            assert_eq!(on.contains("data-live aria-pressed=\"true\""), is_offered, "{query}");
+            assert_eq!(on.contains("hx-trigger=\"every 5s\""), is_offered, "{query}");
+            assert!(!off.contains("hx-trigger=\"every") && !off.contains("name=\"live\""), "{query}");
+            assert!(!off.contains("data-live") || off.contains("hidden data-live"), "hidden without the script");
+        }
+        let page = owner.get(&workspace_path("/analytics?live=on&outcome=VALID&range=day")).await;
+        let button = between(&page.text, "<button class=\"small\" id=\"live\"", ">");
+        let off = workspace_path("/analytics?outcome=VALID&#38;range=day");
+        assert_eq!(between(button, "hx-get=\"", "\""), off);
+        let region = between(&page.text, "id=\"report\"", ">");
+        assert_eq!(between(region, "hx-get=\"", "\""), format!("{off}&#38;live=on"));
+        assert!(!between(&page.text, "analytics.csv?", "\"").contains("live"));
+        let unknown = owner.get(&workspace_path("/analytics?live=true")).await;
+        assert!(unknown.text.contains("data-live aria-pressed=\"false\""), "{}", unknown.text);
     }
 }

@@ -23,6 +23,7 @@ export async function run(story) {
     });
     assert.equal(made.status, 200, JSON.stringify(made));
     story.charted = made.data.keyId;
+    story.chartedKey = made.data.key;
     await seen();
     for (let n = 0; n < 10; n += 1) await v2(story.maker, "keys.verifyKey", { key: made.data.key, tags: ["path=/chart"] });
     const path = at(`/analytics?range=hour&key=${story.charted}`);

@@ -1,7 +1,7 @@
-// Charts show values, hide series and zoom, in the reader's time zone. The server's remain without
+// Charts show values, hide series and zoom, in the reader's time zone, and refresh themselves. The server's remain without
 // JavaScript.
 
-import { accessible, assert, check, complaints, fits, go, tabTo, visitor } from "../support.mjs";
+import { accessible, assert, check, complaints, fits, go, tabTo, v2, visitor } from "../support.mjs";
 
 /** How many pixels of a chart have the color of a series. */
 const countPixels = (figure, n) =>
@@ -161,10 +161,53 @@ export async function run(story) {
     await reader.context().close();
   });
 
+  await check("live refresh shows new requests, and keeps what the reader chose", async () => {
+    await go(page, path);
+    await page.getByRole("button", { name: "Live" }).click();
+    await page.waitForURL("**live=on**");
+    await page.locator("#live[aria-pressed=true]").waitFor();
+    await page.evaluate(() => (window.isSamePage = true));
+    await chart.getByRole("button", { name: /^Valid/ }).click();
+    await chart.getByText("Show as table").click();
+    await chart.getByRole("button", { name: /^Credits/ }).focus();
+    const verified = await v2(story.maker, "keys.verifyKey", { key: story.chartedKey });
+    assert.equal(verified.data.code, "USAGE_EXCEEDED");
+    await page.locator(".figures dd").first().getByText("11", { exact: true }).waitFor({ timeout: 20_000 });
+    assert.deepEqual(await texts(chart), ["Valid 7", "Credits exhausted 4"]);
+    assert.ok(await page.evaluate(() => window.isSamePage));
+    assert.equal(await chart.getByRole("button", { name: /^Valid/ }).getAttribute("aria-pressed"), "false");
+    assert.equal(await countPixels(chart, 0), 0);
+    assert.ok(await chart.getByRole("region").isVisible(), "the table is still open");
+    assert.match(await page.evaluate(() => document.activeElement.textContent), /Credits exhausted/);
+    await accessible(page);
+    await page.getByRole("button", { name: "Live" }).click();
+    await page.locator("#live[aria-pressed=false]").waitFor();
+    assert.ok(!page.url().includes("live"));
+    const isRefreshed = await page.waitForRequest(/analytics/, { timeout: 6000 }).then(() => true, () => false);
+    assert.ok(!isRefreshed, "it has stopped");
+  });
+
+  await check("live refresh is remembered by the address and offered only for a period that is not over", async () => {
+    await go(page, `${path}&live=on`);
+    assert.equal(await page.locator("#live").getAttribute("aria-pressed"), "true");
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.waitForURL("**live=on**");
+    await go(page, `${path.replace("range=day", "range=last-month")}&live=on`);
+    assert.equal(await page.getByRole("button", { name: "Live" }).count(), 0);
+  });
+
+  await check("live refresh leads to the sign-in when the session has ended", async () => {
+    const reader = await visitor({ storageState: await page.context().storageState() });
+    await go(reader, `${path}&live=on`);
+    await reader.context().clearCookies();
+    await reader.waitForURL("**/dashboard/login**");
+    await reader.context().close();
+  });
+
   await check("without JavaScript a chart is drawn by the server, with a table in UTC", async () => {
     const storageState = await page.context().storageState();
     const plain = await visitor({ storageState, javaScriptEnabled: false, timezoneId: "Asia/Kolkata" });
-    await go(plain, path);
+    await go(plain, `${path}&live=on`);
     const figure = plain.locator("figure").first();
     assert.ok(await figure.locator(".plot > svg").isVisible());
     const style = (of, name) => of.evaluate((element, name) => getComputedStyle(element)[name], name);
@@ -172,6 +215,7 @@ export async function run(story) {
     assert.notEqual(await style(figure.locator(".plot rect").first(), "fill"), "rgb(0, 0, 0)");
     assert.match(await figure.locator("figcaption").textContent(), /\(UTC\)$/);
     assert.equal(await figure.locator("canvas, button").count(), 0);
+    assert.ok(!(await plain.locator("#live").isVisible()));
     await figure.getByText("Show as table").click();
     assert.match(await figure.locator("tbody th").first().textContent(), /^\d\d:00$/);
     await plain.context().close();

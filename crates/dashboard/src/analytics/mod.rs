@@ -5,6 +5,7 @@ mod comparison;
 mod date_fields;
 pub mod download;
 mod figures;
+mod live;
 mod range;
 mod selection;
 mod top;
@@ -33,6 +34,7 @@ use breakdown::Breakdown;
 use comparison::Comparison;
 pub use date_fields::{parse_day, valid_date_or_empty};
 pub use figures::{Figure, build_figures};
+use live::LiveToggle;
 pub use range::TimeRange;
 pub use selection::Selection;
 use top::TopList;
@@ -63,6 +65,8 @@ struct AnalyticsPage {
     error: Option<String>,
     /// Whether dates were entered that do not apply to the selected range.
     has_unused_dates: bool,
+    /// `None`: the range does not include now.
+    live: Option<LiveToggle>,
     figures: Vec<Figure>,
     /// What the figures are compared with.
     comparison: String,
@@ -79,7 +83,8 @@ struct AnalyticsPage {
 
 async fn show(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
-    let (range, fault) = TimeRange::from_form(query, app.context.clock.now());
+    let now = app.context.clock.now();
+    let (range, fault) = TimeRange::from_form(query, now);
     let selection = Selection::from_form(query);
     let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
@@ -90,7 +95,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         chart.zoom_path = Some(zoom_path(&request));
     }
     let download_url = |table: &str| {
-        let mut fields = query.query_without(&["table"]);
+        let mut fields = query.query_without(&["table", "live"]);
         fields.append_pair("table", table);
         request.workspace_path(&format!("/analytics.csv?{}", fields.finish()))
     };
@@ -126,6 +131,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
             .collect(),
         selection,
         error: fault,
+        live: LiveToggle::new(&request, &range, now),
         has_unused_dates: has_dates && !range.is_custom(),
         from: range.from_text,
         until: range.until_text,
@@ -143,7 +149,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
 
 /// Returns the path of this page with all its filters, but without a period.
 fn zoom_path(request: &WorkspaceRequest) -> String {
-    let others = ["range", "from", "until", "notice"];
+    let others = ["range", "from", "until", "live", "notice"];
     let mut fields = request.page_request.query.query_without(&others);
     request.workspace_path(&format!("/analytics?{}", fields.finish()))
 }

@@ -158,6 +158,11 @@ impl TimeRange {
         }
     }
 
+    /// Returns whether a moment is within the range.
+    pub fn includes(&self, at: Timestamp) -> bool {
+        (self.period.from..self.period.until).contains(&at)
+    }
+
     /// Returns whether the range is between two dates.
     pub fn is_custom(&self) -> bool {
         self.selected == CUSTOM

@@ -8,7 +8,10 @@
   const STEPS = Array.from({ length: 45 }, (_, n) => [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3));
   const DAY_MS = 86_400_000;
 
-  const plots = [];
+  /** The charts of the page, and what the reader chose in them, by the id of their caption. */
+  const charts = new Map();
+  const choices = new Map();
+  let isDragging = false;
 
   const formatter = (options) => new Intl.DateTimeFormat(undefined, options);
   const exact = formatter({ dateStyle: "medium", timeStyle: "short" });
@@ -56,6 +59,7 @@
       texts: rows.map((row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent)),
       names: [...figure.querySelectorAll("thead th")].slice(1).map((cell) => cell.textContent),
       zoomPath: figure.dataset.zoom,
+      id: caption.id,
       title: caption.textContent.replace("(UTC)", `(${ZONE})`),
     };
   };
@@ -187,7 +191,7 @@
 
   const enhance = (figure) => {
     const chart = read(figure);
-    const hidden = new Set();
+    const { hidden, isOpen, cursor } = choices.get(chart.id) ?? { hidden: new Set(), isOpen: false };
     figure.querySelector("figcaption").textContent = chart.title;
     chart.headers.forEach((header, at) => (header.textContent = chart.labels[at]));
     const host = makeHost(figure, chart);
@@ -204,13 +208,57 @@
     const plot = new uPlot(options(figure, chart, hidden, show, host), stack(chart, hidden), host);
     show(null);
     addKeys(host, chart, plot);
-    new ResizeObserver(() => host.clientWidth && plot.setSize({ width: host.clientWidth, height: HEIGHT })).observe(host);
-    plots.push(plot);
+    host.addEventListener("pointerdown", () => (isDragging = true));
+    const details = figure.querySelector("details");
+    details.open = isOpen;
+    if (cursor) plot.setCursor(cursor);
+    const sizes = new ResizeObserver(() => host.clientWidth && plot.setSize({ width: host.clientWidth, height: HEIGHT }));
+    sizes.observe(host);
+    charts.set(chart.id, {
+      redraw: () => plot.redraw(),
+      close: () => {
+        const { left, top } = plot.cursor;
+        choices.set(chart.id, { hidden, isOpen: details.open, cursor: left >= 0 ? { left, top } : undefined });
+        sizes.disconnect();
+        plot.destroy();
+      },
+    });
+  };
+
+  const enhanceAll = () => {
+    charts.clear();
+    for (const figure of document.querySelectorAll("figure[data-chart]")) enhance(figure);
   };
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const plot of plots) plot.redraw();
+    for (const chart of charts.values()) chart.redraw();
+  });
+  addEventListener("pointerup", () => (isDragging = false));
+  addEventListener("pointercancel", () => (isDragging = false));
+
+  // Live refresh replaces all figures. What the reader chose in them, and the focus, stay.
+  const stops = () => [...document.querySelectorAll("#report :is(a, button, summary, [tabindex='0'])")];
+  let focused = -1;
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.target.id === "report" && document.hidden) event.preventDefault();
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target.id !== "report" || !event.detail.shouldSwap) return;
+    // The session has ended: the page itself says so.
+    const isOther = !event.detail.serverResponse.includes('id="report"');
+    if (isOther) location.reload();
+    if (isOther || isDragging) {
+      event.detail.shouldSwap = false;
+      return;
+    }
+    focused = stops().indexOf(document.activeElement);
+    for (const chart of charts.values()) chart.close();
+  });
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.target.id !== "report") return;
+    enhanceAll();
+    if (focused >= 0) stops()[focused]?.focus({ preventScroll: true });
   });
 
-  for (const figure of document.querySelectorAll("figure[data-chart]")) enhance(figure);
+  enhanceAll();
 })();

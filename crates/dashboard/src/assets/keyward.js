@@ -65,7 +65,7 @@
       time.title += `\n${new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
     }
     for (const id of root.querySelectorAll("code[data-id]:not(:has(+ .copy))")) addCopyButton(id);
-    for (const control of root.querySelectorAll("[data-copy], [data-check-all], [data-filter]")) {
+    for (const control of root.querySelectorAll("[data-copy], [data-check-all], [data-filter], [data-live]")) {
       control.hidden = false;
       if ("checkAll" in control.dataset) label(control);
     }
