@@ -13,6 +13,7 @@ mod get_started;
 mod identities;
 mod imports;
 mod keys;
+mod logs;
 mod members;
 mod navigation;
 mod one_time_forms;

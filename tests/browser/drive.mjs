@@ -7,6 +7,7 @@ import * as firstSteps from "./checks/first_steps.mjs";
 import * as rootKeys from "./checks/root_keys.mjs";
 import * as analytics from "./checks/analytics.mjs";
 import * as charts from "./checks/charts.mjs";
+import * as logs from "./checks/logs.mjs";
 import * as keys from "./checks/keys.mjs";
 import * as oneTimeForms from "./checks/one_time_forms.mjs";
 import * as rights from "./checks/rights.mjs";
@@ -26,7 +27,7 @@ const story = {};
 try {
   const parts = [
     beginning, navigation, firstSteps, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, charts,
-    audit, people, jobs, oidc, plain, styleguide, looks,
+    logs, audit, people, jobs, oidc, plain, styleguide, looks,
   ];
   for (const part of parts) await part.run(story);
 } finally {

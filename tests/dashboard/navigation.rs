@@ -35,7 +35,7 @@ on_both_stacks! {
                 groups.iter().map(named).collect::<Vec<_>>(),
                 [
                     "Build: APIs, Keys, Identities, Permissions, Rate limits, Gateways",
-                    "Observe: Overview, Analytics, Audit log",
+                    "Observe: Overview, Analytics, Logs, Audit log",
                     "Settings: Root keys, Members, Imports, Workspace",
                 ]
             );

@@ -21,6 +21,7 @@ on_both_stacks! {
             (String::new(), "default · Overview"),
             ("/keys".into(), "Keys"),
             ("/settings".into(), "default · Workspace"),
+            ("/logs".into(), "Logs"),
             (format!("/keys/{key}"), "payments-key · Keys"),
             (format!("/keys/{key}/edit"), "payments-key · Edit key"),
             (format!("/keys/{key}/reroll"), "payments-key · Rotate key"),

@@ -14,11 +14,12 @@
 //! | [`outbox_encoding`] | a batch as JSON lines for ClickHouse |
 //! | [`clickhouse_delivery`] | delivers batches to ClickHouse, and rolls up days there |
 //!
-//! Events are read in five ways:
+//! Events are read in six ways:
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`recent`] | single events of a key or a request |
+//! | [`verification_log`] | pages of verifications, newest first |
 //! | [`tail`] | verifications as they are written |
 //! | [`rollup_query`] | counts of verifications by time, key, identity or tag |
 //! | [`traffic`] | totals of an API, a namespace or all of them, for charts |
@@ -40,6 +41,7 @@ pub mod rollup_query;
 pub mod sql_query;
 pub mod tail;
 pub mod traffic;
+pub mod verification_log;
 pub mod writer;
 
 pub use event::{Event, KeyDimensions, LimitCheckRecord, VerificationRecord};

@@ -52,6 +52,12 @@ pub fn format_utc(at: Timestamp) -> String {
     stamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
+/// Formats a time to the millisecond, in UTC.
+pub fn format_moment_to_ms(at: Timestamp) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    stamp.strftime("%Y-%m-%d %H:%M:%S.%3f").to_string()
+}
+
 /// Formats a time to the minute, in UTC, for a `datetime-local` field.
 pub fn format_minute(at: Timestamp) -> String {
     let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();

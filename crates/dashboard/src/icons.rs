@@ -21,6 +21,17 @@ pub const ANALYTICS: &str = icon!(
     r#"<path d="M13 17V5"/>"#,
     r#"<path d="M8 17v-3"/>"#
 );
+pub const LOGS: &str = icon!(
+    r#"<path d="M3 5h1"/>"#,
+    r#"<path d="M3 12h1"/>"#,
+    r#"<path d="M3 19h1"/>"#,
+    r#"<path d="M8 5h1"/>"#,
+    r#"<path d="M8 12h1"/>"#,
+    r#"<path d="M8 19h1"/>"#,
+    r#"<path d="M13 5h8"/>"#,
+    r#"<path d="M13 12h8"/>"#,
+    r#"<path d="M13 19h8"/>"#
+);
 pub const AUDIT: &str = icon!(
     r#"<path d="M15 12h-5"/>"#,
     r#"<path d="M15 8h-5"/>"#,

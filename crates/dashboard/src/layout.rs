@@ -25,6 +25,7 @@ pub enum Section {
     Ratelimits,
     Gateways,
     Analytics,
+    Logs,
     RootKeys,
     Imports,
     Members,
@@ -94,6 +95,7 @@ impl Nav {
         let observe = vec![
             entry(Section::Overview, "Overview", icons::OVERVIEW, ""),
             entry(Section::Analytics, "Analytics", icons::ANALYTICS, "/analytics"),
+            entry(Section::Logs, "Logs", icons::LOGS, "/logs"),
             entry(Section::Audit, "Audit log", icons::AUDIT, "/audit"),
         ];
         let settings = vec![

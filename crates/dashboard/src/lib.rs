@@ -34,6 +34,7 @@ mod keys;
 mod layout;
 mod limit_rows;
 mod list_frame;
+mod logs;
 mod members;
 mod multipart;
 mod one_time_form;
@@ -158,6 +159,7 @@ fn routes() -> Router {
         .route("/dashboard/{workspace}", get(overview::show))
         .merge(get_started::routes())
         .merge(analytics::routes())
+        .merge(logs::routes())
         .merge(apis::routes())
         .merge(keys::routes())
         .merge(identities::routes())

@@ -23,7 +23,7 @@ struct StyleGuidePage {
     layout: Layout,
     /// The colors: name of the token, and what it is for.
     colors: [(&'static str, &'static str); 17],
-    icons: [(&'static str, &'static str); 12],
+    icons: [(&'static str, &'static str); 13],
     chart: BarChart,
     empty_chart: BarChart,
     moment: TimeLabel,
@@ -66,7 +66,7 @@ const COLORS: [(&str, &str); 17] = [
     ("c-good", "First series of a chart"),
 ];
 
-const ICONS: [(&str, &str); 12] = [
+const ICONS: [(&str, &str); 13] = [
     ("APIs", icons::APIS),
     ("Keys", icons::KEYS),
     ("Identities", icons::IDENTITIES),
@@ -75,6 +75,7 @@ const ICONS: [(&str, &str); 12] = [
     ("Gateways", icons::GATEWAYS),
     ("Overview", icons::OVERVIEW),
     ("Analytics", icons::ANALYTICS),
+    ("Logs", icons::LOGS),
     ("Audit log", icons::AUDIT),
     ("Root keys", icons::ROOT_KEYS),
     ("Members", icons::MEMBERS),

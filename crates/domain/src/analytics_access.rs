@@ -11,7 +11,8 @@ pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
 pub use analytics::tail::{Tail, TailFilter, TailStep};
 pub use analytics::traffic::{Traffic, TrafficCoverage, TrafficFilter};
-use analytics::{Analytics, recent, rollup_query, sql_query, traffic};
+pub use analytics::verification_log::{LogCursor, LogPage, LogQuery};
+use analytics::{Analytics, recent, rollup_query, sql_query, traffic, verification_log};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
@@ -170,6 +171,15 @@ pub async fn list_recent_by_key(
 ) -> Result<Vec<RecentVerification>> {
     caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
     recent::list_by_key(analytics, caller.workspace_id(), &key.id).await
+}
+
+/// Returns a page of the verifications of the workspace or of one API, newest first.
+pub async fn list_log(analytics: &Analytics, caller: &Caller, query: &LogQuery) -> Result<LogPage> {
+    match query.api_id.as_str() {
+        "" => caller.require(Action::ReadApiAnalytics)?,
+        api => caller.require_on(Action::ReadApiAnalytics, &api)?,
+    }
+    verification_log::list(analytics, caller.workspace_id(), query).await
 }
 
 /// Returns the verifications that have been written since the last step of a tail.

@@ -30,6 +30,7 @@ use super::postgres::Pool;
 use super::recent::{RecentReads, TailReads};
 use super::schema::{self, MigrationPlan};
 use super::tx::{Connection, ReadConnection};
+use super::verification_log::LogReads;
 use super::{SchemaError, partitions, postgres, sqlite};
 
 /// The schema that contains the tables in Postgres.
@@ -41,7 +42,7 @@ pub(super) static SQLITE_MIGRATIONS: Migrator =
     sqlx_macros::migrate!("../../migrations/events/sqlite");
 
 #[async_trait]
-pub trait EventReads: RecentReads {
+pub trait EventReads: RecentReads + LogReads {
     /// Returns the totals of events by API or namespace, which include an event as soon as it is written.
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
     /// Returns the start of the first unit of time that has totals, or `None` if there are none.

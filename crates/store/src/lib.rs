@@ -48,6 +48,7 @@ mod tx;
 mod uncancelled;
 mod users;
 mod vault;
+pub mod verification_log;
 mod withheld;
 mod workspaces;
 mod writer;

@@ -20,6 +20,8 @@ export async function run(story) {
     "get-started-recent": [at(`/get-started?key=${story.orderKey}`)],
     analytics: [at("/analytics?range=hour")],
     "analytics-limits": [at("/analytics?of=limits&from=2026-03-02&until=2026-03-01")],
+    logs: [at("/logs?range=hour")],
+    "logs-none": [at("/logs?key=key_none&live=300")],
     "root-keys": [at("/root-keys?show=all")],
     "root-key": [key],
     "root-key-new": [at(`/root-keys/new?template=keys&find-api=m&on-api=${story.api}&permission=api.${story.api}.verify_key`)],

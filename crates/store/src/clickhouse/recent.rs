@@ -11,6 +11,7 @@ use serde_json::json;
 use super::ClickHouseReader;
 use super::source::delivery_condition;
 use crate::recent::{CheckRow, RecentReads, VerificationRow};
+use crate::verification_log::{LogFilter, LogReads, LogRows};
 
 type VerificationTuple =
     (i64, String, String, String, String, String, Vec<String>, i64, i64, String, String);
@@ -134,5 +135,29 @@ impl RecentReads for ClickHouseReader {
             }
         };
         Ok(rows.into_iter().map(to_row).collect())
+    }
+}
+
+#[async_trait]
+impl LogReads for ClickHouseReader {
+    async fn list_log(&mut self, filter: &LogFilter<'_>) -> Result<LogRows> {
+        let condition = format!(
+            "workspace_id = $1 AND time >= {} AND time < {}
+                AND ($2 = '' OR api_id = $2) AND ($3 = '' OR key_id = $3)
+                AND ($4 = '' OR outcome = $4)
+                AND ($5 = '' OR time < {} OR request_id > $5)",
+            filter.from_time.0,
+            filter.until_time.0,
+            filter.until_time.0 - 1
+        );
+        let texts = [
+            filter.workspace.as_str(),
+            filter.api_id,
+            filter.key_id,
+            filter.outcome,
+            filter.after_request,
+        ];
+        let rows = self.list_verifications(&condition, &texts, filter.rows_max).await?;
+        Ok(LogRows { rows, unread_before: None })
     }
 }

@@ -139,6 +139,7 @@ mod signing_keys;
 mod standby;
 mod users;
 mod vault;
+mod verification_log;
 mod withheld;
 mod workspaces;
 mod writes;

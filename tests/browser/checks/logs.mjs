@@ -1,0 +1,90 @@
+// The log of verifications: it refreshes itself, is filtered, and is used by keyboard and without JavaScript.
+
+import { accessible, assert, check, fits, go, seen, tabTo, v2, visitor } from "../support.mjs";
+
+export async function run(story) {
+  const page = story.page;
+  const path = `/dashboard/${story.workspace}/logs`;
+  const rows = (where = page) => where.getByRole("region", { name: "Verifications" }).locator("tbody tr");
+  const verify = (body) => v2(story.maker, "keys.verifyKey", body);
+  let key;
+
+  await check("the log shows a new verification by itself", async () => {
+    const made = await v2(story.maker, "keys.createKey", { apiId: story.api, name: "log-key", credits: { remaining: 2 } });
+    assert.equal(made.status, 200, JSON.stringify(made));
+    key = made.data;
+    await seen();
+    await go(page, `${path}?key=${key.keyId}`);
+    await page.getByRole("heading", { name: "No verifications" }).waitFor();
+    await page.getByRole("link", { name: "Live", exact: true }).click();
+    await page.getByText("Live: updates every 2 seconds.").waitFor();
+    await accessible(page);
+    await verify({ key: key.key });
+    await page.getByRole("link", { name: "log-key" }).waitFor();
+    assert.equal(await rows().count(), 1);
+    await verify({ key: key.key });
+    await rows().nth(1).waitFor();
+    await accessible(page);
+  });
+
+  await check("the focus stays on a row when the log refreshes itself", async () => {
+    await rows().first().locator("th a").focus();
+    const focused = await page.evaluate(() => document.activeElement.id);
+    assert.ok(focused.startsWith("req_"), focused);
+    await page.waitForResponse((reply) => reply.url().includes("live="));
+    await page.waitForResponse((reply) => reply.url().includes("live="));
+    assert.equal(await page.evaluate(() => document.activeElement.id), focused);
+  });
+
+  await check("the log stops when it is paused", async () => {
+    await page.getByRole("link", { name: "Pause" }).click();
+    await page.getByRole("link", { name: "Live", exact: true }).waitFor();
+    let isAsked = false;
+    page.on("request", (request) => (isAsked ||= request.url().includes("live=")));
+    await verify({ key: key.key });
+    await page.waitForTimeout(3_000);
+    assert.equal(isAsked, false);
+    assert.equal(await rows().count(), 2);
+    await page.getByRole("link", { name: "Refresh" }).click();
+    await rows().nth(2).waitFor();
+  });
+
+  await check("the log is filtered by outcome, API and key, by keyboard", async () => {
+    await go(page, path);
+    await page.getByLabel("Outcome", { exact: true }).selectOption("USAGE_EXCEEDED");
+    await page.getByLabel("API", { exact: true }).selectOption(story.api);
+    await page.getByLabel("Key ID").fill(key.keyId);
+    await page.getByLabel("Key ID").press("Enter");
+    await page.getByRole("link", { name: "log-key" }).waitFor();
+    assert.equal(await rows().count(), 1);
+    assert.ok((await rows().textContent()).includes("Credits exhausted"));
+    await accessible(page);
+    const time = await rows().locator("th").textContent();
+    await tabTo(page, time.trim());
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Explain a request" }).waitFor();
+  });
+
+  await check("the log is used without JavaScript", async () => {
+    const plain = await visitor({ javaScriptEnabled: false, storageState: await page.context().storageState() });
+    await go(plain, `${path}?key=${key.keyId}`);
+    assert.equal(await rows(plain).count(), 3);
+    assert.equal(await plain.getByRole("link", { name: "Live", exact: true }).isVisible(), false);
+    await verify({ key: key.key });
+    await plain.waitForTimeout(2_500);
+    await plain.getByRole("link", { name: "Refresh" }).click();
+    assert.equal(await rows(plain).count(), 4);
+    await plain.getByLabel("Outcome", { exact: true }).selectOption("VALID");
+    await plain.getByRole("button", { name: "Apply" }).click();
+    assert.equal(await rows(plain).count(), 2);
+    await plain.context().close();
+  });
+
+  await check("the log fits a narrow window", async () => {
+    await page.setViewportSize({ width: 390, height: 900 });
+    await go(page, path);
+    await fits(page);
+    await accessible(page);
+    await page.setViewportSize({ width: 1440, height: 900 });
+  });
+}
