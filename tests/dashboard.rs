@@ -8,6 +8,7 @@ mod apis;
 mod audit;
 mod charts;
 mod error_page;
+mod form_errors;
 mod gateways;
 mod get_started;
 mod identities;

@@ -142,25 +142,25 @@ on_both_stacks! {
             ("namespace-window-unit", "s"), ("namespace-mode", "enforce"),
         ];
         for (id, group, field, value, words) in [
-            ("name", &[] as Fields<'_>, "name", long.as_str(), "name must have 1 to 128"),
-            ("name", &[], "name", "a b", "name must have 1 to 128"),
-            ("keyFrom", &[], "keyFrom", "body:key", "keyFrom[0] must be authorization:bearer"),
-            ("keyFrom", &[], "keyFrom", " ", "keyFrom must have at least 1"),
-            ("meta", &[], "meta", "a/b", "identityHeaders.meta must be names"),
-            ("onFailure", &[], "onFailure", "html", "onFailure must be"),
-            ("allowFrom", &[], "allowFrom", "10.0.0.0/8, here", "allowFrom[1]"),
-            ("resource", &[], "resource", "http://a.example", "resource must be an https URL"),
-            ("authorizationServers", &[], "authorizationServers", "https://a\nb", "authorizationServers[1]"),
-            ("rule-methods-0", rule, "rule-methods", "get", "rules[0].methods must be HTTP methods in upper case"),
-            ("rule-path-0", rule, "rule-path", "a", "rules[0].path must begin with"),
-            ("rule-permissions-0", rule, "rule-permissions", "a AND", "rules[0].permissions is not valid"),
-            ("rule-cost-0", rule, "rule-cost", "1000000000001", "rules[0].cost must be an integer from 0"),
-            ("rule-cost-0", rule, "rule-cost", "-1", "rules[0].cost must be an integer from 0"),
-            ("limit-name-0-0", limit, "limit-name", "ab", "rules[0].ratelimits[0].name must have 3"),
+            ("name", &[] as Fields<'_>, "name", long.as_str(), "Name must have 1 to 128"),
+            ("name", &[], "name", "a b", "Name must have 1 to 128"),
+            ("keyFrom", &[], "keyFrom", "body:key", "Key locations, entry 1 must be authorization:bearer"),
+            ("keyFrom", &[], "keyFrom", " ", "Key locations must have at least 1"),
+            ("meta", &[], "meta", "a/b", "Metadata fields must be names"),
+            ("onFailure", &[], "onFailure", "html", "Error format must be"),
+            ("allowFrom", &[], "allowFrom", "10.0.0.0/8, here", "Trusted networks, entry 2"),
+            ("resource", &[], "resource", "http://a.example", "Protected resource must be an https URL"),
+            ("authorizationServers", &[], "authorizationServers", "https://a\nb", "Authorization servers, entry 2"),
+            ("rule-methods-0", rule, "rule-methods", "get", "Rule 1: methods must be HTTP methods in upper case"),
+            ("rule-path-0", rule, "rule-path", "a", "Rule 1: path must begin with"),
+            ("rule-permissions-0", rule, "rule-permissions", "a AND", "Rule 1: permissions is not valid"),
+            ("rule-cost-0", rule, "rule-cost", "1000000000001", "Rule 1: cost must be an integer from 0"),
+            ("rule-cost-0", rule, "rule-cost", "-1", "Rule 1: cost must be an integer from 0"),
+            ("limit-name-0-0", limit, "limit-name", "ab", "Limit 1 of rule 1: name must have 3"),
             ("limit-limit-0-0", limit, "limit-limit", "5", "must have both `limit` and `duration`"),
-            ("limit-window-0-0", limit, "limit-window", "31536000", "rules[0].ratelimits[0].duration"),
-            ("namespace-limit-0", namespace, "namespace-window", "1", "namespaces[0].defaultLimit.limit"),
-            ("namespace-0", namespace, "namespace", " ", "namespaces[0].namespace must have 1"),
+            ("limit-window-0-0", limit, "limit-window", "31536000", "Limit 1 of rule 1: duration"),
+            ("namespace-limit-0", namespace, "namespace-window", "1", "Namespace 1: defaultLimit.limit"),
+            ("namespace-0", namespace, "namespace", " ", "Namespace 1: namespace must have 1"),
         ] {
             let rule = if group.first().is_some_and(|(name, _)| *name == "limit-rule") { rule } else { &[] };
             let mut fields = vec![("name", "edge"), ("api", api.as_str())];
@@ -178,10 +178,10 @@ on_both_stacks! {
             let shown = page.text.replace("&#96;", "`");
             assert!(shown.contains(words), "{field} {value}: {shown}");
             let tag = between(&page.text, &format!("id=\"{id}\""), ">");
-            assert!(tag.contains("faults") && tag.contains("aria-invalid=\"true\""), "{field} {value}: {tag}");
+            assert!(tag.contains(&format!("{id}-error")) && tag.contains("aria-invalid=\"true\""), "{field} {value}: {tag}");
         }
         let none = submit(&mut owner, &[("name", "edge")]).await;
-        assert!(none.text.contains("apiIds must have at least 1 item"));
+        assert!(none.text.contains("APIs must have at least 1 item"));
         let unknown = submit(&mut owner, &[("name", "edge"), ("more-apis", "api_none")]).await;
         assert_eq!(unknown.status, 422);
         assert!(unknown.text.contains("api_none") && unknown.text.contains("does not exist"));
@@ -190,7 +190,7 @@ on_both_stacks! {
         create(&mut owner, "edge", &api).await;
         let taken = submit(&mut owner, &[("name", "edge"), ("api", &api), ("rule-path", "/kept")]).await;
         assert_eq!(taken.status, 422);
-        assert!(taken.text.contains("name is already in use") && taken.text.contains("value=\"/kept\""));
+        assert!(taken.text.contains("Name is already in use") && taken.text.contains("value=\"/kept\""));
     }
 
     async fn rows_are_added_and_removed_without_storing_anything(kw) {

@@ -49,7 +49,7 @@ on_both_stacks! {
             let fields = [("slug", slug), ("name", name), ("description", description)];
             let page = owner.post(&workspace_path("/permissions"), &fields).await;
             assert_eq!(page.status, 422, "{field}");
-            let wrong = format!("aria-describedby=\"{field}-hint faults\" aria-invalid=\"true\"");
+            let wrong = format!("aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\"");
             assert_eq!(page.text.matches("aria-invalid").count(), 1, "{}", page.text);
             assert!(page.text.contains(&wrong) && page.text.contains(&format!("value=\"{slug}\"")));
         }

@@ -195,7 +195,7 @@ on_both_stacks! {
             let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
             let page = owner.post(&format!("{path}/override"), &fields).await;
             assert_eq!(page.status, 422, "{field} {fields:?} {}", page.text);
-            let wrong = format!("aria-describedby=\"{field}-hint faults\" aria-invalid");
+            let wrong = format!("aria-describedby=\"{field}-hint {field}-error\" aria-invalid");
             assert!(page.text.contains(&wrong), "{field} {fields:?} {}", page.text);
             assert!(page.text.contains(&format!("value=\"{}\"", fields[0].1)));
         }

@@ -127,7 +127,7 @@ on_both_stacks! {
 
         assert_eq!(page.status, 422);
         assert!(page.text.contains("Add an API and select its permissions"), "{}", page.text);
-        assert!(page.text.contains("id=\"scope\" aria-describedby=\"faults\""), "{}", page.text);
+        assert!(page.text.contains("id=\"scope\" aria-describedby=\"scope-error\""), "{}", page.text);
         assert!(page.text.contains("value=\"specific\" required checked"), "{}", page.text);
         assert_eq!(kw.count_rows("root_keys").await, before);
     }

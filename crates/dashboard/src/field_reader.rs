@@ -193,7 +193,7 @@ impl FieldReader {
 }
 
 /// Removes the indexes of list items from a path: `ratelimits[0].name` becomes `ratelimits.name`.
-fn without_indexes(path: &str) -> String {
+pub fn without_indexes(path: &str) -> String {
     let mut parts = path.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |name, part| name + part.split_once(']').map_or("", |(_, rest)| rest))

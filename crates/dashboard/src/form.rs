@@ -76,14 +76,6 @@ impl FormErrors {
         self.0.iter().map(|(_, sentence)| sentence.as_str())
     }
 
-    /// Returns whether a message begins with this path, such as `rules[1].tags`, or with that of an item of this list.
-    pub fn is_named(&self, path: &str) -> bool {
-        let mut named = self.messages().filter_map(|message| message.split(' ').next());
-        named.any(|named| {
-            named.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
-        })
-    }
-
     /// Returns whether a field or one of its subfields has an error: `credits` includes `credits.refill`.
     pub fn has_error(&self, field: &str) -> bool {
         self.0.iter().any(|(found, _)| {
@@ -142,20 +134,6 @@ mod tests {
                 && errors.has_error("credits.remaining")
                 && !errors.has_error("credit")
         );
-    }
-
-    #[test]
-    fn error_is_named_by_the_path_that_begins_its_message() {
-        let errors = FormErrors::single("rules.tags", "rules[1].tags[0] must be short");
-
-        for (path, expected) in [
-            ("rules[1].tags", true),
-            ("rules[1].tags[0]", true),
-            ("rules[1].tag", false),
-            ("rules", true),
-        ] {
-            assert_eq!(errors.is_named(path), expected, "{path}");
-        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ on_both_stacks! {
         for (field, value) in [("keyward", "nowhere"), ("keyward", "https://a.example"), ("service", "a:0"), ("service", "%3Cb%3E:1")] {
             let page = owner.get(&format!("{path}?{field}={value}")).await;
             assert_eq!(page.status, 200);
-            let wrong = format!("aria-describedby=\"{field}-hint faults\" aria-invalid=\"true\"");
+            let wrong = format!("aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\"");
             assert!(page.text.contains(&wrong), "{field} {value}: {}", page.text);
             assert!(!page.text.contains("proxy_pass") && !page.text.contains("<b>"), "{}", page.text);
         }

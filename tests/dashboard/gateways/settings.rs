@@ -97,9 +97,9 @@ on_both_stacks! {
         let before = policy(&kw).await;
 
         for (fields, words) in [
-            ([("name", "other"), ("api", api.as_str())], "name is already in use"),
-            ([("name", ""), ("api", api.as_str())], "name must have 1 to 128"),
-            ([("name", "edge"), ("resource", "a")], "apiIds must have at least 1 item"),
+            ([("name", "other"), ("api", api.as_str())], "Name is already in use"),
+            ([("name", ""), ("api", api.as_str())], "Name must have 1 to 128"),
+            ([("name", "edge"), ("resource", "a")], "APIs must have at least 1 item"),
         ] {
             let page = save(&mut owner, &path, &was, &fields).await;
             assert_eq!(page.status, 422, "{words}");

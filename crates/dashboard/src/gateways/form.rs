@@ -1,7 +1,5 @@
 //! Creating and editing a gateway policy.
 
-use std::fmt::Display;
-
 use askama::Template;
 use axum::extract::Path;
 use domain::apis;
@@ -208,7 +206,7 @@ fn to_field_errors(error: Error) -> Error {
         Error::NotFound(resources) if resources.iter().all(is_api) => {
             let fault = |resource: &ResourceRef| FieldError {
                 location: "apiIds".to_owned(),
-                message: format!("apiIds: {resource} does not exist"),
+                message: format!("{resource} does not exist"),
                 fix: None,
             };
             Error::Invalid(resources.iter().map(fault).collect())
@@ -217,26 +215,5 @@ fn to_field_errors(error: Error) -> Error {
             Error::invalid("name", "name is already in use by another policy; choose another one")
         }
         other => other,
-    }
-}
-
-impl FormErrors {
-    /// Returns whether a field of a rule has an error.
-    pub fn has_rule_error(&self, at: impl Display, field: &str) -> bool {
-        self.is_named(&format!("rules[{at}].{field}"))
-    }
-
-    /// Returns whether a field of a limit of a rule has an error.
-    pub fn has_limit_error(&self, at: impl Display, nth: impl Display, field: &str) -> bool {
-        let limit = format!("rules[{at}].ratelimits[{nth}]");
-        let is_of_pair = matches!(field, "limit" | "duration") && self.is_named(&limit);
-        is_of_pair || self.is_named(&format!("{limit}.{field}"))
-    }
-
-    /// Returns whether a field of a namespace has an error.
-    pub fn has_namespace_error(&self, at: impl Display, field: &str) -> bool {
-        let namespace = format!("namespaces[{at}]");
-        let is_repeated = field == "namespace" && self.is_named(&namespace);
-        is_repeated || self.is_named(&format!("{namespace}.{field}"))
     }
 }

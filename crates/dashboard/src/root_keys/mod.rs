@@ -9,16 +9,18 @@ use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
 use domain::permission::{self, Action};
-use domain::root_keys::{self, NewRootKey, StoredRootKey};
+use domain::root_keys::{self, NAME_MAX, NewRootKey, StoredRootKey};
 use foundation::clock::{HOUR_MS, MINUTE_MS, Timestamp};
 use foundation::error::Error;
 use foundation::id::KeyId;
+use foundation::model::AllowedChars;
 use futures_util::TryFutureExt as _;
 use picker::RootKeyPicker;
 use scope::{check_scope, granted_tuples};
 
 use super::failure::Failure;
-use super::form::{FormErrors, split_form_errors};
+use super::field_reader::FieldReader;
+use super::form::{Form, FormErrors, split_form_errors};
 use super::format::{TimeLabel, humanize};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
@@ -258,28 +260,35 @@ async fn show_form(request: WorkspaceRequest) -> PageResult {
 }
 
 async fn create(request: WorkspaceRequest) -> PageResult {
-    let app = &request.page_request.app;
-    let form = &request.page_request.form;
-    let name = form.text("name").trim();
-    let permissions = granted_tuples(form);
-    if let Err(errors) = check_scope(form, &permissions) {
-        return show_invalid(&request, errors).await;
-    }
-    let new = NewRootKey {
-        name: (!name.is_empty()).then(|| name.to_owned()),
-        permissions,
-        expires_at: picker::lifetime_ms(form).map(|ms| app.context.clock.now().plus_ms(ms)),
-    };
-    let creation = root_keys::create(&app.context, &request.caller, new).map_ok(|(key, _)| key.id);
-    match split_form_errors(create_once(&request, creation).await)? {
+    match split_form_errors(create_once(&request, create_from_form(&request)).await)? {
         Ok(key) => redirect_to_secret(&request, &format!("/root-keys/{key}")),
-        Err(errors) => show_invalid(&request, errors).await,
+        Err(errors) => {
+            let picker = RootKeyPicker::load(&request, &request.page_request.form).await?;
+            render_invalid_page(&build_form(&request, picker, errors).await?)
+        }
     }
 }
 
-async fn show_invalid(request: &WorkspaceRequest, errors: FormErrors) -> PageResult {
-    let picker = RootKeyPicker::load(request, &request.page_request.form).await?;
-    render_invalid_page(&build_form(request, picker, errors).await?)
+async fn create_from_form(request: &WorkspaceRequest) -> Result<KeyId, Error> {
+    let context = &request.page_request.app.context;
+    let new = read_root_key(&request.page_request.form, context.clock.now())?;
+    root_keys::create(context, &request.caller, new).await.map(|(key, _)| key.id)
+}
+
+fn read_root_key(form: &Form, now: Timestamp) -> Result<NewRootKey, Error> {
+    let mut fields = FieldReader::default();
+    let name = form.text("name").trim();
+    let name = fields.optional_text("name", name, NAME_MAX, AllowedChars::Printable);
+    let permissions = granted_tuples(form);
+    match check_scope(form, &permissions) {
+        Err(message) => fields.add_error("scope", message),
+        Ok(()) if permissions.is_empty() => {
+            fields.add_error("permission", "Select at least one permission.");
+        }
+        Ok(()) => {}
+    }
+    let expires_at = picker::lifetime_ms(form).map(|ms| now.plus_ms(ms));
+    fields.finish(NewRootKey { name, permissions, expires_at })
 }
 
 async fn confirm_revoke(

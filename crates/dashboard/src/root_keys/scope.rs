@@ -2,7 +2,7 @@
 
 use domain::permission;
 
-use super::super::form::{Form, FormErrors};
+use super::super::form::Form;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiScope {
@@ -97,11 +97,10 @@ pub fn granted_tuples(form: &Form) -> Vec<String> {
 }
 
 /// Checks that specific APIs are named if the root key is for specific ones.
-pub fn check_scope(form: &Form, tuples: &[String]) -> Result<(), FormErrors> {
+pub fn check_scope(form: &Form, tuples: &[String]) -> Result<(), &'static str> {
     let names_api = tuples.iter().any(|tuple| tuple.starts_with("api."));
     if ApiScope::from_form(form) == Some(ApiScope::Specific) && !names_api {
-        let message = "Add an API and select its permissions, or select All APIs or No APIs.";
-        return Err(FormErrors::single("scope", message));
+        return Err("Add an API and select its permissions, or select All APIs or No APIs.");
     }
     Ok(())
 }
