@@ -21,6 +21,7 @@ mod one_time_forms;
 mod permissions;
 mod ratelimits;
 mod root_keys;
+mod row_menus;
 mod sign_in;
 mod single_sign_on;
 mod titles;

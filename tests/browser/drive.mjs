@@ -18,6 +18,7 @@ import * as audit from "./checks/audit.mjs";
 import * as imports from "./checks/imports.mjs";
 import * as people from "./checks/people.mjs";
 import * as jobs from "./checks/jobs.mjs";
+import * as rows from "./checks/rows.mjs";
 import * as oidc from "./checks/oidc.mjs";
 import * as plain from "./checks/plain.mjs";
 import * as styleguide from "./checks/styleguide.mjs";
@@ -27,7 +28,7 @@ const story = {};
 try {
   const parts = [
     beginning, navigation, firstSteps, rootKeys, keys, oneTimeForms, rights, limits, gateways, identities, imports, analytics, charts,
-    logs, audit, people, jobs, oidc, plain, styleguide, looks,
+    logs, audit, people, jobs, rows, oidc, plain, styleguide, looks,
   ];
   for (const part of parts) await part.run(story);
 } finally {

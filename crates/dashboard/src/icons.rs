@@ -89,6 +89,11 @@ pub const SEARCH: &str =
     icon!(r#"<path d="m21 21-4.34-4.34"/>"#, r#"<circle cx="11" cy="11" r="8"/>"#);
 pub const MENU: &str =
     icon!(r#"<path d="M4 5h16"/>"#, r#"<path d="M4 12h16"/>"#, r#"<path d="M4 19h16"/>"#);
+pub const MORE: &str = icon!(
+    r#"<circle cx="12" cy="12" r="1"/>"#,
+    r#"<circle cx="19" cy="12" r="1"/>"#,
+    r#"<circle cx="5" cy="12" r="1"/>"#
+);
 pub const EXPAND: &str = icon!(r#"<path d="m7 15 5 5 5-5"/>"#, r#"<path d="m7 9 5-5 5 5"/>"#);
 pub const COPY: &str = icon!(
     r#"<rect width="14" height="14" x="8" y="8" rx="2" ry="2"/>"#,

@@ -2,8 +2,10 @@
 "use strict";
 
 (() => {
-  // Copies the text of the element named by the button's data-copy attribute.
+  // Copies the text of the element named by the button's data-copy attribute, and says so for a moment.
+  const labels = new WeakMap();
   const copy = async (button) => {
+    if (!labels.has(button)) labels.set(button, [...button.childNodes]);
     const source = document.getElementById(button.dataset.copy);
     const text = source.textContent.trim();
     try {
@@ -14,7 +16,7 @@
       getSelection().selectAllChildren(source);
       button.textContent = "Press Ctrl+C";
     }
-    setTimeout(() => (button.textContent = "Copy"), 2500);
+    setTimeout(() => button.replaceChildren(...labels.get(button)), 2500);
   };
 
   // Checks or clears all boxes of a group.

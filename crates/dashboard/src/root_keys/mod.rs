@@ -58,6 +58,8 @@ struct RootKeyListPage {
     list: ListFrame,
     rows: Vec<RootKeyTableRow>,
     shows_all: bool,
+    may_revoke: bool,
+    may_rotate: bool,
 }
 
 #[derive(Template)]
@@ -160,6 +162,10 @@ impl RootKeyTableRow {
     fn is_active(&self) -> bool {
         self.state == RootKeyStatus::Active
     }
+
+    fn is_revoked(&self) -> bool {
+        self.state == RootKeyStatus::Revoked
+    }
 }
 
 async fn list(request: WorkspaceRequest) -> PageResult {
@@ -175,7 +181,13 @@ async fn list(request: WorkspaceRequest) -> PageResult {
         list: list.with_create_form(&request, "/root-keys/new", Action::CreateRootKey),
         rows: found.items.into_iter().map(|stored| RootKeyTableRow::new(stored, now)).collect(),
         shows_all,
+        may_revoke: is_allowed(&request, Action::RevokeRootKey),
+        may_rotate: may_rotate(&request),
     })
+}
+
+fn may_rotate(request: &WorkspaceRequest) -> bool {
+    is_allowed(request, Action::RevokeRootKey) && is_allowed(request, Action::CreateRootKey)
 }
 
 async fn load(request: &WorkspaceRequest, id: String) -> Result<StoredRootKey, Error> {
@@ -193,11 +205,8 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
             .about(&key.name),
         workspace: request.membership.workspace_id.to_string(),
         groups,
-        may_revoke: key.state != RootKeyStatus::Revoked
-            && is_allowed(&request, Action::RevokeRootKey),
-        may_rotate: key.is_active()
-            && is_allowed(&request, Action::RevokeRootKey)
-            && is_allowed(&request, Action::CreateRootKey),
+        may_revoke: !key.is_revoked() && is_allowed(&request, Action::RevokeRootKey),
+        may_rotate: key.is_active() && may_rotate(&request),
         key,
     })
 }

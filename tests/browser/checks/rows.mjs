@@ -1,0 +1,86 @@
+// Rows of lists: their menus with a pointer, by keyboard alone, and without JavaScript.
+
+import { accessible, assert, check, fits, go, seen, tabTo, v2, visitor } from "../support.mjs";
+
+export async function run(story) {
+  const page = story.page;
+  const at = (rest) => `/dashboard/${story.workspace}${rest}`;
+  const api = (await v2(story.all, "apis.createApi", { name: "row menus" })).data.apiId;
+  const { key, keyId } = (await v2(story.all, "keys.createKey", { apiId: api, name: "the only row" })).data;
+  const list = at(`/keys?api=${api}`);
+  const code = async () => (await v2(story.all, "keys.verifyKey", { key })).data.code;
+  const item = (on, role, name) => on.locator(".menu:popover-open").getByRole(role, { name, exact: true });
+
+  await check("a row has a menu beside its button, in order in both themes and at every width", async () => {
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+      for (const width of [390, 768, 1440, 1920]) {
+        await page.setViewportSize({ width, height: 900 });
+        await go(page, list);
+        await fits(page);
+        const button = page.getByRole("button", { name: "Actions for the only row" });
+        await button.click();
+        await item(page, "link", "View").waitFor();
+        const [box, menu] = [await button.boundingBox(), await page.locator(".menu:popover-open").boundingBox()];
+        assert.ok(Math.abs(menu.x + menu.width - (box.x + box.width)) < 2 && Math.abs(menu.y - box.y - box.height) < 2, JSON.stringify([box, menu]));
+        assert.ok(menu.x >= 0 && menu.x + menu.width <= width);
+        await fits(page);
+        await accessible(page);
+        if (width === 390 || width === 1440) await page.screenshot({ path: `${process.env.KEYWARD_SHOTS}/row-menu-${width}-${colorScheme}.png` });
+      }
+    }
+    await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+    await page.setViewportSize({ width: 1440, height: 900 });
+  });
+
+  await check("the menu copies the ID, and says so", async () => {
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await go(page, list);
+    await page.getByRole("button", { name: "Actions for the only row" }).click();
+    await item(page, "button", "Copy ID").click();
+    await item(page, "button", "Copied").waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), keyId);
+    await item(page, "button", "Copy ID").waitFor();
+  });
+
+  await check("the menu disables the key by keyboard alone, and Escape closes it", async () => {
+    await go(page, list);
+    await tabTo(page, "Actions for the only row");
+    await page.keyboard.press("Enter");
+    await item(page, "link", "View").waitFor();
+    await page.keyboard.press("Escape");
+    await item(page, "link", "View").waitFor({ state: "detached" });
+    await page.keyboard.press("Enter");
+    await tabTo(page, "Disable");
+    await page.keyboard.press("Enter");
+    await page.getByText("The key is disabled.").waitFor();
+    await seen();
+    assert.equal(await code(), "DISABLED");
+  });
+
+  await check("without JavaScript the menu enables the key, and leads to the confirmation of its deletion", async () => {
+    const plain = await visitor({ javaScriptEnabled: false, storageState: await page.context().storageState() });
+    await go(plain, list);
+    await plain.getByRole("button", { name: "Actions for the only row" }).click();
+    assert.equal(await item(plain, "button", "Copy ID").count(), 0);
+    await item(plain, "button", "Enable").click();
+    await plain.getByText("Key enabled.").waitFor();
+    await seen();
+    assert.equal(await code(), "VALID");
+    await go(plain, list);
+    await plain.getByRole("button", { name: "Actions for the only row" }).click();
+    await item(plain, "link", "Delete").click();
+    await plain.getByRole("heading", { name: "Delete the only row?" }).waitFor();
+    await plain.context().close();
+  });
+
+  await check("the menu of a root key leads to its rotation and its revocation", async () => {
+    for (const [name, heading] of [["Rotate", /^Rotate/], ["Revoke", /^Revoke/]]) {
+      await go(page, at("/root-keys?q=for+everything"));
+      await page.getByRole("button", { name: "Actions for for everything" }).click();
+      await accessible(page);
+      await item(page, "link", name).click();
+      await page.getByRole("heading", { name: heading }).first().waitFor();
+    }
+  });
+}
