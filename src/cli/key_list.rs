@@ -53,8 +53,15 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
     };
     let mut keys: Vec<KeyListItem> = Vec::new();
     for _ in 0..PAGES_MAX {
-        let page =
-            search::list_page(&app.context, &caller, api.as_ref(), options.status, &paging).await?;
+        let page = search::list_page(
+            &app.context,
+            &caller,
+            api.as_ref(),
+            options.status,
+            search::KeyOrder::LatestFirst,
+            &paging,
+        )
+        .await?;
         keys.extend(page.items);
         match page.next_id {
             Some(next) if keys.len() < keys_max => paging.start_id = next,

@@ -199,6 +199,41 @@ on_both_stacks! {
         assert_eq!(owner.get(&workspace_path("/identities/nobody")).await.status, 404);
     }
 
+    async fn identities_are_sorted_by_external_id_in_both_orders_over_all_pages(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let names: Vec<_> = (10..65).map(|number| format!("user &+{number}")).collect();
+        for (at, name) in names.iter().enumerate() {
+            // The order of their ids is another one.
+            let id = 1_000 - i64::try_from(at).unwrap() % 10;
+            kw.execute_sql(format!(
+                "INSERT INTO identities (id, workspace_id, external_id, created_at, search)
+                VALUES ('id_{id}_{at}', 'ws_default', '{name}', 1, '{name}')"
+            )).await;
+        }
+        let mut pages = async |path: &str| {
+            let (mut found, mut path) = (Vec::new(), path.to_owned());
+            loop {
+                let page = owner.get(&path).await;
+                let rows = page.text.split("<th scope=\"row\">").skip(1);
+                found.extend(rows.map(|row| between(row, "\">", "<").replace("&#38;", "&")));
+                if !page.text.contains("rel=\"next\"") {
+                    return (found, page.text);
+                }
+                path = next_page_path(&page);
+            }
+        };
+
+        let (ascending, page) = pages(&workspace_path("/identities")).await;
+        assert_eq!(ascending, names);
+        let head = between(&page, "aria-sort=\"", "</th>").to_owned();
+        assert!(head.starts_with("ascending\""), "{head}");
+        let (descending, page) = pages(between(&head, "href=\"", "\"")).await;
+        assert!(descending.iter().eq(names.iter().rev()), "{descending:?}");
+        assert!(page.contains("aria-sort=\"descending\""), "{page}");
+        let (found, page) = pages(&workspace_path("/identities?q=user&order=descending")).await;
+        assert!(found.len() == 55 && !page.contains("aria-sort"), "{page}");
+    }
+
     async fn identities_are_searched_and_paged_and_so_are_their_keys(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         for number in 0..26 {

@@ -126,11 +126,26 @@ async fn assert_searches_read_few_rows(store: Store) {
         disabled.iter().map(|row| row.key.id.as_str()).collect::<Vec<_>>(),
         ["key_20000", "key_10000"]
     );
+    for (state, first) in [("", "key_1"), ("disabled", "key_10000")] {
+        let oldest = KeyListFilter { state, oldest_first: true, ..filter.clone() };
+        let oldest = reader.list_workspace_keys(&workspace, &oldest).await.unwrap();
+        assert_eq!(oldest[0].key.id.as_str(), first);
+    }
     let loaded = reader.list_keys_by_ids(&workspace, &expired).await.unwrap();
     assert_eq!(loaded.len(), 2);
     assert_eq!(reader.list_workspace_keys(&workspace, &filter).await.unwrap().len(), 26);
     let found =
         reader.find_searched_identities(&workspace, "user_1234", 20).await.unwrap().unwrap();
+    for (start, descending, first) in [
+        ("", false, "USER_1"),
+        ("USER_15", false, "USER_15"),
+        ("", true, "USER_9999"),
+        ("USER_15", true, "USER_15"),
+    ] {
+        let found = reader.list_identities_by_external_id(&workspace, start, descending, 26).await;
+        let found = found.unwrap();
+        assert_eq!((found.len(), found[0].external_id.as_str()), (26, first));
+    }
     let listing = PageQuery { start_id: "", search: "user_1234".into(), rows_max: 26 };
     let identities =
         reader.list_identities(&workspace, IdentitySelection::Ids(&found), &listing).await.unwrap();

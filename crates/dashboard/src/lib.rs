@@ -47,6 +47,7 @@ mod root_keys;
 mod search;
 mod sign_in;
 mod single_sign_on;
+mod sort_link;
 #[cfg(debug_assertions)]
 mod styleguide;
 mod workspace;

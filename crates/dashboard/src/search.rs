@@ -193,7 +193,15 @@ fn contains(name: &str, text: &str) -> bool {
 
 async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
     let (context, caller) = (&request.page_request.app.context, &request.caller);
-    let found = key_search::list_page(context, caller, None, None, paging).await?;
+    let found = key_search::list_page(
+        context,
+        caller,
+        None,
+        None,
+        key_search::KeyOrder::LatestFirst,
+        paging,
+    )
+    .await?;
     let row = |key: foundation::model::Key| {
         let name = key.name.unwrap_or_else(|| "Unnamed".into());
         (key.id.to_string(), name, format_start(&key.start, &key.id))

@@ -63,6 +63,14 @@ pub trait IdentityReads: Send {
         selection: IdentitySelection<'_>,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>>;
+    /// Returns up to `max` identities of a workspace by external id, in either direction. An empty start is the beginning.
+    async fn list_identities_by_external_id(
+        &mut self,
+        workspace: &WorkspaceId,
+        start: &str,
+        descending: bool,
+        max: i64,
+    ) -> Result<Vec<Identity>>;
 }
 
 #[async_trait]

@@ -7,7 +7,7 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 
 use super::{StoredEntry, StoredKey};
 
-/// Selects keys of a workspace, the latest first.
+/// Selects keys of a workspace, the latest or the oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct KeyListFilter {
     /// Only keys of this API.
@@ -17,8 +17,10 @@ pub struct KeyListFilter {
     /// Only keys in this state; empty matches any. Only Redis knows whether the credits of a lease are spent, so a
     /// key with such a lease matches both `active` and `exhausted`.
     pub state: &'static str,
-    /// The first key of the page. `None` starts with the latest key.
+    /// The first key of the page. `None` starts with the latest key, or with the oldest one.
     pub start: Option<KeyCursor>,
+    /// Whether the oldest keys are first. Such a list has no end.
+    pub oldest_first: bool,
     /// The position at which the scan ends. `None` scans all keys.
     pub end: Option<KeyCursor>,
     /// The maximum number of keys.

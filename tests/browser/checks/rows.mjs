@@ -1,4 +1,4 @@
-// Rows of lists: their menus with a pointer, by keyboard alone, and without JavaScript.
+// Rows of lists: their order, and their menus with a pointer, by keyboard alone, and without JavaScript.
 
 import { accessible, assert, check, fits, go, seen, tabTo, v2, visitor } from "../support.mjs";
 
@@ -72,6 +72,26 @@ export async function run(story) {
     await item(plain, "link", "Delete").click();
     await plain.getByRole("heading", { name: "Delete the only row?" }).waitFor();
     await plain.context().close();
+  });
+
+  await check("the head of a column reverses the order by keyboard alone, which a next page keeps", async () => {
+    for (let number = 0; number < 26; number += 1) await v2(story.all, "keys.createKey", { apiId: api, name: `row ${number}` });
+    await go(page, list);
+    const first = () => page.getByRole("rowheader").first().getByRole("link").textContent();
+    const created = page.getByRole("columnheader", { name: "Created" });
+    assert.deepEqual([await first(), await created.getAttribute("aria-sort")], ["row 25", "descending"]);
+    await tabTo(page, "Created");
+    await page.keyboard.press("Enter");
+    await page.locator("th[aria-sort=ascending]").waitFor();
+    assert.equal(await first(), "the only row");
+    await accessible(page);
+    await page.getByRole("link", { name: "Next page" }).click();
+    await page.getByRole("link", { name: "row 25" }).waitFor();
+    assert.deepEqual([await first(), await created.getAttribute("aria-sort")], ["row 24", "ascending"]);
+    // A search has no such order.
+    await page.getByRole("searchbox").fill("row 2");
+    await page.locator("th[aria-sort]").waitFor({ state: "detached" });
+    await accessible(page);
   });
 
   await check("the menu of a root key leads to its rotation and its revocation", async () => {

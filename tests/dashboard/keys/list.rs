@@ -7,6 +7,7 @@ use domain::keys::search::{INDEXED_ROWS_MAX, SEARCH_ROWS_MAX};
 use domain::last_used;
 use serde_json::json;
 
+use super::super::next_page_path;
 use super::*;
 use crate::on_both_stacks;
 use crate::support::Keyward;
@@ -45,7 +46,55 @@ fn listed(page: &str) -> usize {
     page.matches("<th scope=\"row\">").count()
 }
 
+/// The ids of the keys that a list has, in its order, over all pages.
+async fn list_all(owner: &mut Browser<'_>, path: &str) -> Vec<String> {
+    let mut ids = Vec::new();
+    let mut page = owner.get(path).await;
+    loop {
+        assert_eq!(page.status, 200, "{}", page.text);
+        let rows = page.text.split("<th scope=\"row\">").skip(1);
+        ids.extend(rows.map(|row| between(row, "/keys/", "\"").to_owned()));
+        if !page.text.contains("rel=\"next\"") {
+            return ids;
+        }
+        page = owner.get(&next_page_path(&page)).await;
+    }
+}
+
 on_both_stacks! {
+    async fn keys_are_sorted_by_their_creation_in_both_orders_over_all_pages(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        insert_keys(&kw, &api, 1, 55).await;
+        kw.execute_sql("UPDATE keys SET enabled = (1 = 0) WHERE id IN ('key_3', 'key_50')".to_owned()).await;
+        let latest_first: Vec<_> = (1..=55).rev().map(|number| format!("key_{number}")).collect();
+        let oldest_first: Vec<_> = latest_first.iter().rev().cloned().collect();
+
+        for filter in [String::new(), format!("api={api}")] {
+            let path = workspace_path(&format!("/keys?{filter}"));
+            let page = owner.get(&path).await.text;
+            let head = between(&page, "aria-sort=\"", "</th>").replace("&#38;", "&");
+            assert!(head.starts_with("descending\""), "{head}");
+            let reversed = between(&head, "href=\"", "\"").to_owned();
+            assert!(reversed.contains("order=ascending") && reversed.contains(&filter), "{reversed}");
+
+            assert_eq!(list_all(&mut owner, &path).await, latest_first);
+            assert_eq!(list_all(&mut owner, &reversed).await, oldest_first);
+            let page = owner.get(&reversed).await.text;
+            let head = between(&page, "aria-sort=\"", "</th>").replace("&#38;", "&");
+            assert!(head.starts_with("ascending\"") && !head.contains("order="), "{head}");
+            assert_eq!(owner.get(between(&head, "href=\"", "\"")).await.status, 200);
+        }
+        let disabled = workspace_path("/keys?state=disabled");
+        assert_eq!(list_all(&mut owner, &disabled).await, ["key_50", "key_3"]);
+        assert_eq!(list_all(&mut owner, &format!("{disabled}&order=ascending")).await, ["key_3", "key_50"]);
+        // No index has the results of a search in this order.
+        for filter in ["q=job+5", "state=active"] {
+            let page = owner.get(&workspace_path(&format!("/keys?{filter}&order=ascending"))).await.text;
+            assert!(!page.contains("aria-sort") && page.find("key_55").is_some_and(|at| page.find("key_51").is_none_or(|later| at < later)), "{page}");
+        }
+    }
+
     async fn a_key_is_found_by_its_id_its_name_its_start_and_its_external_id(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;

@@ -32,6 +32,7 @@ use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::ratelimits::format_rate;
+use super::sort_link::{Direction, SortLink};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -57,6 +58,8 @@ struct IdentityListPage {
     layout: Layout,
     list: ListFrame,
     rows: Vec<Identity>,
+    /// The order by external ID; `None` for the results of a search.
+    sort: Option<SortLink>,
 }
 
 #[derive(Template)]
@@ -106,12 +109,23 @@ impl IdentityLimitRow {
 
 async fn list(request: WorkspaceRequest) -> PageResult {
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let found = identities::list(&app.context, caller, None, &paging_from_query(&request)).await?;
+    let paging = paging_from_query(&request);
+    let sort = paging.search.trim().is_empty().then(|| {
+        SortLink::new(&request, &request.workspace_path("/identities"), Direction::Ascending)
+    });
+    let found = match &sort {
+        None => identities::list(&app.context, caller, None, &paging).await?,
+        Some(sort) => {
+            let descending = sort.direction == Direction::Descending;
+            identities::list_by_external_id(&app.context, caller, descending, &paging).await?
+        }
+    };
     let list = ListFrame::new(&request, "/identities", found.next_id.as_deref());
     render_page(&IdentityListPage {
         layout: Layout::for_workspace(&request, Section::Identities, "Identities").await?,
         list: list.with_create_form(&request, "/new-identity", Action::CreateIdentity),
         rows: found.items,
+        sort,
     })
 }
 

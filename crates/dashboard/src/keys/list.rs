@@ -2,7 +2,8 @@
 
 use askama::Template;
 use domain::keys::details::KeyStatus;
-use domain::keys::{find_deletion, search};
+use domain::keys::find_deletion;
+use domain::keys::search::{self, KeyOrder};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::id::{ApiId, KeyId};
@@ -13,6 +14,7 @@ use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::ListFrame;
 use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{PAGE_ROWS, paging_from_query};
+use super::super::sort_link::{Direction, SortLink};
 use super::super::{PageResult, render_page};
 use super::{KeyAccess, SelectOption, api_options, key_path, status_label};
 
@@ -28,6 +30,8 @@ pub struct KeyListPage {
     apis: Vec<SelectOption>,
     states: Vec<SelectOption>,
     is_searched: bool,
+    /// The order by creation; `None` if the list has only one.
+    sort: Option<SortLink>,
     may: KeyAccess,
     /// The page of the deleted key with the id that was searched.
     deleted_path: Option<String>,
@@ -83,8 +87,15 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
     let state = KeyStatus::parse(query.text("state"));
     let paging = paging_from_query(request);
     let of = (!api.is_empty()).then(|| ApiId::from(api));
+    let sort = search::is_sortable(&paging.search, state)
+        .then(|| SortLink::new(request, &request.workspace_path("/keys"), Direction::Descending));
+    let order = match sort.as_ref().map(|sort| sort.direction) {
+        Some(Direction::Ascending) => KeyOrder::OldestFirst,
+        Some(Direction::Descending) | None => KeyOrder::LatestFirst,
+    };
     let found =
-        search::list_page(&app.context, &request.caller, of.as_ref(), state, &paging).await?;
+        search::list_page(&app.context, &request.caller, of.as_ref(), state, order, &paging)
+            .await?;
     let list = ListFrame::new(request, "/keys", found.next_id.as_deref());
     let deleted = match found.items.is_empty() && !list.search.is_empty() {
         true => {
@@ -107,6 +118,7 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !list.search.is_empty() || !api.is_empty() || state.is_some(),
         list,
+        sort,
         may: KeyAccess {
             create: is_allowed(request, Action::CreateKey),
             update: is_allowed(request, Action::UpdateKey),

@@ -171,6 +171,22 @@ pub async fn list(
     Ok(Page { next_id: page.next_id.or(end), ..page })
 }
 
+/// Lists a page of all identities by external id, in either direction. The page starts at an external id; a search has no
+/// such order.
+pub async fn list_by_external_id(
+    context: &Context,
+    caller: &Caller,
+    descending: bool,
+    paging: &Paging,
+) -> Result<Page<Identity>> {
+    caller.require(Action::ReadIdentity)?;
+    let (workspace, max) = (caller.workspace_id(), paging.limit_with_lookahead());
+    let mut reader = context.store.read().await?;
+    let start = &paging.start_id;
+    let rows = reader.list_identities_by_external_id(workspace, start, descending, max).await?;
+    Ok(Page::new(rows, paging, |row| &row.external_id))
+}
+
 /// Returns the number of identities of an environment. The root key must be allowed to read all of them.
 pub async fn count(context: &Context, caller: &Caller, environment: &str) -> Result<i64> {
     caller.require_on(Action::ReadIdentity, &environment)?;

@@ -31,7 +31,21 @@ pub struct KeyListItem {
     pub status: KeyStatus,
 }
 
-/// Lists a page of the keys of a workspace, or of one of its APIs, latest first. A page may have fewer items than its
+/// The order of a list of keys by their creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyOrder {
+    #[default]
+    LatestFirst,
+    OldestFirst,
+}
+
+/// Reports whether an index returns the list of these keys in either order. Other lists are searches among the latest keys.
+pub fn is_sortable(search: &str, status: Option<KeyStatus>) -> bool {
+    // Disabled keys are a list of their own.
+    search.trim().is_empty() && matches!(status, None | Some(KeyStatus::Disabled))
+}
+
+/// Lists a page of the keys of a workspace, or of one of its APIs, latest first unless the list is sortable. A page may have fewer items than its
 /// limit and still have a successor: when the search has compared its maximum, and when the status of a key differs
 /// from what the database filter assumed.
 pub async fn list_page(
@@ -39,6 +53,7 @@ pub async fn list_page(
     caller: &Caller,
     api: Option<&ApiId>,
     status: Option<KeyStatus>,
+    order: KeyOrder,
     paging: &Paging,
 ) -> Result<Page<KeyListItem>> {
     match api {
@@ -54,6 +69,7 @@ pub async fn list_page(
         search: paging.search.trim().to_owned(),
         state: status.map_or("", KeyStatus::as_str),
         start: parse_cursor(&paging.start_id),
+        oldest_first: order == KeyOrder::OldestFirst && is_sortable(&paging.search, status),
         end: None,
         rows_max: paging.limit_with_lookahead(),
         now,
@@ -93,9 +109,7 @@ async fn find_rows(
     status: Option<KeyStatus>,
 ) -> Result<(Vec<StoredKey>, Option<KeyCursor>)> {
     let workspace = caller.workspace_id();
-    // Disabled keys are a list of their own.
-    let is_list = filter.search.is_empty() && matches!(status, None | Some(KeyStatus::Disabled));
-    if is_list {
+    if is_sortable(&filter.search, status) {
         return Ok((reader.list_workspace_keys(workspace, &filter).await?, None));
     }
     filter.end = reader.find_key_cursor(workspace, &filter, LATEST_ROWS).await?;

@@ -136,6 +136,25 @@ impl IdentityReads for Connection {
         )
         .await
     }
+
+    async fn list_identities_by_external_id(
+        &mut self,
+        workspace: &WorkspaceId,
+        start: &str,
+        descending: bool,
+        max: i64,
+    ) -> Result<Vec<Identity>> {
+        // One statement per case, because each has another range of the index.
+        let sql = match (descending, start.is_empty()) {
+            (false, _) => identities_where!("i.external_id >= $2 ORDER BY i.external_id LIMIT $3"),
+            (true, true) => identities_where!("$2 = '' ORDER BY i.external_id DESC LIMIT $3"),
+            (true, false) => {
+                identities_where!("i.external_id <= $2 ORDER BY i.external_id DESC LIMIT $3")
+            }
+        };
+        let query = query_as(sql).bind(workspace).bind(start).bind(max);
+        fetch_all_as::<IdentityRow, _>(self, query).await
+    }
 }
 
 #[async_trait]

@@ -47,21 +47,31 @@ macro_rules! is_searched {
     };
 }
 
-/// Selects a page of keys from the cursor on, by one more condition. Each has an index that returns the page in order.
+/// Selects a page of keys from the cursor on, by one more condition. Each has an index that returns the page in order, or
+/// in the opposite order.
 macro_rules! page_where {
     ($list:literal) => {
+        page_where!($list, "<=", "k.created_at DESC, k.id DESC")
+    };
+    (oldest first: $list:literal) => {
+        page_where!($list, ">=", "k.created_at, k.id")
+    };
+    ($list:literal, $from:literal, $order:literal) => {
         concat!(
-            keys_where!(
-                "k.workspace_id = $1 AND (k.created_at, k.id) <= ($2, $3)
-                AND (k.created_at, k.id) > ($13, $14)"
-            ),
+            keys_where!(concat!(
+                "k.workspace_id = $1 AND (k.created_at, k.id) ",
+                $from,
+                " ($2, $3) AND (k.created_at, k.id) > ($13, $14)"
+            )),
             " AND ",
             is_in_state!(),
             " AND ",
             is_searched!(),
             " AND ",
             $list,
-            " ORDER BY k.created_at DESC, k.id DESC LIMIT $9"
+            " ORDER BY ",
+            $order,
+            " LIMIT $9"
         )
     };
 }
@@ -99,8 +109,11 @@ const LAST_CHAR: char = char::MAX;
 
 /// Returns the cursor at which a page begins.
 fn start_cursor(filter: &KeyListFilter) -> KeyCursor {
-    // Sorts after every character of an id.
-    filter.start.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
+    filter.start.clone().unwrap_or_else(|| match filter.oldest_first {
+        true => (Timestamp(i64::MIN), KeyId::from("")),
+        // Sorts after every character of an id.
+        false => (Timestamp(i64::MAX), KeyId::from("~")),
+    })
 }
 
 /// Binds the parameters `$1` to `$12`: those of the start, the state, the search and the API of a list.
@@ -137,11 +150,17 @@ impl KeyReads for Connection {
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
     ) -> Result<Vec<StoredKey>> {
-        let sql = match (is_disabled_only(filter), &filter.api_id) {
-            (false, None) => page_where!("$12 = ''"),
-            (false, Some(_)) => page_where!("k.api_id = $12"),
-            (true, None) => page_where!("NOT k.enabled AND $12 = ''"),
-            (true, Some(_)) => page_where!("NOT k.enabled AND k.api_id = $12"),
+        let sql = match (filter.oldest_first, is_disabled_only(filter), &filter.api_id) {
+            (false, false, None) => page_where!("$12 = ''"),
+            (false, false, Some(_)) => page_where!("k.api_id = $12"),
+            (false, true, None) => page_where!("NOT k.enabled AND $12 = ''"),
+            (false, true, Some(_)) => page_where!("NOT k.enabled AND k.api_id = $12"),
+            (true, false, None) => page_where!(oldest first: "$12 = ''"),
+            (true, false, Some(_)) => page_where!(oldest first: "k.api_id = $12"),
+            (true, true, None) => page_where!(oldest first: "NOT k.enabled AND $12 = ''"),
+            (true, true, Some(_)) => {
+                page_where!(oldest first: "NOT k.enabled AND k.api_id = $12")
+            }
         };
         let end = (Timestamp(i64::MIN), KeyId::from(""));
         let (until, until_id) = filter.end.as_ref().unwrap_or(&end);
