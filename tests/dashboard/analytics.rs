@@ -153,10 +153,10 @@ on_every_event_store! {
         };
         let of_key = |id: &str| format!("/analytics?range=hour&#38;key={id}\"");
         let first = row(&page, &of_key(&named.id), &format!("/keys/{}\"", named.id));
-        assert!(first.contains(&format!("{ESCAPED_NAME}</a><br><code class=\"break\" data-id>{}", named.id)), "{first}");
+        assert!(first.contains(&format!("{ESCAPED_NAME}</a><span class=\"from-768 nowrap\"><br><code data-id>{}", named.id)), "{first}");
         let start = kw.get_key(&unnamed.id).await["start"].as_str().unwrap().to_owned();
         let second = row(&page, &of_key(&unnamed.id), &format!("/keys/{}\"", unnamed.id));
-        assert!(second.contains(&format!("{start}…</a><br><code")), "{second}");
+        assert!(second.contains(&format!("{start}…</a><span")), "{second}");
         let identity = row(&page, "/analytics?range=hour&#38;identity=ann.b\"", "/identities/id_");
         assert!(identity.contains("ann.b</a></th>"), "{identity}");
         let filtered = owner.get(&workspace_path(&format!("/analytics?range=hour&key={}", unnamed.id))).await;

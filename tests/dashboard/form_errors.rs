@@ -127,7 +127,7 @@ on_both_stacks! {
         assert_errors(&rows, [("rule-path-1", "Must begin with"), ("rule-cost-1", "Must be an integer from 0")]);
         assert!(rows.text.contains("value=\"/kept\"") && rows.text.contains("value=\"-1\""), "{}", rows.text);
 
-        let path = workspace_path(&format!("/ratelimits/{namespace}/simulator?identifier=kept&limit=0&duration=1&cost=-1"));
+        let path = workspace_path(&format!("/ratelimits/{namespace}/simulator?identifier=kept&limit=0&duration=1&duration-unit=min&cost=-1"));
         let simulator = owner.get(&path).await;
         assert_errors(&simulator, [("limit", "Must be an integer from 1"), ("cost", "Must be an integer from 0")]);
         assert!(simulator.text.contains("value=\"kept\""), "{}", simulator.text);

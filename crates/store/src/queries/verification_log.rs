@@ -17,8 +17,8 @@ use crate::verification_log::{LogFilter, LogReads, LogRows};
 const SLICE_EVENTS: i64 = 5_000;
 /// The approximate number of events that are read for a page.
 const EVENTS_READ_MAX: i64 = 40_000;
-/// The maximum number of minutes of a key that are read for a page.
-const KEY_MINUTES_MAX: i64 = 200;
+/// The maximum number of minutes of a key that are read for a page. Each has a selected event, unless it was deleted.
+const KEY_MINUTES_MAX: i64 = 60;
 
 /// A unit of time that contains selected events.
 #[derive(Debug, Clone, Copy, sqlx_macros::FromRow)]
