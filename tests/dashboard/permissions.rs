@@ -197,9 +197,9 @@ on_both_stacks! {
         };
 
         for (name, description, told) in [
-            ("", "", "name has 0 characters: it must have 1 to 128"),
-            (&*beyond, "", "name has 129 characters"),
-            ("fine", &*too_much, "description has 513 characters: it must have 0 to 512"),
+            ("", "", "Name has 0 characters: it must have 1 to 128"),
+            (&*beyond, "", "Name has 129 characters"),
+            ("fine", &*too_much, "Description has 513 characters: it must have 0 to 512"),
             ("taken", "", "taken already exists"),
         ] {
             let refused = owner.post(&path, &fields(name, description)).await;

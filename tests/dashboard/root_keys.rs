@@ -237,7 +237,7 @@ on_both_stacks! {
         assert!(first.contains("Program 26") && first.contains("Program 02"));
         assert!(!first.contains("Program 01"));
         assert!(second.contains("Program 01") && second.contains("Program 00"));
-        assert_eq!(second.matches("Program ").count(), 2);
+        assert_eq!(second.matches(">Program ").count(), 2);
         assert_eq!(found.matches("<tr><th").count(), 2, "{found}");
     }
 

@@ -72,6 +72,8 @@ struct ApiPage {
     is_recoverable: bool,
     usage: UsageSection,
     example: String,
+    /// The path of the form of a root key that verifies keys of the API; `None` if the user may not create one.
+    root_key_path: Option<String>,
     may: ApiAccess,
 }
 
@@ -80,7 +82,6 @@ struct ApiAccess {
     update: bool,
     delete: bool,
     create_key: bool,
-    create_root_key: bool,
 }
 
 #[derive(Template)]
@@ -194,11 +195,13 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
         is_recoverable: api.settings.allows_recoverable_keys,
         usage: UsageSection::load(&request, &Selection::api(&api.id)).await,
         example: curl_command(&request.page_request.base_url, "keys.createKey", &body),
+        root_key_path: is_allowed(&request, Action::CreateRootKey).then(|| {
+            request.workspace_path(&format!("/root-keys/new?preset=verify&add=api+{}", api.id))
+        }),
         may: ApiAccess {
             update: request.caller.is_allowed_on(Action::UpdateApi, &api.id),
             delete: request.caller.is_allowed_on(Action::DeleteApi, &api.id),
             create_key: request.caller.is_allowed_on(Action::CreateKey, &api.id),
-            create_root_key: is_allowed(&request, Action::CreateRootKey),
         },
         api: row,
     })
