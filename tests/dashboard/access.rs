@@ -25,7 +25,7 @@ const PAGES: [&str; 12] = [
     "/dashboard/ws_default/root-keys",
     "/dashboard/ws_default/root-keys/new",
     "/dashboard/ws_default/members",
-    "/dashboard/ws_default/settings",
+    "/dashboard/ws_default/workspace",
     "/dashboard/nothing/here",
     "/dashboard",
 ];
@@ -45,7 +45,7 @@ const ACTS: [&str; 16] = [
     "/dashboard/ws_default/get-started/verify",
     "/dashboard/ws_default/members/invite",
     "/dashboard/ws_default/members/user_1/remove",
-    "/dashboard/ws_default/settings",
+    "/dashboard/ws_default/workspace",
 ];
 
 on_both_stacks! {

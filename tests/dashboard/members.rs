@@ -49,7 +49,7 @@ const ACTS: [(&str, Fields, [bool; 3]); 37] = [
     ("/identities", &[("externalId", "user_1")], [true, true, false]),
     ("/identities/id_none/edit", &[], [true, true, false]),
     ("/identities/id_none/delete", &[], [true, true, false]),
-    ("/settings", &[("name", "default")], [true, true, false]),
+    ("/workspace", &[("name", "default")], [true, true, false]),
 ];
 const PAGES: [(&str, [bool; 3]); 44] = [
     ("", [true; 3]),
@@ -57,7 +57,7 @@ const PAGES: [(&str, [bool; 3]); 44] = [
     ("/analytics", [true; 3]),
     ("/root-keys", [true; 3]),
     ("/members", [true; 3]),
-    ("/settings", [true; 3]),
+    ("/workspace", [true; 3]),
     ("/root-keys/new", [true, true, false]),
     ("/root-keys/key_none/secret/none", [true; 3]),
     ("/members/user_none/remove", [true, false, false]),

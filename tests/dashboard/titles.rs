@@ -20,7 +20,7 @@ on_both_stacks! {
         for (path, title) in [
             (String::new(), "default · Overview"),
             ("/keys".into(), "Keys"),
-            ("/settings".into(), "default · Workspace"),
+            ("/workspace".into(), "default · Workspace"),
             ("/logs".into(), "Logs"),
             (format!("/keys/{key}"), "payments-key · Keys"),
             (format!("/keys/{key}/edit"), "payments-key · Edit key"),

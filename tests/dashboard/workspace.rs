@@ -6,7 +6,7 @@ use crate::on_both_stacks;
 on_both_stacks! {
     async fn a_workspace_is_renamed_within_bounds(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
-        let settings = workspace_path("/settings");
+        let settings = workspace_path("/workspace");
 
         for name in ["Acme", &"é".repeat(256), HOSTILE_NAME] {
             let renamed = owner.post(&settings, &[("name", name)]).await;
@@ -33,7 +33,7 @@ on_both_stacks! {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let before = kw.count_audit_entries().await;
 
-        owner.post(&workspace_path("/settings"), &[("name", "default")]).await;
+        owner.post(&workspace_path("/workspace"), &[("name", "default")]).await;
 
         assert_eq!(kw.count_audit_entries().await, before);
     }

@@ -77,24 +77,7 @@ pub async fn list_groups(
     apis: &[ApiId],
     query: RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
-    let unit = query.unit.unwrap_or(query.grain);
-    let from = match unit {
-        RollupUnit::Minute | RollupUnit::Hour => query.from_time,
-        RollupUnit::Day | RollupUnit::Month => unit.start_of(query.from_time),
-    };
-    let filter = RollupFilter {
-        workspace,
-        api_ids: apis,
-        external_id: query.external_id.as_deref(),
-        key_ids: &query.key_ids,
-        tags: &query.tags,
-        from_time: from,
-        to_time: query.to_time,
-        unit,
-        is_by_time: query.unit.is_some(),
-        grouping: query.grouping,
-        rows_max: GROUPS_MAX + 1,
-    };
+    let filter = query.to_filter(workspace, apis);
     let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
     if rows.len() > GROUPS_MAX {
         return Err(Error::invalid(
@@ -123,6 +106,50 @@ pub async fn list_groups(
     sort_groups(&mut groups, &query);
     groups.truncate(query.limit.unwrap_or(usize::MAX));
     Ok(groups)
+}
+
+/// Returns the number of keys with at least one verification that the query selects, of these APIs. Empty: of all APIs.
+pub async fn count_keys(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    apis: &[ApiId],
+    query: &RollupQuery,
+) -> Result<i64> {
+    let filter = query.to_filter(workspace, apis);
+    analytics.event_store.read().await?.count_verified_keys(&filter).await
+}
+
+impl RollupQuery {
+    fn to_filter<'a>(&'a self, workspace: &'a WorkspaceId, apis: &'a [ApiId]) -> RollupFilter<'a> {
+        let unit = self.unit.unwrap_or(self.grain);
+        let from = match unit {
+            RollupUnit::Minute | RollupUnit::Hour => self.from_time,
+            RollupUnit::Day | RollupUnit::Month => unit.start_of(self.from_time),
+        };
+        let top_max = self.top_max();
+        RollupFilter {
+            workspace,
+            api_ids: apis,
+            external_id: self.external_id.as_deref(),
+            key_ids: &self.key_ids,
+            tags: &self.tags,
+            from_time: from,
+            to_time: self.to_time,
+            unit,
+            is_by_time: self.unit.is_some(),
+            grouping: self.grouping,
+            is_by_total: top_max.is_some(),
+            rows_max: top_max.unwrap_or(GROUPS_MAX + 1),
+        }
+    }
+
+    /// Returns the number of groups, if the query selects those with the most verifications: the database finds them among
+    /// any number of groups.
+    fn top_max(&self) -> Option<usize> {
+        let is_by_total = self.order == Some(RollupOrder::Total) && self.is_descending;
+        let is_sorted_by_database = is_by_total && self.unit.is_none() && !self.is_per_tag;
+        self.limit.filter(|max| is_sorted_by_database && *max <= GROUPS_MAX)
+    }
 }
 
 /// Returns the rollups of verifications of these keys by day, without the days that have none. `apis` are the APIs of

@@ -102,7 +102,7 @@ impl Nav {
             entry(Section::RootKeys, "Root keys", icons::ROOT_KEYS, "/root-keys"),
             entry(Section::Members, "Members", icons::MEMBERS, "/members"),
             entry(Section::Imports, "Imports", icons::IMPORTS, "/imports"),
-            entry(Section::Workspace, "Workspace", icons::WORKSPACE, "/settings"),
+            entry(Section::Workspace, "Workspace", icons::WORKSPACE, "/workspace"),
         ];
         Self {
             search_path: format!("{base}/search"),

@@ -16,7 +16,7 @@ use super::page_request::WorkspaceRequest;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
-    Router::new().route("/dashboard/{workspace}/settings", get(show).post(rename))
+    Router::new().route("/dashboard/{workspace}/workspace", get(show).post(rename))
 }
 
 #[derive(Template)]
@@ -80,7 +80,7 @@ async fn rename(request: WorkspaceRequest) -> PageResult {
     let context = &request.page_request.app.context;
     let name = request.page_request.form.text("name").trim();
     match split_form_errors(workspaces::rename(context, &request.caller, name).await)? {
-        Ok(()) => redirect_to(&request.workspace_path("/settings?notice=workspace-renamed")),
+        Ok(()) => redirect_to(&request.workspace_path("/workspace?notice=workspace-renamed")),
         Err(errors) => render_invalid_page(&build_page(&request, Some(name), errors).await?),
     }
 }

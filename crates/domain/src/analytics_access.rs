@@ -59,12 +59,28 @@ pub async fn list_rollups_by_workspace(
     api: Option<&ApiId>,
     query: RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
+    let apis = require_on_api_or_all(caller, api)?;
+    rollup_query::list_groups(analytics, caller.workspace_id(), apis, query).await
+}
+
+/// Returns the number of keys with at least one verification that the query selects, otherwise like
+/// [`list_rollups_by_workspace`].
+pub async fn count_keys_by_workspace(
+    analytics: &Analytics,
+    caller: &Caller,
+    api: Option<&ApiId>,
+    query: &RollupQuery,
+) -> Result<i64> {
+    let apis = require_on_api_or_all(caller, api)?;
+    rollup_query::count_keys(analytics, caller.workspace_id(), apis, query).await
+}
+
+fn require_on_api_or_all<'a>(caller: &Caller, api: Option<&'a ApiId>) -> Result<&'a [ApiId]> {
     match api {
         Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
         None => caller.require(Action::ReadApiAnalytics)?,
     }
-    let apis = api.map(std::slice::from_ref).unwrap_or_default();
-    rollup_query::list_groups(analytics, caller.workspace_id(), apis, query).await
+    Ok(api.map(std::slice::from_ref).unwrap_or_default())
 }
 
 /// The keys that a query includes.

@@ -48,6 +48,8 @@ pub trait EventReads: RecentReads + LogReads {
     /// Returns the start of the first unit of time that has totals, or `None` if there are none.
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>>;
     /// Returns the rollups of verifications, including those that are not rolled up yet.
+    /// Returns the number of keys with at least one selected verification.
+    async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64>;
     async fn list_verification_rollups(
         &mut self,
         filter: &RollupFilter<'_>,

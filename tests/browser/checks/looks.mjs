@@ -72,7 +72,7 @@ export async function run(story) {
     import: [story.import],
     "import-new": [at("/imports/new")],
     members: [at("/members")],
-    workspace: [at("/settings")],
+    workspace: [at("/workspace")],
     audit: [at("/audit")],
     "audit-entry": [story.entry],
     account: ["/dashboard/account"],

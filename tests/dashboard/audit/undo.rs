@@ -21,7 +21,7 @@ async fn undo(visitor: &mut Browser<'_>, event: &str) {
 on_both_stacks! {
     async fn a_renamed_workspace_gets_its_previous_name(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
-        let settings = workspace_path("/settings");
+        let settings = workspace_path("/workspace");
         tick(&kw);
         owner.post(&settings, &[("name", "Acme")]).await;
         let heading = "<h1 class=\"break\">";

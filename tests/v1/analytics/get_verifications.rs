@@ -140,10 +140,12 @@ on_every_event_store! {
 
         let by_key = rows(&kw, &api, "groupBy=key&orderBy=total&order=desc").await;
         let by_identity = rows(&kw, &api, "groupBy=identity&orderBy=total").await;
+        let busiest = rows(&kw, &api, "groupBy=key&orderBy=total&order=desc&limit=2").await;
         let top = rows(&kw, &api, "groupBy=key,identity&orderBy=valid&order=desc&limit=2").await;
 
         let keys: Vec<_> = by_key.iter().map(|row| (row["keyId"].clone(), row["total"].clone())).collect();
         assert_eq!(keys, [(json!(nobody.id), json!(4)), (json!(second.id), json!(2)), (json!(ann.id), json!(1))]);
+        assert_eq!(busiest, by_key[..2]);
         assert_eq!(by_identity[0]["identity"]["externalId"], "ann");
         assert_eq!(by_identity[0]["total"], 3);
         assert_eq!((by_identity[1].get("identity"), &by_identity[1]["total"]), (None, &json!(4)));

@@ -26,7 +26,7 @@ use domain::ratelimits::namespaces;
 use foundation::error::Result;
 
 use super::charts::BarChart;
-use super::format::{format_size, format_utc};
+use super::format::{format_grouped, format_utc};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
@@ -113,7 +113,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         let top = top::list_consumers(&request, &selection, &range, &download_url).await?;
         figures.push(Figure {
             label: "Active keys",
-            value: format_size(top.active_keys),
+            value: format_grouped(top.active_keys),
             change: None,
         });
         top_lists = top.lists.into();

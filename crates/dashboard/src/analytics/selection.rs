@@ -140,6 +140,15 @@ impl Selection {
         self.list_groups(request, query).await
     }
 
+    /// Returns the number of keys with at least one verification in the time range.
+    pub async fn count_keys(&self, request: &WorkspaceRequest, range: &TimeRange) -> Result<i64> {
+        let query = self.to_query(range.period, range.rollup_unit());
+        let analytics = &request.page_request.app.analytics;
+        let api = self.resource().map(ApiId::from);
+        analytics_access::count_keys_by_workspace(analytics, &request.caller, api.as_ref(), &query)
+            .await
+    }
+
     fn to_traffic_filter(&self, period: Period, unit: RollupUnit) -> TrafficFilter<'_> {
         TrafficFilter {
             kind: self.kind,

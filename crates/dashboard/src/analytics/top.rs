@@ -68,7 +68,7 @@ pub async fn list_identities(
 pub struct TopConsumers {
     pub lists: [TopList; 2],
     /// The number of keys with at least one verification.
-    pub active_keys: usize,
+    pub active_keys: i64,
 }
 
 /// Returns the keys and identities of the page.
@@ -78,9 +78,8 @@ pub async fn list_consumers(
     range: &TimeRange,
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
-    let mut keys = list_keys(request, selection, range, usize::MAX).await?;
-    let active_keys = keys.len();
-    keys.truncate(TOP_MAX);
+    let active_keys = selection.count_keys(request, range).await?;
+    let keys = list_keys(request, selection, range, TOP_MAX).await?;
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {

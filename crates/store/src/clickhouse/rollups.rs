@@ -98,6 +98,23 @@ impl EventReads for ClickHouseReader {
         Ok(rows.first().filter(|(count, _)| *count > 0).map(|(_, first)| Timestamp(*first)))
     }
 
+    async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64> {
+        let mut bound = BoundTexts::default();
+        let condition = rollup_condition(filter, &mut bound);
+        let source = RollupSource {
+            kind: EventKind::Verifications,
+            unit: filter.unit,
+            delivery_snapshot: &self.delivery_snapshot,
+            columns: "outcome, key_id",
+            condition: &condition,
+            from: filter.from_time,
+            until: filter.to_time.plus_ms(1),
+        };
+        let sql = format!("SELECT toInt64(uniqExact(key_id)) FROM ({})", source.build_sql());
+        let rows: Vec<(i64,)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        Ok(rows.first().map_or(0, |(count,)| *count))
+    }
+
     async fn list_verification_rollups(
         &mut self,
         filter: &RollupFilter<'_>,
@@ -133,11 +150,12 @@ impl EventReads for ClickHouseReader {
             COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
         let sql = format!(
             "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent)
-            FROM ({}) GROUP BY k1, k2, k3, k4, k5 LIMIT {}",
+            FROM ({}) GROUP BY k1, k2, k3, k4, k5{} LIMIT {}",
             column(by.is_by_key, "key_id"),
             column(by.is_by_identity, "identity_id"),
             column(by.is_by_identity, "external_id"),
             source.build_sql(),
+            if filter.is_by_total { " ORDER BY sum(n) DESC, k2, k3" } else { "" },
             filter.rows_max
         );
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;

@@ -25,6 +25,8 @@ pub struct RollupFilter<'a> {
     /// Whether to group by unit of time.
     pub is_by_time: bool,
     pub grouping: RollupGrouping,
+    /// Whether the rows with the most verifications come first. Otherwise they have no order.
+    pub is_by_total: bool,
     /// The maximum number of rows.
     pub rows_max: usize,
 }

@@ -157,6 +157,21 @@ impl EventReads for Connection {
         Ok(query.fetch_one(self).await?)
     }
 
+    async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64> {
+        let source = rollup_source_sql(filter);
+        let sql = format!("SELECT COUNT(DISTINCT e.key_id) FROM ({source}) e");
+        Ok(query_scalar(AssertSqlSafe(sql))
+            .bind(filter.workspace)
+            .bind(json!(filter.api_ids).to_string())
+            .bind(filter.external_id.unwrap_or_default())
+            .bind(json!(filter.key_ids).to_string())
+            .bind(json!(filter.tags).to_string())
+            .bind(filter.from_time)
+            .bind(filter.to_time)
+            .fetch_one(self)
+            .await?)
+    }
+
     async fn list_verification_rollups(
         &mut self,
         filter: &RollupFilter<'_>,
@@ -183,6 +198,7 @@ impl EventReads for Connection {
         let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
         let spent_credits = credit_sum_sql("e.spent_credits");
         let source = rollup_source_sql(filter);
+        let order = if filter.is_by_total { " ORDER BY total DESC, 2, 3" } else { "" };
         let sql = format!(
             "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
                 {external_id} AS external_id, {tags} AS tags,
@@ -191,7 +207,7 @@ impl EventReads for Connection {
                 {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
                 CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits
             FROM ({source}) e
-            GROUP BY 1, 2, 3, 4, 5
+            GROUP BY 1, 2, 3, 4, 5{order}
             LIMIT $8"
         );
         Ok(query_as(AssertSqlSafe(sql))
