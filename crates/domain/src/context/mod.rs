@@ -22,7 +22,7 @@ use arc_swap::ArcSwapOption;
 use foundation::clock::{Clock, Monotonic};
 use foundation::config::{Deployment, Settings};
 use foundation::distance::Distance;
-use foundation::error::Result;
+use foundation::error::{Error, Result};
 use foundation::id::{IdentityId, ReplicaId, RoleId};
 use foundation::metrics::Metrics;
 use foundation::model::{Identity, Role};
@@ -104,6 +104,24 @@ pub struct Caches {
 }
 
 impl Context {
+    /// Reads from the database, again while connections are found to be lost: all that were idle may be, as after a restart of
+    /// Postgres.
+    pub async fn read_again_if_lost<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T>
+    where
+        T: Send,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let idle_max = self.store.store()?.open_connections();
+        let mut found = read().await;
+        for _ in 0..idle_max {
+            if !found.as_ref().is_err_and(Error::has_lost_connection) {
+                break;
+            }
+            found = read().await;
+        }
+        found
+    }
+
     /// Creates a context whose store is yet to be opened. The second value yields announcements to publish to other
     /// replicas.
     pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {

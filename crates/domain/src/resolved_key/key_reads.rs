@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foundation::error::{Error, Result};
+use foundation::error::Result;
 use foundation::secret::KeyHash;
 use store::{StoredKey, with_timeout};
 
@@ -45,7 +45,7 @@ impl KeyReads {
     /// Reads batches until no caller waits.
     async fn run(self, mut runner: KeyRunner) {
         while let Some(batch) = runner.next_batch() {
-            match self.read_again_if_lost(&batch).await {
+            match self.context.read_again_if_lost(|| self.read(&batch)).await {
                 Ok(found) => {
                     for request in batch {
                         // Not removed: two callers may ask for one key.
@@ -56,19 +56,6 @@ impl KeyReads {
                 Err(cause) => runner.reject(batch, cause),
             }
         }
-    }
-
-    /// Reads a batch, again while connections are found to be lost: all that were idle may be, as after a restart of Postgres.
-    async fn read_again_if_lost(&self, batch: &[KeyRequest]) -> Result<HashMap<String, StoredKey>> {
-        let idle_max = self.context.store.store()?.open_connections();
-        let mut found = self.read(batch).await;
-        for _ in 0..idle_max {
-            if !found.as_ref().is_err_and(Error::has_lost_connection) {
-                break;
-            }
-            found = self.read(batch).await;
-        }
-        found
     }
 
     /// Returns the keys of a batch by hash.

@@ -63,7 +63,9 @@ pub fn load_identity<'a>(
             return Ok(Some(cached));
         }
         let ids = std::slice::from_ref(id);
-        let found = context.store.read().await?.list_identities_by_ids(workspace, ids).await?;
+        let read =
+            || async { context.store.read().await?.list_identities_by_ids(workspace, ids).await };
+        let found = context.read_again_if_lost(read).await?;
         Ok(found.into_iter().next().map(|identity| to_cached(identity, read_version)))
     })
 }
@@ -86,12 +88,9 @@ pub fn load_role<'a>(
         if let Some(cached) = context.load_from_standby(query, on_standby).await {
             return Ok(Some(cached));
         }
-        let found = context
-            .store
-            .read()
-            .await?
-            .list_roles_by_ids(workspace, std::slice::from_ref(id))
-            .await?;
+        let ids = std::slice::from_ref(id);
+        let read = || async { context.store.read().await?.list_roles_by_ids(workspace, ids).await };
+        let found = context.read_again_if_lost(read).await?;
         Ok(found.into_iter().next().map(|role| to_cached(role, read_version)))
     })
 }

@@ -113,7 +113,8 @@ fn find_by_hash<'a>(root_keys: &'a RootKeys, hash: &'a KeyHash) -> RowFuture<'a,
         if let Some(cached) = context.load_from_standby(query, on_standby).await {
             return Ok(Some(cached));
         }
-        let found = context.store.read().await?.find_root_key_by_hash(hash).await?;
+        let read = || async { context.store.read().await?.find_root_key_by_hash(hash).await };
+        let found = context.read_again_if_lost(read).await?;
         Ok(found.map(|key| to_cached_principal(key, read_version)))
     })
 }
