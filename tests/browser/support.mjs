@@ -110,6 +110,22 @@ export async function fits(page) {
   assert.ok(wide <= window, `${page.url()} is ${wide} px wide in a window of ${window} px`);
 }
 
+/** Fails unless the page is in order in both themes at every width. Keeps a picture of each if there is a name for them. */
+export async function inOrder(page, name = undefined) {
+  const viewport = page.viewportSize();
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    for (const width of [390, 768, 1440, 1920]) {
+      await page.setViewportSize({ width, height: 900 });
+      await fits(page);
+      await accessible(page);
+      if (name) await page.screenshot({ path: `${SHOTS}/${name}-${width}-${colorScheme}.png` });
+    }
+  }
+  await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+  await page.setViewportSize(viewport);
+}
+
 /** Presses Tab until the element of this accessible name has the focus. */
 export async function tabTo(page, name) {
   for (let presses = 0; presses < 200; presses += 1) {

@@ -76,11 +76,16 @@ pub async fn count_keys_by_workspace(
 }
 
 fn require_on_api_or_all<'a>(caller: &Caller, api: Option<&'a ApiId>) -> Result<&'a [ApiId]> {
-    match api {
-        Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
-        None => caller.require(Action::ReadApiAnalytics)?,
-    }
+    require_on_or_all(caller, Action::ReadApiAnalytics, api.map(ApiId::as_str))?;
     Ok(api.map(std::slice::from_ref).unwrap_or_default())
+}
+
+/// Checks the permission on one resource, or on all if there is no id.
+fn require_on_or_all(caller: &Caller, action: Action, id: Option<&str>) -> Result<()> {
+    match id {
+        Some(id) => caller.require_on(action, &id),
+        None => caller.require(action),
+    }
 }
 
 /// The keys that a query includes.
@@ -146,11 +151,7 @@ pub async fn list_traffic(
     caller: &Caller,
     filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(Timestamp, Traffic)>> {
-    let action = read_action(filter.kind);
-    match filter.resource_id {
-        Some(id) => caller.require_on(action, &id)?,
-        None => caller.require(action)?,
-    }
+    require_on_or_all(caller, read_action(filter.kind), filter.resource_id)?;
     traffic::list_by_time(analytics, caller.workspace_id(), filter).await
 }
 
@@ -160,11 +161,7 @@ pub async fn list_traffic_by_id(
     caller: &Caller,
     filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(String, Traffic)>> {
-    let action = read_action(filter.kind);
-    match filter.resource_id {
-        Some(id) => caller.require_on(action, &id)?,
-        None => caller.require(action)?,
-    }
+    require_on_or_all(caller, read_action(filter.kind), filter.resource_id)?;
     traffic::list_by_id(analytics, caller.workspace_id(), filter).await
 }
 
@@ -191,10 +188,8 @@ pub async fn list_recent_by_key(
 
 /// Returns a page of the verifications of the workspace or of one API, newest first.
 pub async fn list_log(analytics: &Analytics, caller: &Caller, query: &LogQuery) -> Result<LogPage> {
-    match query.api_id.as_str() {
-        "" => caller.require(Action::ReadApiAnalytics)?,
-        api => caller.require_on(Action::ReadApiAnalytics, &api)?,
-    }
+    let api = Some(&*query.api_id).filter(|id| !id.is_empty());
+    require_on_or_all(caller, Action::ReadApiAnalytics, api)?;
     verification_log::list(analytics, caller.workspace_id(), query).await
 }
 
@@ -205,10 +200,8 @@ pub async fn step_tail(
     tail: &mut Tail,
     filter: &TailFilter,
 ) -> Result<TailStep> {
-    match filter.api_id.as_str() {
-        "" => caller.require(Action::ReadApiAnalytics)?,
-        api => caller.require_on(Action::ReadApiAnalytics, &api)?,
-    }
+    let api = Some(&*filter.api_id).filter(|id| !id.is_empty());
+    require_on_or_all(caller, Action::ReadApiAnalytics, api)?;
     tail.step(analytics, caller.workspace_id(), filter).await
 }
 

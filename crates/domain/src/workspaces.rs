@@ -23,9 +23,7 @@ pub async fn list(context: &Context) -> Result<Vec<Workspace>> {
 
 /// Returns the caller's workspace.
 pub async fn get(context: &Context, caller: &Caller) -> Result<Workspace> {
-    let id = caller.workspace_id();
-    let found = context.store.read().await?.find_workspace(id).await?;
-    found.ok_or_else(|| not_found(id))
+    find(context, caller.workspace_id()).await
 }
 
 /// Changes the name of the caller's workspace.
@@ -60,10 +58,13 @@ pub fn validate_name(name: &str) -> Result<()> {
 /// server itself.
 pub async fn authorize_operator(context: &Context, workspace: &WorkspaceId) -> Result<Caller> {
     let read_version = context.freshness.read_version(Monotonic::now());
-    if !context.store.read().await?.has_workspace(workspace).await? {
-        return Err(not_found(workspace));
-    }
+    find(context, workspace).await?;
     Ok(Caller::operator(workspace.clone(), read_version, context.clock.now()))
+}
+
+async fn find(context: &Context, id: &WorkspaceId) -> Result<Workspace> {
+    let found = context.store.read().await?.find_workspace(id).await?;
+    found.ok_or_else(|| not_found(id))
 }
 
 /// Returns the audit snapshot of a workspace.

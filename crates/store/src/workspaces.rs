@@ -20,5 +20,4 @@ pub trait WorkspaceReads: Send {
     /// Returns up to `max` workspaces, sorted by id.
     async fn list_workspaces(&mut self, max: i64) -> Result<Vec<Workspace>>;
     async fn find_workspace(&mut self, id: &WorkspaceId) -> Result<Option<Workspace>>;
-    async fn has_workspace(&mut self, id: &WorkspaceId) -> Result<bool>;
 }

@@ -2,11 +2,10 @@
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
-import { SHOTS, accessible, assert, check, fits, go, seen, tabTo, v2, visitor } from "../support.mjs";
+import { SHOTS, accessible, assert, check, go, inOrder, seen, tabTo, v2, visitor } from "../support.mjs";
 
 const hash = (key) => createHash("sha256").update(key).digest("base64");
 const keyOf = (at) => `legacy_live_${String(at).padStart(8, "0")}`;
-const WIDTHS = [390, 768, 1440, 1920];
 
 /** A file of 200 keys, of which three rows have errors. */
 function fileOf200() {
@@ -18,21 +17,6 @@ function fileOf200() {
   };
   const rows = Array.from({ length: 200 }, (_, at) => row(at));
   return { name: "keys.csv", mimeType: "text/csv", buffer: Buffer.from(`API token,Label,Expires at,External ID\r\n${rows.join("\r\n")}\r\n`) };
-}
-
-/** Fails unless the page is in order in both themes at every width. Keeps a picture of each. */
-async function inOrder(page, name) {
-  for (const colorScheme of ["light", "dark"]) {
-    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-    for (const width of WIDTHS) {
-      await page.setViewportSize({ width, height: 900 });
-      await fits(page);
-      await accessible(page);
-      await page.screenshot({ path: `${SHOTS}/import-${name}-${width}-${colorScheme}.png` });
-    }
-  }
-  await page.emulateMedia({ colorScheme: null, reducedMotion: null });
-  await page.setViewportSize({ width: 1440, height: 900 });
 }
 
 export async function run(story) {
@@ -54,7 +38,7 @@ export async function run(story) {
     const example = await page.locator("#example").textContent();
     assert.ok(example.includes(story.import.split("/").pop()) && example.includes("/v2/keys.migrateKeys"), example);
     await page.getByText("They are never sent.").waitFor();
-    await inOrder(page, "empty");
+    await inOrder(page, "import-empty");
   });
 
   await check("200 keys with errors in three rows are imported in two clicks, and no full key is sent", async () => {
@@ -65,7 +49,7 @@ export async function run(story) {
     await page.getByLabel("File").setInputFiles(fileOf200());
     assert.equal(await page.getByLabel("API token").inputValue(), "key");
     assert.equal(await page.getByLabel("Label").inputValue(), "name");
-    await inOrder(page, "file");
+    await inOrder(page, "import-file");
     let clicks = 0;
     const click = async (name) => {
       await button(name).click();
@@ -79,7 +63,7 @@ export async function run(story) {
     for (const [row, fault] of [[9, "expires must be from 1970-01-01 to 2100-01-01, in Unix milliseconds"], [10, "hash is missing"], [11, "Duplicate in this import"]]) {
       await invalid.getByRole("listitem").filter({ hasText: `Row ${row} ` }).getByText(fault).waitFor();
     }
-    await inOrder(page, "preview");
+    await inOrder(page, "import-preview");
     await click("Import 197 keys");
     await page.getByRole("heading", { name: "197 keys imported" }).waitFor();
     page.off("request", note);
@@ -87,7 +71,7 @@ export async function run(story) {
     assert.equal(clicks, 2);
     assert.equal(sent.length, 2);
     for (const body of sent) assert.ok(body.includes(hash(keyOf(0))) && !body.includes("legacy_live"), body.slice(0, 2000));
-    await inOrder(page, "summary");
+    await inOrder(page, "import-summary");
     await seen();
     const verified = await v2(story.all, "keys.verifyKey", { key: keyOf(150) });
     assert.equal(verified.data.code, "VALID");
@@ -131,7 +115,7 @@ export async function run(story) {
     await page.getByLabel("Content").fill(content);
     await button("Preview").click();
     await page.getByRole("alert").getByText("choose the column that is Full key or Hash").waitFor();
-    await inOrder(page, "unmatched");
+    await inOrder(page, "import-unmatched");
     await page.getByLabel("credential").selectOption("Full key");
     await page.getByLabel("whom").selectOption("External ID");
     const [request] = await Promise.all([page.waitForRequest((one) => one.method() === "POST"), button("Preview").click()]);

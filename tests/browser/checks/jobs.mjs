@@ -1,9 +1,7 @@
 // The jobs for which people open the dashboard: each begins at the overview and ends with what the person wanted. It counts
 // clicks and fields, and fails above the number that is reached today. The first key is in first_steps.mjs.
 
-import { accessible, assert, check, fits, go, seen, tabTo, v2, visitor } from "../support.mjs";
-
-const WIDTHS = [390, 768, 1440, 1920];
+import { assert, check, go, inOrder, seen, tabTo, v2, visitor } from "../support.mjs";
 
 /** A person at the overview, whose clicks and fields are counted. A key press that activates something is a click. */
 class Person {
@@ -55,21 +53,6 @@ class Person {
   #note(act, target) {
     this.#acts.push(`${act} ${target}`);
   }
-}
-
-/** Fails unless the page is in order in both themes at every width. */
-async function inOrder(page) {
-  const viewport = page.viewportSize();
-  for (const colorScheme of ["light", "dark"]) {
-    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-    for (const width of WIDTHS) {
-      await page.setViewportSize({ width, height: 900 });
-      await fits(page);
-      await accessible(page);
-    }
-  }
-  await page.emulateMedia({ colorScheme: null, reducedMotion: null });
-  await page.setViewportSize(viewport);
 }
 
 /** A file of 200 keys, of which three rows have errors. */

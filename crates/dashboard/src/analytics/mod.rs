@@ -123,7 +123,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
-        options: list_options(resources, &selection),
+        options: list_options(resources, selection.resource()),
         outcomes: OUTCOMES
             .iter()
             .filter(|shown| shown.is_selected(selection.kind, ""))
@@ -169,26 +169,30 @@ async fn load_resource_names(
     request: &WorkspaceRequest,
     selection: &Selection,
 ) -> Result<Vec<(String, String)>> {
-    let (app, caller) = (&request.page_request.app, &request.caller);
-    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
     Ok(match selection.is_limits() {
         true => {
-            let page = namespaces::list_for_caller(&app.context, caller, &paging).await?;
+            let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+            let context = &request.page_request.app.context;
+            let page = namespaces::list_for_caller(context, &request.caller, &paging).await?;
             page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect()
         }
-        false => {
-            let page = apis::list_for_caller(&app.context, caller, &paging).await?;
-            page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect()
-        }
+        false => load_api_names(request).await?,
     })
 }
 
+/// Returns the ids and names of the first APIs.
+pub async fn load_api_names(request: &WorkspaceRequest) -> Result<Vec<(String, String)>> {
+    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+    let context = &request.page_request.app.context;
+    let page = apis::list_for_caller(context, &request.caller, &paging).await?;
+    Ok(page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect())
+}
+
 /// Returns the options of the select: value, label, whether it is selected.
-fn list_options(
+pub fn list_options(
     named: Vec<(String, String)>,
-    selection: &Selection,
+    only: Option<&str>,
 ) -> Vec<(String, String, bool)> {
-    let only = selection.resource();
     let is_chosen = |id: &str| only == Some(id);
     let mut offered: Vec<_> = named
         .into_iter()

@@ -8,13 +8,12 @@ use axum::routing::get;
 use domain::analytics_access::{self, LogCursor, LogPage, LogQuery, RecentVerification};
 use domain::apis;
 use domain::keys::VerificationCode;
-use domain::page::Paging;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::EventKind;
 
-use super::analytics::{OUTCOMES, TimeRange};
+use super::analytics::{OUTCOMES, TimeRange, list_options, load_api_names};
 use super::form::Form;
 use super::format::{TimeLabel, format_latency, format_moment_to_ms, format_utc};
 use super::key_names::KeyNames;
@@ -25,8 +24,6 @@ use super::{PageResult, render_page};
 
 /// The number of verifications of a page.
 const ROWS_MAX: usize = 50;
-/// The maximum number of APIs in the select.
-const OPTIONS_MAX: usize = 100;
 /// How often a page refreshes itself, once in two seconds: for ten minutes.
 const REFRESHES_MAX: u32 = 300;
 
@@ -100,13 +97,14 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     };
     let LogPage { verifications, next, unread_before } =
         analytics_access::list_log(&app.analytics, &request.caller, &log_query).await?;
+    let selected_api = Some(&*log_query.api_id).filter(|id| !id.is_empty());
     let path = request.workspace_path("/logs");
     let next = next.map(|cursor| cursor.to_string());
     let names = RowNames::load(&request, &verifications).await?;
     render_page(&LogsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
-        apis: list_apis(&request, &log_query.api_id).await?,
+        apis: list_options(load_api_names(&request).await?, selected_api),
         outcomes: OUTCOMES
             .iter()
             .filter(|shown| shown.is_selected(EventKind::Verifications, ""))
@@ -182,24 +180,4 @@ impl LogTableRow {
 fn exact_time(at: Timestamp) -> TimeLabel {
     let exact = TimeLabel::new(at, at).exact;
     TimeLabel { exact, text: format_moment_to_ms(at) }
-}
-
-/// Returns the options of the select of APIs: value, label, whether it is selected.
-async fn list_apis(
-    request: &WorkspaceRequest,
-    selected: &str,
-) -> Result<Vec<(String, String, bool)>> {
-    let context = &request.page_request.app.context;
-    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
-    let page = apis::list_for_caller(context, &request.caller, &paging).await?;
-    let offered = page.items.into_iter().map(|api| {
-        let is_selected = api.id.as_str() == selected;
-        (api.id.to_string(), api.name, is_selected)
-    });
-    let mut offered: Vec<_> = offered.collect();
-    // An API beyond the first ones, or a deleted one, can be selected by a link.
-    if !selected.is_empty() && !offered.iter().any(|(.., is_selected)| *is_selected) {
-        offered.push((selected.to_owned(), selected.to_owned(), true));
-    }
-    Ok(offered)
 }

@@ -5,9 +5,9 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::{EventKind, RollupUnit};
 use serde_json::json;
-use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as};
 
-use super::Connection;
+use super::{Connection, RowQuery};
 use crate::events::{
     EventAmounts, EventReads, RollupFilter, RollupRow, SeriesRollup, TotalRow, TotalsFilter,
 };
@@ -132,44 +132,23 @@ impl EventReads for Connection {
             table.name,
             table.condition(filter)
         );
-        let mut query = query_as(AssertSqlSafe(sql))
-            .bind(filter.workspace)
-            .bind(filter.unit.as_str())
-            .bind(filter.from_time)
-            .bind(filter.until_time);
-        if let Some(only) = filter.resource_id {
-            query = query.bind(only.to_owned());
-        }
-        Ok(query.fetch_all(self).await?)
+        Ok(bind_totals_filter(query_as(AssertSqlSafe(sql)), filter).fetch_all(self).await?)
     }
 
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
         let table = TotalsTable::of_kind(filter.kind);
         let sql = format!("SELECT MIN(time) FROM {} WHERE {}", table.name, table.condition(filter));
-        let mut query = query_scalar(AssertSqlSafe(sql))
-            .bind(filter.workspace)
-            .bind(filter.unit.as_str())
-            .bind(filter.from_time)
-            .bind(filter.until_time);
-        if let Some(only) = filter.resource_id {
-            query = query.bind(only.to_owned());
-        }
-        Ok(query.fetch_one(self).await?)
+        let (first,): (Option<Timestamp>,) =
+            bind_totals_filter(query_as(AssertSqlSafe(sql)), filter).fetch_one(self).await?;
+        Ok(first)
     }
 
     async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64> {
         let source = rollup_source_sql(filter);
         let sql = format!("SELECT COUNT(DISTINCT e.key_id) FROM ({source}) e");
-        Ok(query_scalar(AssertSqlSafe(sql))
-            .bind(filter.workspace)
-            .bind(json!(filter.api_ids).to_string())
-            .bind(filter.external_id.unwrap_or_default())
-            .bind(json!(filter.key_ids).to_string())
-            .bind(json!(filter.tags).to_string())
-            .bind(filter.from_time)
-            .bind(filter.to_time)
-            .fetch_one(self)
-            .await?)
+        let (count,): (i64,) =
+            bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter).fetch_one(self).await?;
+        Ok(count)
     }
 
     async fn list_verification_rollups(
@@ -210,18 +189,42 @@ impl EventReads for Connection {
             GROUP BY 1, 2, 3, 4, 5{order}
             LIMIT $8"
         );
-        Ok(query_as(AssertSqlSafe(sql))
-            .bind(filter.workspace)
-            .bind(json!(filter.api_ids).to_string())
-            .bind(filter.external_id.unwrap_or_default())
-            .bind(json!(filter.key_ids).to_string())
-            .bind(json!(filter.tags).to_string())
-            .bind(filter.from_time)
-            .bind(filter.to_time)
+        Ok(bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter)
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
             .fetch_all(self)
             .await?)
     }
+}
+
+/// Binds the values of [`TotalsTable::condition`].
+fn bind_totals_filter<'q, Row>(
+    query: RowQuery<'q, Row>,
+    filter: &'q TotalsFilter<'_>,
+) -> RowQuery<'q, Row> {
+    let query = query
+        .bind(filter.workspace)
+        .bind(filter.unit.as_str())
+        .bind(filter.from_time)
+        .bind(filter.until_time);
+    match filter.resource_id {
+        Some(only) => query.bind(only),
+        None => query,
+    }
+}
+
+/// Binds the values `$1` to `$7` of [`rollup_source_sql`].
+fn bind_rollup_filter<'q, Row>(
+    query: RowQuery<'q, Row>,
+    filter: &'q RollupFilter<'_>,
+) -> RowQuery<'q, Row> {
+    query
+        .bind(filter.workspace)
+        .bind(json!(filter.api_ids).to_string())
+        .bind(filter.external_id.unwrap_or_default())
+        .bind(json!(filter.key_ids).to_string())
+        .bind(json!(filter.tags).to_string())
+        .bind(filter.from_time)
+        .bind(filter.to_time)
 }
 
 /// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
-use sqlx::{query_as, query_scalar};
+use sqlx::query_as;
 
 use super::Connection;
 use crate::workspaces::{Workspace, WorkspaceReads};
@@ -18,11 +18,5 @@ impl WorkspaceReads for Connection {
     async fn find_workspace(&mut self, id: &WorkspaceId) -> Result<Option<Workspace>> {
         let sql = "SELECT id, name, enabled, created_at FROM workspaces WHERE id = $1";
         Ok(query_as(sql).bind(id).fetch_optional(self).await?)
-    }
-
-    async fn has_workspace(&mut self, id: &WorkspaceId) -> Result<bool> {
-        let sql = "SELECT id FROM workspaces WHERE id = $1";
-        let found: Option<WorkspaceId> = query_scalar(sql).bind(id).fetch_optional(self).await?;
-        Ok(found.is_some())
     }
 }
