@@ -60,7 +60,7 @@ async fn run_query(
     let compiled = analytics_sql::compile(text, planted.engine(), context)?;
     let rows = match planted {
         EventFixture::Postgres { pool, .. } => {
-            analytics_query::query_postgres(pool, &compiled.query, bounds).await?
+            analytics_query::query_postgres(pool.begin().await?, &compiled.query, bounds).await?
         }
         EventFixture::Sqlite { pool, .. } => {
             analytics_query::query_sqlite(pool, &compiled.query, bounds).await?

@@ -43,3 +43,19 @@ async fn workspace_is_locked_when_inserts_of_keys_are_not_committed() {
     locks.lock_namespaces(&workspace).await.unwrap();
     locks.lock_members(&workspace).await.unwrap();
 }
+
+/// Requests wait for a connection while those in use belong to a Postgres that has vanished.
+#[tokio::test]
+async fn waiting_calls_get_new_connections_when_all_are_replaced() {
+    let database = Database::create().await;
+    let store = Store::connect(&database.url, 1).await.unwrap();
+    let in_use = store.read().await.unwrap();
+    let (mut read, mut begin) = (store.read(), store.begin());
+    assert!(poll!(&mut read).is_pending() && poll!(&mut begin).is_pending());
+
+    store.reconnect().await.unwrap();
+
+    drop(read.await.unwrap());
+    begin.await.unwrap();
+    drop(in_use);
+}

@@ -14,7 +14,7 @@ use foundation::error::{self, Error, QueryErrorKind, Result};
 use foundation::model::{BoundQuery, SqlDialect};
 use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt as _};
-use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
+use sqlx::{AssertSqlSafe, Postgres, Sqlite, SqlitePool, Transaction};
 use tracing::debug;
 
 use super::events::{EventDatabase, EventStore};
@@ -49,7 +49,7 @@ impl EventStore {
             match (self.clickhouse(), &self.database) {
                 (Some(clickhouse), _) => clickhouse.run_query(query, limits).await,
                 (None, EventDatabase::Postgres { analytics: ask, .. }) => {
-                    query_postgres(&ask.get(), query, limits).await
+                    query_postgres(postgres::begin(ask).await?, query, limits).await
                 }
                 (None, EventDatabase::Sqlite { analytics: ask, .. }) => {
                     query_sqlite(ask, query, limits).await
@@ -87,13 +87,12 @@ const POSTGRES_LIMITS_SQL: &str = "
             THEN set_config('temp_file_limit', '1GB', TRUE)
         END";
 
-/// Returns the rows of a query in Postgres, each as text.
+/// Returns the rows of a query in Postgres, each as text. The transaction ends with it.
 pub async fn query_postgres(
-    pool: &PgPool,
+    mut tx: Transaction<'static, Postgres>,
     query: &BoundQuery,
     limits: &QueryLimits,
 ) -> Result<Vec<String>> {
-    let mut tx = postgres::begin(pool).await?;
     sqlx::query(POSTGRES_LIMITS_SQL)
         .bind(limits.timeout.as_millis().to_string())
         .bind(limits.list_items_max.to_string())

@@ -86,7 +86,7 @@ impl Store {
     pub fn read(&self) -> BoxFuture<'_, Result<Reader>> {
         Box::pin(async move {
             Ok(match self {
-                Self::Postgres { pool, .. } => Reader::new(pool.get().acquire().await?),
+                Self::Postgres { pool, .. } => Reader::new(pool.acquire().await?),
                 Self::Sqlite { pool, writer } => {
                     if let Some(writer) = writer {
                         writer.wait_until_visible().await;
@@ -101,7 +101,7 @@ impl Store {
     pub fn read_reserved(&self) -> BoxFuture<'_, Result<Reader>> {
         Box::pin(async move {
             match self {
-                Self::Postgres { reserved, .. } => Ok(Reader::new(reserved.get().acquire().await?)),
+                Self::Postgres { reserved, .. } => Ok(Reader::new(reserved.acquire().await?)),
                 Self::Sqlite { .. } => self.read().await,
             }
         })
@@ -111,7 +111,7 @@ impl Store {
         Box::pin(async move {
             let mut tx = Tx::new(match self {
                 Self::Postgres { pool, .. } => {
-                    EngineTransaction::postgres(postgres::begin(&pool.get()).await?)
+                    EngineTransaction::postgres(postgres::begin(pool).await?)
                 }
                 Self::Sqlite { .. } => EngineTransaction::Sqlite(self.writer()?.begin().await?),
             });
@@ -135,9 +135,9 @@ impl Store {
     pub fn begin_reserved(&self) -> BoxFuture<'_, Result<Tx>> {
         Box::pin(async move {
             match self {
-                Self::Postgres { reserved, .. } => Ok(Tx::new(EngineTransaction::postgres(
-                    postgres::begin(&reserved.get()).await?,
-                ))),
+                Self::Postgres { reserved, .. } => {
+                    Ok(Tx::new(EngineTransaction::postgres(postgres::begin(reserved).await?)))
+                }
                 Self::Sqlite { .. } => self.begin().await,
             }
         })
@@ -149,7 +149,7 @@ impl Store {
         Box::pin(async move {
             match self {
                 Self::Postgres { pool, .. } => Ok(Tx::new(EngineTransaction::postgres(
-                    postgres::begin_within(&pool.get(), within).await?,
+                    postgres::begin_within(pool, within).await?,
                 ))),
                 Self::Sqlite { .. } => self.begin().await,
             }
@@ -161,7 +161,7 @@ impl Store {
     pub fn analyze_keys(&self) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
             match self {
-                Self::Postgres { pool, .. } => Ok(postgres::analyze_keys(&pool.get()).await?),
+                Self::Postgres { pool, .. } => Ok(postgres::analyze_keys(pool).await?),
                 Self::Sqlite { .. } => Ok(0),
             }
         })

@@ -168,7 +168,7 @@ impl EventStore {
     pub async fn begin(&self) -> Result<EventTx> {
         Ok(match &self.database {
             EventDatabase::Postgres { write, .. } => {
-                EventTx::Postgres(postgres::begin(&write.get()).await?)
+                EventTx::Postgres(postgres::begin(write).await?)
             }
             EventDatabase::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
         })
@@ -198,9 +198,7 @@ impl EventStore {
         // Boxed, so that the drivers are compiled once, here.
         Box::pin(async move {
             Ok(match &self.database {
-                EventDatabase::Postgres { read, .. } => {
-                    LocalReader::new(read.get().acquire().await?)
-                }
+                EventDatabase::Postgres { read, .. } => LocalReader::new(read.acquire().await?),
                 EventDatabase::Sqlite { read, .. } => LocalReader::new(read.acquire().await?),
             })
         })
@@ -215,7 +213,7 @@ impl EventStore {
     ) -> Result<()> {
         match &self.database {
             EventDatabase::Postgres { write, .. } => {
-                partitions::maintain(&write.get(), kind, retention, now).await
+                partitions::maintain(write, kind, retention, now).await
             }
             EventDatabase::Sqlite { .. } => Ok(()),
         }

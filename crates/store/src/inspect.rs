@@ -103,7 +103,7 @@ impl Store {
     /// Connects to Postgres read-only. Fails within three seconds if Postgres is unreachable.
     pub async fn connect_read_only(url: &str) -> Result<Self> {
         let pool = Arc::new(postgres::read_only_pool(url, 2)?);
-        pool.get().acquire().await?;
+        pool.acquire().await?;
         Ok(Self::Postgres { reserved: pool.clone(), pool })
     }
 

@@ -6,7 +6,9 @@ use foundation::error::Result;
 use foundation::model::{EventKind, Retention};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use sqlx::{AssertSqlSafe, PgPool, query, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_scalar};
+
+use super::postgres::{self, Pool};
 
 /// How far ahead partitions are created: a server that cannot create any for a day still writes into the right ones.
 const CREATE_AHEAD_MS: i64 = 2 * DAY_MS;
@@ -23,7 +25,7 @@ struct PartitionedTable {
 /// Creates the partitions of the coming days, and drops those whose rows are all past the retention. If several
 /// replicas call it at once, one of them does it.
 pub async fn maintain(
-    pool: &PgPool,
+    pool: &Pool,
     kind: EventKind,
     retention: &Retention,
     now: Timestamp,
@@ -47,7 +49,7 @@ pub async fn maintain(
         },
     ];
     for table in tables {
-        let mut tx = super::postgres::begin(pool).await?;
+        let mut tx = postgres::begin(pool).await?;
         let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
             .bind(ADVISORY_LOCK_ID)
             .fetch_one(&mut *tx)

@@ -4,6 +4,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgPool, Postgres, SqlSafeStr as _, SqlStr,
@@ -61,6 +62,16 @@ impl Pool {
     /// Returns the pool in use.
     pub fn get(&self) -> PgPool {
         self.0.read().clone()
+    }
+
+    /// Returns a connection. A call that waits while the connections are replaced gets one of the new ones.
+    pub async fn acquire(&self) -> sqlx::Result<PoolConnection<Postgres>> {
+        loop {
+            match self.get().acquire().await {
+                Err(sqlx::Error::PoolClosed) if !self.0.read().is_closed() => {}
+                result => return result,
+            }
+        }
     }
 
     /// Waits until Postgres accepts a connection. Fails if Postgres rejects it.
@@ -207,7 +218,7 @@ pub fn read_only_pool(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
 }
 
 /// Begins a transaction.
-pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+pub async fn begin(pool: &Pool) -> sqlx::Result<Transaction<'static, Postgres>> {
     begin_with(pool, None).await
 }
 
@@ -217,7 +228,7 @@ const TRANSACTION_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Begins a transaction in which no statement waits longer than `within` for a lock.
 pub async fn begin_within(
-    pool: &PgPool,
+    pool: &Pool,
     within: Duration,
 ) -> sqlx::Result<Transaction<'static, Postgres>> {
     // One round trip.
@@ -230,7 +241,7 @@ pub async fn begin_within(
 }
 
 /// Analyzes the tables of keys, and returns the estimated number of keys. It waits for no other process that does the same.
-pub async fn analyze_keys(pool: &PgPool) -> sqlx::Result<u64> {
+pub async fn analyze_keys(pool: &Pool) -> sqlx::Result<u64> {
     let mut tx = begin_within(pool, ANALYZE_LOCK_TIMEOUT).await?;
     sqlx::raw_sql(ANALYZE_KEYS_SQL).execute(&mut *tx).await?;
     let sql = "SELECT CAST(reltuples AS BIGINT) FROM pg_class WHERE oid = CAST('keys' AS REGCLASS)";
@@ -246,7 +257,7 @@ const ANALYZE_KEYS_SQL: &str = "
 const ANALYZE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 async fn begin_with(
-    pool: &PgPool,
+    pool: &Pool,
     statement: Option<SqlStr>,
 ) -> sqlx::Result<Transaction<'static, Postgres>> {
     let connection = pool.acquire().await?;

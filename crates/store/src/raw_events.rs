@@ -63,9 +63,7 @@ impl EventStore {
     /// Deletes the oldest events that are rolled up, until the others take no more than `max_bytes`.
     pub async fn trim_raw_events(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
         match &self.database {
-            EventDatabase::Postgres { write, .. } => {
-                trim_postgres(&write.get(), max_bytes, now).await
-            }
+            EventDatabase::Postgres { write, .. } => trim_postgres(write, max_bytes, now).await,
             EventDatabase::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
         }
     }
@@ -231,9 +229,9 @@ async fn list_postgres_partitions(pool: &PgPool) -> Result<Vec<PostgresPartition
 }
 
 /// Deletes whole days first; of the day that is being written, the earliest events.
-async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<()> {
+async fn trim_postgres(pool: &postgres::Pool, max_bytes: u64, now: Timestamp) -> Result<()> {
     let today = now.0.div_euclid(DAY_MS) * DAY_MS;
-    let partitions = list_postgres_partitions(pool).await?;
+    let partitions = list_postgres_partitions(&pool.get()).await?;
     let mut total: u64 = partitions.iter().map(PostgresPartition::bytes).sum();
     for partition in &partitions {
         let Some(start) = partition.day_start().filter(|start| *start < today) else { continue };
@@ -250,12 +248,12 @@ async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<
     }
     let of_today: Vec<_> =
         partitions.iter().filter(|partition| partition.day_start() == Some(today)).collect();
-    trim_day(pool, &of_today, max_bytes).await
+    trim_day(&pool.get(), &of_today, max_bytes).await
 }
 
 /// Drops the partition of a past day, unless some of its events are not rolled up. If several replicas call it at
 /// once, one of them does it; if the partition is in use, it is tried again later.
-async fn drop_rolled_up(pool: &PgPool, partition: &str, end: i64) -> Result<bool> {
+async fn drop_rolled_up(pool: &postgres::Pool, partition: &str, end: i64) -> Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
         .bind(partitions::ADVISORY_LOCK_ID)

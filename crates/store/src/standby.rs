@@ -71,7 +71,7 @@ impl Standby {
     }
 
     pub fn read(&self) -> BoxFuture<'_, Result<Reader>> {
-        Box::pin(async move { Ok(Reader::new(self.0.get().acquire().await?)) })
+        Box::pin(async move { Ok(Reader::new(self.0.acquire().await?)) })
     }
 
     /// Replaces all connections: on one that was lost without notice, no reply ever arrives.
