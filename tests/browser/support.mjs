@@ -1,13 +1,15 @@
 // A browser, checks that are counted, and what may never happen on any page.
 
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 export const URL_OF = process.env.KEYWARD_URL;
 export const SETUP_LINK = process.env.KEYWARD_SETUP_LINK;
-export const SHOTS = process.env.KEYWARD_SHOTS;
+const SHOTS = process.env.KEYWARD_SHOTS;
+/** The widths of windows, in pixels, at which every page is looked at. */
+export const WIDTHS = process.env.KEYWARD_WIDTHS.split(" ").map(Number);
 const SEEN_AFTER_MS = Number(process.env.KEYWARD_SEEN_AFTER_SECONDS) * 1000;
 const AXE = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
@@ -81,24 +83,28 @@ export async function v2(rootKey, operation, body) {
 /** By now every replica knows of the change. */
 export const seen = () => new Promise((done) => setTimeout(done, SEEN_AFTER_MS));
 
-async function audit(page) {
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+/** The rules that a theme can go against. */
+const RULES_OF_COLORS = ["color-contrast", "link-in-text-block"];
+
+async function audit(page, rules) {
   // Through the debugger's protocol, which the page's own policy does not bind.
   await page.evaluate(AXE);
-  return page.evaluate(() =>
-    axe.run(document, { resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
-  );
+  return page.evaluate((runOnly) => axe.run(document, { resultTypes: ["violations"], runOnly }), rules);
 }
 
 /** Fails with what axe finds serious or critical. */
-export async function accessible(page) {
+export async function accessible(page, rules = RULES) {
   // A click may not have left the last page yet. Then that page is gone before axe is done, and the next one is meant.
-  const found = await audit(page).catch(async () => {
+  const found = await audit(page, rules).catch(async () => {
     await page.waitForLoadState();
-    return audit(page);
+    return audit(page, rules);
   });
   const serious = found.violations.filter((one) => ["serious", "critical"].includes(one.impact));
   const told = serious.map((one) => `${one.id}: ${one.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")}`);
-  assert.deepEqual(told, [], page.url());
+  if (told.length === 0) return;
+  const isDark = await page.evaluate(() => matchMedia("(prefers-color-scheme: dark)").matches);
+  assert.deepEqual(told, [], `${page.url()}, ${page.viewportSize().width} px wide, ${isDark ? "dark" : "light"}`);
 }
 
 /** Fails if the page is wider than its window. */
@@ -110,19 +116,41 @@ export async function fits(page) {
   assert.ok(wide <= window, `${page.url()} is ${wide} px wide in a window of ${window} px`);
 }
 
-/** Fails unless the page is in order in both themes at every width. Keeps a picture of each if there is a name for them. */
-export async function inOrder(page, name = undefined) {
-  const viewport = page.viewportSize();
-  for (const colorScheme of ["light", "dark"]) {
+/** Keeps a picture, if there is a directory for pictures. */
+export function keep(name, picture) {
+  if (!SHOTS) return;
+  mkdirSync(SHOTS, { recursive: true });
+  writeFileSync(`${SHOTS}/${name}.png`, picture);
+}
+
+async function keepPictureOf(page, name) {
+  if (!SHOTS) return;
+  // As high as the page, so that what sticks to the window's edge covers nothing of the picture.
+  const { width, height } = page.viewportSize();
+  await page.setViewportSize({ width, height: await page.evaluate(() => document.documentElement.scrollHeight) });
+  keep(name, await page.screenshot({ fullPage: true }));
+  await page.setViewportSize({ width, height });
+}
+
+/** Fails unless the page is in order in both themes, in the window that it is in. */
+export async function inBothThemes(page, name) {
+  await fits(page);
+  for (const [colorScheme, rules] of [["light", RULES], ["dark", RULES_OF_COLORS]]) {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-    for (const width of [390, 768, 1440, 1920]) {
-      await page.setViewportSize({ width, height: 900 });
-      await fits(page);
-      await accessible(page);
-      if (name) await page.screenshot({ path: `${SHOTS}/${name}-${width}-${colorScheme}.png` });
-    }
+    await accessible(page, rules);
+    if (name) await keepPictureOf(page, `${name}-${page.viewportSize().width}-${colorScheme}`);
   }
   await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+}
+
+/** Fails unless the page is in order in both themes at every width. It is loaded for each by `load`, if there is one. */
+export async function inOrder(page, name, load = () => {}) {
+  const viewport = page.viewportSize();
+  for (const width of WIDTHS) {
+    await page.setViewportSize({ width, height: 900 });
+    await load();
+    await inBothThemes(page, name);
+  }
   await page.setViewportSize(viewport);
 }
 

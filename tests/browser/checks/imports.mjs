@@ -1,8 +1,8 @@
 // Keys that were issued elsewhere are imported from files. With JavaScript, no full key leaves the browser.
 
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync } from "node:fs";
-import { SHOTS, accessible, assert, check, go, inOrder, seen, tabTo, v2, visitor } from "../support.mjs";
+import { readFileSync } from "node:fs";
+import { accessible, assert, check, go, inOrder, seen, tabTo, v2, visitor } from "../support.mjs";
 
 const hash = (key) => createHash("sha256").update(key).digest("base64");
 const keyOf = (at) => `legacy_live_${String(at).padStart(8, "0")}`;
@@ -20,7 +20,6 @@ function fileOf200() {
 }
 
 export async function run(story) {
-  mkdirSync(SHOTS, { recursive: true });
   const at = (rest) => `/dashboard/${story.workspace}${rest}`;
   const page = story.page;
   const button = (name) => page.getByRole("button", { name, exact: true });

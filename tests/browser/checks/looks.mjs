@@ -1,12 +1,8 @@
-// Every page, in both themes and four widths: seen by axe, within its window, and kept as a picture to look at.
+// Every page, in both themes and at every width: seen by axe, within its window, and kept as a picture to look at.
 
-import { mkdirSync } from "node:fs";
-import { SHOTS, accessible, assert, check, complaints, fits, go, visitor } from "../support.mjs";
-
-const WIDTHS = [375, 768, 1440, 1920];
+import { assert, check, complaints, go, inOrder, visitor } from "../support.mjs";
 
 export async function run(story) {
-  mkdirSync(SHOTS, { recursive: true });
   const at = (rest) => `/dashboard/${story.workspace}${rest}`;
   const key = await story.page.evaluate(async (path) => {
     const page = new DOMParser().parseFromString(await (await fetch(path)).text(), "text/html");
@@ -81,29 +77,17 @@ export async function run(story) {
     "wrong-method": [at("/keys/bulk")],
     error: ["/errors/precondition_failed", true],
   };
-  for (const colorScheme of ["light", "dark"]) {
-    const options = { colorScheme, reducedMotion: "reduce" };
-    const signedIn = await visitor({ ...options, storageState: await story.page.context().storageState() });
-    const stranger = await visitor(options);
-    for (const [name, [path, isStrange]] of Object.entries(pages)) {
-      await check(`${name} is in order in the ${colorScheme} theme`, async () => {
-        const page = isStrange ? stranger : signedIn;
-        page.expected = { "not-there": [404], "not-there-stranger": [404], "wrong-method": [405], "key-deleted": [410], "key-not-shown": [410] }[name] ?? [];
-        for (const width of WIDTHS) {
-          await page.setViewportSize({ width, height: 900 });
-          await go(page, path);
-          await fits(page);
-          await accessible(page);
-          // As high as the page, so that what sticks to the window's edge covers nothing of the picture.
-          const height = await page.evaluate(() => document.documentElement.scrollHeight);
-          await page.setViewportSize({ width, height: Math.max(900, height) });
-          await page.screenshot({ path: `${SHOTS}/${name}-${width}-${colorScheme}.png`, fullPage: true });
-        }
-      });
-    }
-    await signedIn.context().close();
-    await stranger.context().close();
+  const signedIn = await visitor({ storageState: await story.page.context().storageState() });
+  const stranger = await visitor();
+  for (const [name, [path, isStrange]] of Object.entries(pages)) {
+    await check(`${name} is in order in both themes at every width`, async () => {
+      const page = isStrange ? stranger : signedIn;
+      page.expected = { "not-there": [404], "not-there-stranger": [404], "wrong-method": [405], "key-deleted": [410], "key-not-shown": [410] }[name] ?? [];
+      await inOrder(page, name, () => go(page, path));
+    });
   }
+  await signedIn.context().close();
+  await stranger.context().close();
 
   await check("no page had an error in its console or went against its policy", () => {
     assert.deepEqual(complaints, []);

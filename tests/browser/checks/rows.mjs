@@ -1,6 +1,6 @@
 // Rows of lists: their order, and their menus with a pointer, by keyboard alone, and without JavaScript.
 
-import { accessible, assert, check, fits, go, seen, tabTo, v2, visitor } from "../support.mjs";
+import { WIDTHS, accessible, assert, check, fits, go, inBothThemes, seen, tabTo, v2, visitor } from "../support.mjs";
 
 export async function run(story) {
   const page = story.page;
@@ -12,24 +12,18 @@ export async function run(story) {
   const item = (on, role, name) => on.locator(".menu:popover-open").getByRole(role, { name, exact: true });
 
   await check("a row has a menu beside its button, in order in both themes and at every width", async () => {
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-      for (const width of [390, 768, 1440, 1920]) {
-        await page.setViewportSize({ width, height: 900 });
-        await go(page, list);
-        await fits(page);
-        const button = page.getByRole("button", { name: "Actions for the only row" });
-        await button.click();
-        await item(page, "link", "View").waitFor();
-        const [box, menu] = [await button.boundingBox(), await page.locator(".menu:popover-open").boundingBox()];
-        assert.ok(Math.abs(menu.x + menu.width - (box.x + box.width)) < 2 && Math.abs(menu.y - box.y - box.height) < 2, JSON.stringify([box, menu]));
-        assert.ok(menu.x >= 0 && menu.x + menu.width <= width);
-        await fits(page);
-        await accessible(page);
-        if (width === 390 || width === 1440) await page.screenshot({ path: `${process.env.KEYWARD_SHOTS}/row-menu-${width}-${colorScheme}.png` });
-      }
+    for (const width of WIDTHS) {
+      await page.setViewportSize({ width, height: 900 });
+      await go(page, list);
+      await fits(page);
+      const button = page.getByRole("button", { name: "Actions for the only row" });
+      await button.click();
+      await item(page, "link", "View").waitFor();
+      const [box, menu] = [await button.boundingBox(), await page.locator(".menu:popover-open").boundingBox()];
+      assert.ok(Math.abs(menu.x + menu.width - (box.x + box.width)) < 2 && Math.abs(menu.y - box.y - box.height) < 2, JSON.stringify([box, menu]));
+      assert.ok(menu.x >= 0 && menu.x + menu.width <= width);
+      await inBothThemes(page, "row-menu");
     }
-    await page.emulateMedia({ colorScheme: null, reducedMotion: null });
     await page.setViewportSize({ width: 1440, height: 900 });
   });
 

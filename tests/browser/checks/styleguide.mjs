@@ -3,7 +3,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import pixelmatch from "pixelmatch";
 import { PNG } from "pngjs";
-import { SHOTS, accessible, assert, check, fits, go, visitor } from "../support.mjs";
+import { WIDTHS, accessible, assert, check, fits, go, keep, visitor } from "../support.mjs";
 
 const PICTURES = new URL("../../../docs/images/design/", import.meta.url);
 const PARTS = ["colors", "type", "icons", "actions", "figures", "facts", "lists", "forms", "charts"];
@@ -24,9 +24,8 @@ function compare(name, taken) {
   const sameSize = is.width === was.width && is.height === was.height;
   const pixels = sameSize ? pixelmatch(was.data, is.data, difference.data, is.width, is.height, { threshold: 0.2 }) : Infinity;
   if (pixels <= DIFFERENT_MAX * is.width * is.height) return;
-  mkdirSync(SHOTS, { recursive: true });
-  writeFileSync(`${SHOTS}/${name}-is.png`, taken);
-  if (sameSize) writeFileSync(`${SHOTS}/${name}-difference.png`, PNG.sync.write(difference));
+  keep(`${name}-is`, taken);
+  if (sameSize) keep(`${name}-difference`, PNG.sync.write(difference));
   assert.fail(sameSize ? `${pixels} pixels of ${name} differ` : `${name} is ${is.width} × ${is.height}, not ${was.width} × ${was.height} px`);
 }
 
@@ -34,7 +33,7 @@ export async function run() {
   for (const colorScheme of ["light", "dark"]) {
     const page = await visitor({ colorScheme, reducedMotion: "reduce" });
     await check(`the style guide is in order in the ${colorScheme} theme`, async () => {
-      for (const width of [390, 768, 1920, 1440]) {
+      for (const width of WIDTHS) {
         await page.setViewportSize({ width, height: 900 });
         await go(page, "/dashboard/styleguide");
         await fits(page);
