@@ -15,8 +15,6 @@ mod final_state;
 mod fleet;
 mod load;
 mod lock;
-#[path = "../support/previous_version.rs"]
-mod previous_version;
 mod probes;
 mod proxy;
 mod random_faults;

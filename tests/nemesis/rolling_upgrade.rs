@@ -1,5 +1,7 @@
 //! Tests two versions side by side: replicas of the previous version are replaced one after the other under load.
 
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
@@ -8,7 +10,6 @@ use sqlx::{Connection as _, Executor as _, query_scalar};
 use crate::acquire_turn;
 use crate::caller::Shared;
 use crate::fleet::{Fleet, Replica};
-use crate::previous_version::previous_binary;
 use crate::random_faults::{assert_guarantees_hold, inject, run};
 use crate::record::InjectedFault;
 use crate::schedule::{Fault, FaultKind, REPLICAS};
@@ -57,6 +58,14 @@ fn guarantees_hold_when_replicas_are_replaced_by_a_newer_version() {
     assert_newer_schema_is_rejected(&mut fleet, program);
 }
 
+/// Returns the binary of the previous version, which is built if necessary.
+fn previous_binary() -> PathBuf {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nemesis/previous-version");
+    let output = Command::new(script).stdin(Stdio::null()).output().expect("the script runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("a path").trim_end().into()
+}
+
 fn replace_one_by_one(fleet: &mut Fleet, shared: &Shared) -> Vec<InjectedFault> {
     for replica in &mut fleet.replicas {
         replica.program = None;
@@ -71,7 +80,7 @@ fn replace_one_by_one(fleet: &mut Fleet, shared: &Shared) -> Vec<InjectedFault> 
 }
 
 /// Checks that the previous version does not start with a schema that it does not know.
-fn assert_newer_schema_is_rejected(fleet: &mut Fleet, program: std::path::PathBuf) {
+fn assert_newer_schema_is_rejected(fleet: &mut Fleet, program: PathBuf) {
     let postgres = fleet.postgres.url();
     let last: i64 = block_on(async {
         let mut connection = PgConnection::connect(&postgres).await.expect("Postgres");
