@@ -45,9 +45,9 @@ export function summary() {
 /** What browsers complained of, on all pages of all visitors. */
 export const complaints = [];
 
-/** A visitor with cookies of their own. */
+/** A visitor with cookies of their own, who prefers reduced motion: no color is seen while it changes. */
 export async function visitor(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, reducedMotion: "reduce", ...options });
   context.setDefaultTimeout(15_000);
   if (options.javaScriptEnabled !== false) {
     await context.addInitScript(() => {
@@ -136,11 +136,11 @@ async function keepPictureOf(page, name) {
 export async function inBothThemes(page, name) {
   await fits(page);
   for (const [colorScheme, rules] of [["light", RULES], ["dark", RULES_OF_COLORS]]) {
-    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    await page.emulateMedia({ colorScheme });
     await accessible(page, rules);
     if (name) await keepPictureOf(page, `${name}-${page.viewportSize().width}-${colorScheme}`);
   }
-  await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+  await page.emulateMedia({ colorScheme: null });
 }
 
 /** Fails unless the page is in order in both themes at every width. It is loaded for each by `load`, if there is one. */

@@ -1,6 +1,6 @@
 // A gateway policy is created, its configuration copied, a request tried; then it is changed, rotated and deleted.
 
-import { URL_OF, accessible, assert, check, fits, go, seen, v2 } from "../support.mjs";
+import { URL_OF, accessible, assert, check, fits, go, inOrder, seen, v2 } from "../support.mjs";
 
 export async function run(story) {
   const page = story.page;
@@ -102,20 +102,7 @@ export async function run(story) {
     }
     assert.ok(!page.url().includes(story.key) && !(await page.content()).includes(story.key));
     await page.getByRole("region", { name: "Headers for the service" }).getByText("keyward-key-id").waitFor();
-    try {
-      for (const colorScheme of ["light", "dark"]) {
-        // Without transitions, during which colors have less contrast.
-        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-        for (const width of [390, 1440]) {
-          await page.setViewportSize({ width, height: 900 });
-          await fits(page);
-          await accessible(page);
-        }
-      }
-    } finally {
-      await page.emulateMedia({ colorScheme: null, reducedMotion: null });
-      await page.setViewportSize({ width: 1440, height: 900 });
-    }
+    await inOrder(page);
     await page.getByLabel("Path").fill("/nothing");
     await page.getByLabel("Key", { exact: true }).fill(story.key);
     await page.getByRole("button", { name: "Try request" }).click();

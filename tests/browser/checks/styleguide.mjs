@@ -31,7 +31,7 @@ function compare(name, taken) {
 
 export async function run() {
   for (const colorScheme of ["light", "dark"]) {
-    const page = await visitor({ colorScheme, reducedMotion: "reduce" });
+    const page = await visitor({ colorScheme });
     await check(`the style guide is in order in the ${colorScheme} theme`, async () => {
       for (const width of WIDTHS) {
         await page.setViewportSize({ width, height: 900 });
