@@ -1,7 +1,8 @@
 //! Signing keys: what assertions for upstreams are signed with, and what verifiers know of them.
 //!
 //! There are always two: the current key signs, and the next one is published beside it. A rotation makes the next key the
-//! current one, so a verifier that has fetched the keys before still knows the key of every token.
+//! current one, so a verifier that has fetched the keys before still knows the key of every token. The first two are
+//! published together, so whoever knows the first current key knows the next one.
 
 use std::sync::Arc;
 
@@ -127,8 +128,8 @@ pub async fn list(context: &Context) -> Result<Vec<StoredSigningKey>> {
     Ok(stored)
 }
 
-/// Makes the next key sign, and creates another next key. Unless forced, it fails if verifiers may not know the next key
-/// yet. Without any key, it creates the first ones.
+/// Makes the next key sign, and creates another next key. Unless forced, it fails if verifiers may know the current key and
+/// not yet the next one, which is so after every rotation. Without any key, it creates the first ones.
 pub async fn rotate_as_operator(context: &Context, is_forced: bool) -> Result<RotateResult> {
     let now = context.clock.now();
     let mut tx = context.store.begin().await?;
@@ -142,7 +143,9 @@ pub async fn rotate_as_operator(context: &Context, is_forced: bool) -> Result<Ro
         None => insert_first(&mut tx, &masters, now).await?,
         Some(next) => {
             let wait_ms = PUBLISHED_BEFORE_USE_MS - (now.0 - next.created_at.0);
-            if wait_ms > 0 && !is_forced {
+            // A key that was retired stays stored until a rotation retires another one.
+            let is_first_rotation = find(&before, SigningKeyState::Retired).is_none();
+            if wait_ms > 0 && !is_first_rotation && !is_forced {
                 let seconds = wait_ms.saturating_add(999) / 1000;
                 return Err(Error::PreconditionFailed(Refusal::SigningKeyTooNew(seconds)));
             }

@@ -121,8 +121,8 @@ pub enum Refusal {
     )]
     NoMasterKeyToSign,
     #[error(
-        "verifiers may not know the next signing key yet; rotate in {0} seconds, or use --force if the current key must \
-        not sign any longer"
+        "the next signing key is published since the last rotation, less than 15 minutes ago, and verifiers that cache \
+        the keys may not know it yet; rotate in {0} seconds, or use --force if the current key must not sign any longer"
     )]
     SigningKeyTooNew(i64),
     #[error("API {0} does not store recoverable keys; enable them with `keyward api update`")]
