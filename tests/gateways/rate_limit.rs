@@ -219,6 +219,27 @@ on_both_stacks! {
         assert_eq!(client.check(vec![one]).await, (false, vec![0]));
     }
 
+    async fn namespace_is_that_which_the_policy_lists_by_its_name_or_id(kw) {
+        let mut first = Client::with_root_key(&kw, &kw.root_key).await;
+        for name in ["first", "second"] {
+            first.send(name, 0, vec![limited("1", 1)]).await.unwrap();
+        }
+        let ids = kw.list_texts("namespaces", "id").await;
+        let names = kw.list_texts("namespaces", "name").await;
+        let default = json!({ "limit": 3, "duration": 60_000 });
+        let mut client = Client::with_policy(&kw, json!([
+            { "namespace": ids[0], "defaultLimit": default },
+            { "namespace": names[1], "defaultLimit": default },
+        ])).await;
+
+        for domains in [[&ids[0], &names[0]], [&names[1], &ids[1]]] {
+            for (domain, remaining) in domains.into_iter().zip([2, 1]) {
+                let response = client.send(domain, 0, vec![descriptor("1")]).await.unwrap();
+                assert_eq!(response.statuses[0].limit_remaining, remaining, "{domain}");
+            }
+        }
+    }
+
     async fn secret_of_a_policy_names_the_policy(kw) {
         let mut client = Client::with_policy(&kw, json!([{ "namespace": "edge" }])).await;
         client.metadata.retain(|(name, _)| *name != "keyward-policy");

@@ -123,8 +123,7 @@ async fn authenticate(
     let secret = non_empty_secret(text(gateway::SECRET_HEADER));
     let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
-    let namespaces = &policy.value.policy.config.namespaces;
-    let Some(known) = namespaces.iter().find(|known| known.namespace == namespace) else {
+    let Some(known) = policy.value.find_namespace(namespace) else {
         return Err(Error::Forbidden(format!(
             "to use the namespace {namespace}, which the gateway policy does not list"
         )));

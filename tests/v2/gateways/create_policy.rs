@@ -87,6 +87,17 @@ on_both_stacks! {
 
         assert_eq!(kw.list_texts("namespaces", "name").await, ["edge"]);
     }
+
+    async fn policy_is_rejected_when_it_lists_a_namespace_by_its_name_and_its_id(kw) {
+        create(&kw, json!({ "namespaces": [{ "namespace": "edge" }] })).await.data();
+        let id = &kw.list_texts("namespaces", "id").await[0];
+
+        let twice = json!([{ "namespace": "edge" }, { "namespace": id }]);
+        create(&kw, json!({ "name": "other", "namespaces": twice }))
+            .await
+            .assert_field_error("/properties/namespaces/items");
+        create(&kw, json!({ "name": "other", "namespaces": [{ "namespace": id }] })).await.data();
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
-use foundation::model::{GatewayPolicy, GatewayRule, Namespace, Networks};
+use foundation::model::{GatewayNamespace, GatewayPolicy, GatewayRule, Namespace, Networks};
 use foundation::secret::{KeyHash, Plaintext};
 use store::cache::{Cached, RowFuture};
 use store::freshness::{CacheTag, ReadVersion};
@@ -53,6 +53,7 @@ pub struct ActivePolicy {
     /// The caller that the policy's verifications have.
     pub principal: Arc<Cached<Principal>>,
     pub(super) rules: Vec<ActiveRule>,
+    namespaces: Vec<ActiveNamespace>,
     /// When the secret by which it was found expires. Absent: it was not replaced.
     secret_expires_at: Option<Timestamp>,
     allow_from: Option<Networks>,
@@ -63,6 +64,13 @@ pub struct ActivePolicy {
 pub(super) struct ActiveRule {
     pub(super) rule: GatewayRule,
     pub(super) path: Option<PathPattern>,
+}
+
+/// A namespace that the rate-limit service may use, and what the policy says about it.
+#[derive(Debug)]
+struct ActiveNamespace {
+    namespace: Namespace,
+    listed: GatewayNamespace,
 }
 
 /// What a gateway shows of itself.
@@ -134,12 +142,17 @@ pub fn find_active<'a>(
             PolicyRef::Named(named) => reader.find_named_gateway_policy(named).await?,
         };
         let Some(stored) = found else { return Ok(None) };
-        let named = &stored.policy.config.namespaces;
-        let mut namespaces = match named.is_empty() {
+        let listed = &stored.policy.config.namespaces;
+        let all = match listed.is_empty() {
             true => Vec::new(),
             false => reader.list_all_namespaces(&stored.policy.workspace_id).await?,
         };
-        namespaces.retain(|known| named.iter().any(|named| named.namespace == known.name));
+        let to_active = |namespace: Namespace| {
+            let listed =
+                listed.iter().find(|listed| is_named(&namespace, &listed.namespace))?.clone();
+            Some(ActiveNamespace { namespace, listed })
+        };
+        let namespaces: Vec<_> = all.into_iter().filter_map(to_active).collect();
         let to_cached = |stored: StoredGatewayPolicy| {
             let id = CacheTag::GatewayPolicy(stored.policy.id.clone());
             let tags = match reference {
@@ -149,7 +162,7 @@ pub fn find_active<'a>(
             };
             let public_url = &gateways.context.settings.public_url;
             let active =
-                ActivePolicy::new(stored, reference, &namespaces, read_version, public_url)?;
+                ActivePolicy::new(stored, reference, namespaces, read_version, public_url)?;
             Ok(Cached::new(active, read_version, tags))
         };
         to_cached(stored).map(Some)
@@ -160,13 +173,13 @@ impl ActivePolicy {
     fn new(
         stored: StoredGatewayPolicy,
         reference: &PolicyRef,
-        namespaces: &[Namespace],
+        namespaces: Vec<ActiveNamespace>,
         version: ReadVersion,
         public_url: &str,
     ) -> Result<Self> {
         let StoredGatewayPolicy { policy, is_workspace_enabled, secrets } = stored;
         let apis = policy.config.api_ids.iter().map(|id| (Action::VerifyKey, id.as_str()));
-        let limits = namespaces.iter().map(|namespace| (Action::Limit, namespace.id.as_str()));
+        let limits = namespaces.iter().map(|active| (Action::Limit, active.namespace.id.as_str()));
         let grants: Grants = apis.chain(limits).collect();
         let tag = CacheTag::GatewayPolicy(policy.id.clone());
         let principal = Principal::from_gateway_policy(&policy, grants);
@@ -184,8 +197,16 @@ impl ActivePolicy {
             metadata_url: metadata_url(&policy, public_url),
             secret_expires_at: secret_expiry(reference, &secrets),
             is_workspace_enabled,
+            namespaces,
             policy,
         })
+    }
+
+    /// Returns what the policy says about the namespace with this id or name, whichever of the two it lists. `None`: it does not
+    /// list the namespace.
+    pub fn find_namespace(&self, id_or_name: &str) -> Option<&GatewayNamespace> {
+        let active = self.namespaces.iter().find(|known| is_named(&known.namespace, id_or_name))?;
+        Some(&active.listed)
     }
 
     fn is_named(&self, named: &str) -> bool {
@@ -196,6 +217,10 @@ impl ActivePolicy {
         let allowed = self.allow_from.as_ref();
         peer.is_some_and(|peer| allowed.is_some_and(|allowed| allowed.contains(peer)))
     }
+}
+
+fn is_named(namespace: &Namespace, id_or_name: &str) -> bool {
+    namespace.name == id_or_name || namespace.id.as_str() == id_or_name
 }
 
 /// Returns when the secret that a reference holds expires. `None`: it is the current one, or there is none.

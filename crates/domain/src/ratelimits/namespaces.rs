@@ -1,5 +1,6 @@
 //! Namespaces: lookup by id or name, creation on first use, and management.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
@@ -119,21 +120,27 @@ pub async fn find_or_create(
     Ok(namespaces)
 }
 
-/// Checks, for another object that names namespaces, that the caller may check limits in all of them. Missing ones are
-/// created, if the caller has the permission.
+/// Checks, for another object that names namespaces, by id or name, that the caller may check limits in all of them and that it
+/// names none twice. Missing ones are created, if the caller has the permission.
 pub(crate) async fn require_usable_or_create(
     context: &Context,
     tx: &mut Tx,
     caller: &Caller,
     names: &[&str],
 ) -> Result<()> {
-    let mut missing = Vec::new();
-    for name in names {
+    let (mut missing, mut known) = (Vec::new(), BTreeSet::new());
+    for (at, name) in names.iter().enumerate() {
         match tx.find_namespace(caller.workspace_id(), name).await? {
             Some(Namespace { deleted_at: Some(_), .. }) => {
                 return Err(Error::NamespaceDeleted((*name).to_owned()));
             }
-            Some(found) => caller.require_on(Action::Limit, &found.id)?,
+            Some(found) => {
+                caller.require_on(Action::Limit, &found.id)?;
+                if !known.insert(found.id) {
+                    let message = format!("namespaces[{at}] must not name a namespace twice");
+                    return Err(Error::invalid("/properties/namespaces/items", message));
+                }
+            }
             None => missing.push(NamespaceRef::new(caller, (*name).to_owned())),
         }
     }

@@ -188,7 +188,7 @@ pub enum FailureFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayNamespace {
-    /// The name of the namespace.
+    /// The id or name of the namespace.
     pub namespace: String,
     /// The limit of a descriptor that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

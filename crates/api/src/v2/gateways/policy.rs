@@ -102,7 +102,7 @@ pub enum OnFailure {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Namespace {
-    /// The name of the namespace. It is created if it does not exist.
+    /// The ID or name of the namespace. One that does not exist is created with this name.
     pub namespace: NamespaceOrIdentifier,
     /// The limit of a descriptor that names none and has no override.
     #[serde(default)]
