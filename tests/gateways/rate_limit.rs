@@ -196,11 +196,21 @@ on_both_stacks! {
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     }
 
-    async fn refusal_has_a_time_to_wait_unless_the_limit_is_zero(kw) {
+    async fn refusal_has_a_time_to_wait_unless_the_limit_is_less_than_what_the_call_takes(kw) {
         let mut client = Client::with_root_key(&kw, &kw.root_key).await;
-        for (limit, has_time) in [(0, false), (1, true)] {
-            let taking = || vec![with_hits(limited("1", limit), 2)];
-            let refused = client.send("edge", 0, taking()).await.unwrap();
+        client.check(vec![limited("1", 2)]).await;
+        let of = |limit: u32, hits: &[u64]| -> Vec<_> {
+            hits.iter().map(|hits| with_hits(limited("1", limit), *hits)).collect()
+        };
+        for (limit, taking, has_time) in [
+            (0, of(0, &[0]), false),
+            (1, of(1, &[2]), false),
+            (2, of(2, &[2]), true),
+            // Both are counted by one counter.
+            (2, of(2, &[1, 1]), true),
+            (2, of(2, &[1, 2]), false),
+        ] {
+            let refused = client.send("edge", 0, taking).await.unwrap();
 
             assert_eq!(refused.overall_code, i32::from(Code::OverLimit));
             let headers = refused.response_headers_to_add;

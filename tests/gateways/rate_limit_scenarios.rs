@@ -106,8 +106,8 @@ async fn run(kw: &Keyward, scenarios: Vec<Scenario>) {
                     continue;
                 }
             };
-            let sent = descriptors.iter().map(|text| descriptor(text)).collect();
-            let response = client.send(&name(at), hits_addend, sent).await.unwrap();
+            let sent: Vec<_> = descriptors.iter().map(|text| descriptor(text)).collect();
+            let response = client.send(&name(at), hits_addend, sent.clone()).await.unwrap();
             let found: Vec<_> = response.statuses.iter().map(render).collect();
             assert_eq!(found, statuses, "{what}: {descriptors:?}");
             let is_any_over = statuses.iter().any(|status| status.starts_with("OVER_LIMIT"));
@@ -115,10 +115,12 @@ async fn run(kw: &Keyward, scenarios: Vec<Scenario>) {
             let has_retry_after = |response: &RateLimitResponse| {
                 response.response_headers_to_add.iter().any(|header| header.key == "retry-after")
             };
-            // Whoever waits for a limit of 0 waits in vain.
-            let is_hopeless = response.statuses.iter().any(|status| {
-                let limit = status.current_limit.as_ref();
-                limit.is_some_and(|limit| limit.requests_per_unit == 0)
+            // Whoever takes more than a limit has, or anything of a limit of 0, waits in vain.
+            let is_hopeless = sent.iter().zip(&response.statuses).any(|(sent, status)| {
+                let units = sent.hits_addend.map_or(u64::from(hits_addend), |hits| hits.value);
+                let limit = status.current_limit.as_ref().map(|limit| limit.requests_per_unit);
+                let is_too_little = limit.is_some_and(|limit| u64::from(limit) < units.max(1));
+                render(status).starts_with("OVER_LIMIT") && is_too_little
             });
             assert_eq!(has_retry_after(&response), is_any_over && !is_hopeless, "{what}");
         }

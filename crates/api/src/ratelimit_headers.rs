@@ -35,7 +35,7 @@ pub struct CheckedLimit<'a> {
 
 impl<'a> From<&'a EvaluatedLimit> for CheckedLimit<'a> {
     fn from(evaluated: &'a EvaluatedLimit) -> Self {
-        let EvaluatedLimit { limit, status } = evaluated;
+        let EvaluatedLimit { limit, status, .. } = evaluated;
         Self {
             name: &limit.name,
             limit: limit.limit,

@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use api::gateway::{self, Header, bearer_token, non_empty_secret, retry_after, retry_at};
+use api::gateway::{
+    self, ExceededLimit, Header, bearer_token, non_empty_secret, retry_after, retry_at,
+};
 use api::ratelimit_headers::{self, CheckedLimit};
 use domain::app::App;
 use domain::bounds::IDENTIFIER_MAX;
@@ -243,9 +245,7 @@ fn to_response(
     let format = app.context.settings.ratelimit_headers.for_gateways();
     let mut headers = ratelimit_headers::list(format, limits, now);
     if !reply.is_admitted {
-        let exceeded = results.iter().flatten().filter(|result| result.window_status.is_exceeded);
-        let reset_at = retry_at(exceeded.map(|result| (result.limit, result.window_status)));
-        headers.extend(reset_at.map(|at| retry_after(at, now)));
+        headers.extend(retry_at(exceeded_limits(checks, results)).map(|at| retry_after(at, now)));
     }
     let header = |(name, value): Header| HeaderValue {
         key: name.as_str().to_owned(),
@@ -258,6 +258,31 @@ fn to_response(
         response_headers_to_add: headers.into_iter().map(header).collect(),
         ..RateLimitResponse::default()
     }
+}
+
+/// Returns the limits that refuse a call, with what the call takes of each: descriptors may share a counter.
+fn exceeded_limits<'a>(
+    checks: &'a [DescriptorCheck],
+    results: &'a [Option<LimitResult>],
+) -> impl Iterator<Item = ExceededLimit> + 'a {
+    let counted = move || {
+        checks.iter().zip(results).filter_map(|(check, result)| Some((check, result.as_ref()?)))
+    };
+    let exceeded = counted().filter(|(_, result)| result.window_status.is_exceeded);
+    exceeded.map(move |(check, result)| {
+        let shares_counter = |(other, of_other): &(&DescriptorCheck, &LimitResult)| {
+            other.identifier == check.identifier && of_other.duration_ms == result.duration_ms
+        };
+        let units = counted().filter(shares_counter).map(|(other, _)| match other.hits {
+            Hits::Take(units) => units,
+            Hits::GiveBack(_) => 0,
+        });
+        ExceededLimit {
+            limit: result.limit,
+            cost: units.fold(0, i64::saturating_add),
+            reset_at: result.window_status.reset_at,
+        }
+    })
 }
 
 fn to_descriptor_status(

@@ -31,7 +31,7 @@ use original_request::rest_of;
 pub use original_request::{
     ForwardedRequest, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
 };
-pub use outcome::{FailureBody, GatewayAnswer, Header, retry_after, retry_at};
+pub use outcome::{ExceededLimit, FailureBody, GatewayAnswer, Header, retry_after, retry_at};
 use outcome::{answer_decision, answer_error};
 pub use preview::{AnswerPreview, preview};
 

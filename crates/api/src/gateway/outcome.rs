@@ -3,7 +3,7 @@
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, GatewayDecision};
-use domain::keys::{ResolvedKey, VerificationCode, VerifyResult, WindowStatus};
+use domain::keys::{EvaluatedLimit, VerificationCode, VerifyResult};
 use domain::refill;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
@@ -161,30 +161,47 @@ fn refusal_of(policy: &ActivePolicy, verified: &VerifyResult, now: Timestamp) ->
         }
         VerificationCode::RateLimited => {
             let exceeded = verified.ratelimits.iter().filter(|limit| limit.status.is_exceeded);
-            let reset_at =
-                retry_at(exceeded.map(|exceeded| (exceeded.limit.limit, exceeded.status)));
+            let reset_at = retry_at(exceeded.map(ExceededLimit::from));
             let detail = "the rate limit is exceeded".to_owned();
             too_many(code, detail, verified, reset_at.map(|at| (at, now)))
         }
         VerificationCode::UsageExceeded => {
-            let refill_at =
-                verified.resolved.as_ref().and_then(|resolved| refill_at(&resolved.value, now));
+            let refill_at = refill_at(verified, now);
             let detail = "the API key has too few credits".to_owned();
             too_many(code, detail, verified, refill_at.map(|at| (at, now)))
         }
     }
 }
 
-/// Returns when a retry can succeed, by the limits that are exceeded. `None`: one of them is 0, and admits nothing.
-pub fn retry_at(exceeded: impl Iterator<Item = (i64, WindowStatus)>) -> Option<Timestamp> {
-    let reset_at = |(limit, status): (i64, WindowStatus)| (limit > 0).then_some(status.reset_at);
+/// A limit that refuses a request.
+#[derive(Debug, Clone, Copy)]
+pub struct ExceededLimit {
+    pub limit: i64,
+    /// What the request takes of it.
+    pub cost: i64,
+    pub reset_at: Timestamp,
+}
+
+impl From<&EvaluatedLimit> for ExceededLimit {
+    fn from(evaluated: &EvaluatedLimit) -> Self {
+        let EvaluatedLimit { limit, cost, status } = evaluated;
+        Self { limit: limit.limit, cost: *cost, reset_at: status.reset_at }
+    }
+}
+
+/// Returns when a retry can succeed. `None`: never, because the request takes more than a limit has, or a limit is 0 and admits
+/// nothing.
+pub fn retry_at(exceeded: impl Iterator<Item = ExceededLimit>) -> Option<Timestamp> {
+    let reset_at = |exceeded: ExceededLimit| {
+        (exceeded.cost.max(1) <= exceeded.limit).then_some(exceeded.reset_at)
+    };
     exceeded.map(reset_at).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// Returns when the credits of a key are refilled next.
-fn refill_at(resolved: &ResolvedKey, now: Timestamp) -> Option<Timestamp> {
-    let refill = resolved.stored().refill.as_ref()?;
-    Some(refill::next_refill_at(refill, now))
+/// Returns when the credits of a key are refilled next. `None`: never, or not with as many as the request costs.
+fn refill_at(verified: &VerifyResult, now: Timestamp) -> Option<Timestamp> {
+    let refill = verified.resolved.as_ref()?.value.stored().refill.as_ref()?;
+    (verified.cost <= refill.amount).then(|| refill::next_refill_at(refill, now))
 }
 
 fn unauthorized<'a>(policy: &ActivePolicy, code: &'a str, detail: String) -> Refusal<'a> {

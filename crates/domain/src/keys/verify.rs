@@ -83,6 +83,8 @@ pub struct VerifyResult {
     pub credits: Option<i64>,
     /// The limits that were evaluated.
     pub ratelimits: Vec<EvaluatedLimit>,
+    /// The credits that the request costs, if limits and credits were evaluated.
+    pub cost: i64,
     /// Whether it was decided without Redis.
     pub is_degraded: bool,
 }
@@ -91,6 +93,8 @@ pub struct VerifyResult {
 #[derive(Debug)]
 pub struct EvaluatedLimit {
     pub limit: Arc<ResolvedLimit>,
+    /// What the request takes of it.
+    pub cost: i64,
     pub status: WindowStatus,
 }
 
@@ -261,11 +265,12 @@ async fn evaluate(
         }
         false => VerificationCode::UsageExceeded,
     };
-    let limits = limits.into_iter().map(|planned| planned.limit);
-    let evaluated = |(limit, status)| EvaluatedLimit { limit, status };
-    let ratelimits = limits.zip(decision.window_statuses.iter().copied()).map(evaluated).collect();
+    let evaluated =
+        |(PlannedCheck { limit, cost, .. }, status)| EvaluatedLimit { limit, cost, status };
+    let statuses = decision.window_statuses.iter().copied();
+    let ratelimits = limits.into_iter().zip(statuses).map(evaluated).collect();
     let ConsumeDecision { credits, is_degraded, .. } = decision;
-    Ok(VerifyResult { code, credits, ratelimits, resolved: Some(resolved), is_degraded })
+    Ok(VerifyResult { code, credits, ratelimits, cost, resolved: Some(resolved), is_degraded })
 }
 
 /// Runs the checks that need neither Redis nor the database, in order. The first that fails decides.

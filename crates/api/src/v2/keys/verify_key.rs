@@ -239,7 +239,7 @@ struct LimitConfigBody<'a> {
 
 impl Reply for VerifyKeyReply {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        let VerifyResult { code, resolved: view, credits, ratelimits, is_degraded: _ } = &self.0;
+        let VerifyResult { code, resolved: view, credits, ratelimits, .. } = &self.0;
         let verdict = Verdict {
             valid: *code == VerificationCode::Valid,
             code: code.as_str(),
@@ -249,7 +249,7 @@ impl Reply for VerifyKeyReply {
         if !ratelimits.is_empty() {
             into.pop();
             into.extend_from_slice(br#","ratelimits":["#);
-            for EvaluatedLimit { limit, status: standing } in ratelimits {
+            for EvaluatedLimit { limit, status: standing, .. } in ratelimits {
                 serde_json::to_writer(&mut *into, &LimitStatusBody::from(standing))?;
                 append_object(
                     into,

@@ -15,7 +15,7 @@ use crate::resolved_key::{ResolvedKey, ResolvedLimit};
 /// A limit that remains to be checked.
 pub struct PlannedCheck {
     pub limit: Arc<ResolvedLimit>,
-    cost: i64,
+    pub cost: i64,
     /// The group of the key's ad-hoc counters, if this limit is one of them.
     group: Option<Arc<CounterGroup>>,
 }

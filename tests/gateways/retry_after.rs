@@ -1,0 +1,42 @@
+//! `Retry-After`: when a request that is refused for its number can succeed, if it ever can.
+
+use serde_json::json;
+
+use super::{Gateway, header};
+use crate::on_both_stacks;
+
+on_both_stacks! {
+    async fn refusal_has_no_time_to_wait_when_the_request_takes_more_than_the_limit(kw) {
+        for (cost, has_time) in [(2, true), (3, false)] {
+            let limit = json!({ "name": format!("each{cost}"), "limit": 2, "duration": 60_000, "cost": cost });
+            let one = json!({ "name": format!("each{cost}"), "limit": 2, "duration": 60_000 });
+            let name = format!("edge{cost}");
+            let rules = json!([{ "path": "/one", "ratelimits": [one] }, { "ratelimits": [limit] }]);
+            let mut gateway = Gateway::create(&kw, json!({ "name": name, "rules": rules })).await;
+            gateway.target = format!("/gateway/{name}");
+            let key = gateway.create_key(json!({})).await.key;
+            assert_eq!(gateway.ask_for("GET", "/one", &key).await.status, 200);
+
+            let reply = gateway.ask_for("GET", "/", &key).await;
+
+            assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("RATE_LIMITED")));
+            assert_eq!(header(&reply, "retry-after"), has_time.then_some("60"), "{cost}");
+            assert!(header(&reply, "ratelimit").is_some());
+        }
+    }
+
+    async fn refusal_has_no_time_to_wait_when_the_request_costs_more_than_a_refill(kw) {
+        let rules = json!([{ "path": "/3", "cost": 3 }, { "path": "/4", "cost": 4 }]);
+        let gateway = Gateway::create(&kw, json!({ "rules": rules })).await;
+        let refill = json!({ "interval": "daily", "amount": 3 });
+        let credits = json!({ "remaining": 2, "refill": refill });
+        let key = gateway.create_key(json!({ "credits": credits })).await.key;
+
+        // From noon to midnight.
+        for (path, seconds) in [("/3", Some("43200")), ("/4", None)] {
+            let reply = gateway.ask_for("GET", path, &key).await;
+            assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("USAGE_EXCEEDED")));
+            assert_eq!(header(&reply, "retry-after"), seconds, "{path}");
+        }
+    }
+}
