@@ -8,6 +8,7 @@ mod rate_limit;
 mod rate_limit_scenarios;
 mod rate_limit_status;
 mod retry_after;
+mod stray_slash;
 
 use std::net::SocketAddr;
 

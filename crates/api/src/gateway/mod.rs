@@ -32,7 +32,7 @@ pub use original_request::{
     ForwardedRequest, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
 };
 pub use outcome::{ExceededLimit, FailureBody, GatewayAnswer, Header, retry_after, retry_at};
-use outcome::{answer_decision, answer_error};
+use outcome::{answer_decision, answer_error, answer_stray_slash};
 pub use preview::{AnswerPreview, preview};
 
 /// The path of the endpoint, without the policy.
@@ -117,6 +117,13 @@ async fn answer(
     let trusted = app.context.settings.trusted_proxies.as_ref();
     let address = address::client_address(trusted, &head.headers);
     let request = ForwardedRequest::parse(head, rest);
+    if request.has_stray_slash() {
+        tracing::warn!(
+            policy = %policy.value.policy.id, request.id = %request_id,
+            "a gateway asks with a slash after the name of its policy, and tells another path in a header"
+        );
+        return Ok(answer_stray_slash(&policy.value, &request_id));
+    }
     Ok(judge(app, &policy, &request, ClientInfo { address, user_agent: None }, request_id).await)
 }
 

@@ -28,12 +28,13 @@ pub struct ForwardedRequest<'a> {
     method: Option<&'a str>,
     /// The path and the query.
     target: Option<&'a str>,
+    has_stray_slash: bool,
 }
 
 impl<'a> ForwardedRequest<'a> {
     /// Creates a request whose method, path and query are known.
     pub fn new(headers: &'a HeaderMap, method: &'a str, target: &'a str) -> Self {
-        Self { headers, method: Some(method), target: Some(target) }
+        Self { headers, method: Some(method), target: Some(target), has_stray_slash: false }
     }
 
     /// Parses the request of a gateway. `rest` is what follows the policy in its path and query, if anything does.
@@ -51,7 +52,15 @@ impl<'a> ForwardedRequest<'a> {
                 target = target.add(Some(to_target(text()).unwrap_or_default()));
             }
         }
-        Self { headers, method: method.agreed(), target: target.agreed() }
+        let target = target.agreed();
+        let has_stray_slash = target.is_none() && rest.is_some_and(|rest| path_of(rest) == "/");
+        Self { headers, method: method.agreed(), target, has_stray_slash }
+    }
+
+    /// Returns whether the gateway's own path ends with a slash after the policy, and a header tells another path: it was
+    /// configured so by mistake, and would get no request but `/` admitted.
+    pub fn has_stray_slash(&self) -> bool {
+        self.has_stray_slash
     }
 }
 

@@ -136,6 +136,14 @@ pub fn answer_error(
     refuse_as(format, refusal, request_id)
 }
 
+/// Builds the answer to a gateway that tells a request in headers, and `/` by a slash at the end of the URL that it asks.
+pub fn answer_stray_slash(policy: &ActivePolicy, request_id: &RequestId) -> GatewayAnswer {
+    let detail = "the gateway asks a URL with a slash after the policy, which stands for the path /, and names another path in \
+        a header: remove the slash from the URL";
+    let (code, headers) = ("CONTRADICTORY_PATH", Vec::new());
+    refuse(policy, Refusal { status: 404, code, detail: detail.to_owned(), headers }, request_id)
+}
+
 fn usage_headers(verified: &VerifyResult) -> Option<Header> {
     let credits = verified.credits?;
     Some((CREDITS_HEADER, credits.to_string()))
@@ -274,6 +282,7 @@ fn title(status: u16) -> &'static str {
     match status {
         401 => "Unauthorized",
         403 => "Forbidden",
+        404 => "Not Found",
         429 => "Too Many Requests",
         503 => "Service Unavailable",
         _ => "Internal Server Error",
