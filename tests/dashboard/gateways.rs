@@ -70,9 +70,9 @@ on_both_stacks! {
             ("headers-mode", "selected"), ("header", "Keyward-Key-Id"), ("meta", "plan, a-b"),
             ("onFailure", "text"), ("allowFrom", "10.0.0.0/8, ::1"),
             ("namespace", "mail"), ("namespace-limit", "5"), ("namespace-window", "1"),
-            ("namespace-window-unit", "h"), ("namespace-mode", "shadow"),
+            ("namespace-window-unit", "h"), ("namespace-mode", "shadow"), ("namespace-refused", "count"),
             ("namespace", ""), ("namespace-limit", ""), ("namespace-window", ""),
-            ("namespace-window-unit", "s"), ("namespace-mode", "enforce"),
+            ("namespace-window-unit", "s"), ("namespace-mode", "enforce"), ("namespace-refused", "ignore"),
             ("resource", "https://a.example/mcp"), ("authorizationServers", "https://b.example"),
         ];
 
@@ -93,7 +93,7 @@ on_both_stacks! {
             "identityHeaders": { "headers": ["Keyward-Key-Id"], "meta": ["plan", "a-b"], "signed": false },
             "onFailure": "text",
             "allowFrom": ["10.0.0.0/8", "::1/128"],
-            "namespaces": [{ "namespace": "mail", "defaultLimit": { "limit": 5, "duration": 3_600_000 }, "mode": "shadow" }],
+            "namespaces": [{ "namespace": "mail", "defaultLimit": { "limit": 5, "duration": 3_600_000 }, "mode": "shadow", "countRefused": true }],
             "resource": "https://a.example/mcp",
             "authorizationServers": ["https://b.example"],
         }));
@@ -101,7 +101,7 @@ on_both_stacks! {
         for part in [
             "cookie:key", "GET PUT", "/a/**", "a OR b", "own: as configured for the key", "all: Blocked, cost 2", "x, y",
             "Keyward-Key-Id, Keyward-Meta-plan, Keyward-Meta-a-b", "Plain text", "10.0.0.0/8, ::1/128",
-            "mail: 5 per hour, shadow", "https://a.example/mcp", "/.well-known/oauth-protected-resource/gwp_",
+            "mail: 5 per hour, shadow, counts refused calls", "https://a.example/mcp", "/.well-known/oauth-protected-resource/gwp_",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
@@ -139,7 +139,7 @@ on_both_stacks! {
         ];
         let namespace: Fields<'_> = &[
             ("namespace", "mail"), ("namespace-limit", ""), ("namespace-window", ""),
-            ("namespace-window-unit", "s"), ("namespace-mode", "enforce"),
+            ("namespace-window-unit", "s"), ("namespace-mode", "enforce"), ("namespace-refused", "ignore"),
         ];
         for (id, group, field, value, words) in [
             ("name", &[] as Fields<'_>, "name", long.as_str(), "Name must have 1 to 128"),

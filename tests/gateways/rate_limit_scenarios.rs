@@ -310,9 +310,33 @@ fn taking() -> Vec<Scenario> {
     ]
 }
 
-/// How units are given back.
-fn giving_back() -> Vec<Scenario> {
+/// How units are given back, or counted although the call is refused.
+fn adjusting() -> Vec<Scenario> {
     vec![
+        Scenario {
+            name: "a call that is refused counts where refused calls count, which closes a quota",
+            namespace: json!({ "countRefused": true }),
+            overrides: vec![("tokens=*", 100, MONTH), ("calls=*", 10, MONTH)],
+            steps: vec![
+                call(&["tokens=1 +0"], &["OK 100/100 MONTH"]),
+                call(&["tokens=1 +60", "calls=1"], &["OK 40/100 MONTH", "OK 9/10 MONTH"]),
+                call(&["tokens=1 +90", "calls=1"], &["OVER_LIMIT 0/100 MONTH", "OK 8/10 MONTH"]),
+                call(&["tokens=1 +0", "calls=1"], &["OVER_LIMIT 0/100 MONTH", "OK 7/10 MONTH"]),
+                call(&["tokens=2 +150"], &["OVER_LIMIT 0/100 MONTH"]),
+                call(&["tokens=2 +0"], &["OVER_LIMIT 0/100 MONTH"]),
+                call(&["tokens=2 -50"], &["OK 0/100 MONTH"]),
+                call(&["tokens=2 +0"], &["OK 0/100 MONTH"]),
+            ],
+        },
+        Scenario {
+            name: "in shadow mode refused calls count where refused calls count",
+            namespace: json!({ "mode": "shadow", "countRefused": true }),
+            overrides: vec![("key=*", 2, MONTH)],
+            steps: vec![
+                call(&["key=1 +3"], &["OK 0/2 MONTH"]),
+                call(&["key=1 -2"], &["OK 1/2 MONTH"]),
+            ],
+        },
         scenario(
             "a quota of tokens is taken at most and then what was not needed given back",
             vec![("tokens=*", 1_000, MONTH)],
@@ -389,11 +413,11 @@ on_both_stacks! {
     }
 }
 
-/// Redis counts what is given back by its own time.
+/// Redis adjusts counts by its own time.
 #[tokio::test]
-async fn units_are_given_back() {
+async fn counts_are_adjusted() {
     for stack in [Stack::Embedded, Stack::Replica] {
         let kw = Keyward::start_in_real_time(stack).await;
-        run(&kw, giving_back()).await;
+        run(&kw, adjusting()).await;
     }
 }

@@ -130,7 +130,11 @@ async fn authenticate(
             "to use the namespace {namespace}, which the gateway policy does not list"
         )));
     };
-    let rules = DescriptorRules { default_limit: known.default_limit, mode: known.mode };
+    let rules = DescriptorRules {
+        default_limit: known.default_limit,
+        mode: known.mode,
+        counts_refused: known.count_refused,
+    };
     Ok((to_caller(policy.value.principal.clone()), rules))
 }
 

@@ -300,11 +300,12 @@ impl WindowCount {
     }
 }
 
-/// Units that were consumed from the window with this number, to give back.
+/// A change of the count of the window with this number, whatever its limit.
 #[derive(Debug)]
-pub struct Refund {
+pub struct Adjustment {
     pub window: Window,
     pub window_number: i64,
+    /// The units to add; negative gives back units that were consumed.
     pub units: i64,
 }
 

@@ -10,8 +10,10 @@ use foundation::id::WorkspaceId;
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::window::{WindowCounter, is_within_limit};
-use super::{ConsumeReply, CounterGroup, GroupChange, Window, WindowCount, WindowCounters};
+use super::window::{WindowCounter, clamp_to_exact, is_within_limit};
+use super::{
+    Adjustment, ConsumeReply, CounterGroup, GroupChange, Window, WindowCount, WindowCounters,
+};
 
 const SHARD_COUNT: usize = 64;
 /// A shard is swept when it has twice as many entries as after the last sweep, and at least this many.
@@ -94,6 +96,25 @@ impl LocalCounters {
     /// reason.
     pub fn peek_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
         self.consume_or_peek(windows, now, false)
+    }
+
+    /// Changes the count of a window, unless it has ended.
+    pub fn adjust(&self, Adjustment { window, window_number, units }: &Adjustment) {
+        if *units <= 0 {
+            return self.refund(&window.key, *window_number, units.saturating_neg());
+        }
+        let now = self.clock.now();
+        let name = self.hash_key(&window.key);
+        let mut locked = LockedShards::lock(self, std::iter::once(name));
+        let stored = locked.find_counter(name);
+        let mut counter = WindowCounter::from_stored(stored, now.0, window.duration_ms);
+        let count = match counter.number - window_number {
+            ..=0 => &mut counter.count,
+            1 => &mut counter.previous_count,
+            _ => return,
+        };
+        *count = clamp_to_exact(count.saturating_add(*units));
+        locked.set_counter(name, counter, counter.expires_ms(window.duration_ms), now);
     }
 
     /// Refunds a cost that was consumed from the window with this number. A counter that drops to 0 is removed.

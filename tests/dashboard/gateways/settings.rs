@@ -80,7 +80,7 @@ on_both_stacks! {
             ("limit-rule", "0"), ("limit-name", "all"), ("limit-cost", ""), ("limit-limit", "7"),
             ("limit-window", "60"), ("limit-window-unit", "s"),
             ("namespace", "mail"), ("namespace-limit", ""), ("namespace-window", ""),
-            ("namespace-window-unit", "s"), ("namespace-mode", "shadow"),
+            ("namespace-window-unit", "s"), ("namespace-mode", "shadow"), ("namespace-refused", "ignore"),
         ];
         let saved = redirect_path(&save(&mut owner, &path, &was, &fields).await);
 

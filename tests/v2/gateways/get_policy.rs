@@ -16,6 +16,7 @@ on_both_stacks! {
             "allowFrom": ["10.1.2.3/8", "::1"],
             "namespaces": [{
                 "namespace": "edge", "defaultLimit": { "limit": 9, "duration": 1000 }, "mode": "shadow",
+                "countRefused": true,
             }],
         })).await;
         let id = created.text_of("policyId");
@@ -43,6 +44,7 @@ on_both_stacks! {
                 "allowFrom": ["10.0.0.0/8", "::1/128"],
                 "namespaces": [{
                     "namespace": "edge", "defaultLimit": { "limit": 9, "duration": 1000 }, "mode": "shadow",
+                "countRefused": true,
                 }],
             }));
         }

@@ -11,6 +11,8 @@ use super::super::form::Form;
 
 /// The form value of [`EnforcementMode::Shadow`].
 const SHADOW: &str = "shadow";
+/// The form value if refused calls count.
+const COUNT: &str = "count";
 
 /// The fields of one namespace, as submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,12 +21,14 @@ pub struct NamespaceRow {
     pub limit: String,
     pub window: DurationField,
     pub is_shadow: bool,
+    pub counts_refused: bool,
 }
 
 impl Default for NamespaceRow {
     fn default() -> Self {
         let [namespace, limit] = [const { String::new() }; 2];
-        Self { namespace, limit, window: DurationField::empty(), is_shadow: false }
+        let window = DurationField::empty();
+        Self { namespace, limit, window, is_shadow: false, counts_refused: false }
     }
 }
 
@@ -38,6 +42,7 @@ impl NamespaceRow {
                 DurationField::from_ms(default.duration)
             }),
             is_shadow: namespace.mode == EnforcementMode::Shadow,
+            counts_refused: namespace.count_refused,
         }
     }
 
@@ -59,7 +64,7 @@ impl NamespaceRow {
             true => EnforcementMode::Shadow,
             false => EnforcementMode::Enforce,
         };
-        GatewayNamespace { namespace, default_limit, mode }
+        GatewayNamespace { namespace, default_limit, mode, count_refused: self.counts_refused }
     }
 }
 
@@ -81,6 +86,7 @@ impl NamespaceRows {
             limit: nth_value(form, "namespace-limit", at).trim().to_owned(),
             window: DurationField::from_form(form, "namespace-window", at),
             is_shadow: nth_value(form, "namespace-mode", at) == SHADOW,
+            counts_refused: nth_value(form, "namespace-refused", at) == COUNT,
         };
         Self((0..form.values("namespace").count()).map(row).collect())
     }
@@ -128,9 +134,10 @@ mod tests {
     use super::*;
 
     const THREE: &str = "namespace=a&namespace-limit=5&namespace-window=1&namespace-window-unit=s&\
-        namespace-mode=shadow&namespace=&namespace-limit=&namespace-window=&\
-        namespace-window-unit=min&namespace-mode=enforce&namespace=b&namespace-limit=&\
-        namespace-window=&namespace-window-unit=min&namespace-mode=enforce";
+        namespace-mode=shadow&namespace-refused=count&namespace=&namespace-limit=&namespace-window=&\
+        namespace-window-unit=min&namespace-mode=enforce&namespace-refused=ignore&namespace=b&\
+        namespace-limit=&namespace-window=&namespace-window-unit=min&namespace-mode=enforce&\
+        namespace-refused=ignore";
 
     fn rows() -> NamespaceRows {
         NamespaceRows::from_form(&Form::parse(THREE.as_bytes()))
@@ -150,11 +157,13 @@ mod tests {
                 namespace: "a".into(),
                 default_limit: Some(DefaultLimit { limit: 5, duration: 1_000 }),
                 mode: EnforcementMode::Shadow,
+                count_refused: true,
             },
             GatewayNamespace {
                 namespace: "b".into(),
                 default_limit: None,
                 mode: EnforcementMode::Enforce,
+                count_refused: false,
             },
         ];
         assert_eq!(namespaces, expected);

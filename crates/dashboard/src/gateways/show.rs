@@ -90,10 +90,12 @@ fn describe_namespace(namespace: &GatewayNamespace) -> String {
         None => "no default limit".to_owned(),
         Some(default) => format_rate(default.limit, default.duration),
     };
-    match namespace.mode {
-        EnforcementMode::Enforce => format!("{name}: {default}"),
-        EnforcementMode::Shadow => format!("{name}: {default}, shadow"),
-    }
+    let mode = match namespace.mode {
+        EnforcementMode::Enforce => "",
+        EnforcementMode::Shadow => ", shadow",
+    };
+    let refused = if namespace.count_refused { ", counts refused calls" } else { "" };
+    format!("{name}: {default}{mode}{refused}")
 }
 
 fn describe_identity_headers(policy: &GatewayPolicy) -> String {

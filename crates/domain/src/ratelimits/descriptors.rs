@@ -4,7 +4,7 @@
 use foundation::clock::{Stopwatch, Timestamp};
 use foundation::error::Result;
 use foundation::model::{DefaultLimit, EnforcementMode};
-use limiter::{Refund, Window, WindowStatus};
+use limiter::{Adjustment, Window, WindowStatus};
 use store::StoredNamespace;
 
 use super::limit::{LimitedCheck, PreparedCheck, consume_checks, record, to_micros};
@@ -38,6 +38,8 @@ pub struct DescriptorRules {
     /// The limit of a descriptor that names none and has no override. Absent: it is not counted.
     pub default_limit: Option<DefaultLimit>,
     pub mode: EnforcementMode,
+    /// Whether the units of a refused call count, too: they were used before it.
+    pub counts_refused: bool,
 }
 
 /// The reply to a check of descriptors.
@@ -48,9 +50,9 @@ pub struct DescriptorReply {
     pub results: Vec<Option<LimitResult>>,
 }
 
-/// Checks descriptors in one namespace and takes the units of all of them, or of none. Then units are given back, in any
-/// case: this neither refuses a call nor changes what is taken. A namespace that does not exist is created if the caller has
-/// the permission.
+/// Checks descriptors in one namespace and takes the units of all of them, or of none, unless the rules count refused calls.
+/// Then units are given back, in any case: this neither refuses a call nor changes what is taken. A namespace that does not
+/// exist is created if the caller has the permission.
 pub async fn check_descriptors(
     ratelimits: &Ratelimits,
     caller: &Caller,
@@ -78,7 +80,7 @@ pub async fn check_descriptors(
     if takes.is_empty() && give_backs.is_empty() {
         return Ok(DescriptorReply { is_admitted: true, results });
     }
-    let (is_admitted, mut counted) = take(context, takes).await?;
+    let (is_admitted, mut counted) = take(context, rules, takes).await?;
     counted.extend(give_back(context, give_backs).await?);
     let elapsed = watch.elapsed();
     context.metrics.ratelimit_durations.observe(elapsed);
@@ -132,13 +134,20 @@ fn prepare(
 }
 
 /// Takes the units of all descriptors, or of none. Also returns whether it did.
-async fn take(context: &Context, planned: Vec<Planned>) -> Result<(bool, Vec<Counted>)> {
+async fn take(
+    context: &Context,
+    rules: DescriptorRules,
+    planned: Vec<Planned>,
+) -> Result<(bool, Vec<Counted>)> {
     if planned.is_empty() {
         return Ok((true, Vec::new()));
     }
     let split = |(at, units, check)| ((at, units), check);
     let (places, checks): (Vec<_>, Vec<_>) = planned.into_iter().map(split).unzip();
-    let decision = consume_checks(context, &checks).await?;
+    let mut decision = consume_checks(context, &checks).await?;
+    if rules.counts_refused && !decision.is_admitted {
+        count_refused(context, &checks, &mut decision.statuses).await;
+    }
     let counted = places.into_iter().zip(checks).zip(decision.statuses);
     let counted = counted.map(|(((at, tokens), check), status)| Counted {
         at,
@@ -148,6 +157,32 @@ async fn take(context: &Context, planned: Vec<Planned>) -> Result<(bool, Vec<Cou
     Ok((decision.is_admitted, counted.collect()))
 }
 
+/// Counts the units of a refused call. Windows then hold more than their limits, and refuse even a look.
+async fn count_refused(context: &Context, checks: &[PreparedCheck], statuses: &mut [WindowStatus]) {
+    let mut adjustments = Vec::with_capacity(checks.len());
+    for (PreparedCheck { window, .. }, status) in checks.iter().zip(statuses) {
+        let units = window.cost();
+        if units > 0 {
+            status.remaining = status.remaining.saturating_sub(units).max(0);
+            let window_number = window_number(window, status.reset_at);
+            adjustments.push(Adjustment { window: window.clone(), window_number, units });
+        }
+    }
+    adjust(context, adjustments).await;
+}
+
+async fn adjust(context: &Context, adjustments: Vec<Adjustment>) {
+    match &context.redis {
+        Some(redis) => redis.adjust(adjustments).await,
+        None => adjustments.iter().for_each(|change| context.local_counters.adjust(change)),
+    }
+}
+
+/// Returns the number of the window that ends then.
+fn window_number(window: &Window, reset_at: Timestamp) -> i64 {
+    reset_at.0 / window.duration_ms() - 1
+}
+
 /// Gives units back, all in one step.
 async fn give_back(context: &Context, planned: Vec<Planned>) -> Result<Vec<Counted>> {
     if planned.is_empty() {
@@ -155,26 +190,20 @@ async fn give_back(context: &Context, planned: Vec<Planned>) -> Result<Vec<Count
     }
     let windows: Vec<_> = planned.iter().map(|(_, _, check)| check.window.clone()).collect();
     let usage = admission::peek(context, windows).await?;
-    let mut refunds = Vec::with_capacity(planned.len());
+    let mut adjustments = Vec::with_capacity(planned.len());
     let mut counted = Vec::with_capacity(planned.len());
     for (index, (at, units, check)) in planned.into_iter().enumerate() {
         let known = usage.as_ref().and_then(|usage| usage.get(index)).copied();
         // While Redis is unreachable, the window counts as full: at least the units given back remain.
         let known = known.unwrap_or_else(|| full_window(&check.window, context.clock.now()));
-        let refund = to_refund(&check.window, known, units);
-        let status = status_after(&refund, known);
-        refunds.push(refund);
+        let status = status_after(&check.window, known, units);
+        let window_number = window_number(&check.window, known.reset_at);
         let tokens = units.saturating_neg();
+        let window = check.window.clone();
+        adjustments.push(Adjustment { window, window_number, units: tokens });
         counted.push(Counted { at, tokens, result: check.into_result(status) });
     }
-    match &context.redis {
-        Some(redis) => redis.refund(refunds).await,
-        None => {
-            for Refund { window, window_number, units } in refunds {
-                context.local_counters.refund(window.key(), window_number, units);
-            }
-        }
-    }
+    adjust(context, adjustments).await;
     Ok(counted)
 }
 
@@ -185,14 +214,9 @@ fn full_window(window: &Window, now: Timestamp) -> WindowUsage {
     WindowUsage { used: window.limit(), reset_at }
 }
 
-fn to_refund(window: &Window, usage: WindowUsage, units: i64) -> Refund {
-    let window_number = usage.reset_at.0 / window.duration_ms() - 1;
-    Refund { window: window.clone(), window_number, units }
-}
-
-/// Returns the status of a window after a refund, which is never refused.
-fn status_after(refund: &Refund, usage: WindowUsage) -> WindowStatus {
-    let used = usage.used.saturating_sub(refund.units).max(0);
-    let remaining = refund.window.limit().saturating_sub(used).max(0);
+/// Returns the status of a window after units were given back, which is never refused.
+fn status_after(window: &Window, usage: WindowUsage, units: i64) -> WindowStatus {
+    let used = usage.used.saturating_sub(units).max(0);
+    let remaining = window.limit().saturating_sub(used).max(0);
     WindowStatus { remaining, reset_at: usage.reset_at, is_exceeded: false }
 }

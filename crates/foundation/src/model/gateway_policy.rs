@@ -195,6 +195,9 @@ pub struct GatewayNamespace {
     pub default_limit: Option<DefaultLimit>,
     #[serde(default)]
     pub mode: EnforcementMode,
+    /// Whether the units of a refused call count, too.
+    #[serde(default)]
+    pub count_refused: bool,
 }
 
 /// A limit and the length of its window.

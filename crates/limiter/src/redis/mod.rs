@@ -39,8 +39,8 @@ use self::region_links::Regions;
 use self::scripts::{ScriptRunner, spawn_worker};
 use self::server_clock::RedisTime;
 use super::{
-    CloseResult, ConsumeReply, ConsumeRequest, EXACT_MAX, Keyspace, Refund, ReplicaRank, Window,
-    WindowCounters,
+    Adjustment, CloseResult, ConsumeReply, ConsumeRequest, EXACT_MAX, Keyspace, ReplicaRank,
+    Window, WindowCounters,
 };
 
 pub use self::address::RedisAddress;
@@ -58,8 +58,8 @@ const FAR_WORKERS_MAX: usize = 32;
 const CLUSTER_WORKERS_MAX: usize = 64;
 /// For how many milliseconds of distance one more script may be under way.
 const MS_PER_WORKER: usize = 3;
-/// How long a caller waits until units that it gives back are counted.
-const REFUND_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a caller waits until an adjustment is counted.
+const ADJUSTMENT_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub struct RedisCounters {
     address: RedisAddress,
@@ -251,15 +251,15 @@ impl RedisCounters {
         )
     }
 
-    /// Gives back units. They are sent like charges: at most once, and in the time of a call if nothing delays them. A count
+    /// Changes counts. They are sent like charges: at most once, and in the time of a call if nothing delays them. A count
     /// never falls below 0, and a window that has ended is not changed.
-    pub async fn refund(&self, refunds: Vec<Refund>) {
-        for Refund { window, window_number, units } in refunds {
+    pub async fn adjust(&self, adjustments: Vec<Adjustment>) {
+        for Adjustment { window, window_number, units } in adjustments {
             let charge = Charge {
                 key: window.key.clone(),
                 window_number,
                 duration_ms: window.duration_ms,
-                cost: units.saturating_neg(),
+                cost: units,
             };
             match window.away() {
                 Some(away) => self.charge_away(away, charge),
@@ -268,7 +268,7 @@ impl RedisCounters {
         }
         if let Some(sending) = self.script_runner.send_due_charges() {
             // It goes on if this takes too long.
-            let _ = tokio::time::timeout(REFUND_TIMEOUT, sending).await;
+            let _ = tokio::time::timeout(ADJUSTMENT_TIMEOUT, sending).await;
         }
         self.send_due_charges();
     }

@@ -110,6 +110,9 @@ pub struct Namespace {
     /// `shadow` counts and admits everything. Default: `enforce`.
     #[serde(default)]
     pub mode: Optional<Mode>,
+    /// Whether the units of a refused call count, too, so that units taken after a response close a quota. Default: false.
+    #[serde(default)]
+    pub count_refused: Optional<bool>,
 }
 
 /// A limit and the length of its window.
@@ -189,6 +192,7 @@ pub fn to_namespaces(namespaces: Namespaces) -> Vec<GatewayNamespace> {
             duration: default.duration.0,
         }),
         mode: namespace.mode.0.map_or(EnforcementMode::Enforce, Mode::into),
+        count_refused: namespace.count_refused.0.unwrap_or_default(),
     };
     namespaces.0.into_iter().map(to_namespace).collect()
 }
@@ -295,6 +299,7 @@ struct NamespaceReply {
     #[serde(skip_serializing_if = "Option::is_none")]
     default_limit: Option<DefaultLimitReply>,
     mode: Mode,
+    count_refused: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -359,6 +364,7 @@ impl From<GatewayNamespace> for NamespaceReply {
                 EnforcementMode::Enforce => Mode::Enforce,
                 EnforcementMode::Shadow => Mode::Shadow,
             },
+            count_refused: namespace.count_refused,
         }
     }
 }
