@@ -288,7 +288,7 @@ impl ListenerState {
         }
     }
 
-    fn is_grpc(&self) -> bool {
+    pub fn is_grpc(&self) -> bool {
         matches!(self.routes, Routes::Grpc(_))
     }
 

@@ -112,9 +112,13 @@ pub async fn serve_http2<S>(
     let timer = StreamTimer::new();
     let waiting = timer.clone();
     let routes = server.routes.for_connection();
+    // A service of gRPC is named by the path alone.
+    let has_hosts = !server.is_grpc();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let stream = timer.begin();
-        set_host(&mut request);
+        if has_hosts {
+            set_host(&mut request);
+        }
         let answer = routes.answer(request.map(Body::new));
         let server = server.clone();
         answer.map(move |mut answer| {

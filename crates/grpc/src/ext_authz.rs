@@ -76,10 +76,11 @@ async fn answer(
         let extension = attributes.and_then(|context| context.context_extensions.get(name));
         extension.map(String::as_bytes).or_else(|| Some(metadata.get(name)?.as_bytes()))
     };
-    let named = told(POLICY).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+    let named =
+        told(POLICY.as_str()).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
     let gateway = GatewayIdentity {
         policy: Some(named),
-        secret: non_empty_secret(told(gateway::SECRET_HEADER)),
+        secret: non_empty_secret(told(gateway::SECRET_HEADER.as_str())),
         peer: address::peer(),
     };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;

@@ -8,6 +8,7 @@ mod service;
 
 use std::sync::Arc;
 
+use axum::http::HeaderName;
 use domain::app::App;
 use envoy_types::ext_authz::v3::pb::AuthorizationServer;
 use tonic::service::Routes;
@@ -18,9 +19,10 @@ pub use health::HealthReport;
 use rate_limit::RateLimits;
 pub use rate_limit::to_identifier;
 pub use service::GrpcService;
+use service::Services;
 
 /// Names the policy of a gateway.
-const POLICY: &str = "keyward-policy";
+static POLICY: HeaderName = HeaderName::from_static("keyward-policy");
 /// The maximum size of a message. A gateway may be configured to send the beginning of bodies, which are not used.
 const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
 
@@ -31,6 +33,6 @@ pub fn services(app: &Arc<App>) -> (GrpcService, HealthReport) {
     let limits = RateLimitServiceServer::new(RateLimits::new(app.clone()))
         .max_decoding_message_size(MESSAGE_MAX_BYTES);
     let (report, health) = HealthReport::new();
-    let routes = Routes::new(authorization).add_service(limits).add_service(health);
-    (GrpcService::new(routes.prepare().into_axum_router()), report)
+    let others = Routes::new(health).prepare().into_axum_router();
+    (GrpcService::new(Arc::new(Services { authorization, limits, others })), report)
 }

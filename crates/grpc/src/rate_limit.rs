@@ -7,6 +7,8 @@ use api::gateway::{
     self, ExceededLimit, Header, bearer_token, non_empty_secret, retry_after, retry_at,
 };
 use api::ratelimit_headers::{self, CheckedLimit};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{self, HeaderMap, HeaderName};
 use domain::app::App;
 use domain::bounds::IDENTIFIER_MAX;
 use domain::caller::{Caller, ClientInfo};
@@ -34,7 +36,7 @@ use foundation::model::{DefaultLimit, EnforcementMode};
 use foundation::secret::KeyHash;
 use foundation::traces;
 use request::address;
-use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::POLICY;
@@ -104,7 +106,8 @@ async fn authenticate(
     namespace: &str,
     request_id: RequestId,
 ) -> Result<(Caller, DescriptorRules)> {
-    let text = |name: &str| metadata.get(name).map(MetadataValue::as_bytes);
+    let headers: &HeaderMap = metadata.as_ref();
+    let text = |name: &HeaderName| headers.get(name).map(http::HeaderValue::as_bytes);
     let client = ClientInfo { address: address::peer(), user_agent: None };
     let to_caller = |principal| Caller {
         principal,
@@ -115,14 +118,14 @@ async fn authenticate(
         skips_analytics: false,
         undone_entry_id: None,
     };
-    if let Some(bearer) = text("authorization") {
+    if let Some(bearer) = text(&AUTHORIZATION) {
         let token = std::str::from_utf8(bearer).ok().and_then(bearer_token);
         let token = token.ok_or(Error::Unauthenticated(AuthenticationError::Malformed))?;
         let principal = root_keys::authenticate(&app.root_keys, token.as_bytes()).await?;
         return Ok((to_caller(principal), DescriptorRules::default()));
     }
-    let named = text(POLICY).map(|name| std::str::from_utf8(name).unwrap_or_default());
-    let secret = non_empty_secret(text(gateway::SECRET_HEADER));
+    let named = text(&POLICY).map(|name| std::str::from_utf8(name).unwrap_or_default());
+    let secret = non_empty_secret(text(&gateway::SECRET_HEADER));
     let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     let Some(known) = policy.value.find_namespace(namespace) else {
@@ -181,22 +184,33 @@ fn to_check(
 }
 
 fn is_storable(text: &str) -> bool {
-    (1..=IDENTIFIER_MAX).contains(&text.chars().count()) && !text.contains('\0')
+    !text.is_empty() && !is_too_long(text) && !text.contains('\0')
+}
+
+/// A text has at most as many characters as bytes, so most are not counted.
+fn is_too_long(text: &str) -> bool {
+    text.len() > IDENTIFIER_MAX && text.chars().count() > IDENTIFIER_MAX
 }
 
 /// Returns the entries of a descriptor in their order as `key=value`, joined by `|`. A backslash escapes these two and itself,
 /// so that two descriptors with entries never have the same identifier.
 pub fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
     fn append(text: &str, into: &mut String) {
+        let is_escaped = |byte: u8| matches!(byte, b'\\' | b'|' | b'=');
+        if !text.bytes().any(is_escaped) {
+            return into.push_str(text);
+        }
         for c in text.chars() {
-            if matches!(c, '\\' | '|' | '=') {
+            if u8::try_from(c).is_ok_and(is_escaped) {
                 into.push('\\');
             }
             into.push(c);
         }
     }
 
-    let mut identifier = String::new();
+    let bytes =
+        descriptor.entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
+    let mut identifier = String::with_capacity(bytes);
     for (at, entry) in descriptor.entries.iter().enumerate() {
         if at > 0 {
             identifier.push('|');
@@ -211,7 +225,7 @@ pub fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
 /// Replaces the end of an identifier that is too long by the hash of the whole. A client sends some of the values, and a gateway
 /// admits a call that fails: a long value must not be a way around the limits of the call.
 fn bound_identifier(identifier: String) -> String {
-    if identifier.chars().count() <= IDENTIFIER_MAX {
+    if !is_too_long(&identifier) {
         return identifier;
     }
     let hash = KeyHash::compute(identifier.as_bytes()).to_base64();

@@ -38,7 +38,7 @@ pub use preview::{AnswerPreview, preview};
 /// The path of the endpoint, without the policy.
 pub const PREFIX: &str = "/gateway/";
 /// The header with which a gateway proves itself.
-pub const SECRET_HEADER: &str = "keyward-gateway-secret";
+pub static SECRET_HEADER: HeaderName = HeaderName::from_static("keyward-gateway-secret");
 /// Names the status that a gateway which knows only 401 and 403 shall answer.
 const STATUS_HEADER: HeaderName = HeaderName::from_static("keyward-status");
 /// The maximum time of a decision.
@@ -110,7 +110,7 @@ async fn answer(
 ) -> Result<GatewayAnswer> {
     let gateway = GatewayIdentity {
         policy: Some(named),
-        secret: non_empty_secret(head.headers.get(SECRET_HEADER).map(HeaderValue::as_bytes)),
+        secret: non_empty_secret(head.headers.get(&SECRET_HEADER).map(HeaderValue::as_bytes)),
         peer: address::peer(),
     };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
