@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use domain::gateways::{ActivePolicy, BASE_IDENTITY_HEADERS};
+use domain::gateways::ActivePolicy;
 use domain::keys::ResolvedKey;
 use foundation::id::RequestId;
 use serde_json::{Map, Value};
@@ -19,12 +19,25 @@ const ASSERTION_HEADER: &str = "keyward-assertion";
 const OMITTED_HEADER: HeaderName = HeaderName::from_static("keyward-omitted");
 const EMPTY: HeaderValue = HeaderValue::from_static("");
 
-/// The headers that every request has, without values. To copy them costs less than to add each one to a map.
+/// The headers that every request has, without values. To copy them costs less than to add each one to a map, and to copy a static
+/// name costs less than to share one.
 static WITHOUT_VALUES: LazyLock<HeaderMap> = LazyLock::new(|| {
-    let names = BASE_IDENTITY_HEADERS.into_iter().map(str::to_ascii_lowercase);
-    let names = names.map(|name| HeaderName::try_from(name).expect("a name of a header"));
-    let others = [HeaderName::from_static(ASSERTION_HEADER), OMITTED_HEADER];
-    names.chain(others).map(|name| (name, EMPTY)).collect()
+    let names = [
+        "keyward-key-id",
+        "keyward-api-id",
+        "keyward-external-id",
+        "keyward-identity-id",
+        "keyward-permissions",
+        "keyward-roles",
+        "keyward-environment",
+        "keyward-request-id",
+        ASSERTION_HEADER,
+    ];
+    let names = names.into_iter().map(HeaderName::from_static).chain([OMITTED_HEADER]);
+    // With room for the other headers of an answer, so that these do not make it arrange all anew.
+    let mut headers = HeaderMap::with_capacity(24);
+    headers.extend(names.map(|name| (name, EMPTY)));
+    headers
 });
 
 /// Returns the headers of a request with this key. A header without a value is empty: so a
@@ -81,17 +94,17 @@ fn base_value(name: &str, resolved: &ResolvedKey, request_id: &RequestId) -> Opt
     let key = &resolved.stored().key;
     let identity = resolved.identity();
     match name {
-        "keyward-key-id" => Some(key.id.to_string()),
-        "keyward-api-id" => Some(key.api_id.to_string()),
+        "keyward-key-id" => Some(key.id.as_str().to_owned()),
+        "keyward-api-id" => Some(key.api_id.as_str().to_owned()),
         "keyward-external-id" => identity
             .map(|identity| identity.external_id.as_str())
             .or(key.owner_id.as_deref())
             .map(|id| encode(id, "")),
-        "keyward-identity-id" => identity.map(|identity| identity.id.to_string()),
+        "keyward-identity-id" => identity.map(|identity| identity.id.as_str().to_owned()),
         "keyward-permissions" => Some(encode_list(&resolved.permissions)),
         "keyward-roles" => Some(encode_list(&resolved.roles)),
         "keyward-environment" => key.environment.as_deref().map(|text| encode(text, "")),
-        "keyward-request-id" => Some(request_id.to_string()),
+        "keyward-request-id" => Some(request_id.as_str().to_owned()),
         _ => None,
     }
 }
@@ -135,7 +148,17 @@ fn encode(text: &str, reserved: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use domain::gateways::BASE_IDENTITY_HEADERS;
+
     use super::*;
+
+    #[test]
+    fn every_header_that_a_policy_can_select_is_always_set() {
+        for name in BASE_IDENTITY_HEADERS {
+            assert!(WITHOUT_VALUES.contains_key(name), "{name}");
+        }
+        assert_eq!(WITHOUT_VALUES.len(), BASE_IDENTITY_HEADERS.len() + 2);
+    }
 
     #[test]
     fn value_is_encoded_when_it_does_not_fit_into_a_header() {

@@ -48,7 +48,8 @@ pub async fn decide(
         None => GatewayDecision::NoKey,
         Some((_, None)) => GatewayDecision::Verified(VerifyResult::default()),
         Some((_, Some(verification))) => {
-            GatewayDecision::Verified(keys::verify(keys, caller, verification).await?)
+            // Boxed, so that the futures around it stay small: each is copied when it is created.
+            GatewayDecision::Verified(Box::pin(keys::verify(keys, caller, verification)).await?)
         }
     })
 }
