@@ -28,6 +28,7 @@ mod intents;
 mod journal;
 mod keys;
 mod migrations;
+mod oldest_event;
 pub mod outbox;
 mod partitions;
 mod permission_holders;

@@ -49,38 +49,12 @@ impl EventStore {
         Ok(RawEvents { oldest_at: self.oldest_raw_event().await?, size_bytes })
     }
 
-    /// Returns when the oldest raw event of all workspaces happened. Returns `None` if there are none, or if they are
-    /// in ClickHouse.
-    pub async fn oldest_raw_event(&self) -> Result<Option<Timestamp>> {
-        let mut since: Option<Timestamp> = None;
-        for kind in EventKind::ALL {
-            let first = self.oldest_event(kind).await?;
-            since = since.into_iter().chain(first).min();
-        }
-        Ok(since)
-    }
-
     /// Deletes the oldest events that are rolled up, until the others take no more than `max_bytes`.
     pub async fn trim_raw_events(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
         match &self.database {
             EventDatabase::Postgres { write, .. } => trim_postgres(write, max_bytes, now).await,
             EventDatabase::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
         }
-    }
-
-    /// Returns the time of the oldest event. Batches are in order and found by an index, and all events of a batch
-    /// are of one moment.
-    async fn oldest_event(&self, kind: EventKind) -> Result<Option<Timestamp>> {
-        let table = kind.table_name();
-        let sql = AssertSqlSafe(format!(
-            "SELECT MIN(time) FROM {table} WHERE batch = (SELECT MIN(batch) FROM {table})"
-        ));
-        Ok(match &self.database {
-            EventDatabase::Postgres { read, .. } => {
-                query_scalar(sql).fetch_one(&read.get()).await?
-            }
-            EventDatabase::Sqlite { read, .. } => query_scalar(sql).fetch_one(read).await?,
-        })
     }
 }
 
@@ -195,8 +169,8 @@ const FIRST_PENDING_BATCH_POSTGRES: &str =
 
 /// A partition of the event tables in Postgres.
 #[derive(Debug, sqlx_macros::FromRow)]
-struct PostgresPartition {
-    name: String,
+pub(super) struct PostgresPartition {
+    pub(super) name: String,
     bytes: i64,
 }
 
@@ -206,7 +180,7 @@ impl PostgresPartition {
     }
 
     /// Returns the start of its day, or `None` if it is not the partition of a day.
-    fn day_start(&self) -> Option<i64> {
+    pub(super) fn day_start(&self) -> Option<i64> {
         EventKind::ALL
             .iter()
             .find_map(|kind| partitions::parse_partition_start(kind.table_name(), &self.name))
@@ -216,14 +190,23 @@ impl PostgresPartition {
 async fn list_postgres_partitions(pool: &PgPool) -> Result<Vec<PostgresPartition>> {
     let mut partitions = Vec::new();
     for kind in EventKind::ALL {
-        let sql = "
-            SELECT CAST(c.relname AS TEXT) AS name, pg_total_relation_size(c.oid) AS bytes
-            FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = to_regclass($1)";
-        let of_kind: Vec<PostgresPartition> =
-            query_as(sql).bind(kind.table_name()).fetch_all(pool).await?;
-        partitions.extend(of_kind);
+        partitions.extend(list_partitions_of(pool, kind).await?);
     }
+    partitions.sort_by_key(PostgresPartition::day_start);
+    Ok(partitions)
+}
+
+/// Returns the partitions of one kind of events, in order.
+pub(super) async fn list_partitions_of(
+    pool: &PgPool,
+    kind: EventKind,
+) -> Result<Vec<PostgresPartition>> {
+    let sql = "
+        SELECT CAST(c.relname AS TEXT) AS name, pg_total_relation_size(c.oid) AS bytes
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = to_regclass($1)";
+    let mut partitions: Vec<PostgresPartition> =
+        query_as(sql).bind(kind.table_name()).fetch_all(pool).await?;
     partitions.sort_by_key(PostgresPartition::day_start);
     Ok(partitions)
 }

@@ -86,6 +86,22 @@ macro_rules! contains {
         concat!("instr(", $text, ", ", $part, ") > 0")
     };
 }
+/// Returns the rows of a table, as `e`, that a condition selects for each `item` of a JSON list.
+macro_rules! rows_of_items {
+    ($list:literal, $table:literal, $columns:literal, $condition:literal) => {
+        concat!(items!($list), " CROSS JOIN ", $table, " e ON ", $condition)
+    };
+}
+/// Returns batches, as `b`, and the events of each, as `e`.
+macro_rules! events_of_batches {
+    ($table:literal, $columns:literal) => {
+        concat!(
+            "batches b CROSS JOIN ",
+            $table,
+            " e ON e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at"
+        )
+    };
+}
 /// Selects the ids of keys of the workspace `$1`, up to `$3`, whose search text may match `$2`, an index pattern.
 macro_rules! keys_by_text {
     () => {

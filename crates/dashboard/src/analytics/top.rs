@@ -1,5 +1,9 @@
 //! The keys and identities with the most verifications.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use domain::analytics_access::{RollupGroup, RollupGrouping};
 use foundation::error::Result;
 use foundation::id::KeyId;
@@ -12,6 +16,9 @@ use super::selection::Selection;
 
 /// The number of keys or identities on the page.
 pub const TOP_MAX: usize = 10;
+/// The number of pairs of keys and identities up to which one query loads all of them, and the lists and the number of active
+/// keys follow from it. Of more, the database finds those of the page, with a query for each.
+const GROUPS_MAX: usize = 10_000;
 
 /// A list of keys or identities on the page.
 pub struct TopList {
@@ -71,6 +78,66 @@ pub struct TopConsumers {
     pub active_keys: i64,
 }
 
+/// The keys and identities with the most verifications, and the number of keys with at least one.
+struct TopGroups {
+    keys: Vec<RollupGroup>,
+    identities: Vec<RollupGroup>,
+    active_keys: i64,
+}
+
+impl TopGroups {
+    async fn load(
+        request: &WorkspaceRequest,
+        selection: &Selection,
+        range: &TimeRange,
+    ) -> Result<Self> {
+        let grouping =
+            RollupGrouping { is_by_key: true, is_by_identity: true, ..RollupGrouping::default() };
+        let groups = selection.list_top(request, range, grouping, GROUPS_MAX + 1).await?;
+        if groups.len() <= GROUPS_MAX {
+            return Ok(Self::of_all(&groups));
+        }
+        Ok(Self {
+            keys: list_keys(request, selection, range, TOP_MAX).await?,
+            identities: list_identities(request, selection, range, TOP_MAX).await?,
+            active_keys: selection.count_keys(request, range).await?,
+        })
+    }
+
+    /// Adds up the verifications of all keys and identities.
+    fn of_all(groups: &[RollupGroup]) -> Self {
+        let keys = merge_by(groups, |group| (&group.key_id, ""));
+        let mut identities = merge_by(groups, |group| (&group.identity_id, &group.external_id));
+        identities.retain(|group| !group.identity_id.is_empty());
+        let active_keys = i64::try_from(keys.len()).unwrap_or(i64::MAX);
+        let [keys, identities] = [keys, identities].map(|mut groups| {
+            groups.sort_by_key(|group| Reverse(group.counts.total));
+            groups.truncate(TOP_MAX);
+            groups
+        });
+        Self { keys, identities, active_keys }
+    }
+}
+
+/// Merges the groups of the same ids, in the order of these.
+fn merge_by(
+    groups: &[RollupGroup],
+    ids_of: impl Fn(&RollupGroup) -> (&str, &str),
+) -> Vec<RollupGroup> {
+    let mut merged: BTreeMap<(&str, &str), RollupGroup> = BTreeMap::new();
+    for group in groups {
+        match merged.entry(ids_of(group)) {
+            Entry::Vacant(entry) => drop(entry.insert(group.clone())),
+            Entry::Occupied(mut entry) => {
+                let sum = entry.get_mut();
+                sum.counts.merge(&group.counts);
+                sum.spent_credits = sum.spent_credits.saturating_add(group.spent_credits);
+            }
+        }
+    }
+    merged.into_values().collect()
+}
+
 /// Returns the keys and identities of the page.
 pub async fn list_consumers(
     request: &WorkspaceRequest,
@@ -78,8 +145,8 @@ pub async fn list_consumers(
     range: &TimeRange,
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
-    let active_keys = selection.count_keys(request, range).await?;
-    let keys = list_keys(request, selection, range, TOP_MAX).await?;
+    let TopGroups { keys, identities, active_keys } =
+        TopGroups::load(request, selection, range).await?;
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {
@@ -92,7 +159,6 @@ pub async fn list_consumers(
             ..TopConsumer::new(label, group)
         }
     });
-    let identities = list_identities(request, selection, range, TOP_MAX).await?;
     let identities = identities.iter().map(|group| TopConsumer {
         path: request.workspace_path(&format!("/identities/{}", group.identity_id)),
         filter_url: filter_url(request, "identity", &group.external_id),

@@ -115,6 +115,35 @@ macro_rules! contains {
         concat!("strpos(", $text, ", ", $part, ") > 0")
     };
 }
+/// Returns the rows of a table, as `e`, that a condition selects for each `item` of a JSON list. The rows of each item are
+/// looked up by themselves: for several, the planner, which knows nothing of the list, would read the whole table.
+macro_rules! rows_of_items {
+    ($list:literal, $table:literal, $columns:literal, $condition:literal) => {
+        concat!(
+            items!($list),
+            " CROSS JOIN LATERAL (SELECT ",
+            $columns,
+            " FROM ",
+            $table,
+            " e WHERE ",
+            $condition,
+            " OFFSET 0) AS e"
+        )
+    };
+}
+/// Returns batches, as `b`, and the events of each, as `e`. The events of each batch are looked up by themselves: the planner, which
+/// does not know how few batches are not rolled up, would read all events.
+macro_rules! events_of_batches {
+    ($table:literal, $columns:literal) => {
+        concat!(
+            "batches b CROSS JOIN LATERAL (SELECT ",
+            $columns,
+            " FROM ",
+            $table,
+            " e WHERE e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at OFFSET 0) AS e"
+        )
+    };
+}
 /// Selects the ids of keys of the workspace `$1`, up to `$3`, whose search text matches `$2`, an index pattern.
 macro_rules! keys_by_text {
     () => {

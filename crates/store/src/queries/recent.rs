@@ -13,12 +13,19 @@ use super::Connection;
 use crate::events::BatchId;
 use crate::recent::{CheckRow, RecentReads, TailFilter, TailReads, VerificationRow, WrittenBatch};
 
+macro_rules! verification_columns {
+    () => {
+        "e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
+            e.spent_credits, e.latency_us, e.region, e.reason"
+    };
+}
+
 macro_rules! verifications_where {
     ($condition:literal) => {
         concat!(
-            "SELECT e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
-                e.spent_credits, e.latency_us, e.region, e.reason
-            FROM verifications e
+            "SELECT ",
+            verification_columns!(),
+            " FROM verifications e
             JOIN verification_series s ON s.id = e.series
             WHERE s.workspace_id = $1 AND ",
             $condition
@@ -120,19 +127,44 @@ impl TailReads for Connection {
     }
 }
 
-/// Returns the latest minutes in which a key was verified, as far as they are rolled up.
+/// Returns the latest minutes in which a key was verified, as far as they are rolled up: those of the last days that have as
+/// many verifications as are needed. The rollups of the key are materialized, because the planner would otherwise read those of
+/// all keys in the order of their times, which takes long if the key has few.
 async fn list_minutes_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
     key: &KeyId,
     max: i64,
 ) -> Result<Vec<Timestamp>> {
-    let sql = "SELECT DISTINCT m.time
-        FROM verification_series s JOIN verifications_per_minute m ON m.series = s.id
-        WHERE s.workspace_id = $1 AND s.key_id = $2
-        ORDER BY m.time DESC
+    let days = "
+        WITH days AS MATERIALIZED (
+            SELECT d.time, d.count
+            FROM verification_series s CROSS JOIN verifications_per_day d
+            WHERE d.series = s.id AND s.workspace_id = $1 AND s.key_id = $2
+        )
+        SELECT time, CAST(SUM(count) AS BIGINT) FROM days
+        GROUP BY time
+        ORDER BY time DESC
         LIMIT $3";
-    Ok(query_scalar(sql).bind(workspace).bind(key).bind(max).fetch_all(connection).await?)
+    let days: Vec<(Timestamp, i64)> =
+        query_as(days).bind(workspace).bind(key).bind(max).fetch_all(&mut *connection).await?;
+    let mut verifications = 0_i64;
+    let reached = days.iter().find(|(_, count)| {
+        verifications = verifications.saturating_add(*count);
+        verifications >= max
+    });
+    let Some((first_day, _)) = reached.or(days.last()) else { return Ok(Vec::new()) };
+    let minutes = "
+        WITH minutes AS MATERIALIZED (
+            SELECT m.time
+            FROM verification_series s CROSS JOIN verifications_per_minute m
+            WHERE m.series = s.id AND s.workspace_id = $1 AND s.key_id = $2 AND m.time >= $3
+        )
+        SELECT DISTINCT time FROM minutes
+        ORDER BY time DESC
+        LIMIT $4";
+    let query = query_scalar(minutes).bind(workspace).bind(key).bind(*first_day).bind(max);
+    Ok(query.fetch_all(connection).await?)
 }
 
 /// Returns the latest verifications of a key within a time range.
@@ -159,14 +191,20 @@ async fn list_pending_of_key(
     key: &KeyId,
     max: i64,
 ) -> Result<Vec<VerificationRow>> {
-    let sql = verifications_where!(
-        "s.key_id = $2 AND EXISTS (
-            SELECT 1 FROM batches b
-            WHERE b.id = e.batch AND b.summed = $3 AND e.time BETWEEN b.first_at AND b.last_at)
-        AND e.time >= (SELECT MIN(first_at) FROM batches WHERE summed = $3)
+    let sql = concat!(
+        "SELECT ",
+        verification_columns!(),
+        " FROM ",
+        events_of_batches!(
+            "verifications",
+            "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason"
+        ),
+        " CROSS JOIN verification_series s
+        WHERE ",
+        is_pending!("b.summed"),
+        " AND s.id = e.series AND s.workspace_id = $1 AND s.key_id = $2
         ORDER BY e.time DESC, e.request_id
-        LIMIT $4"
+        LIMIT $3"
     );
-    let query = query_as(sql).bind(workspace).bind(key).bind(false).bind(max);
-    Ok(query.fetch_all(connection).await?)
+    Ok(query_as(sql).bind(workspace).bind(key).bind(max).fetch_all(connection).await?)
 }

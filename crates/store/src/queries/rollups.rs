@@ -231,14 +231,26 @@ fn bind_rollup_filter<'q, Row>(
 /// their series. The values are `$1` to `$7`.
 ///
 /// SQLite joins tables in this order: first the series if few are selected, else the rollups, which are selected by time.
+/// Without grouping by time, the time of a row is any of the selected ones.
 fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
-    let rollups = format!("verifications_per_{} e", filter.unit.as_str());
-    let tables = match has_few_series(filter) {
-        true => format!("verification_series s CROSS JOIN {rollups}"),
-        false => format!("{rollups} CROSS JOIN verification_series s"),
+    let rollups = format!("verifications_per_{}", filter.unit.as_str());
+    let tables = match (has_few_series(filter), filter.is_by_time) {
+        (true, _) => format!("verification_series s CROSS JOIN {rollups} e"),
+        (false, true) => format!("{rollups} e CROSS JOIN verification_series s"),
+        // Each series is then joined once instead of once for each unit of time.
+        (false, false) => {
+            let spent_credits = credit_sum_sql("r.spent_credits");
+            format!(
+                "(SELECT r.series, CAST($6 AS BIGINT) AS time, CAST(SUM(r.count) AS BIGINT) AS count,
+                    {spent_credits} AS spent_credits
+                FROM {rollups} r WHERE r.time BETWEEN $6 AND $7
+                GROUP BY r.series) e CROSS JOIN verification_series s"
+            )
+        }
     };
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
     let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome";
+    let pending = events_of_batches!("verifications", "e.time, e.series, e.spent_credits");
     let is_pending = is_pending!("b.summed");
     format!(
         "SELECT {columns}, e.time, e.count, e.spent_credits
@@ -246,9 +258,8 @@ fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
         WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
         UNION ALL
         SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits
-        FROM batches b CROSS JOIN verifications e CROSS JOIN verification_series s
-        WHERE {is_pending} AND e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
-            AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
+        FROM {pending} CROSS JOIN verification_series s
+        WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
     )
 }
 

@@ -1,12 +1,13 @@
 //! Implements reads of the log of verifications.
 //!
 //! Totals and rollups show which hours and minutes contain selected events, and how many events there are, so that only
-//! these are read, in slices of a bounded number of events. No index of the events themselves has their outcome or key.
+//! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome or key.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::RollupUnit;
+use serde_json::json;
 use sqlx::{AssertSqlSafe, query_as};
 
 use super::Connection;
@@ -14,18 +15,35 @@ use crate::recent::VerificationRow;
 use crate::verification_log::{LogFilter, LogReads, LogRows};
 
 /// The approximate number of events that one statement reads.
-const SLICE_EVENTS: i64 = 5_000;
+const STATEMENT_EVENTS_MAX: i64 = 5_000;
 /// The approximate number of events that are read for a page.
 const EVENTS_READ_MAX: i64 = 40_000;
+/// The maximum number of hours that one statement lists.
+const HOURS_MAX: i64 = 100;
 /// The maximum number of minutes of a key that are read for a page. Each has a selected event, unless it was deleted.
 const KEY_MINUTES_MAX: i64 = 60;
 
 /// A unit of time that contains selected events.
-#[derive(Debug, Clone, Copy, sqlx_macros::FromRow)]
-struct EventSpan {
+#[derive(Debug, Clone, sqlx_macros::FromRow)]
+struct SpanRow {
     time: Timestamp,
     /// The number of all events in it.
     events: i64,
+    /// The number of the selected ones, as far as it is known.
+    selected: i64,
+    /// The APIs of the selected ones, a JSON list.
+    api_ids: String,
+}
+
+/// A span of time with selected events, within the bounds of the filter.
+#[derive(Debug, Clone, Copy)]
+struct EventSpan {
+    from: Timestamp,
+    /// The exclusive end.
+    until: Timestamp,
+    /// The approximate number of all events in it.
+    events: i64,
+    selected: i64,
 }
 
 /// Reads the spans of a page, newest first, until it is full or too many events were read.
@@ -54,33 +72,38 @@ impl LogScan<'_> {
         self.page.rows.len() >= self.filter.rows_max || self.page.unread_before.is_some()
     }
 
+    /// Returns how many more events the page has room for.
+    fn room(&self) -> i64 {
+        let room = self.filter.rows_max.saturating_sub(self.page.rows.len());
+        i64::try_from(room).unwrap_or(i64::MAX)
+    }
+
     /// Reads the hours that have selected events by the totals, which are written with the events.
     async fn read_hours(&mut self) -> Result<()> {
-        let (from, until) = (self.filter.from_time, self.filter.until_time);
-        for hour in self.list_spans(RollupUnit::Hour, from, until).await? {
-            let end = RollupUnit::Hour.start_of_next(hour.time);
-            let (first, last) = (hour.time.max(from), end.min(until));
-            let minutes = self.list_spans(RollupUnit::Minute, first, last).await?;
-            // The retention of minutes may be shorter than that of events.
-            if minutes.is_empty() {
-                self.read_span(hour, end).await?;
+        let mut until = self.filter.until_time;
+        loop {
+            let hours = self.list_hours(until).await?;
+            let mut rest = hours.as_slice();
+            while !rest.is_empty() && !self.is_done() {
+                let needed = count_until(rest, self.room(), |hour| hour.selected);
+                let spans = self.list_minutes(&rest[..needed]).await?;
+                self.read_spans(&spans).await?;
+                rest = &rest[needed..];
             }
-            for minute in minutes {
-                self.read_span(minute, RollupUnit::Minute.start_of_next(minute.time)).await?;
-            }
-            if self.is_done() {
-                break;
+            let has_more = i64::try_from(hours.len()).is_ok_and(|count| count >= HOURS_MAX);
+            match hours.last().filter(|_| has_more && !self.is_done()) {
+                Some(last) => until = last.time,
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// Reads the minutes in which a key has selected events.
     async fn read_minutes_of_key(&mut self) -> Result<()> {
         let minutes = self.list_minutes_of_key().await?;
-        for minute in &minutes {
-            self.read_span(*minute, RollupUnit::Minute.start_of_next(minute.time)).await?;
-        }
+        let spans: Vec<_> =
+            minutes.iter().map(|minute| self.to_span(minute, RollupUnit::Minute)).collect();
+        self.read_spans(&spans).await?;
         let has_more = i64::try_from(minutes.len()).is_ok_and(|count| count >= KEY_MINUTES_MAX);
         if let Some(last) = minutes.last().filter(|_| has_more && !self.is_done()) {
             self.page.unread_before = Some(last.time);
@@ -88,72 +111,155 @@ impl LogScan<'_> {
         Ok(())
     }
 
-    /// Reads the selected events of a span of time in slices, the latest first.
-    async fn read_span(&mut self, span: EventSpan, end: Timestamp) -> Result<()> {
-        let slices = (span.events / SLICE_EVENTS).saturating_add(1);
-        let length = end.0 - span.time.0;
-        for slice in (0..slices.min(length)).rev() {
-            if self.is_done() {
-                return Ok(());
-            }
-            let bound = |at: i64| span.time.plus_ms(length * at / slices.min(length));
-            let first = bound(slice).max(self.filter.from_time);
-            let last = bound(slice + 1).min(self.filter.until_time);
-            if first >= last {
+    /// Reads the selected events of spans, the latest first, as many spans at once as the page needs.
+    async fn read_spans(&mut self, spans: &[EventSpan]) -> Result<()> {
+        let mut rest = spans;
+        while let [first, ..] = rest
+            && !self.is_done()
+        {
+            if first.events > STATEMENT_EVENTS_MAX {
+                self.read_in_slices(*first).await?;
+                rest = &rest[1..];
                 continue;
             }
-            if self.events_read >= EVENTS_READ_MAX {
-                self.page.unread_before = Some(last);
-                return Ok(());
-            }
-            self.events_read += span.events / slices + 1;
-            let rows = self.list_events(first, last).await?;
-            self.page.rows.extend(rows);
+            let needed = count_until(rest, self.room(), |span| span.selected);
+            let read = count_until(&rest[..needed], STATEMENT_EVENTS_MAX, |span| span.events);
+            self.read_at_once(&rest[..read]).await?;
+            rest = &rest[read..];
         }
         Ok(())
     }
 
-    /// Returns the units of time that contain selected events, the latest first.
-    async fn list_spans(
-        &mut self,
-        unit: RollupUnit,
-        from: Timestamp,
-        until: Timestamp,
-    ) -> Result<Vec<EventSpan>> {
-        let sql = "
-            SELECT time, CAST(SUM(count) AS BIGINT) AS events
+    /// Reads the selected events of a span in parts, the latest first.
+    async fn read_in_slices(&mut self, span: EventSpan) -> Result<()> {
+        let length = span.until.0 - span.from.0;
+        let slices = (span.events / STATEMENT_EVENTS_MAX).saturating_add(1).min(length);
+        for slice in (0..slices).rev() {
+            if self.is_done() {
+                return Ok(());
+            }
+            let bound = |at: i64| span.from.plus_ms(length * at / slices);
+            let (from, until) = (bound(slice), bound(slice + 1));
+            let events = span.events / slices;
+            self.read_at_once(&[EventSpan { from, until, events, ..span }]).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_at_once(&mut self, spans: &[EventSpan]) -> Result<()> {
+        if self.events_read >= EVENTS_READ_MAX {
+            self.page.unread_before = spans.first().map(|span| span.until);
+            return Ok(());
+        }
+        self.events_read += spans.iter().map(|span| span.events + 1).sum::<i64>();
+        let rows = self.list_events(spans).await?;
+        self.page.rows.extend(rows);
+        Ok(())
+    }
+
+    /// Returns the part of a unit of time that is within the bounds of the filter.
+    fn to_span(&self, row: &SpanRow, unit: RollupUnit) -> EventSpan {
+        let end = unit.start_of_next(row.time);
+        let from = row.time.max(self.filter.from_time);
+        let until = end.min(self.filter.until_time);
+        let events = row.events.saturating_mul(until.0 - from.0) / (end.0 - row.time.0);
+        EventSpan { from, until, events: events.max(0), selected: row.selected }
+    }
+
+    /// Returns the hours before a time that contain selected events, the latest first.
+    async fn list_hours(&mut self, until: Timestamp) -> Result<Vec<SpanRow>> {
+        let is_selected =
+            "workspace_id = $3 AND ($4 = '' OR api_id = $4) AND ($5 = '' OR outcome = $5)";
+        let api_ids = array!("DISTINCT CASE WHEN {is_selected} THEN api_id END");
+        let sql = format!(
+            "SELECT time, CAST(SUM(count) AS BIGINT) AS events,
+                CAST(SUM(CASE WHEN {is_selected} THEN count ELSE 0 END) AS BIGINT) AS selected,
+                {api_ids} AS api_ids
             FROM verification_totals
-            WHERE unit = $1 AND time >= $2 AND time < $3
+            WHERE unit = 'hour' AND time >= $1 AND time < $2 AND api_id <> ''
             GROUP BY time
-            HAVING SUM(CASE WHEN workspace_id = $4 AND ($5 = '' OR api_id = $5)
-                AND ($6 = '' OR outcome = $6) THEN 1 ELSE 0 END) > 0
-            ORDER BY time DESC";
-        let query = query_as(sql).bind(unit.as_str()).bind(unit.start_of(from)).bind(until);
-        let query = query.bind(self.filter.workspace);
-        let query = query.bind(self.filter.api_id).bind(self.filter.outcome);
+            HAVING SUM(CASE WHEN {is_selected} THEN 1 ELSE 0 END) > 0
+            ORDER BY time DESC
+            LIMIT $6"
+        )
+        .replace("{is_selected}", is_selected);
+        let filter = &self.filter;
+        let from = RollupUnit::Hour.start_of(filter.from_time);
+        let query = query_as(AssertSqlSafe(sql)).bind(from).bind(until).bind(filter.workspace);
+        let query = query.bind(filter.api_id).bind(filter.outcome).bind(HOURS_MAX);
         Ok(query.fetch_all(&mut *self.connection).await?)
+    }
+
+    /// Returns the minutes of hours that contain selected events, the latest first. An hour without minutes is one span,
+    /// because the retention of minutes may be shorter than that of events.
+    async fn list_minutes(&mut self, hours: &[SpanRow]) -> Result<Vec<EventSpan>> {
+        let sql = concat!(
+            "SELECT e.time, CAST(SUM(e.count) AS BIGINT) AS selected, '[]' AS api_ids,
+                (SELECT CAST(SUM(a.count) AS BIGINT) FROM verification_totals a
+                    WHERE a.unit = 'minute' AND a.time = e.time AND a.api_id <> '') AS events
+            FROM ",
+            rows_of_items!(
+                "$1",
+                "verification_totals",
+                "e.time, e.count",
+                "e.workspace_id = $2 AND e.api_id = item ->> 'api' AND e.unit = 'minute'
+                    AND e.time >= CAST(item ->> 'from' AS BIGINT)
+                    AND e.time < CAST(item ->> 'until' AS BIGINT)
+                    AND ($3 = '' OR e.outcome = $3)"
+            ),
+            " GROUP BY e.time ORDER BY e.time DESC"
+        );
+        let mut items = Vec::new();
+        for hour in hours {
+            let span = self.to_span(hour, RollupUnit::Hour);
+            let (from, until) = (RollupUnit::Minute.start_of(span.from), span.until);
+            let ids: Vec<Option<String>> = serde_json::from_str(&hour.api_ids).unwrap_or_default();
+            let item = |api| json!({ "api": api, "from": from.0, "until": until.0 });
+            items.extend(ids.into_iter().flatten().map(item));
+        }
+        let query = query_as(sql).bind(json!(items).to_string());
+        let query = query.bind(self.filter.workspace).bind(self.filter.outcome);
+        let minutes: Vec<SpanRow> = query.fetch_all(&mut *self.connection).await?;
+        let mut spans: Vec<_> =
+            minutes.iter().map(|minute| self.to_span(minute, RollupUnit::Minute)).collect();
+        let has_minutes = |hour: &&SpanRow| {
+            minutes.iter().any(|minute| RollupUnit::Hour.start_of(minute.time) == hour.time)
+        };
+        let whole = hours.iter().filter(|hour| !has_minutes(hour));
+        spans.extend(whole.map(|hour| self.to_span(hour, RollupUnit::Hour)));
+        spans.sort_by_key(|span| std::cmp::Reverse(span.from));
+        Ok(spans)
     }
 
     /// Returns the latest minutes in which the key has selected events: by its rollups, and by the events that are not
     /// rolled up yet.
-    async fn list_minutes_of_key(&mut self) -> Result<Vec<EventSpan>> {
+    async fn list_minutes_of_key(&mut self) -> Result<Vec<SpanRow>> {
+        let events = events_of_batches!("verifications", "e.time, e.series");
         let pending = is_pending!("b.summed");
         let key = "s.workspace_id = $1 AND s.key_id = $2";
         let dimensions = "($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.outcome = $4)";
+        // The minutes are materialized, so that events are counted only for those of the page.
         let sql = format!(
-            "SELECT m.time, (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT)
-                FROM verification_totals t WHERE t.unit = 'minute' AND t.time = m.time) AS events
-            FROM (
-                SELECT r.time FROM verification_series s CROSS JOIN verifications_per_minute r
-                WHERE r.series = s.id AND {key} AND {dimensions} AND r.time >= $5 AND r.time < $6
-                UNION
-                SELECT e.time - e.time % 60000 AS time
-                FROM batches b CROSS JOIN verifications e CROSS JOIN verification_series s
-                WHERE {pending} AND e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
-                    AND s.id = e.series AND {key} AND {dimensions} AND e.time >= $5 AND e.time < $6
-            ) m
-            ORDER BY m.time DESC
-            LIMIT $7"
+            "WITH latest AS MATERIALIZED (
+                SELECT m.time, CAST(SUM(m.count) AS BIGINT) AS selected
+                FROM (
+                    SELECT r.time, r.count FROM verification_series s CROSS JOIN verifications_per_minute r
+                    WHERE r.series = s.id AND {key} AND {dimensions} AND r.time >= $5 AND r.time < $6
+                    UNION ALL
+                    SELECT e.time - e.time % 60000 AS time, CAST(1 AS BIGINT) AS count
+                    FROM {events} CROSS JOIN verification_series s
+                    WHERE {pending} AND s.id = e.series AND {key} AND {dimensions}
+                        AND e.time >= $5 AND e.time < $6
+                ) m
+                GROUP BY m.time
+                ORDER BY m.time DESC
+                LIMIT $7
+            )
+            SELECT l.time, l.selected, '[]' AS api_ids, (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT)
+                FROM verification_totals t
+                WHERE t.unit = 'minute' AND t.time = l.time AND t.api_id <> '') AS events
+            FROM latest l
+            ORDER BY l.time DESC"
         );
         let filter = &self.filter;
         let query = query_as(AssertSqlSafe(sql)).bind(filter.workspace).bind(filter.key_id);
@@ -163,28 +269,41 @@ impl LogScan<'_> {
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
-    /// Returns the latest selected events of a span of time, as many as the page has room for.
-    async fn list_events(
-        &mut self,
-        first: Timestamp,
-        last: Timestamp,
-    ) -> Result<Vec<VerificationRow>> {
-        let sql = "
-            SELECT e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
+    /// Returns the latest selected events of spans, as many as the page has room for.
+    async fn list_events(&mut self, spans: &[EventSpan]) -> Result<Vec<VerificationRow>> {
+        let sql = concat!(
+            "SELECT e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
                 e.spent_credits, e.latency_us, e.region, e.reason
-            FROM verifications e CROSS JOIN verification_series s
-            WHERE s.id = e.series AND s.workspace_id = $1 AND e.time >= $2 AND e.time < $3
-                AND ($4 = '' OR s.api_id = $4) AND ($5 = '' OR s.key_id = $5)
-                AND ($6 = '' OR s.outcome = $6)
-                AND ($7 = '' OR e.time < $8 OR e.request_id > $7)
+            FROM ",
+            rows_of_items!(
+                "$2",
+                "verifications",
+                "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason",
+                "e.time >= CAST(item ->> 0 AS BIGINT) AND e.time < CAST(item ->> 1 AS BIGINT)"
+            ),
+            " CROSS JOIN verification_series s
+            WHERE s.id = e.series AND s.workspace_id = $1
+                AND ($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.key_id = $4)
+                AND ($5 = '' OR s.outcome = $5)
+                AND ($6 = '' OR e.time < $7 OR e.request_id > $6)
             ORDER BY e.time DESC, e.request_id
-            LIMIT $9";
+            LIMIT $8"
+        );
+        let ranges: Vec<_> = spans.iter().map(|span| [span.from.0, span.until.0]).collect();
         let filter = &self.filter;
-        let room = filter.rows_max.saturating_sub(self.page.rows.len());
-        let query = query_as(sql).bind(filter.workspace).bind(first).bind(last);
+        let query = query_as(sql).bind(filter.workspace).bind(json!(ranges).to_string());
         let query = query.bind(filter.api_id).bind(filter.key_id).bind(filter.outcome);
         let query = query.bind(filter.after_request).bind(filter.until_time.plus_ms(-1));
-        let query = query.bind(i64::try_from(room).unwrap_or(i64::MAX));
-        Ok(query.fetch_all(&mut *self.connection).await?)
+        Ok(query.bind(self.room()).fetch_all(&mut *self.connection).await?)
     }
+}
+
+/// Returns how many of the first items have `amount` together: at least one, and all if they have less.
+fn count_until<T>(items: &[T], amount: i64, amount_of: impl Fn(&T) -> i64) -> usize {
+    let mut sum = 0_i64;
+    let reached = items.iter().position(|item| {
+        sum = sum.saturating_add(amount_of(item));
+        sum >= amount
+    });
+    reached.map_or(items.len(), |last| last + 1)
 }
