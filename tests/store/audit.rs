@@ -2,7 +2,7 @@
 
 use foundation::id::{AuditId, CorrelationId};
 use serde_json::{Value, json};
-use store::{AuditContext, AuditEntry};
+use store::{AuditContext, AuditEntry, AuditFilter};
 
 use super::*;
 
@@ -93,5 +93,83 @@ on_both_stores! {
         ];
         due.sort_by(|a, b| a.id.cmp(&b.id));
         assert_eq!(rows, due);
+    }
+}
+
+on_both_stores! {
+    async fn audit_entries_are_selected_by_every_filter_alone_and_together(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let correlation = CorrelationId::from("cor_1");
+        let act = |in_other: bool, at, actor_id, actor_name| AuditContext {
+            workspace_id: if in_other { &other } else { &workspace },
+            at: Timestamp(at),
+            correlation_id: &correlation,
+            actor_type: "rootkey",
+            actor_id,
+            actor_name,
+            remote_address: None,
+            user_agent: None,
+        };
+        let entry = |id: &str, event, target: &str, name: &str| AuditEntry {
+            id: AuditId::from(id),
+            event,
+            targets: json!([{ "type": "api", "id": "api_1" }, { "type": "key", "id": target, "name": name }]),
+            before: None,
+            after: None,
+            undoes: None,
+        };
+        commit_with(&store, async |tx| {
+            let first = [entry("log_1", "key.create", "key_1", "one"), entry("log_2", "key.create", "key_2", "key_1")];
+            tx.insert_audit_entries(&act(false, 1, "root_1", "deploy"), &first).await?;
+            let second = [entry("log_3", "key.update", "key_2", "two")];
+            tx.insert_audit_entries(&act(false, 2, "deploy", "deploy"), &second).await?;
+            let third = [entry("log_4", "key.update", "key_1", "key_1")];
+            tx.insert_audit_entries(&act(false, 3, "root_1", "ada"), &third).await?;
+            tx.insert_audit_entries(&act(true, 3, "root_1", "deploy"), &[entry("log_5", "key.create", "key_1", "one")]).await
+        })
+        .await
+        .unwrap();
+        let text = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
+
+        for (event, actor, target, before, from, until, rows_max, expected) in [
+            ("", "", "", "", 0, 9, 9, "4 3 2 1"),
+            ("", "", "", "", 0, 9, 3, "4 3 2"),
+            ("", "", "", "", 2, 3, 9, "3"),
+            ("", "", "", "log_3", 0, 9, 9, "2 1"),
+            ("", "", "", "log_2", 0, 9, 9, "1"),
+            ("", "", "", "log_2", 0, 1, 9, ""),
+            ("", "", "", "log_0", 0, 9, 9, ""),
+            ("", "", "", "log_5", 0, 9, 9, ""),
+            ("key.create", "", "", "", 0, 9, 9, "2 1"),
+            ("key", "", "", "", 0, 9, 9, ""),
+            ("", "deploy", "", "", 0, 9, 9, "3 2 1"),
+            ("", "deploy", "", "", 0, 9, 2, "3 2"),
+            ("", "deploy", "", "log_3", 0, 9, 9, "2 1"),
+            ("", "root_1", "", "", 0, 9, 9, "4 2 1"),
+            ("", "root_1", "", "", 2, 9, 9, "4"),
+            ("key.update", "root_1", "", "", 0, 9, 9, "4"),
+            ("", "", "key_1", "", 0, 9, 9, "4 2 1"),
+            ("", "", "key_1", "", 0, 9, 2, "4 2"),
+            ("", "", "key_1", "log_4", 0, 9, 9, "2 1"),
+            ("", "", "api_1", "", 0, 9, 9, "4 3 2 1"),
+            ("", "", "one", "", 0, 9, 9, "1"),
+            ("", "", "key", "", 0, 9, 9, ""),
+            ("key.create", "deploy", "key_1", "log_2", 0, 9, 9, "1"),
+            ("key.create", "ada", "key_1", "", 0, 9, 9, ""),
+        ] {
+            let filter = AuditFilter {
+                before_id: text(before),
+                event: text(event),
+                actor: text(actor),
+                target: text(target),
+                start_at: Some(Timestamp(from)),
+                end_at: Some(Timestamp(until)),
+                rows_max,
+            };
+            let found = store.read().await.unwrap().list_audit_entries(&workspace, &filter).await.unwrap();
+
+            let ids: Vec<_> = found.iter().map(|entry| entry.id.trim_start_matches("log_")).collect();
+            assert_eq!(ids.join(" "), expected, "{filter:?}");
+        }
     }
 }

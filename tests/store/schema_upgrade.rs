@@ -143,6 +143,7 @@ async fn sqlite_rows(connection: &mut SqliteConnection) -> Rows {
         FROM sqlite_schema t, pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name <> '_sqlx_migrations' AND t.name NOT LIKE 'sqlite!_%' ESCAPE '!'
             AND t.name NOT LIKE 'key!_search%' ESCAPE '!' AND t.name NOT LIKE 'identity!_search%' ESCAPE '!'
+            AND t.name <> 'audit_targets'
         GROUP BY t.name",
     )
     .fetch_all(&mut *connection)

@@ -160,6 +160,16 @@ async fn assert_audit_log(reader: &mut Reader, version: i64) {
         first.after.is_some() && first.undone_by.as_ref() == Some(&second.id),
         version >= 13
     );
+    // Entries of older schemas are found by the ids and names of their targets.
+    for target in ["api_LLUxauRsDdY2pdBwddn4GD", "ÄPFEL und Birnen"] {
+        let filter =
+            AuditFilter { target: Some(target.into()), rows_max: 100, ..AuditFilter::default() };
+        let found = reader.list_audit_entries(&workspace, &filter).await.unwrap();
+        let expected: Vec<_> =
+            entries.iter().filter(|entry| entry.targets.contains(target)).map(|e| &e.id).collect();
+        assert!(found.len() >= 2, "{version}: {target}");
+        assert_eq!(found.iter().map(|entry| &entry.id).collect::<Vec<_>>(), expected, "{version}");
+    }
 }
 
 async fn assert_users(reader: &mut Reader, version: i64) {

@@ -126,14 +126,12 @@ pub trait KeyReads: Send {
         ids: &[ApiId],
         max: i64,
     ) -> Result<Vec<(ApiId, i64)>>;
-    /// Returns up to `max` of the latest audit entries since a time that name a key, among the latest
-    /// `scanned_max` entries of its workspace.
+    /// Returns up to `max` of the latest audit entries since a time about a key.
     async fn list_key_audit_entries(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
         since: Timestamp,
-        scanned_max: i64,
         max: i64,
     ) -> Result<Vec<StoredEntry>>;
 }

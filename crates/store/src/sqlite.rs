@@ -102,6 +102,16 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Selects from the audit entries with a target of this id or name, as `a`.
+macro_rules! entries_of_target {
+    ($target:literal) => {
+        concat!(
+            "audit_targets t CROSS JOIN audit a WHERE t.target = ",
+            $target,
+            " AND a.id = t.entry_id"
+        )
+    };
+}
 /// Selects the ids of keys of the workspace `$1`, up to `$3`, whose search text may match `$2`, an index pattern.
 macro_rules! keys_by_text {
     () => {

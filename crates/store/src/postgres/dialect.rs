@@ -144,6 +144,20 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Selects from the audit entries of the workspace `$1` with a target of this id or name, as `a`. The values are in the form
+/// of the index. They are selected before they are sorted: the planner would rather read all entries in their order.
+macro_rules! entries_of_target {
+    ($target:literal) => {
+        concat!(
+            "(SELECT * FROM audit t WHERE t.workspace_id = $1
+                AND (CAST(t.targets AS jsonb) @> jsonb_build_array(jsonb_build_object('id', CAST(",
+            $target,
+            " AS TEXT))) OR CAST(t.targets AS jsonb) @> jsonb_build_array(jsonb_build_object('name', CAST(",
+            $target,
+            " AS TEXT)))) OFFSET 0) AS a WHERE TRUE"
+        )
+    };
+}
 /// Selects the ids of keys of the workspace `$1`, up to `$3`, whose search text matches `$2`, an index pattern.
 macro_rules! keys_by_text {
     () => {

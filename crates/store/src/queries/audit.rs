@@ -5,7 +5,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{AuditId, WorkspaceId};
 use serde_json::json;
-use sqlx::{query, query_as};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
 
 use super::Connection;
 use crate::{AuditContext, AuditEntry, AuditFilter, AuditReads, AuditWrites, StoredEntry};
@@ -17,31 +17,26 @@ impl AuditReads for Connection {
         workspace: &WorkspaceId,
         filter: &AuditFilter,
     ) -> Result<Vec<StoredEntry>> {
-        let sql = entries_from!(concat!(
-            "audit a
-            WHERE a.workspace_id = $1
-                AND ($2 = '' OR a.event = $2)
-                AND ($3 = '' OR a.actor_id = $3 OR a.actor_name = $3)
-                AND ($4 = '' OR EXISTS (SELECT 1 FROM ",
-            items!("a.targets"),
-            " WHERE item ->> 'id' = $4 OR item ->> 'name' = $4))
-                AND a.at >= $5 AND a.at < $6
-                AND ($7 = '' OR EXISTS (
-                    SELECT 1 FROM audit b
-                    WHERE b.id = $7 AND (a.at < b.at OR (a.at = b.at AND a.id < b.id))))
-            ORDER BY a.at DESC, a.id DESC
-            LIMIT $8"
-        ));
+        let mut before_at = Timestamp(i64::MAX);
+        if let Some(id) = &filter.before_id {
+            let sql = "SELECT at FROM audit WHERE workspace_id = $1 AND id = $2";
+            let found = query_scalar(sql).bind(workspace).bind(id).fetch_optional(&mut *self);
+            let Some(found) = found.await? else { return Ok(Vec::new()) };
+            before_at = found;
+        }
+        let sql = format!("{}{}", entries_from!(""), entries_sql(filter));
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        Ok(query_as(sql)
+        let end_at = filter.end_at.unwrap_or(Timestamp(i64::MAX));
+        Ok(query_as(AssertSqlSafe(sql))
             .bind(workspace)
             .bind(text(&filter.event))
             .bind(text(&filter.actor))
-            .bind(text(&filter.target))
             .bind(filter.start_at.unwrap_or(Timestamp(i64::MIN)))
-            .bind(filter.end_at.unwrap_or(Timestamp(i64::MAX)))
+            .bind(end_at.min(Timestamp(before_at.0.saturating_add(1))))
             .bind(text(&filter.before_id))
+            .bind(before_at)
             .bind(filter.rows_max)
+            .bind(text(&filter.target))
             .fetch_all(self)
             .await?)
     }
@@ -100,4 +95,32 @@ impl AuditWrites for Connection {
             .await?;
         Ok(())
     }
+}
+
+/// Returns the tables and conditions of a filter, with the values `$1` to `$9`. A condition is left out if nothing is selected
+/// by it, so that the planner finds the index for the others; the value is mentioned, because a statement must use every value.
+fn entries_sql(filter: &AuditFilter) -> String {
+    let is_given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
+    let event = if is_given(&filter.event) { "a.event = $2" } else { "$2 = ''" };
+    let conditions = format!(
+        "a.workspace_id = $1 AND {event} AND a.at >= $4 AND a.at < $5
+            AND ($6 = '' OR a.at < $7 OR a.id < $6)"
+    );
+    let order = "ORDER BY a.at DESC, a.id DESC LIMIT $8";
+    if is_given(&filter.target) {
+        let entries = entries_of_target!("$9");
+        let actor = "($3 = '' OR a.actor_id = $3 OR a.actor_name = $3)";
+        return format!("{entries} AND {actor} AND {conditions} {order}");
+    }
+    if is_given(&filter.actor) {
+        // Each index has the order of the log.
+        return format!(
+            "(SELECT * FROM (SELECT * FROM audit a WHERE a.actor_id = $3 AND {conditions} {order}) AS by_id
+            UNION ALL
+            SELECT * FROM (SELECT * FROM audit a
+                WHERE a.actor_name = $3 AND a.actor_id <> $3 AND {conditions} {order}) AS by_name
+            ) AS a WHERE $9 = '' {order}"
+        );
+    }
+    format!("audit a WHERE {conditions} AND $3 = '' AND $9 = '' {order}")
 }

@@ -310,21 +310,13 @@ impl KeyReads for Connection {
         workspace: &WorkspaceId,
         key: &KeyId,
         since: Timestamp,
-        scanned_max: i64,
         max: i64,
     ) -> Result<Vec<StoredEntry>> {
-        // An id occurs in no other text, so the lists need not be parsed.
         let sql = entries_from!(concat!(
-            "(SELECT * FROM audit
-                WHERE workspace_id = $1 AND at >= $3
-                ORDER BY at DESC, id DESC
-                LIMIT $4) a
-            WHERE ",
-            contains!("a.targets", "$2"),
-            " ORDER BY a.at DESC, a.id DESC
-            LIMIT $5"
+            entries_of_target!("$2"),
+            " AND a.workspace_id = $1 AND a.at >= $3 ORDER BY a.at DESC, a.id DESC LIMIT $4"
         ));
-        let query = query_as(sql).bind(workspace).bind(key).bind(since);
-        Ok(query.bind(scanned_max).bind(max).fetch_all(self).await?)
+        let query = query_as(sql).bind(workspace).bind(key).bind(since).bind(max);
+        Ok(query.fetch_all(self).await?)
     }
 }
