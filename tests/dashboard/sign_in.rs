@@ -4,6 +4,7 @@ use request::PEER;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
 use crate::on_both_stacks;
+use crate::support::Keyward;
 
 const SESSION: &str = "__Host-keyward-session";
 const GUEST: &str = "__Host-keyward-guest";
@@ -153,6 +154,14 @@ on_both_stacks! {
         assert!(!owner.is_signed_in().await);
     }
 
+    async fn live_refresh_of_analytics_does_not_prolong_a_session(kw) {
+        assert_session_ends_while_open(&kw, "analytics?live=on").await;
+    }
+
+    async fn live_refresh_of_logs_does_not_prolong_a_session(kw) {
+        assert_session_ends_while_open(&kw, "logs?live=299").await;
+    }
+
     async fn a_session_ends_after_a_week_however_much_it_is_used(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
 
@@ -178,4 +187,18 @@ on_both_stacks! {
         let kept = kw.list_texts("people", "password").await;
         assert!(kept[0].starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept:?}");
     }
+}
+
+/// Opens a page that refreshes itself for eight hours after the sign-in, and then the session has ended.
+async fn assert_session_ends_while_open(kw: &Keyward, page: &str) {
+    let mut owner = Browser::sign_in_owner(kw).await;
+    let path = format!("/dashboard/ws_default/{page}");
+
+    for _ in 0..8 {
+        kw.clock.advance_ms(3_600_000);
+        assert_eq!(owner.get(&path).await.status, 200, "{page}");
+    }
+    kw.clock.advance_ms(1);
+
+    assert!(!owner.is_signed_in().await, "{page}");
 }

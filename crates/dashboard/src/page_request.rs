@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method};
 use domain::app::App;
 use domain::caller::{Caller, ClientInfo};
-use domain::users::{self, AuthenticatedSession};
+use domain::users::{self, AuthenticatedSession, SessionUse};
 use foundation::error::Error;
 use foundation::id::WorkspaceId;
 use foundation::model::Membership;
@@ -64,9 +64,13 @@ impl PageRequest {
             address: address::client_address(trusted, headers),
             user_agent: user_agent(headers),
         };
+        let query = Form::parse(head.uri.query().unwrap_or_default().as_bytes());
         let session = find_cookie(headers, SESSION_COOKIE);
         let known = match session {
-            Some(token) => users::authenticate_session(&app.context, token, &origin).await?,
+            Some(token) => {
+                let session_use = session_use(head, &query);
+                users::authenticate_session(&app.context, token, &origin, session_use).await?
+            }
             None => None,
         };
         let mut guest = None;
@@ -88,7 +92,7 @@ impl PageRequest {
                 .map(|token| Plaintext::from(token.to_owned())),
             session: known,
             csrf: secret,
-            query: Form::parse(head.uri.query().unwrap_or_default().as_bytes()),
+            query,
             form: Form::default(),
             base_url: app.context.settings.public_url.clone(),
             is_same_origin: is_same_origin(headers, &app.context.settings.public_url),
@@ -148,6 +152,15 @@ impl PageRequest {
     /// Returns the authenticated session, or the failure that redirects to the sign-in page.
     pub fn require_session(&self) -> Result<&AuthenticatedSession, Failure> {
         self.session.as_ref().ok_or(Failure::SignIn)
+    }
+}
+
+/// Returns whether a request counts as use of its session. A page with live refresh loads itself again, with the field of the
+/// refresh in its address.
+fn session_use(head: &Parts, query: &Form) -> SessionUse {
+    match head.method == Method::GET && !query.text("live").is_empty() {
+        true => SessionUse::Automatic,
+        false => SessionUse::ByUser,
     }
 }
 

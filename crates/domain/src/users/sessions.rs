@@ -31,12 +31,21 @@ pub struct AuthenticatedSession {
     pub session: Session,
 }
 
+/// Whether a request counts as use of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionUse {
+    ByUser,
+    /// The browser refreshes a page by itself. A page that is left open does not keep its session alive.
+    Automatic,
+}
+
 /// Returns the session of a token and its user, or `None` if the token is unknown or expired. Updates the time of the
-/// last use and the client of the session.
+/// last use and the client of the session, if the request counts as use.
 pub async fn authenticate_session(
     context: &Context,
     token: &str,
     origin: &ClientInfo,
+    session_use: SessionUse,
 ) -> Result<Option<AuthenticatedSession>> {
     let hash = KeyHash::compute(token).to_base64();
     let Some((mut session, user)) = context.store.read().await?.find_session(&hash).await? else {
@@ -48,7 +57,8 @@ pub async fn authenticate_session(
     if is_expired {
         return Ok(None);
     }
-    if session.seen_at <= now.plus_ms(-LAST_USE_PRECISION_MS) {
+    let is_due = session.seen_at <= now.plus_ms(-LAST_USE_PRECISION_MS);
+    if is_due && session_use == SessionUse::ByUser {
         session.seen_at = now;
         (session.address, session.user_agent) = client_columns(origin);
         let mut tx = context.store.begin().await?;
