@@ -1,5 +1,7 @@
 //! Charts of what came of requests, and who asked most.
 
+mod identifiers;
+
 use analytics::{clickhouse_delivery, writer};
 use foundation::config::RegionSettings;
 use serde_json::json;

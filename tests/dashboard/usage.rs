@@ -279,9 +279,10 @@ on_both_stacks! {
 
         for (query, fault) in [
             ("table=tags", "able must be time, outcomes, apis, keys or identities"),
-            ("of=limits&table=keys", "able must be time, outcomes or namespaces"),
-            ("of=limits&table=apis", "able must be time, outcomes or namespaces"),
+            ("of=limits&table=keys", "able must be time, outcomes, namespaces, identifiers or rejected-identifiers"),
+            ("of=limits&table=apis", "able must be time, outcomes, namespaces, identifiers or rejected-identifiers"),
             ("table=namespaces", "able must be time, outcomes, apis, keys or identities"),
+            ("table=identifiers", "able must be time, outcomes, apis, keys or identities"),
             ("table=apis&tag=a", "able must be time, outcomes, keys or identities if a key"),
             ("range=custom", "Custom needs a start date or an end date"),
             ("from=2026-03-02&until=2026-03-01", "Start date must not be after end date"),

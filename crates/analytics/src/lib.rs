@@ -14,7 +14,7 @@
 //! | [`outbox_encoding`] | a batch as JSON lines for ClickHouse |
 //! | [`clickhouse_delivery`] | delivers batches to ClickHouse, and rolls up days there |
 //!
-//! Events are read in six ways:
+//! Events are read in seven ways:
 //!
 //! | module | contents |
 //! |---|---|
@@ -23,6 +23,7 @@
 //! | [`tail`] | verifications as they are written |
 //! | [`rollup_query`] | counts of verifications by time, key, identity or tag |
 //! | [`traffic`] | totals of an API, a namespace or all of them, for charts |
+//! | [`top_identifiers`] | the identifiers with the most limit checks |
 //! | [`sql_query`] | SQL of callers, compiled by the crate `analytics_sql` |
 //!
 //! This crate knows no callers and no permissions. Who may read which events is decided in
@@ -40,6 +41,7 @@ mod rollup;
 pub mod rollup_query;
 pub mod sql_query;
 pub mod tail;
+pub mod top_identifiers;
 pub mod traffic;
 pub mod verification_log;
 pub mod writer;

@@ -10,9 +10,12 @@ pub use analytics::rollup_query::{
 pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
 pub use analytics::tail::{Tail, TailFilter, TailStep};
+pub use analytics::top_identifiers::{IdentifierOrder, IdentifierQuery, IdentifierRow};
 pub use analytics::traffic::{Traffic, TrafficCoverage, TrafficFilter};
 pub use analytics::verification_log::{LogCursor, LogPage, LogQuery};
-use analytics::{Analytics, recent, rollup_query, sql_query, traffic, verification_log};
+use analytics::{
+    Analytics, recent, rollup_query, sql_query, top_identifiers, traffic, verification_log,
+};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
@@ -163,6 +166,16 @@ pub async fn list_traffic_by_id(
 ) -> Result<Vec<(String, Traffic)>> {
     require_on_or_all(caller, read_action(filter.kind), filter.resource_id)?;
     traffic::list_by_id(analytics, caller.workspace_id(), filter).await
+}
+
+/// Returns the identifiers with the most limit checks in a namespace, or in all of them.
+pub async fn list_top_identifiers(
+    analytics: &Analytics,
+    caller: &Caller,
+    query: &IdentifierQuery<'_>,
+) -> Result<Vec<IdentifierRow>> {
+    require_on_or_all(caller, Action::ReadRatelimitAnalytics, query.namespace_id)?;
+    top_identifiers::list(analytics, caller.workspace_id(), query).await
 }
 
 /// Returns the times for which the requests of the workspace can be counted by a unit.

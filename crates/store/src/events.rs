@@ -47,13 +47,18 @@ pub trait EventReads: RecentReads + LogReads {
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
     /// Returns the start of the first unit of time that has totals, or `None` if there are none.
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>>;
-    /// Returns the rollups of verifications, including those that are not rolled up yet.
     /// Returns the number of keys with at least one selected verification.
     async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64>;
+    /// Returns the rollups of verifications, including those that are not rolled up yet.
     async fn list_verification_rollups(
         &mut self,
         filter: &RollupFilter<'_>,
     ) -> Result<Vec<RollupRow>>;
+    /// Returns the identifiers with the most limit checks, including those that are not rolled up yet.
+    async fn list_top_identifiers(
+        &mut self,
+        filter: &TopIdentifiersFilter<'_>,
+    ) -> Result<Vec<IdentifierRow>>;
 }
 
 #[async_trait]

@@ -3,7 +3,7 @@
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::IntoResponse as _;
-use domain::analytics_access::{RollupGroup, minutes_retained_since};
+use domain::analytics_access::{IdentifierOrder, RollupGroup, minutes_retained_since};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 
@@ -13,14 +13,15 @@ use super::comparison::Comparison;
 use super::range::TimeRange;
 use super::selection::Selection;
 use super::traffic::{OUTCOMES, OutcomeStyle, TrafficSeries};
-use super::{breakdown, load_resource_names, top};
+use super::{breakdown, identifiers, load_resource_names, top};
 
-/// The maximum number of keys or identities in a download.
+/// The maximum number of keys, identities or identifiers in a download.
 const ROWS_MAX: usize = 10_000;
 
 pub type Rows = Vec<Vec<String>>;
 
-/// Sends the traffic over time, or by outcome, API or namespace, or the keys or identities with the most verifications.
+/// Sends the traffic over time, or by outcome, API or namespace, or the keys, identities or identifiers with the most
+/// requests.
 pub async fn download(request: WorkspaceRequest) -> PageResult {
     let query = &request.page_request.query;
     let (range, fault) = TimeRange::from_form(query, request.page_request.app.context.clock.now());
@@ -32,32 +33,7 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
         minutes_retained_since(&request.page_request.app.analytics, selection.kind);
     let range = range.with_minutes_since(retained_since);
     let table = query.text("table");
-    let rows = match table {
-        "" | "time" => {
-            let series = TrafficSeries::load(&request, &selection, &range).await?;
-            tabulate_series(&series, &selection, query.text("outcome"))
-        }
-        "outcomes" => {
-            let comparison = Comparison::load(&request, &selection, &range).await?;
-            breakdown::tabulate_outcomes(&selection, &comparison)
-        }
-        _ if table == resource_table(&selection) && selection.is_known_by_resource() => {
-            let comparison = Comparison::load(&request, &selection, &range).await?;
-            let names = load_resource_names(&request, &selection).await?.into_iter().collect();
-            breakdown::tabulate_resources(&request, &selection, &range, &comparison, &names).await?
-        }
-        "keys" if !selection.is_limits() => {
-            let keys = top::list_keys(&request, &selection, &range, ROWS_MAX).await?;
-            tabulate_groups(&["key_id"], &keys, |group| vec![group.key_id.clone()])
-        }
-        "identities" if !selection.is_limits() => {
-            let found = top::list_identities(&request, &selection, &range, ROWS_MAX).await?;
-            tabulate_groups(&["external_id", "identity_id"], &found, |group| {
-                vec![group.external_id.clone(), group.identity_id.clone()]
-            })
-        }
-        _ => return Err(Error::invalid("table", describe_tables(&selection)).into()),
-    };
+    let rows = load_rows(&request, &selection, &range, table).await?;
     let what = if selection.is_limits() { "limit-checks" } else { "verifications" };
     let table = if table.is_empty() { "time" } else { table };
     let period = range.period.format().replace(':', "").replace(' ', "-");
@@ -68,6 +44,48 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
     Ok((headers, encode_csv(&rows)?).into_response())
 }
 
+async fn load_rows(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    table: &str,
+) -> Result<Rows> {
+    Ok(match table {
+        "" | "time" => {
+            let series = TrafficSeries::load(request, selection, range).await?;
+            tabulate_series(&series, selection, request.page_request.query.text("outcome"))
+        }
+        "outcomes" => {
+            let comparison = Comparison::load(request, selection, range).await?;
+            breakdown::tabulate_outcomes(selection, &comparison)
+        }
+        _ if table == resource_table(selection) && selection.is_known_by_resource() => {
+            let comparison = Comparison::load(request, selection, range).await?;
+            let names = load_resource_names(request, selection).await?.into_iter().collect();
+            breakdown::tabulate_resources(request, selection, range, &comparison, &names).await?
+        }
+        "identifiers" if selection.is_limits() => {
+            let order = IdentifierOrder::Requests;
+            identifiers::tabulate(request, selection, range, order, ROWS_MAX).await?
+        }
+        "rejected-identifiers" if selection.is_limits() => {
+            let order = IdentifierOrder::Rejected;
+            identifiers::tabulate(request, selection, range, order, ROWS_MAX).await?
+        }
+        "keys" if !selection.is_limits() => {
+            let keys = top::list_keys(request, selection, range, ROWS_MAX).await?;
+            tabulate_groups(&["key_id"], &keys, |group| vec![group.key_id.clone()])
+        }
+        "identities" if !selection.is_limits() => {
+            let found = top::list_identities(request, selection, range, ROWS_MAX).await?;
+            tabulate_groups(&["external_id", "identity_id"], &found, |group| {
+                vec![group.external_id.clone(), group.identity_id.clone()]
+            })
+        }
+        _ => return Err(Error::invalid("table", describe_tables(selection))),
+    })
+}
+
 /// Returns the name of the table by API or namespace.
 pub fn resource_table(selection: &Selection) -> &'static str {
     if selection.is_limits() { "namespaces" } else { "apis" }
@@ -76,7 +94,9 @@ pub fn resource_table(selection: &Selection) -> &'static str {
 /// Says which tables a selection has.
 fn describe_tables(selection: &Selection) -> &'static str {
     match (selection.is_limits(), selection.is_known_by_resource()) {
-        (true, _) => "table must be time, outcomes or namespaces",
+        (true, _) => {
+            "table must be time, outcomes, namespaces, identifiers or rejected-identifiers"
+        }
         (false, true) => "table must be time, outcomes, apis, keys or identities",
         (false, false) => {
             "table must be time, outcomes, keys or identities if a key, an identity or a tag is selected"

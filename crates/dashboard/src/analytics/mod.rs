@@ -1,10 +1,12 @@
-//! The analytics page: charts of outcomes and latency over time, their division, top keys and top identities.
+//! The analytics page: charts of outcomes and latency over time, their division, and top keys, identities and
+//! identifiers.
 
 mod breakdown;
 mod comparison;
 mod date_fields;
 pub mod download;
 mod figures;
+mod identifiers;
 mod live;
 mod range;
 mod selection;
@@ -26,6 +28,7 @@ use domain::ratelimits::namespaces;
 use foundation::error::Result;
 
 use super::charts::BarChart;
+use super::form::Form;
 use super::format::{format_grouped, format_utc};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
@@ -34,6 +37,8 @@ use breakdown::Breakdown;
 use comparison::Comparison;
 pub use date_fields::{parse_day, valid_date_or_empty};
 pub use figures::{Figure, build_figures};
+use identifiers::IdentifierList;
+pub use identifiers::IdentifierSection;
 use live::LiveToggle;
 pub use range::TimeRange;
 pub use selection::Selection;
@@ -77,6 +82,8 @@ struct AnalyticsPage {
     breakdowns: Vec<Breakdown>,
     /// The keys and identities with the most verifications.
     top_lists: Vec<TopList>,
+    /// The identifiers with the most limit checks.
+    identifier_lists: Vec<IdentifierList>,
     /// The time of the oldest raw event; `None` if there are none or it cannot be read.
     raw_since: Option<String>,
 }
@@ -108,8 +115,13 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         breakdown::by_resource(&request, &selection, &range, &comparison, &names, url).await?,
     );
     let mut figures = comparison.figures;
-    let mut top_lists = Vec::new();
-    if !selection.is_limits() {
+    let (mut top_lists, mut identifier_lists) = (Vec::new(), Vec::new());
+    if selection.is_limits() {
+        let namespace = selection.resource();
+        let lists =
+            identifiers::list_tables(&request, namespace, &range, names, &download_url).await?;
+        identifier_lists = lists.into();
+    } else {
         let top = top::list_consumers(&request, &selection, &range, &download_url).await?;
         figures.push(Figure {
             label: "Active keys",
@@ -118,8 +130,6 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         });
         top_lists = top.lists.into();
     }
-    let has_dates =
-        !(query.text("from").trim().is_empty() && query.text("until").trim().is_empty());
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
@@ -132,7 +142,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         selection,
         error: fault,
         live: LiveToggle::new(&request, &range, now),
-        has_unused_dates: has_dates && !range.is_custom(),
+        has_unused_dates: has_dates(query) && !range.is_custom(),
         from: range.from_text,
         until: range.until_text,
         figures,
@@ -142,9 +152,14 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         download_url: download_url("time"),
         breakdowns,
         top_lists,
+        identifier_lists,
         raw_since: load_raw_since(app).await,
         layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,
     })
+}
+
+fn has_dates(query: &Form) -> bool {
+    !(query.text("from").trim().is_empty() && query.text("until").trim().is_empty())
 }
 
 /// Returns the path of this page with all its filters, but without a period.

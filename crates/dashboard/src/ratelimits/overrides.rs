@@ -167,19 +167,27 @@ async fn build_form(
 async fn show_form(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     request.caller.require_on(Action::SetOverride, &id)?;
     let namespace = load(&request, &id).await?;
-    let known = match request.page_request.query.text("identifier") {
-        "" => None,
-        identifier => Some(
-            overrides::get_exact(
-                &request.page_request.app.context,
-                &request.caller,
-                &id,
-                identifier,
-            )
-            .await?,
-        ),
+    let query = &request.page_request.query;
+    let get = |identifier| {
+        overrides::get_exact(&request.page_request.app.context, &request.caller, &id, identifier)
     };
-    render_page(&build_form(&request, namespace, known).await?)
+    // The identifier of an override that may not exist yet.
+    let wanted = query.text("for");
+    let known = match (query.text("identifier"), wanted) {
+        ("", "") => None,
+        ("", wanted) => match get(wanted).await {
+            Ok(known) => Some(known),
+            Err(Error::NotFound(_)) => None,
+            Err(error) => return Err(error.into()),
+        },
+        (identifier, _) => Some(get(identifier).await?),
+    };
+    let is_new = known.is_none();
+    let mut form = build_form(&request, namespace, known).await?;
+    if is_new {
+        wanted.clone_into(&mut form.identifier);
+    }
+    render_page(&form)
 }
 
 async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {

@@ -11,7 +11,10 @@ use serde_json::json;
 
 use super::ClickHouseReader;
 use super::source::RollupSource;
-use crate::events::{EventReads, OutcomeCounts, RollupFilter, RollupRow, TotalRow, TotalsFilter};
+use crate::events::{
+    EventReads, IdentifierOrder, IdentifierRow, OutcomeCounts, RollupFilter, RollupRow,
+    TopIdentifiersFilter, TotalRow, TotalsFilter,
+};
 
 /// Collects bound texts, and returns the placeholders that stand for them.
 #[derive(Default)]
@@ -160,6 +163,46 @@ impl EventReads for ClickHouseReader {
         );
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
         Ok(rows.into_iter().map(rollup_row_from_tuple).collect())
+    }
+
+    async fn list_top_identifiers(
+        &mut self,
+        filter: &TopIdentifiersFilter<'_>,
+    ) -> Result<Vec<IdentifierRow>> {
+        let mut bound = BoundTexts::default();
+        let mut condition = format!("workspace_id = {}", bound.bind(filter.workspace.as_str()));
+        if let Some(namespace) = filter.namespace_id {
+            let _ = write!(condition, " AND namespace_id = {}", bound.bind(namespace));
+        }
+        let source = RollupSource {
+            kind: EventKind::Ratelimits,
+            unit: filter.unit,
+            delivery_snapshot: &self.delivery_snapshot,
+            columns: "namespace_id, identifier, passed",
+            condition: &condition,
+            from: filter.from_time,
+            until: filter.until_time,
+        };
+        let (having, order) = match filter.order {
+            IdentifierOrder::Requests => ("", "total DESC"),
+            IdentifierOrder::Rejected => (" HAVING rejected > 0", "rejected DESC, total DESC"),
+        };
+        let sql = format!(
+            "SELECT namespace_id, identifier, sum(n) AS total, sumIf(n, passed = 0) AS rejected
+            FROM ({}) GROUP BY namespace_id, identifier{having}
+            ORDER BY {order}, namespace_id, identifier LIMIT {}",
+            source.build_sql(),
+            filter.rows_max
+        );
+        let rows: Vec<(String, String, i64, i64)> =
+            self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        let row = |(namespace_id, identifier, total, rejected)| IdentifierRow {
+            namespace_id,
+            identifier,
+            total,
+            rejected,
+        };
+        Ok(rows.into_iter().map(row).collect())
     }
 }
 

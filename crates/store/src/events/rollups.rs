@@ -155,3 +155,37 @@ impl From<[i64; 6]> for LatencyBuckets {
         }
     }
 }
+
+/// Selects the identifiers with the most checks of the standalone limiter.
+#[derive(Debug)]
+pub struct TopIdentifiersFilter<'a> {
+    pub workspace: &'a WorkspaceId,
+    /// Includes only this namespace.
+    pub namespace_id: Option<&'a str>,
+    /// The unit of the rollups.
+    pub unit: RollupUnit,
+    /// Includes only rollups that begin at this time or later.
+    pub from_time: Timestamp,
+    /// Includes only rollups that begin before this time.
+    pub until_time: Timestamp,
+    pub order: IdentifierOrder,
+    /// The maximum number of rows.
+    pub rows_max: usize,
+}
+
+/// The number that identifiers are sorted by, the largest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdentifierOrder {
+    Requests,
+    /// Identifiers without rejected requests are left out.
+    Rejected,
+}
+
+/// The checks of an identifier in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
+pub struct IdentifierRow {
+    pub namespace_id: String,
+    pub identifier: String,
+    pub total: i64,
+    pub rejected: i64,
+}

@@ -137,6 +137,7 @@ mod rollups;
 mod root_keys;
 mod signing_keys;
 mod standby;
+mod top_identifiers;
 mod users;
 mod vault;
 mod verification_log;

@@ -7,13 +7,14 @@ use foundation::model::{EventKind, RollupUnit};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as};
 
-use super::{Connection, RowQuery};
+use super::{Connection, RowQuery, top_identifiers};
 use crate::events::{
-    EventAmounts, EventReads, RollupFilter, RollupRow, SeriesRollup, TotalRow, TotalsFilter,
+    EventAmounts, EventReads, IdentifierRow, RollupFilter, RollupRow, SeriesRollup,
+    TopIdentifiersFilter, TotalRow, TotalsFilter,
 };
 
 /// Returns the SQL expression for the start of the unit of time that contains an event.
-fn unit_start_sql(unit: RollupUnit) -> &'static str {
+pub fn unit_start_sql(unit: RollupUnit) -> &'static str {
     match unit {
         RollupUnit::Minute => "e.time - e.time % 60000",
         RollupUnit::Hour => "e.time - e.time % 3600000",
@@ -193,6 +194,13 @@ impl EventReads for Connection {
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
             .fetch_all(self)
             .await?)
+    }
+
+    async fn list_top_identifiers(
+        &mut self,
+        filter: &TopIdentifiersFilter<'_>,
+    ) -> Result<Vec<IdentifierRow>> {
+        top_identifiers::list_top_identifiers(self, filter).await
     }
 }
 
