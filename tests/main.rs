@@ -11,6 +11,7 @@ mod dependencies;
 mod events {
     mod buffer;
     mod clickhouse_delivery;
+    mod not_found;
     mod ratelimits;
     mod retention;
     mod rollups;

@@ -8,11 +8,12 @@ use foundation::model::{RollupUnit, VerificationCode};
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest as _, Sha256};
 use store::events::{
-    Aggregate, EventBatch, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalKey,
+    Aggregate, EventBatch, NO_API, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalKey,
     VerificationEvent, VerificationSeries,
 };
 
 use crate::event::{Event, LimitCheckRecord, VerificationRecord};
+use crate::not_found::NotFoundCount;
 
 /// The maximum number of series that are remembered as written on the day. At this number the set is cleared, and all
 /// series are written once more.
@@ -276,6 +277,17 @@ impl<'a> MinuteTotals<'a> {
         );
         self.ratelimits.entry(total_key).or_default().add_event(event.tokens, event.latency_us);
     }
+}
+
+/// Returns the totals of verifications that found no key.
+pub fn build_not_found_totals(counts: &[NotFoundCount]) -> Vec<TotalDelta> {
+    let outcome = VerificationCode::NotFound.as_str();
+    let mut minutes: HashMap<_, Aggregate> = HashMap::new();
+    for NotFoundCount { workspace, minute, aggregate } in counts {
+        let total_key = (workspace.as_str(), NO_API, *minute, outcome);
+        minutes.entry(total_key).or_default().merge(aggregate);
+    }
+    expand_totals(minutes)
 }
 
 /// Returns the totals of every unit, in order.

@@ -1,4 +1,5 @@
-//! Records of verifications that found a key, and of checks of the standalone limiter: analytics events.
+//! Records of verifications that found a key, and of checks of the standalone limiter: analytics events. Verifications
+//! that found no key are only counted.
 //!
 //! A request only pushes its event into a buffer and never waits ([`record`]). The buffer is bounded: an event that
 //! exceeds the limit of events or bytes is dropped and counted. Everything else runs beside the requests:
@@ -7,6 +8,7 @@
 //! |---|---|
 //! | [`event`] | the events, and what they need to know of a key |
 //! | [`event_buffer`] | the buffer between the requests and the writer |
+//! | [`not_found`] | counts verifications that found no key |
 //! | [`writer`] | writes the events in batches, and deletes what is past its retention |
 //! | [`batch_builder`] | builds a batch: the series of the events, and totals |
 //! | [`rollup`] | adds written events to the rollups, each batch once |
@@ -35,6 +37,7 @@ pub mod clickhouse_delivery;
 mod event;
 mod event_buffer;
 pub mod event_space;
+mod not_found;
 mod outbox_encoding;
 pub mod recent;
 mod rollup;
@@ -54,8 +57,10 @@ use event_space::{DiskReserve, DiskShortage};
 use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::error::Result;
+use foundation::id::WorkspaceId;
 use foundation::metrics::EventMetrics;
 use foundation::model::RetentionSettings;
+use not_found::NotFoundCounters;
 use sql_query::QueryQuotas;
 use store::EventStore;
 use tokio::sync::Mutex;
@@ -82,6 +87,8 @@ pub struct Analytics {
     query_quotas: QueryQuotas,
     /// The events that wait to be written.
     event_buffer: EventBuffer,
+    /// The verifications that found no key and wait to be written.
+    not_found_counters: NotFoundCounters,
     /// The events that are being written.
     pending_events: Mutex<PendingEvents>,
     /// The state of the delivery to ClickHouse, if it is configured.
@@ -109,6 +116,7 @@ impl Analytics {
             event_store: create_event_store(settings)?,
             query_quotas: QueryQuotas::default(),
             event_buffer,
+            not_found_counters: NotFoundCounters::default(),
             pending_events: Mutex::new(PendingEvents::new(receiver)),
             delivery_state: DeliveryState::default(),
         })
@@ -151,5 +159,13 @@ pub fn record(analytics: &Analytics, event: Event) {
     let counts = event.event_counts(&analytics.metrics);
     if !analytics.event_buffer.try_push(event) {
         counts.dropped_counter.inc();
+    }
+}
+
+/// Counts a verification of a workspace that found no key. If too many counts wait to be written, it is dropped.
+pub fn record_not_found(analytics: &Analytics, workspace: &WorkspaceId, latency_us: i64) {
+    let now = analytics.clock.now();
+    if !analytics.not_found_counters.try_count(workspace, now, latency_us) {
+        analytics.metrics.verifications.dropped_counter.inc();
     }
 }

@@ -3,6 +3,7 @@
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use serde::Serialize;
+use store::events::{TotalDelta, minutes_of_totals};
 use store::outbox::OutboxBatch;
 
 use crate::batch_builder::{namespace_ids, replace_nul, sorted_tags};
@@ -41,13 +42,19 @@ struct RatelimitLine<'a> {
     tokens: i64,
 }
 
-/// Encodes events, of which there must be at least one.
-pub fn encode_batch(name: String, region: &str, events: &[Event]) -> Result<OutboxBatch> {
+/// Encodes events. There must be at least one, or a total of verifications that found no key.
+pub fn encode_batch(
+    name: String,
+    region: &str,
+    events: &[Event],
+    not_found_totals: Vec<TotalDelta>,
+) -> Result<OutboxBatch> {
     let times = || {
-        events.iter().map(|event| match event {
+        let events = events.iter().map(|event| match event {
             Event::Verification(event) => event.occurred_at,
             Event::Ratelimit(event) => event.occurred_at,
-        })
+        });
+        events.chain(minutes_of_totals(&not_found_totals))
     };
     let (mut verifications, mut ratelimits) = (String::new(), String::new());
     for event in events {
@@ -66,6 +73,7 @@ pub fn encode_batch(name: String, region: &str, events: &[Event]) -> Result<Outb
         events: events.len(),
         verifications,
         ratelimits,
+        not_found_totals,
     })
 }
 

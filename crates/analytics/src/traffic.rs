@@ -6,7 +6,7 @@ use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
 use foundation::model::{EventKind, RollupUnit};
-use store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
+use store::events::{LATENCY_BUCKETS_US, NO_API, TotalRow, TotalsFilter};
 
 use crate::Analytics;
 
@@ -112,7 +112,8 @@ pub async fn list_by_time(
     Ok(found.into_iter().collect())
 }
 
-/// Returns the traffic by id of the API or namespace, the one with the most requests first.
+/// Returns the traffic by id of the API or namespace, the one with the most requests first. Verifications that found no
+/// key belong to no API.
 pub async fn list_by_id(
     analytics: &Analytics,
     workspace: &WorkspaceId,
@@ -120,6 +121,9 @@ pub async fn list_by_id(
 ) -> Result<Vec<(String, Traffic)>> {
     let mut found: BTreeMap<String, Traffic> = BTreeMap::new();
     for row in load_rows(analytics, workspace, filter, true).await? {
+        if row.id == NO_API {
+            continue;
+        }
         found.entry(row.id.clone()).or_default().add_row(row);
     }
     let mut found: Vec<_> = found.into_iter().collect();
@@ -200,7 +204,14 @@ async fn load_rows(
         until_time: filter.until_time,
         is_by_id: by_id,
     };
-    analytics.event_store.read().await?.list_totals(&totals_filter).await
+    let mut rows = analytics.event_store.read().await?.list_totals(&totals_filter).await?;
+    let has_other_store = analytics.event_store.clickhouse().is_some();
+    if has_other_store && filter.kind == EventKind::Verifications && filter.resource_id.is_none() {
+        // Verifications that found no key are counted in Keyward's own database.
+        let not_found = TotalsFilter { resource_id: Some(NO_API), ..totals_filter };
+        rows.extend(analytics.event_store.read_local().await?.list_totals(&not_found).await?);
+    }
+    Ok(rows)
 }
 
 #[cfg(test)]

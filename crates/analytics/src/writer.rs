@@ -8,9 +8,10 @@ use foundation::model::EventKind;
 use store::events::EventBatch;
 use tokio::sync::mpsc::Receiver;
 
-use crate::batch_builder::BatchBuilder;
+use crate::batch_builder::{BatchBuilder, build_not_found_totals};
 use crate::event::Event;
 use crate::event_space::DiskShortage;
+use crate::not_found::{NotFoundCount, NotFoundCounters};
 use crate::rollup::{PendingRollups, roll_up_overdue};
 use crate::{Analytics, clickhouse_delivery, outbox_encoding};
 
@@ -27,26 +28,30 @@ pub async fn write_buffered(analytics: &Analytics) -> Result<usize> {
     }
     let mut written = 0;
     loop {
-        buffered.fill_batch();
-        if buffered.batch_events.is_empty() {
+        buffered.fill_batch(&analytics.not_found_counters);
+        if buffered.is_batch_empty() {
             return Ok(written);
         }
         let PendingEvents {
             batch_events: events,
+            batch_not_found: not_found,
             batch_builder,
             batch_number: number,
             pending_rollups: pending,
             ..
         } = &mut *buffered;
         let (name, region) = (format!("{} {number}", analytics.replica_id), &analytics.region);
+        let not_found_totals = build_not_found_totals(not_found);
         let mut tx = analytics.event_store.begin().await?;
         if analytics.event_store.clickhouse().is_some() {
-            let outbox_batch = outbox_encoding::encode_batch(name, region, events)?;
+            let outbox_batch =
+                outbox_encoding::encode_batch(name, region, events, not_found_totals)?;
             tx.enqueue_batch(&outbox_batch, analytics.clock.now()).await?;
             tx.commit().await?;
         } else {
-            let batch =
-                EventBatch { name, region: region.clone(), ..batch_builder.build_batch(events) };
+            let region = region.clone();
+            let built = batch_builder.build_batch(events);
+            let batch = EventBatch { name, region, not_found_totals, ..built };
             let id = tx.insert_batch(&batch, analytics.clock.now()).await?;
             tx.commit().await?;
             batch_builder.record_written(&batch);
@@ -59,6 +64,7 @@ pub async fn write_buffered(analytics: &Analytics) -> Result<usize> {
         written += events.len();
         analytics.event_buffer.release_bytes(events);
         events.clear();
+        not_found.clear();
         if pending.len() >= PENDING_ROLLUPS_MAX {
             take(pending).roll_up(analytics).await?;
         }
@@ -70,6 +76,8 @@ pub(crate) struct PendingEvents {
     receiver: Receiver<Event>,
     /// The events of the batch that is being written, or whose write failed.
     batch_events: Vec<Event>,
+    /// The verifications of that batch that found no key.
+    batch_not_found: Vec<NotFoundCount>,
     /// The number of that batch.
     batch_number: u64,
     batch_builder: BatchBuilder,
@@ -84,6 +92,7 @@ impl PendingEvents {
         Self {
             receiver,
             batch_events: Vec::new(),
+            batch_not_found: Vec::new(),
             batch_number: 1,
             batch_builder: BatchBuilder::default(),
             pending_rollups: PendingRollups::default(),
@@ -107,9 +116,14 @@ impl PendingEvents {
                 "stopped writing events: the disk has less free space than KEYWARD_EVENTS_RESERVE_BYTES"
             );
         }
-        if !self.batch_events.is_empty() {
+        if !self.is_batch_empty() {
             // The batch may have been written, and another batch with its name would be taken for it.
             self.batch_number += 1;
+        }
+        // Counts that are in no batch wait until there is space.
+        for not_found in self.batch_not_found.drain(..) {
+            let count = u64::try_from(not_found.aggregate.count).unwrap_or(0);
+            analytics.metrics.verifications.dropped_counter.inc_by(count);
         }
         loop {
             for event in &self.batch_events {
@@ -117,18 +131,27 @@ impl PendingEvents {
             }
             analytics.event_buffer.release_bytes(&self.batch_events);
             self.batch_events.clear();
-            self.fill_batch();
+            self.take_events();
             if self.batch_events.is_empty() {
                 return true;
             }
         }
     }
 
-    /// Moves events from the queue into the next batch. A batch that may have been written stays as it is.
-    fn fill_batch(&mut self) {
-        if !self.batch_events.is_empty() {
-            return;
+    fn is_batch_empty(&self) -> bool {
+        self.batch_events.is_empty() && self.batch_not_found.is_empty()
+    }
+
+    /// Moves events from the queue, and the counts, into the next batch. A batch that may have been written stays as it
+    /// is.
+    fn fill_batch(&mut self, not_found_counters: &NotFoundCounters) {
+        if self.is_batch_empty() {
+            self.batch_not_found = not_found_counters.take();
+            self.take_events();
         }
+    }
+
+    fn take_events(&mut self) {
         while self.batch_events.len() < BATCH_EVENTS_MAX
             && let Ok(event) = self.receiver.try_recv()
         {

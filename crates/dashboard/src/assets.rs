@@ -161,8 +161,16 @@ mod tests {
             ("edge", "surface", 3.0),
             ("edge", "ground", 3.0),
         ];
-        let series =
-            ["c-good", "c-limited", "c-spent", "c-missing", "c-forbidden", "c-off", "c-over"];
+        let series = [
+            "c-good",
+            "c-limited",
+            "c-spent",
+            "c-missing",
+            "c-forbidden",
+            "c-off",
+            "c-over",
+            "c-unknown",
+        ];
         let series = series.iter().map(|series| (*series, "surface", 3.0));
         for (front, back, least) in text.chain(pairs).chain(series) {
             for (theme, (front_color, back_color)) in

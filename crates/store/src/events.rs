@@ -45,7 +45,7 @@ pub(super) static SQLITE_MIGRATIONS: Migrator =
 pub trait EventReads: RecentReads + LogReads {
     /// Returns the totals of events by API or namespace, which include an event as soon as it is written.
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
-    /// Returns the start of the first unit of time that has totals, or `None` if there are none.
+    /// Returns the start of the first unit of time that has totals of an API or namespace, or `None` if there are none.
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>>;
     /// Returns the number of keys with at least one selected verification.
     async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64>;

@@ -9,7 +9,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::DeliverySnapshot;
 
-use super::events::BatchId;
+use super::events::{BatchId, TotalDelta};
 
 /// A batch of events in the format of ClickHouse, without the delivery.
 #[derive(Debug, Default)]
@@ -17,13 +17,15 @@ pub struct OutboxBatch {
     /// A unique name. A batch that may have been stored keeps its name when it is stored again.
     pub name: String,
     pub region: String,
-    /// The times of the first and of the last event.
+    /// The times of the first and of the last event, or minute of verifications that found no key.
     pub first_at: Timestamp,
     pub last_at: Timestamp,
     pub events: usize,
     /// JSON objects, each on a line of its own.
     pub verifications: String,
     pub ratelimits: String,
+    /// Totals of verifications that found no key. They stay in Keyward's own database.
+    pub not_found_totals: Vec<TotalDelta>,
 }
 
 /// A batch that a delivery has claimed.
@@ -66,7 +68,7 @@ pub trait DeliveryReads: Send {
 
 #[async_trait]
 pub trait DeliveryWrites: Send {
-    /// Stores a batch for delivery. Does nothing if a batch with this name was stored before.
+    /// Stores a batch for delivery, and adds its totals. Does nothing if a batch with this name was stored before.
     async fn enqueue_batch(&mut self, batch: &OutboxBatch, now: Timestamp) -> Result<()>;
     /// Begins a delivery, which is void. Other transactions that begin or end a delivery wait for this one.
     async fn begin_delivery(&mut self, now: Timestamp) -> Result<i64>;

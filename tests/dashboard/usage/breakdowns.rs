@@ -42,7 +42,7 @@ on_every_event_store! {
         };
         let outcomes = lines("table=outcomes").await;
         assert_eq!(outcomes[..3], ["outcome,total,total_before", "VALID,3,5", "RATE_LIMITED,0,0"]);
-        assert_eq!(outcomes.len(), 8);
+        assert_eq!(outcomes.len(), 9);
         let apis = lines("table=apis").await;
         assert_eq!(apis[0], "name,api_id,total,total_before");
         assert!(apis[1].contains(&format!(",{api},")), "{apis:?}");

@@ -60,8 +60,9 @@ impl Comparison {
         };
         let total = series.total();
         let figures = build_figures(selection.kind, has_latency, &total, before.as_ref());
-        let now = app.context.clock.now();
-        Ok(Self { series, total, before, figures, text: describe(range, unit, availability, now) })
+        let has_requests = total.total_count() > 0;
+        let text = describe(range, unit, availability, has_requests, app.context.clock.now());
+        Ok(Self { series, total, before, figures, text })
     }
 }
 
@@ -83,6 +84,7 @@ fn describe(
     range: &TimeRange,
     unit: RollupUnit,
     availability: Availability,
+    has_requests: bool,
     now: Timestamp,
 ) -> String {
     let (shown, previous) = (range.period.format(), range.previous.format());
@@ -96,6 +98,8 @@ fn describe(
             let first = format_moment(first);
             format!("{shown}. No data before {first} to compare with: {previous} is not complete.")
         }
+        // Verifications that found no key.
+        Availability::Missing(None) if has_requests => format!("{shown}. No data to compare with."),
         Availability::Missing(None) => format!("{shown}. No data yet."),
     };
     if range.period.until > now {

@@ -51,6 +51,11 @@ impl OutcomeStyle {
         }
     }
 
+    /// Returns whether requests with this outcome are events. Verifications that found no key are only counted.
+    pub fn has_events(&self) -> bool {
+        self.value != VerificationCode::NotFound.as_str()
+    }
+
     /// Returns whether the outcome is of a kind of requests, and selected: an empty value selects all.
     pub fn is_selected(&self, kind: EventKind, only: &str) -> bool {
         self.kind == kind && (only.is_empty() || self.value == only)
@@ -58,7 +63,7 @@ impl OutcomeStyle {
 }
 
 /// The outcomes, from the bottom of a bar up.
-pub const OUTCOMES: [OutcomeStyle; 9] = [
+pub const OUTCOMES: [OutcomeStyle; 10] = [
     verification_style(VerificationCode::Valid, "c-good"),
     verification_style(VerificationCode::RateLimited, "c-limited"),
     verification_style(VerificationCode::UsageExceeded, "c-spent"),
@@ -66,6 +71,7 @@ pub const OUTCOMES: [OutcomeStyle; 9] = [
     verification_style(VerificationCode::Forbidden, "c-forbidden"),
     verification_style(VerificationCode::Disabled, "c-off"),
     verification_style(VerificationCode::Expired, "c-over"),
+    verification_style(VerificationCode::NotFound, "c-unknown"),
     check_style("true", "Allowed", "c-good"),
     check_style("false", "Rejected", "c-limited"),
 ];

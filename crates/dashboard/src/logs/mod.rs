@@ -107,7 +107,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         apis: list_options(load_api_names(&request).await?, selected_api),
         outcomes: OUTCOMES
             .iter()
-            .filter(|shown| shown.is_selected(EventKind::Verifications, ""))
+            .filter(|shown| shown.is_selected(EventKind::Verifications, "") && shown.has_events())
             .map(|shown| (shown.value, shown.label, shown.value == log_query.outcome))
             .collect(),
         from: range.from_text,

@@ -10,6 +10,7 @@ pub use preview::{VerifyPreview, preview};
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use analytics::Event;
 use foundation::clock::Stopwatch;
@@ -167,7 +168,16 @@ async fn find_and_verify(
         found = find::find_by_hash(keys, &hash).await?;
     }
     let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.principal.value));
-    evaluate_and_record(keys, caller, visible, request, watch).await
+    let verified = evaluate_and_record(keys, caller, visible, request, watch).await?;
+    if verified.code == VerificationCode::NotFound {
+        let latency_us = to_micros(watch.elapsed());
+        analytics::record_not_found(&keys.analytics, caller.workspace_id(), latency_us);
+    }
+    Ok(verified)
+}
+
+fn to_micros(took: Duration) -> i64 {
+    i64::try_from(took.as_micros()).unwrap_or(i64::MAX)
 }
 
 async fn evaluate_and_record(
@@ -193,7 +203,7 @@ async fn evaluate_and_record(
             spent_credits: verified.spent_credits(&request),
             reason: reason::refusal_reason(&verified, &request, caller),
             tags: request.tags,
-            latency_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+            latency_us: to_micros(took),
         };
         analytics::record(&keys.analytics, Event::Verification(event));
     }

@@ -4,6 +4,7 @@ use std::array::TryFromSliceError;
 
 use foundation::clock::Timestamp;
 use foundation::id::RequestId;
+use foundation::model::RollupUnit;
 use serde::{Serialize, Serializer};
 
 /// The upper bounds of the latency buckets, in microseconds. Longer latencies are in none.
@@ -151,6 +152,9 @@ pub struct EventAmounts {
     pub latency_us: i64,
 }
 
+/// The API of verifications that found no key.
+pub const NO_API: &str = "";
+
 /// Identifies a total of an API, or of a namespace of the limiter.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord, Clone, Hash)]
 pub struct TotalKey {
@@ -183,18 +187,28 @@ pub struct EventBatch {
     /// The series that this process has not written yet on this day.
     pub verification_series: Vec<VerificationSeries>,
     pub verification_totals: Vec<TotalDelta>,
+    /// Totals of verifications that found no key, of which there are no events. Their API is [`NO_API`].
+    pub not_found_totals: Vec<TotalDelta>,
     pub ratelimits: Vec<RatelimitEvent>,
     pub ratelimit_series: Vec<RatelimitSeries>,
     pub ratelimit_totals: Vec<TotalDelta>,
 }
 
 impl EventBatch {
-    /// Returns the times of its first and of its last event.
+    /// Returns the times of its first and of its last event, or minute of verifications that found no key.
     pub fn time_range(&self) -> (Timestamp, Timestamp) {
         let times = || {
             let verifications = self.verifications.iter().map(|event| event.time);
-            verifications.chain(self.ratelimits.iter().map(|event| event.time))
+            let events = verifications.chain(self.ratelimits.iter().map(|event| event.time));
+            events.chain(minutes_of_totals(&self.not_found_totals))
         };
         (times().min().unwrap_or(Timestamp(0)), times().max().unwrap_or(Timestamp(0)))
     }
+}
+
+/// Returns the minutes of totals, which have every unit.
+pub fn minutes_of_totals(totals: &[TotalDelta]) -> impl Iterator<Item = Timestamp> {
+    let minute = RollupUnit::Minute.as_str();
+    let minutes = totals.iter().map(|total| &total.total_key).filter(move |key| key.unit == minute);
+    minutes.map(|key| key.time)
 }

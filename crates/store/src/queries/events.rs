@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_scalar};
 
 use super::{Connection, event_rows, rollups};
-use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup};
+use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup, TotalDelta};
 
 #[async_trait]
 impl EventWrites for Connection {
@@ -146,7 +146,16 @@ async fn insert_verifications(
     if !batch.verifications.is_empty() {
         event_rows::insert_verifications(connection, batch, id).await?;
     }
-    let totals = concat!(
+    insert_verification_totals(connection, &batch.not_found_totals).await?;
+    insert_verification_totals(connection, &batch.verification_totals).await
+}
+
+/// Adds to totals of verifications. They are in order.
+pub async fn insert_verification_totals(
+    connection: &mut Connection,
+    totals: &[TotalDelta],
+) -> Result<()> {
+    let sql = concat!(
         "INSERT INTO verification_totals
             (workspace_id, api_id, unit, time, outcome, count, spent_credits, latency_us, ",
         latency_columns!(),
@@ -159,8 +168,8 @@ async fn insert_verifications(
         ON CONFLICT (workspace_id, api_id, unit, time, outcome) DO UPDATE SET ",
         add_rollup_columns!("verification_totals", "spent_credits")
     );
-    if let Some(list) = to_json_list(&batch.verification_totals)? {
-        query(totals).bind(list).execute(connection).await?;
+    if let Some(list) = to_json_list(totals)? {
+        query(sql).bind(list).execute(connection).await?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use foundation::model::{DeliverySnapshot, RollupUnit};
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
-use super::events::{insert_batch_row, to_json_texts};
+use super::events::{insert_batch_row, insert_verification_totals, to_json_texts};
 use crate::outbox::{
     ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, UndeliveredEvents,
 };
@@ -47,6 +47,10 @@ impl DeliveryWrites for Connection {
         let (name, times) = (&batch.name, (batch.first_at, batch.last_at));
         let inserted = insert_batch_row(self, name, &batch.region, now, times, true).await?;
         let Some(id) = inserted else { return Ok(()) };
+        insert_verification_totals(self, &batch.not_found_totals).await?;
+        if batch.events == 0 {
+            return Ok(());
+        }
         let sql = "INSERT INTO parcels
                 (batch, put_at, first_at, last_at, events, verifications, ratelimits, delivery, held_until)
             VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)";

@@ -138,7 +138,8 @@ impl EventReads for Connection {
 
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
         let table = TotalsTable::of_kind(filter.kind);
-        let sql = format!("SELECT MIN(time) FROM {} WHERE {}", table.name, table.condition(filter));
+        let (condition, id) = (table.condition(filter), table.id);
+        let sql = format!("SELECT MIN(time) FROM {} WHERE {condition} AND {id} <> ''", table.name);
         let (first,): (Option<Timestamp>,) =
             bind_totals_filter(query_as(AssertSqlSafe(sql)), filter).fetch_one(self).await?;
         Ok(first)
