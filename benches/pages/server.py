@@ -20,7 +20,7 @@ class Server:
             "KEYWARD_PUBLIC_URL": f"http://127.0.0.1:{arguments.port}",
             "KEYWARD_ROOT_KEY": self.root_key,
             "KEYWARD_DRAIN_SECONDS": "0",
-            "KEYWARD_LOG": "warn",
+            "KEYWARD_LOG": "error",
         }
         if arguments.database_url:
             self.environment["KEYWARD_DATABASE_URL"] = arguments.database_url

@@ -33,7 +33,7 @@ class Database:
         """Runs statements one by one."""
         if self.url:
             words = [word for sql in statements for word in ("--command", sql)]
-            run_psql(self.url, ["--command", "SET search_path = keyward_events, public", *words])
+            run_psql(self.url, ["--command", "SET client_min_messages = warning; SET search_path = keyward_events, public", *words])
             return
         database = self.connect(file)
         for sql in statements:
