@@ -99,36 +99,7 @@ on_both_stores! {
 on_both_stores! {
     async fn audit_entries_are_selected_by_every_filter_alone_and_together(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        let correlation = CorrelationId::from("cor_1");
-        let act = |in_other: bool, at, actor_id, actor_name| AuditContext {
-            workspace_id: if in_other { &other } else { &workspace },
-            at: Timestamp(at),
-            correlation_id: &correlation,
-            actor_type: "rootkey",
-            actor_id,
-            actor_name,
-            remote_address: None,
-            user_agent: None,
-        };
-        let entry = |id: &str, event, target: &str, name: &str| AuditEntry {
-            id: AuditId::from(id),
-            event,
-            targets: json!([{ "type": "api", "id": "api_1" }, { "type": "key", "id": target, "name": name }]),
-            before: None,
-            after: None,
-            undoes: None,
-        };
-        commit_with(&store, async |tx| {
-            let first = [entry("log_1", "key.create", "key_1", "one"), entry("log_2", "key.create", "key_2", "key_1")];
-            tx.insert_audit_entries(&act(false, 1, "root_1", "deploy"), &first).await?;
-            let second = [entry("log_3", "key.update", "key_2", "two")];
-            tx.insert_audit_entries(&act(false, 2, "deploy", "deploy"), &second).await?;
-            let third = [entry("log_4", "key.update", "key_1", "key_1")];
-            tx.insert_audit_entries(&act(false, 3, "root_1", "ada"), &third).await?;
-            tx.insert_audit_entries(&act(true, 3, "root_1", "deploy"), &[entry("log_5", "key.create", "key_1", "one")]).await
-        })
-        .await
-        .unwrap();
+        insert_entries_to_select(&store, &workspace, &other).await;
         let text = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
 
         for (event, actor, target, before, from, until, rows_max, expected) in [
@@ -172,4 +143,45 @@ on_both_stores! {
             assert_eq!(ids.join(" "), expected, "{filter:?}");
         }
     }
+}
+
+/// Inserts three groups of entries, and one of another workspace.
+async fn insert_entries_to_select(store: &Store, workspace: &WorkspaceId, other: &WorkspaceId) {
+    let correlation = CorrelationId::from("cor_1");
+    let act = |in_other: bool, at, actor_id, actor_name| AuditContext {
+        workspace_id: if in_other { other } else { workspace },
+        at: Timestamp(at),
+        correlation_id: &correlation,
+        actor_type: "rootkey",
+        actor_id,
+        actor_name,
+        remote_address: None,
+        user_agent: None,
+    };
+    let entry = |id: &str, event, target: &str, name: &str| AuditEntry {
+        id: AuditId::from(id),
+        event,
+        targets: json!([{ "type": "api", "id": "api_1" }, { "type": "key", "id": target, "name": name }]),
+        before: None,
+        after: None,
+        undoes: None,
+    };
+    commit_with(store, async |tx| {
+        let first = [
+            entry("log_1", "key.create", "key_1", "one"),
+            entry("log_2", "key.create", "key_2", "key_1"),
+        ];
+        tx.insert_audit_entries(&act(false, 1, "root_1", "deploy"), &first).await?;
+        let second = [entry("log_3", "key.update", "key_2", "two")];
+        tx.insert_audit_entries(&act(false, 2, "deploy", "deploy"), &second).await?;
+        let third = [entry("log_4", "key.update", "key_1", "key_1")];
+        tx.insert_audit_entries(&act(false, 3, "root_1", "ada"), &third).await?;
+        tx.insert_audit_entries(
+            &act(true, 3, "root_1", "deploy"),
+            &[entry("log_5", "key.create", "key_1", "one")],
+        )
+        .await
+    })
+    .await
+    .unwrap();
 }

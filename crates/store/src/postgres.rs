@@ -36,6 +36,8 @@ fn connect_options(url: &str) -> sqlx::Result<PgConnectOptions> {
     Ok(PgConnectOptions::from_str(url)?.application_name("keyward").options([
         ("statement_timeout", timeout_ms.as_str()),
         ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
+        // The planner overestimates queries with JSON or over many partitions: their compilation takes longer than they do.
+        ("jit", "off"),
     ]))
 }
 
@@ -128,12 +130,10 @@ const EVENTS_STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
 pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
     let timeout_ms = EVENTS_STATEMENT_TIMEOUT.as_millis().to_string();
     let on_events = |url| {
-        Ok::<_, sqlx::Error>(connect_options(url)?.options([
-            ("search_path", SCHEMA),
-            // The planner overestimates a query over many partitions: it takes less time than its compilation.
-            ("jit", "off"),
-            ("statement_timeout", timeout_ms.as_str()),
-        ]))
+        Ok::<_, sqlx::Error>(
+            connect_options(url)?
+                .options([("search_path", SCHEMA), ("statement_timeout", timeout_ms.as_str())]),
+        )
     };
     let (options, query_options) = (on_events(url)?, on_events(analytics_url)?);
     let pool = |pool_options: PgPoolOptions, options| {

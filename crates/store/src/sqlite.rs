@@ -102,6 +102,12 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Compares a text by its bytes, as every comparison here does.
+macro_rules! in_default_collation {
+    ($column:literal) => {
+        $column
+    };
+}
 /// Selects from the audit entries with a target of this id or name, as `a`.
 macro_rules! entries_of_target {
     ($target:literal) => {

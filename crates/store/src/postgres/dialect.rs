@@ -144,6 +144,12 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Compares a text with one of the database's collation, so that the index of that is found.
+macro_rules! in_default_collation {
+    ($column:literal) => {
+        concat!($column, " COLLATE \"default\"")
+    };
+}
 /// Selects from the audit entries of the workspace `$1` with a target of this id or name, as `a`. The values are in the form
 /// of the index. They are selected before they are sorted: the planner would rather read all entries in their order.
 macro_rules! entries_of_target {

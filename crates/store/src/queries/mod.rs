@@ -67,7 +67,9 @@ macro_rules! entries_from {
         concat!(
             "SELECT a.id, a.at, a.event, a.actor_type, a.actor_id, a.actor_name, a.remote_address,
                 a.user_agent, a.targets, a.correlation_id, a.before, a.after, a.undoes,
-                (SELECT u.id FROM audit u WHERE u.undoes = a.id) AS undone_by
+                (SELECT u.id FROM audit u WHERE u.undoes = ",
+            in_default_collation!("a.id"),
+            ") AS undone_by
             FROM ",
             $from
         )
