@@ -1,6 +1,8 @@
 //! What the rate-limit service answers call by call, in the cases that operators of such a service know: quotas, values without
 //! a limit of their own, nested descriptors, units that are looked at, taken and given back.
 
+mod adjusting;
+
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -10,8 +12,6 @@ use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use foundation::clock::DAY_MS;
 use serde_json::{Value, json};
-
-mod adjusting;
 
 use super::rate_limit::Client;
 use super::rate_limit_status::{is_ok, render};
