@@ -51,6 +51,7 @@ fn family(text: &str) -> Family {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the fixture has a pool, and no store")]
 async fn run_query(
     planted: &EventFixture,
     text: &str,

@@ -3,6 +3,10 @@
 use super::*;
 
 pub fn scenarios() -> Vec<Scenario> {
+    counting_refused().into_iter().chain(giving_back()).collect()
+}
+
+fn counting_refused() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "a call that is refused counts where refused calls count, which closes a quota",
@@ -28,6 +32,11 @@ pub fn scenarios() -> Vec<Scenario> {
                 call(&["key=1 -2"], &["OK 1/2 MONTH"]),
             ],
         },
+    ]
+}
+
+fn giving_back() -> Vec<Scenario> {
+    vec![
         scenario(
             "a quota of tokens is taken at most and then what was not needed given back",
             vec![("tokens=*", 1_000, MONTH)],
