@@ -5,9 +5,10 @@
         [--keep DIRECTORY] [--database-url URL --redis-url URL]
 
 ./test bench --pages builds the server and runs this for both deployments. Without more, the server is embedded; with
---database-url and --redis-url, of an empty database, it is a replica (psql must be on the PATH). The data is in a temporary directory of TMPDIR, which is deleted, or with --keep in a directory that
-another run uses again. Prints the median, the 95th percentile and the maximum of each page, in milliseconds, as a browser
-on the same machine sees them. If the 95th percentile of a page is above the bound, the exit code is 1.
+--database-url and --redis-url, of an empty database, it is a replica (psql must be on the PATH). The data is in a temporary
+directory of TMPDIR, which is deleted, or with --keep in a directory that another run uses again. Prints the median, the 95th
+percentile and the maximum of each page, in milliseconds, as a browser on the same machine sees them. If the 95th percentile of a
+page is above the bound, the exit code is 1.
 """
 
 import argparse, json, math, os, sys, tempfile, time
