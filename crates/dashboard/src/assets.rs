@@ -37,11 +37,18 @@ macro_rules! asset {
     };
 }
 
+/// The style sheet: tokens and the frame of every page, the components of docs/design.md, and what only some pages have.
+const STYLES: &str = concat!(
+    include_str!("assets/base.css"),
+    include_str!("assets/components.css"),
+    include_str!("assets/pages.css")
+);
+
 static ASSETS: LazyLock<[Asset; 10]> = LazyLock::new(|| {
     // Inter 4, the subsets of Fontsource 5.3.0, unmodified; OFL 1.1, see inter.LICENSE beside them.
     let latin = asset!("inter-latin.woff2", "font/woff2");
     let extended = asset!("inter-latin-ext.woff2", "font/woff2");
-    let css = include_str!("assets/keyward.css")
+    let css = STYLES
         .replace("inter-latin.woff2", &latin.path)
         .replace("inter-latin-ext.woff2", &extended.path);
     [
@@ -96,12 +103,13 @@ pub fn serve(request: &Request) -> Option<Response<Body>> {
 
 #[cfg(test)]
 mod tests {
+    use super::STYLES;
+
     /// Detects an unclosed brace, which disables all following rules without an error in the browser.
     #[test]
     fn style_sheet_has_balanced_braces() {
-        let css = include_str!("assets/keyward.css");
         let mut depth = 0;
-        for (line, text) in (1..).zip(css.lines()) {
+        for (line, text) in (1..).zip(STYLES.lines()) {
             for c in text.chars() {
                 depth += match c {
                     '{' => 1,
@@ -122,8 +130,7 @@ mod tests {
 
     /// Returns the values of a color token in the light and the dark theme.
     fn color(token: &str) -> [u32; 2] {
-        let css = include_str!("assets/keyward.css");
-        let (_, rest) = css.split_once(&format!("--{token}: light-dark(#")).expect("the token");
+        let (_, rest) = STYLES.split_once(&format!("--{token}: light-dark(#")).expect("the token");
         let (light, rest) = rest.split_once(", #").expect("two colors");
         let (dark, _) = rest.split_once(')').expect("an end");
         [light, dark].map(|hex| u32::from_str_radix(hex, 16).expect("a color"))
