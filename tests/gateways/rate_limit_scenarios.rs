@@ -83,7 +83,7 @@ pub fn descriptor(text: &str) -> RateLimitDescriptor {
     descriptor
 }
 
-async fn run(kw: &Keyward, scenarios: Vec<Scenario>) {
+async fn assert_answers(kw: &Keyward, scenarios: Vec<Scenario>) {
     let name = |at: usize| format!("scenario-{at}");
     let namespace = |(at, scenario): (usize, &Scenario)| {
         let mut namespace = scenario.namespace.clone();
@@ -314,23 +314,14 @@ fn taking() -> Vec<Scenario> {
 
 on_both_stacks! {
     async fn limit_is_the_most_specific_one(kw) {
-        run(&kw, matching()).await;
+        assert_answers(&kw, matching()).await;
     }
 
     async fn calls_are_counted_up_to_the_limit(kw) {
-        run(&kw, counting()).await;
+        assert_answers(&kw, counting()).await;
     }
 
     async fn units_are_taken_as_the_call_says(kw) {
-        run(&kw, taking()).await;
-    }
-}
-
-/// Redis adjusts counts by its own time.
-#[tokio::test]
-async fn counts_are_adjusted() {
-    for stack in [Stack::Embedded, Stack::Replica] {
-        let kw = Keyward::start_in_real_time(stack).await;
-        run(&kw, adjusting::scenarios()).await;
+        assert_answers(&kw, taking()).await;
     }
 }

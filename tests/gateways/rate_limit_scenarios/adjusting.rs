@@ -2,10 +2,6 @@
 
 use super::*;
 
-pub fn scenarios() -> Vec<Scenario> {
-    counting_refused().into_iter().chain(giving_back()).collect()
-}
-
 fn counting_refused() -> Vec<Scenario> {
     vec![
         Scenario {
@@ -97,4 +93,22 @@ fn giving_back() -> Vec<Scenario> {
             ],
         ),
     ]
+}
+
+#[tokio::test]
+async fn units_of_refused_calls_count_where_the_policy_says_so() {
+    assert_answers_in_real_time(counting_refused).await;
+}
+
+#[tokio::test]
+async fn units_are_given_back() {
+    assert_answers_in_real_time(giving_back).await;
+}
+
+/// Redis adjusts counts by its own time.
+async fn assert_answers_in_real_time(scenarios: fn() -> Vec<Scenario>) {
+    for stack in [Stack::Embedded, Stack::Replica] {
+        let kw = Keyward::start_in_real_time(stack).await;
+        assert_answers(&kw, scenarios()).await;
+    }
 }
