@@ -152,3 +152,47 @@ fn hash(secret: &str) -> String {
 async fn count_log_rows(kw: &Keyward) -> usize {
     kw.store().read().await.unwrap().load_log_page(0, "").await.unwrap().rows.len()
 }
+
+#[tokio::test]
+async fn key_is_not_read_again_when_only_its_identity_changes() {
+    for stack in [Stack::Embedded, Stack::Replica] {
+        let kw = Keyward::start(stack).await;
+        let key = kw.create_key(json!({ "externalId": "ada" })).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        wait_until_caught_up(&kw).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        let loads = &kw.app.context.metrics.cache_loads;
+        let count = || (loads.keys.get(), loads.identities.get(), loads.views.get());
+        let before = count();
+
+        let limit =
+            json!({ "name": "tokens", "limit": 1, "duration": 3_600_000, "autoApply": true });
+        let change = json!({ "identity": "ada", "ratelimits": [limit] });
+        kw.v2("identities.updateIdentity", change).await.data();
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
+
+        let (keys, identities, resolved) = count();
+        assert_eq!(keys, before.0);
+        assert!(identities > before.1 && resolved > before.2);
+        wait_until_caught_up(&kw).await;
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
+        let after = count();
+        for _ in 0..10 {
+            kw.verify(&key.key).await.assert_code("RATE_LIMITED");
+        }
+        assert_eq!(count(), after, "what was loaded after the change is cached");
+
+        // The row of the identity, which was loaded before, is used again.
+        kw.v2("keys.updateKey", json!({ "keyId": key.id, "name": "Ada" })).await.data();
+        wait_until_caught_up(&kw).await;
+        kw.verify(&key.key).await.assert_code("RATE_LIMITED");
+        let (_, identities, _) = after;
+        let after = count();
+        assert_eq!(after.1, identities);
+        for _ in 0..10 {
+            kw.verify(&key.key).await.assert_code("RATE_LIMITED");
+        }
+        assert_eq!(count(), after, "what was loaded after the change is cached");
+    }
+}

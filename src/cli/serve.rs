@@ -39,6 +39,9 @@ pub async fn serve(settings: Settings) -> CommandResult {
     if let Err(e) = descriptors::raise_limit() {
         tracing::warn!(error = %e, "failed to raise the limit on open files: {e}");
     }
+    if settings.has_cached_keys {
+        tracing::warn!("KEYWARD_CACHED_KEYS is ignored; set KEYWARD_CACHE_BYTES instead");
+    }
     // The lock is held until the server has stopped.
     let _lock = match &settings.deployment {
         Deployment::Embedded { data_dir } => Some(lock_data_dir(data_dir)?),

@@ -173,7 +173,7 @@ fn invalid_value_is_rejected_with_its_name_and_allowed_values() {
         ("KEYWARD_LOG_FORMAT", "xml", &["text or json"]),
         ("KEYWARD_REDIS_TIMEOUT_MS", "0", &["1 to 10000"]),
         ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
-        ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
+        ("KEYWARD_CACHE_BYTES", "-5", &["whole number"]),
         ("KEYWARD_CLICKHOUSE_URL", "tcp://localhost:9000", &["http://", "https://"]),
         ("KEYWARD_CLICKHOUSE_URL", "http://", &["not a valid URL"]),
         ("KEYWARD_EVENTS_BYTES", "1048575", &["0 or at least 1048576"]),

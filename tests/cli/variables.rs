@@ -50,9 +50,10 @@ fn path_of(content: Option<&Vec<u8>>) -> String {
 }
 
 /// A flag, a value that is not its default, and how [`texts_of`] renders what the value sets.
-const VALUES: [(&str, &str, &str); 54] = [
+const VALUES: [(&str, &str, &str); 55] = [
     ("ad-hoc-counters", "1001", "1001"),
-    ("cached-keys", "1002", "1002"),
+    ("cache-bytes", "2000002", "2000002"),
+    ("cached-keys", "1002", "true"),
     ("clickhouse-url", "http://localhost:8123/a", "http://localhost:8123/a"),
     ("connections-max", "1003", "1003"),
     ("data-dir", "/a", "/a"),
@@ -129,7 +130,8 @@ fn texts_of(settings: &Settings) -> BTreeMap<&'static str, String> {
     let keys = settings.master_keys.as_ref();
     let proxy = "10.1.2.3".parse().unwrap();
     let mut texts = BTreeMap::from([
-        ("cached-keys", settings.cached_keys_max.to_string()),
+        ("cache-bytes", settings.cache_bytes_max.to_string()),
+        ("cached-keys", settings.has_cached_keys.to_string()),
         (
             "clickhouse-url",
             settings.clickhouse_url.as_ref().map(<_>::to_string).unwrap_or_default(),

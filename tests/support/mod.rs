@@ -311,7 +311,7 @@ fn test_settings(data_location: &DataLocation) -> Settings {
     // The machine may be compiling at the same time; the limit has its own test.
     settings.redis_timeout_ms = 5_000;
     // A server of a test has few keys, and frees a slot of the cache for each that it may have.
-    settings.cached_keys_max = 1_000;
+    settings.cache_bytes_max = 1 << 20;
     settings.docs_url = "http://docs.test".into();
     let current = MasterKey::parse(&"5a".repeat(32)).expect("a master key");
     settings.master_keys = Some(MasterKeys { current_key: current, previous_key: None });

@@ -13,6 +13,7 @@ use crate::form_submission::FormSubmission;
 use crate::idempotency_key::IdempotencyKey;
 use crate::permission::{self, Action, Grants};
 use crate::use_flag::UseFlag;
+use store::cache::CacheValue;
 pub use store::cache::Cached;
 use store::freshness::ReadVersion;
 
@@ -38,6 +39,21 @@ pub struct Principal {
     /// Unique among the principals of this process, and never 0.
     instance_id: u64,
 }
+
+impl CacheValue for Principal {
+    /// Estimates it by the permissions, which are stored as text and as grants.
+    fn heap_size(&self) -> usize {
+        match &self.kind {
+            PrincipalKind::RootKey(key) => {
+                key.permissions.iter().map(|tuple| PERMISSION_BYTES + 2 * tuple.len()).sum()
+            }
+            PrincipalKind::User(_) | PrincipalKind::GatewayPolicy(_) | PrincipalKind::Operator => 0,
+        }
+    }
+}
+
+/// What a permission takes besides its text.
+const PERMISSION_BYTES: usize = 48;
 
 impl Principal {
     pub fn from_root_key(key: RootKey, grants: Grants) -> Self {

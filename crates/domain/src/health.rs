@@ -80,6 +80,7 @@ pub fn server_status(context: &Context, analytics: &Analytics) -> ServerStatus {
         redis_round_trip: health.redis_round_trip.unwrap_or_default(),
         feed_silence: context.freshness.feed_silence(Monotonic::now()),
         events_waiting: analytics.count_queued(),
+        cache_bytes: context.caches.memory.size(),
         connections_used,
         connections_idle,
     }

@@ -1,7 +1,7 @@
 //! Resolved keys: the row of a key joined with the rows that it refers to, for verification.
 //!
-//! The rows are cached one by one and shared; a resolved key only points at them. It is cached by the hash of its
-//! key, and resolved again, from the cached rows, when one of them has changed.
+//! A resolved key is cached by the hash of its key, and holds the row of the key. The rows of identities and roles, which
+//! keys share, are cached by themselves. When one of them has changed, the key is resolved again without being read again.
 
 mod key_reads;
 mod loads;
@@ -17,7 +17,7 @@ use foundation::home::Home;
 use foundation::model::{Identity, Key, Ratelimit};
 use limiter::{Placement, Window};
 use store::StoredKey;
-use store::cache::Cached;
+use store::cache::{CacheValue, Cached};
 use store::events::SeriesId;
 use store::freshness::{CacheTag, ReadVersion};
 
@@ -58,6 +58,18 @@ pub struct ResolvedKey {
     pub use_flag: UseFlag,
     /// The number of the last principal that was allowed to verify the key; 0 if none was.
     last_allowed_principal: AtomicU64,
+}
+
+impl CacheValue for ResolvedKey {
+    /// Includes the row of the key, which it keeps in memory, and an estimate of the replies that it will store. The
+    /// rows of the identity and of the roles are counted by themselves.
+    fn heap_size(&self) -> usize {
+        let row = self.row.size();
+        let replies = self.row.value.heap_size();
+        let name_size = |name: &String| size_of::<String>() + name.len();
+        let names: usize = self.roles.iter().chain(&self.permissions).map(name_size).sum();
+        row + replies + names + self.limits.iter().map(|limit| limit.size()).sum::<usize>()
+    }
 }
 
 /// The time of what has not happened yet: earlier than any time, and far enough from the bounds to be subtracted.
@@ -122,6 +134,9 @@ impl LeaseHint {
     }
 }
 
+/// The approximate length of the part of a reply that describes a limit, without its name.
+const REPLY_BYTES: usize = 128;
+
 /// A limit to check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResolvedLimit {
@@ -162,6 +177,12 @@ impl ResolvedLimit {
 }
 
 impl ResolvedLimit {
+    /// Returns the approximate size in bytes, with the reply that it will store.
+    fn size(&self) -> usize {
+        let texts = self.id.len() + 2 * self.name.len() + self.counter.len();
+        size_of::<Self>() + texts + REPLY_BYTES
+    }
+
     /// Returns the window to consume a cost from.
     pub fn window(&self, context: &Context, cost: i64) -> Window {
         let window = Window::new(self.counter.clone(), self.limit, self.duration_ms, cost);
@@ -209,6 +230,12 @@ impl ResolvedKey {
         limits.sort_by(|a, b| a.name.cmp(&b.name));
         resolved.limits = limits;
         resolved
+    }
+
+    /// Returns the row of the key if it may still be used, when a row that it refers to has changed.
+    pub fn fresh_row(&self, context: &Context) -> Option<Arc<Cached<StoredKey>>> {
+        let is_fresh = self.row.is_fresh(&context.freshness, Monotonic::now());
+        is_fresh.then(|| self.row.clone())
     }
 
     pub fn stored(&self) -> &StoredKey {
@@ -265,15 +292,15 @@ impl KeyDimensions for ResolvedKey {
     }
 }
 
-/// Resolves a key that has just been read. Returns also the cache tags of the rows used, and the oldest of their read
-/// versions: the result may be trusted for no longer than each of them.
+/// Resolves a key whose row was fresh, or was read, after `version` was taken.
 pub async fn resolve(
     context: &Context,
     row: Arc<Cached<StoredKey>>,
-) -> Result<(ResolvedKey, Vec<CacheTag>, ReadVersion)> {
+    version: ReadVersion,
+) -> Result<Cached<ResolvedKey>> {
     let stored = &row.value;
     let mut tags = key_tags(stored);
-    let mut version = row.read_version();
+    let mut version = version.computed_from(row.read_version());
     let identity = match &stored.key.identity_id {
         None => None,
         Some(id) => {
@@ -282,19 +309,20 @@ pub async fn resolve(
         }
     };
     if let Some(identity) = &identity {
-        version = version.min(identity.read_version());
+        version = version.computed_from(identity.read_version());
     }
     let mut roles = Vec::with_capacity(stored.role_ids.len());
     let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.clone()).collect();
     for id in &stored.role_ids {
         tags.push(CacheTag::Role(id.clone()));
         let Some(role) = load_role(context, stored, id).await? else { continue };
-        version = version.min(role.read_version());
+        version = version.computed_from(role.read_version());
         tags.extend(role_tags(&role.value));
         roles.push(role.value.name.clone());
         permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
     }
-    Ok((ResolvedKey::new(context, row, identity, roles, permissions), tags, version))
+    let resolved = ResolvedKey::new(context, row, identity, roles, permissions);
+    Ok(Cached::new(resolved, version, tags))
 }
 
 /// Resolves keys that have just been read, in their order. Each kind of related row is read in one statement.

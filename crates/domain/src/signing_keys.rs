@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result};
 use foundation::vault::{MasterKeys, SealedSigningKey, SigningKey};
-use store::cache::{Cached, RowCache, RowFuture};
+use store::cache::{CacheValue, Cached, RowCache, RowFuture};
 use store::freshness::CacheTag;
 use store::{SigningKeySlot, SigningKeyState, StoredSigningKey, Tx};
 
@@ -39,6 +39,12 @@ pub struct SigningKeySet {
     current: Option<SigningKey>,
 }
 
+impl CacheValue for SigningKeySet {
+    fn heap_size(&self) -> usize {
+        size_of_val(&*self.stored)
+    }
+}
+
 /// The result of a rotation.
 #[derive(Debug)]
 pub struct RotateResult {
@@ -52,20 +58,20 @@ impl SigningKeys {
     /// Creates a service with an empty cache.
     pub fn new(context: Arc<Context>) -> Self {
         let loads = &context.metrics.cache_loads.signing_keys;
-        let cache =
-            RowCache::new(&context.freshness, 1, 1, loads, |()| Some(CacheTag::SigningKeys));
+        let memory = &context.caches.memory;
+        let cache = RowCache::new(memory, 1, loads, |()| Some(CacheTag::SigningKeys));
         Self { context, cache }
     }
 
     /// Returns the keys from the cache. `None`: no policy has needed any.
     pub fn find(&self) -> RowFuture<'_, SigningKeySet> {
-        self.cache.get(&(), move |read_version| async move {
+        self.cache.get(&(), move |load| async move {
             let stored = self.context.store.read().await?.list_signing_keys().await?;
             if stored.is_empty() {
                 return Ok(None);
             }
             let keys = SigningKeySet::open(&self.context, stored);
-            Ok(Some(Cached::new(keys, read_version, [CacheTag::SigningKeys])))
+            Ok(Some(Cached::new(keys, load.version, [CacheTag::SigningKeys])))
         })
     }
 

@@ -135,8 +135,11 @@ pub struct Config {
     /// Seconds without a spend before leased credits return to the account
     #[arg(long, env = LEASE_IDLE_SECONDS.name, global = true, default_value = LEASE_IDLE_SECONDS)]
     lease_idle_seconds: Option<String>,
-    /// Maximum number of cached keys
-    #[arg(long, env = CACHED_KEYS.name, global = true, default_value = CACHED_KEYS)]
+    /// Approximate maximum size of cached keys and of what belongs to them, in bytes
+    #[arg(long, env = CACHE_BYTES.name, global = true, default_value = CACHE_BYTES)]
+    cache_bytes: Option<String>,
+    /// Ignored
+    #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true, hide = true)]
     cached_keys: Option<String>,
     /// Headers with the rate limits of v2 `keys.verifyKey` and `ratelimit.limit`
     #[arg(
@@ -199,7 +202,9 @@ pub struct Settings {
     pub redis_prefix: String,
     pub database_connections_max: u32,
     pub database_grace_seconds: u64,
-    pub cached_keys_max: u64,
+    pub cache_bytes_max: u64,
+    /// Whether the maximum number of cached keys is set, which `cache_bytes_max` has replaced.
+    pub has_cached_keys: bool,
     pub keys_outage_policy: OutagePolicy,
     pub lease_idle_seconds: u64,
     pub ratelimit_headers: RatelimitHeaders,
@@ -266,8 +271,9 @@ const KEYS_ON_OUTAGE: ChoiceSetting<OutagePolicy> = ChoiceSetting {
 };
 const LEASE_IDLE_SECONDS: NumberSetting =
     NumberSetting { name: "KEYWARD_LEASE_IDLE_SECONDS", default: 60, min: 1, max: 86_400 };
-const CACHED_KEYS: NumberSetting =
-    NumberSetting { name: "KEYWARD_CACHED_KEYS", default: 1_000_000, min: 100, max: 1_000_000_000 };
+/// The default is room for some 300,000 keys.
+const CACHE_BYTES: NumberSetting =
+    NumberSetting { name: "KEYWARD_CACHE_BYTES", default: 512 << 20, min: 1 << 20, max: 1 << 40 };
 
 impl Config {
     /// Validates the settings before anything is opened. The error is one sentence.
@@ -300,7 +306,8 @@ impl Config {
                 .parse_u32(self.database_connections.as_deref())?,
             database_grace_seconds: DATABASE_GRACE_SECONDS
                 .parse(self.database_grace_seconds.as_deref())?,
-            cached_keys_max: CACHED_KEYS.parse(self.cached_keys.as_deref())?,
+            cache_bytes_max: CACHE_BYTES.parse(self.cache_bytes.as_deref())?,
+            has_cached_keys: self.cached_keys.is_some(),
             keys_outage_policy: KEYS_ON_OUTAGE.parse(self.keys_on_outage.as_deref())?,
             lease_idle_seconds: LEASE_IDLE_SECONDS.parse(self.lease_idle_seconds.as_deref())?,
             ratelimit_headers: RATELIMIT_HEADERS.parse(self.ratelimit_headers.as_deref())?,

@@ -155,6 +155,8 @@ pub struct ServerStatus {
     pub feed_silence: Duration,
     /// Events that wait to be written.
     pub events_waiting: usize,
+    /// The approximate size of the cached rows.
+    pub cache_bytes: u64,
     /// Connections to the database that are in use, and those that are idle.
     pub connections_used: u32,
     pub connections_idle: u32,
@@ -169,6 +171,7 @@ struct StateGauges {
     redis_round_trip_seconds: Gauge<f64, AtomicU64>,
     feed_silence_seconds: Gauge<f64, AtomicU64>,
     events_waiting: Gauge,
+    cache_bytes: Gauge,
     connections_used: Gauge,
     connections_idle: Gauge,
 }
@@ -202,6 +205,7 @@ impl StateGauges {
                 "events_waiting",
                 "Events waiting to be written",
             ),
+            cache_bytes: register_gauge(registry, "cache_bytes", "Approximate size of cached rows"),
             connections_used: connections.get_or_create_owned(&[("state", "used")]),
             connections_idle: connections.get_or_create_owned(&[("state", "idle")]),
         }
@@ -214,6 +218,7 @@ impl StateGauges {
         self.redis_round_trip_seconds.set(state.redis_round_trip.as_secs_f64());
         self.feed_silence_seconds.set(state.feed_silence.as_secs_f64());
         self.events_waiting.set(i64::try_from(state.events_waiting).unwrap_or(i64::MAX));
+        self.cache_bytes.set(i64::try_from(state.cache_bytes).unwrap_or(i64::MAX));
         self.connections_used.set(state.connections_used.into());
         self.connections_idle.set(state.connections_idle.into());
     }

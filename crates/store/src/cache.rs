@@ -1,21 +1,26 @@
 //! Caches rows by name and returns them while they are fresh. Concurrent readers of one name share one load.
 //!
-//! Errors are never cached. The absence of a row is cached for two seconds, in a small cache of its own, so that a
-//! flood of unknown names cannot evict existing rows.
+//! All caches share one budget in bytes ([`CacheMemory`]); each has, besides, the rows that it used most recently.
+//! Errors are never cached. The absence of a row is cached for two seconds.
 
-use std::future::Future;
+mod memory;
+mod sizes;
+
+use std::any::TypeId;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use foundation::clock::Monotonic;
-use foundation::error::{Error, Result};
+use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
+use foundation::id::{IdentityId, RoleId};
 use foundation::metrics::Counter;
-use foundation::traces;
+use foundation::secret::KeyHash;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 
+pub use self::memory::CacheMemory;
+use self::memory::{AnyRow, LoadFuture, Lookup};
 use super::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 
 /// A cached row, or a value computed from rows, with the version slots of its cache tags.
@@ -42,19 +47,19 @@ impl<T> Cached<T> {
         self.read_version
     }
 
+    /// Returns the approximate size in bytes.
+    pub fn size(&self) -> usize
+    where
+        T: CacheValue,
+    {
+        size_of::<Self>() + size_of_val(&*self.slots) + self.value.heap_size()
+    }
+
     /// Returns whether the value may still be used.
     pub fn is_fresh(&self, freshness: &Freshness, now: Monotonic) -> bool {
         freshness.is_fresh(self.read_version, &self.slots, now)
     }
 }
-
-/// The time for which the absence of a row is cached.
-const ABSENT_TTL: Duration = Duration::from_secs(2);
-const ABSENT_ROWS_MAX: u64 = 100_000;
-/// The number of attempts of a shared load. A load that began before a change is stale when it completes. If changes
-/// arrive faster than that, the caller loads for itself: data read after its request began is new enough for the
-/// caller.
-const SHARED_ATTEMPTS_MAX: u8 = 3;
 
 /// Stores recently used rows, each in the one slot that its name hashes to. It avoids the bookkeeping of the main
 /// cache, which costs more than everything else that a verification looks up.
@@ -93,41 +98,74 @@ pub type PeekFuture<'a, T> = CacheFuture<'a, Option<Option<Arc<Cached<T>>>>>;
 /// Ready on a hit; otherwise boxed.
 type CacheFuture<'a, T> = Either<Ready<T>, BoxFuture<'a, T>>;
 
+/// A load of a row.
+pub struct Load<T> {
+    /// The read version that the result must carry.
+    pub version: ReadVersion,
+    /// The row that the result replaces, if it was still cached. It is stale, but what it was computed from may not be.
+    pub stale: Option<Arc<Cached<T>>>,
+}
+
+/// A value that can be cached.
+pub trait CacheValue: Send + Sync + 'static {
+    /// Returns the approximate size in bytes of what it owns outside of itself.
+    fn heap_size(&self) -> usize;
+}
+
+/// A name by which a value is cached.
+pub trait CacheName: Hash + Eq + Clone + Send + Sync + 'static {
+    /// Returns a hash that no two names of one cache share.
+    fn digest(&self) -> KeyHash;
+}
+
+impl CacheName for KeyHash {
+    fn digest(&self) -> KeyHash {
+        *self
+    }
+}
+
+impl CacheName for IdentityId {
+    fn digest(&self) -> KeyHash {
+        KeyHash::compute(self.as_str())
+    }
+}
+
+impl CacheName for RoleId {
+    fn digest(&self) -> KeyHash {
+        KeyHash::compute(self.as_str())
+    }
+}
+
+/// The name of the only row of a cache.
+impl CacheName for () {
+    fn digest(&self) -> KeyHash {
+        KeyHash::compute("")
+    }
+}
+
 /// A cache of rows of one type.
 pub struct RowCache<K, T> {
-    freshness: Arc<Freshness>,
+    memory: Arc<CacheMemory>,
     direct_mapped: DirectMappedCache<K, T>,
-    present: moka::future::Cache<K, Arc<Cached<T>>>,
-    absent: moka::sync::Cache<K, ReadVersion>,
     loads: Counter,
     /// Returns the cache tag of a row that is created with this name, if the name determines it.
     tag_of_new_row: fn(&K) -> Option<CacheTag>,
     now: fn() -> Monotonic,
 }
 
-impl<K, T> RowCache<K, T>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    T: Send + Sync + 'static,
-{
+impl<K: CacheName, T: CacheValue> RowCache<K, T> {
+    /// Creates an empty cache, the only one of its type in this memory. It finds up to `front_slots` of the most recently
+    /// used rows fastest.
     pub fn new(
-        freshness: &Arc<Freshness>,
-        rows_max: u64,
-        front_slots_max: usize,
+        memory: &Arc<CacheMemory>,
+        front_slots: usize,
         loads: &Counter,
         newcomer: fn(&K) -> Option<CacheTag>,
     ) -> Self {
         Self {
-            freshness: freshness.clone(),
+            memory: memory.clone(),
+            direct_mapped: DirectMappedCache::new(front_slots.min(memory.front_slots_max)),
             loads: loads.clone(),
-            direct_mapped: DirectMappedCache::new(
-                usize::try_from(rows_max).map_or(front_slots_max, |rows| rows.min(front_slots_max)),
-            ),
-            present: moka::future::Cache::new(rows_max),
-            absent: moka::sync::Cache::builder()
-                .max_capacity(ABSENT_ROWS_MAX)
-                .time_to_live(ABSENT_TTL)
-                .build(),
             tag_of_new_row: newcomer,
             now: Monotonic::now,
         }
@@ -138,18 +176,13 @@ where
         Self { now, ..self }
     }
 
-    fn is_fresh(&self, row: &Cached<T>) -> bool {
-        row.is_fresh(&self.freshness, (self.now)())
-    }
-
-    /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must
-    /// carry. Concurrent calls share one load.
+    /// Returns the row of this name from the cache or by `load`. Concurrent calls share one load.
     ///
     /// A hit, which nearly every call is, does not carry the state of the load. Call this in a function that is not
     /// `async`: then the cache is compiled once, with that function, and not in every crate that awaits it.
     pub fn get<'a, L, F>(&'a self, name: &'a K, load: L) -> RowFuture<'a, T>
     where
-        L: Fn(ReadVersion) -> F + Send + Sync + 'a,
+        L: Fn(Load<T>) -> F + Send + Sync + 'a,
         F: Future<Output = Result<Option<Cached<T>>>> + Send + 'a,
     {
         match self.peek_front(name) {
@@ -160,7 +193,8 @@ where
 
     /// Returns the row of this name if it was used most recently of those that share its slot.
     fn peek_front(&self, name: &K) -> Option<Arc<Cached<T>>> {
-        self.direct_mapped.get(name).filter(|row| self.is_fresh(row))
+        let is_fresh = |row: &Arc<Cached<T>>| row.is_fresh(&self.memory.freshness, (self.now)());
+        self.direct_mapped.get(name).filter(is_fresh)
     }
 
     /// Returns the cached result for this name without a load: the row, or `Some(None)` for a row known to be absent.
@@ -168,154 +202,139 @@ where
     pub fn peek<'a>(&'a self, name: &'a K) -> PeekFuture<'a, T> {
         match self.peek_front(name) {
             Some(row) => Either::Left(ready(Some(Some(row)))),
-            None => Either::Right(Box::pin(self.peek_main(name))),
+            None => Either::Right(Box::pin(self.peek_memory(name))),
         }
     }
 
-    async fn peek_main(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
-        match self.present.get(name).await {
-            Some(row) if self.is_fresh(&row) => {
-                self.direct_mapped.put(name, &row);
-                Some(Some(row))
-            }
-            Some(_) => None,
-            None => self.is_known_absent(name).then_some(None),
+    async fn peek_memory(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
+        let tag = (self.tag_of_new_row)(name);
+        let cached = self.memory.peek(self.lookup(name, tag.as_ref())).await?;
+        let row = cached.and_then(downcast);
+        if let Some(row) = &row {
+            self.direct_mapped.put(name, row);
         }
+        Some(row)
     }
 
     async fn peek_or_load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
-        L: Fn(ReadVersion) -> F,
+        L: Fn(Load<T>) -> F + Send + Sync,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        match self.peek_main(name).await {
-            Some(cached) => Ok(cached),
-            None => self.load(name, load).await,
+        if let Some(cached) = self.peek_memory(name).await {
+            return Ok(cached);
         }
-    }
-
-    async fn load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
-    where
-        L: Fn(ReadVersion) -> F,
-        F: Future<Output = Result<Option<Cached<T>>>> + Send,
-    {
-        for _ in 0..SHARED_ATTEMPTS_MAX {
-            let stale = self.remove_stale(name).await;
-            let loaded = self.present.try_get_with_by_ref(name, self.load_once(&load)).await;
-            match loaded.map_err(|error| (*error).clone()) {
-                Ok(row) if self.is_fresh(&row) => return Ok(Some(row)),
-                Err(LoadError::Absent(version)) if self.is_still_absent(name, version) => {
-                    self.absent.insert(name.clone(), version);
-                    return Ok(None);
-                }
-                Ok(_) | Err(LoadError::Absent(_)) => {}
-                Err(LoadError::Failed(cause)) => {
-                    // A row that is not trusted while the database is unreachable becomes trusted again if the
-                    // pending change to it is rolled back.
-                    if let Some(row) = stale {
-                        self.present.entry_by_ref(name).or_insert(row).await;
-                    }
-                    return Err(Error::Shared(cause));
-                }
-            }
-        }
-        match self.load_once(&load).await {
-            Ok(row) => Ok(Some(row)),
-            Err(LoadError::Absent(_)) => Ok(None),
-            Err(LoadError::Failed(cause)) => Err(Error::Shared(cause)),
-        }
-    }
-
-    async fn load_once<L, F>(&self, load: &L) -> std::result::Result<Arc<Cached<T>>, LoadError>
-    where
-        L: Fn(ReadVersion) -> F,
-        F: Future<Output = Result<Option<Cached<T>>>> + Send,
-    {
-        let version = self.freshness.read_version((self.now)());
-        self.loads.inc();
-        match traces::step("database.load", load(version)).await {
-            Ok(Some(row)) if Safeguard::ReadVersion.is_disabled() => {
-                let read_version = self.freshness.read_version((self.now)());
-                Ok(Arc::new(Cached { read_version, ..row }))
-            }
-            Ok(Some(row)) => Ok(Arc::new(row)),
-            Ok(None) => Err(LoadError::Absent(version)),
-            Err(cause) => Err(LoadError::Failed(Arc::new(cause))),
-        }
-    }
-
-    /// Removes and returns the row, unless another caller has replaced it with a fresh one.
-    async fn remove_stale(&self, name: &K) -> Option<Arc<Cached<T>>> {
-        use moka::ops::compute::{CompResult, Op};
-        let found = self
-            .present
-            .entry_by_ref(name)
-            .and_compute_with(|entry| {
-                let stale = entry.is_some_and(|entry| !self.is_fresh(entry.value()));
-                std::future::ready(if stale { Op::Remove } else { Op::Nop })
-            })
-            .await;
-        match found {
-            CompResult::Removed(entry) => Some(entry.into_value()),
-            _ => None,
-        }
-    }
-
-    fn is_known_absent(&self, name: &K) -> bool {
-        self.absent.get(name).is_some_and(|version| self.is_still_absent(name, version))
-    }
-
-    /// Returns whether no row of this name has been created since `version`.
-    fn is_still_absent(&self, name: &K, version: ReadVersion) -> bool {
         let tag = (self.tag_of_new_row)(name);
-        let slots: Vec<_> =
-            tag.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::from_tag).collect();
-        self.freshness.is_fresh(version, &slots, (self.now)())
+        let load = |version, stale: Option<Arc<dyn AnyRow>>| -> LoadFuture<'_> {
+            let loading = load(Load { version, stale: stale.and_then(downcast) });
+            Box::pin(async { Ok(loading.await?.map(|row| self.prepare(row) as Arc<dyn AnyRow>)) })
+        };
+        let loaded = self.memory.load(self.lookup(name, tag.as_ref()), &load).await?;
+        Ok(loaded.and_then(downcast))
+    }
+
+    /// Returns a loaded row as it is cached.
+    fn prepare(&self, row: Cached<T>) -> Arc<Cached<T>> {
+        match Safeguard::ReadVersion.is_disabled() {
+            true => {
+                let read_version = self.memory.freshness.read_version((self.now)());
+                Arc::new(Cached { read_version, ..row })
+            }
+            false => Arc::new(row),
+        }
+    }
+
+    fn lookup<'a>(&'a self, name: &K, tag: Option<&'a CacheTag>) -> Lookup<'a> {
+        let name = (TypeId::of::<T>(), name.digest());
+        Lookup { name, tag, loads: &self.loads, now: self.now }
     }
 }
 
-#[derive(Clone)]
-enum LoadError {
-    Absent(ReadVersion),
-    Failed(Arc<Error>),
+/// Returns the row as what it is: its type is part of its name.
+fn downcast<T: CacheValue>(row: Arc<dyn AnyRow>) -> Option<Arc<Cached<T>>> {
+    row.into_any().downcast().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn cache(rows_max: u64) -> RowCache<u64, u64> {
+    struct Row;
+    struct OtherRow;
+
+    impl CacheValue for Row {
+        fn heap_size(&self) -> usize {
+            1_000
+        }
+    }
+
+    impl CacheValue for OtherRow {
+        fn heap_size(&self) -> usize {
+            1_000
+        }
+    }
+
+    fn memory(bytes_max: u64) -> Arc<CacheMemory> {
         let freshness = Arc::new(Freshness::new(0, Monotonic::now()));
-        RowCache::new(&freshness, rows_max, 8, &Counter::default(), |_| None)
+        Arc::new(CacheMemory::new(freshness, bytes_max))
+    }
+
+    fn cache<T: CacheValue>(memory: &Arc<CacheMemory>) -> RowCache<KeyHash, T> {
+        RowCache::new(memory, 8, &Counter::default(), |_| None)
+    }
+
+    fn name(number: u32) -> KeyHash {
+        KeyHash::compute(number.to_string())
+    }
+
+    async fn load<T: CacheValue>(cache: &RowCache<KeyHash, T>, number: u32, row: fn() -> T) {
+        let load = |load: Load<T>| async move { Ok(Some(Cached::new(row(), load.version, []))) };
+        cache.get(&name(number), load).await.expect("it loads").expect("a row");
     }
 
     #[tokio::test]
-    async fn rows_are_evicted_when_there_are_more_than_the_maximum() {
-        let cache = cache(100);
+    async fn rows_of_all_caches_are_evicted_when_they_take_more_than_the_budget() {
+        let memory = memory(1_000_000);
+        let (rows, others) = (cache(&memory), cache(&memory));
 
-        for name in 0..1_000 {
-            let load = |version| async move { Ok(Some(Cached::new(name, version, []))) };
-            cache.get(&name, load).await.expect("it loads").expect("a row");
+        for number in 0..2_000 {
+            load(&rows, number, || Row).await;
+            load(&others, number, || OtherRow).await;
         }
 
-        cache.present.run_pending_tasks().await;
-        assert_eq!(cache.present.entry_count(), 100);
-        assert_eq!(cache.direct_mapped.0.len(), 8);
+        memory.present.run_pending_tasks().await;
+        let count = memory.present.entry_count();
+        assert!((700..800).contains(&count), "{count} rows of 1,300 bytes");
+        assert!((900_000..=1_000_000).contains(&memory.size()), "{}", memory.size());
+        assert_eq!(rows.direct_mapped.0.len(), 8);
+        assert_eq!(cache::<Row>(&self::memory(8_192)).direct_mapped.0.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn caches_do_not_share_names() {
+        let memory = memory(1_000_000);
+        let (rows, others) = (cache::<Row>(&memory), cache::<OtherRow>(&memory));
+
+        load(&rows, 1, || Row).await;
+
+        assert!(rows.peek_memory(&name(1)).await.is_some_and(|found| found.is_some()));
+        assert!(others.peek_memory(&name(1)).await.is_none());
     }
 
     #[tokio::test]
     async fn absent_rows_are_evicted_when_there_are_too_many() {
-        let cache = cache(100);
-        let version = cache.freshness.read_version(Monotonic::now());
-        let row = cache.get(&0, |_| async { Ok(None) }).await.expect("it loads");
-        assert!(row.is_none() && cache.is_known_absent(&0));
+        let memory = memory(1_000_000);
+        let cache = cache::<Row>(&memory);
+        let version = memory.freshness.read_version(Monotonic::now());
+        let row = cache.get(&name(0), |_| async { Ok(None) }).await.expect("it loads");
+        assert!(row.is_none() && cache.peek_memory(&name(0)).await.is_some());
 
-        for name in 0..ABSENT_ROWS_MAX + 10_000 {
-            cache.absent.insert(name, version);
+        for number in 0..110_000 {
+            memory.absent.insert(cache.lookup(&name(number), None).name, version);
         }
 
-        cache.absent.run_pending_tasks();
-        assert!(cache.absent.entry_count() <= ABSENT_ROWS_MAX);
-        assert_eq!(cache.present.entry_count(), 0, "unknown names evict no rows");
+        memory.absent.run_pending_tasks();
+        assert!(memory.absent.entry_count() <= 100_000);
+        assert_eq!(memory.present.entry_count(), 0, "unknown names evict no rows");
     }
 }

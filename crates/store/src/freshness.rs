@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use foundation::clock::Monotonic;
 use foundation::fault_injection::Safeguard;
+use parking_lot::Mutex;
 
 pub use super::cache_tag::{ALL_TAG, CacheTag};
 use super::intents::Intents;
@@ -51,13 +52,11 @@ pub struct ReadVersion {
 }
 
 impl ReadVersion {
-    /// Returns the version of a value that was computed from two others: it knows no more than the older one.
+    /// Returns the version of a value that is computed from another one, which was fresh after this version was taken: all
+    /// changes before this version are in both. It is trusted without proof for no longer than the other one.
     #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        Self {
-            last_change: self.last_change.min(other.last_change),
-            at_ms: self.at_ms.min(other.at_ms),
-        }
+    pub fn computed_from(self, part: Self) -> Self {
+        Self { last_change: self.last_change, at_ms: self.at_ms.min(part.at_ms) }
     }
 
     /// Returns the time since it was taken.
@@ -77,8 +76,11 @@ const NEVER_MS: i64 = i64::MIN;
 
 /// Stores the last change of every version slot, and how recently this replica has proved that it knows all changes.
 pub struct Freshness {
-    /// The number of the last change.
+    /// The number of the last change. It is set after the change is in the fields below. So whoever reads a number finds
+    /// all changes up to it there.
     last_change: AtomicU64,
+    /// Held while a change is recorded.
+    recording: Mutex<()>,
     /// The number of the last change, by [`VersionSlot`].
     last_changes: Box<[AtomicU64]>,
     /// Every value read before this change is stale.
@@ -103,6 +105,7 @@ impl Freshness {
     pub fn new(grace_ms: i64, now: Monotonic) -> Self {
         Self {
             last_change: AtomicU64::new(0),
+            recording: Mutex::default(),
             last_changes: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(),
             all_invalidated: AtomicU64::new(0),
             intents: Intents::default(),
@@ -129,14 +132,20 @@ impl Freshness {
         if tag == ALL_TAG {
             return self.invalidate_all();
         }
-        let number = self.last_change.fetch_add(1, Ordering::SeqCst) + 1;
-        self.last_changes[VersionSlot::from_text(tag).index()].fetch_max(number, Ordering::SeqCst);
+        self.record_change(&self.last_changes[VersionSlot::from_text(tag).index()]);
     }
 
     /// Makes every cached value stale. Call it when changes may have been missed.
     pub fn invalidate_all(&self) {
-        let number = self.last_change.fetch_add(1, Ordering::SeqCst) + 1;
-        self.all_invalidated.fetch_max(number, Ordering::SeqCst);
+        self.record_change(&self.all_invalidated);
+    }
+
+    /// Numbers a change, and stores the number as that of the last change of `place`.
+    fn record_change(&self, place: &AtomicU64) {
+        let _recording = self.recording.lock();
+        let number = self.last_change.load(Ordering::SeqCst) + 1;
+        place.store(number, Ordering::SeqCst);
+        self.last_change.store(number, Ordering::SeqCst);
     }
 
     /// Records a read of the change log that began at `began` and ended at `now`: every change committed before it began
@@ -248,9 +257,44 @@ mod tests {
         let version = freshness.read_version(START);
         freshness.record_invalidation(&key("a"));
 
-        let is_fresh = freshness.is_fresh(version, &slots("a"), START);
+        assert!(!freshness.is_fresh(version, &slots("a"), START));
+    }
 
-        assert!(!is_fresh);
+    #[test]
+    fn computed_value_is_fresh_until_one_of_its_parts_changes() {
+        let freshness = Freshness::new(900_000, START);
+        let part = freshness.read_version(START);
+        freshness.record_invalidation(&key("a"));
+        let parts = [slots("a"), slots("b")].concat();
+        let computed = freshness.read_version(after(1)).computed_from(part);
+
+        assert!(freshness.is_fresh(part, &slots("b"), after(1)), "the part has not changed");
+        assert!(freshness.is_fresh(computed, &parts, after(1)));
+        assert!(freshness.is_fresh(computed, &parts, after(5)));
+        assert!(!freshness.is_fresh(computed, &parts, after(6)), "its oldest part is not trusted");
+        freshness.record_log_read(after(6), None, after(6));
+        assert!(freshness.is_fresh(computed, &parts, after(6)));
+        freshness.record_invalidation(&key("b"));
+        assert!(!freshness.is_fresh(computed, &parts, after(6)));
+    }
+
+    #[test]
+    fn numbered_change_is_in_its_slot_when_many_record_at_once() {
+        let freshness = Freshness::new(900_000, START);
+        let names = ["key:a", "key:b", "key:c", "key:d"];
+        let slots = names.map(VersionSlot::from_text);
+        std::thread::scope(|scope| {
+            for name in names {
+                scope.spawn(|| (0..100_000).for_each(|_| freshness.record_invalidation_text(name)));
+            }
+            let mut known = 0;
+            while known < 400_000 {
+                known = freshness.read_version(START).last_change;
+                let changes = slots.iter().map(|slot| &freshness.last_changes[slot.index()]);
+                let latest = changes.map(|change| change.load(Ordering::SeqCst)).max();
+                assert!(latest >= Some(known), "{latest:?} in the slots, {known} is known");
+            }
+        });
     }
 
     #[test]

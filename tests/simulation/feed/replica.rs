@@ -14,8 +14,9 @@ use foundation::error::Error;
 use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
 use foundation::metrics::Counter;
+use foundation::secret::KeyHash;
 use limiter::redis::FeedReadResult;
-use store::cache::{Cached, RowCache};
+use store::cache::{CacheMemory, CacheValue, Cached, Load, RowCache};
 use store::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
@@ -35,6 +36,19 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 const REDIS_TIMEOUT: Duration = Duration::from_millis(40);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Room for some hundred values.
+const CACHE_BYTES: u64 = 50_000;
+
+/// The value of a key.
+#[derive(Debug)]
+struct SimulatedValue(i64);
+
+impl CacheValue for SimulatedValue {
+    fn heap_size(&self) -> usize {
+        0
+    }
+}
+
 /// The state of one process; a replica that is killed starts with a new one.
 pub struct Replica {
     pub node: Node,
@@ -43,7 +57,7 @@ pub struct Replica {
     pub sim: Sim,
     pub freshness: Arc<Freshness>,
     feed_state: FeedState,
-    cache: RowCache<usize, i64>,
+    cache: RowCache<KeyHash, SimulatedValue>,
     pub database: DatabaseClient,
     /// Read first, if there is one.
     standby: Option<StandbyClient>,
@@ -58,6 +72,11 @@ pub fn key_tag(key: usize) -> CacheTag {
     CacheTag::Key(KeyId::from(format!("key_{key}").as_str()))
 }
 
+/// Returns the name by which the value of a key is cached.
+fn hash_of(key: usize) -> KeyHash {
+    KeyHash::compute(key.to_string())
+}
+
 impl Replica {
     /// Starts a process and its background tasks. Call it in a task of its node.
     pub fn start(
@@ -69,7 +88,8 @@ impl Replica {
     ) -> Arc<Self> {
         let (node, sim) = (database.node, database.network.sim.clone());
         let freshness = Arc::new(Freshness::new(GRACE_MS, now()));
-        let cache = RowCache::new(&freshness, 100, 4, &Counter::default(), |_| None);
+        let memory = Arc::new(CacheMemory::new(freshness.clone(), CACHE_BYTES));
+        let cache = RowCache::new(&memory, 4, &Counter::default(), |_| None);
         let cache = cache.with_clock(now);
         let feed_state = FeedState::default();
         let (announcements, receiver) = mpsc::channel(1024);
@@ -96,7 +116,7 @@ impl Replica {
 
     /// Returns the value of a key, as a verification does. Fails if it is neither cached nor loaded.
     pub async fn get(&self, key: usize) -> Result<i64, ()> {
-        let load = |version: ReadVersion| async move {
+        let load = |load: Load<SimulatedValue>| async move {
             if let Some(cached) = self.load_from_standby(key).await {
                 return Ok(Some(cached));
             }
@@ -105,25 +125,25 @@ impl Replica {
                 // Changes overtake a reply that is long on its way.
                 self.sim.sleep_ms(self.sim.random(200)).await;
             }
-            Ok(Some(Cached::new(value, version, [key_tag(key)])))
+            Ok(Some(Cached::new(SimulatedValue(value), load.version, [key_tag(key)])))
         };
-        let row = self.cache.get(&key, load).await.map_err(|_| ())?;
-        row.map(|row| row.value).ok_or(())
+        let row = self.cache.get(&hash_of(key), load).await.map_err(|_| ())?;
+        row.map(|row| row.value.0).ok_or(())
     }
 
     /// Reads a key on the standby, as `Context::load_from_standby` does.
-    async fn load_from_standby(&self, key: usize) -> Option<Cached<i64>> {
+    async fn load_from_standby(&self, key: usize) -> Option<Cached<SimulatedValue>> {
         let read = self.standby.as_ref()?.load_key(key, self.id.clone()).await;
         let (value, heartbeat) = read.ok()??;
         let version = lock(&self.heartbeats).date_row(heartbeat, &self.freshness, now())?;
-        let cached = Cached::new(value, version, [key_tag(key)]);
+        let cached = Cached::new(SimulatedValue(value), version, [key_tag(key)]);
         self.sim.trace(|| format!("{} reads {value} of key {key} with {heartbeat:?}", self.id));
         cached.is_fresh(&self.freshness, now()).then_some(cached)
     }
 
     /// Returns the value of a key if it is cached and still valid.
     pub async fn cached_value(&self, key: usize) -> Option<i64> {
-        Some(self.cache.peek(&key).await??.value)
+        Some(self.cache.peek(&hash_of(key)).await??.value.0)
     }
 
     pub fn checker(&self) -> Arc<Mutex<Checker>> {

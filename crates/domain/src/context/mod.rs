@@ -32,9 +32,9 @@ use limiter::Keyspace;
 use limiter::local::LocalCounters;
 use limiter::redis::{RedisAddress, RedisCounters};
 use parking_lot::Mutex;
-use store::cache::RowCache;
+use store::cache::{CacheMemory, RowCache};
 use store::freshness::{CacheTag, Freshness};
-use store::{Store, StoreHandle, StoredKey};
+use store::{Store, StoreHandle};
 use tokio::sync::mpsc;
 
 use self::feed::FeedState;
@@ -98,7 +98,8 @@ pub struct Context {
 
 /// Caches of rows that are still current.
 pub struct Caches {
-    pub keys: RowCache<KeyHash, StoredKey>,
+    /// The memory that all caches share.
+    pub memory: Arc<CacheMemory>,
     pub identities: RowCache<IdentityId, Identity>,
     pub roles: RowCache<RoleId, Role>,
 }
@@ -146,20 +147,17 @@ impl Context {
         };
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
         let freshness = Arc::new(Freshness::new(grace_ms, Monotonic::now()));
-        let (keys_max, loads) = (settings.cached_keys_max, &metrics.cache_loads);
+        let loads = &metrics.cache_loads;
+        let memory = Arc::new(CacheMemory::new(freshness.clone(), settings.cache_bytes_max));
         let caches = Caches {
-            keys: RowCache::new(&freshness, keys_max, 0, &loads.keys, new_key_tag),
             // A deleted identity may be restored.
-            identities: RowCache::new(
-                &freshness,
-                keys_max,
-                0,
-                &loads.identities,
-                |id: &IdentityId| Some(CacheTag::Identity(id.clone())),
-            ),
-            roles: RowCache::new(&freshness, keys_max, 0, &loads.roles, |id: &RoleId| {
+            identities: RowCache::new(&memory, 0, &loads.identities, |id: &IdentityId| {
+                Some(CacheTag::Identity(id.clone()))
+            }),
+            roles: RowCache::new(&memory, 0, &loads.roles, |id: &RoleId| {
                 Some(CacheTag::Role(id.clone()))
             }),
+            memory,
         };
         let standby = settings
             .database_read_url

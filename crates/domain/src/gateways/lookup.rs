@@ -7,7 +7,7 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::{GatewayNamespace, GatewayPolicy, GatewayRule, Namespace, Networks};
 use foundation::secret::{KeyHash, Plaintext};
-use store::cache::{Cached, RowFuture};
+use store::cache::{CacheName, CacheValue, Cached, RowFuture};
 use store::freshness::{CacheTag, ReadVersion};
 use store::{GatewaySecrets, StoredGatewayPolicy};
 
@@ -43,6 +43,15 @@ impl PolicyRef {
     }
 }
 
+impl CacheName for PolicyRef {
+    fn digest(&self) -> KeyHash {
+        match self {
+            Self::Secret(hash) => KeyHash::compute(format!("secret {}", hash.to_base64())),
+            Self::Named(named) => KeyHash::compute(format!("named {named}")),
+        }
+    }
+}
+
 /// A policy that is ready to judge requests.
 #[derive(Debug)]
 pub struct ActivePolicy {
@@ -57,6 +66,15 @@ pub struct ActivePolicy {
     /// When the secret by which it was found expires. Absent: it was not replaced.
     secret_expires_at: Option<Timestamp>,
     allow_from: Option<Networks>,
+}
+
+impl CacheValue for ActivePolicy {
+    /// Estimates it by its text: the policies of a server are few.
+    fn heap_size(&self) -> usize {
+        let config = serde_json::to_string(&self.policy.config).unwrap_or_default();
+        let namespaces = size_of_val(&*self.namespaces);
+        3 * config.len() + size_of_val(&*self.rules) + namespaces + self.principal.size()
+    }
 }
 
 /// A rule with its path parsed.
@@ -133,7 +151,7 @@ pub fn find_active<'a>(
     gateways: &'a Gateways,
     reference: &'a PolicyRef,
 ) -> RowFuture<'a, ActivePolicy> {
-    gateways.cache.get(reference, move |read_version| async move {
+    gateways.cache.get(reference, move |load| async move {
         let mut reader = gateways.context.store.read().await?;
         let found = match reference {
             PolicyRef::Secret(hash) => {
@@ -162,8 +180,8 @@ pub fn find_active<'a>(
             };
             let public_url = &gateways.context.settings.public_url;
             let active =
-                ActivePolicy::new(stored, reference, namespaces, read_version, public_url)?;
-            Ok(Cached::new(active, read_version, tags))
+                ActivePolicy::new(stored, reference, namespaces, load.version, public_url)?;
+            Ok(Cached::new(active, load.version, tags))
         };
         to_cached(stored).map(Some)
     })

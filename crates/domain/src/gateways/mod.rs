@@ -43,15 +43,12 @@ pub struct Gateways {
     refusals: RefusalLog,
 }
 
-/// The maximum number of cached policies.
-const CACHED_POLICIES_MAX: u64 = 10_000;
-
 impl Gateways {
     /// Creates a service with an empty cache.
     pub fn new(context: Arc<Context>) -> Self {
         let loads = &context.metrics.cache_loads.gateway_policies;
         let tag = |reference: &PolicyRef| Some(reference.tag_of_new_policy());
-        let cache = RowCache::new(&context.freshness, CACHED_POLICIES_MAX, 1 << 8, loads, tag);
+        let cache = RowCache::new(&context.caches.memory, 1 << 8, loads, tag);
         Self { context, cache, refusals: RefusalLog::default() }
     }
 }

@@ -1,20 +1,28 @@
 //! Finding keys for verification.
 
+use std::sync::Arc;
+
 use foundation::secret::KeyHash;
-use store::cache::{Cached, PeekFuture, RowFuture};
+use store::cache::{Load, PeekFuture, RowFuture};
 
 use super::Keys;
 use crate::resolved_key::{ResolvedKey, load_key, resolve};
 
 /// Finds a resolved key by hash, in any workspace.
 pub fn find_by_hash<'a>(keys: &'a Keys, hash: &'a KeyHash) -> RowFuture<'a, ResolvedKey> {
-    keys.resolved_keys.get(hash, move |read_version| async move {
+    keys.resolved_keys.get(hash, move |load: Load<ResolvedKey>| async move {
         let mark_generation = keys.ledger.mark_generation();
-        let row = load_key(&keys.context, &keys.key_reads, hash).await?;
-        let Some(row) = row else { return Ok(None) };
-        let (resolved, tags, version) = resolve(&keys.context, row).await?;
-        resolved.lease_hint.record_read(mark_generation);
-        Ok(Some(Cached::new(resolved, read_version.min(version), tags)))
+        let known = load.stale.and_then(|stale| stale.value.fresh_row(&keys.context));
+        let row = match known {
+            Some(row) => row,
+            None => match load_key(&keys.context, &keys.key_reads, hash, load.version).await? {
+                Some(row) => Arc::new(row),
+                None => return Ok(None),
+            },
+        };
+        let resolved = resolve(&keys.context, row, load.version).await?;
+        resolved.value.lease_hint.record_read(mark_generation);
+        Ok(Some(resolved))
     })
 }
 

@@ -145,7 +145,8 @@ pub async fn whoami(keys: &Keys, caller: &Caller, key: &str) -> Result<FoundKey>
 }
 
 async fn load_found_key(keys: &Keys, row: Cached<StoredKey>) -> Result<FoundKey> {
-    let (resolved, ..) = resolved_key::resolve(&keys.context, Arc::new(row)).await?;
+    let version = row.read_version();
+    let resolved = resolved_key::resolve(&keys.context, Arc::new(row), version).await?.value;
     let key = &resolved.stored().key;
     let left = credits::get_balance(&keys.ledger, &resolved).await?;
     let refill = key.credits.and_then(|credits| credits.refill);

@@ -104,16 +104,10 @@ impl Keys {
         ledger: Arc<CreditLedger>,
         last_used: Arc<LastUsed>,
     ) -> Self {
-        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        let loads = &context.metrics.cache_loads.views;
         Self {
             key_reads: KeyReads::new(context.clone()),
-            resolved_keys: RowCache::new(
-                &context.freshness,
-                keys_max,
-                1 << 16,
-                &loads.views,
-                new_key_tag,
-            ),
+            resolved_keys: RowCache::new(&context.caches.memory, 1 << 16, loads, new_key_tag),
             key_counts: moka::sync::Cache::builder()
                 .max_capacity(KEY_COUNTS_MAX)
                 .time_to_live(KEY_COUNT_TTL)

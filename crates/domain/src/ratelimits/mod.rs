@@ -42,10 +42,9 @@ impl Ratelimits {
         admission: Arc<Admission>,
         analytics: Arc<Analytics>,
     ) -> Self {
-        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        let loads = &context.metrics.cache_loads.namespaces;
         let tag = |name: &NamespaceRef| Some(CacheTag::NewNamespace(name.fingerprint()));
-        let namespaces =
-            RowCache::new(&context.freshness, keys_max, 1 << 10, &loads.namespaces, tag);
+        let namespaces = RowCache::new(&context.caches.memory, 1 << 10, loads, tag);
         Self { context, admission, analytics, namespaces }
     }
 }

@@ -8,7 +8,7 @@ use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{NamespaceId, WorkspaceId};
 use foundation::model::{Namespace, OutagePolicy};
 use foundation::secret::KeyHash;
-use store::cache::{Cached, RowFuture};
+use store::cache::{CacheName, Cached, RowFuture};
 use store::{Reader, StoredNamespace, Tx, freshness};
 
 use super::namespace_target;
@@ -40,7 +40,13 @@ impl NamespaceRef {
 
     /// Returns a hash of the reference that is the same on every replica.
     pub fn fingerprint(&self) -> u64 {
-        KeyHash::compute(format!("{} {}", self.workspace, self.id_or_name)).fingerprint()
+        self.digest().fingerprint()
+    }
+}
+
+impl CacheName for NamespaceRef {
+    fn digest(&self) -> KeyHash {
+        KeyHash::compute(format!("{} {}", self.workspace, self.id_or_name))
     }
 }
 
@@ -54,7 +60,7 @@ pub fn find<'a>(
         let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
         Cached::new(stored, version, [tag])
     };
-    ratelimits.namespaces.get(name, move |read_version| async move {
+    ratelimits.namespaces.get(name, move |load| async move {
         let NamespaceRef { workspace, id_or_name } = name;
         let query = |mut reader: Reader, replica| async move {
             reader.find_namespace_on_standby(workspace, id_or_name, replica).await
@@ -65,7 +71,7 @@ pub fn find<'a>(
         }
         let found =
             context.store.read().await?.find_stored_namespace(workspace, id_or_name).await?;
-        Ok(found.map(|stored| to_cached(stored, read_version)))
+        Ok(found.map(|stored| to_cached(stored, load.version)))
     })
 }
 

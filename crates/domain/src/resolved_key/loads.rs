@@ -1,5 +1,6 @@
-//! Loads of the rows of a resolved key, each from its cache if it is there.
+//! Loads of the rows of a resolved key: of identities and roles, which keys share, each from its cache if it is there.
 
+use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
 use foundation::id::{IdentityId, RoleId};
 use foundation::model::{Identity, Role};
@@ -11,22 +12,22 @@ use store::{Reader, StoredKey};
 use super::key_reads::KeyReads;
 use crate::context::Context;
 
-/// Loads the row of a key by hash, in any workspace, from the cache if it is there.
-pub fn load_key<'a>(
-    context: &'a Context,
-    reads: &'a KeyReads,
-    hash: &'a KeyHash,
-) -> RowFuture<'a, StoredKey> {
-    context.caches.keys.get(hash, move |read_version| async move {
-        if let Some(cached) = load_key_from_standby(context, hash).await {
-            return Ok(Some(cached));
-        }
-        let found = match reads.find(hash).await {
-            Err(_) if Safeguard::Absent.is_disabled() => None,
-            found => found?,
-        };
-        Ok(found.map(|stored| cache_key(stored, read_version)))
-    })
+/// Loads the row of a key by hash, in any workspace. `version` was taken before.
+pub async fn load_key(
+    context: &Context,
+    reads: &KeyReads,
+    hash: &KeyHash,
+    version: ReadVersion,
+) -> Result<Option<Cached<StoredKey>>> {
+    context.metrics.cache_loads.keys.inc();
+    if let Some(cached) = load_key_from_standby(context, hash).await {
+        return Ok(Some(cached));
+    }
+    let found = match reads.find(hash).await {
+        Err(_) if Safeguard::Absent.is_disabled() => None,
+        found => found?,
+    };
+    Ok(found.map(|stored| cache_key(stored, version)))
 }
 
 /// Loads a key without credits. What a replica may spend depends on leases and on its registration, which a standby may
@@ -54,7 +55,7 @@ pub fn load_identity<'a>(
     let workspace = &stored.key.workspace_id;
     let to_cached =
         |identity, version| Cached::new(identity, version, [CacheTag::Identity(id.clone())]);
-    context.caches.identities.get(id, move |read_version| async move {
+    context.caches.identities.get(id, move |load| async move {
         let query = |mut reader: Reader, replica| async move {
             reader.find_identity_on_standby(workspace, id, replica).await
         };
@@ -66,7 +67,7 @@ pub fn load_identity<'a>(
         let read =
             || async { context.store.read().await?.list_identities_by_ids(workspace, ids).await };
         let found = context.read_again_if_lost(read).await?;
-        Ok(found.into_iter().next().map(|identity| to_cached(identity, read_version)))
+        Ok(found.into_iter().next().map(|identity| to_cached(identity, load.version)))
     })
 }
 
@@ -80,7 +81,7 @@ pub fn load_role<'a>(
         let tags = role_tags(&role);
         Cached::new(role, version, tags)
     };
-    context.caches.roles.get(id, move |read_version| async move {
+    context.caches.roles.get(id, move |load| async move {
         let query = |mut reader: Reader, replica| async move {
             reader.find_role_on_standby(workspace, id, replica).await
         };
@@ -91,7 +92,7 @@ pub fn load_role<'a>(
         let ids = std::slice::from_ref(id);
         let read = || async { context.store.read().await?.list_roles_by_ids(workspace, ids).await };
         let found = context.read_again_if_lost(read).await?;
-        Ok(found.into_iter().next().map(|role| to_cached(role, read_version)))
+        Ok(found.into_iter().next().map(|role| to_cached(role, load.version)))
     })
 }
 

@@ -41,15 +41,9 @@ pub struct RootKeys {
 impl RootKeys {
     /// Creates a service with an empty cache.
     pub fn new(context: Arc<Context>, last_used: Arc<LastUsed>) -> Self {
-        let (keys_max, loads) = (context.settings.cached_keys_max, &context.metrics.cache_loads);
+        let loads = &context.metrics.cache_loads.root_keys;
         Self {
-            cache: RowCache::new(
-                &context.freshness,
-                keys_max,
-                1 << 8,
-                &loads.root_keys,
-                new_key_tag,
-            ),
+            cache: RowCache::new(&context.caches.memory, 1 << 8, loads, new_key_tag),
             anonymous: anonymous_principal(&context.freshness),
             context,
             last_used,
@@ -104,7 +98,7 @@ pub fn anonymous_principal(freshness: &Freshness) -> Arc<Cached<Principal>> {
 
 fn find_by_hash<'a>(root_keys: &'a RootKeys, hash: &'a KeyHash) -> RowFuture<'a, Principal> {
     let context = &root_keys.context;
-    root_keys.cache.get(hash, move |read_version| async move {
+    root_keys.cache.get(hash, move |load| async move {
         let hash = &hash.to_base64();
         let query = |mut reader: Reader, replica| async move {
             reader.find_root_key_on_standby(hash, replica).await
@@ -115,7 +109,7 @@ fn find_by_hash<'a>(root_keys: &'a RootKeys, hash: &'a KeyHash) -> RowFuture<'a,
         }
         let read = || async { context.store.read().await?.find_root_key_by_hash(hash).await };
         let found = context.read_again_if_lost(read).await?;
-        Ok(found.map(|key| to_cached_principal(key, read_version)))
+        Ok(found.map(|key| to_cached_principal(key, load.version)))
     })
 }
 

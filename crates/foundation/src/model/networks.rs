@@ -31,6 +31,10 @@ impl Networks {
         list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(network).collect()
     }
 
+    pub fn as_slice(&self) -> &[IpNet] {
+        &self.0
+    }
+
     /// Returns whether the address is in one of the networks. An IPv4-mapped IPv6 address counts as the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

@@ -36,6 +36,10 @@ impl Overrides {
         Self { overrides: all, index_by_identifier: exact, patterns }
     }
 
+    pub fn as_slice(&self) -> &[Override] {
+        &self.overrides
+    }
+
     /// Returns the override for an identifier: the first candidate that is active.
     pub fn find_active(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
         self.candidates_for(identifier).find(|candidate| candidate.is_active(now))
