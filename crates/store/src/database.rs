@@ -58,20 +58,23 @@ impl Store {
     }
 
     /// Migrates the schema. Several replicas may call it at the same time, while others use the database.
-    pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
-        if self.load_schema().await.is_ok_and(|schema| schema.is_current()) {
-            return Ok(());
-        }
-        match self {
-            Self::Postgres { pool, .. } => {
-                let plan = MigrationPlan::for_postgres(&POSTGRES);
-                schema::postgres::migrate(&pool.get().connect_options(), &plan).await
+    pub fn migrate(&self) -> BoxFuture<'_, std::result::Result<(), SchemaError>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            if self.load_schema().await.is_ok_and(|schema| schema.is_current()) {
+                return Ok(());
             }
-            Self::Sqlite { pool, .. } => {
-                let plan = MigrationPlan::for_sqlite(&SQLITE);
-                schema::sqlite::migrate(&pool.connect_options(), &plan).await
+            match self {
+                Self::Postgres { pool, .. } => {
+                    let plan = MigrationPlan::for_postgres(&POSTGRES);
+                    schema::postgres::migrate(&pool.get().connect_options(), &plan).await
+                }
+                Self::Sqlite { pool, .. } => {
+                    let plan = MigrationPlan::for_sqlite(&SQLITE);
+                    schema::sqlite::migrate(&pool.connect_options(), &plan).await
+                }
             }
-        }
+        })
     }
 
     /// Returns how many connections to Postgres are open for requests. Any of them that is idle may have been lost.
@@ -178,28 +181,34 @@ impl Store {
     }
 
     /// Replaces all connections once Postgres accepts a new one. Fails if Postgres rejects it.
-    pub async fn reconnect(&self) -> Result<()> {
-        if let Self::Postgres { pool, reserved } = self {
-            pool.wait_until_reachable().await?;
-            pool.replace();
-            reserved.replace();
-        }
-        Ok(())
+    pub fn reconnect(&self) -> BoxFuture<'_, Result<()>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            if let Self::Postgres { pool, reserved } = self {
+                pool.wait_until_reachable().await?;
+                pool.replace();
+                reserved.replace();
+            }
+            Ok(())
+        })
     }
 
     /// Waits for calls in progress and closes every connection.
-    pub async fn close(&self) {
-        match self {
-            Self::Postgres { pool, reserved } => {
-                pool.close().await;
-                reserved.close().await;
-            }
-            Self::Sqlite { pool, writer } => {
-                if let Some(writer) = writer {
-                    writer.close().await;
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            match self {
+                Self::Postgres { pool, reserved } => {
+                    pool.close().await;
+                    reserved.close().await;
                 }
-                pool.close().await;
+                Self::Sqlite { pool, writer } => {
+                    if let Some(writer) = writer {
+                        writer.close().await;
+                    }
+                    pool.close().await;
+                }
             }
-        }
+        })
     }
 }

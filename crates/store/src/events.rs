@@ -146,36 +146,42 @@ impl EventStore {
     }
 
     /// Migrates the schema. Several replicas may do so at once, while others use the database.
-    pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
-        if self.load_schema().await.is_ok_and(|schema| schema.is_current()) {
-            return Ok(());
-        }
-        match &self.database {
-            EventDatabase::Postgres { write, .. } => {
-                let table = format!("{SCHEMA}._sqlx_migrations");
-                let plan = MigrationPlan {
-                    table,
-                    schema: Some(SCHEMA),
-                    ..MigrationPlan::new(&POSTGRES_MIGRATIONS)
-                };
-                schema::postgres::migrate(&write.get().connect_options(), &plan).await
+    pub fn migrate(&self) -> BoxFuture<'_, std::result::Result<(), SchemaError>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            if self.load_schema().await.is_ok_and(|schema| schema.is_current()) {
+                return Ok(());
             }
-            EventDatabase::Sqlite { write, .. } => {
-                schema::sqlite::migrate(
-                    &write.connect_options(),
-                    &MigrationPlan::new(&SQLITE_MIGRATIONS),
-                )
-                .await
+            match &self.database {
+                EventDatabase::Postgres { write, .. } => {
+                    let table = format!("{SCHEMA}._sqlx_migrations");
+                    let plan = MigrationPlan {
+                        table,
+                        schema: Some(SCHEMA),
+                        ..MigrationPlan::new(&POSTGRES_MIGRATIONS)
+                    };
+                    schema::postgres::migrate(&write.get().connect_options(), &plan).await
+                }
+                EventDatabase::Sqlite { write, .. } => {
+                    schema::sqlite::migrate(
+                        &write.connect_options(),
+                        &MigrationPlan::new(&SQLITE_MIGRATIONS),
+                    )
+                    .await
+                }
             }
-        }
+        })
     }
 
-    pub async fn begin(&self) -> Result<EventTx> {
-        Ok(match &self.database {
-            EventDatabase::Postgres { write, .. } => {
-                EventTx::Postgres(postgres::begin(write).await?)
-            }
-            EventDatabase::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
+    pub fn begin(&self) -> BoxFuture<'_, Result<EventTx>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            Ok(match &self.database {
+                EventDatabase::Postgres { write, .. } => {
+                    EventTx::Postgres(postgres::begin(write).await?)
+                }
+                EventDatabase::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
+            })
         })
     }
 
@@ -234,19 +240,22 @@ impl EventStore {
     }
 
     /// Waits for running statements, and closes every connection.
-    pub async fn close(&self) {
-        match &self.database {
-            EventDatabase::Postgres { write, read, analytics: ask } => {
-                write.close().await;
-                read.close().await;
-                ask.close().await;
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            match &self.database {
+                EventDatabase::Postgres { write, read, analytics: ask } => {
+                    write.close().await;
+                    read.close().await;
+                    ask.close().await;
+                }
+                EventDatabase::Sqlite { write, read, analytics: ask } => {
+                    write.close().await;
+                    read.close().await;
+                    ask.close().await;
+                }
             }
-            EventDatabase::Sqlite { write, read, analytics: ask } => {
-                write.close().await;
-                read.close().await;
-                ask.close().await;
-            }
-        }
+        })
     }
 }
 
@@ -303,12 +312,15 @@ pub enum EventTx {
 }
 
 impl EventTx {
-    pub async fn commit(self) -> Result<()> {
-        match self {
-            Self::Postgres(tx) => tx.commit().await?,
-            Self::Sqlite(tx) => tx.commit().await?,
-        }
-        Ok(())
+    pub fn commit(self) -> BoxFuture<'static, Result<()>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            match self {
+                Self::Postgres(tx) => tx.commit().await?,
+                Self::Sqlite(tx) => tx.commit().await?,
+            }
+            Ok(())
+        })
     }
 }
 

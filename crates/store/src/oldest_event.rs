@@ -3,6 +3,7 @@
 use foundation::clock::{DAY_MS, MINUTE_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::EventKind;
+use futures_util::future::BoxFuture;
 use sqlx::{AssertSqlSafe, PgPool, query_scalar};
 
 use super::EventStore;
@@ -12,13 +13,16 @@ use super::raw_events::{PostgresPartition, list_partitions_of};
 impl EventStore {
     /// Returns when the oldest raw event of all workspaces happened. Returns `None` if there are none, or if they are
     /// in ClickHouse.
-    pub async fn oldest_raw_event(&self) -> Result<Option<Timestamp>> {
-        let mut since: Option<Timestamp> = None;
-        for kind in EventKind::ALL {
-            let first = self.oldest_event(kind).await?;
-            since = since.into_iter().chain(first).min();
-        }
-        Ok(since)
+    pub fn oldest_raw_event(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            let mut since: Option<Timestamp> = None;
+            for kind in EventKind::ALL {
+                let first = self.oldest_event(kind).await?;
+                since = since.into_iter().chain(first).min();
+            }
+            Ok(since)
+        })
     }
 
     async fn oldest_event(&self, kind: EventKind) -> Result<Option<Timestamp>> {

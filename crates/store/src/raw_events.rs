@@ -7,6 +7,7 @@
 use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::EventKind;
+use futures_util::future::BoxFuture;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
 
 use super::events::EventDatabase;
@@ -31,30 +32,36 @@ const SAMPLED_PAGES: i64 = 1_000;
 const ROW_BYTES: u32 = 110;
 
 impl EventStore {
-    pub async fn measure_raw_events(&self) -> Result<RawEvents> {
-        let size_bytes = match &self.database {
-            EventDatabase::Postgres { read, .. } => list_postgres_partitions(&read.get())
-                .await?
-                .iter()
-                .map(PostgresPartition::bytes)
-                .sum(),
-            EventDatabase::Sqlite { read, .. } => {
-                let mut bytes = 0;
-                for kind in EventKind::ALL {
-                    bytes += SqliteEventRows::load(read, kind).await?.total_bytes();
+    pub fn measure_raw_events(&self) -> BoxFuture<'_, Result<RawEvents>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            let size_bytes = match &self.database {
+                EventDatabase::Postgres { read, .. } => list_postgres_partitions(&read.get())
+                    .await?
+                    .iter()
+                    .map(PostgresPartition::bytes)
+                    .sum(),
+                EventDatabase::Sqlite { read, .. } => {
+                    let mut bytes = 0;
+                    for kind in EventKind::ALL {
+                        bytes += SqliteEventRows::load(read, kind).await?.total_bytes();
+                    }
+                    bytes
                 }
-                bytes
-            }
-        };
-        Ok(RawEvents { oldest_at: self.oldest_raw_event().await?, size_bytes })
+            };
+            Ok(RawEvents { oldest_at: self.oldest_raw_event().await?, size_bytes })
+        })
     }
 
     /// Deletes the oldest events that are rolled up, until the others take no more than `max_bytes`.
-    pub async fn trim_raw_events(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
-        match &self.database {
-            EventDatabase::Postgres { write, .. } => trim_postgres(write, max_bytes, now).await,
-            EventDatabase::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
-        }
+    pub fn trim_raw_events(&self, max_bytes: u64, now: Timestamp) -> BoxFuture<'_, Result<()>> {
+        // Boxed, so that the drivers are compiled once, here.
+        Box::pin(async move {
+            match &self.database {
+                EventDatabase::Postgres { write, .. } => trim_postgres(write, max_bytes, now).await,
+                EventDatabase::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
+            }
+        })
     }
 }
 
