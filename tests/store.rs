@@ -67,10 +67,19 @@ mod schema_upgrade_reads;
 mod search;
 mod standby;
 mod transactions;
+mod work_meter;
 mod writer;
 
 /// Runs a statement that no function of the store runs.
 async fn execute(store: &Store, sql: &'static str) {
+    match store {
+        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
+        Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+    }
+}
+
+async fn execute_owned(store: &Store, sql: String) {
+    let sql = AssertSqlSafe(sql);
     match store {
         Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
         Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),

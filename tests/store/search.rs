@@ -1,19 +1,18 @@
 //! Tests searches among many rows: what is found, and that an index finds it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use foundation::model::Identity;
 use store::{IdentitySelection, IndexedSearch, KeyListFilter, PageQuery};
 
+use super::work_meter::WorkMeter;
 use super::*;
 
 /// The number of rows among which is searched.
-const ROWS: usize = 20_000;
+pub const ROWS: usize = 20_000;
 /// The most rows (Postgres) or hundreds of steps (SQLite) of a search that an index answers: a fraction of the table.
 const WORK_MAX: usize = 1_000;
 
 /// Stores many keys and identities of a workspace.
-async fn fill(store: &Store, workspace: &WorkspaceId, api: &ApiId) {
+pub async fn fill(store: &Store, workspace: &WorkspaceId, api: &ApiId) {
     let numbers =
         format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})");
     let keys = format!(
@@ -32,62 +31,6 @@ async fn fill(store: &Store, workspace: &WorkspaceId, api: &ApiId) {
     if let Store::Postgres { .. } = store {
         execute(store, "VACUUM ANALYZE").await;
     }
-}
-
-async fn execute_owned(store: &Store, sql: String) {
-    let sql = AssertSqlSafe(sql);
-    match store {
-        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
-        Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
-    }
-}
-
-/// Counts the work of searches: rows that Postgres reads, hundreds of steps of SQLite.
-enum WorkMeter {
-    Postgres { rows_before: i64 },
-    Sqlite(Arc<AtomicUsize>),
-}
-
-impl WorkMeter {
-    async fn start(store: &Store) -> Self {
-        match store {
-            Store::Postgres { .. } => Self::Postgres { rows_before: rows_read(store).await },
-            Store::Sqlite { pool, .. } => {
-                let steps = Arc::new(AtomicUsize::new(0));
-                let mut connections = Vec::new();
-                for _ in 0..pool.options().get_max_connections() {
-                    let mut connection = pool.acquire().await.unwrap();
-                    let counted = steps.clone();
-                    connection.lock_handle().await.unwrap().set_progress_handler(100, move || {
-                        counted.fetch_add(1, Ordering::Relaxed);
-                        true
-                    });
-                    connections.push(connection);
-                }
-                Self::Sqlite(steps)
-            }
-        }
-    }
-
-    async fn measure(&self, store: &Store) -> usize {
-        match self {
-            Self::Postgres { rows_before } => {
-                usize::try_from(rows_read(store).await - rows_before).unwrap()
-            }
-            Self::Sqlite(steps) => steps.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// Returns how many rows of keys and identities the only connection has read.
-async fn rows_read(store: &Store) -> i64 {
-    let Store::Postgres { pool, .. } = store else { panic!("the store is not Postgres") };
-    let pool = pool.get();
-    sqlx::query("SELECT pg_stat_force_next_flush()").execute(&pool).await.unwrap();
-    sqlx::query("SELECT pg_stat_clear_snapshot()").execute(&pool).await.unwrap();
-    let sql = "SELECT CAST(SUM(seq_tup_read + COALESCE(idx_tup_fetch, 0)) AS BIGINT)
-        FROM pg_stat_user_tables WHERE relname IN ('keys', 'identities')";
-    sqlx::query_scalar(sql).fetch_one(&pool).await.unwrap()
 }
 
 async fn find(store: &Store, workspace: &WorkspaceId, text: &str, max: i64) -> Option<Vec<KeyId>> {
