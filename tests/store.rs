@@ -53,6 +53,7 @@ mod apis;
 mod audit;
 mod changes;
 mod credits;
+mod holders;
 mod identities;
 mod journal;
 mod keys;

@@ -10,11 +10,21 @@ use super::{Connection, fetch_all_as};
 use crate::AssignmentReads;
 use crate::rows::AssignmentRow;
 
-/// Joins the existing keys of the assignments `l`.
-macro_rules! join_existing_keys {
+/// Tests whether the key of the assignment `l` exists in the workspace `$1`. The workspace is compared with a value that depends on
+/// the assignment: in a join or a condition, a planner without statistics would begin with all keys of the workspace.
+macro_rules! has_existing_key {
     () => {
-        " JOIN keys k ON k.id = l.key_id AND k.workspace_id = $1 AND k.deleted_at IS NULL
-        JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL "
+        "(SELECT k.workspace_id FROM keys k CROSS JOIN apis a
+            WHERE k.id = l.key_id AND k.deleted_at IS NULL AND a.id = k.api_id AND a.deleted_at IS NULL) = $1"
+    };
+}
+
+/// Selects the roles of the workspace `$1` that hold the permission `$2`. SQLite joins tables in this order: the roles of the
+/// workspace may be many.
+macro_rules! roles_of_permission {
+    () => {
+        "role_permissions rp CROSS JOIN roles r
+            WHERE rp.permission_id = $2 AND r.id = rp.role_id AND r.workspace_id = $1"
     };
 }
 
@@ -29,15 +39,13 @@ impl AssignmentReads for Connection {
         let sql = concat!(
             "SELECT
                 (SELECT COUNT(*) FROM (
-                    SELECT 1 FROM role_permissions rp
-                    JOIN roles r ON r.id = rp.role_id AND r.workspace_id = $1
-                    WHERE rp.permission_id = $2
-                    LIMIT $3) AS counted),
+                    SELECT 1 FROM ",
+            roles_of_permission!(),
+            " LIMIT $3) AS counted),
                 (SELECT COUNT(*) FROM (
-                    SELECT 1 FROM key_permissions l",
-            join_existing_keys!(),
-            "WHERE l.permission_id = $2
-                    LIMIT $3) AS counted)"
+                    SELECT 1 FROM key_permissions l WHERE l.permission_id = $2 AND ",
+            has_existing_key!(),
+            " LIMIT $3) AS counted)"
         );
         Ok(query_as(sql).bind(workspace).bind(permission).bind(max).fetch_one(self).await?)
     }
@@ -49,9 +57,9 @@ impl AssignmentReads for Connection {
         max: i64,
     ) -> Result<i64> {
         let sql = concat!(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM key_roles l",
-            join_existing_keys!(),
-            "WHERE l.role_id = $2 LIMIT $3) AS counted"
+            "SELECT COUNT(*) FROM (SELECT 1 FROM key_roles l WHERE l.role_id = $2 AND ",
+            has_existing_key!(),
+            " LIMIT $3) AS counted"
         );
         Ok(query_scalar(sql).bind(workspace).bind(role).bind(max).fetch_one(self).await?)
     }
@@ -79,9 +87,8 @@ impl AssignmentReads for Connection {
             " FROM (SELECT l.key_id FROM key_roles l
                 WHERE l.role_id = r.id AND l.key_id >= $3
                 ORDER BY l.key_id LIMIT $4) AS first) AS key_ids
-            FROM role_permissions rp
-            JOIN roles r ON r.id = rp.role_id AND r.workspace_id = $1
-            WHERE rp.permission_id = $2"
+            FROM ",
+            roles_of_permission!()
         );
         let query = query_as(sql).bind(workspace).bind(permission).bind(from).bind(limit);
         fetch_all_as::<AssignmentRow, _>(self, query).await

@@ -14,12 +14,17 @@ use crate::{PageQuery, RbacReads, RbacWrites, to_search_text};
 
 macro_rules! roles_where {
     ($condition:expr) => {
+        roles_where!("r.workspace_id", $condition)
+    };
+    ($workspace:expr, $condition:expr) => {
         concat!(
             "SELECT r.id, r.name, r.description, ",
             permissions_of!(
                 "role_permissions rp ON rp.permission_id = p.id WHERE rp.role_id = r.id"
             ),
-            " FROM roles r WHERE r.workspace_id = $1 AND ",
+            " FROM roles r WHERE ",
+            $workspace,
+            " = $1 AND ",
             $condition
         )
     };
@@ -187,7 +192,9 @@ impl RbacReads for Connection {
         permission: &PermissionId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>> {
+        // By the roles of the permission, and not by all of the workspace.
         let sql = roles_where!(
+            unindexed!("r.workspace_id"),
             "r.id >= $2 AND r.id IN (SELECT role_id FROM role_permissions WHERE permission_id = $3)
             ORDER BY r.id
             LIMIT $4"
