@@ -68,7 +68,6 @@ mod schema_upgrade_reads;
 mod search;
 mod standby;
 mod transactions;
-mod work_meter;
 mod writer;
 
 /// Runs a statement that no function of the store runs.

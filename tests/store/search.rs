@@ -3,8 +3,8 @@
 use foundation::model::Identity;
 use store::{IdentitySelection, IndexedSearch, KeyListFilter, PageQuery};
 
-use super::work_meter::WorkMeter;
 use super::*;
+use crate::support::work_meter::WorkMeter;
 
 /// The number of rows among which is searched.
 pub const ROWS: usize = 20_000;
@@ -53,7 +53,7 @@ async fn assert_searches_read_few_rows(store: Store) {
     let api = api(&store, &workspace).await;
     fill(&store, &workspace, &api).await;
     let filter = KeyListFilter { rows_max: 26, now: Timestamp(1_000), ..KeyListFilter::default() };
-    let meter = WorkMeter::start(&store).await;
+    let meter = WorkMeter::of_store(&store).await;
 
     assert_eq!(find(&store, &workspace, "JOB 12345", 10).await, Some(ids(&["key_12345"])));
     assert_eq!(find(&store, &workspace, "er_1999", 50).await.map(|found| found.len()), Some(11));
@@ -95,7 +95,7 @@ async fn assert_searches_read_few_rows(store: Store) {
     assert_eq!(identities.len(), 11);
     drop(reader);
 
-    let work = meter.measure(&store).await;
+    let work = meter.measure().await;
     assert!((1..WORK_MAX).contains(&work), "{work}");
 }
 

@@ -16,6 +16,7 @@ pub mod scenario;
 pub mod seed;
 mod stacks;
 pub mod version;
+pub mod work_meter;
 
 use std::sync::Arc;
 

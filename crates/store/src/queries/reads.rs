@@ -144,9 +144,10 @@ impl Reads for Connection {
         identity: &IdentityId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>> {
-        let sql = keys_where!(
-            "k.workspace_id = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
-        );
+        let sql = keys_where!(concat!(
+            unindexed!("k.workspace_id"),
+            " = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
+        ));
         let query = query_as(sql).bind(workspace).bind(identity).bind(listing.start_id);
         fetch_all_as::<KeyRow, _>(self, query.bind(listing.rows_max)).await
     }
@@ -157,12 +158,15 @@ impl Reads for Connection {
         identity: &IdentityId,
         max: i64,
     ) -> Result<i64> {
-        let sql = "
-            SELECT COUNT(*) FROM (
-                SELECT 1 FROM keys k
-                JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
-                WHERE k.workspace_id = $1 AND k.identity_id = $2 AND k.deleted_at IS NULL
-                LIMIT $3) AS counted";
+        // SQLite joins tables in this order.
+        let sql = concat!(
+            "SELECT COUNT(*) FROM (
+                SELECT 1 FROM keys k CROSS JOIN apis a
+                WHERE k.identity_id = $2 AND k.deleted_at IS NULL AND ",
+            unindexed!("k.workspace_id"),
+            " = $1 AND a.id = k.api_id AND a.deleted_at IS NULL
+                LIMIT $3) AS counted"
+        );
         Ok(query_scalar(sql).bind(workspace).bind(identity).bind(max).fetch_one(self).await?)
     }
 
