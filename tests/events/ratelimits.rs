@@ -1,6 +1,7 @@
 //! Tests the records of checks of the standalone limiter.
 
 use axum::body::Body;
+use foundation::clock::DAY_MS;
 use serde_json::json;
 
 use crate::on_both_stacks;
@@ -87,5 +88,31 @@ on_both_stacks! {
     kw.write_events().await;
 
     assert_eq!(kw.query_events("SELECT request_id FROM ratelimits").await, [""; 0]);
+    }
+}
+
+on_both_stacks! {
+    async fn batch_of_two_days_has_each_series_once(kw) {
+    let key = kw.create_key(json!({})).await;
+    let check =
+        json!({ "namespace": "email", "identifier": "ann", "limit": 9, "duration": 60_000 });
+    for _ in 0..3 {
+        kw.v2("ratelimit.limit", check.clone()).await.data();
+        kw.verify_with(&key.key, json!({ "tags": ["a"] })).await.assert_code("VALID");
+        kw.clock.advance_ms(DAY_MS);
+    }
+
+    kw.write_events().await;
+
+    let last_day = (NOON.0 - NOON.0 % DAY_MS + 2 * DAY_MS).to_string();
+    let seen = kw.query_events("SELECT CAST(seen_at AS TEXT) FROM ratelimit_series").await;
+    assert_eq!(seen, [last_day]);
+    for (sql, count) in [
+        ("SELECT CAST(COUNT(*) AS TEXT) FROM ratelimits", "3"),
+        ("SELECT CAST(COUNT(*) AS TEXT) FROM verifications", "3"),
+        ("SELECT CAST(COUNT(*) AS TEXT) FROM verification_series", "1"),
+    ] {
+        assert_eq!(kw.query_events(sql).await, [count], "{sql}");
+    }
     }
 }

@@ -1,5 +1,6 @@
 //! Builds batches of events: assigns their series and adds up their totals.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -90,8 +91,11 @@ impl BatchBuilder {
                 }
             }
         }
-        batch.verification_series.sort_by_key(|series| series.id);
-        batch.ratelimit_series.sort_by_key(|series| series.id);
+        // A series of two days is new on both, but one statement writes it only once: with the last day.
+        batch.verification_series.sort_by_key(|series| (series.id, Reverse(series.seen_at)));
+        batch.verification_series.dedup_by_key(|series| series.id);
+        batch.ratelimit_series.sort_by_key(|series| (series.id, Reverse(series.seen_at)));
+        batch.ratelimit_series.dedup_by_key(|series| series.id);
         batch.verification_totals = expand_totals(totals.verifications);
         batch.ratelimit_totals = expand_totals(totals.ratelimits);
         batch
