@@ -13,6 +13,7 @@ mod events {
     mod clickhouse_delivery;
     mod not_found;
     mod ratelimits;
+    mod reads;
     mod retention;
     mod rollups;
     mod storage;

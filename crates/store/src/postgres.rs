@@ -142,9 +142,13 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
     };
     let read_only =
         |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
+    // A plan for any values, to which Postgres changes after some executions of a statement, reads far too many events: it
+    // cannot know that most filters are empty, nor how long the time range is.
+    let planned_by_values =
+        |options: PgConnectOptions| options.options([("plan_cache_mode", "force_custom_plan")]);
     Ok([
         pool(primary_pool_options(EVENT_WRITE_CONNECTIONS), options.clone()),
-        pool(primary_pool_options(EVENT_READ_CONNECTIONS), read_only(options)),
+        pool(primary_pool_options(EVENT_READ_CONNECTIONS), planned_by_values(read_only(options))),
         pool(pool_options(EVENT_QUERY_CONNECTIONS), read_only(query_options)),
     ])
 }

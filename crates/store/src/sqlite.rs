@@ -102,6 +102,12 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Joins the series of events `e`, as `s`, whose id is the series of the event.
+macro_rules! with_series {
+    ($table:literal) => {
+        concat!(" CROSS JOIN ", $table, " s")
+    };
+}
 /// Compares a text by its bytes, as every comparison here does.
 macro_rules! in_default_collation {
     ($column:literal) => {

@@ -144,6 +144,17 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Joins the series of events `e`, as `s`. Each is looked up by itself: the planner expects so few events that it would compare each
+/// with all series.
+macro_rules! with_series {
+    ($table:literal) => {
+        concat!(
+            " CROSS JOIN LATERAL (SELECT * FROM ",
+            $table,
+            " s WHERE s.id = e.series OFFSET 0) AS s"
+        )
+    };
+}
 /// Compares a text with one of the database's collation, so that the index of that is found.
 macro_rules! in_default_collation {
     ($column:literal) => {

@@ -281,8 +281,8 @@ impl LogScan<'_> {
                 "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason",
                 "e.time >= CAST(item ->> 0 AS BIGINT) AND e.time < CAST(item ->> 1 AS BIGINT)"
             ),
-            " CROSS JOIN verification_series s
-            WHERE s.id = e.series AND s.workspace_id = $1
+            with_series!("verification_series"),
+            " WHERE s.id = e.series AND s.workspace_id = $1
                 AND ($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.key_id = $4)
                 AND ($5 = '' OR s.outcome = $5)
                 AND ($6 = '' OR e.time < $7 OR e.request_id > $6)

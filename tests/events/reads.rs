@@ -1,0 +1,122 @@
+//! Tests reads among many events: what is found, and that few rows are read.
+
+use analytics::rollup_query::RollupUnit;
+use analytics::verification_log::{self, LogQuery};
+use analytics::writer;
+use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS};
+use foundation::id::WorkspaceId;
+
+use crate::on_both_stacks;
+use crate::support::work_meter::WorkMeter;
+use crate::support::{Keyward, Stack};
+
+/// The days with events of a busy key, one a minute.
+const DAYS: i64 = 20;
+/// The other keys, each with one event in the last minutes.
+const OTHER_KEYS: i64 = 500;
+/// The most rows (Postgres) or hundreds of steps (SQLite) that one page reads.
+const PAGE_WORK_MAX: usize = 6_000;
+
+fn workspace() -> WorkspaceId {
+    WorkspaceId::from("ws_default")
+}
+
+/// Runs a statement whose `n` has the numbers from 0 on.
+async fn insert(kw: &Keyward, count: i64, sql: &str) {
+    let numbers = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {count} - 1)"
+    );
+    kw.change_events(String::leak(format!("{numbers} {sql}"))).await;
+}
+
+/// Returns the SQL for the id of the series with a number.
+fn series_id_sql(stack: Stack, number: &str) -> String {
+    match stack {
+        Stack::Embedded => format!("unhex(printf('%032d', {number}))"),
+        Stack::Replica => format!("decode(lpad(CAST({number} AS TEXT), 32, '0'), 'hex')"),
+    }
+}
+
+const LATENCIES: &str = "latency_us, latency_le_100us, latency_le_500us, latency_le_1ms, latency_le_5ms, latency_le_25ms, \
+    latency_le_100ms";
+const NO_LATENCIES: &str = "0, 0, 0, 0, 0, 0, 0";
+
+/// Stores the events of a busy key until now, and those of other keys, with their rollups and totals. Each key has a series, whose
+/// id is its number.
+async fn fill(kw: &Keyward) {
+    kw.write_events().await;
+    for _ in 0..=DAYS {
+        writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+        kw.clock.advance_ms(DAY_MS);
+    }
+    let end = RollupUnit::Day.start_of(kw.app.context.clock.now()).0;
+    let series = series_id_sql(kw.stack, "i");
+    let sql = format!(
+        "INSERT INTO verification_series
+            (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
+        SELECT {series}, 'ws_default', 'api_1', 'key_' || i, '', '', 'VALID', '[]', 0 FROM n"
+    );
+    insert(kw, OTHER_KEYS + 1, &sql).await;
+    let busy = format!("{end} - (i + 1) * {MINUTE_MS}");
+    let other = format!("{end} - 1 - i");
+    for (count, time, number) in [(DAYS * 1440, busy, "0"), (OTHER_KEYS, other, "i + 1")] {
+        let series = series_id_sql(kw.stack, number);
+        let sql = format!(
+            "INSERT INTO verifications (time, series, batch, request_id, spent_credits, latency_us, region, reason)
+            SELECT {time}, {series}, 0, 'req_' || i, 1, 5, '', '' FROM n"
+        );
+        insert(kw, count, &sql).await;
+    }
+    for (unit, length) in [("minute", MINUTE_MS), ("hour", HOUR_MS), ("day", DAY_MS)] {
+        let sums = format!("COUNT(*), COUNT(*), {NO_LATENCIES} FROM verifications");
+        for sql in [
+            format!(
+                "INSERT INTO verifications_per_{unit} (series, time, count, spent_credits, {LATENCIES})
+                SELECT series, time - time % {length}, {sums} GROUP BY 1, 2"
+            ),
+            format!(
+                "INSERT INTO verification_totals
+                    (workspace_id, api_id, unit, time, outcome, count, spent_credits, {LATENCIES})
+                SELECT 'ws_default', 'api_1', '{unit}', time - time % {length}, 'VALID', {sums} GROUP BY 4"
+            ),
+        ] {
+            insert(kw, 1, &sql).await;
+        }
+    }
+    if kw.stack == Stack::Replica {
+        kw.change_events("ANALYZE").await;
+    }
+}
+
+/// Selects a page of the log of all days.
+fn log_of(kw: &Keyward, key: &str) -> LogQuery {
+    let now = kw.app.context.clock.now();
+    LogQuery {
+        api_id: String::new(),
+        key_id: key.to_owned(),
+        outcome: String::new(),
+        from_time: now.plus_ms(-30 * DAY_MS),
+        until_time: now,
+        cursor: None,
+        rows_max: 50,
+    }
+}
+
+on_both_stacks! {
+    async fn log_reads_few_events_however_often_it_is_read(kw) {
+        fill(&kw).await;
+        let analytics = &kw.app.analytics;
+        let meter = WorkMeter::of_events(analytics.event_store(), "").await;
+
+        // Postgres may change the plan of a statement after its first executions.
+        for _ in 0..20 {
+            let page = verification_log::list(analytics, &workspace(), &log_of(&kw, "")).await.unwrap();
+            assert_eq!(page.verifications.len(), 50);
+            let first = &page.verifications[0];
+            assert_eq!((first.key_id.as_str(), first.request_id.as_str()), ("key_1", "req_0"));
+        }
+
+        let work = meter.measure().await / 20;
+        assert!((1..PAGE_WORK_MAX).contains(&work), "{work}");
+    }
+}
