@@ -119,4 +119,22 @@ on_both_stacks! {
         let work = meter.measure().await / 20;
         assert!((1..PAGE_WORK_MAX).contains(&work), "{work}");
     }
+
+    async fn log_of_a_busy_key_reads_few_minutes(kw) {
+        fill(&kw).await;
+        let analytics = &kw.app.analytics;
+        let meter = WorkMeter::of_events(analytics.event_store(), "verifications_per_minute").await;
+        let read = async |query: &LogQuery| {
+            verification_log::list(analytics, &workspace(), query).await.unwrap().verifications
+        };
+
+        let first = read(&log_of(&kw, "key_0")).await;
+        let cut = first.last().unwrap().occurred_at;
+        let next = read(&LogQuery { until_time: cut, ..log_of(&kw, "key_0") }).await;
+
+        let work = meter.measure().await / 2;
+        let requests: Vec<_> = first.iter().chain(&next).map(|event| event.request_id.clone()).collect();
+        assert_eq!(requests, (0..100).map(|n| format!("req_{n}")).collect::<Vec<_>>());
+        assert!((1..PAGE_WORK_MAX).contains(&work), "{work}");
+    }
 }

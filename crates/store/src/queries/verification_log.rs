@@ -10,7 +10,8 @@ use foundation::model::RollupUnit;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query_as};
 
-use super::Connection;
+use super::rollups::unit_start_sql;
+use super::{Connection, RowQuery};
 use crate::recent::VerificationRow;
 use crate::verification_log::{LogFilter, LogReads, LogRows};
 
@@ -21,7 +22,7 @@ const EVENTS_READ_MAX: i64 = 40_000;
 /// The maximum number of hours that one statement lists.
 const HOURS_MAX: i64 = 100;
 /// The maximum number of minutes of a key that are read for a page. Each has a selected event, unless it was deleted.
-const KEY_MINUTES_MAX: i64 = 60;
+const KEY_MINUTES_MAX: usize = 60;
 
 /// A unit of time that contains selected events.
 #[derive(Debug, Clone, sqlx_macros::FromRow)]
@@ -100,11 +101,11 @@ impl LogScan<'_> {
 
     /// Reads the minutes in which a key has selected events.
     async fn read_minutes_of_key(&mut self) -> Result<()> {
-        let minutes = self.list_minutes_of_key().await?;
+        let minutes = self.find_minutes_of_key().await?;
         let spans: Vec<_> =
             minutes.iter().map(|minute| self.to_span(minute, RollupUnit::Minute)).collect();
         self.read_spans(&spans).await?;
-        let has_more = i64::try_from(minutes.len()).is_ok_and(|count| count >= KEY_MINUTES_MAX);
+        let has_more = minutes.len() >= KEY_MINUTES_MAX;
         if let Some(last) = minutes.last().filter(|_| has_more && !self.is_done()) {
             self.page.unread_before = Some(last.time);
         }
@@ -231,26 +232,50 @@ impl LogScan<'_> {
         Ok(spans)
     }
 
-    /// Returns the latest minutes in which the key has selected events: by its rollups, and by the events that are not
-    /// rolled up yet.
-    async fn list_minutes_of_key(&mut self) -> Result<Vec<SpanRow>> {
-        let events = events_of_batches!("verifications", "e.time, e.series");
-        let pending = is_pending!("b.summed");
-        let key = "s.workspace_id = $1 AND s.key_id = $2";
-        let dimensions = "($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.outcome = $4)";
+    /// Returns the latest minutes in which the key has selected events. Its days lead to them: a busy key has events in most
+    /// minutes, of which only those of the latest days are read.
+    async fn find_minutes_of_key(&mut self) -> Result<Vec<SpanRow>> {
+        let days = self.list_days_of_key().await?;
+        let (mut minutes, mut until) = (Vec::new(), self.filter.until_time);
+        let mut rest = days.as_slice();
+        while !rest.is_empty() && minutes.len() < KEY_MINUTES_MAX {
+            // Each minute has at least one of the events.
+            let missing = KEY_MINUTES_MAX - minutes.len();
+            let missing = i64::try_from(missing).unwrap_or(i64::MAX);
+            let needed = count_until(rest, missing, |(_, selected)| *selected);
+            let first = rest[needed - 1].0;
+            minutes.extend(self.list_minutes_of_key(first, until, missing).await?);
+            (rest, until) = (&rest[needed..], first);
+        }
+        Ok(minutes)
+    }
+
+    /// Returns the days in which the key has selected events, the latest first, and the number of these events. The first and
+    /// the last day may have only events beyond the bounds of the filter.
+    async fn list_days_of_key(&mut self) -> Result<Vec<(Timestamp, i64)>> {
+        let sql = format!(
+            "WITH days AS MATERIALIZED ({})
+            SELECT time, CAST(SUM(count) AS BIGINT) FROM days GROUP BY time ORDER BY time DESC",
+            key_units_sql(RollupUnit::Day)
+        );
+        let from = RollupUnit::Day.start_of(self.filter.from_time);
+        let query = bind_key(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = query.bind(from).bind(self.filter.until_time);
+        Ok(query.fetch_all(&mut *self.connection).await?)
+    }
+
+    /// Returns the latest minutes of a part of the time range in which the key has selected events.
+    async fn list_minutes_of_key(
+        &mut self,
+        from: Timestamp,
+        until: Timestamp,
+        max: i64,
+    ) -> Result<Vec<SpanRow>> {
         // The minutes are materialized, so that events are counted only for those of the page.
         let sql = format!(
             "WITH latest AS MATERIALIZED (
                 SELECT m.time, CAST(SUM(m.count) AS BIGINT) AS selected
-                FROM (
-                    SELECT r.time, r.count FROM verification_series s CROSS JOIN verifications_per_minute r
-                    WHERE r.series = s.id AND {key} AND {dimensions} AND r.time >= $5 AND r.time < $6
-                    UNION ALL
-                    SELECT e.time - e.time % 60000 AS time, CAST(1 AS BIGINT) AS count
-                    FROM {events} CROSS JOIN verification_series s
-                    WHERE {pending} AND s.id = e.series AND {key} AND {dimensions}
-                        AND e.time >= $5 AND e.time < $6
-                ) m
+                FROM ({}) m
                 GROUP BY m.time
                 ORDER BY m.time DESC
                 LIMIT $7
@@ -259,13 +284,12 @@ impl LogScan<'_> {
                 FROM verification_totals t
                 WHERE t.unit = 'minute' AND t.time = l.time AND t.api_id <> '') AS events
             FROM latest l
-            ORDER BY l.time DESC"
+            ORDER BY l.time DESC",
+            key_units_sql(RollupUnit::Minute)
         );
-        let filter = &self.filter;
-        let query = query_as(AssertSqlSafe(sql)).bind(filter.workspace).bind(filter.key_id);
-        let query = query.bind(filter.api_id).bind(filter.outcome);
-        let query = query.bind(RollupUnit::Minute.start_of(filter.from_time));
-        let query = query.bind(filter.until_time).bind(KEY_MINUTES_MAX);
+        let from = from.max(RollupUnit::Minute.start_of(self.filter.from_time));
+        let query = bind_key(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = query.bind(from).bind(until).bind(max);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
@@ -296,6 +320,28 @@ impl LogScan<'_> {
         let query = query.bind(filter.after_request).bind(filter.until_time.plus_ms(-1));
         Ok(query.bind(self.room()).fetch_all(&mut *self.connection).await?)
     }
+}
+
+/// Returns the SQL for the units of time in which a key has selected events, and how many: by its rollups, and by the events that
+/// are not rolled up yet. A unit may have several rows. `$1` to `$4` are bound by [`bind_key`]; `$5` and `$6` are the bounds.
+fn key_units_sql(unit: RollupUnit) -> String {
+    let events = events_of_batches!("verifications", "e.time, e.series");
+    let pending = is_pending!("b.summed");
+    let selected = "s.workspace_id = $1 AND s.key_id = $2 AND ($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.outcome = $4)";
+    let (name, start) = (unit.as_str(), unit_start_sql(unit));
+    format!(
+        "SELECT r.time, r.count FROM verification_series s CROSS JOIN verifications_per_{name} r
+        WHERE r.series = s.id AND {selected} AND r.time >= $5 AND r.time < $6
+        UNION ALL
+        SELECT {start} AS time, CAST(1 AS BIGINT) AS count
+        FROM {events} CROSS JOIN verification_series s
+        WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $5 AND e.time < $6"
+    )
+}
+
+/// Binds the values `$1` to `$4` of [`key_units_sql`].
+fn bind_key<'q, Row>(query: RowQuery<'q, Row>, filter: &LogFilter<'q>) -> RowQuery<'q, Row> {
+    query.bind(filter.workspace).bind(filter.key_id).bind(filter.api_id).bind(filter.outcome)
 }
 
 /// Returns how many of the first items have `amount` together: at least one, and all if they have less.
