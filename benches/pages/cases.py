@@ -78,6 +78,7 @@ def analytics(state):
         ("Analytics: a key", lambda: at("/analytics", range="month", key=f"key_{digest('k', keys)}"), None),
         ("Analytics: an identity", lambda: at("/analytics", range="month", identity=f"user_{keys}"), None),
         ("Analytics: limits, 24 hours", lambda: at("/analytics", range="day", of="limits"), None),
+        ("Analytics: limits, 7 days", lambda: at("/analytics", range="week", of="limits"), None),
         ("Analytics: limits, 30 days", lambda: at("/analytics", range="month", of="limits"), None),
     ]
 

@@ -1,14 +1,16 @@
 //! Tests reads among many events: what is found, and that few rows are read.
 
-use analytics::rollup_query::RollupUnit;
+use analytics::rollup_query::{self, RollupGrouping, RollupOrder, RollupQuery, RollupUnit};
+use analytics::top_identifiers::{self, IdentifierOrder, IdentifierQuery};
 use analytics::verification_log::{self, LogQuery};
 use analytics::writer;
 use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS};
 use foundation::id::WorkspaceId;
+use serde_json::json;
 
 use crate::on_both_stacks;
 use crate::support::work_meter::WorkMeter;
-use crate::support::{Keyward, Stack};
+use crate::support::{Keyward, NOON, Stack};
 
 /// The days with events of a busy key, one a minute.
 const DAYS: i64 = 20;
@@ -136,5 +138,95 @@ on_both_stacks! {
         let requests: Vec<_> = first.iter().chain(&next).map(|event| event.request_id.clone()).collect();
         assert_eq!(requests, (0..100).map(|n| format!("req_{n}")).collect::<Vec<_>>());
         assert!((1..PAGE_WORK_MAX).contains(&work), "{work}");
+    }
+
+    async fn top_keys_read_days_instead_of_their_hours(kw) {
+        fill(&kw).await;
+        let analytics = &kw.app.analytics;
+        let end = RollupUnit::Day.start_of(kw.app.context.clock.now());
+        // 100 keys that were verified once an hour, until the last day.
+        let series = series_id_sql(kw.stack, "1 + i % 100");
+        for (unit, length, count) in [("hour", HOUR_MS, 1), ("day", DAY_MS, 24)] {
+            let units = 19 * DAY_MS / length;
+            let last = end.plus_ms(-DAY_MS).0;
+            let sql = format!(
+                "INSERT INTO verifications_per_{unit} (series, time, count, spent_credits, {LATENCIES})
+                SELECT {series}, {last} - (1 + i / 100) * {length}, {count}, 0, {NO_LATENCIES} FROM n"
+            );
+            insert(&kw, 100 * units, &sql).await;
+        }
+        let query = RollupQuery {
+            from_time: end.plus_ms(-19 * DAY_MS - HOUR_MS),
+            to_time: end.plus_ms(-1),
+            grouping: RollupGrouping { is_by_key: true, ..RollupGrouping::default() },
+            order: Some(RollupOrder::Total),
+            is_descending: true,
+            limit: Some(2),
+            ..RollupQuery::default()
+        };
+        let meter = WorkMeter::of_events(analytics.event_store(), "").await;
+
+        let top = rollup_query::list_groups(analytics, &workspace(), &[], query).await.unwrap();
+
+        let work = meter.measure().await;
+        let counts: Vec<_> = top.iter().map(|group| (group.key_id.as_str(), group.counts.total)).collect();
+        assert_eq!(counts, [("key_0", 19 * 1440 + 60), ("key_1", 18 * 24 + 2)]);
+        assert!((1..PAGE_WORK_MAX).contains(&work), "{work}");
+    }
+
+    async fn sums_without_time_are_those_of_the_hours(kw) {
+        let keys = [kw.create_key(json!({})).await, kw.create_key(json!({})).await];
+        let check = json!({ "limit": 2 });
+        for step in 0..90_usize {
+            for key in keys.iter().take(1 + step % 2) {
+                kw.verify(&key.key).await.assert_code("VALID");
+            }
+            kw.check_limit("email", "ann", check.clone()).await.data();
+            kw.clock.advance_ms(53 * MINUTE_MS);
+            // The last ones are not rolled up.
+            if step == 80 {
+                kw.write_events().await;
+                writer::roll_up(&kw.app.analytics).await.unwrap();
+            }
+        }
+        kw.write_events().await;
+        let analytics = &kw.app.analytics;
+
+        for (from, until) in [(0, 80), (12, 36), (13, 59), (11, 61), (20, 21), (40, 40), (-30, 200)] {
+            let [from, until] = [from, until].map(|hours| NOON.plus_ms(hours * HOUR_MS));
+            let query = |unit, grouping| RollupQuery {
+                from_time: from,
+                to_time: until.plus_ms(-1),
+                unit,
+                grouping,
+                ..RollupQuery::default()
+            };
+            let by_key = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
+            let list = async |unit| {
+                let query = query(unit, by_key);
+                let groups = rollup_query::list_groups(analytics, &workspace(), &[], query).await.unwrap();
+                keys.iter().map(|key| {
+                    let of_key = groups.iter().filter(|group| group.key_id == key.id);
+                    of_key.map(|group| group.counts.total).sum::<i64>()
+                }).collect::<Vec<_>>()
+            };
+            assert_eq!(list(None).await, list(Some(RollupUnit::Hour)).await, "{from:?} to {until:?}");
+
+            let top = IdentifierQuery {
+                namespace_id: None,
+                unit: RollupUnit::Hour,
+                from_time: from,
+                until_time: until,
+                order: IdentifierOrder::Requests,
+                limit: 10,
+            };
+            let found = top_identifiers::list(analytics, &workspace(), &top).await.unwrap();
+            let is_within = |step: &i64| {
+                let hour = RollupUnit::Hour.start_of(NOON.plus_ms(step * 53 * MINUTE_MS));
+                (from..until).contains(&hour)
+            };
+            let expected = i64::try_from((0..90).filter(is_within).count()).unwrap();
+            assert_eq!(found.iter().map(|row| row.total).sum::<i64>(), expected, "{from:?} to {until:?}");
+        }
     }
 }

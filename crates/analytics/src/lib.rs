@@ -42,6 +42,7 @@ mod outbox_encoding;
 pub mod recent;
 mod rollup;
 pub mod rollup_query;
+mod rollup_spans;
 pub mod sql_query;
 pub mod tail;
 pub mod top_identifiers;

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, HashSet};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::{ApiId, KeyId, WorkspaceId};
-
-use crate::Analytics;
+use foundation::model::EventKind;
 pub use foundation::model::RollupUnit;
 pub use store::events::RollupGrouping;
 use store::events::{OutcomeCounts, RollupFilter};
+
+use crate::{Analytics, rollup_spans};
 
 /// The maximum number of groups in a result.
 pub const GROUPS_MAX: usize = 100_000;
@@ -77,7 +78,7 @@ pub async fn list_groups(
     apis: &[ApiId],
     query: RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
-    let filter = query.to_filter(workspace, apis);
+    let filter = query.to_filter(analytics, workspace, apis);
     let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
     if rows.len() > GROUPS_MAX {
         return Err(Error::invalid(
@@ -115,18 +116,25 @@ pub async fn count_keys(
     apis: &[ApiId],
     query: &RollupQuery,
 ) -> Result<i64> {
-    let filter = query.to_filter(workspace, apis);
+    let filter = query.to_filter(analytics, workspace, apis);
     analytics.event_store.read().await?.count_verified_keys(&filter).await
 }
 
 impl RollupQuery {
-    fn to_filter<'a>(&'a self, workspace: &'a WorkspaceId, apis: &'a [ApiId]) -> RollupFilter<'a> {
+    fn to_filter<'a>(
+        &'a self,
+        analytics: &Analytics,
+        workspace: &'a WorkspaceId,
+        apis: &'a [ApiId],
+    ) -> RollupFilter<'a> {
         let unit = self.unit.unwrap_or(self.grain);
         let from = match unit {
             RollupUnit::Minute | RollupUnit::Hour => self.from_time,
             RollupUnit::Day | RollupUnit::Month => unit.start_of(self.from_time),
         };
         let top_max = self.top_max();
+        let kind = EventKind::Verifications;
+        let until = self.to_time.plus_ms(1);
         RollupFilter {
             workspace,
             api_ids: apis,
@@ -136,6 +144,7 @@ impl RollupQuery {
             from_time: from,
             to_time: self.to_time,
             unit,
+            spans: rollup_spans::of_period(analytics, kind, unit, from, until),
             is_by_time: self.unit.is_some(),
             grouping: self.grouping,
             is_by_total: top_max.is_some(),

@@ -3,11 +3,11 @@
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
-use foundation::model::RollupUnit;
+use foundation::model::{EventKind, RollupUnit};
 use store::events::TopIdentifiersFilter;
 pub use store::events::{IdentifierOrder, IdentifierRow};
 
-use crate::Analytics;
+use crate::{Analytics, rollup_spans};
 
 /// Selects limit checks, and how many identifiers to find.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +29,15 @@ pub async fn list(
     workspace: &WorkspaceId,
     query: &IdentifierQuery<'_>,
 ) -> Result<Vec<IdentifierRow>> {
+    let (unit, kind) = (query.unit, EventKind::Ratelimits);
+    let (from_time, until_time) = (unit.start_of(query.from_time), query.until_time);
     let filter = TopIdentifiersFilter {
         workspace,
         namespace_id: query.namespace_id,
-        unit: query.unit,
-        from_time: query.unit.start_of(query.from_time),
-        until_time: query.until_time,
+        unit,
+        from_time,
+        until_time,
+        spans: rollup_spans::of_period(analytics, kind, unit, from_time, until_time),
         order: query.order,
         rows_max: query.limit,
     };

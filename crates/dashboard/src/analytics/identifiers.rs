@@ -7,6 +7,7 @@ use domain::permission::Action;
 use domain::ratelimits::namespaces;
 use foundation::error::{Error, Result};
 use foundation::model::Namespace;
+use futures_util::future::try_join;
 
 use super::super::format::format_grouped;
 use super::super::page_request::WorkspaceRequest;
@@ -81,8 +82,11 @@ pub async fn list_tables(
     mut names: HashMap<String, String>,
     download_url: impl Fn(&str) -> String,
 ) -> Result<[IdentifierList; 2]> {
-    let requested = list(request, namespace, range, IdentifierOrder::Requests, TOP_MAX).await?;
-    let rejected = list(request, namespace, range, IdentifierOrder::Rejected, TOP_MAX).await?;
+    let (requested, rejected) = try_join(
+        list(request, namespace, range, IdentifierOrder::Requests, TOP_MAX),
+        list(request, namespace, range, IdentifierOrder::Rejected, TOP_MAX),
+    )
+    .await?;
     load_missing_names(request, requested.iter().chain(&rejected), &mut names).await?;
     let table = |title, rows: Vec<IdentifierRow>, order| IdentifierList {
         title,

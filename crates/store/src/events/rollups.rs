@@ -22,6 +22,9 @@ pub struct RollupFilter<'a> {
     pub to_time: Timestamp,
     /// The unit of the rollups.
     pub unit: RollupUnit,
+    /// What to add up instead if the result is not grouped by time: spans that together have the same events as the selected
+    /// rollups.
+    pub spans: Vec<RollupSpan>,
     /// Whether to group by unit of time.
     pub is_by_time: bool,
     pub grouping: RollupGrouping,
@@ -29,6 +32,15 @@ pub struct RollupFilter<'a> {
     pub is_by_total: bool,
     /// The maximum number of rows.
     pub rows_max: usize,
+}
+
+/// Rollups of a unit within a span of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RollupSpan {
+    pub unit: RollupUnit,
+    pub from_time: Timestamp,
+    /// The exclusive end.
+    pub until_time: Timestamp,
 }
 
 /// The dimensions to group by.
@@ -168,6 +180,8 @@ pub struct TopIdentifiersFilter<'a> {
     pub from_time: Timestamp,
     /// Includes only rollups that begin before this time.
     pub until_time: Timestamp,
+    /// What to add up: spans that together have the same events as the selected rollups.
+    pub spans: Vec<RollupSpan>,
     pub order: IdentifierOrder,
     /// The maximum number of rows.
     pub rows_max: usize,

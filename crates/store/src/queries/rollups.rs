@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, query, query_as};
 
 use super::{Connection, RowQuery, top_identifiers};
 use crate::events::{
-    EventAmounts, EventReads, IdentifierRow, RollupFilter, RollupRow, SeriesRollup,
+    EventAmounts, EventReads, IdentifierRow, RollupFilter, RollupRow, RollupSpan, SeriesRollup,
     TopIdentifiersFilter, TotalRow, TotalsFilter,
 };
 
@@ -148,8 +148,8 @@ impl EventReads for Connection {
     async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64> {
         let source = rollup_source_sql(filter);
         let sql = format!("SELECT COUNT(DISTINCT e.key_id) FROM ({source}) e");
-        let (count,): (i64,) =
-            bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter).fetch_one(self).await?;
+        let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
+        let (count,): (i64,) = bind_spans(query, summed_spans(filter)).fetch_one(self).await?;
         Ok(count)
     }
 
@@ -180,6 +180,7 @@ impl EventReads for Connection {
         let spent_credits = credit_sum_sql("e.spent_credits");
         let source = rollup_source_sql(filter);
         let order = if filter.is_by_total { " ORDER BY total DESC, 2, 3" } else { "" };
+        let limit = FIRST_SPAN_VALUE + 2 * summed_spans(filter).len();
         let sql = format!(
             "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
                 {external_id} AS external_id, {tags} AS tags,
@@ -189,9 +190,10 @@ impl EventReads for Connection {
                 CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits
             FROM ({source}) e
             GROUP BY 1, 2, 3, 4, 5{order}
-            LIMIT $8"
+            LIMIT ${limit}"
         );
-        Ok(bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter)
+        let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
+        Ok(bind_spans(query, summed_spans(filter))
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
             .fetch_all(self)
             .await?)
@@ -236,30 +238,63 @@ fn bind_rollup_filter<'q, Row>(
         .bind(filter.to_time)
 }
 
+/// The number of the first value that [`bind_spans`] binds for [`rollup_source_sql`].
+const FIRST_SPAN_VALUE: usize = 8;
+
+/// Returns the spans that [`rollup_source_sql`] adds up by series before it joins these. Without any, the rollups are joined.
+fn summed_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
+    let is_summed = !filter.is_by_time && !has_few_series(filter);
+    if is_summed { &filter.spans } else { &[] }
+}
+
+/// Returns the SQL for the sums of the rollups of spans by series. The values are bound by [`bind_spans`] and begin at
+/// `first_value`.
+pub fn series_sums_sql(kind: EventKind, spans: &[RollupSpan], first_value: usize) -> String {
+    let (raw, amount) = (kind.table_name(), kind.amount_column());
+    let part = |(index, span): (usize, &RollupSpan)| {
+        let (unit, from) = (span.unit.as_str(), first_value + 2 * index);
+        format!(
+            "SELECT series, count, {amount} FROM {raw}_per_{unit} WHERE time >= ${from} AND time < ${}",
+            from + 1
+        )
+    };
+    let parts = spans.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ");
+    let amount_sum = credit_sum_sql(&format!("r.{amount}"));
+    format!(
+        "SELECT r.series, CAST(SUM(r.count) AS BIGINT) AS count, {amount_sum} AS {amount}
+        FROM ({parts}) r GROUP BY r.series"
+    )
+}
+
+/// Binds the values of [`series_sums_sql`].
+pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) -> RowQuery<'q, Row> {
+    spans.iter().fold(query, |query, span| query.bind(span.from_time).bind(span.until_time))
+}
+
 /// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of
-/// their series. The values are `$1` to `$7`.
+/// their series. The values are `$1` to `$7`, and those of the summed spans.
 ///
 /// SQLite joins tables in this order: first the series if few are selected, else the rollups, which are selected by time.
 /// Without grouping by time, the time of a row is any of the selected ones.
 fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     let rollups = format!("verifications_per_{}", filter.unit.as_str());
-    let tables = match (has_few_series(filter), filter.is_by_time) {
+    let tables = match (has_few_series(filter), summed_spans(filter)) {
         (true, _) => format!("verification_series s CROSS JOIN {rollups} e"),
-        (false, true) => format!("{rollups} e CROSS JOIN verification_series s"),
+        (false, []) => format!("{rollups} e CROSS JOIN verification_series s"),
         // Each series is then joined once instead of once for each unit of time.
-        (false, false) => {
-            let spent_credits = credit_sum_sql("r.spent_credits");
+        (false, spans) => {
+            let sums = series_sums_sql(EventKind::Verifications, spans, FIRST_SPAN_VALUE);
             format!(
-                "(SELECT r.series, CAST($6 AS BIGINT) AS time, CAST(SUM(r.count) AS BIGINT) AS count,
-                    {spent_credits} AS spent_credits
-                FROM {rollups} r WHERE r.time BETWEEN $6 AND $7
-                GROUP BY r.series) e CROSS JOIN verification_series s"
+                "(SELECT r.*, CAST($6 AS BIGINT) AS time FROM ({sums}) r) e CROSS JOIN verification_series s"
             )
         }
     };
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
     let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome";
-    let pending = events_of_batches!("verifications", "e.time, e.series, e.spent_credits");
+    let pending = concat!(
+        events_of_batches!("verifications", "e.time, e.series, e.spent_credits"),
+        with_series!("verification_series")
+    );
     let is_pending = is_pending!("b.summed");
     format!(
         "SELECT {columns}, e.time, e.count, e.spent_credits
@@ -267,7 +302,7 @@ fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
         WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
         UNION ALL
         SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits
-        FROM {pending} CROSS JOIN verification_series s
+        FROM {pending}
         WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
     )
 }

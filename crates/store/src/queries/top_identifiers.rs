@@ -1,10 +1,11 @@
 //! Reads the identifiers with the most checks of the standalone limiter.
 
 use foundation::error::Result;
+use foundation::model::EventKind;
 use sqlx::{AssertSqlSafe, query_as};
 
 use super::Connection;
-use super::rollups::unit_start_sql;
+use super::rollups::{bind_spans, series_sums_sql, unit_start_sql};
 use crate::events::{IdentifierOrder, IdentifierRow, TopIdentifiersFilter};
 
 /// Returns the first identifiers in the order of the filter, from the rollups and from the checks that are not rolled up
@@ -29,20 +30,22 @@ pub async fn list_top_identifiers(
         ORDER BY {order}, 1, 2
         LIMIT $5"
     );
-    let found = query_as(AssertSqlSafe(sql))
+    let query = query_as(AssertSqlSafe(sql))
         .bind(filter.workspace)
         .bind(filter.namespace_id.unwrap_or_default())
         .bind(filter.from_time)
         .bind(filter.until_time)
-        .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
-        .fetch_all(connection)
-        .await?;
-    Ok(found)
+        .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX));
+    Ok(bind_spans(query, &filter.spans).fetch_all(connection).await?)
 }
 
-/// Returns the SQL for the selected rollups and for the checks that are not rolled up yet. The values are `$1` to `$4`.
+/// The number of the first value of the spans.
+const FIRST_SPAN_VALUE: usize = 6;
+
+/// Returns the SQL for the selected rollups and for the checks that are not rolled up yet. The values are `$1` to `$4`, and
+/// those of the spans.
 ///
-/// SQLite joins tables in this order: first the rollups, which are selected by time.
+/// SQLite joins tables in this order: first the sums of the rollups, so that each series is joined once.
 fn source_sql(filter: &TopIdentifiersFilter<'_>) -> String {
     // A statement must use every value.
     let namespace = match filter.namespace_id {
@@ -51,16 +54,22 @@ fn source_sql(filter: &TopIdentifiersFilter<'_>) -> String {
     };
     let condition = format!("s.workspace_id = $1 AND {namespace}");
     let columns = "s.namespace_id, s.identifier, s.passed";
-    let (unit, start) = (filter.unit.as_str(), unit_start_sql(filter.unit));
+    let (sums, start) = (
+        series_sums_sql(EventKind::Ratelimits, &filter.spans, FIRST_SPAN_VALUE),
+        unit_start_sql(filter.unit),
+    );
+    let pending = concat!(
+        events_of_batches!("ratelimits", "e.time, e.series"),
+        with_series!("ratelimit_series")
+    );
     let is_pending = is_pending!("b.summed");
     format!(
         "SELECT {columns}, e.count
-        FROM ratelimits_per_{unit} e CROSS JOIN ratelimit_series s
-        WHERE e.series = s.id AND e.time >= $3 AND e.time < $4 AND {condition}
+        FROM ({sums}) e CROSS JOIN ratelimit_series s
+        WHERE e.series = s.id AND {condition}
         UNION ALL
         SELECT {columns}, CAST(1 AS BIGINT) AS count
-        FROM batches b CROSS JOIN ratelimits e CROSS JOIN ratelimit_series s
-        WHERE {is_pending} AND e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
-            AND s.id = e.series AND {start} >= $3 AND {start} < $4 AND {condition}"
+        FROM {pending}
+        WHERE {is_pending} AND s.id = e.series AND {start} >= $3 AND {start} < $4 AND {condition}"
     )
 }
