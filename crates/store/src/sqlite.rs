@@ -102,6 +102,17 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Returns the events, as `e`, of each span of time of a JSON list.
+macro_rules! events_of_spans {
+    ($list:literal, $table:literal, $columns:literal) => {
+        rows_of_items!(
+            $list,
+            $table,
+            $columns,
+            "e.time >= CAST(item ->> 0 AS BIGINT) AND e.time < CAST(item ->> 1 AS BIGINT)"
+        )
+    };
+}
 /// Joins the series of events `e`, as `s`, whose id is the series of the event.
 macro_rules! with_series {
     ($table:literal) => {

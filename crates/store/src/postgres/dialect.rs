@@ -144,6 +144,22 @@ macro_rules! events_of_batches {
         )
     };
 }
+/// Returns the events, as `e`, of each span of time of a JSON list. Its bounds are decoded once, and not for each event that an index
+/// of blocks finds beside those of the span.
+macro_rules! events_of_spans {
+    ($list:literal, $table:literal, $columns:literal) => {
+        concat!(
+            "(SELECT CAST(value ->> 0 AS BIGINT) AS from_time, CAST(value ->> 1 AS BIGINT) AS until_time
+            FROM jsonb_array_elements(CAST(",
+            $list,
+            " AS jsonb)) OFFSET 0) AS spans CROSS JOIN LATERAL (SELECT ",
+            $columns,
+            " FROM ",
+            $table,
+            " e WHERE e.time >= spans.from_time AND e.time < spans.until_time OFFSET 0) AS e"
+        )
+    };
+}
 /// Joins the series of events `e`, as `s`. Each is looked up by itself: the planner expects so few events that it would compare each
 /// with all series.
 macro_rules! with_series {

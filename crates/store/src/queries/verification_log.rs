@@ -299,11 +299,10 @@ impl LogScan<'_> {
             "SELECT e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
                 e.spent_credits, e.latency_us, e.region, e.reason
             FROM ",
-            rows_of_items!(
+            events_of_spans!(
                 "$2",
                 "verifications",
-                "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason",
-                "e.time >= CAST(item ->> 0 AS BIGINT) AND e.time < CAST(item ->> 1 AS BIGINT)"
+                "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason"
             ),
             with_series!("verification_series"),
             " WHERE s.id = e.series AND s.workspace_id = $1
