@@ -96,6 +96,19 @@ impl Default for LeaseHint {
     }
 }
 
+/// Copies what is known at this moment.
+impl Clone for LeaseHint {
+    fn clone(&self) -> Self {
+        let (lease_number, mark_generation) = self.last_lease();
+        Self {
+            lease_number: AtomicI64::new(lease_number),
+            mark_generation: AtomicU64::new(mark_generation),
+            topped_up_ms: AtomicI64::new(self.topped_up_ms.load(Ordering::Relaxed)),
+            is_balance_stale: AtomicBool::new(self.is_balance_stale()),
+        }
+    }
+}
+
 impl LeaseHint {
     /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
     /// generation in which that was learned or an earlier one; see [`crate::credits::LeaseSpendTracker`].
