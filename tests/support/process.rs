@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -32,12 +34,19 @@ pub fn redis_command() -> Command {
 }
 
 /// Returns a port without a listener that the system does not assign to outgoing connections: those get higher ones
-/// (32768 and above on Linux, 49152 and above on macOS).
+/// (32768 and above on Linux, 49152 and above on macOS). No two calls return the same port, which the first caller may
+/// not listen on yet.
 pub fn free_port() -> u16 {
-    let mut ports = std::iter::repeat_with(|| rand::random_range(10_000..32_000));
+    static NEXT: LazyLock<AtomicU16> =
+        LazyLock::new(|| rand::random_range(0..PORTS.end - PORTS.start).into());
+    let mut ports = std::iter::repeat_with(|| {
+        PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start)
+    });
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     ports.by_ref().take(1_000).find(is_free).expect("a port")
 }
+
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
 /// A server that runs until it is dropped.
 pub struct Server {
