@@ -1,5 +1,6 @@
 //! Simulates the change feed and the freshness of caches (promises P5 and P6).
 
+mod cached_value;
 pub mod check;
 pub mod database;
 mod faults;

@@ -16,11 +16,12 @@ use foundation::id::KeyId;
 use foundation::metrics::Counter;
 use foundation::secret::KeyHash;
 use limiter::redis::FeedReadResult;
-use store::cache::{CacheMemory, CacheValue, Cached, Load, RowCache};
+use store::cache::{CacheMemory, Cached, Load, RowCache};
 use store::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 
+use super::cached_value::{CACHE_BYTES, SimulatedValue, hash_of};
 use super::check::Checker;
 use super::database::{DatabaseClient, Tx, Write};
 use super::redis::RedisClient;
@@ -35,19 +36,6 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 const REDIS_TIMEOUT: Duration = Duration::from_millis(40);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Room for some hundred values.
-const CACHE_BYTES: u64 = 50_000;
-
-/// The value of a key.
-#[derive(Debug)]
-struct SimulatedValue(i64);
-
-impl CacheValue for SimulatedValue {
-    fn heap_size(&self) -> usize {
-        0
-    }
-}
 
 /// The state of one process; a replica that is killed starts with a new one.
 pub struct Replica {
@@ -70,11 +58,6 @@ pub struct Replica {
 /// Returns the tag of a key.
 pub fn key_tag(key: usize) -> CacheTag {
     CacheTag::Key(KeyId::from(format!("key_{key}").as_str()))
-}
-
-/// Returns the name by which the value of a key is cached.
-fn hash_of(key: usize) -> KeyHash {
-    KeyHash::compute(key.to_string())
 }
 
 impl Replica {
