@@ -85,7 +85,26 @@ impl Stage {
             assert!(since.elapsed() < Duration::from_secs(10), "{:?}", self.replicas());
             std::thread::sleep(Duration::from_millis(50));
         }
-        // Wait until earlier transactions have ended, including those of other tests' servers.
+        self.await_earlier_transactions();
+    }
+
+    /// Waits until all replicas know that earlier transactions have ended, including those of other tests, which may be
+    /// changes that wait for a replica. After two seconds replicas wait only for those that changed this database.
+    fn await_earlier_transactions(&self) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut connection = self.database.connect().await;
+            let mut number = async |function: &str| -> i64 {
+                let number =
+                    format!("SELECT CAST(CAST({function}(pg_current_snapshot()) AS TEXT) AS INT8)");
+                sqlx::query_scalar(AssertSqlSafe(number)).fetch_one(&mut connection).await.unwrap()
+            };
+            let (next, since) = (number("pg_snapshot_xmax").await, Stopwatch::new());
+            while number("pg_snapshot_xmin").await < next && since.elapsed().as_secs() < 3 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        // The time of two reads of the change log.
         std::thread::sleep(Duration::from_secs(1));
     }
 
