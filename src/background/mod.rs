@@ -24,6 +24,8 @@ use domain::form_results;
 use domain::last_used;
 use foundation::clock::{Monotonic, Stopwatch};
 use foundation::error::{Error, Result};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use store::with_timeout;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -60,28 +62,30 @@ const PRUNE_FORMS_INTERVAL: Duration = Duration::from_mins(1);
 /// Starts the background tasks. They run until the set is dropped or shut down.
 pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(poll_change_log(app.clone()));
-    tasks.spawn(prune_change_log(app.clone()));
-    tasks.spawn(prune_form_results(app.clone()));
-    tasks.spawn(flush_last_used(app.clone()));
-    tasks.spawn(credits::serve_debits(app.ledger.clone()));
-    tasks.spawn(estimate_groups(app.clone()));
+    // Boxed, so that the task of the runtime is compiled once and not for each of them.
+    let mut start = |task: BoxFuture<'static, ()>| drop(tasks.spawn(task));
+    start(poll_change_log(app.clone()).boxed());
+    start(prune_change_log(app.clone()).boxed());
+    start(prune_form_results(app.clone()).boxed());
+    start(flush_last_used(app.clone()).boxed());
+    start(credits::serve_debits(app.ledger.clone()).boxed());
+    start(estimate_groups(app.clone()).boxed());
     if app.context.redis.is_some() {
-        tasks.spawn(send_heartbeats(app.clone()));
-        tasks.spawn(close_leases(app.clone()));
+        start(send_heartbeats(app.clone()).boxed());
+        start(close_leases(app.clone()).boxed());
         if app.context.standby.is_some() {
-            tasks.spawn(probe_standby(app.context.clone()));
+            start(probe_standby(app.context.clone()).boxed());
         }
-        tasks.spawn(primaries::follow(app.context.clone()));
-        tasks.spawn(refresh_statistics(app.context.clone()));
-        tasks.spawn(update_withheld_gauge(app.clone()));
-        tasks.spawn(sync_approximate_windows(app.clone()));
+        start(primaries::follow(app.context.clone()).boxed());
+        start(refresh_statistics(app.context.clone()).boxed());
+        start(update_withheld_gauge(app.clone()).boxed());
+        start(sync_approximate_windows(app.clone()).boxed());
         if app.context.regions.is_some() {
-            tasks.spawn(regions::give_back(app.context.clone()));
-            tasks.spawn(regions::watch(app.context.clone()));
+            start(regions::give_back(app.context.clone()).boxed());
+            start(regions::watch(app.context.clone()).boxed());
         }
-        tasks.spawn(announcements::subscribe_to_changes(app.context.clone()));
-        tasks.spawn(announcements::publish_changes(app.context.clone(), announcements));
+        start(announcements::subscribe_to_changes(app.context.clone()).boxed());
+        start(announcements::publish_changes(app.context.clone(), announcements).boxed());
     }
     tasks
 }

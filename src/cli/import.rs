@@ -1,7 +1,7 @@
 //! `keyward import`: creates keys from the hashes of keys that were issued elsewhere.
 
-use api::in_process;
 use api::v2::keys::migrate_keys::MigrateKeys;
+use api::{Operation as _, in_process};
 use clap::Args;
 use domain::migrations;
 use foundation::config::Settings;
@@ -55,7 +55,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
     let mut first = 1;
     for batch in &batches {
         let request = to_request("mig_new", &api_id, batch);
-        in_process::validate_request::<MigrateKeys>(&request).map_err(|e| {
+        in_process::validate_request(MigrateKeys::NAME, &request).map_err(|e| {
             let last = first + batch.len() - 1;
             CommandError::Usage(format!("{FILE}: among the keys {first} to {last}: {e}"))
         })?;

@@ -32,7 +32,7 @@ impl Operator {
 
     /// Runs an operation and returns its reply.
     pub async fn call<O: Operation>(&self, request: &Value) -> Result<Value, CommandError> {
-        Ok(in_process::run_operation::<O>(&self.app, &self.caller, request).await?)
+        Ok(in_process::run_operation(&self.app, &self.caller, O::NAME, request).await?)
     }
 
     /// Closes the database.

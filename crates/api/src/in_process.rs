@@ -1,47 +1,42 @@
 //! Runs operations for a caller in this process, such as an operator at the command line, with the bounds, the errors and the
 //! replies of version 2.
-
-use std::pin::pin;
+//!
+//! An operation is found by its name: so it is compiled here, for the API, and not again where it is called.
 
 use domain::app::App;
 use domain::caller::Caller;
 use foundation::error::{Error, Result};
-use request::body::with_timeout;
+use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use super::Operation;
-use super::decode::decode;
-use super::reply::Reply as _;
-use super::v2::V2;
+use super::serve::ServedOperation;
+use super::{OperationEntry, v2};
 
-/// Runs an operation and returns its reply as JSON: null if it has no data.
-pub async fn run_operation<O: Operation>(
+/// Runs the operation of this name and returns the data of its reply: null if it has none.
+pub async fn run_operation(
     app: &App,
     caller: &Caller,
+    name: &str,
     request: &Value,
 ) -> Result<Value> {
-    let operation: O = decode_request(request)?;
-    let reply = with_timeout(O::TIMEOUT, pin!(operation.run(app, caller))).await;
-    let reply = reply.unwrap_or(Err(Error::StoreTimeout(O::TIMEOUT.as_secs())))?;
-    let mut json = Vec::new();
-    let written = reply.write(&mut json);
-    let failed = |e| Error::Internal(format!("failed to render the reply: {e}"));
-    written.map_err(failed)?;
-    if json.is_empty() {
-        return Ok(Value::Null);
-    }
-    serde_json::from_slice(&json).map_err(failed)
+    let body = request.to_string().into();
+    let response = find_operation(name)?.run_for(app, caller.clone(), body).await?;
+    // The body is in memory, so collecting it does not fail.
+    let reply = response.into_body().collect().await.unwrap_or_default().to_bytes();
+    let reply: Value = serde_json::from_slice(&reply)
+        .map_err(|e| Error::Internal(format!("failed to read the reply: {e}")))?;
+    Ok(reply.get("data").cloned().unwrap_or_default())
 }
 
 /// Validates a request without running its operation.
-pub fn validate_request<O: Operation>(request: &Value) -> Result<()> {
-    decode_request::<O>(request).map(drop)
+pub fn validate_request(name: &str, request: &Value) -> Result<()> {
+    find_operation(name)?.validate(request.to_string().as_bytes())
 }
 
-fn decode_request<O: Operation>(request: &Value) -> Result<O> {
-    let body = request.to_string();
-    if body.len() > O::BODY_MAX_BYTES {
-        return Err(Error::BodyTooLarge(O::BODY_MAX_BYTES));
-    }
-    decode::<V2, O>(body.as_bytes())
+fn find_operation(name: &str) -> Result<&'static ServedOperation> {
+    let operations: Vec<OperationEntry> = v2::operation_table().operations;
+    let found = operations.into_iter().find(|operation| operation.name == name);
+    found
+        .map(|operation| operation.served)
+        .ok_or_else(|| Error::Internal(format!("version 2 of the API has no operation {name}")))
 }

@@ -223,6 +223,7 @@ pub struct OperationEntry {
     pub example: fn() -> Value,
     /// Handles one request.
     pub handler: fn(Arc<Endpoint>, Request<Body>) -> ReplyFuture,
+    served: &'static ServedOperation,
 }
 
 /// The state that all requests of one operation share.
@@ -268,6 +269,7 @@ impl<V: Version> TableBuilder<V> {
 
     #[must_use]
     fn with_operation<O: Operation>(mut self) -> Self {
+        let served = const { &ServedOperation::new::<V, O>() };
         self.0.push(OperationEntry {
             name: O::NAME,
             method: O::METHOD,
@@ -283,9 +285,10 @@ impl<V: Version> TableBuilder<V> {
             errors: O::ERRORS,
             example: O::example,
             handler: |endpoint, request| {
-                let operation = const { &ServedOperation::new::<V, O>() };
-                Box::pin(serve::handle_request::<V>(operation, endpoint, request))
+                let served = const { &ServedOperation::new::<V, O>() };
+                Box::pin(serve::handle_request::<V>(served, endpoint, request))
             },
+            served,
         });
         self
     }

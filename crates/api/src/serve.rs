@@ -53,7 +53,8 @@ pub struct ServedOperation {
     timeout: Duration,
     uses_problem_json: bool,
     request_schema: fn() -> Arc<Value>,
-    run: for<'a> fn(AuthenticatedRequest<'a>) -> BoxFuture<'a, Result<Response<Body>>>,
+    decode: fn(&[u8]) -> Result<()>,
+    run: for<'a> fn(&'a App, Caller, Bytes) -> BoxFuture<'a, Result<Response<Body>>>,
 }
 
 impl ServedOperation {
@@ -70,8 +71,40 @@ impl ServedOperation {
             timeout: O::TIMEOUT,
             uses_problem_json: O::USES_PROBLEM_JSON,
             request_schema: decode::cached_schema::<O>,
-            run: |request| Box::pin(run::<V, O>(request)),
+            decode: |body| decode::<V, O>(body).map(drop),
+            run: |app, caller, body| Box::pin(run::<V, O>(app, caller, body)),
         }
+    }
+
+    /// Validates a body without running the operation.
+    pub fn validate(&self, body: &[u8]) -> Result<()> {
+        self.require_size(body)?;
+        (self.decode)(body)
+    }
+
+    /// Runs the operation for a caller in this process.
+    pub async fn run_for(&self, app: &App, caller: Caller, body: Bytes) -> Result<Response<Body>> {
+        self.require_size(&body)?;
+        self.run_with_timeout(app, caller, body).await
+    }
+
+    fn require_size(&self, body: &[u8]) -> Result<()> {
+        match body.len() > self.body_max_bytes {
+            true => Err(Error::BodyTooLarge(self.body_max_bytes)),
+            false => Ok(()),
+        }
+    }
+
+    async fn run_with_timeout(
+        &self,
+        app: &App,
+        caller: Caller,
+        body: Bytes,
+    ) -> Result<Response<Body>> {
+        // Redis calls have their own, shorter deadline, so this timeout means that the database was too slow.
+        with_timeout(self.timeout, pin!((self.run)(app, caller, body)))
+            .await
+            .unwrap_or(Err(Error::StoreTimeout(self.timeout.as_secs())))
     }
 }
 
@@ -81,7 +114,7 @@ struct AuthenticatedRequest<'a> {
     app: &'a App,
     id: RequestId,
     head: &'a Parts,
-    body: Bytes,
+    body: &'a [u8],
     root_key: Cow<'a, [u8]>,
     principal: Arc<Cached<Principal>>,
 }
@@ -161,21 +194,22 @@ async fn run_operation<V: Version>(
             }
         }
     };
-    let request = AuthenticatedRequest { operation, app, id, head, body, root_key, principal };
-    // Redis calls have their own, shorter deadline, so this timeout means that the database was too slow.
-    with_timeout(operation.timeout, pin!((operation.run)(request)))
-        .await
-        .unwrap_or(Err(Error::StoreTimeout(operation.timeout.as_secs())))
+    let request =
+        AuthenticatedRequest { operation, app, id, head, body: &body, root_key, principal };
+    let caller = request.into_caller()?;
+    operation.run_with_timeout(app, caller, body).await
 }
 
 /// Decodes a request, runs its operation and renders the reply.
 async fn run<V: Version, O: Operation>(
-    request: AuthenticatedRequest<'_>,
+    app: &App,
+    caller: Caller,
+    body: Bytes,
 ) -> Result<Response<Body>> {
-    let decoded: O = decode::<V, O>(&request.body)?;
-    let (app, id) = (request.app, request.id);
-    let reply = decoded.run(app, &request.into_caller()?).await?;
-    let mut response = V::render_success(&id, &reply);
+    let decoded: O = decode::<V, O>(&body)?;
+    drop(body);
+    let reply = decoded.run(app, &caller).await?;
+    let mut response = V::render_success(&caller.request_id, &reply);
     let format = app.context.settings.ratelimit_headers;
     if format != RatelimitHeaders::Off {
         reply.add_ratelimit_headers(response.headers_mut(), format, app.context.clock.now());
@@ -187,7 +221,7 @@ impl AuthenticatedRequest<'_> {
     fn into_caller(self) -> Result<Caller> {
         let Self { operation, app, id, head, body, root_key, principal } = self;
         let idempotency_key = match operation.accepts_idempotency_key {
-            true => parse_idempotency_key(&head.headers, &root_key, operation.name, &body)?,
+            true => parse_idempotency_key(&head.headers, &root_key, operation.name, body)?,
             false => None,
         };
         let trusted = app.context.settings.trusted_proxies.as_ref();

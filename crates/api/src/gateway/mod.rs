@@ -22,10 +22,11 @@ use foundation::error::{Error, Result};
 use foundation::id::RequestId;
 use foundation::traces;
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use request::address;
 use request::body::with_timeout;
 
-use crate::Endpoint;
+use crate::{Endpoint, ReplyFuture};
 use assertion::AssertionSigner;
 use original_request::rest_of;
 pub use original_request::{
@@ -55,7 +56,11 @@ enum AnswerMode {
 }
 
 /// Judges one request of a gateway.
-pub async fn handle_request(endpoint: Arc<Endpoint>, request: Request<Body>) -> Response<Body> {
+pub fn handle_request(endpoint: Arc<Endpoint>, request: Request<Body>) -> ReplyFuture {
+    Box::pin(handle(endpoint, request))
+}
+
+async fn handle(endpoint: Arc<Endpoint>, request: Request<Body>) -> Response<Body> {
     let app = &*endpoint.app;
     let request_id = RequestId::new(app.context.clock.now());
     traces::request_id(&request_id);
@@ -133,10 +138,22 @@ pub fn non_empty_secret(secret: Option<&[u8]>) -> Option<&[u8]> {
 }
 
 /// Judges a request by a policy whose gateway is authenticated.
-pub async fn judge(
+///
+/// The future is boxed: it is large, and is compiled here alone, for every protocol.
+pub fn judge<'a>(
+    app: &'a App,
+    policy: &'a Arc<Cached<ActivePolicy>>,
+    request: &'a (dyn gateways::OriginalRequest + Sync),
+    client: ClientInfo,
+    request_id: RequestId,
+) -> BoxFuture<'a, GatewayAnswer> {
+    Box::pin(judge_request(app, policy, request, client, request_id))
+}
+
+async fn judge_request(
     app: &App,
     policy: &Arc<Cached<ActivePolicy>>,
-    request: &(impl gateways::OriginalRequest + Sync),
+    request: &(dyn gateways::OriginalRequest + Sync),
     client: ClientInfo,
     request_id: RequestId,
 ) -> GatewayAnswer {
@@ -158,7 +175,7 @@ async fn decide(
     app: &App,
     caller: &Caller,
     policy: &ActivePolicy,
-    request: &(impl gateways::OriginalRequest + Sync),
+    request: &(dyn gateways::OriginalRequest + Sync),
 ) -> Result<GatewayAnswer> {
     let signer = AssertionSigner::for_policy(app, policy).await?;
     let decision = gateways::decide(&app.keys, caller, policy, request).await?;

@@ -42,14 +42,13 @@ pub async fn decide(
     keys: &Keys,
     caller: &Caller,
     policy: &ActivePolicy,
-    request: &(impl OriginalRequest + Sync),
+    request: &(dyn OriginalRequest + Sync),
 ) -> Result<GatewayDecision> {
     Ok(match prepare(policy, request) {
         None => GatewayDecision::NoKey,
         Some((_, None)) => GatewayDecision::Verified(VerifyResult::default()),
         Some((_, Some(verification))) => {
-            // Boxed, so that the futures around it stay small: each is copied when it is created.
-            GatewayDecision::Verified(Box::pin(keys::verify(keys, caller, verification)).await?)
+            GatewayDecision::Verified(keys::verify(keys, caller, verification).await?)
         }
     })
 }
@@ -58,7 +57,7 @@ pub async fn decide(
 /// too long to be one.
 pub(super) fn prepare<'a>(
     policy: &'a ActivePolicy,
-    request: &impl OriginalRequest,
+    request: &dyn OriginalRequest,
 ) -> Option<(&'a KeySource, Option<VerifyRequest>)> {
     let sources = &policy.policy.config.key_from;
     let found = |source: &'a KeySource| Some((source, request.credential(source)?));
@@ -69,7 +68,7 @@ pub(super) fn prepare<'a>(
 
 fn to_verification(
     policy: &ActivePolicy,
-    request: &impl OriginalRequest,
+    request: &dyn OriginalRequest,
     key: String,
 ) -> VerifyRequest {
     let default_rule = GatewayRule::default();
@@ -106,7 +105,7 @@ pub enum RuleMatch {
 
 /// Finds the first rule that matches a request. A rule that may match, because the method or the path is unknown, ends the
 /// search without a match: it may be stricter than those after it.
-pub(super) fn match_rule(policy: &ActivePolicy, request: &impl OriginalRequest) -> RuleMatch {
+pub(super) fn match_rule(policy: &ActivePolicy, request: &dyn OriginalRequest) -> RuleMatch {
     if policy.rules.is_empty() {
         return RuleMatch::NoRules;
     }

@@ -4,6 +4,7 @@
 use foundation::clock::{Stopwatch, Timestamp};
 use foundation::error::Result;
 use foundation::model::{DefaultLimit, EnforcementMode};
+use futures_util::future::BoxFuture;
 use limiter::{Adjustment, Window, WindowStatus};
 use store::StoredNamespace;
 
@@ -53,7 +54,17 @@ pub struct DescriptorReply {
 /// Checks descriptors in one namespace and takes the units of all of them, or of none, unless the rules count refused calls.
 /// Then units are given back, in any case: this neither refuses a call nor changes what is taken. A namespace that does not
 /// exist is created if the caller has the permission.
-pub async fn check_descriptors(
+pub fn check_descriptors<'a>(
+    ratelimits: &'a Ratelimits,
+    caller: &'a Caller,
+    namespace: String,
+    rules: DescriptorRules,
+    descriptors: &'a [DescriptorCheck],
+) -> BoxFuture<'a, Result<DescriptorReply>> {
+    Box::pin(check(ratelimits, caller, namespace, rules, descriptors))
+}
+
+async fn check(
     ratelimits: &Ratelimits,
     caller: &Caller,
     namespace: String,
