@@ -325,11 +325,11 @@ impl ListenerState {
         tokio::spawn(PEER.scope(peer, async move {
             match handshake {
                 None if self.is_grpc() => {
-                    Box::pin(protocols::serve_http2(self, stream, peer, watcher)).await;
+                    Box::pin(protocols::serve_http2(self, stream, watcher)).await;
                 }
                 None => protocols::serve_http1(self, stream, watcher).await,
                 // On the heap: a connection without TLS has no room for it.
-                Some(handshake) => Box::pin(handshake.serve(self, stream, peer, watcher)).await,
+                Some(handshake) => Box::pin(handshake.serve(self, stream, watcher)).await,
             }
             open.dec();
             drop(permit);

@@ -4,6 +4,7 @@ mod certificate;
 mod connection_timer;
 mod connections;
 mod protocols;
+mod request_queue;
 #[cfg(feature = "otel")]
 mod request_span;
 mod security_txt;
@@ -109,7 +110,7 @@ impl HttpService {
                 (operation.call)(operation.endpoint.clone(), request)
             }
             None if request.uri().path().starts_with(gateway::PREFIX) => {
-                Box::pin(gateway::handle_request(self.gateway_endpoint.clone(), request))
+                gateway::handle_request(self.gateway_endpoint.clone(), request)
             }
             _ => self.route_fallback(operation, request),
         }

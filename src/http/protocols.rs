@@ -1,7 +1,6 @@
 //! Serves one connection: HTTP/1.1, or with TLS the protocol that the handshake has chosen.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,12 +11,10 @@ use axum::http::{HeaderMap, HeaderValue, Request};
 use foundation::tls::server::HTTP2;
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
-use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::Watcher;
-use request::PEER;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -26,6 +23,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::connection_timer::{ConnectionTimer, StreamTimer, TimedStream};
 use super::connections::ListenerState;
+use super::request_queue::RequestQueue;
 
 /// Limits the size of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -47,13 +45,7 @@ pub struct Handshake {
 
 impl Handshake {
     /// Serves a connection with TLS until it ends.
-    pub async fn serve(
-        mut self,
-        server: Arc<ListenerState>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        watcher: Watcher,
-    ) {
+    pub async fn serve(mut self, server: Arc<ListenerState>, stream: TcpStream, watcher: Watcher) {
         let accepted = TlsAcceptor::from(self.config).accept(stream);
         let stream = tokio::select! {
             accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, accepted) => match accepted {
@@ -64,7 +56,7 @@ impl Handshake {
             _ = self.is_closing.changed() => return,
         };
         match stream.get_ref().1.alpn_protocol() {
-            Some(HTTP2) => serve_http2(server, stream, peer, watcher).await,
+            Some(HTTP2) => serve_http2(server, stream, watcher).await,
             _ => serve_http1(server, stream, watcher).await,
         }
     }
@@ -101,12 +93,8 @@ where
 }
 
 /// Serves HTTP/2 until the connection ends.
-pub async fn serve_http2<S>(
-    server: Arc<ListenerState>,
-    stream: S,
-    peer: SocketAddr,
-    watcher: Watcher,
-) where
+pub async fn serve_http2<S>(server: Arc<ListenerState>, stream: S, watcher: Watcher)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let timer = StreamTimer::new();
@@ -127,11 +115,12 @@ pub async fn serve_http2<S>(
             Ok::<_, Infallible>(answer)
         })
     });
-    let connection = http2::Builder::new(StreamExecutor(peer))
+    let requests = RequestQueue::default();
+    let connection = http2::Builder::new(requests.clone())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    run_until(watcher.watch(connection), waiting.expired()).await;
+    run_until(requests.run(Box::pin(watcher.watch(connection))), waiting.expired()).await;
 }
 
 /// Drives a connection until it ends, or has kept the server waiting for too long.
@@ -156,19 +145,6 @@ fn set_host(request: &mut Request<Incoming>) {
     let authority = request.uri().authority().map(|name| HeaderValue::from_str(name.as_str()));
     if let Some(Ok(host)) = authority {
         request.headers_mut().insert(HOST, host);
-    }
-}
-
-/// Runs the requests of an HTTP/2 connection, each in its own task.
-#[derive(Clone)]
-struct StreamExecutor(SocketAddr);
-
-impl<F> Executor<F> for StreamExecutor
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    fn execute(&self, request: F) {
-        tokio::spawn(PEER.scope(self.0, request));
     }
 }
 
