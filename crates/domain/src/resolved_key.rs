@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
+
 use analytics::KeyDimensions;
 use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Result;
@@ -53,6 +55,8 @@ pub struct ResolvedKey {
     pub lease_hint: LeaseHint,
     /// The part of a version 2 reply that describes the key, as the first verification serialized it.
     pub cached_json: OnceLock<Box<str>>,
+    /// What gateways are told of the key in headers, as the first answer encoded it.
+    pub cached_headers: OnceLock<Box<[Bytes]>>,
     valid_series: OnceLock<SeriesId>,
     /// Whether it has been used since the last flush of uses.
     pub use_flag: UseFlag,
@@ -226,6 +230,7 @@ impl ResolvedKey {
             enabled,
             expires_at,
             cached_json: OnceLock::new(),
+            cached_headers: OnceLock::new(),
             valid_series: OnceLock::new(),
             use_flag: UseFlag::default(),
             last_allowed_principal: AtomicU64::new(0),

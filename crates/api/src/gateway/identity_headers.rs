@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
 use domain::gateways::ActivePolicy;
 use domain::keys::ResolvedKey;
 use foundation::id::RequestId;
@@ -14,26 +15,29 @@ use super::assertion::AssertionSigner;
 /// The maximum length of a value. Gateways and upstreams refuse longer headers.
 const VALUE_MAX_BYTES: usize = 4096;
 /// The header with the signed assertion.
-const ASSERTION_HEADER: &str = "keyward-assertion";
+const ASSERTION_HEADER: HeaderName = HeaderName::from_static("keyward-assertion");
+/// Finds the event of a request.
+pub const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("keyward-request-id");
 /// Names the headers whose values were too long.
 const OMITTED_HEADER: HeaderName = HeaderName::from_static("keyward-omitted");
 const EMPTY: HeaderValue = HeaderValue::from_static("");
 
+/// The headers about a key that a policy can select.
+const KEY_HEADERS: [HeaderName; 7] = [
+    HeaderName::from_static("keyward-key-id"),
+    HeaderName::from_static("keyward-api-id"),
+    HeaderName::from_static("keyward-external-id"),
+    HeaderName::from_static("keyward-identity-id"),
+    HeaderName::from_static("keyward-permissions"),
+    HeaderName::from_static("keyward-roles"),
+    HeaderName::from_static("keyward-environment"),
+];
+
 /// The headers that every request has, without values. To copy them costs less than to add each one to a map, and to copy a static
 /// name costs less than to share one.
 static WITHOUT_VALUES: LazyLock<HeaderMap> = LazyLock::new(|| {
-    let names = [
-        "keyward-key-id",
-        "keyward-api-id",
-        "keyward-external-id",
-        "keyward-identity-id",
-        "keyward-permissions",
-        "keyward-roles",
-        "keyward-environment",
-        "keyward-request-id",
-        ASSERTION_HEADER,
-    ];
-    let names = names.into_iter().map(HeaderName::from_static).chain([OMITTED_HEADER]);
+    let names =
+        KEY_HEADERS.into_iter().chain([REQUEST_ID_HEADER, ASSERTION_HEADER, OMITTED_HEADER]);
     // With room for the other headers of an answer, so that these do not make it arrange all anew.
     let mut headers = HeaderMap::with_capacity(24);
     headers.extend(names.map(|name| (name, EMPTY)));
@@ -55,32 +59,33 @@ pub fn identity_headers(
             .is_none_or(|names| names.iter().any(|known| known.eq_ignore_ascii_case(name.as_str())))
     };
     let mut omitted = Vec::new();
-    let mut bounded = |name: &HeaderName, value: String| {
+    let mut headers = WITHOUT_VALUES.clone();
+    let mut set = |name: HeaderName, mut value: Bytes| {
         if value.len() > VALUE_MAX_BYTES {
             omitted.push(name.to_string());
-            return EMPTY;
+            value.clear();
         }
         // Values are built from valid characters alone.
-        HeaderValue::try_from(value).unwrap_or(EMPTY)
+        headers.insert(name, HeaderValue::from_maybe_shared(value).unwrap_or(EMPTY));
     };
-    let mut headers = WITHOUT_VALUES.clone();
-    for (name, value) in &mut headers {
-        let text = match name.as_str() {
-            ASSERTION_HEADER => signer.and_then(|signer| signer.sign(policy, resolved, request_id)),
-            base if is_selected(name) => base_value(base, resolved, request_id),
-            _ => None,
-        };
-        if let Some(text) = text {
-            *value = bounded(name, text);
+    let of_key = resolved.cached_headers.get_or_init(|| values_of_key(resolved));
+    for (name, value) in KEY_HEADERS.into_iter().zip(of_key) {
+        if !value.is_empty() && is_selected(&name) {
+            set(name, value.clone());
         }
+    }
+    if is_selected(&REQUEST_ID_HEADER) {
+        set(REQUEST_ID_HEADER, Bytes::copy_from_slice(request_id.as_str().as_bytes()));
+    }
+    if let Some(assertion) = signer.and_then(|signer| signer.sign(policy, resolved, request_id)) {
+        set(ASSERTION_HEADER, assertion.into());
     }
     let meta = if config.meta.is_empty() { Map::new() } else { parse_meta(resolved) };
     for name in &config.meta {
         let value = meta.get(name).map_or_else(String::new, meta_value);
         // A policy has valid names alone.
-        if let Ok(header) = HeaderName::try_from(format!("keyward-meta-{name}")) {
-            let value = bounded(&header, value);
-            headers.insert(header, value);
+        if let Ok(name) = HeaderName::try_from(format!("keyward-meta-{name}")) {
+            set(name, value.into());
         }
     }
     if !omitted.is_empty() {
@@ -89,24 +94,20 @@ pub fn identity_headers(
     headers
 }
 
-/// Returns the value of a header of [`BASE_IDENTITY_HEADERS`], by its name in lower case.
-fn base_value(name: &str, resolved: &ResolvedKey, request_id: &RequestId) -> Option<String> {
-    let key = &resolved.stored().key;
-    let identity = resolved.identity();
-    match name {
-        "keyward-key-id" => Some(key.id.as_str().to_owned()),
-        "keyward-api-id" => Some(key.api_id.as_str().to_owned()),
-        "keyward-external-id" => identity
-            .map(|identity| identity.external_id.as_str())
-            .or(key.owner_id.as_deref())
-            .map(|id| encode(id, "")),
-        "keyward-identity-id" => identity.map(|identity| identity.id.as_str().to_owned()),
-        "keyward-permissions" => Some(encode_list(&resolved.permissions)),
-        "keyward-roles" => Some(encode_list(&resolved.roles)),
-        "keyward-environment" => key.environment.as_deref().map(|text| encode(text, "")),
-        "keyward-request-id" => Some(request_id.as_str().to_owned()),
-        _ => None,
-    }
+/// Returns the values of [`KEY_HEADERS`], of which those that do not apply are empty.
+fn values_of_key(resolved: &ResolvedKey) -> Box<[Bytes]> {
+    let (key, identity) = (&resolved.stored().key, resolved.identity());
+    let external_id = identity.map(|identity| identity.external_id.as_str());
+    let values: [String; 7] = [
+        key.id.as_str().to_owned(),
+        key.api_id.as_str().to_owned(),
+        encode(external_id.or(key.owner_id.as_deref()).unwrap_or_default(), ""),
+        identity.map_or_else(String::new, |identity| identity.id.as_str().to_owned()),
+        encode_list(&resolved.permissions),
+        encode_list(&resolved.roles),
+        encode(key.environment.as_deref().unwrap_or_default(), ""),
+    ];
+    values.map(Bytes::from).into()
 }
 
 fn parse_meta(resolved: &ResolvedKey) -> Map<String, Value> {

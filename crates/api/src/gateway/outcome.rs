@@ -12,13 +12,11 @@ use foundation::model::FailureFormat;
 use serde::Serialize;
 
 use super::assertion::AssertionSigner;
-use super::identity_headers::identity_headers;
+use super::identity_headers::{REQUEST_ID_HEADER, identity_headers};
 use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
 
 /// The balance of a key with credits, after the request.
 const CREDITS_HEADER: HeaderName = HeaderName::from_static("keyward-credits-remaining");
-/// Finds the event of a request.
-const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("keyward-request-id");
 
 /// A header with its value.
 pub type Header = (HeaderName, String);
