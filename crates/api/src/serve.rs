@@ -38,6 +38,8 @@ const METRICS_HEADER: &str = "x-unkey-metrics";
 const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_LENGTH_MAX: usize = 255;
 
+type ResponseFuture<'a> = BoxFuture<'a, Result<Response<Body>>>;
+
 /// An operation as the pipeline sees it. The pipeline is compiled once for each version; what depends on the types of
 /// an operation is compiled for each.
 #[expect(clippy::struct_excessive_bools, reason = "independent constants of the operation")]
@@ -54,7 +56,7 @@ pub struct ServedOperation {
     uses_problem_json: bool,
     request_schema: fn() -> Arc<Value>,
     decode: fn(&[u8]) -> Result<()>,
-    run: for<'a> fn(&'a App, Caller, Bytes) -> BoxFuture<'a, Result<Response<Body>>>,
+    run: for<'a> fn(&'a App, Caller, Bytes) -> ResponseFuture<'a>,
 }
 
 impl ServedOperation {
