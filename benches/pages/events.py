@@ -1,7 +1,7 @@
 """Fills the tables of analytics events as the server writes them: single events of 30 days, their rollups and totals. Nine of
 ten events are verifications, the others are checks of the standalone limiter."""
 
-import datetime, hashlib, time
+import datetime, hashlib, json, time
 
 from tables import NOW_MS, WORKSPACE, api_of_key, digest
 
@@ -48,6 +48,7 @@ def fill(database, apis, namespace, keys, active_keys, events):
             step(f"{kind} by {unit}", insert_rollups(kind, amount, unit, of))
         series = "verification_series" if kind == "verifications" else "ratelimit_series"
         step(totals, *insert_totals(kind, series, amount, totals, resource, outcome, since))
+        step(f"latencies of {kind}", *insert_latencies(database, kind, totals, resource))
     step("statistics", "DROP TABLE filling")
     if database.url:
         step("vacuum", "VACUUM ANALYZE")
@@ -57,6 +58,7 @@ FILE = "keyward-events.db"
 UNITS = ["minute", "hour", "day", "month"]
 TABLES = [
     "batches",
+    "latencies",
     *[f"{kind}{of}" for kind in ["verifications", "ratelimits"] for of in ["", *[f"_per_{unit}" for unit in UNITS]]],
     *[f"{kind}_{of}" for kind in ["verification", "ratelimit"] for of in ["series", "totals"]],
 ]
@@ -194,6 +196,15 @@ def insert_rollups(kind, amount, unit, of):
     return f"""INSERT INTO {kind}_per_{unit} (series, time, count, {amount}, latency_us, {LATENCIES})
         SELECT series, {unit_start(unit)}, SUM(count), SUM({amount}), SUM(latency_us), {SUM_LATENCIES}
         FROM {kind}_per_{of} GROUP BY 1, 2 ORDER BY 2, 1"""
+
+
+def insert_latencies(database, kind, totals, resource):
+    """As many buckets as the latencies of a service have: those from 60 µs to 20 ms, equally full."""
+    histogram = json.dumps({str(bucket): 7 for bucket in range(48, 116)})
+    histogram = f"CAST('{histogram}' AS {'JSONB' if database.url else 'TEXT'})"
+    for of in [resource, "'*'"]:
+        yield f"""INSERT INTO latencies (kind, workspace_id, resource_id, unit, time, histogram)
+            SELECT DISTINCT '{kind}', workspace_id, {of}, unit, time, {histogram} FROM {totals}"""
 
 
 def insert_totals(kind, series, amount, totals, resource, outcome, since):

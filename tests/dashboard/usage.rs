@@ -268,7 +268,7 @@ on_every_event_store! {
         for row in ["Rejected</a></th><td class=\"number\">1</td><td class=\"number\">50.0 %", ">email</a></th><td class=\"number\">2<"] {
             assert!(page.text.contains(row), "{row}: {}", page.text);
         }
-        assert!(file.text.starts_with("start,total,allowed,rejected,mean_latency_us\n"), "{}", file.text);
+        assert!(file.text.starts_with("start,total,allowed,rejected,mean_latency_us,p50_latency_us,p95_latency_us,p99_latency_us\n"), "{}", file.text);
         assert!(file.text.contains("\n2026-04-10T00:00:00Z,2,1,1,"), "{}", file.text);
     }
 }

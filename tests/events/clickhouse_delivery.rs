@@ -4,31 +4,44 @@ mod failures;
 
 use analytics::{clickhouse_delivery, writer};
 use foundation::clock::{DAY_MS, HOUR_MS};
+use foundation::id::WorkspaceId;
 use foundation::model::{EventKind, RollupUnit};
 use proptest::prelude::*;
 use serde_json::json;
-use store::events::TotalsFilter;
+use store::events::{LatencyHistogram, TotalsFilter};
 
 use crate::support::faulty_proxy::RequestFate;
 use crate::support::{Keyward, NOON, Stack};
 
-/// Returns the number of verifications per unit of time, by its start.
-async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
-    let workspace = domain::root_keys::default_workspace();
-    let filter = TotalsFilter {
-        workspace: &workspace,
+/// Selects the totals of all times.
+fn all_totals(workspace: &WorkspaceId, unit: RollupUnit) -> TotalsFilter<'_> {
+    TotalsFilter {
+        workspace,
         kind: EventKind::Verifications,
         resource_id: None,
         unit,
         from_time: unit.start_of(NOON.plus_ms(-40 * DAY_MS)),
         until_time: NOON.plus_ms(400 * DAY_MS),
         is_by_id: false,
-    };
+    }
+}
+
+/// Returns the number of verifications per unit of time, by its start.
+async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
+    let workspace = domain::root_keys::default_workspace();
     let mut reader = kw.app.analytics.event_store().read().await.unwrap();
-    let rows = reader.list_totals(&filter).await.unwrap();
+    let rows = reader.list_totals(&all_totals(&workspace, unit)).await.unwrap();
     let mut counts: Vec<_> = rows.into_iter().map(|row| (row.time.0, row.count)).collect();
     counts.sort_unstable();
     counts
+}
+
+/// Returns the latencies by unit.
+async fn latencies(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, LatencyHistogram)> {
+    let workspace = domain::root_keys::default_workspace();
+    let mut reader = kw.app.analytics.event_store().read().await.unwrap();
+    let found = reader.list_latencies(&all_totals(&workspace, unit)).await.unwrap();
+    found.into_iter().map(|(time, histogram)| (time.0, histogram)).collect()
 }
 
 async fn count(kw: &Keyward) -> i64 {
@@ -197,6 +210,17 @@ on_both_stacks_with_clickhouse! {
         kw.verify(&key.key).await.assert_code("VALID");
         kw.write_events().await;
         let hours = counts(&kw, RollupUnit::Hour).await;
+        let hour_latencies = latencies(&kw, RollupUnit::Hour).await;
+        let client = &kw.clickhouse.as_ref().unwrap().client;
+        let events: Vec<(i64,)> = client.fetch_rows("SELECT latency_us FROM verifications", &[]).await.unwrap();
+        let (mut of_events, mut of_hours) = (LatencyHistogram::default(), LatencyHistogram::default());
+        for (latency_us,) in &events {
+            of_events.add(*latency_us);
+        }
+        for (_, histogram) in &hour_latencies {
+            of_hours.merge(histogram);
+        }
+        assert_eq!((events.len(), hour_latencies.len(), of_hours), (4, 4, of_events));
 
         clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
@@ -205,8 +229,39 @@ on_both_stacks_with_clickhouse! {
         assert_eq!((delivered.rolled_up_until_ms, delivered.void_deliveries), (midnight, vec![]));
         assert_eq!(hours.len(), 4);
         assert_eq!(counts(&kw, RollupUnit::Hour).await, hours);
+        assert_eq!(latencies(&kw, RollupUnit::Hour).await, hour_latencies);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
         assert_eq!(counts(&kw, RollupUnit::Minute).await.len(), 4, "minutes are computed from the events");
+    }
+
+    async fn percentiles_of_hours_of_an_older_version_are_the_ends_of_its_buckets(kw) {
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.write_events().await;
+        kw.clock.advance_ms(2 * DAY_MS);
+        clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
+        let client = &kw.clickhouse.as_ref().unwrap().client;
+        for column in ["latency_buckets", "latency_counts"] {
+            client.execute(&format!("ALTER TABLE verification_hours DROP COLUMN {column}")).await.unwrap();
+        }
+        let hour = NOON.0 - DAY_MS;
+        client
+            .execute(&format!(
+                "INSERT INTO verification_hours (time, workspace_id, api_id, outcome, count, latency_us, latency_le_500us,
+                    latency_le_25ms, delivery)
+                VALUES ({hour}, 'ws_default', 'api_a', 'VALID', 100, 1000, 90, 8, 1)"
+            ))
+            .await
+            .unwrap();
+
+        // The replica that is updated adds the columns, and every other one finds them.
+        client.create_tables().await.unwrap();
+        client.create_tables().await.unwrap();
+
+        let found = latencies(&kw, RollupUnit::Hour).await;
+        let (_, histogram) = found.iter().find(|(time, _)| *time == hour).expect("the hour");
+        let percentiles = [50, 95, 99].map(|percent| histogram.percentile_us(percent));
+        assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
     }
 
     async fn day_is_rolled_up_after_an_hour_of_grace(kw) {

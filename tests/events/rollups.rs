@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use analytics::traffic::{TrafficFilter, list_by_time};
 use analytics::writer;
+use foundation::clock::Timestamp;
+use foundation::model::{EventKind, RollupUnit};
 use serde_json::json;
 use sqlx::Executor as _;
-use store::events::EventTx;
+use store::events::{EventDatabase, EventTx, LatencyHistogram};
 use tokio::time::timeout;
 
 use crate::on_both_stacks;
@@ -116,6 +119,97 @@ on_both_stacks! {
         )
         .await;
     assert_eq!(checks, ["day 1 2", "day 1 2"]);
+    }
+}
+
+/// Selects a day of all APIs.
+const A_DAY: TrafficFilter<'_> = TrafficFilter {
+    kind: EventKind::Verifications,
+    resource_id: None,
+    unit: RollupUnit::Day,
+    from_time: NOON,
+    until_time: Timestamp(NOON.0 + 1),
+};
+
+on_both_stacks! {
+    async fn histograms_have_the_latencies_of_all_batches(kw) {
+    let key = kw.create_key(json!({})).await;
+    for _ in 0..3 {
+        for _ in 0..4 {
+            kw.verify(&key.key).await.assert_code("VALID");
+        }
+        kw.write_events().await;
+    }
+
+    let latencies = kw.query_events("SELECT CAST(latency_us AS TEXT) FROM verifications").await;
+    let mut expected = LatencyHistogram::default();
+    for us in &latencies {
+        expected.add(us.parse().unwrap());
+    }
+    assert_eq!(latencies.len(), 12);
+    let stored = kw
+        .query_events("SELECT CAST(histogram AS TEXT) FROM latencies WHERE kind = 'verifications'")
+        .await;
+    assert_eq!(stored.len(), 8, "of every unit, of the API and of all");
+    for histogram in &stored {
+        assert_eq!(LatencyHistogram::parse(histogram).as_ref(), Some(&expected));
+    }
+    }
+}
+
+on_both_stacks! {
+    async fn percentiles_of_an_api_are_those_of_its_requests(kw) {
+    let api = kw.create_api().await;
+    let (key, other) = (kw.create_key_in(&api, json!({})).await, kw.create_key(json!({})).await);
+    kw.verify(&key.key).await.assert_code("VALID");
+    kw.write_events().await;
+    kw.change_events("UPDATE latencies SET histogram = '{\"72\":1}'").await;
+    kw.verify(&other.key).await.assert_code("VALID");
+    kw.verify("unknown").await.assert_code("NOT_FOUND");
+    kw.write_events().await;
+    let workspace = "ws_default".into();
+    let median = async |filter: &TrafficFilter<'_>| {
+        let traffic = list_by_time(&kw.app.analytics, &workspace, filter).await.unwrap();
+        traffic[0].1.latencies.clone()
+    };
+
+    let of_one = median(&TrafficFilter { resource_id: Some(&api), ..A_DAY }).await;
+    let of_all = median(&A_DAY).await;
+
+    assert_eq!(of_one.percentile_us(50), Some(491));
+    assert_eq!(of_one.percentile_us(99), Some(491));
+    assert_ne!(of_all.percentile_us(99), None);
+    let counted = kw.query_events("SELECT CAST(histogram AS TEXT) FROM latencies WHERE resource_id = '*' AND unit = 'day'").await;
+    let numbers: serde_json::Value = serde_json::from_str(&counted[0]).unwrap();
+    let sum: i64 = numbers.as_object().unwrap().values().filter_map(serde_json::Value::as_i64).sum();
+    assert_eq!(sum, 3, "those of both APIs, and of the key that was not found");
+    }
+}
+
+on_both_stacks! {
+    async fn percentiles_of_totals_of_an_older_version_are_the_ends_of_its_buckets(kw) {
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+    kw.write_events().await;
+    // Of 100 latencies, 90 are up to 500 µs, 8 up to 25 ms and 2 longer than 100 ms.
+    kw.change_events(
+        "UPDATE verification_totals SET count = 100, latency_us = 1000, latency_le_100us = 0,
+            latency_le_500us = 90, latency_le_1ms = 0, latency_le_5ms = 0, latency_le_25ms = 8,
+            latency_le_100ms = 0",
+    )
+    .await;
+    kw.change_events("DELETE FROM latencies").await;
+    let migration = match &kw.app.analytics.event_store().database {
+        EventDatabase::Postgres { .. } => include_str!("../../migrations/events/postgres/0006_latencies.sql"),
+        EventDatabase::Sqlite { .. } => include_str!("../../migrations/events/sqlite/0006_latencies.sql"),
+    };
+    let (_, backfill) = migration.split_once("-- Of earlier totals").expect("the statement");
+
+    kw.change_events(backfill.split_once('\n').expect("the rest").1).await;
+
+    let traffic = list_by_time(&kw.app.analytics, &"ws_default".into(), &A_DAY).await.unwrap();
+    let percentiles = [50, 95, 99].map(|percent| traffic[0].1.latencies.percentile_us(percent));
+    assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
     }
 }
 

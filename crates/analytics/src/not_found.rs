@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use foundation::clock::Timestamp;
 use foundation::id::WorkspaceId;
 use foundation::model::RollupUnit;
-use store::events::Aggregate;
+use store::events::TotalAmounts;
 
-/// The maximum number of counts that wait to be written, about 1.5 MB. A workspace has one for each minute, so there are
+/// The maximum number of counts that wait to be written, about 3 MB. A workspace has one for each minute, so there are
 /// many only while the database is unreachable.
 const WAITING_MAX: usize = 10_000;
 
@@ -21,7 +21,7 @@ pub struct NotFoundCount {
     pub workspace: WorkspaceId,
     /// The start of the minute.
     pub minute: Timestamp,
-    pub aggregate: Aggregate,
+    pub amounts: TotalAmounts,
 }
 
 /// The counts that wait to be written.
@@ -31,7 +31,7 @@ pub struct NotFoundCounters(Mutex<WaitingCounts>);
 #[derive(Debug, Default)]
 struct WaitingCounts {
     /// The minutes of each workspace, the latest last.
-    minutes: HashMap<WorkspaceId, Vec<(Timestamp, Aggregate)>>,
+    minutes: HashMap<WorkspaceId, Vec<(Timestamp, TotalAmounts)>>,
     /// The number of minutes of all workspaces.
     count: usize,
 }
@@ -42,16 +42,16 @@ impl NotFoundCounters {
         let minute = RollupUnit::Minute.start_of(now);
         let WaitingCounts { minutes, count } = &mut *self.0.lock();
         let latest = minutes.get_mut(workspace).and_then(|minutes| minutes.last_mut());
-        if let Some((_, aggregate)) = latest.filter(|(latest, _)| *latest == minute) {
-            aggregate.add_event(0, latency_us);
+        if let Some((_, amounts)) = latest.filter(|(latest, _)| *latest == minute) {
+            amounts.add_event(0, latency_us);
             return true;
         }
         if *count >= WAITING_MAX {
             return false;
         }
-        let mut aggregate = Aggregate::default();
-        aggregate.add_event(0, latency_us);
-        minutes.entry(workspace.clone()).or_default().push((minute, aggregate));
+        let mut amounts = TotalAmounts::default();
+        amounts.add_event(0, latency_us);
+        minutes.entry(workspace.clone()).or_default().push((minute, amounts));
         *count += 1;
         true
     }
@@ -60,10 +60,10 @@ impl NotFoundCounters {
     pub fn take(&self) -> Vec<NotFoundCount> {
         let WaitingCounts { minutes, .. } = std::mem::take(&mut *self.0.lock());
         let counts = minutes.into_iter().flat_map(|(workspace, minutes)| {
-            let count = move |(minute, aggregate)| NotFoundCount {
+            let count = move |(minute, amounts)| NotFoundCount {
                 workspace: workspace.clone(),
                 minute,
-                aggregate,
+                amounts,
             };
             minutes.into_iter().map(count)
         });
@@ -87,7 +87,9 @@ mod tests {
         let mut counts: Vec<_> = counters
             .take()
             .into_iter()
-            .map(|found| (found.workspace.to_string(), found.minute.0, found.aggregate.count))
+            .map(|found| {
+                (found.workspace.to_string(), found.minute.0, found.amounts.aggregate.count)
+            })
             .collect();
 
         counts.sort();

@@ -6,7 +6,7 @@ use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
 use foundation::model::{EventKind, RollupUnit};
-use store::events::{LATENCY_BUCKETS_US, NO_API, TotalRow, TotalsFilter};
+use store::events::{LatencyHistogram, NO_API, TotalRow, TotalsFilter};
 
 use crate::Analytics;
 
@@ -20,6 +20,20 @@ pub struct TrafficFilter<'a> {
     /// The start, rounded down to the start of its unit.
     pub from_time: Timestamp,
     pub until_time: Timestamp,
+}
+
+impl<'a> TrafficFilter<'a> {
+    fn to_totals(self, workspace: &'a WorkspaceId, is_by_id: bool) -> TotalsFilter<'a> {
+        TotalsFilter {
+            workspace,
+            kind: self.kind,
+            resource_id: self.resource_id,
+            unit: self.unit,
+            from_time: self.unit.start_of(self.from_time),
+            until_time: self.until_time,
+            is_by_id,
+        }
+    }
 }
 
 /// The number and the latencies of requests, and what they spent.
@@ -46,32 +60,26 @@ impl Traffic {
     }
 
     fn add_row(&mut self, row: TotalRow) {
-        let latencies = LatencyStats {
-            count: row.count,
-            sum_us: row.latency_us,
-            buckets: row.latencies.into(),
-        };
-        self.latencies.merge(&latencies);
+        self.latencies.count += row.count;
+        self.latencies.sum_us = self.latencies.sum_us.saturating_add(row.latency_us);
         self.spent_credits = self.spent_credits.saturating_add(row.spent_credits);
         *self.outcomes.entry(row.outcome).or_default() += row.count;
     }
 }
 
 /// The latencies of requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LatencyStats {
     count: i64,
     sum_us: i64,
-    buckets: [i64; 6],
+    histogram: LatencyHistogram,
 }
 
 impl LatencyStats {
     fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
-        for (count, added) in self.buckets.iter_mut().zip(other.buckets) {
-            *count += added;
-        }
+        self.histogram.merge(&other.histogram);
     }
 
     /// Returns the mean in microseconds, or `None` if there are no requests.
@@ -79,18 +87,9 @@ impl LatencyStats {
         self.sum_us.checked_div(self.count)
     }
 
-    /// Returns a percentile in microseconds, as the end of its bucket. Returns `None` if there are no requests, or if
-    /// it lies beyond the last bucket.
+    /// Returns a percentile in microseconds, within 5 % of the true one. Returns `None` if there are no requests.
     pub fn percentile_us(&self, percent: i64) -> Option<i64> {
-        if self.count == 0 {
-            return None;
-        }
-        let mut within = 0;
-        let reached = self.buckets.iter().position(|bucket| {
-            within += bucket;
-            within.saturating_mul(100) >= self.count.saturating_mul(percent)
-        });
-        reached.map(|at| LATENCY_BUCKETS_US[at])
+        self.histogram.percentile_us(percent)
     }
 }
 
@@ -109,11 +108,14 @@ pub async fn list_by_time(
     for row in load_rows(analytics, workspace, filter, false).await? {
         found.entry(row.time).or_default().add_row(row);
     }
+    for (time, histogram) in load_latencies(analytics, workspace, filter).await? {
+        found.entry(time).or_default().latencies.histogram.merge(&histogram);
+    }
     Ok(found.into_iter().collect())
 }
 
-/// Returns the traffic by id of the API or namespace, the one with the most requests first. Verifications that found no
-/// key belong to no API.
+/// Returns the traffic by id of the API or namespace, the one with the most requests first, without percentiles.
+/// Verifications that found no key belong to no API.
 pub async fn list_by_id(
     analytics: &Analytics,
     workspace: &WorkspaceId,
@@ -195,39 +197,35 @@ async fn load_rows(
     filter: &TrafficFilter<'_>,
     by_id: bool,
 ) -> Result<Vec<TotalRow>> {
-    let totals_filter = TotalsFilter {
-        workspace,
-        kind: filter.kind,
-        resource_id: filter.resource_id,
-        unit: filter.unit,
-        from_time: filter.unit.start_of(filter.from_time),
-        until_time: filter.until_time,
-        is_by_id: by_id,
-    };
-    let mut rows = analytics.event_store.read().await?.list_totals(&totals_filter).await?;
-    let has_other_store = analytics.event_store.clickhouse().is_some();
-    if has_other_store && filter.kind == EventKind::Verifications && filter.resource_id.is_none() {
-        // Verifications that found no key are counted in Keyward's own database.
-        let not_found = TotalsFilter { resource_id: Some(NO_API), ..totals_filter };
+    let totals = filter.to_totals(workspace, by_id);
+    let mut rows = analytics.event_store.read().await?.list_totals(&totals).await?;
+    if let Some(not_found) = in_own_database(analytics, &totals) {
         rows.extend(analytics.event_store.read_local().await?.list_totals(&not_found).await?);
     }
     Ok(rows)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentile_is_end_of_bucket_when_bucket_is_known() {
-        let percentiles = |buckets: [i64; 6], count| {
-            let latencies = LatencyStats { count, sum_us: 0, buckets };
-            [50, 99, 100].map(|percent| latencies.percentile_us(percent))
-        };
-
-        assert_eq!(percentiles([0; 6], 0), [None; 3]);
-        assert_eq!(percentiles([99, 1, 0, 0, 0, 0], 100), [Some(100), Some(100), Some(500)]);
-        assert_eq!(percentiles([50, 48, 1, 0, 0, 0], 100), [Some(100), Some(1_000), None]);
-        assert_eq!(percentiles([0; 6], 7), [None; 3], "all latencies are beyond the last bucket");
+async fn load_latencies(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    filter: &TrafficFilter<'_>,
+) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+    let totals = filter.to_totals(workspace, false);
+    let mut found = analytics.event_store.read().await?.list_latencies(&totals).await?;
+    if let Some(not_found) = in_own_database(analytics, &totals) {
+        found.extend(analytics.event_store.read_local().await?.list_latencies(&not_found).await?);
     }
+    Ok(found)
+}
+
+/// Returns the filter for the selected verifications that are counted in Keyward's own database though events are in
+/// ClickHouse: those that found no key.
+fn in_own_database<'a>(
+    analytics: &Analytics,
+    totals: &TotalsFilter<'a>,
+) -> Option<TotalsFilter<'a>> {
+    let is_elsewhere = analytics.event_store.clickhouse().is_some();
+    let has_not_found =
+        is_elsewhere && totals.kind == EventKind::Verifications && totals.resource_id.is_none();
+    has_not_found.then_some(TotalsFilter { resource_id: Some(NO_API), ..*totals })
 }

@@ -13,7 +13,8 @@ const HEIGHT: i64 = 200;
 /// The number of labels on the x axis.
 const LABELS_MAX: usize = 4;
 
-/// A stacked bar chart.
+/// A bar chart. The series of a bar are stacked, or nested: each is behind the one before, which it includes, as a percentile
+/// does.
 pub struct BarChart {
     /// The title, also used as the accessible name.
     pub title: String,
@@ -31,6 +32,7 @@ pub struct BarChart {
     pub data: Option<String>,
     /// The page that shows a period which is selected in the chart, without the fields of the period.
     pub zoom_path: Option<String>,
+    is_nested: bool,
     /// The values of each series.
     series: Vec<Vec<i64>>,
 }
@@ -40,13 +42,13 @@ pub struct LegendEntry {
     pub name: String,
     /// The CSS class that sets the color.
     pub class: &'static str,
-    /// The sum over all bars.
+    /// The sum over all bars; empty if it has no meaning.
     pub sum: String,
 }
 
 pub struct Bar {
     pub label: String,
-    /// The sum over all series.
+    /// The sum over all series; their values if they are nested.
     pub sum: String,
     /// The formatted value of each series.
     pub values: Vec<String>,
@@ -71,7 +73,7 @@ pub struct ChartSeries {
 }
 
 impl BarChart {
-    /// Creates a chart. `labels` and each series have one item per bar; `format_value` formats a value.
+    /// Creates a chart of stacked series. `labels` and each series have one item per bar; `format_value` formats a value.
     pub fn new(
         title: String,
         of: &'static str,
@@ -128,8 +130,41 @@ impl BarChart {
             unit,
             data: None,
             zoom_path: None,
+            is_nested: false,
             series: series.iter().map(|series| series.values.clone()).collect(),
         }
+    }
+
+    /// Creates a chart of nested series, whose values do not decrease from one series to the next.
+    pub fn nested(
+        title: String,
+        of: &'static str,
+        labels: &[String],
+        series: &[ChartSeries],
+        format_value: impl Fn(i64) -> String,
+    ) -> Self {
+        let mut below = vec![0; labels.len()];
+        let step = |series: &ChartSeries| {
+            let differences = series.values.iter().zip(&below).map(|(value, below)| value - below);
+            let values = differences.collect();
+            below.clone_from(&series.values);
+            ChartSeries { name: series.name.clone(), class: series.class, values }
+        };
+        let steps: Vec<_> = series.iter().map(step).collect();
+        let mut chart = Self::new(title, of, labels, &steps, "", &format_value);
+        for (at, bar) in chart.bars.iter_mut().enumerate() {
+            let values = series.iter().map(|series| series.values.get(at).copied().unwrap_or(0));
+            bar.values = values.map(&format_value).collect();
+            let parts = series.iter().zip(&bar.values);
+            let parts: Vec<_> =
+                parts.map(|(part, value)| format!("{} {value}", part.name)).collect();
+            bar.sum = parts.join(", ");
+        }
+        for entry in &mut chart.legend {
+            entry.sum = String::new();
+        }
+        let series = series.iter().map(|series| series.values.clone()).collect();
+        Self { series, is_nested: true, ..chart }
     }
 
     /// Adds the starts of the bars, which last a unit each.
@@ -142,6 +177,7 @@ impl BarChart {
                 "noun": self.unit,
                 "times": times,
                 "until": unit.start_of_next(*last).0,
+                "isNested": self.is_nested,
                 "series": self.series,
             })
         });
@@ -188,6 +224,27 @@ fn format_hundredths(hundredths: i64) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn nested_series_are_drawn_behind_each_other_and_keep_their_values() {
+        let series = [("p50", [2, 0]), ("p99", [10, 0])].map(|(name, values)| ChartSeries {
+            name: name.into(),
+            class: "a",
+            values: values.to_vec(),
+        });
+        let labels = ["1".to_owned(), "2".to_owned()];
+        let chart =
+            BarChart::nested("t".into(), "Time", &labels, &series, |value| format!("{value} ms"));
+
+        assert_eq!(chart.scale, ["10 ms", "5 ms", "0 ms"]);
+        let bar = &chart.bars[0];
+        assert_eq!(bar.sum, "p50 2 ms, p99 10 ms");
+        assert_eq!(bar.values, ["2 ms", "10 ms"]);
+        let boxes: Vec<_> = bar.segments.iter().map(|part| (&*part.y, &*part.height)).collect();
+        assert_eq!(boxes, [("160.00", "40.00"), ("0.00", "160.00")]);
+        assert!(chart.bars[1].segments.is_empty());
+        assert!(chart.legend.iter().all(|entry| entry.sum.is_empty()));
+    }
+
     fn bars(values: &[&[i64]]) -> BarChart {
         let count = values.first().map_or(0, |values| values.len());
         let labels: Vec<_> = (0..count).map(|at| at.to_string()).collect();
@@ -221,7 +278,8 @@ mod tests {
         let data: serde_json::Value =
             serde_json::from_str(&chart.data.expect("data")).expect("JSON");
         let expected = json!({
-            "unit": "minute", "noun": "requests", "times": [0, 60_000], "until": 120_000, "series": [[1, 0], [2, 3]],
+            "unit": "minute", "noun": "requests", "times": [0, 60_000], "until": 120_000, "isNested": false,
+            "series": [[1, 0], [2, 3]],
         });
         assert_eq!(data, expected);
         assert_eq!(bars(&[]).with_times(RollupUnit::Day, &[]).data, None);

@@ -4,6 +4,7 @@
 //! own: no verification or change ever waits for them.
 
 mod batch;
+mod latencies;
 mod rollups;
 
 use std::ops::{Deref, DerefMut};
@@ -18,6 +19,7 @@ use sqlx::{Database, Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
+pub use latencies::{LatencyHistogram, bucket_of, buckets_of_older_versions};
 pub use rollups::*;
 
 use foundation::clock::Timestamp;
@@ -45,6 +47,11 @@ pub(super) static SQLITE_MIGRATIONS: Migrator =
 pub trait EventReads: RecentReads + LogReads {
     /// Returns the totals of events by API or namespace, which include an event as soon as it is written.
     async fn list_totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
+    /// Returns the latencies of the same events by unit of time.
+    async fn list_latencies(
+        &mut self,
+        filter: &TotalsFilter<'_>,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>>;
     /// Returns the start of the first unit of time that has totals of an API or namespace, or `None` if there are none.
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>>;
     /// Returns the number of keys with at least one selected verification.

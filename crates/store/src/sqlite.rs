@@ -49,6 +49,18 @@ macro_rules! object {
         concat!("json_object(", $fields, ")")
     };
 }
+/// Returns the fields of a JSON object as rows with the columns `key` and `value`.
+macro_rules! fields_of {
+    ($object:literal) => {
+        concat!("json_each(", $object, ")")
+    };
+}
+/// Aggregates names and values into one JSON object.
+macro_rules! object_of {
+    ($name:literal, $value:literal) => {
+        concat!("json_group_object(", $name, ", ", $value, ")")
+    };
+}
 /// Returns the time of the database's clock in Unix milliseconds.
 macro_rules! now_ms {
     () => {

@@ -12,7 +12,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::comparison::Comparison;
 use super::range::TimeRange;
 use super::selection::Selection;
-use super::traffic::{OUTCOMES, OutcomeStyle, TrafficSeries};
+use super::traffic::{OUTCOMES, OutcomeStyle, PERCENTILES, TrafficSeries};
 use super::{breakdown, identifiers, load_resource_names, top};
 
 /// The maximum number of keys, identities or identifiers in a download.
@@ -115,6 +115,7 @@ fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) ->
     }
     if series.has_latency() {
         header.push("mean_latency_us".into());
+        header.extend(PERCENTILES.map(|(_, name, _)| format!("{name}_latency_us")));
     }
     let mut rows = vec![header];
     for (start, traffic) in series.slices() {
@@ -124,7 +125,10 @@ fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) ->
             row.push(traffic.spent_credits.to_string());
         }
         if series.has_latency() {
-            row.push(traffic.latencies.mean_us().map_or_else(String::new, |us| us.to_string()));
+            let latencies = &traffic.latencies;
+            let percentiles = PERCENTILES.map(|(percent, ..)| latencies.percentile_us(percent));
+            let known = [latencies.mean_us()].into_iter().chain(percentiles);
+            row.extend(known.map(|us| us.map_or_else(String::new, |us| us.to_string())));
         }
         rows.push(row);
     }

@@ -48,19 +48,13 @@ pub fn build_figures(
         figures.push(count("Credits spent", |traffic| traffic.spent_credits));
     }
     if has_latency {
-        let p99 = |traffic: &Traffic| match traffic.latencies.percentile_us(99) {
-            Some(us) => format!("≤ {}", format_latency(us)),
-            None if traffic.total_count() == 0 => "–".into(),
-            None => "over 100 ms".into(),
-        };
-        let mean = |traffic: &Traffic| traffic.latencies.mean_us();
-        figures.push(Figure {
-            label: "Mean latency",
-            value: mean(now).map_or_else(|| "–".into(), format_latency),
-            change: before.map(|before| describe_latency_change(mean(now), mean(before))),
-        });
-        let change = before.map(|before| format!("{} before", p99(before)));
-        figures.push(Figure { label: "p99 latency", value: p99(now), change });
+        for (percent, label) in [(50, "p50 latency"), (95, "p95 latency"), (99, "p99 latency")] {
+            let percentile = |traffic: &Traffic| traffic.latencies.percentile_us(percent);
+            let value = percentile(now).map_or_else(|| "–".into(), format_latency);
+            let change =
+                before.map(|before| describe_latency_change(percentile(now), percentile(before)));
+            figures.push(Figure { label, value, change });
+        }
     }
     figures
 }
@@ -173,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_change_is_a_difference_if_both_means_are_known() {
+    fn latency_change_is_a_difference_if_both_are_known() {
         assert_eq!(describe_latency_change(Some(1_500), Some(2_000)), "−500 µs from 2.00 ms");
         assert_eq!(describe_latency_change(Some(9), Some(9)), "9 µs before");
         assert_eq!(describe_latency_change(Some(9), None), "– before");

@@ -76,6 +76,10 @@ pub const OUTCOMES: [OutcomeStyle; 10] = [
     check_style("false", "Rejected", "c-limited"),
 ];
 
+/// The percentiles of latency that pages show: percent, name, and the CSS class of the series.
+pub const PERCENTILES: [(i64, &str, &str); 3] =
+    [(50, "p50", "c-p50"), (95, "p95", "c-p95"), (99, "p99", "c-p99")];
+
 /// Outcomes and latency over time.
 pub struct TrafficSeries {
     /// Every unit of time of a range.
@@ -166,17 +170,14 @@ pub fn build_charts(
     let requests = BarChart::new(title, "Time", &labels, &series, "requests", format_grouped)
         .with_times(range.unit, &starts);
     let latency = traffic.has_latency.then(|| {
-        let mean = |slice: &Traffic| slice.latencies.mean_us().unwrap_or(0);
-        let values = traffic.slices.iter().map(|(_, slice)| mean(slice)).collect();
-        let series = [ChartSeries { name: "Mean".into(), class: "c-plain", values }];
-        let title = format!("Mean latency per {} (UTC)", range.unit.as_str());
-        let mut chart = BarChart::new(title, "Time", &labels, &series, "", format_latency)
-            .with_times(range.unit, &starts);
-        // The sum of means is meaningless, so the legend shows none.
-        for part in &mut chart.legend {
-            part.sum = String::new();
-        }
-        chart
+        let series = PERCENTILES.map(|(percent, name, class)| {
+            let percentile = |slice: &Traffic| slice.latencies.percentile_us(percent).unwrap_or(0);
+            let values = traffic.slices.iter().map(|(_, slice)| percentile(slice)).collect();
+            ChartSeries { name: name.to_owned(), class, values }
+        });
+        let title = format!("Latency per {}, by percentile (UTC)", range.unit.as_str());
+        BarChart::nested(title, "Time", &labels, &series, format_latency)
+            .with_times(range.unit, &starts)
     });
     (requests, latency)
 }

@@ -64,11 +64,12 @@
     };
   };
 
-  // The height of each series on top of the visible ones below it. The tallest is drawn first.
+  // The height of each series: of a nested one its value, of another one the sum of it and the visible ones below it. The tallest
+  // is drawn first.
   const stack = (chart, hidden) => {
     let sums = chart.times.map(() => 0);
     const tops = chart.series.map((values, n) => {
-      if (!hidden.has(n)) sums = sums.map((sum, at) => sum + values[at]);
+      if (!hidden.has(n)) sums = sums.map((sum, at) => (chart.isNested ? values[at] : sum + values[at]));
       return sums;
     });
     return [chart.middles, ...tops.reverse()];

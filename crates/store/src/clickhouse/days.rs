@@ -3,7 +3,9 @@
 use foundation::clock::{DAY_MS, Timestamp};
 use foundation::model::{EventKind, RollupUnit};
 
-use super::source::{BUCKET_COLUMNS, delivery_condition, event_bucket_columns};
+use super::source::{
+    BUCKET_COLUMNS, HISTOGRAM_COLUMNS, delivery_condition, event_bucket_columns, event_bucket_sql,
+};
 use super::{ClickHouse, ClickHouseError, DAY_TIMEOUT};
 use crate::outbox::DayRollup;
 
@@ -33,13 +35,16 @@ impl ClickHouse {
         let (from, until) = (day.day.0, RollupUnit::Day.start_of_next(day.day).0);
         let (buckets, bucket_counts) =
             (BUCKET_COLUMNS.join(", "), event_bucket_columns().join(", "));
+        let histogram_columns = HISTOGRAM_COLUMNS.join(", ");
+        let histogram = format!("sumMap([{}], [toInt64(1)])", event_bucket_sql());
+        let histogram = [1, 2].map(|part| format!("tupleElement({histogram}, {part})")).join(", ");
         let (delivery, counts) = (day.delivery, delivery_condition(&day.delivery_snapshot));
         self.execute_with_timeout(
             &format!(
                 "INSERT INTO {table}
-                    (time, {columns}, count, {amount}, latency_us, {buckets}, delivery)
+                    (time, {columns}, count, {amount}, latency_us, {buckets}, {histogram_columns}, delivery)
                 SELECT intDiv(time, 3600000) * 3600000 AS hour, {columns}, toInt64(count()),
-                    sum({amount}), sum(latency_us), {bucket_counts}, toInt64({delivery})
+                    sum({amount}), sum(latency_us), {bucket_counts}, {histogram}, toInt64({delivery})
                 FROM {events}
                 WHERE time >= {from} AND time < {until} AND {counts}
                 GROUP BY hour, {columns}"

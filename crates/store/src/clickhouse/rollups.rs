@@ -1,5 +1,6 @@
 //! Reads rollups and totals in ClickHouse.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use async_trait::async_trait;
@@ -12,8 +13,8 @@ use serde_json::json;
 use super::ClickHouseReader;
 use super::source::RollupSource;
 use crate::events::{
-    EventReads, IdentifierOrder, IdentifierRow, OutcomeCounts, RollupFilter, RollupRow,
-    TopIdentifiersFilter, TotalRow, TotalsFilter,
+    EventReads, IdentifierOrder, IdentifierRow, LatencyHistogram, OutcomeCounts, RollupFilter,
+    RollupRow, TopIdentifiersFilter, TotalRow, TotalsFilter,
 };
 
 /// Collects bound texts, and returns the placeholders that stand for them.
@@ -46,7 +47,7 @@ const COUNTED_OUTCOMES: [&str; 7] = [
     "EXPIRED",
 ];
 
-type TotalTuple = (i64, String, String, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+type TotalTuple = (i64, String, String, i64, i64, i64);
 
 type RollupTuple =
     (i64, String, String, String, Vec<String>, i64, i64, i64, i64, i64, i64, i64, i64, i64);
@@ -58,15 +59,7 @@ impl EventReads for ClickHouseReader {
         let mut bound = BoundTexts::default();
         let condition = total_condition(filter, &mut bound);
         let columns = format!("{id}, {outcome}");
-        let source = RollupSource {
-            kind: filter.kind,
-            unit: filter.unit,
-            delivery_snapshot: &self.delivery_snapshot,
-            columns: &columns,
-            condition: &condition,
-            from: filter.from_time,
-            until: filter.until_time,
-        };
+        let source = self.source_of_totals(filter, &columns, &condition);
         let time = if filter.is_by_id { "toInt64(0)" } else { "at" };
         let id_column = if filter.is_by_id { id } else { "''" };
         let outcome_column = match filter.kind {
@@ -74,8 +67,7 @@ impl EventReads for ClickHouseReader {
             EventKind::Ratelimits => "if(passed = 1, 'true', 'false')",
         };
         let sql = format!(
-            "SELECT {time} AS k1, {id_column} AS k2, {outcome_column} AS k3, sum(n), sum(spent), sum(took),
-                sum(b0), sum(b1), sum(b2), sum(b3), sum(b4), sum(b5)
+            "SELECT {time} AS k1, {id_column} AS k2, {outcome_column} AS k3, sum(n), sum(spent), sum(took)
             FROM ({}) GROUP BY k1, k2, k3",
             source.build_sql()
         );
@@ -83,18 +75,29 @@ impl EventReads for ClickHouseReader {
         Ok(rows.into_iter().map(total_row_from_tuple).collect())
     }
 
+    async fn list_latencies(
+        &mut self,
+        filter: &TotalsFilter<'_>,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+        let mut bound = BoundTexts::default();
+        let condition = total_condition(filter, &mut bound);
+        let source = self.source_of_totals(filter, "bucket", &condition);
+        let sql = format!(
+            "SELECT at, bucket, sum(n) FROM ({}) GROUP BY at, bucket",
+            source.build_latencies_sql()
+        );
+        let rows: Vec<(i64, u8, i64)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        let mut found: BTreeMap<Timestamp, LatencyHistogram> = BTreeMap::new();
+        for (at, bucket, count) in rows {
+            found.entry(Timestamp(at)).or_default().add_to_bucket(bucket, count);
+        }
+        Ok(found.into_iter().collect())
+    }
+
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
         let mut bound = BoundTexts::default();
         let condition = total_condition(filter, &mut bound);
-        let source = RollupSource {
-            kind: filter.kind,
-            unit: filter.unit,
-            delivery_snapshot: &self.delivery_snapshot,
-            columns: total_columns(filter.kind).0,
-            condition: &condition,
-            from: filter.from_time,
-            until: filter.until_time,
-        };
+        let source = self.source_of_totals(filter, total_columns(filter.kind).0, &condition);
         let sql = format!("SELECT toInt64(count()), min(at) FROM ({})", source.build_sql());
         let rows: Vec<(i64, i64)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
         // Without rows, the minimum is 0.
@@ -206,6 +209,25 @@ impl EventReads for ClickHouseReader {
     }
 }
 
+impl ClickHouseReader {
+    fn source_of_totals<'a>(
+        &'a self,
+        filter: &TotalsFilter<'_>,
+        columns: &'a str,
+        condition: &'a str,
+    ) -> RollupSource<'a> {
+        RollupSource {
+            kind: filter.kind,
+            unit: filter.unit,
+            delivery_snapshot: &self.delivery_snapshot,
+            columns,
+            condition,
+            from: filter.from_time,
+            until: filter.until_time,
+        }
+    }
+}
+
 /// Returns the columns of the API or namespace, and of the outcome.
 fn total_columns(kind: EventKind) -> (&'static str, &'static str) {
     match kind {
@@ -225,17 +247,8 @@ fn total_condition(filter: &TotalsFilter<'_>, bound: &mut BoundTexts) -> String 
 }
 
 fn total_row_from_tuple(row: TotalTuple) -> TotalRow {
-    let (time, id, outcome, count, spent_credits, latency_us, ..) = row;
-    let (.., le_100us, le_500us, le_1ms, le_5ms, le_25ms, le_100ms) = row;
-    TotalRow {
-        time: Timestamp(time),
-        id,
-        outcome,
-        count,
-        spent_credits,
-        latency_us,
-        latencies: [le_100us, le_500us, le_1ms, le_5ms, le_25ms, le_100ms].into(),
-    }
+    let (time, id, outcome, count, spent_credits, latency_us) = row;
+    TotalRow { time: Timestamp(time), id, outcome, count, spent_credits, latency_us }
 }
 
 /// Returns the condition for the requested events.

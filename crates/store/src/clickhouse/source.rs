@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use foundation::clock::Timestamp;
 use foundation::model::{DeliverySnapshot, EventKind, RollupUnit};
 
-use crate::events::LATENCY_BUCKETS_US;
+use crate::events::{LATENCY_BUCKETS_US, bucket_of, buckets_of_older_versions};
 
 /// Returns the condition for the rows that count.
 pub fn delivery_condition(delivered: &DeliverySnapshot) -> String {
@@ -49,6 +49,25 @@ pub const BUCKET_COLUMNS: [&str; 6] = [
     "latency_le_100ms",
 ];
 
+/// The columns of hours with the histogram of their latencies: its buckets, and the number of latencies in each. Empty where an
+/// older version has written the hour.
+pub const HISTOGRAM_COLUMNS: [&str; 2] = ["latency_buckets", "latency_counts"];
+
+/// Returns the SQL for the bucket of an event's latency, as [`crate::events::bucket_of`].
+pub fn event_bucket_sql() -> String {
+    let last = bucket_of(i64::MAX);
+    format!("toUInt8(least({last}, ceil(log2(greatest(latency_us, 1)) * 8)))")
+}
+
+/// Returns the SQL for the buckets of an hour, and for the number of latencies in each.
+fn hour_histogram_sql() -> [String; 2] {
+    let [buckets, counts] = HISTOGRAM_COLUMNS;
+    let older_buckets = buckets_of_older_versions().map(|bucket| bucket.to_string()).join(", ");
+    let (within, beyond) = (BUCKET_COLUMNS.join(", "), BUCKET_COLUMNS.join(" - "));
+    let either = |older: &str, column| format!("if(empty({buckets}), [{older}], {column})");
+    [either(&older_buckets, buckets), either(&format!("{within}, count - {beyond}"), counts)]
+}
+
 /// A source of rollups of one unit.
 pub struct RollupSource<'a> {
     pub kind: EventKind,
@@ -65,49 +84,61 @@ pub struct RollupSource<'a> {
 
 impl RollupSource<'_> {
     /// Returns a query for `at` (the start of the unit), the columns, `n` (the number of events), `spent`
-    /// (credits; 0 for limit checks), `took` (microseconds) and the buckets as `b0` to `b5`: from the hours of days that
+    /// (credits; 0 for limit checks) and `took` (microseconds): from the hours of days that
     /// are rolled up, and the events since. An event belongs to the unit that contains it. No alias is the name of a column: ClickHouse would
     /// mistake one for the other.
     pub fn build_sql(&self) -> String {
-        let Self { kind, unit, columns, condition, delivery_snapshot: delivered, .. } = self;
-        let (events, hours, spent) = match kind {
-            EventKind::Verifications => {
-                ("verifications", "verification_hours", "sum(spent_credits)")
-            }
-            EventKind::Ratelimits => ("ratelimits", "ratelimit_hours", "toInt64(0)"),
+        let columns = self.columns;
+        let spent = match self.kind {
+            EventKind::Verifications => "sum(spent_credits)",
+            EventKind::Ratelimits => "toInt64(0)",
+        };
+        let sums = |count: &str| {
+            (columns.to_owned(), format!("{count} AS n, {spent} AS spent, sum(latency_us) AS took"))
+        };
+        self.union(sums("toInt64(count())"), "", sums("sum(count)"))
+    }
+
+    /// Returns a query for `at`, `bucket` (of a histogram of latencies) and `n` (the number of latencies in it), from
+    /// the same rows.
+    pub fn build_latencies_sql(&self) -> String {
+        let of_events =
+            (format!("{} AS bucket", event_bucket_sql()), "toInt64(count()) AS n".into());
+        let [buckets, counts] = hour_histogram_sql();
+        let join = format!(" ARRAY JOIN {buckets} AS bucket, {counts} AS number");
+        self.union(of_events, &join, ("bucket".into(), "sum(number) AS n".into()))
+    }
+
+    /// Returns a query for `at`, dimensions and sums of the events, and of the hours with what is joined to them.
+    fn union(&self, of_events: (String, String), join: &str, of_hours: (String, String)) -> String {
+        let Self { kind, unit, condition, delivery_snapshot: delivered, .. } = self;
+        let (events, hours) = match kind {
+            EventKind::Verifications => ("verifications", "verification_hours"),
+            EventKind::Ratelimits => ("ratelimits", "ratelimit_hours"),
         };
         let at = unit_start_sql(*unit, "time");
         let (from, until) = (self.first_unit_start(), self.last_unit_end());
         let counts = delivery_condition(delivered);
-        let with_alias = |(index, sum): (usize, String)| format!("{sum} AS b{index}");
-        let event_buckets = event_bucket_columns().into_iter().enumerate().map(with_alias);
-        let event_buckets = event_buckets.collect::<Vec<_>>().join(", ");
-        let hour_buckets =
-            BUCKET_COLUMNS.map(|bucket| format!("sum({bucket})")).into_iter().enumerate();
-        let hour_buckets = hour_buckets.map(with_alias).collect::<Vec<_>>().join(", ");
         // Hours cannot be divided into minutes.
         let rolled_up_until = match unit {
             RollupUnit::Minute => 0,
             RollupUnit::Hour | RollupUnit::Day | RollupUnit::Month => delivered.rolled_up_until_ms,
         };
         let since = from.max(rolled_up_until);
-        let mut sql = format!(
-            "SELECT {at} AS at, {columns}, toInt64(count()) AS n, {spent} AS spent, sum(latency_us) AS took,
-                {event_buckets}
-            FROM {events}
-            WHERE {condition} AND time >= {since} AND time < {until} AND {counts}
-            GROUP BY at, {columns}"
-        );
+        let select = |(dimensions, sums): (String, String), source: &str, from, until| {
+            let names = dimensions.rsplit(" AS ").next().unwrap_or_default();
+            format!(
+                "SELECT {at} AS at, {dimensions}, {sums}
+                FROM {source}
+                WHERE {condition} AND time >= {from} AND time < {until} AND {counts}
+                GROUP BY at, {names}"
+            )
+        };
+        let mut sql = select(of_events, events, since, until);
         if from < rolled_up_until {
             let until = until.min(rolled_up_until);
-            let _ = write!(
-                sql,
-                " UNION ALL SELECT {at} AS at, {columns}, sum(count) AS n, {spent} AS spent, sum(latency_us) AS took,
-                    {hour_buckets}
-                FROM {hours}
-                WHERE {condition} AND time >= {from} AND time < {until} AND {counts}
-                GROUP BY at, {columns}"
-            );
+            let of_hours = select(of_hours, &format!("{hours}{join}"), from, until);
+            let _ = write!(sql, " UNION ALL {of_hours}");
         }
         sql
     }

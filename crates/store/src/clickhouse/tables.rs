@@ -4,10 +4,14 @@
 //! by hour of the days that are over. Each row contains the delivery that wrote it; which deliveries count is stored
 //! in Keyward's own database. Times are Unix milliseconds.
 
+use super::source::HISTOGRAM_COLUMNS;
 use super::{ClickHouse, ClickHouseError};
 
 /// The error code of ClickHouse for a database that does not exist.
 const UNKNOWN_DATABASE_CODE: u32 = 81;
+
+/// The error code of ClickHouse for a column that exists.
+const COLUMN_EXISTS_CODE: u32 = 44;
 
 /// All tables. Event tables have a partition for each day, tables of hours one for every thirty days.
 const TABLES: [&str; 4] = [
@@ -101,7 +105,30 @@ impl ClickHouse {
                 other => other?,
             }
         }
+        for table in ["verification_hours", "ratelimit_hours"] {
+            for (column, kind) in HISTOGRAM_COLUMNS.into_iter().zip(["UInt8", "Int64"]) {
+                self.add_column(table, column, &format!("Array({kind})")).await?;
+            }
+        }
         Ok(())
+    }
+
+    /// Adds a column to a table that an older version has created, unless another replica does.
+    async fn add_column(
+        &self,
+        table: &str,
+        column: &str,
+        kind: &str,
+    ) -> Result<(), ClickHouseError> {
+        let sql = "SELECT name FROM system.columns WHERE database = currentDatabase() AND table = $1 AND name = $2";
+        let found: Vec<(String,)> = self.fetch_rows(sql, &[table, column]).await?;
+        if !found.is_empty() {
+            return Ok(());
+        }
+        match self.execute(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind}")).await {
+            Err(ClickHouseError::Rejected(COLUMN_EXISTS_CODE, _)) => Ok(()),
+            other => other,
+        }
     }
 
     async fn create_database(&self) -> Result<(), ClickHouseError> {

@@ -7,7 +7,9 @@ use foundation::id::RequestId;
 use foundation::model::RollupUnit;
 use serde::{Serialize, Serializer};
 
-/// The upper bounds of the latency buckets, in microseconds. Longer latencies are in none.
+use super::latencies::LatencyHistogram;
+
+/// The upper bounds of the latency buckets of rollups, in microseconds. Longer latencies are in none.
 pub const LATENCY_BUCKETS_US: [i64; 6] = [100, 500, 1_000, 5_000, 25_000, 100_000];
 
 /// The id of a series: of the dimensions that many events share.
@@ -167,13 +169,35 @@ pub struct TotalKey {
     pub outcome: &'static str,
 }
 
-/// An aggregate that is added to a total.
+/// What is added to a total.
 #[derive(Debug, Serialize)]
 pub struct TotalDelta {
     #[serde(flatten)]
     pub total_key: TotalKey,
     #[serde(flatten)]
+    pub amounts: TotalAmounts,
+}
+
+/// The aggregate of a set of events, and their latencies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TotalAmounts {
+    #[serde(flatten)]
     pub aggregate: Aggregate,
+    /// Stored in a table of its own.
+    #[serde(skip)]
+    pub histogram: LatencyHistogram,
+}
+
+impl TotalAmounts {
+    pub fn merge(&mut self, other: &Self) {
+        self.aggregate.merge(&other.aggregate);
+        self.histogram.merge(&other.histogram);
+    }
+
+    pub fn add_event(&mut self, amount: i64, latency_us: i64) {
+        self.aggregate.add_event(amount, latency_us);
+        self.histogram.add(latency_us);
+    }
 }
 
 /// The events of one replica since its last batch. The lists are sorted, so that replicas that write at once wait for

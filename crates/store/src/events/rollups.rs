@@ -92,7 +92,7 @@ pub struct RollupRow {
 }
 
 /// Selects totals.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct TotalsFilter<'a> {
     pub workspace: &'a WorkspaceId,
     pub kind: EventKind,
@@ -119,53 +119,6 @@ pub struct TotalRow {
     /// The credits that verifications spent. 0 for limit checks.
     pub spent_credits: i64,
     pub latency_us: i64,
-    #[sqlx(flatten)]
-    pub latencies: LatencyBuckets,
-}
-
-/// The number of latencies in each of [`super::batch::LATENCY_BUCKETS_US`].
-#[derive(Debug, Clone, Copy, sqlx_macros::FromRow)]
-pub struct LatencyBuckets {
-    latency_le_100us: i64,
-    latency_le_500us: i64,
-    latency_le_1ms: i64,
-    latency_le_5ms: i64,
-    latency_le_25ms: i64,
-    latency_le_100ms: i64,
-}
-
-impl From<LatencyBuckets> for [i64; 6] {
-    fn from(l: LatencyBuckets) -> Self {
-        [
-            l.latency_le_100us,
-            l.latency_le_500us,
-            l.latency_le_1ms,
-            l.latency_le_5ms,
-            l.latency_le_25ms,
-            l.latency_le_100ms,
-        ]
-    }
-}
-
-impl From<[i64; 6]> for LatencyBuckets {
-    fn from(counts: [i64; 6]) -> Self {
-        let [
-            latency_le_100us,
-            latency_le_500us,
-            latency_le_1ms,
-            latency_le_5ms,
-            latency_le_25ms,
-            latency_le_100ms,
-        ] = counts;
-        Self {
-            latency_le_100us,
-            latency_le_500us,
-            latency_le_1ms,
-            latency_le_5ms,
-            latency_le_25ms,
-            latency_le_100ms,
-        }
-    }
 }
 
 /// Selects the identifiers with the most checks of the standalone limiter.

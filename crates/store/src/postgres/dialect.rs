@@ -56,6 +56,18 @@ macro_rules! object {
         concat!("jsonb_build_object(", $fields, ")")
     };
 }
+/// Returns the fields of a JSON object as rows with the columns `key` and `value`.
+macro_rules! fields_of {
+    ($object:literal) => {
+        concat!("jsonb_each_text(", $object, ")")
+    };
+}
+/// Aggregates names and values into one JSON object.
+macro_rules! object_of {
+    ($name:literal, $value:literal) => {
+        concat!("COALESCE(jsonb_object_agg(", $name, ", ", $value, "), '{}')")
+    };
+}
 /// Returns the time of the database's clock in Unix milliseconds.
 macro_rules! now_ms {
     () => {

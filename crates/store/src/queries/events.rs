@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_scalar};
 
-use super::{Connection, event_rows, rollups};
+use super::{Connection, event_rows, latencies, rollups};
 use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup, TotalDelta};
 
 #[async_trait]
@@ -22,6 +22,9 @@ impl EventWrites for Connection {
         };
         insert_verifications(self, batch, id).await?;
         insert_ratelimits(self, batch, id).await?;
+        let verifications = batch.not_found_totals.iter().chain(&batch.verification_totals);
+        latencies::add(self, EventKind::Verifications, verifications).await?;
+        latencies::add(self, EventKind::Ratelimits, batch.ratelimit_totals.iter()).await?;
         Ok(id)
     }
 
@@ -96,6 +99,7 @@ impl EventWrites for Connection {
             let sql = format!("DELETE FROM {totals} WHERE unit = $1 AND time < $2");
             let deletion = query(AssertSqlSafe(sql)).bind(unit).bind(before(days));
             deletion.execute(&mut *self).await?;
+            latencies::delete_before(self, kind, unit, before(days)).await?;
         }
         Ok(())
     }

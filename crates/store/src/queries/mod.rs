@@ -123,6 +123,7 @@ mod gateway_policies;
 #[macro_use]
 mod identities;
 mod keys;
+mod latencies;
 mod migrations;
 mod outbox;
 mod permission_holders;

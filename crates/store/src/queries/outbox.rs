@@ -3,11 +3,11 @@
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::model::{DeliverySnapshot, RollupUnit};
+use foundation::model::{DeliverySnapshot, EventKind, RollupUnit};
 use sqlx::{query, query_as, query_scalar};
 
-use super::Connection;
 use super::events::{insert_batch_row, insert_verification_totals, to_json_texts};
+use super::{Connection, latencies};
 use crate::outbox::{
     ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, UndeliveredEvents,
 };
@@ -48,6 +48,7 @@ impl DeliveryWrites for Connection {
         let inserted = insert_batch_row(self, name, &batch.region, now, times, true).await?;
         let Some(id) = inserted else { return Ok(()) };
         insert_verification_totals(self, &batch.not_found_totals).await?;
+        latencies::add(self, EventKind::Verifications, batch.not_found_totals.iter()).await?;
         if batch.events == 0 {
             return Ok(());
         }

@@ -7,10 +7,10 @@ use foundation::model::{EventKind, RollupUnit};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as};
 
-use super::{Connection, RowQuery, top_identifiers};
+use super::{Connection, RowQuery, latencies, top_identifiers};
 use crate::events::{
-    EventAmounts, EventReads, IdentifierRow, RollupFilter, RollupRow, RollupSpan, SeriesRollup,
-    TopIdentifiersFilter, TotalRow, TotalsFilter,
+    EventAmounts, EventReads, IdentifierRow, LatencyHistogram, RollupFilter, RollupRow, RollupSpan,
+    SeriesRollup, TopIdentifiersFilter, TotalRow, TotalsFilter,
 };
 
 /// Returns the SQL expression for the start of the unit of time that contains an event.
@@ -121,12 +121,10 @@ impl EventReads for Connection {
         let table = TotalsTable::of_kind(filter.kind);
         let time = if filter.is_by_id { "CAST(0 AS BIGINT)" } else { "time" };
         let id_column = if filter.is_by_id { table.id } else { "''" };
-        let sum = |name: &str| format!("CAST(SUM({name}) AS BIGINT) AS {name}");
-        let buckets = latency_columns!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
         let sql = format!(
             "SELECT {time} AS time, {id_column} AS id, {} AS outcome,
                 CAST(SUM(count) AS BIGINT) AS count, {} AS spent_credits,
-                CAST(SUM(latency_us) AS BIGINT) AS latency_us, {buckets}
+                CAST(SUM(latency_us) AS BIGINT) AS latency_us
             FROM {} WHERE {} GROUP BY 1, 2, 3",
             table.outcome,
             table.spent_credits,
@@ -134,6 +132,13 @@ impl EventReads for Connection {
             table.condition(filter)
         );
         Ok(bind_totals_filter(query_as(AssertSqlSafe(sql)), filter).fetch_all(self).await?)
+    }
+
+    async fn list_latencies(
+        &mut self,
+        filter: &TotalsFilter<'_>,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+        latencies::list(self, filter).await
     }
 
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
