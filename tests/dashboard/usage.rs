@@ -241,8 +241,11 @@ on_every_event_store! {
         assert!(identities[1].starts_with("ann,id_") && identities[1].ends_with(",4,0,55"), "{identities:?}");
         assert!(identities[2].starts_with("'=bob,id_") && identities[2].ends_with(",1,0,7"), "{identities:?}");
         assert_eq!(identities.len(), 3);
+        kw.v2("keys.updateKey", json!({ "keyId": key.id, "name": "=build, deploy" })).await.data();
         let keys = lines("range=last-month&table=keys").await;
-        assert_eq!(keys[..2], ["key_id,total,rejected,spent_credits", &format!("{},3,0,45", key.id)]);
+        assert_eq!(keys[0], "key_id,key_name,total,rejected,spent_credits");
+        assert_eq!(keys[1], format!("{},\"'=build, deploy\",3,0,45", key.id));
+        assert!(keys[2].contains(",,"), "a key without a name: {keys:?}");
         assert_eq!(keys.len(), 5);
         let one = lines("range=this-month&outcome=USAGE_EXCEEDED").await;
         assert!(one[0].starts_with("start,total,usage_exceeded,spent_credits"), "{one:?}");

@@ -19,6 +19,11 @@ impl KeyNames {
         Ok(Self(keys::load_labels(context, &request.caller, &ids).await?))
     }
 
+    /// Returns the name of a key. `None`: it has none, or is deleted.
+    pub fn name(&self, id: &KeyId) -> Option<&str> {
+        self.0.get(id)?.name.as_deref()
+    }
+
     /// Returns the name of a key, else its start. A deleted key, and one whose start is unknown, is called by its id.
     pub fn label(&self, id: &KeyId) -> String {
         match self.0.get(id) {

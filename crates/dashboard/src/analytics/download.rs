@@ -6,8 +6,10 @@ use axum::response::IntoResponse as _;
 use domain::analytics_access::{IdentifierOrder, RollupGroup, minutes_retained_since};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
+use foundation::id::KeyId;
 
 use super::super::PageResult;
+use super::super::key_names::KeyNames;
 use super::super::page_request::WorkspaceRequest;
 use super::comparison::Comparison;
 use super::range::TimeRange;
@@ -74,7 +76,12 @@ async fn load_rows(
         }
         "keys" if !selection.is_limits() => {
             let keys = top::list_keys(request, selection, range, ROWS_MAX).await?;
-            tabulate_groups(&["key_id"], &keys, |group| vec![group.key_id.clone()])
+            let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
+            let names = KeyNames::load(request, ids.collect()).await?;
+            tabulate_groups(&["key_id", "key_name"], &keys, |group| {
+                let name = names.name(&KeyId::from(group.key_id.clone())).unwrap_or_default();
+                vec![group.key_id.clone(), name.to_owned()]
+            })
         }
         "identities" if !selection.is_limits() => {
             let found = top::list_identities(request, selection, range, ROWS_MAX).await?;
