@@ -15,6 +15,7 @@ use foundation::clock::{Clock, Monotonic, Timestamp};
 use foundation::config::{Config, Deployment, Settings};
 use foundation::secret::Plaintext;
 use http_body_util::BodyExt as _;
+use keyward::background;
 use keyward::http::HttpService;
 use serde_json::{Value, json};
 use url::Url;

@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::startup::{self, STARTUP_CONNECT_TIMEOUT, StartupInfo, create_data_dir};
 use super::{CommandError, CommandResult};
-use crate::http;
+use crate::{analytics_worker, background, http};
 
 /// Limits how long a stopping replica closes its credit leases. If that is too short, other replicas use the leases or
 /// close them when they are idle.
@@ -62,7 +62,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
     print_banner(&app, address, first.as_ref());
 
     let mut tasks = background::start(&app, announcements);
-    let analytics_worker = background::analytics_worker::start(&app)
+    let analytics_worker = analytics_worker::start(&app)
         .map_err(|e| CommandError::Runtime(format!("failed to start the analytics worker: {e}")))?;
     if first.is_none() {
         tasks.spawn(open_in_background(app.clone(), address));

@@ -34,6 +34,7 @@ use foundation::config::{Config, Deployment, Settings};
 use foundation::secret::Plaintext;
 use foundation::vault::{MasterKey, MasterKeys};
 use http_body_util::BodyExt as _;
+use keyward::background;
 use keyward::http::HttpService;
 use serde_json::Value;
 use store::Store;

@@ -1,4 +1,4 @@
-//! What a replica does beside verifications, as `credits::withheld`, `credits::closing` and `crates/background` do it:
+//! What a replica does beside verifications, as `credits::withheld`, `credits::closing` and `src/background` do it:
 //! registrations, closing of leases, reports of lost leases, and changes of balances.
 
 use std::collections::BTreeSet;

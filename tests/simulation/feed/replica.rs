@@ -1,4 +1,4 @@
-//! A replica: the program's own state machines of the change feed and its row cache, driven as `crates/background` and
+//! A replica: the program's own state machines of the change feed and its row cache, driven as `src/background` and
 //! `Context::commit_to` drive them.
 
 use std::sync::{Arc, Mutex};

@@ -5,7 +5,6 @@
 //! milliseconds what is about to be committed and what has been ([`announcements`]). While the database is unreachable
 //! they are the only source, so a reader detects when it has missed one.
 
-pub mod analytics_worker;
 mod announcements;
 mod change_log;
 mod primaries;
