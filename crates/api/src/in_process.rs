@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::serve::ServedOperation;
-use super::{OperationEntry, v2};
+use super::v2;
 
 /// Runs the operation of this name and returns the data of its reply: null if it has none.
 pub async fn run_operation(
@@ -34,8 +34,8 @@ pub fn validate_request(name: &str, request: &Value) -> Result<()> {
 }
 
 fn find_operation(name: &str) -> Result<&'static ServedOperation> {
-    let operations: Vec<OperationEntry> = v2::operation_table().operations;
-    let found = operations.into_iter().find(|operation| operation.name == name);
+    let mut operations = v2::operation_table().operations.into_iter();
+    let found = operations.find(|operation| operation.name == name);
     found
         .map(|operation| operation.served)
         .ok_or_else(|| Error::Internal(format!("version 2 of the API has no operation {name}")))

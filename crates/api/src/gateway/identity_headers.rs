@@ -107,7 +107,12 @@ fn values_of_key(resolved: &ResolvedKey) -> Box<[Bytes]> {
         encode_list(&resolved.roles),
         encode(key.environment.as_deref().unwrap_or_default(), ""),
     ];
-    values.map(Bytes::from).into()
+    // Longer ones are omitted, whatever their length: the key keeps no more of them. They are ASCII.
+    let bounded = |mut value: String| {
+        value.truncate(VALUE_MAX_BYTES + 1);
+        Bytes::from(value.into_boxed_str().into_boxed_bytes())
+    };
+    values.map(bounded).into()
 }
 
 fn parse_meta(resolved: &ResolvedKey) -> Map<String, Value> {
