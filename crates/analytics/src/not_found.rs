@@ -11,7 +11,7 @@ use foundation::id::WorkspaceId;
 use foundation::model::RollupUnit;
 use store::events::TotalAmounts;
 
-/// The maximum number of counts that wait to be written, about 3 MB. A workspace has one for each minute, so there are
+/// The maximum number of counts that wait to be written: about 1.5 MB, and up to 3 KB of latencies for each. A workspace has one for each minute, so there are
 /// many only while the database is unreachable.
 const WAITING_MAX: usize = 10_000;
 

@@ -122,7 +122,7 @@ fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) ->
     }
     if series.has_latency() {
         header.push("mean_latency_us".into());
-        header.extend(PERCENTILES.map(|(_, name, _)| format!("{name}_latency_us")));
+        header.extend(PERCENTILES.map(|percentile| format!("{}_latency_us", percentile.name)));
     }
     let mut rows = vec![header];
     for (start, traffic) in series.slices() {
@@ -132,9 +132,8 @@ fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) ->
             row.push(traffic.spent_credits.to_string());
         }
         if series.has_latency() {
-            let latencies = &traffic.latencies;
-            let percentiles = PERCENTILES.map(|(percent, ..)| latencies.percentile_us(percent));
-            let known = [latencies.mean_us()].into_iter().chain(percentiles);
+            let percentiles = PERCENTILES.map(|percentile| percentile.of(traffic));
+            let known = [traffic.latencies.mean_us()].into_iter().chain(percentiles);
             row.extend(known.map(|us| us.map_or_else(String::new, |us| us.to_string())));
         }
         rows.push(row);

@@ -5,6 +5,7 @@ use domain::keys::VerificationCode;
 use foundation::model::EventKind;
 
 use super::super::format::{format_grouped, format_latency};
+use super::traffic::PERCENTILES;
 
 /// A number on a tile.
 pub struct Figure {
@@ -48,13 +49,15 @@ pub fn build_figures(
         figures.push(count("Credits spent", |traffic| traffic.spent_credits));
     }
     if has_latency {
-        for (percent, label) in [(50, "p50 latency"), (95, "p95 latency"), (99, "p99 latency")] {
-            let percentile = |traffic: &Traffic| traffic.latencies.percentile_us(percent);
-            let value = percentile(now).map_or_else(|| "–".into(), format_latency);
-            let change =
-                before.map(|before| describe_latency_change(percentile(now), percentile(before)));
-            figures.push(Figure { label, value, change });
-        }
+        figures.extend(PERCENTILES.iter().map(|percentile| {
+            let of_now = percentile.of(now);
+            let change = |before| describe_latency_change(of_now, percentile.of(before));
+            Figure {
+                label: percentile.label,
+                value: of_now.map_or_else(|| "–".into(), format_latency),
+                change: before.map(change),
+            }
+        }));
     }
     figures
 }

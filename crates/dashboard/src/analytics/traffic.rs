@@ -76,9 +76,27 @@ pub const OUTCOMES: [OutcomeStyle; 10] = [
     check_style("false", "Rejected", "c-limited"),
 ];
 
-/// The percentiles of latency that pages show: percent, name, and the CSS class of the series.
-pub const PERCENTILES: [(i64, &str, &str); 3] =
-    [(50, "p50", "c-p50"), (95, "p95", "c-p95"), (99, "p99", "c-p99")];
+/// A percentile of latency that pages show.
+pub struct Percentile {
+    percent: i64,
+    pub name: &'static str,
+    pub label: &'static str,
+    /// The CSS class that sets the color.
+    class: &'static str,
+}
+
+impl Percentile {
+    /// Returns the percentile of requests in microseconds; `None` without requests.
+    pub fn of(&self, traffic: &Traffic) -> Option<i64> {
+        traffic.latencies.percentile_us(self.percent)
+    }
+}
+
+pub const PERCENTILES: [Percentile; 3] = [
+    Percentile { percent: 50, name: "p50", label: "p50 latency", class: "c-p50" },
+    Percentile { percent: 95, name: "p95", label: "p95 latency", class: "c-p95" },
+    Percentile { percent: 99, name: "p99", label: "p99 latency", class: "c-p99" },
+];
 
 /// Outcomes and latency over time.
 pub struct TrafficSeries {
@@ -170,10 +188,10 @@ pub fn build_charts(
     let requests = BarChart::new(title, "Time", &labels, &series, "requests", format_grouped)
         .with_times(range.unit, &starts);
     let latency = traffic.has_latency.then(|| {
-        let series = PERCENTILES.map(|(percent, name, class)| {
-            let percentile = |slice: &Traffic| slice.latencies.percentile_us(percent).unwrap_or(0);
-            let values = traffic.slices.iter().map(|(_, slice)| percentile(slice)).collect();
-            ChartSeries { name: name.to_owned(), class, values }
+        let series = PERCENTILES.map(|percentile| {
+            let slices = traffic.slices.iter();
+            let values = slices.map(|(_, slice)| percentile.of(slice).unwrap_or(0)).collect();
+            ChartSeries { name: percentile.name.to_owned(), class: percentile.class, values }
         });
         let title = format!("Latency per {}, by percentile (UTC)", range.unit.as_str());
         BarChart::nested(title, "Time", &labels, &series, format_latency)
