@@ -139,7 +139,11 @@ fn read_target(text: &str) -> String {
     let lower = text.to_lowercase();
     let after = |scheme| lower.starts_with(scheme).then(|| text[str::len(scheme)..].to_owned());
     match after("http://").or_else(|| after("https://")) {
-        Some(rest) => format!("/{}", rest.split_once('/').map_or("", |(_, path)| path)),
+        Some(rest) => match rest.trim_start_matches(|char| !"/?#".contains(char)) {
+            "" => "/".to_owned(),
+            target if target.starts_with('/') => target.to_owned(),
+            _ => String::new(),
+        },
         None if text.starts_with('/') => text,
         None => String::new(),
     }

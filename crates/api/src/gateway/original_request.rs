@@ -89,14 +89,20 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Returns the path and the query of a target or of a URL.
+/// Returns the path and the query of a target or of a URL. Of a URL with a query or a fragment, but without a path, nothing is
+/// returned: a slash that follows is no path, and a client can put one there, since nginx accepts `h?x=` as the name of a host.
 fn to_target(text: &str) -> Option<&str> {
     if text.starts_with('/') {
         return Some(text);
     }
     let (scheme, rest) = text.split_once("://")?;
-    let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-    is_http.then(|| rest.find('/').map_or("/", |at| &rest[at..]))
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return None;
+    }
+    match rest.find(['/', '?', '#']) {
+        None => Some("/"),
+        Some(at) => Some(&rest[at..]).filter(|target| target.starts_with('/')),
+    }
 }
 
 impl OriginalRequest for ForwardedRequest<'_> {
@@ -207,6 +213,10 @@ mod tests {
         let ingress = [("x-original-method", "PUT"), ("x-original-url", "https://a.example/b?c")];
         assert_eq!(told(&ingress, None), some("PUT", "/b"));
         assert_eq!(told(&[("x-original-url", "http://a.example")], None).1, Some("/".into()));
+        // A slash in the query or in the fragment is no path.
+        for url in ["http://a.example?x=/b", "http://a.example#/b", "http://a.example?/b#"] {
+            assert_eq!(told(&[("x-original-url", url)], None).1, Some(String::new()), "{url}");
+        }
         assert_eq!(told(&[], Some("/a/b?c")), some("POST", "/a/b"));
         assert_eq!(told(&[], Some("/a#b?c")), some("POST", "/a#b"));
         assert_eq!(told(&[], Some("/a?b#c?d")), some("POST", "/a"));
