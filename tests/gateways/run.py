@@ -134,6 +134,20 @@ def use_connections(gateway):
         equal((send(gateway, "valid").status, send(gateway, "unknown").status), (200, 401), "status")
 
 
+def send_bodies(gateway, keys):
+    """A gateway that also sends bodies to Keyward. Every connection to Keyward is used again and again."""
+    gateway.keys = keys
+    try:
+        gateway.start()
+        for size in (5_000, 60_000, 400_000):
+            body = os.urandom(size)
+            with ThreadPoolExecutor(6) as pool:
+                sent = [pool.submit(send, gateway, "valid", "/open/1", "POST", body=body) for _ in range(120)]
+            equal(Counter(reply.result().status for reply in sent), Counter({200: 120}), f"statuses with {size} bytes")
+    finally:
+        gateway.stop()
+
+
 def run_rolling_restart(stack, gateways):
     done = threading.Event()
     wrong = {gateway.name: [] for gateway in gateways}
@@ -200,6 +214,10 @@ def run(folder, binary, stack_file, chosen):
             gateway.keys = gateways[open_gateways.index(gateway)].keys
         started = [gateway for gateway in gateways if start(gateway)]
         at_the_same_time(started, lambda gateway: run_table(scene, gateway))
+        for gateway, sender in zip(gateways, map(programs.WITH_BODIES.get, classes)):
+            if sender:
+                sender = sender(folder, stack, service, scene.secret)
+                check(gateway, "bodies are sent to Keyward, too", lambda: send_bodies(sender, gateway.keys))
         run_pause(stack, started)
         if stack.replicas == 1:
             run_outage(stack, started, open_gateways)

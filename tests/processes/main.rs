@@ -15,6 +15,7 @@ mod embedded;
 #[expect(dead_code, reason = "another test binary uses the rest")]
 mod engines;
 mod faults;
+mod gateway_bodies;
 mod grpc_floods;
 mod import;
 mod leases;

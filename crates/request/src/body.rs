@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 pub const BODY_LOCATION: &str = "requestBody";
 /// How long a body may take to arrive.
 const BODY_TIMEOUT_SECONDS: u64 = 30;
-/// How much of a body that is too large is read and discarded, and for how long.
+/// How much of a body that nobody needs is read and discarded, and for how long.
 const DISCARD_MAX_BYTES: usize = 16 * 1024 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -40,17 +40,25 @@ pub async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
 
 /// Reads and discards the rest of a body: a client that still sends when the connection ends receives no response. If
 /// it takes too long, the response is sent anyway.
-pub async fn discard_body(mut body: Body) {
+pub async fn discard_body(body: Body) {
+    discard_body_within(DISCARD_TIMEOUT, body).await;
+}
+
+/// Reads and discards the rest of a body for at most `limit`. Returns whether it has ended: if not, the connection of HTTP/1
+/// cannot be used for another request.
+pub async fn discard_body_within(limit: Duration, mut body: Body) -> bool {
     let discard = async {
         let mut left = DISCARD_MAX_BYTES;
-        while let Some(Ok(frame)) = body.frame().await {
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
             left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
             if left == 0 {
-                return;
+                return false;
             }
         }
+        true
     };
-    let _ = with_timeout(DISCARD_TIMEOUT, pin!(discard)).await;
+    with_timeout(limit, pin!(discard)).await.unwrap_or(false)
 }
 
 /// Why a body was not read.

@@ -11,10 +11,10 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::body::{Body, HttpBody as _};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use domain::app::App;
 use domain::caller::{Cached, Caller, ClientInfo};
 use domain::gateways::{self, ActivePolicy, GatewayIdentity};
@@ -24,7 +24,7 @@ use foundation::traces;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use request::address;
-use request::body::with_timeout;
+use request::body::{discard_body_within, with_timeout};
 
 use crate::{Endpoint, ReplyFuture};
 use assertion::AssertionSigner;
@@ -44,6 +44,8 @@ pub static SECRET_HEADER: HeaderName = HeaderName::from_static("keyward-gateway-
 const STATUS_HEADER: HeaderName = HeaderName::from_static("keyward-status");
 /// The maximum time of a decision.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a body may arrive after the decision.
+const BODY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How a gateway expects refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,14 +66,28 @@ async fn handle(endpoint: Arc<Endpoint>, request: Request<Body>) -> Response<Bod
     let app = &*endpoint.app;
     let request_id = RequestId::new(app.context.clock.now());
     traces::request_id(&request_id);
-    // The body of a gateway's request is not read.
-    let (head, _) = request.into_parts();
+    let (head, body) = request.into_parts();
     let (named, rest) = split_path(&head);
     let mode = answer_mode(&head, rest);
     let answer = pin!(answer(app, &head, named, rest, request_id));
-    let response = to_response(answer_within_bounds(answer, &request_id).await, mode);
+    let mut response = to_response(answer_within_bounds(answer, &request_id).await, mode);
+    if !body.is_end_stream() && !discard_body(body, mode).await && head.version <= Version::HTTP_11
+    {
+        // Otherwise the gateway would send its next request into a connection that is about to be closed.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     endpoint.requests.record_status(response.status().as_u16());
     response
+}
+
+/// Discards the body of a request, which a decision does not need. Returns whether it has ended.
+///
+/// nginx announces the body of its client unless it is told otherwise, and never sends it.
+async fn discard_body(body: Body, mode: AnswerMode) -> bool {
+    match mode {
+        AnswerMode::Plain => discard_body_within(BODY_TIMEOUT, body).await,
+        AnswerMode::Nginx => false,
+    }
 }
 
 /// Builds the answer, also if it takes too long or panics.
