@@ -20,7 +20,7 @@ on_both_stacks! {
             let reply = gateway.ask_for("GET", "/", &key).await;
 
             assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("RATE_LIMITED")));
-            assert_eq!(header(&reply, "retry-after"), has_time.then_some("60"), "{cost}");
+            assert_eq!(header(&reply, "retry-after"), has_time.then_some("90"), "{cost}");
             assert!(header(&reply, "ratelimit").is_some());
         }
     }
@@ -38,5 +38,24 @@ on_both_stacks! {
             assert_eq!((reply.status.as_u16(), &reply.body["code"]), (429, &json!("USAGE_EXCEEDED")));
             assert_eq!(header(&reply, "retry-after"), seconds, "{path}");
         }
+    }
+}
+
+on_both_stacks! {
+    async fn request_that_costs_much_of_the_limit_succeeds_after_the_time_to_wait(kw) {
+        let limit = |cost| json!([{ "name": "tokens", "limit": 10, "duration": 60_000, "cost": cost }]);
+        let rules = json!([{ "path": "/all", "ratelimits": limit(10) }, { "path": "/8", "ratelimits": limit(8) }]);
+        let gateway = Gateway::create(&kw, json!({ "rules": rules })).await;
+        let key = gateway.create_key(json!({})).await.key;
+        assert_eq!(gateway.ask_for("GET", "/all", &key).await.status, 200);
+
+        let reply = gateway.ask_for("GET", "/8", &key).await;
+
+        // After the window, all ten still count; 42 seconds later, only three.
+        assert_eq!((reply.status.as_u16(), header(&reply, "retry-after")), (429, Some("102")));
+        kw.clock.advance_ms(101_999);
+        assert_eq!(gateway.ask_for("GET", "/8", &key).await.status, 429);
+        kw.clock.advance_ms(2);
+        assert_eq!(gateway.ask_for("GET", "/8", &key).await.status, 200);
     }
 }

@@ -53,6 +53,9 @@ pub enum Error {
     /// Holds the missing permission, or the alternatives, as one text.
     #[error("the root key lacks the permission {0}")]
     Forbidden(String),
+    /// The namespace that a gateway has named.
+    #[error("the gateway policy does not list the namespace {0}")]
+    NamespaceNotListed(String),
     #[error("{} does not exist", join_resources(.0))]
     NotFound(Vec<ResourceRef>),
     #[error("{0} already exists")]
@@ -197,7 +200,7 @@ impl Error {
             Self::WorkspaceDisabled => Code::WorkspaceDisabled,
             Self::OperationDisabled(_) => Code::OperationSwitchedOff,
             Self::TooManyRequests(_) => Code::TooManyRequests,
-            Self::Forbidden(_) => Code::InsufficientPermissions,
+            Self::Forbidden(_) | Self::NamespaceNotListed(_) => Code::InsufficientPermissions,
             Self::NotFound(subjects) => {
                 subjects.first().map_or(Code::KeyNotFound, ResourceRef::not_found_code)
             }

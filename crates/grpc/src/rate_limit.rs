@@ -45,14 +45,16 @@ use crate::POLICY;
 const DESCRIPTORS_MAX: usize = 100;
 /// The maximum number of units that a descriptor takes or gives back.
 const HITS_MAX: u64 = 1_000_000_000_000;
-/// The lengths of windows by the unit of a limit. A month has 30 days, a year 365.
-const UNITS: [(RateLimitUnit, Unit, i64); 6] = [
-    (RateLimitUnit::Second, Unit::Second, 1_000),
-    (RateLimitUnit::Minute, Unit::Minute, 60_000),
-    (RateLimitUnit::Hour, Unit::Hour, 3_600_000),
-    (RateLimitUnit::Day, Unit::Day, DAY_MS),
-    (RateLimitUnit::Month, Unit::Month, 30 * DAY_MS),
-    (RateLimitUnit::Year, Unit::Year, 365 * DAY_MS),
+/// The lengths of windows by the unit of a limit. A month has 30 days, a year 365. No limit is sent by the week, but one that
+/// Keyward applies may be.
+const UNITS: [(Option<RateLimitUnit>, Unit, i64); 7] = [
+    (Some(RateLimitUnit::Second), Unit::Second, 1_000),
+    (Some(RateLimitUnit::Minute), Unit::Minute, 60_000),
+    (Some(RateLimitUnit::Hour), Unit::Hour, 3_600_000),
+    (Some(RateLimitUnit::Day), Unit::Day, DAY_MS),
+    (None, Unit::Week, 7 * DAY_MS),
+    (Some(RateLimitUnit::Month), Unit::Month, 30 * DAY_MS),
+    (Some(RateLimitUnit::Year), Unit::Year, 365 * DAY_MS),
 ];
 
 /// The service.
@@ -129,9 +131,7 @@ async fn authenticate(
     let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     let Some(known) = policy.value.find_namespace(namespace) else {
-        return Err(Error::Forbidden(format!(
-            "to use the namespace {namespace}, which the gateway policy does not list"
-        )));
+        return Err(Error::NamespaceNotListed(namespace.to_owned()));
     };
     let rules = DescriptorRules {
         default_limit: known.default_limit,
@@ -235,7 +235,8 @@ fn bound_identifier(identifier: String) -> String {
 }
 
 fn to_limit(own: RateLimitOverride) -> std::result::Result<DefaultLimit, String> {
-    let unit = UNITS.iter().find(|(unit, _, _)| i32::from(*unit) == own.unit);
+    let unit =
+        UNITS.iter().find(|(unit, _, _)| unit.is_some_and(|unit| i32::from(unit) == own.unit));
     let (_, _, duration) =
         unit.ok_or_else(|| "must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR".to_owned())?;
     Ok(DefaultLimit { limit: own.requests_per_unit.into(), duration: *duration })
@@ -298,6 +299,7 @@ fn exceeded_limits<'a>(
         ExceededLimit {
             limit: result.limit,
             cost: units.fold(0, i64::saturating_add),
+            duration_ms: result.duration_ms,
             reset_at: result.window_status.reset_at,
         }
     })

@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::gateways::{ActivePolicy, GatewayDecision};
 use domain::keys::{EvaluatedLimit, VerificationCode, VerifyResult};
 use domain::refill;
+use domain::resolved_key::ResolvedLimit;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::RequestId;
@@ -185,23 +186,34 @@ pub struct ExceededLimit {
     pub limit: i64,
     /// What the request takes of it.
     pub cost: i64,
+    pub duration_ms: i64,
     pub reset_at: Timestamp,
 }
 
 impl From<&EvaluatedLimit> for ExceededLimit {
     fn from(evaluated: &EvaluatedLimit) -> Self {
         let EvaluatedLimit { limit, cost, status } = evaluated;
-        Self { limit: limit.limit, cost: *cost, reset_at: status.reset_at }
+        let ResolvedLimit { limit, duration_ms, .. } = **limit;
+        Self { limit, cost: *cost, duration_ms, reset_at: status.reset_at }
     }
 }
 
 /// Returns when a retry can succeed. `None`: never, because the request takes more than a limit has, or a limit is 0 and admits
 /// nothing.
 pub fn retry_at(exceeded: impl Iterator<Item = ExceededLimit>) -> Option<Timestamp> {
-    let reset_at = |exceeded: ExceededLimit| {
-        (exceeded.cost.max(1) <= exceeded.limit).then_some(exceeded.reset_at)
-    };
-    exceeded.map(reset_at).collect::<Option<Vec<_>>>()?.into_iter().max()
+    exceeded.map(has_room_at).collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+/// Returns when a limit that nobody else uses has room for the cost of a request. At the end of a window, what was taken in it
+/// still counts, by the share that a window ending then would cover: at most the whole limit, and less with time.
+fn has_room_at(exceeded: ExceededLimit) -> Option<Timestamp> {
+    let ExceededLimit { limit, cost, duration_ms, reset_at } = exceeded;
+    let taken_beside_one = i128::from(cost.max(1) - 1);
+    let wait_ms = (i128::from(duration_ms) * taken_beside_one)
+        .checked_div(i128::from(limit))
+        .and_then(|wait| i64::try_from(wait).ok());
+    let is_possible = cost.max(1) <= limit;
+    wait_ms.filter(|_| is_possible).map(|wait| Timestamp(reset_at.0.saturating_add(wait)))
 }
 
 /// Returns when the credits of a key are refilled next. `None`: never, or not with as many as the request costs.
