@@ -49,6 +49,13 @@ pub struct Layout {
     pub notice: Option<String>,
 }
 
+impl Layout {
+    /// Returns the path of the search; nothing outside of a workspace.
+    pub fn search_path(&self) -> &str {
+        self.nav.as_ref().map_or("", |nav| nav.search_path.as_str())
+    }
+}
+
 /// The navigation of a workspace.
 pub struct Nav {
     pub current: Membership,

@@ -1,28 +1,23 @@
 //! The search over everything in a workspace: its objects, and the pages and actions of the dashboard.
 //!
+//! The lists submit their searches to it, too, because somebody may paste a full key, which must not get into a URL.
+//!
 //! The page is also the command palette: a script shows its form in a dialog and sends it while the user types.
+
+mod groups;
 
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
-use domain::keys::{find_deletion, search as key_search};
 use domain::page::Paging;
 use domain::permission::Action;
-use domain::ratelimits::namespaces;
-use domain::{apis, identities, rbac, root_keys};
-use foundation::error::Error;
-use foundation::id::KeyId;
 
 use super::failure::Failure;
-use super::format::format_start;
 use super::icons;
 use super::keys::{answer_live_search, find_full_key, may_be_full_key};
 use super::layout::{Layout, Nav, Section, is_allowed};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
-
-/// The number of results of each kind. Its own list has the others.
-const GROUP_ROWS: usize = 5;
 
 pub fn routes() -> Router {
     Router::new()
@@ -49,7 +44,7 @@ struct ResultGroup {
     /// Whether the rows are names without details, several of which fit beside each other.
     is_short: bool,
     rows: Vec<ResultRow>,
-    /// The list with all results; `None` if these are all.
+    /// The list with all results; `None` if these are all. If there are no rows, not everything was searched.
     list_path: Option<String>,
 }
 
@@ -65,15 +60,16 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     render_page(&build_page(&request, &text).await?)
 }
 
-/// Searches, or goes to the page of a full key, which must not get into a URL.
+/// Searches everything, or the list that submits the search, or goes to the page of a full key, which must not get into a URL.
 async fn search(request: WorkspaceRequest) -> PageResult {
     let text = request.page_request.form.text("q").trim();
     if let Some(path) = find_full_key(&request, text).await? {
         return redirect_to(&path);
     }
     if !may_be_full_key(text) {
-        let query = request.page_request.form.query_without(&["csrf"]).finish();
-        return redirect_to(&request.workspace_path(&format!("/search?{query}")));
+        let query = request.page_request.form.query_without(&["csrf", "list"]).finish();
+        let list = read_list(&request).unwrap_or_else(|| request.workspace_path("/search"));
+        return redirect_to(&format!("{list}?{query}"));
     }
     let page = build_page(&request, text).await?;
     match page.is_unknown {
@@ -91,28 +87,30 @@ async fn search_live(request: WorkspaceRequest) -> PageResult {
     }
 }
 
+/// Returns the path of the list that submits the search. Only one of this workspace is accepted.
+fn read_list(request: &WorkspaceRequest) -> Option<String> {
+    let list = request.page_request.form.text("list");
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
+    let is_known = list.starts_with(&request.workspace_path("/")) && list.chars().all(is_plain);
+    is_known.then(|| list.to_owned())
+}
+
 async fn build_page(request: &WorkspaceRequest, text: &str) -> Result<SearchPage, Failure> {
     let layout = Layout::for_workspace(request, Section::Search, "Search").await?;
     let mut groups = vec![list_pages(layout.nav.as_ref(), text), list_actions(request, text)];
     if !text.is_empty() {
-        let paging = Paging { search: text.to_owned(), limit: GROUP_ROWS, ..Paging::default() };
-        groups.push(search_keys(request, &paging).await?);
-        groups.push(search_identities(request, &paging).await?);
-        groups.push(search_apis(request, &paging).await?);
-        groups.push(search_namespaces(request, &paging).await?);
-        groups.extend(search_rbac(request, &paging).await?);
-        groups.extend(search_root_keys(request, &paging).await?);
+        groups.extend(groups::search(request, text).await?);
     }
-    groups.retain(|group| !group.rows.is_empty());
     let is_secret = may_be_full_key(text);
     for group in groups.iter_mut().filter(|_| is_secret) {
         group.list_path = None;
     }
+    groups.retain(|group| !group.rows.is_empty() || group.list_path.is_some());
     Ok(SearchPage {
         layout,
         path: request.workspace_path("/search"),
         is_searched: !text.is_empty(),
-        is_unknown: is_secret && groups.is_empty(),
+        is_unknown: is_secret && groups.iter().all(|group| group.rows.is_empty()),
         text: if is_secret { String::new() } else { text.to_owned() },
         groups,
     })
@@ -189,113 +187,4 @@ fn list_actions(request: &WorkspaceRequest, text: &str) -> ResultGroup {
 /// Returns whether a name contains a text, in capitals or not.
 fn contains(name: &str, text: &str) -> bool {
     name.to_lowercase().contains(&text.to_lowercase())
-}
-
-async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
-    let (context, caller) = (&request.page_request.app.context, &request.caller);
-    let found = key_search::list_page(
-        context,
-        caller,
-        None,
-        None,
-        key_search::KeyOrder::LatestFirst,
-        paging,
-    )
-    .await?;
-    let row = |key: foundation::model::Key| {
-        let name = key.name.unwrap_or_else(|| "Unnamed".into());
-        (key.id.to_string(), name, format_start(&key.start, &key.id))
-    };
-    let mut rows: Vec<_> = found.items.into_iter().map(|item| row(item.stored.key)).collect();
-    if rows.is_empty()
-        && let Some(deletion) =
-            find_deletion(context, caller, &KeyId::from(paging.search.as_str())).await?
-    {
-        let name = deletion.key.name.unwrap_or_else(|| "Unnamed".into());
-        rows.push((deletion.key.id.to_string(), name, "Deleted".into()));
-    }
-    let has_more = found.next_id.is_some();
-    Ok(ResultGroup::new(request, "Keys", "/keys", paging, has_more, rows.into_iter()))
-}
-
-async fn search_identities(
-    request: &WorkspaceRequest,
-    paging: &Paging,
-) -> Result<ResultGroup, Error> {
-    let context = &request.page_request.app.context;
-    let found = identities::list(context, &request.caller, None, paging).await?;
-    let has_more = found.next_id.is_some();
-    let rows = found.items.into_iter().map(|identity| {
-        let id = identity.id.to_string();
-        (id.clone(), identity.external_id, id)
-    });
-    Ok(ResultGroup::new(request, "Identities", "/identities", paging, has_more, rows))
-}
-
-async fn search_apis(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
-    let context = &request.page_request.app.context;
-    let found = apis::list_for_caller(context, &request.caller, paging).await?;
-    let has_more = found.next_id.is_some();
-    let rows =
-        found.items.into_iter().map(|api| (api.id.to_string(), api.name, api.id.to_string()));
-    Ok(ResultGroup::new(request, "APIs", "/apis", paging, has_more, rows))
-}
-
-async fn search_namespaces(
-    request: &WorkspaceRequest,
-    paging: &Paging,
-) -> Result<ResultGroup, Error> {
-    let context = &request.page_request.app.context;
-    let found = namespaces::list_for_caller(context, &request.caller, paging).await?;
-    let has_more = found.next_id.is_some();
-    let rows = found
-        .items
-        .into_iter()
-        .map(|namespace| (namespace.id.to_string(), namespace.name, namespace.id.to_string()));
-    Ok(ResultGroup::new(request, "Rate-limit namespaces", "/ratelimits", paging, has_more, rows))
-}
-
-async fn search_rbac(
-    request: &WorkspaceRequest,
-    paging: &Paging,
-) -> Result<[ResultGroup; 2], Error> {
-    let context = &request.page_request.app.context;
-    let roles = rbac::list_roles(context, &request.caller, paging).await?;
-    let permissions = rbac::list_permissions(context, &request.caller, paging).await?;
-    let (more_roles, more_permissions) = (roles.next_id.is_some(), permissions.next_id.is_some());
-    let roles = roles
-        .items
-        .into_iter()
-        .map(|role| (role.id.to_string(), role.name, role.description.unwrap_or_default()));
-    let permissions = permissions.items.into_iter().map(|permission| {
-        (permission.id.to_string(), permission.slug, permission.description.unwrap_or_default())
-    });
-    Ok([
-        ResultGroup::new(request, "Roles", "/roles", paging, more_roles, roles),
-        ResultGroup::new(
-            request,
-            "Permissions",
-            "/permissions",
-            paging,
-            more_permissions,
-            permissions,
-        ),
-    ])
-}
-
-async fn search_root_keys(
-    request: &WorkspaceRequest,
-    paging: &Paging,
-) -> Result<Option<ResultGroup>, Error> {
-    if !is_allowed(request, Action::ReadRootKey) {
-        return Ok(None);
-    }
-    let context = &request.page_request.app.context;
-    let found = root_keys::list_for_caller(context, &request.caller, false, paging).await?;
-    let has_more = found.next_id.is_some();
-    let rows = found.items.into_iter().map(|stored| {
-        let name = stored.key.name.unwrap_or_else(|| "Unnamed".into());
-        (stored.key.id.to_string(), name, format!("{}…", stored.key.start))
-    });
-    Ok(Some(ResultGroup::new(request, "Root keys", "/root-keys", paging, has_more, rows)))
 }

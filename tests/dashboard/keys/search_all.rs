@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::super::between;
 use super::*;
 use crate::on_both_stacks;
 
@@ -62,5 +63,53 @@ on_both_stacks! {
         assert_eq!(to(&text), format!("{search}?q=two+words"));
         assert_eq!(page.status, 422);
         assert!(page.text.contains("Key not found") && !page.text.contains(unknown), "{}", page.text);
+    }
+
+    async fn a_full_root_key_leads_to_its_page_and_that_of_another_workspace_to_none(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let search = workspace_path("/search");
+        let root_key = kw.root_key.clone();
+        let foreign = kw.create_other_workspace().await;
+
+        let list = owner.get(&workspace_path("/root-keys")).await.text;
+        let form = between(&list, "<form class=\"search\"", "</form>");
+        assert!(form.contains("method=\"post\"") && form.contains(&format!("action=\"{search}\"")), "{form}");
+        assert!(form.contains("hx-params=\"not csrf,list\""), "{form}");
+
+        let found = owner.post(&search, &[("list", &workspace_path("/root-keys")), ("q", &root_key)]).await;
+        let page = owner.get(to(&found)).await.text;
+        assert!(to(&found).starts_with(&workspace_path("/root-keys/")), "{}", to(&found));
+        assert!(page.contains("Revoke"), "{page}");
+        let of_others = owner.post(&search, &[("q", &foreign)]).await;
+        assert!(of_others.status == 422 && !of_others.text.contains(&foreign), "{}", of_others.text);
+    }
+
+    async fn a_list_submits_its_search_and_gets_its_other_fields_back(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let list = workspace_path("/root-keys");
+        let search = workspace_path("/search");
+
+        let own = owner.post(&search, &[("list", &list), ("q", "a program"), ("show", "all")]).await;
+        assert_eq!(to(&own), format!("{list}?q=a+program&show=all"));
+        for other in ["https://other.example/", "//other.example", "/dashboard/ws_other/keys", &format!("{list}?a=b"), ""] {
+            let reply = owner.post(&search, &[("list", other), ("q", "a program")]).await;
+            assert_eq!(to(&reply), format!("{search}?q=a+program"), "{other}");
+        }
+    }
+
+    async fn policies_imports_and_requests_are_found(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let policy = kw.v2("gateways.createPolicy", json!({ "name": "edge-of-anna", "apiIds": [api] })).await;
+        let search = async |owner: &mut Browser<'_>, text: &str| {
+            owner.get(&workspace_path(&format!("/search?{}", form_encode(&[("q", text)])))).await.text
+        };
+
+        let page = search(&mut owner, "edge-of").await;
+        let path = workspace_path(&format!("/gateways/{}", policy.text_of("policyId")));
+        assert!(page.contains(&format!("href=\"{path}\"")), "{page}");
+        // The id of a request may be a full key, so it is submitted.
+        let reply = owner.post(&workspace_path("/search"), &[("q", "req_3xTw9ZbV5yUq1NpLkR7a2C")]).await;
+        assert!(reply.text.contains("/keys/why?request=req_3xTw9ZbV5yUq1NpLkR7a2C"), "{}", reply.text);
     }
 }

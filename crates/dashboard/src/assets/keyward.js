@@ -108,6 +108,12 @@
     if (event.target.closest("tbody time") && !event.target.closest("a")) event.target.closest("tr").querySelector("th > a")?.click();
   });
 
+  // A list does not search for what may be a full key while the user types: it would get into a URL. The button submits it.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const { target } = event;
+    if (target.name === "q" && event.detail.requestConfig.verb === "get" && /^[!-?A-~]{20,}$/.test(target.value.trim())) event.preventDefault();
+  });
+
   // Submits a POST form only once, even if its button is pressed repeatedly.
   document.addEventListener("submit", (event) => {
     if (event.submitter?.formMethod === "get" || event.target.method !== "post") return;

@@ -6,6 +6,7 @@
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Response};
 use domain::keys::{find_deletion_by_key, whoami};
+use domain::root_keys;
 use foundation::error::Error;
 
 use super::super::failure::Failure;
@@ -58,7 +59,7 @@ fn text(request: &WorkspaceRequest) -> &str {
     request.page_request.form.text("q").trim()
 }
 
-/// Returns the path of the page of a full key, even if it is deleted.
+/// Returns the path of the page of a full key or root key, even if it is deleted or revoked.
 pub async fn find_full_key(
     request: &WorkspaceRequest,
     key: &str,
@@ -75,7 +76,11 @@ pub async fn find_full_key(
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(id.map(|id| key_path(request, &id, "")))
+    if let Some(id) = id {
+        return Ok(Some(key_path(request, &id, "")));
+    }
+    let root_key = root_keys::find_by_secret(&app.context, caller, key).await?;
+    Ok(root_key.map(|id| request.workspace_path(&format!("/root-keys/{id}"))))
 }
 
 /// Returns whether a text has the form of a full key: long, without spaces, of letters and digits, or of capital and small

@@ -132,6 +132,21 @@ pub async fn get(context: &Context, caller: &Caller, id: &KeyId) -> Result<Store
     found.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))
 }
 
+/// Returns the id of the root key of the workspace with this secret, even if it is revoked or has expired. Without the permission
+/// to read root keys, none is found.
+pub async fn find_by_secret(
+    context: &Context,
+    caller: &Caller,
+    secret: &str,
+) -> Result<Option<KeyId>> {
+    if !caller.is_allowed(Action::ReadRootKey) {
+        return Ok(None);
+    }
+    let hash = KeyHash::compute(secret).to_base64();
+    let found = context.store.read().await?.find_root_key_by_hash(&hash).await?;
+    Ok(found.filter(|key| key.workspace_id == *caller.workspace_id()).map(|key| key.id))
+}
+
 /// Revokes a root key for a caller. Does nothing if it has already been revoked.
 pub async fn revoke(context: &Context, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::RevokeRootKey)?;

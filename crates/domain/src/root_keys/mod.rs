@@ -3,7 +3,8 @@
 mod issue;
 
 pub use issue::{
-    NAME_MAX, NewRootKey, RotationResult, create, get, list_for_caller, restore, revoke, rotate,
+    NAME_MAX, NewRootKey, RotationResult, create, find_by_secret, get, list_for_caller, restore,
+    revoke, rotate,
 };
 pub use store::StoredRootKey;
 

@@ -1,0 +1,195 @@
+//! The objects of a workspace that match a search, by kind.
+
+use domain::gateways;
+use domain::keys::{find_deletion, search as key_search};
+use domain::migrations;
+use domain::page::Paging;
+use domain::permission::Action;
+use domain::ratelimits::namespaces;
+use domain::{apis, identities, rbac, root_keys};
+use foundation::error::Error;
+use foundation::id::KeyId;
+
+use super::super::format::format_start;
+use super::super::icons;
+use super::super::layout::is_allowed;
+use super::super::page_request::WorkspaceRequest;
+use super::{ResultGroup, ResultRow};
+
+/// The number of results of each kind. Its own list has the others.
+const GROUP_ROWS: usize = 5;
+/// With what the id of a request begins.
+const REQUEST_ID_PREFIX: &str = "req_";
+
+/// Searches the objects that the user may read.
+pub async fn search(request: &WorkspaceRequest, text: &str) -> Result<Vec<ResultGroup>, Error> {
+    let paging = &Paging { search: text.to_owned(), limit: GROUP_ROWS, ..Paging::default() };
+    let mut groups = vec![
+        search_keys(request, paging).await?,
+        search_identities(request, paging).await?,
+        search_apis(request, paging).await?,
+        search_namespaces(request, paging).await?,
+    ];
+    groups.extend(search_rbac(request, paging).await?);
+    groups.extend(search_gateways(request, paging).await?);
+    groups.extend(search_root_keys(request, paging).await?);
+    groups.push(search_imports(request, paging).await?);
+    groups.extend(find_request(request, text));
+    Ok(groups)
+}
+
+async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
+    let (context, caller) = (&request.page_request.app.context, &request.caller);
+    let found = key_search::list_page(
+        context,
+        caller,
+        None,
+        None,
+        key_search::KeyOrder::LatestFirst,
+        paging,
+    )
+    .await?;
+    let row = |key: foundation::model::Key| {
+        let name = key.name.unwrap_or_else(|| "Unnamed".into());
+        (key.id.to_string(), name, format_start(&key.start, &key.id))
+    };
+    let mut rows: Vec<_> = found.items.into_iter().map(|item| row(item.stored.key)).collect();
+    if rows.is_empty()
+        && let Some(deletion) =
+            find_deletion(context, caller, &KeyId::from(paging.search.as_str())).await?
+    {
+        let name = deletion.key.name.unwrap_or_else(|| "Unnamed".into());
+        rows.push((deletion.key.id.to_string(), name, "Deleted".into()));
+    }
+    let has_more = found.next_id.is_some();
+    Ok(ResultGroup::new(request, "Keys", "/keys", paging, has_more, rows.into_iter()))
+}
+
+async fn search_identities(
+    request: &WorkspaceRequest,
+    paging: &Paging,
+) -> Result<ResultGroup, Error> {
+    let context = &request.page_request.app.context;
+    let found = identities::list(context, &request.caller, None, paging).await?;
+    let has_more = found.next_id.is_some();
+    let rows = found.items.into_iter().map(|identity| {
+        let id = identity.id.to_string();
+        (id.clone(), identity.external_id, id)
+    });
+    Ok(ResultGroup::new(request, "Identities", "/identities", paging, has_more, rows))
+}
+
+async fn search_apis(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
+    let context = &request.page_request.app.context;
+    let found = apis::list_for_caller(context, &request.caller, paging).await?;
+    let has_more = found.next_id.is_some();
+    let rows =
+        found.items.into_iter().map(|api| (api.id.to_string(), api.name, api.id.to_string()));
+    Ok(ResultGroup::new(request, "APIs", "/apis", paging, has_more, rows))
+}
+
+async fn search_namespaces(
+    request: &WorkspaceRequest,
+    paging: &Paging,
+) -> Result<ResultGroup, Error> {
+    let context = &request.page_request.app.context;
+    let found = namespaces::list_for_caller(context, &request.caller, paging).await?;
+    let has_more = found.next_id.is_some();
+    let rows = found
+        .items
+        .into_iter()
+        .map(|namespace| (namespace.id.to_string(), namespace.name, namespace.id.to_string()));
+    Ok(ResultGroup::new(request, "Rate-limit namespaces", "/ratelimits", paging, has_more, rows))
+}
+
+async fn search_rbac(
+    request: &WorkspaceRequest,
+    paging: &Paging,
+) -> Result<[ResultGroup; 2], Error> {
+    let context = &request.page_request.app.context;
+    let roles = rbac::list_roles(context, &request.caller, paging).await?;
+    let permissions = rbac::list_permissions(context, &request.caller, paging).await?;
+    let (more_roles, more_permissions) = (roles.next_id.is_some(), permissions.next_id.is_some());
+    let roles = roles
+        .items
+        .into_iter()
+        .map(|role| (role.id.to_string(), role.name, role.description.unwrap_or_default()));
+    let permissions = permissions.items.into_iter().map(|permission| {
+        (permission.id.to_string(), permission.slug, permission.description.unwrap_or_default())
+    });
+    Ok([
+        ResultGroup::new(request, "Roles", "/roles", paging, more_roles, roles),
+        ResultGroup::new(
+            request,
+            "Permissions",
+            "/permissions",
+            paging,
+            more_permissions,
+            permissions,
+        ),
+    ])
+}
+
+async fn search_root_keys(
+    request: &WorkspaceRequest,
+    paging: &Paging,
+) -> Result<Option<ResultGroup>, Error> {
+    if !is_allowed(request, Action::ReadRootKey) {
+        return Ok(None);
+    }
+    let context = &request.page_request.app.context;
+    let found = root_keys::list_for_caller(context, &request.caller, false, paging).await?;
+    let has_more = found.next_id.is_some();
+    let rows = found.items.into_iter().map(|stored| {
+        let name = stored.key.name.unwrap_or_else(|| "Unnamed".into());
+        (stored.key.id.to_string(), name, format!("{}…", stored.key.start))
+    });
+    Ok(Some(ResultGroup::new(request, "Root keys", "/root-keys", paging, has_more, rows)))
+}
+
+async fn search_gateways(
+    request: &WorkspaceRequest,
+    paging: &Paging,
+) -> Result<Option<ResultGroup>, Error> {
+    if !is_allowed(request, Action::ReadGatewayPolicy) {
+        return Ok(None);
+    }
+    let context = &request.page_request.app.context;
+    let found = gateways::list(context, &request.caller, paging).await?;
+    let has_more = found.next_id.is_some();
+    let rows = found.items.into_iter();
+    let rows = rows.map(|policy| (policy.id.to_string(), policy.name, policy.id.to_string()));
+    Ok(Some(ResultGroup::new(request, "Gateway policies", "/gateways", paging, has_more, rows)))
+}
+
+async fn search_imports(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
+    let context = &request.page_request.app.context;
+    let found = migrations::list_for_caller(context, &request.caller, paging).await?;
+    let has_more = found.next_id.is_some();
+    let rows = found.items.into_iter().map(|stored| {
+        let id = stored.migration.id.to_string();
+        (id.clone(), stored.migration.name.unwrap_or_else(|| "Unnamed".into()), id)
+    });
+    Ok(ResultGroup::new(request, "Imports", "/imports", paging, has_more, rows))
+}
+
+/// Returns the page that explains the request with this id. Whether there is such a request is seen there.
+fn find_request(request: &WorkspaceRequest, text: &str) -> Option<ResultGroup> {
+    let is_id = text.starts_with(REQUEST_ID_PREFIX) && text.chars().all(is_part_of_id);
+    let row = ResultRow {
+        path: request.workspace_path(&format!("/keys/why?request={text}")),
+        icon: icons::SEARCH,
+        name: "Explain this request".to_owned(),
+        detail: text.to_owned(),
+    };
+    (is_id && is_allowed(request, Action::ReadKey)).then(|| ResultGroup {
+        title: "Requests",
+        is_short: false,
+        rows: vec![row],
+        list_path: None,
+    })
+}
+
+fn is_part_of_id(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
