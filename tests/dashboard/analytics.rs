@@ -6,7 +6,9 @@ use analytics::{clickhouse_delivery, writer};
 use foundation::config::RegionSettings;
 use serde_json::json;
 
-use super::{Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, workspace_path};
+use super::{
+    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, redirect_path, workspace_path,
+};
 use crate::support::seed::IssuedKey;
 use crate::support::{Keyward, NOON, Stack, redis_url};
 use crate::{on_both_stacks, on_every_event_store};
@@ -135,6 +137,34 @@ on_every_event_store! {
         let at_other = page.text.find(&format!("/keys/{}\"", other.id)).expect("the other key");
         assert!(at_ann < at_other, "three are more than one");
         assert!(page.text.contains("&#60;script&#62;bob") && !page.text.contains("<script>bob"));
+    }
+
+    async fn an_outcome_lists_the_keys_that_have_most_of_it(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let (_, [ann, other]) = some_traffic(&kw).await;
+
+        for (outcome, label, of_ann, of_other) in [
+            ("USAGE_EXCEEDED", "Credits exhausted", Some("1"), None),
+            ("VALID", "Valid", Some("2"), Some("1")),
+            ("EXPIRED", "Expired", None, None),
+        ] {
+            let page = owner.get(&workspace_path(&format!("/analytics?outcome={outcome}"))).await.text;
+            let file = owner.get(&workspace_path(&format!("/analytics.csv?table=keys&outcome={outcome}"))).await.text;
+            let list = between(&page, "<h2>Top keys</h2>", "</section>");
+            let header = format!("Key</th><th scope=\"col\" class=\"number\">{label}</th>");
+            assert_eq!(list.contains(&header), of_ann.is_some(), "{list}");
+            for (key, number) in [(&ann, of_ann), (&other, of_other)] {
+                let row = list.split("<tr>").find(|row| row.contains(key.id.as_str()));
+                let column = number.map(|number| format!("</th><td class=\"number\">{number}</td>"));
+                assert_eq!(row.is_some(), column.is_some(), "{outcome}: {list}");
+                assert!(column.is_none_or(|column| row.unwrap().contains(&column)), "{outcome}: {list}");
+                assert_eq!(file.contains(key.id.as_str()), number.is_some(), "{outcome}: {file}");
+            }
+        }
+        // A key without credits is not shown as active.
+        let keys = owner.get(&workspace_path("/identity?externalId=ann")).await;
+        let identity = owner.get(&redirect_path(&keys)).await.text;
+        assert!(identity.contains("<span class=\"badge\">Credits exhausted</span>"), "{identity}");
     }
 
     async fn a_top_key_is_called_by_its_name_until_it_is_deleted(kw) {

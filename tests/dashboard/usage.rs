@@ -151,6 +151,9 @@ on_every_event_store! {
             assert_eq!(page.status, 200, "{}", page.text);
             assert_eq!(usage_tiles(&page.text)[..3], [count, rejected, spent], "{path}");
             assert!(page.text.contains("compared with 2026-03-01 to 2026-03-10"), "{}", page.text);
+            let chart = between(&page.text, "<figcaption id=\"usage-chart\">", "</figure>");
+            assert!(chart.contains("Verifications per day") && chart.contains(&format!(": {} requests</title>", count[0])), "{chart}");
+            assert!(page.text.contains(&format!("data-zoom=\"{}?{link}\"", workspace_path("/analytics"))), "{link}: {}", page.text);
             let link = format!("/analytics?range=this-month&#38;{link}\"");
             assert!(page.text.contains(&link), "{link}: {}", page.text);
         }

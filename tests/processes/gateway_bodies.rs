@@ -5,12 +5,20 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use foundation::clock::Stopwatch;
+use tempfile::TempDir;
 
 use crate::share_turn;
 use crate::support::process::{Server, keyward_command};
 
 /// More than one piece of a body has.
-const BODY: [u8; 100_000] = [b'a'; 100_000];
+static BODY: [u8; 100_000] = [b'a'; 100_000];
+
+fn start_server() -> (TempDir, Server) {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = keyward_command();
+    command.env("KEYWARD_DATA_DIR", data.path());
+    (data, Server::start(command))
+}
 
 /// A connection of a gateway.
 struct Connection(TcpStream);
@@ -53,10 +61,7 @@ impl Connection {
 #[test]
 fn connection_of_gateway_stays_open_when_bodies_arrive_after_decisions() {
     let _turn = share_turn();
-    let data = tempfile::tempdir().unwrap();
-    let mut command = keyward_command();
-    command.env("KEYWARD_DATA_DIR", data.path());
-    let server = Server::start(command);
+    let (_data, server) = start_server();
 
     let mut connection = Connection::open(&server);
     for _ in 0..20 {
@@ -74,10 +79,7 @@ fn connection_of_gateway_stays_open_when_bodies_arrive_after_decisions() {
 #[test]
 fn connection_of_gateway_is_closed_when_body_never_arrives() {
     let _turn = share_turn();
-    let data = tempfile::tempdir().unwrap();
-    let mut command = keyward_command();
-    command.env("KEYWARD_DATA_DIR", data.path());
-    let server = Server::start(command);
+    let (_data, server) = start_server();
 
     for (query, wait) in [("", 500..2_000), ("?mode=nginx", 0..400)] {
         let mut connection = Connection::open(&server);

@@ -1,10 +1,13 @@
 //! Keys in the lists of other sections.
 
-use foundation::clock::Timestamp;
+use domain::context::Context;
+use domain::keys::details::{KeyStatus, list_statuses};
+use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::Key;
 
 use super::format::format_start;
+use super::keys::status_label;
 
 /// A key in one table row.
 pub struct KeySummaryRow {
@@ -12,24 +15,24 @@ pub struct KeySummaryRow {
     pub name: String,
     pub start: String,
     pub state: &'static str,
-    /// Whether the key is enabled and not expired.
+    /// Whether verifications may accept the key.
     pub is_active: bool,
 }
 
 impl KeySummaryRow {
-    pub fn new(key: Key, now: Timestamp) -> Self {
-        let is_expired = key.expires_at.is_some_and(|expires| expires < now);
-        let state = match (key.is_enabled, is_expired) {
-            (false, _) => "Disabled",
-            (true, true) => "Expired",
-            (true, false) => "Active",
-        };
+    /// Returns the rows of keys, in their order.
+    pub async fn list(context: &Context, keys: Vec<Key>) -> Result<Vec<Self>> {
+        let statuses = list_statuses(context, keys.iter()).await?;
+        Ok(keys.into_iter().zip(statuses).map(|(key, status)| Self::new(key, status)).collect())
+    }
+
+    fn new(key: Key, status: KeyStatus) -> Self {
         Self {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
             start: format_start(&key.start, &key.id),
             id: key.id,
-            state,
-            is_active: key.is_enabled && !is_expired,
+            state: status_label(status),
+            is_active: status == KeyStatus::Active,
         }
     }
 }

@@ -56,14 +56,33 @@ export async function run(story) {
     await page.getByText("No data for this period.").first().waitFor();
   });
 
-  await check("a date selects the time range Custom", async () => {
-    await go(page, at("/analytics?range=this-month"));
-    await page.getByLabel("Start date").fill("2026-03-01");
-    assert.equal(await page.getByLabel("Time range").inputValue(), "custom");
+  await check("dates are asked for only in the time range Custom", async () => {
+    for (const path of ["/analytics?range=this-month", "/logs"]) {
+      await go(page, at(path));
+      assert.equal(await page.getByLabel("Start date").isVisible(), false, path);
+      await page.getByLabel("Time range").selectOption("custom");
+      await page.getByLabel("Start date").fill("2026-03-01");
+      assert.equal(await page.getByLabel("Time range").inputValue(), "custom", path);
+    }
+  });
+
+  await check("what may be a full key is in no URL while it is typed into a list", async () => {
+    await go(page, at("/root-keys"));
+    const key = "keyward_3xTw9ZbV5yUq1NpLkR7a2C";
+    const asked = [];
+    page.on("request", (request) => asked.push(request.url()));
+    await page.getByRole("searchbox").pressSequentially(key);
+    await page.waitForTimeout(600);
+    assert.equal(asked.filter((url) => url.includes(key)).length, 0, asked.join(" "));
+    page.expected = [422];
+    await page.getByRole("main").getByRole("button", { name: "Search" }).click();
+    await page.getByText("Key not found in this workspace.").waitFor();
+    assert.equal(page.url().includes(key), false, page.url());
   });
 
   await check("the page of a key shows what it spent this month, and leads to a file", async () => {
     await go(page, at(`/keys/${story.charted}`));
+    await page.locator("figure.chart canvas").waitFor();
     const tile = page.locator(".facts.big > div", { hasText: "Credits spent" });
     assert.equal(await tile.locator("dd").first().textContent(), "7");
     await page.getByRole("link", { name: "View in analytics" }).click();

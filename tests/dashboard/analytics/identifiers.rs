@@ -160,7 +160,7 @@ on_both_stacks! {
         let path = workspace_path(&format!("/ratelimits/{id}"));
         kw.set_override("mail", "*any*", json!({})).await;
         kw.write_events().await;
-        assert!(owner.get(&path).await.text.matches("No data for this period.").count() == 2);
+        assert!(owner.get(&path).await.text.matches("No data for this period.").count() == 3);
         kw.change_events("DROP TABLE ratelimits_per_hour").await;
 
         let page = owner.get(&path).await;

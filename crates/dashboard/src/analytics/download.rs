@@ -52,10 +52,11 @@ async fn load_rows(
     range: &TimeRange,
     table: &str,
 ) -> Result<Rows> {
+    let outcome = request.page_request.query.text("outcome");
     Ok(match table {
         "" | "time" => {
             let series = TrafficSeries::load(request, selection, range).await?;
-            tabulate_series(&series, selection, request.page_request.query.text("outcome"))
+            tabulate_series(&series, selection, outcome)
         }
         "outcomes" => {
             let comparison = Comparison::load(request, selection, range).await?;
@@ -75,7 +76,7 @@ async fn load_rows(
             identifiers::tabulate(request, selection, range, order, ROWS_MAX).await?
         }
         "keys" if !selection.is_limits() => {
-            let keys = top::list_keys(request, selection, range, ROWS_MAX).await?;
+            let keys = top::list_keys(request, selection, range, outcome, ROWS_MAX).await?;
             let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
             let names = KeyNames::load(request, ids.collect()).await?;
             tabulate_groups(&["key_id", "key_name"], &keys, |group| {
@@ -84,7 +85,7 @@ async fn load_rows(
             })
         }
         "identities" if !selection.is_limits() => {
-            let found = top::list_identities(request, selection, range, ROWS_MAX).await?;
+            let found = top::list_identities(request, selection, range, outcome, ROWS_MAX).await?;
             tabulate_groups(&["external_id", "identity_id"], &found, |group| {
                 vec![group.external_id.clone(), group.identity_id.clone()]
             })

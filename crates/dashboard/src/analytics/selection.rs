@@ -6,7 +6,7 @@ use domain::analytics_access::{
 use domain::keys::VerificationCode;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::id::{ApiId, KeyId};
+use foundation::id::{ApiId, KeyId, NamespaceId};
 use foundation::model::{EventKind, RollupUnit};
 
 use super::super::form::Form;
@@ -44,6 +44,10 @@ impl Selection {
         Self { identity: external_id.to_owned(), ..Self::all(EventKind::Verifications) }
     }
 
+    pub fn namespace(namespace: &NamespaceId) -> Self {
+        Self { resource_id: namespace.to_string(), ..Self::all(EventKind::Ratelimits) }
+    }
+
     /// Reads the selection from the filters of the analytics page.
     pub fn from_form(query: &Form) -> Self {
         let field = |name: &str| query.text(name).trim().to_owned();
@@ -60,8 +64,9 @@ impl Selection {
     }
 
     /// Returns the fields that [`Self::from_form`] reads, for links to the analytics page.
-    pub fn to_fields(&self) -> [(&'static str, &str); 4] {
+    pub fn to_fields(&self) -> [(&'static str, &str); 5] {
         [
+            ("of", if self.is_limits() { "limits" } else { "" }),
             ("only", self.resource_id.as_str()),
             ("key", self.key.as_str()),
             ("identity", self.identity.as_str()),
@@ -122,17 +127,18 @@ impl Selection {
         analytics_access::list_traffic(analytics, &request.caller, &filter).await
     }
 
-    /// Returns the keys or identities with the most verifications.
+    /// Returns the keys or identities with the most verifications: of one outcome, or of all if it is empty.
     pub async fn list_top(
         &self,
         request: &WorkspaceRequest,
         range: &TimeRange,
         grouping: RollupGrouping,
+        outcome: &str,
         max: usize,
     ) -> Result<Vec<RollupGroup>> {
         let query = RollupQuery {
             grouping,
-            order: Some(RollupOrder::Total),
+            order: Some(order_by(outcome)),
             is_descending: true,
             limit: Some(max),
             ..self.to_query(range.period, range.rollup_unit())
@@ -184,7 +190,23 @@ impl Selection {
     }
 }
 
-fn traffic_of_group(group: &RollupGroup) -> Traffic {
+/// Returns the order by the number of verifications with an outcome, or by their number if it is empty.
+fn order_by(outcome: &str) -> RollupOrder {
+    match VerificationCode::parse(outcome) {
+        None => RollupOrder::Total,
+        Some(VerificationCode::Valid) => RollupOrder::Valid,
+        Some(VerificationCode::NotFound) => RollupOrder::NotFound,
+        Some(VerificationCode::Forbidden) => RollupOrder::Forbidden,
+        Some(VerificationCode::InsufficientPermissions) => RollupOrder::InsufficientPermissions,
+        Some(VerificationCode::UsageExceeded) => RollupOrder::UsageExceeded,
+        Some(VerificationCode::RateLimited) => RollupOrder::RateLimited,
+        Some(VerificationCode::Disabled) => RollupOrder::Disabled,
+        Some(VerificationCode::Expired) => RollupOrder::Expired,
+    }
+}
+
+/// Returns the traffic of a group.
+pub fn traffic_of_group(group: &RollupGroup) -> Traffic {
     let counts = &group.counts;
     let outcomes = [
         (VerificationCode::Valid, counts.valid),

@@ -7,12 +7,14 @@ use std::collections::btree_map::Entry;
 use domain::analytics_access::{RollupGroup, RollupGrouping};
 use foundation::error::Result;
 use foundation::id::KeyId;
+use foundation::model::EventKind;
 
 use super::super::format::format_grouped;
 use super::super::key_names::KeyNames;
 use super::super::page_request::WorkspaceRequest;
 use super::range::TimeRange;
-use super::selection::Selection;
+use super::selection::{Selection, traffic_of_group};
+use super::traffic::{OUTCOMES, OutcomeStyle};
 
 /// The number of keys or identities on the page.
 pub const TOP_MAX: usize = 10;
@@ -25,6 +27,8 @@ pub struct TopList {
     pub title: &'static str,
     /// The header of the first column.
     pub header: &'static str,
+    /// The selected outcome; its number of requests is a column.
+    pub outcome: Option<&'static str>,
     pub rows: Vec<TopConsumer>,
     /// The URL of the longer list as CSV.
     pub download_url: String,
@@ -40,33 +44,40 @@ pub struct TopConsumer {
     pub path: String,
     /// The analytics page with only its verifications.
     pub filter_url: String,
+    /// The number with the selected outcome.
+    pub with_outcome: Option<String>,
     pub total: String,
     pub rejected: String,
     pub spent_credits: String,
 }
 
-/// Returns the keys with the most verifications.
+/// Returns the keys with the most verifications: of one outcome, or of all if it is empty.
 pub async fn list_keys(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
+    outcome: &str,
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
-    selection.list_top(request, range, grouping, max).await
+    let mut groups = selection.list_top(request, range, grouping, outcome, max).await?;
+    groups.retain(|group| count(group, find_outcome(outcome)) > 0);
+    Ok(groups)
 }
 
-/// Returns the identities with the most verifications. Verifications of keys without an identity are left out.
+/// Returns the identities with the most verifications: of one outcome, or of all if it is empty. Verifications of keys without an identity are left out.
 pub async fn list_identities(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
+    outcome: &str,
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { is_by_identity: true, ..RollupGrouping::default() };
     // One group has no identity.
-    let mut groups = selection.list_top(request, range, grouping, max.saturating_add(1)).await?;
-    groups.retain(|group| !group.identity_id.is_empty());
+    let max_with_it = max.saturating_add(1);
+    let mut groups = selection.list_top(request, range, grouping, outcome, max_with_it).await?;
+    groups.retain(|group| !group.identity_id.is_empty() && count(group, find_outcome(outcome)) > 0);
     groups.truncate(max);
     Ok(groups)
 }
@@ -90,33 +101,46 @@ impl TopGroups {
         request: &WorkspaceRequest,
         selection: &Selection,
         range: &TimeRange,
+        outcome: &str,
     ) -> Result<Self> {
         let grouping =
             RollupGrouping { is_by_key: true, is_by_identity: true, ..RollupGrouping::default() };
-        let groups = selection.list_top(request, range, grouping, GROUPS_MAX + 1).await?;
+        let groups = selection.list_top(request, range, grouping, "", GROUPS_MAX + 1).await?;
         if groups.len() <= GROUPS_MAX {
-            return Ok(Self::of_all(&groups));
+            return Ok(Self::of_all(&groups, find_outcome(outcome)));
         }
         Ok(Self {
-            keys: list_keys(request, selection, range, TOP_MAX).await?,
-            identities: list_identities(request, selection, range, TOP_MAX).await?,
+            keys: list_keys(request, selection, range, outcome, TOP_MAX).await?,
+            identities: list_identities(request, selection, range, outcome, TOP_MAX).await?,
             active_keys: selection.count_keys(request, range).await?,
         })
     }
 
     /// Adds up the verifications of all keys and identities.
-    fn of_all(groups: &[RollupGroup]) -> Self {
+    fn of_all(groups: &[RollupGroup], outcome: Option<&OutcomeStyle>) -> Self {
         let keys = merge_by(groups, |group| (&group.key_id, ""));
         let mut identities = merge_by(groups, |group| (&group.identity_id, &group.external_id));
         identities.retain(|group| !group.identity_id.is_empty());
         let active_keys = i64::try_from(keys.len()).unwrap_or(i64::MAX);
         let [keys, identities] = [keys, identities].map(|mut groups| {
-            groups.sort_by_key(|group| Reverse(group.counts.total));
+            groups.retain(|group| count(group, outcome) > 0);
+            groups.sort_by_key(|group| Reverse(count(group, outcome)));
             groups.truncate(TOP_MAX);
             groups
         });
         Self { keys, identities, active_keys }
     }
+}
+
+/// Returns the outcome that a filter selects; `None` if it selects all.
+fn find_outcome(value: &str) -> Option<&'static OutcomeStyle> {
+    let mut outcomes = OUTCOMES.iter().filter(|style| style.kind == EventKind::Verifications);
+    outcomes.find(|style| style.value == value)
+}
+
+/// Returns the number of verifications of a group: of an outcome, or of all.
+fn count(group: &RollupGroup, outcome: Option<&OutcomeStyle>) -> i64 {
+    outcome.map_or(group.counts.total, |style| style.count(&traffic_of_group(group)))
 }
 
 /// Merges the groups of the same ids, in the order of these.
@@ -145,8 +169,10 @@ pub async fn list_consumers(
     range: &TimeRange,
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
+    let outcome = request.page_request.query.text("outcome");
     let TopGroups { keys, identities, active_keys } =
-        TopGroups::load(request, selection, range).await?;
+        TopGroups::load(request, selection, range, outcome).await?;
+    let outcome = find_outcome(outcome);
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {
@@ -156,24 +182,26 @@ pub async fn list_consumers(
             id: (label != id.as_str()).then(|| group.key_id.clone()),
             path: request.workspace_path(&format!("/keys/{id}")),
             filter_url: filter_url(request, "key", &group.key_id),
-            ..TopConsumer::new(label, group)
+            ..TopConsumer::new(label, group, outcome)
         }
     });
     let identities = identities.iter().map(|group| TopConsumer {
         path: request.workspace_path(&format!("/identities/{}", group.identity_id)),
         filter_url: filter_url(request, "identity", &group.external_id),
-        ..TopConsumer::new(group.external_id.clone(), group)
+        ..TopConsumer::new(group.external_id.clone(), group, outcome)
     });
     let lists = [
         TopList {
             title: "Top keys",
             header: "Key",
+            outcome: outcome.map(|style| style.label),
             rows: keys.collect(),
             download_url: download_url("keys"),
         },
         TopList {
             title: "Top identities",
             header: "Identity",
+            outcome: outcome.map(|style| style.label),
             rows: identities.collect(),
             download_url: download_url("identities"),
         },
@@ -188,12 +216,13 @@ pub fn filter_url(request: &WorkspaceRequest, field: &str, value: &str) -> Strin
 }
 
 impl TopConsumer {
-    fn new(label: String, group: &RollupGroup) -> Self {
+    fn new(label: String, group: &RollupGroup, outcome: Option<&OutcomeStyle>) -> Self {
         Self {
             label,
             id: None,
             path: String::new(),
             filter_url: String::new(),
+            with_outcome: outcome.map(|_| format_grouped(count(group, outcome))),
             total: format_grouped(group.counts.total),
             rejected: format_grouped(group.counts.total - group.counts.valid),
             spent_credits: format_grouped(group.spent_credits),

@@ -1,16 +1,20 @@
-//! The usage of a key, an identity or an API in this month, for its page.
+//! The usage of a key, an identity, an API or a namespace in this month, for its page.
 
+use super::super::charts::BarChart;
 use super::super::page_request::WorkspaceRequest;
 use super::comparison::Comparison;
 use super::figures::Figure;
 use super::range::{THIS_MONTH, TimeRange};
 use super::selection::Selection;
+use super::traffic::build_charts;
 
 /// The key figures of this month, compared with the last one.
 pub struct UsagePanel {
     pub figures: Vec<Figure>,
     /// What is compared.
     pub text: String,
+    /// The requests of each day, by outcome.
+    pub chart: BarChart,
 }
 
 /// The section of a page about usage.
@@ -26,17 +30,23 @@ impl UsageSection {
     pub async fn load(request: &WorkspaceRequest, selection: &Selection) -> Self {
         let now = request.page_request.app.context.clock.now();
         let range = TimeRange::named(THIS_MONTH, now);
+        let analytics_path = |range: &[(&str, &str)]| {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            let fields = selection.to_fields().into_iter().filter(|(_, value)| !value.is_empty());
+            query.extend_pairs(range).extend_pairs(fields);
+            request.workspace_path(&format!("/analytics?{}", query.finish()))
+        };
         let panel = match Comparison::load(request, selection, &range).await {
-            Ok(Comparison { figures, text, .. }) => Some(UsagePanel { figures, text }),
+            Ok(Comparison { figures, text, series, .. }) => {
+                let (mut chart, _) = build_charts(&series, &range, selection.kind, "");
+                chart.zoom_path = Some(analytics_path(&[]));
+                Some(UsagePanel { figures, text, chart })
+            }
             Err(error) => {
                 tracing::warn!(error = %error, "failed to read usage: {error}");
                 None
             }
         };
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("range", THIS_MONTH);
-        query.extend_pairs(selection.to_fields().iter().filter(|(_, value)| !value.is_empty()));
-        let analytics_url = request.workspace_path(&format!("/analytics?{}", query.finish()));
-        Self { panel, analytics_url }
+        Self { panel, analytics_url: analytics_path(&[("range", THIS_MONTH)]) }
     }
 }

@@ -104,7 +104,7 @@
       paths: uPlot.paths.bars({ size: [0.8, 100] }),
     }));
     return {
-      width: host.clientWidth, height: HEIGHT, ms: 1, legend: { show: false }, padding: [10, 12, 0, 0],
+      width: host.clientWidth, height: HEIGHT, ms: 1, legend: { show: false }, padding: [10, 28, 0, 0],
       series: [{}, ...drawn.reverse()],
       scales: {
         x: { range: () => [chart.times[0], chart.until] },

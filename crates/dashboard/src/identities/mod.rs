@@ -155,7 +155,6 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
     let number = keys::count_by_identity(&app.context, caller, &identity.id).await?;
     let paging = Paging { search: String::new(), ..paging_from_query(&request) };
     let listed = keys::list_by_identity(&app.context, caller, &identity.id, &paging).await?;
-    let now = app.context.clock.now();
     let selection = Selection::identity(&identity.external_id);
     let (usage, spent_last_month) =
         join(UsageSection::load(&request, &selection), load_last_month(&request, &selection)).await;
@@ -170,7 +169,7 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
         meta: fields::truncated_meta(identity.meta.as_ref()),
         limits: identity.ratelimits.into_iter().map(IdentityLimitRow::new).collect(),
         pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),
-        rows: listed.items.into_iter().map(|key| KeySummaryRow::new(key, now)).collect(),
+        rows: KeySummaryRow::list(&app.context, listed.items).await?,
         may_change: caller.is_allowed_on(Action::UpdateIdentity, &identity.id),
         may_delete: caller.is_allowed_on(Action::DeleteIdentity, &identity.id),
         path,

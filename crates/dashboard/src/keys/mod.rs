@@ -61,7 +61,7 @@ struct KeyAccess {
 const APIS_MAX: usize = 100;
 
 /// Returns the label of a key status.
-fn status_label(state: KeyStatus) -> &'static str {
+pub fn status_label(state: KeyStatus) -> &'static str {
     match state {
         KeyStatus::Active => "Active",
         KeyStatus::Disabled => "Disabled",

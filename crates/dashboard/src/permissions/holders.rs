@@ -61,18 +61,19 @@ async fn list(request: WorkspaceRequest) -> PageResult {
             Err(error) => return Err(error.into()),
         },
     };
-    let now = app.context.clock.now();
-    let row = |holder: rbac::PermissionHolder| HolderRow {
-        key: KeySummaryRow::new(holder.key, now),
-        is_direct: holder.is_direct,
-        roles: holder.roles,
-    };
+    let (keys, sources): (Vec<_>, Vec<_>) = rows
+        .into_iter()
+        .map(|holder: rbac::PermissionHolder| (holder.key, (holder.is_direct, holder.roles)))
+        .unzip();
+    let keys = KeySummaryRow::list(&app.context, keys).await?;
+    let rows = keys.into_iter().zip(sources);
+    let row = |(key, (is_direct, roles))| HolderRow { key, is_direct, roles };
     render_page(&HolderListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Keys by permission").await?,
         workspace: request.membership.workspace_id.to_string(),
         slug,
         permission,
-        rows: rows.into_iter().map(row).collect(),
+        rows: rows.map(row).collect(),
         pages: PageLinks::new(&request, &request.workspace_path("/which-keys"), next.as_deref()),
     })
 }

@@ -18,7 +18,7 @@ use foundation::id::NamespaceId;
 use foundation::model::{Namespace, OutagePolicy};
 use futures_util::TryFutureExt as _;
 
-use super::analytics::IdentifierSection;
+use super::analytics::{IdentifierSection, Selection, UsageSection};
 use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
@@ -77,6 +77,7 @@ struct NamespacePage<'a> {
     /// The path of the page for the outage policy; `None` if the user may not change it.
     outage_policy_path: Option<String>,
     may_delete_namespace: bool,
+    usage: UsageSection,
     identifiers: IdentifierSection,
 }
 
@@ -187,6 +188,7 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
             .is_allowed_on(Action::UpdateNamespace, &namespace.id)
             .then(|| format!("{path}/outage")),
         may_delete_namespace: request.caller.is_allowed_on(Action::DeleteNamespace, &namespace.id),
+        usage: UsageSection::load(&request, &Selection::namespace(&namespace.id)).await,
         identifiers: IdentifierSection::load(&request, &namespace).await,
         namespace: NamespaceTableRow::new(namespace, now),
         path,

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::keys::Keys;
 use crate::permission::Action;
 use crate::resolved_key::ResolvedLimit;
-use crate::{apis, refill};
+use crate::{apis, credits, refill};
 
 /// The maximum number of audit entries returned for a key.
 const ENTRIES_MAX: i64 = 25;
@@ -57,6 +57,19 @@ impl KeyStatus {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
+}
+
+/// Returns the status of each key, in their order.
+pub async fn list_statuses<'a>(
+    context: &Context,
+    keys: impl Iterator<Item = &'a Key> + Clone,
+) -> Result<Vec<KeyStatus>> {
+    let metered = keys.clone().filter(|key| key.credits.is_some());
+    let metered: Vec<_> = metered.map(|key| key.id.clone()).collect();
+    let left = credits::list_balances(context, &metered).await?;
+    let now = context.clock.now();
+    let status = |key: &Key| KeyStatus::from_key(key, left.get(&key.id).copied(), now);
+    Ok(keys.map(status).collect())
 }
 
 /// A limit that applies to verifications of a key, and its current usage.

@@ -9,12 +9,12 @@ use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
 use store::{IndexedSearch, KeyCursor, KeyListFilter, Reader, StoredKey};
 
-use super::details::KeyStatus;
+use super::details::{KeyStatus, list_statuses};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::page::{Page, Paging};
 use crate::permission::Action;
-use crate::{apis, credits, refill};
+use crate::{apis, refill};
 
 /// The maximum number of keys that a search compares for one page; the next page continues after them.
 pub const SEARCH_ROWS_MAX: i64 = 20_000;
@@ -85,18 +85,16 @@ pub async fn list_page(
     ids.dedup();
     let names = reader.load_api_names(caller.workspace_id(), &ids).await?;
     drop(reader);
-    let metered = stored.iter().filter(|row| row.key.credits.is_some());
-    let metered: Vec<_> = metered.map(|row| row.key.id.clone()).collect();
-    let left = credits::list_balances(context, &metered).await?;
-    let row = |stored: StoredKey| KeyListItem {
-        status: KeyStatus::from_key(&stored.key, left.get(&stored.key.id).copied(), now),
+    let statuses = list_statuses(context, stored.iter().map(|row| &row.key)).await?;
+    let row = |(stored, status): (StoredKey, KeyStatus)| KeyListItem {
+        status,
         api_name: names
             .iter()
             .find(|(id, _)| *id == stored.key.api_id)
             .map_or_else(String::new, |(_, name)| name.clone()),
         stored,
     };
-    let mut items: Vec<_> = stored.into_iter().map(row).collect();
+    let mut items: Vec<_> = stored.into_iter().zip(statuses).map(row).collect();
     items.retain(|row| status.is_none_or(|status| row.status == status));
     Ok(Page { items, next_id: next })
 }
