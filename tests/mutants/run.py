@@ -25,8 +25,10 @@ import insert
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "target" / "mutants"
 CHECKOUT = WORK / "checkout"
-# Tests that start other programs than the server, or that cannot reach what is mutated.
-IRRELEVANT = r"(dependencies|layers|monitoring|programs|sql_queries|stack)::"
+# Tests that start other programs than the server, that cannot reach what is mutated, or that break the program themselves.
+IRRELEVANT = r"(dependencies|layers|monitoring|programs|sabotage|sql_queries|stack)::"
+# Fewer schedules than in a run of the tests, since they run for each mutant: most violations show in the first ones.
+VARIABLES = {"RUST_BACKTRACE": "0", "KEYWARD_SIMULATION_SCHEDULES": "300"}
 
 
 def main():
@@ -149,7 +151,8 @@ def list_numbers(error):
 
 def build_tests():
     """Returns the path and the directory of each test binary, by name."""
-    command = ["cargo", "test", "--workspace", "--lib", "--test", "all", "--test", "processes", "--no-run", "--message-format=json"]
+    targets = ["--lib", *(word for name in ("all", "processes", "simulation") for word in ("--test", name))]
+    command = ["cargo", "test", "--workspace", *targets, "--no-run", "--message-format=json"]
     binaries = {}
     for message in cargo(command):
         if message["reason"] == "compiler-artifact" and message["executable"] and message["profile"]["test"]:
@@ -191,7 +194,8 @@ def each(jobs, function, items):
 
 
 def find_tests(binaries, results, jobs):
-    """Runs each test alone. Returns the tests that reach each mutant, those that reach the fewest mutants first."""
+    """Runs each test alone. Returns the tests that reach each mutant: at first those of libraries, then the simulation, then
+    the others. Of them, those that reach the fewest mutants come first."""
     tests = []
     for name, (program, directory) in binaries.items():
         listed = subprocess.run([program, "--list", "--format", "terse"], cwd=directory, capture_output=True, text=True)
@@ -208,8 +212,12 @@ def find_tests(binaries, results, jobs):
             results.put(f"test {test}", {"reached": [] if failed else numbers})
 
     each(jobs, run, tests)
+    def rank(test):
+        slowness = {"simulation": 1, "all": 2, "processes": 2}.get(test[0], 0)
+        return slowness, len(results.get(f"test {test}")["reached"])
+
     reached = {}
-    for test in sorted(tests, key=lambda test: len(results.get(f"test {test}")["reached"])):
+    for test in sorted(tests, key=rank):
         for number in results.get(f"test {test}")["reached"]:
             reached.setdefault(number, []).append(test)
     return reached
@@ -232,7 +240,7 @@ def run_mutant(number, binaries, tests, tests_max):
 def run_tests(binaries, binary, names, variables):
     """Returns the tests that fail. If the process hangs or crashes, that is all of them."""
     program, directory = binaries[binary]
-    environment = {**os.environ, "RUST_BACKTRACE": "0", **variables}
+    environment = {**os.environ, **VARIABLES, **variables}
     command = [program, "--exact", "--test-threads", "4", *names]
     with subprocess.Popen(
         command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
