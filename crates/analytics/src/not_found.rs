@@ -11,8 +11,8 @@ use foundation::id::WorkspaceId;
 use foundation::model::RollupUnit;
 use store::events::TotalAmounts;
 
-/// The maximum number of counts that wait to be written: about 1.5 MB, and up to 3 KB of latencies for each. A workspace has one for each minute, so there are
-/// many only while the database is unreachable.
+/// The maximum number of counts that wait to be written: about 1.5 MB, and up to 3 KB of latencies for each. A workspace has one
+/// for each minute, so there are many only while the database is unreachable.
 const WAITING_MAX: usize = 10_000;
 
 /// The verifications of a workspace in a minute that found no key.

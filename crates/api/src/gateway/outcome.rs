@@ -208,12 +208,12 @@ pub fn retry_at(exceeded: impl Iterator<Item = ExceededLimit>) -> Option<Timesta
 /// still counts, by the share that a window ending then would cover: at most the whole limit, and less with time.
 fn has_room_at(exceeded: ExceededLimit) -> Option<Timestamp> {
     let ExceededLimit { limit, cost, duration_ms, reset_at } = exceeded;
-    let taken_beside_one = i128::from(cost.max(1) - 1);
-    let wait_ms = (i128::from(duration_ms) * taken_beside_one)
-        .checked_div(i128::from(limit))
-        .and_then(|wait| i64::try_from(wait).ok());
-    let is_possible = cost.max(1) <= limit;
-    wait_ms.filter(|_| is_possible).map(|wait| Timestamp(reset_at.0.saturating_add(wait)))
+    let cost = cost.max(1);
+    if cost > limit {
+        return None;
+    }
+    let wait_ms = i128::from(duration_ms) * i128::from(cost - 1) / i128::from(limit);
+    Some(reset_at.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)))
 }
 
 /// Returns when the credits of a key are refilled next. `None`: never, or not with as many as the request costs.

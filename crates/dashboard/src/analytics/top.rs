@@ -61,11 +61,13 @@ pub async fn list_keys(
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
     let mut groups = selection.list_top(request, range, grouping, outcome, max).await?;
-    groups.retain(|group| count(group, find_outcome(outcome)) > 0);
+    let outcome = find_outcome(outcome);
+    groups.retain(|group| count(group, outcome) > 0);
     Ok(groups)
 }
 
-/// Returns the identities with the most verifications: of one outcome, or of all if it is empty. Verifications of keys without an identity are left out.
+/// Returns the identities with the most verifications: of one outcome, or of all if it is empty. Verifications of keys without an
+/// identity are left out.
 pub async fn list_identities(
     request: &WorkspaceRequest,
     selection: &Selection,
@@ -77,7 +79,8 @@ pub async fn list_identities(
     // One group has no identity.
     let max_with_it = max.saturating_add(1);
     let mut groups = selection.list_top(request, range, grouping, outcome, max_with_it).await?;
-    groups.retain(|group| !group.identity_id.is_empty() && count(group, find_outcome(outcome)) > 0);
+    let outcome = find_outcome(outcome);
+    groups.retain(|group| !group.identity_id.is_empty() && count(group, outcome) > 0);
     groups.truncate(max);
     Ok(groups)
 }

@@ -1,14 +1,12 @@
 //! The objects of a workspace that match a search, by kind.
 
-use domain::gateways;
 use domain::keys::{find_deletion, search as key_search};
-use domain::migrations;
 use domain::page::Paging;
 use domain::permission::Action;
 use domain::ratelimits::namespaces;
-use domain::{apis, identities, rbac, root_keys};
+use domain::{apis, gateways, identities, migrations, rbac, root_keys};
 use foundation::error::Error;
-use foundation::id::KeyId;
+use foundation::id::{KeyId, RequestId};
 
 use super::super::format::format_start;
 use super::super::icons;
@@ -18,8 +16,6 @@ use super::{ResultGroup, ResultRow};
 
 /// The number of results of each kind. Its own list has the others.
 const GROUP_ROWS: usize = 5;
-/// With what the id of a request begins.
-const REQUEST_ID_PREFIX: &str = "req_";
 
 /// Searches the objects that the user may read.
 pub async fn search(request: &WorkspaceRequest, text: &str) -> Result<Vec<ResultGroup>, Error> {
@@ -175,7 +171,7 @@ async fn search_imports(request: &WorkspaceRequest, paging: &Paging) -> Result<R
 
 /// Returns the page that explains the request with this id. Whether there is such a request is seen there.
 fn find_request(request: &WorkspaceRequest, text: &str) -> Option<ResultGroup> {
-    let is_id = text.starts_with(REQUEST_ID_PREFIX) && text.chars().all(is_part_of_id);
+    let is_id = RequestId::parse_time(text).is_some();
     let row = ResultRow {
         path: request.workspace_path(&format!("/keys/why?request={text}")),
         icon: icons::SEARCH,
@@ -188,8 +184,4 @@ fn find_request(request: &WorkspaceRequest, text: &str) -> Option<ResultGroup> {
         rows: vec![row],
         list_path: None,
     })
-}
-
-fn is_part_of_id(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
