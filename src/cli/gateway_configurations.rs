@@ -7,7 +7,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use domain::gateways;
 use domain::gateways::configurations::{
-    ConfigurationFile, ConfigurationValues, GatewayProgram, ServerAddress, configuration,
+    ConfigurationFile, ConfigurationValues, GatewayProgram, KeywardAddress, KeywardServers,
+    KeywardServersError, ServerAddress, TlsOptions, configuration,
 };
 use foundation::config::Settings;
 use serde_json::{Value, json};
@@ -26,10 +27,18 @@ pub struct ConfigurationOptions {
     /// Choose the gateway
     #[arg(long = "for", value_name = "GATEWAY", value_parser = program_parser())]
     program: GatewayProgram,
-    /// Set the address at which the gateway reaches Keyward, such as 10.0.0.5:3000; repeatable [default: the listening
-    /// address]
+    /// Set the address at which the gateway reaches Keyward, such as 10.0.0.5:3000; repeatable. With http:// or https://
+    /// before it, the gateway uses no TLS or TLS; otherwise as this server [default: the listening address]
     #[arg(long = "address", value_name = "HOST:PORT")]
-    addresses: Vec<ServerAddress>,
+    addresses: Vec<KeywardAddress>,
+    /// Set the DNS name that the gateway verifies in certificates of Keyward, with TLS [default: the host of the first
+    /// address]
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// Set the file in which the gateway finds the certificates of the authorities of Keyward, with TLS [default:
+    /// /etc/ssl/certs/ca-certificates.crt]
+    #[arg(long, value_name = "PATH")]
+    ca_file: Option<String>,
     /// Set the address of the service behind the gateway [default: service:8080, to be replaced]
     #[arg(long, value_name = "HOST:PORT")]
     service: Option<ServerAddress>,
@@ -52,28 +61,13 @@ pub async fn run(
     out: CommandOutput,
     options: ConfigurationOptions,
 ) -> CommandResult {
-    let ConfigurationOptions { policy, program, addresses, service, directory, workspace } =
-        options;
-    let is_cluster = program == GatewayProgram::Kubernetes;
-    if is_cluster && !(addresses.is_empty() && service.is_none()) {
-        let sentence = "--address and --service are not used with --for kubernetes: the manifests name the Services \
-            keyward and service";
-        return Err(CommandError::Usage(sentence.to_owned()));
-    }
-    if settings.server_tls.is_some() && addresses.is_empty() && !is_cluster {
-        let sentence = "the configurations connect to Keyward without TLS, and its listeners use TLS; pass --address with \
-            an address that accepts connections without TLS";
-        return Err(CommandError::Usage(sentence.to_owned()));
-    }
-    let servers = match addresses.is_empty() {
-        true => vec![default_address(&settings, program)],
-        false => addresses,
-    };
+    let keyward = servers(&settings, &options)?;
+    let ConfigurationOptions { policy, program, service, directory, workspace, .. } = options;
     let Operator { app, caller } = Operator::open(settings, &workspace).await?;
     let policy = gateways::get(&app.context, &caller, &policy).await?;
     app.context.close_store().await;
     let values =
-        ConfigurationValues { policy: &policy, servers: &servers, service: service.as_ref() };
+        ConfigurationValues { policy: &policy, keyward: &keyward, service: service.as_ref() };
     let files = configuration(program, values);
     match directory {
         None => print_files(out, &files),
@@ -85,6 +79,43 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+/// Returns the servers that the options name, or the one on this machine.
+fn servers(
+    settings: &Settings,
+    options: &ConfigurationOptions,
+) -> Result<KeywardServers, CommandError> {
+    let ConfigurationOptions { program, addresses, service, server_name, ca_file, .. } = options;
+    let usage = |sentence: String| CommandError::Usage(sentence);
+    let tls = TlsOptions { server_name: server_name.as_deref(), ca_file: ca_file.as_deref() };
+    let has_tls_options = server_name.is_some() || ca_file.is_some();
+    let is_cluster = *program == GatewayProgram::Kubernetes;
+    if is_cluster && (!addresses.is_empty() || service.is_some() || has_tls_options) {
+        let sentence = "--address, --service, --server-name and --ca-file are not used with --for kubernetes: the manifests \
+            name the Services keyward and service";
+        return Err(usage(sentence.to_owned()));
+    }
+    let entered = match addresses.is_empty() {
+        true => vec![KeywardAddress::without_scheme(default_address(settings, *program))],
+        false => addresses.clone(),
+    };
+    let listens_with_tls = settings.server_tls.is_some() && !is_cluster;
+    let servers = KeywardServers::new(entered, tls, listens_with_tls).map_err(|error| {
+        let option = match error {
+            KeywardServersError::MixedSchemes => "--address",
+            KeywardServersError::ServerNameMissing | KeywardServersError::ServerNameInvalid => {
+                "--server-name"
+            }
+            KeywardServersError::CaFileInvalid => "--ca-file",
+        };
+        usage(format!("{option} {}", error.rule()))
+    })?;
+    if servers.tls.is_none() && has_tls_options {
+        let sentence = "--server-name and --ca-file are used only with TLS: pass --address with https:// before it";
+        return Err(usage(sentence.to_owned()));
+    }
+    Ok(servers)
 }
 
 /// Returns the address of the server on this machine.

@@ -91,7 +91,7 @@ fn configuration_fails_when_input_is_invalid() {
 
     assert_rejected(&config(&[]), 2, &["missing --for <GATEWAY>"]);
     assert_rejected(&config(&["--for", "apache"]), 2, &["apache", "nginx", "kubernetes"]);
-    for address in ["10.0.0.5", "10.0.0.5:0", "10.0.0.5:65536", "https://a:1", "a b:1"] {
+    for address in ["10.0.0.5", "10.0.0.5:0", "10.0.0.5:65536", "ftp://a:1", "a b:1"] {
         let output = config(&["--for", "nginx", "--address", address]);
         assert_rejected(&output, 2, &["--address", address]);
     }
@@ -100,13 +100,49 @@ fn configuration_fails_when_input_is_invalid() {
     assert_rejected(&cluster, 2, &["--address", "kubernetes"]);
     let unknown = deployment.run(&["gateway", "config", "none", "--for", "nginx"]);
     assert_rejected(&unknown, 2, &["gateway policy none does not exist"]);
+    for (options, parts) in [
+        (&["--server-name", "a"][..], ["--server-name and --ca-file", "TLS"]),
+        (&["--ca-file", "/ca"], ["--server-name and --ca-file", "TLS"]),
+        (&["--address", "https://a:1", "--address", "b:1"], ["--address", "https for all"]),
+        (&["--address", "https://10.0.0.5:1"], ["--server-name", "is required"]),
+        (&["--address", "https://a:1", "--server-name", "a b"], ["--server-name", "253"]),
+        (&["--address", "https://a:1", "--ca-file", "ca.pem"], ["--ca-file", "absolute"]),
+    ] {
+        let output = config(&[&["--for", "nginx"], options].concat());
+        assert_rejected(&output, 2, &parts);
+    }
+}
+
+#[test]
+fn configuration_uses_tls_when_this_server_listens_with_it() {
+    let deployment = with_policy();
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::create(directory.path().join("ca.pem"));
     let certificate = authority.issue("127.0.0.1", directory.path(), "server");
-    let mut secure = deployment.command();
-    secure
-        .env("KEYWARD_TLS_CERT", &certificate.certificate)
-        .env("KEYWARD_TLS_KEY", &certificate.key);
-    let secure = secure.args(["gateway", "config", "orders", "--for", "nginx"]).output().unwrap();
-    assert_rejected(&secure, 2, &["TLS", "--address"]);
+    let config = |options: &[&str]| {
+        let mut command = deployment.command();
+        command
+            .env("KEYWARD_TLS_CERT", &certificate.certificate)
+            .env("KEYWARD_TLS_KEY", &certificate.key)
+            .args(["gateway", "config", "orders", "--for", "nginx"]);
+        command.args(options).output().unwrap()
+    };
+
+    let named = config(&["--server-name", "keys.internal", "--ca-file", "/etc/keys-ca.pem"]);
+
+    let text = String::from_utf8(named.stdout).unwrap();
+    for line in [
+        "        proxy_pass https://keyward/gateway/orders?mode=nginx;\n",
+        "        proxy_ssl_name keys.internal;\n",
+        "        proxy_ssl_trusted_certificate /etc/keys-ca.pem;\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    assert_rejected(&config(&[]), 2, &["--server-name is required", "DNS name"]);
+    let plain = config(&["--address", "http://10.0.0.5:3000"]);
+    assert!(
+        String::from_utf8(plain.stdout)
+            .unwrap()
+            .contains("proxy_pass http://keyward/gateway/orders")
+    );
 }

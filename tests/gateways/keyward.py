@@ -7,6 +7,7 @@ import random
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -50,8 +51,10 @@ class Embedded:
 
     replicas = 1
 
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, certificate=None):
+        """`certificate` has the files of its certificate and key, if it listens with TLS."""
         self.binary, self.log = binary, open(folder / "keyward.log", "ab")
+        self.url_start = "https://" if certificate else "http://"
         self.address = f"127.0.0.1:{free_port()}"
         self.addresses = [self.address]
         self.grpc_addresses = [f"127.0.0.1:{free_port()}"]
@@ -60,12 +63,14 @@ class Embedded:
                          "KEYWARD_LISTEN": self.address, "KEYWARD_GRPC_LISTEN": self.grpc_addresses[0],
                          "KEYWARD_TRUSTED_PROXIES": "127.0.0.1",
                          "KEYWARD_DRAIN_SECONDS": "0"}
+        if certificate:
+            self.settings |= dict(zip(("KEYWARD_TLS_CERT", "KEYWARD_TLS_KEY"), certificate))
         self.start()
 
     def start(self):
         self.process = subprocess.Popen([self.binary, "serve"], env={**os.environ, **self.settings},
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-        wait_until(lambda: is_ready(self.address), "Keyward did not start")
+        wait_until(lambda: is_ready(self.url_start + self.address), "Keyward did not start")
 
     def stop(self):
         self.process.terminate()
@@ -82,6 +87,7 @@ class Replicas:
     """The two replicas of deploy/local-stack."""
 
     replicas = 2
+    url_start = "http://"
 
     def __init__(self, binary, stack):
         self.binary = binary
@@ -103,7 +109,7 @@ class Replicas:
         wait_until(lambda: not is_running(self.pids[replica]), "a replica did not end")
 
     def await_start(self, replica):
-        wait_until(lambda: is_ready(self.addresses[replica]), "a replica did not start")
+        wait_until(lambda: is_ready(f"http://{self.addresses[replica]}"), "a replica did not start")
         servers = [pid for pid, parent, command in processes() if parent == self.parent and command.endswith("keyward serve")]
         self.pids[replica] = next(pid for pid in servers if pid not in self.pids)
 
@@ -116,9 +122,13 @@ class Replicas:
             os.kill(pid, signal.SIGCONT)
 
 
-def is_ready(address):
+# Only the gateways verify certificates.
+UNVERIFIED = ssl._create_unverified_context()
+
+
+def is_ready(url):
     try:
-        with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as reply:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=2, context=UNVERIFIED) as reply:
             return json.load(reply)["status"] == "ready"
     except OSError:
         return False
@@ -156,11 +166,11 @@ class Scene:
         self.policy, self.secret = policy["policyId"], policy["secret"]
 
     def call(self, operation, **request):
-        sent = urllib.request.Request(f"http://{self.stack.address}/v2/{operation}", json.dumps(request).encode(),
+        sent = urllib.request.Request(f"{self.stack.url_start}{self.stack.address}/v2/{operation}", json.dumps(request).encode(),
                                       {"Authorization": f"Bearer {self.stack.root_key}",
                                        "Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(sent, timeout=30) as reply:
+            with urllib.request.urlopen(sent, timeout=30, context=UNVERIFIED) as reply:
                 return json.load(reply).get("data")
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{operation}: {error.read().decode()}") from error

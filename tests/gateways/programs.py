@@ -27,10 +27,11 @@ class Gateway:
     # Whether headers are removed that no policy lists.
     strips_unlisted = True
 
-    def __init__(self, folder, stack, service, secret, name=None, fails_open=False):
+    def __init__(self, folder, stack, service, secret, name=None, fails_open=False, tls=None):
+        """`tls` is the name that certificates of Keyward must have, and the file of the authority that issues them."""
         self.folder = folder / (name or self.name)
         self.folder.mkdir()
-        self.fails_open = fails_open
+        self.fails_open, self.tls = fails_open, tls
         self.stack, self.service, self.secret = stack, service, secret
         self.address = f"127.0.0.1:{free_port()}"
         self.environment = {}
@@ -77,6 +78,11 @@ class Gateway:
             # As the comment at the beginning of each file says.
             text = re.sub(r"(?m)^([ \t]*)#open ", r"\1", text)
             text = re.sub(r"(?m)^.*#closed\n", "", text)
+        if self.tls:
+            text = re.sub(r"(?m)^([ \t]*)#tls ", r"\1", text)
+            text = re.sub(r"(?m)^.*#plain\n", "", text)
+            server_name, authority = self.tls
+            text = text.replace("keyward.example", server_name).replace("/etc/ssl/certs/ca-certificates.crt", str(authority))
         if self.stack.replicas == 1:
             text = re.sub(r"(?m)^.*keyward-2.*\n", lambda line: line[0] if line[0].lstrip().startswith("#") else "", text)
         host, port = self.service.split(":")

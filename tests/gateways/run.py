@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import kubernetes
 import programs
+import trustme
 from cases import CASES, EXCESSIVE, UNLISTED, SPOOFED, anonymous, equal, identified, older_limits_told, send
 from keyward import Embedded, Replicas, Scene, wait_until
 from service import start_service
@@ -223,6 +224,7 @@ def run(folder, binary, stack_file, chosen):
             run_outage(stack, started, open_gateways)
             for name, body in kubernetes.checks(folder, stack, service, scene.secret).items():
                 check(KUBERNETES, name, body)
+            run_with_tls(folder / "tls", binary, classes)
         else:
             run_crash(stack, started)
             run_rolling_restart(stack, started)
@@ -232,6 +234,47 @@ def run(folder, binary, stack_file, chosen):
             gateway.stop()
         if stack.replicas == 1:
             stack.stop()
+
+
+def run_with_tls(folder, binary, classes):
+    """Keyward listens with TLS. A gateway that does not trust its certificate has no decision."""
+    folder.mkdir()
+    authority, other = trustme.CA(), trustme.CA()
+    for name, known in {"authority": authority, "other": other}.items():
+        known.cert_pem.write_to_path(folder / f"{name}.pem")
+    certificate = authority.issue_cert("keyward.test")
+    certificate.private_key_pem.write_to_path(folder / "key.pem")
+    for blob in certificate.cert_chain_pems:
+        blob.write_to_path(folder / "certificate.pem", append=True)
+    os.chmod(folder, 0o755)
+    stack = Embedded(binary, folder, (str(folder / "certificate.pem"), str(folder / "key.pem")))
+    try:
+        service = start_service()
+        scene = Scene(stack)
+
+        def run_gateway(known):
+            for kind, tls, body in [
+                ("", ("keyward.test", folder / "authority.pem"), decide_over_tls),
+                ("-other-name", ("other.test", folder / "authority.pem"), expect_away),
+                ("-other-authority", ("keyward.test", folder / "other.pem"), expect_away),
+            ]:
+                gateway = known(folder, stack, service, scene.secret, f"{known.name}{kind}", tls=tls)
+                gateway.keys, gateway.identity = scene.keys(gateway.folder.name)
+                try:
+                    check(gateway, f"Keyward has TLS{kind.replace('-', ', ', 1).replace('-', ' ')}", lambda: (gateway.start(), body(gateway)))
+                finally:
+                    gateway.stop()
+        at_the_same_time(classes, run_gateway)
+    finally:
+        stack.stop()
+
+
+def decide_over_tls(gateway):
+    expect_decisions(gateway)
+    identified(gateway, send(gateway, "valid", headers=SPOOFED))
+    equal(send(gateway, "plain").status, 403, "status")
+    equal([send(gateway, "limited", "/limited").status for _ in range(3)], [200, 200, 429], "statuses")
+    use_connections(gateway)
 
 
 def start(gateway):

@@ -41,12 +41,29 @@ on_both_stacks! {
         let api = kw.create_api().await;
         let (path, _) = create(&mut owner, "edge", &api).await;
 
-        for (field, value) in [("keyward", "nowhere"), ("keyward", "https://a.example"), ("service", "a:0"), ("service", "%3Cb%3E:1")] {
+        for (field, value) in [("keyward", "nowhere"), ("keyward", "ftp://a:1"), ("keyward", "https://a:1,b:1"), ("server-name", "a%20b&keyward=https://a:1"), ("ca-file", "ca.pem&keyward=https://a:1"), ("server-name", "&keyward=https://10.0.0.5:1"), ("service", "a:0"), ("service", "%3Cb%3E:1")] {
             let page = owner.get(&format!("{path}?{field}={value}")).await;
             assert_eq!(page.status, 200);
             let wrong = format!("aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\"");
             assert!(page.text.contains(&wrong), "{field} {value}: {}", page.text);
             assert!(!page.text.contains("proxy_pass") && !page.text.contains("<b>"), "{}", page.text);
         }
+    }
+
+    async fn configuration_uses_tls_when_an_address_has_https(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let (path, _) = create(&mut owner, "edge", &api).await;
+        let plain = owner.get(&path).await.text;
+        assert!(!plain.contains("name=\"server-name\""), "{plain}");
+
+        let secure = owner.get(&format!("{path}?keyward=https://keys.example:3000")).await.text;
+        assert!(secure.contains("name=\"server-name\" autocomplete=\"off\" value=\"keys.example\""), "{secure}");
+        assert!(secure.contains("proxy_ssl_name keys.example;") && !secure.contains("#plain"), "{secure}");
+
+        let named = format!("{path}?keyward=https://10.0.0.5:3000&server-name=keys.internal&ca-file=/etc/keys.pem");
+        let named = owner.get(&named).await.text;
+        assert!(named.contains("proxy_ssl_name keys.internal;"), "{named}");
+        assert!(named.contains("proxy_ssl_trusted_certificate /etc/keys.pem;"), "{named}");
     }
 }

@@ -1,7 +1,8 @@
 //! The configuration of each gateway, filled in for a policy.
 
 use domain::gateways::configurations::{
-    ConfigurationFile, ConfigurationValues, GatewayProgram, ServerAddress, configuration,
+    ConfigurationFile, ConfigurationValues, GatewayProgram, KeywardServers, KeywardServersError,
+    PUBLIC_AUTHORITIES, ServerAddress, TlsOptions, configuration,
 };
 use foundation::config::Settings;
 use foundation::model::GatewayPolicy;
@@ -26,10 +27,18 @@ pub struct ConfigurationView {
     /// The address of Keyward, as entered; empty if the files do not name one.
     pub servers: String,
     pub service: String,
+    /// What the gateway verifies in certificates of Keyward. Absent: it does not use TLS.
+    pub tls: Option<TlsView>,
     pub has_servers: bool,
     pub needs_grpc: bool,
     pub files: Vec<FileView>,
     pub errors: FormErrors,
+}
+
+/// The fields about the certificates of Keyward, as entered.
+pub struct TlsView {
+    pub server_name: String,
+    pub ca_file: String,
 }
 
 pub struct ProgramTab {
@@ -57,14 +66,21 @@ impl ConfigurationView {
             text => text.to_owned(),
         };
         let service = query.text("service").trim().to_owned();
-        let read = read_addresses(&servers, &service);
+        let has_servers = program != GatewayProgram::Kubernetes;
+        let listens_with_tls = settings.server_tls.is_some() && has_servers;
+        let tls = TlsOptions {
+            server_name: Some(query.text("server-name").trim()).filter(|text| !text.is_empty()),
+            ca_file: Some(query.text("ca-file").trim()).filter(|text| !text.is_empty()),
+        };
+        let read = read_addresses(&servers, &service, tls, listens_with_tls);
         let (addresses, errors) = match read {
             Ok(addresses) => (Some(addresses), FormErrors::default()),
             Err(errors) => (None, errors),
         };
-        let files = addresses.map(|(servers, service)| {
+        let tls = TlsView::new(addresses.as_ref().map(|(keyward, _)| keyward), tls, &errors);
+        let files = addresses.map(|(keyward, service)| {
             let service = service.as_ref();
-            let values = ConfigurationValues { policy, servers: &servers, service };
+            let values = ConfigurationValues { policy, keyward: &keyward, service };
             configuration(program, values)
         });
         let file = |(at, file): (usize, ConfigurationFile)| {
@@ -83,14 +99,35 @@ impl ConfigurationView {
             program: program.name(),
             secret_place,
             secret_line,
-            has_servers: program != GatewayProgram::Kubernetes,
+            has_servers,
             needs_grpc: program == GatewayProgram::EnvoyGrpc
                 && settings.security.grpc_listen.is_none(),
             files: files.unwrap_or_default().into_iter().enumerate().map(file).collect(),
             servers,
             service,
+            tls,
             errors,
         }
+    }
+}
+
+impl TlsView {
+    /// Creates the fields if the addresses use TLS, or if one of the fields is wrong.
+    fn new(
+        keyward: Option<&KeywardServers>,
+        entered: TlsOptions<'_>,
+        errors: &FormErrors,
+    ) -> Option<Self> {
+        let read = keyward.and_then(|keyward| keyward.tls.as_ref());
+        if read.is_none() && !errors.has_error("server-name") && !errors.has_error("ca-file") {
+            return None;
+        }
+        let server_name = read.map(|tls| tls.server_name.as_str()).or(entered.server_name);
+        let ca_file = entered.ca_file.unwrap_or(PUBLIC_AUTHORITIES);
+        Some(Self {
+            server_name: server_name.unwrap_or_default().to_owned(),
+            ca_file: ca_file.to_owned(),
+        })
     }
 }
 
@@ -116,22 +153,39 @@ fn secret_place(program: GatewayProgram) -> (&'static str, &'static str) {
     }
 }
 
-/// The addresses of Keyward, and of the service if there is one.
-type Addresses = (Vec<ServerAddress>, Option<ServerAddress>);
+/// Keyward, and the address of the service if there is one.
+type Addresses = (KeywardServers, Option<ServerAddress>);
 
-fn read_addresses(servers: &str, service: &str) -> Result<Addresses, FormErrors> {
-    let parse = |field: &str, text: &str| {
-        let parsed = text.parse::<ServerAddress>();
-        parsed.map_err(|rule| FormErrors::single(field, format!("{field} {rule}")))
-    };
+fn read_addresses(
+    servers: &str,
+    service: &str,
+    tls: TlsOptions<'_>,
+    listens_with_tls: bool,
+) -> Result<Addresses, FormErrors> {
+    let error = |field: &str, rule: &str| FormErrors::single(field, format!("{field} {rule}"));
     let texts = super::fields::split_words(servers);
     if texts.len() > SERVERS_MAX {
         let sentence = format!("keyward must have at most {SERVERS_MAX} addresses");
         return Err(FormErrors::single("keyward", sentence));
     }
-    let servers = texts.iter().map(|text| parse("keyward", text)).collect::<Result<_, _>>()?;
-    let service = (!service.is_empty()).then(|| parse("service", service)).transpose()?;
-    Ok((servers, service))
+    let entered = texts.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    let entered = entered.map_err(|rule: String| error("keyward", &rule))?;
+    let keyward = KeywardServers::new(entered, tls, listens_with_tls);
+    let keyward = keyward.map_err(|rule| error(field_of(rule), &rule.rule()))?;
+    let service = (!service.is_empty()).then(|| service.parse()).transpose();
+    let service = service.map_err(|rule: String| error("service", &rule))?;
+    Ok((keyward, service))
+}
+
+/// Returns the field in which a rule is broken.
+fn field_of(error: KeywardServersError) -> &'static str {
+    match error {
+        KeywardServersError::MixedSchemes => "keyward",
+        KeywardServersError::ServerNameMissing | KeywardServersError::ServerNameInvalid => {
+            "server-name"
+        }
+        KeywardServersError::CaFileInvalid => "ca-file",
+    }
 }
 
 /// Returns the address of this server as far as it is known: the host of its public URL. Behind a proxy for https, gateways
@@ -145,19 +199,22 @@ fn default_server(settings: &Settings, program: GatewayProgram) -> String {
         Some((host, port)) if is_port(port) => (host, port),
         _ => (authority, "80"),
     };
+    let listens_with_tls = settings.server_tls.is_some();
+    let tls = if listens_with_tls { "https://" } else { "" };
     match program {
         GatewayProgram::EnvoyGrpc => {
             let port = settings.security.grpc_listen.map_or(GRPC_PORT, |listen| listen.port());
-            format!("{host}:{port}")
+            format!("{tls}{host}:{port}")
         }
-        _ if scheme == "http" => format!("{host}:{port}"),
-        _ => format!("{host}:{}", settings.listen.port()),
+        _ if scheme == "http" && !listens_with_tls => format!("{host}:{port}"),
+        _ => format!("{tls}{host}:{}", settings.listen.port()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use foundation::config::Config;
+    use foundation::tls::server::CertificateFiles;
 
     use super::*;
 
@@ -179,17 +236,27 @@ mod tests {
                 [http, grpc]
             );
         }
+        settings.server_tls =
+            Some(CertificateFiles { certificate: "cert.pem".into(), key: "key.pem".into() });
+        let server = |program| default_server(&settings, program);
+        assert_eq!(
+            [server(GatewayProgram::Nginx), server(GatewayProgram::EnvoyGrpc)],
+            ["https://keys.example:3000", "https://keys.example:3001"]
+        );
     }
 
     #[test]
     fn addresses_are_rejected_when_one_is_invalid_or_there_are_too_many() {
-        let count = |servers: &str| read_addresses(servers, "").map(|(servers, _)| servers.len());
+        let read = |servers: &str, service: &str| {
+            read_addresses(servers, service, TlsOptions::default(), false)
+        };
+        let count = |servers: &str| read(servers, "").map(|(keyward, _)| keyward.addresses.len());
 
         assert_eq!(count("a:1, b:2 c:3").ok(), Some(3));
         assert_eq!(count(&"a:1 ".repeat(16)).ok(), Some(16));
         assert!(count(&"a:1 ".repeat(17)).is_err_and(|errors| errors.has_error("keyward")));
         assert!(count("a:1 b").is_err_and(|errors| errors.has_error("keyward")));
-        assert!(read_addresses("a:1", "b").is_err_and(|errors| errors.has_error("service")));
-        assert!(read_addresses("a:1", "b:2").is_ok_and(|(_, service)| service.is_some()));
+        assert!(read("a:1", "b").is_err_and(|errors| errors.has_error("service")));
+        assert!(read("a:1", "b:2").is_ok_and(|(_, service)| service.is_some()));
     }
 }

@@ -1,19 +1,29 @@
 //! Fills in a shipped file line by line.
 
+use std::borrow::Cow;
+
 use foundation::model::KeySource;
 
-use super::{ConfigurationValues, ServerAddress};
+use super::{ConfigurationValues, KeywardTls, PUBLIC_AUTHORITIES, ServerAddress};
 
 /// The beginning of the paragraph of a file that says what to replace, and the end of its last line.
 const REPLACE_START: &str = "# Replace ";
 const REPLACE_END: &str = ".md.";
+/// The beginning of the paragraph that says what to change if Keyward listens with TLS.
+const TLS_START: &str = "# If Keyward listens with TLS:";
+/// The name in the certificates of Keyward.
+const SERVER_NAME: &str = "keyward.example";
 
 /// Returns the text of a shipped file with all values filled in.
 pub fn fill_in(shipped: &str, values: ConfigurationValues<'_>) -> String {
     let mut lines = Vec::new();
-    let mut rest = shipped.lines();
+    let mut rest = shipped.lines().peekable();
     while let Some(line) = rest.next() {
-        if line.starts_with(REPLACE_START) {
+        if line.starts_with(TLS_START) && values.keyward.tls.is_some() {
+            // The paragraph, and the line that separates it from the one before.
+            while rest.next_if(|line| line.starts_with("# ")).is_some() {}
+            lines.pop();
+        } else if line.starts_with(REPLACE_START) {
             let mut last = line;
             while !last.ends_with(REPLACE_END) {
                 let Some(next) = rest.next() else { break };
@@ -22,15 +32,28 @@ pub fn fill_in(shipped: &str, values: ConfigurationValues<'_>) -> String {
             lines.extend(describe(values, last));
         } else if is_comment(line) {
             lines.push(line.to_owned());
-        } else {
-            lines.extend(fill_in_line(line, values));
+        } else if let Some(line) = choose_scheme(line, values.keyward.tls.as_ref()) {
+            lines.extend(fill_in_line(&line, values));
         }
     }
     lines.push(String::new());
     lines.join("\n")
 }
 
-/// Returns whether a line is an explanation. `#open` begins a line that can be uncommented.
+/// Returns a line as it stands with or without TLS to Keyward; absent: it is left out. The first marker begins lines to
+/// uncomment with TLS, the second ends those to delete. Without TLS both stay, for whoever adds it later.
+fn choose_scheme<'a>(line: &'a str, tls: Option<&KeywardTls>) -> Option<Cow<'a, str>> {
+    let Some(tls) = tls else { return Some(line.into()) };
+    if line.ends_with("#plain") {
+        return None;
+    }
+    let Some((indent, text)) = line.split_once("#tls ") else { return Some(line.into()) };
+    let text =
+        text.replace(SERVER_NAME, &tls.server_name).replace(PUBLIC_AUTHORITIES, &tls.ca_file);
+    Some(format!("{indent}{text}").into())
+}
+
+/// Returns whether a line is an explanation. `#open` and `#tls` begin lines that can be uncommented.
 pub fn is_comment(line: &str) -> bool {
     let line = line.trim_start();
     line == "#" || line.starts_with("# ") || line.starts_with("-- ")
@@ -39,8 +62,9 @@ pub fn is_comment(line: &str) -> bool {
 /// Returns the paragraph that says what is filled in. `last` is the last line of the one that says what to replace, which
 /// ends with the page to read.
 fn describe(values: ConfigurationValues<'_>, last: &str) -> Vec<String> {
-    let servers: Vec<_> = values.servers.iter().map(ToString::to_string).collect();
+    let servers: Vec<_> = values.keyward.addresses.iter().map(ToString::to_string).collect();
     let servers = servers.join(", ");
+    let over_tls = if values.keyward.tls.is_some() { " over TLS" } else { "" };
     let policy = &values.policy;
     let page = last.rsplit_once("See ").map_or("", |(_, page)| page);
     let service = match values.service {
@@ -49,7 +73,7 @@ fn describe(values: ConfigurationValues<'_>, last: &str) -> Vec<String> {
     };
     vec![
         format!(
-            "# Filled in for the policy {} ({}), with Keyward at {servers}.",
+            "# Filled in for the policy {} ({}), with Keyward at {servers}{over_tls}.",
             policy.name, policy.id
         ),
         format!("{service} 8080, the port on which this gateway listens. See {page}"),
@@ -70,7 +94,7 @@ const ENVOY_SERVICE: &str = "address: service, port_value: 8080";
 /// Returns what a line becomes: none or more lines.
 fn fill_in_line(line: &str, values: ConfigurationValues<'_>) -> Vec<String> {
     if line.contains(FIRST_SERVER) {
-        let servers = values.servers.iter().enumerate();
+        let servers = values.keyward.addresses.iter().enumerate();
         return servers.map(|(at, server)| name_server(line, at, server)).collect();
     }
     if line.contains(SECOND_SERVER) {

@@ -2,8 +2,12 @@
 //! what is shown is what the tests run with the real programs.
 
 mod fill_in;
+mod keyward_servers;
 mod server_address;
 
+pub use keyward_servers::{
+    KeywardAddress, KeywardServers, KeywardServersError, KeywardTls, PUBLIC_AUTHORITIES, TlsOptions,
+};
 pub use server_address::ServerAddress;
 
 use foundation::model::GatewayPolicy;
@@ -116,9 +120,9 @@ impl GatewayProgram {
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigurationValues<'a> {
     pub policy: &'a GatewayPolicy,
-    /// The addresses of Keyward, at least one: over HTTP, or those of the gRPC listener for Envoy over gRPC. Manifests for
-    /// Kubernetes name a Service instead.
-    pub servers: &'a [ServerAddress],
+    /// Keyward: its listeners for HTTP, or those for gRPC if Envoy asks over gRPC. Manifests for Kubernetes name a Service
+    /// instead.
+    pub keyward: &'a KeywardServers,
     /// The address of the service behind the gateway. Absent: it stays `service:8080`.
     pub service: Option<&'a ServerAddress>,
 }
@@ -169,8 +173,11 @@ mod tests {
         }
     }
 
-    fn addresses(texts: &[&str]) -> Vec<ServerAddress> {
-        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    fn servers(texts: &[&str]) -> KeywardServers {
+        let entered = texts.iter().map(|text| text.parse().expect("an address")).collect();
+        let options =
+            TlsOptions { server_name: Some("keys.internal"), ca_file: Some("/etc/keys-ca.pem") };
+        KeywardServers::new(entered, options, false).expect("servers")
     }
 
     /// Returns the lines of a file that are not comments.
@@ -179,10 +186,10 @@ mod tests {
     }
 
     /// Returns all files of a gateway as one text.
-    fn text(program: GatewayProgram, policy: &GatewayPolicy, servers: &[&str]) -> String {
-        let servers = &addresses(servers);
+    fn text(program: GatewayProgram, policy: &GatewayPolicy, texts: &[&str]) -> String {
+        let keyward = &servers(texts);
         let service = &"10.0.0.7:80".parse().expect("an address");
-        let values = ConfigurationValues { policy, servers, service: Some(service) };
+        let values = ConfigurationValues { policy, keyward, service: Some(service) };
         let files = configuration(program, values);
         files.into_iter().map(|file| file.text).collect()
     }
@@ -192,8 +199,8 @@ mod tests {
         let policy = policy("edge", &["authorization:bearer", "header:x-api-key"], &["Plan"]);
         for program in GatewayProgram::ALL {
             let port = if program == GatewayProgram::EnvoyGrpc { 3001 } else { 3000 };
-            let servers = addresses(&[&format!("keyward-1:{port}"), &format!("keyward-2:{port}")]);
-            let values = ConfigurationValues { policy: &policy, servers: &servers, service: None };
+            let keyward = servers(&[&format!("keyward-1:{port}"), &format!("keyward-2:{port}")]);
+            let values = ConfigurationValues { policy: &policy, keyward: &keyward, service: None };
             if program == GatewayProgram::Kubernetes {
                 continue;
             }
@@ -263,6 +270,35 @@ mod tests {
             let text = of(program);
             assert!(text.contains(part), "{part} is not in {text}");
         }
+    }
+
+    #[test]
+    fn configuration_over_tls_verifies_the_name_and_the_authority() {
+        let policy = policy("edge", &["authorization:bearer"], &[]);
+        for program in GatewayProgram::ALL {
+            if program == GatewayProgram::Kubernetes {
+                continue;
+            }
+            let plain = text(program, &policy, &["http://10.0.0.1:3000"]);
+            let secure =
+                text(program, &policy, &["https://10.0.0.1:3000", "https://10.0.0.2:3000"]);
+
+            assert!(plain.contains("#tls") && !plain.contains("keys.internal"), "{plain}");
+            for known in
+                ["#tls", "#plain", "listens with TLS", "keyward.example", "ca-certificates"]
+            {
+                assert!(!secure.contains(known), "{known} of {program:?}: {secure}");
+            }
+            for part in ["10.0.0.2", "over TLS", "keys.internal", "/etc/keys-ca.pem"] {
+                assert!(secure.contains(part), "{part} of {program:?}: {secure}");
+            }
+        }
+        let nginx = text(GatewayProgram::Nginx, &policy, &["https://10.0.0.1:3000"]);
+        assert!(
+            nginx.contains("        proxy_pass https://keyward/gateway/edge?mode=nginx;\n"),
+            "{nginx}"
+        );
+        assert!(!nginx.contains("http://keyward/"), "{nginx}");
     }
 
     #[test]
