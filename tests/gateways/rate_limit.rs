@@ -269,6 +269,17 @@ on_both_stacks! {
         assert_eq!(client.check(vec![limited("1", 2)]).await, (true, vec![1]));
     }
 
+    async fn empty_domain_is_rejected_by_its_rule_when_a_policy_asks(kw) {
+        let mut client = Client::with_policy(&kw, json!([{ "namespace": "edge" }])).await;
+
+        let empty = client.send("", 0, vec![limited("1", 2)]).await.unwrap_err();
+
+        assert_eq!(empty.code(), tonic::Code::InvalidArgument, "{empty}");
+        assert!(empty.message().contains("domain must have 1 to 512 characters"), "{empty}");
+        let unlisted = client.send("other", 0, vec![limited("1", 2)]).await.unwrap_err();
+        assert_eq!(unlisted.code(), tonic::Code::PermissionDenied, "{unlisted}");
+    }
+
     async fn call_is_rejected_when_a_field_is_out_of_bounds(kw) {
         let mut client = Client::with_root_key(&kw, &kw.root_key).await;
         let per = |unit: i32| RateLimitDescriptor {

@@ -124,12 +124,14 @@ async fn authenticate(
         let token = std::str::from_utf8(bearer).ok().and_then(bearer_token);
         let token = token.ok_or(Error::Unauthenticated(AuthenticationError::Malformed))?;
         let principal = root_keys::authenticate(&app.root_keys, token.as_bytes()).await?;
+        check_domain(namespace)?;
         return Ok((to_caller(principal), DescriptorRules::default()));
     }
     let named = text(&POLICY).map(|name| std::str::from_utf8(name).unwrap_or_default());
     let secret = non_empty_secret(text(&gateway::SECRET_HEADER));
     let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
+    check_domain(namespace)?;
     let Some(known) = policy.value.find_namespace(namespace) else {
         return Err(Error::NamespaceNotListed(namespace.to_owned()));
     };
@@ -141,11 +143,15 @@ async fn authenticate(
     Ok((to_caller(policy.value.principal.clone()), rules))
 }
 
-fn to_checks(request: &RateLimitRequest) -> Result<Vec<DescriptorCheck>> {
-    if !is_storable(&request.domain) {
-        let message = format!("domain must have 1 to {IDENTIFIER_MAX} characters and no NUL");
-        return Err(Error::invalid("domain", message));
+fn check_domain(domain: &str) -> Result<()> {
+    if is_storable(domain) {
+        return Ok(());
     }
+    let message = format!("domain must have 1 to {IDENTIFIER_MAX} characters and no NUL");
+    Err(Error::invalid("domain", message))
+}
+
+fn to_checks(request: &RateLimitRequest) -> Result<Vec<DescriptorCheck>> {
     let descriptors = &request.descriptors;
     if !(1..=DESCRIPTORS_MAX).contains(&descriptors.len()) {
         let message = format!("descriptors must have 1 to {DESCRIPTORS_MAX} items");
