@@ -344,7 +344,8 @@ pub fn apply_outage_policy(
             }
             let statuses = windows.iter().map(|window| window.status_if_closed(now)).collect();
             LimitDecision {
-                is_admitted: false,
+                // Without a limit, nothing is rejected: credits are exact without Redis.
+                is_admitted: windows.is_empty() && mode == ConsumeMode::Consume,
                 statuses,
                 is_degraded: true,
                 group_change: GroupChange::None,
