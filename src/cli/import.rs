@@ -15,8 +15,8 @@ use super::output::{CommandOutput, counted};
 use super::{CommandError, CommandResult};
 
 /// The maximum number of keys in one request, and the size at which it gets no more.
-const BATCH_KEYS_MAX: usize = 500;
-const BATCH_BYTES_MAX: usize = 256 * 1024;
+const BATCH_KEYS_MAX: usize = 1_000;
+const BATCH_BYTES_MAX: usize = 512 * 1024;
 /// The name of the argument in errors.
 const FILE: &str = "FILE";
 

@@ -94,12 +94,12 @@ fn full_keys_are_imported_by_their_hashes() {
 fn keys_of_several_requests_are_imported() {
     let deployment = Deployment::embedded();
     let api = deployment.create_api();
-    let file = deployment.file("keys.jsonl", &old_keys(501));
+    let file = deployment.file("keys.jsonl", &old_keys(1_001));
 
     let imported = deployment.json(&["import", &file, "--api", &api]);
 
-    assert_eq!(imported["imported"], 501);
-    assert_eq!(deployment.text(&["export", "--api", &api]).lines().count(), 501);
+    assert_eq!(imported["imported"], 1_001);
+    assert_eq!(deployment.text(&["export", "--api", &api]).lines().count(), 1_001);
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn nothing_is_imported_when_one_key_is_invalid() {
         let file = deployment.file("keys.jsonl", text);
         deployment.run(&["import", &file, "--api", &api])
     };
-    let valid = old_keys(500);
+    let valid = old_keys(1_000);
 
     let wrong = import(&format!("{valid}{{\"hash\": \"abc\", \"nme\": \"x\"}}"));
-    assert_rejected(&wrong, 2, &["FILE", "keys 501 to 501", "nme"]);
-    assert_rejected(&import(&format!("{valid}{{")), 2, &["FILE", "line 501", "JSON"]);
+    assert_rejected(&wrong, 2, &["FILE", "keys 1001 to 1001", "nme"]);
+    assert_rejected(&import(&format!("{valid}{{")), 2, &["FILE", "line 1001", "JSON"]);
     assert_rejected(&import(""), 2, &["FILE", "no keys"]);
     assert_rejected(&import(r#"{"key": "a", "hash": "b"}"#), 2, &["key 1", "`key` or `hash`"]);
     assert_rejected(&import("[1]"), 2, &["key 1", "JSON object"]);

@@ -32,6 +32,12 @@ pub trait MigrationReads: Send {
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<Migration>>;
+    /// Returns the migration by which a key was imported.
+    async fn find_migration_of_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &KeyId,
+    ) -> Result<Option<Migration>>;
     /// Returns the migrations of a workspace by id.
     async fn list_all_migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
     /// Returns a page of the migrations of a workspace, the latest first, searched by name and id.

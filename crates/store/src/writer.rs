@@ -36,6 +36,10 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 const BATCH_TRANSACTIONS_MAX: usize = 64;
 const BATCH_OPEN_TIME: Duration = Duration::from_millis(5);
 
+/// The memory that the connection may use for pages of the file, in KiB as SQLite writes it. Rows with random ids change pages
+/// all over the file: with less, those of one import are written and read again and again.
+const PAGE_CACHE: &str = "-65536";
+
 /// A request for a transaction.
 type BeginRequest = oneshot::Sender<Result<WriterTransaction>>;
 
@@ -70,7 +74,7 @@ impl Writer {
             number: FIRST_NUMBER,
             data_version: None,
         };
-        tokio::spawn(run(options, queue, close.clone()));
+        tokio::spawn(run(options.pragma("cache_size", PAGE_CACHE), queue, close.clone()));
         Self { requests, close, visibility, journal }
     }
 

@@ -53,6 +53,10 @@ on_both_stacks! {
         assert_eq!((&used.data()["code"], &used.data()["name"]), (&json!("VALID"), &json!("name 0")));
         assert_eq!(used.data()["expires"], 1_893_542_400_000_i64);
 
+        let key_path = workspace_path(&format!("/keys/{}", used.data()["keyId"].as_str().unwrap()));
+        let link = format!("<dt>Imported by</dt><dd class=\"break\"><a href=\"{path}\">legacy</a></dd>");
+        assert!(owner.get(&key_path).await.text.contains(&link), "{link}");
+
         // One entry for the whole import.
         assert_eq!(kw.list_audit_events("legacy").await, ["migration.create", "migration.import"]);
         assert_eq!(kw.list_audit_events(&api).await.iter().filter(|event| *event == "migration.import").count(), 1);

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::Path;
 use domain::audit::{self, AuditEvent, AuditFilter};
 use domain::form_results;
-use domain::keys::{self, ImportRecord, MigrationResult};
+use domain::keys::{self, MigrationResult};
 use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
@@ -73,8 +73,8 @@ pub async fn import_keys(
     let labels: HashMap<_, _> =
         valid.iter().map(|(label, key)| (key.hash.clone(), label.clone())).collect();
     let keys = valid.into_iter().map(|(_, key)| key).collect();
-    let record = ImportRecord::WholeImport { skipped: invalid.len() };
-    let imported = keys::migrate(&app.context, caller, &id, &upload.api.id, keys, record).await;
+    let skipped = invalid.len();
+    let imported = keys::migrate(&app.context, caller, &id, &upload.api.id, keys, skipped).await;
     if matches!(imported, Err(Error::IdempotencyConflict)) {
         return redirect_to(&repeated);
     }

@@ -120,7 +120,7 @@ impl ImportTableRow {
     }
 }
 
-fn import_name(migration: &Migration) -> &str {
+pub fn import_name(migration: &Migration) -> &str {
     migration.name.as_deref().unwrap_or("Unnamed")
 }
 

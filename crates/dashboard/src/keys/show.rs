@@ -9,13 +9,14 @@ use domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
 use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
-use foundation::id::{ApiId, KeyId};
+use foundation::id::{ApiId, KeyId, MigrationId};
 use foundation::model::RefillInterval;
 pub use rows::VerificationEventRow;
 use rows::{ActivityRow, LimitGauge, PermissionSource, Role};
 
 use super::super::analytics::{Selection, UsageSection};
 use super::super::format::{TimeLabel, format_count, format_start};
+use super::super::imports::import_name;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
@@ -51,11 +52,18 @@ struct KeyPage {
 
 struct KeyFacts {
     created: TimeLabel,
+    import: Option<Import>,
     updated: Option<TimeLabel>,
     last_used: Option<TimeLabel>,
     expires: Option<TimeLabel>,
     environment: Option<String>,
     is_recoverable: bool,
+}
+
+/// The import that a key is from.
+struct Import {
+    id: MigrationId,
+    name: String,
 }
 
 struct CreditsPanel {
@@ -103,6 +111,10 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         external_id: key.owner_id.clone(),
         facts: KeyFacts {
             created: moment(key.created_at),
+            import: key_details.migration.as_ref().map(|migration| Import {
+                id: migration.id.clone(),
+                name: import_name(migration).to_owned(),
+            }),
             updated: key.updated_at.map(moment),
             last_used: stored.last_used_at.map(moment),
             expires: key.expires_at.map(moment),

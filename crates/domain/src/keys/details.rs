@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::KeyId;
-use foundation::model::{Api, CreditAccount, Key, Role};
+use foundation::model::{Api, CreditAccount, Key, Migration, Role};
 use serde_json::Value;
 use store::StoredEntry;
 
@@ -91,6 +91,8 @@ pub struct KeyDetails {
     pub found_key: FoundKey,
     pub status: KeyStatus,
     pub api: Api,
+    /// The import that the key is from. Absent also if it was imported as `prefixed-api-key` and has been used since.
+    pub migration: Option<Migration>,
     pub roles: Vec<Role>,
     pub is_recoverable: bool,
     pub limit_usages: Vec<LimitUsage>,
@@ -115,6 +117,7 @@ pub async fn get_details(keys: &Keys, caller: &Caller, id: &KeyId) -> Result<Key
     let is_recoverable =
         !reader.list_sealed_keys(workspace, std::slice::from_ref(id)).await?.is_empty();
     let account = reader.find_account(id).await?;
+    let migration = reader.find_migration_of_key(workspace, id).await?;
     drop(reader);
     let limit_usages = load_limit_usages(&keys.context, &found_key).await?;
     let now = keys.context.clock.now();
@@ -125,6 +128,7 @@ pub async fn get_details(keys: &Keys, caller: &Caller, id: &KeyId) -> Result<Key
         next_refill_at: refill.map(|refill| refill::next_refill_at(&refill, now)),
         found_key,
         api,
+        migration,
         roles,
         is_recoverable,
         limit_usages,

@@ -39,16 +39,7 @@ pub enum ImportRejection {
     Duplicate,
 }
 
-/// What the audit log records of imported keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportRecord {
-    /// An entry for each key and each of its assignments.
-    EachKey,
-    /// One entry for the whole import, which can be undone. It contains the number of keys that the caller left out.
-    WholeImport { skipped: usize },
-}
-
-/// The fields of the audit entry of a whole import.
+/// The fields of the audit entry of an import.
 #[derive(Serialize)]
 struct ImportSnapshot {
     keys: usize,
@@ -57,13 +48,16 @@ struct ImportSnapshot {
 
 /// Imports keys of a migration whose hashes are new, all at once. A caller that may create keys in the API may also
 /// create the identities, permissions and roles that the keys name.
+///
+/// The audit log gets one entry, however many keys, which can be undone. It tells how many were left out: those whose hashes
+/// exist, and `skipped` more that the caller has left out.
 pub async fn migrate(
     context: &Context,
     caller: &Caller,
     migration: &MigrationId,
     api_id: &ApiId,
     keys: Vec<ImportedKeyFields>,
-    record: ImportRecord,
+    skipped: usize,
 ) -> Result<MigrationResult> {
     caller.require_on(Action::CreateKey, api_id)?;
     require_grants(context, caller, keys.iter())?;
@@ -91,21 +85,10 @@ pub async fn migrate(
     let inserted = tx.insert_keys(caller.workspace_id(), Some(migration), &incoming).await?;
     let inserted: HashSet<KeyId> = inserted.into_iter().collect();
     tx.add_imported_count(migration, i64::try_from(inserted.len()).unwrap_or(i64::MAX)).await?;
-    match record {
-        ImportRecord::EachKey => {
-            for key in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
-                references.record(&mut entries, key);
-            }
-        }
-        ImportRecord::WholeImport { skipped } if !inserted.is_empty() => {
-            let skipped = skipped + (outcomes.len() - inserted.len());
-            let change = FieldChanges::created(&ImportSnapshot { keys: inserted.len(), skipped })?;
-            let targets = import_targets(&found, &api);
-            entries.add_change(AuditEvent::KeysImported, &targets, change);
-        }
-        ImportRecord::WholeImport { .. } => {}
-    }
     if !inserted.is_empty() {
+        let skipped = skipped + (outcomes.len() - inserted.len());
+        let change = FieldChanges::created(&ImportSnapshot { keys: inserted.len(), skipped })?;
+        entries.add_change(AuditEvent::KeysImported, &import_targets(&found, &api), change);
         // One change row, however many keys.
         tx.record_change(freshness::CacheTag::NewKeys);
     }

@@ -46,7 +46,7 @@ pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
 pub use list::{KeyFilter, KeyOwner, count, list};
 pub use list_by_identity::{count_by_identity, list_by_identity};
 pub use metering::IdleRefill;
-pub use migrate::{ImportRecord, ImportRejection, MigrationResult, list_used_hashes, migrate};
+pub use migrate::{ImportRejection, MigrationResult, list_used_hashes, migrate};
 pub use references::ImportedKeyFields;
 pub use remove_import::remove_import;
 pub use reroll::reroll;

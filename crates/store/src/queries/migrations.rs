@@ -49,6 +49,20 @@ impl MigrationReads for Connection {
         fetch_optional_as::<MigrationRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
 
+    async fn find_migration_of_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &KeyId,
+    ) -> Result<Option<Migration>> {
+        let sql = migrations_where!(
+            "m.workspace_id = $1 AND m.id = (SELECT k.migration_id FROM keys k WHERE k.id = $2)"
+        );
+        let found = query_as(sql).bind(workspace).bind(key);
+        let found: Option<StoredMigration> =
+            fetch_optional_as::<MigrationRow, _>(self, found).await?;
+        Ok(found.map(|stored| stored.migration))
+    }
+
     async fn list_all_migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
         let sql = migrations_where!("m.workspace_id = $1 ORDER BY m.id");
         let all = fetch_all_as::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await?;

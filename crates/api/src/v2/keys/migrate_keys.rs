@@ -1,5 +1,5 @@
 use domain::bounds::{EXTERNAL_ID_MAX, IMPORTED_KEYS_MAX};
-use domain::keys::{self, ImportRecord, ImportedKeyFields, MigrationResult};
+use domain::keys::{self, ImportedKeyFields, MigrationResult};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
@@ -97,8 +97,7 @@ impl Operation for MigrateKeys {
                 .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
         });
         let keys = keys.collect::<Result<_>>()?;
-        let record = ImportRecord::EachKey;
-        Ok(keys::migrate(&app.context, caller, &migration, &api, keys, record).await?.into())
+        Ok(keys::migrate(&app.context, caller, &migration, &api, keys, 0).await?.into())
     }
 }
 
