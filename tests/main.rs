@@ -43,6 +43,7 @@ mod sql_queries;
 mod stack;
 mod store;
 mod table;
+mod top_ups;
 mod v1 {
     mod approximate;
     mod liveness;

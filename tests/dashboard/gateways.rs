@@ -1,6 +1,7 @@
 //! Gateway policies, as users create, change, rotate and delete them.
 
 mod configuration;
+mod previews;
 mod settings;
 mod try_request;
 

@@ -273,3 +273,63 @@ async fn close_listed_leases(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use foundation::clock::{Clock, Stopwatch};
+    use foundation::config::{Config, Deployment};
+
+    use super::*;
+
+    /// Creates a ledger whose database is not open, of a replica or of an embedded server.
+    fn create_ledger(is_replica: bool) -> CreditLedger {
+        let mut settings = Config::default().validate().expect("the defaults are valid");
+        // A test has few keys.
+        settings.cache_bytes_max = 1 << 20;
+        if is_replica {
+            settings.deployment = Deployment::Replica {
+                database_url: "postgres://127.0.0.1:1/none".into(),
+                redis_url: "redis://127.0.0.1:1".into(),
+            };
+        }
+        let (context, _announcements) = Context::new(settings, Clock::System).expect("a context");
+        CreditLedger::new(Arc::new(context))
+    }
+
+    #[tokio::test]
+    async fn account_is_outdated_only_when_a_failed_change_may_have_closed_a_lease() {
+        let key = KeyId::from("key_a");
+        let (replica, embedded) = (create_ledger(true), create_ledger(false));
+        let list_outdated = |ledger: &CreditLedger| ledger.direct_debits.outdated_accounts.list();
+
+        let changed = run_with_closed_leases(&replica, &key, || async { Ok(()) }).await;
+        let rejected = || async { Err::<(), _>(Error::PathNotFound) };
+        let rejected = run_with_closed_leases(&replica, &key, rejected).await;
+        assert!(changed.is_ok() && matches!(rejected, Err(Error::PathNotFound)));
+        assert_eq!(list_outdated(&replica), []);
+
+        let failed = || async { Err::<(), _>(Error::StoreNotReady) };
+        for (ledger, expected) in [(&replica, vec![(key.clone(), 0)]), (&embedded, Vec::new())] {
+            assert!(run_with_closed_leases(ledger, &key, failed).await.is_err());
+            assert_eq!(list_outdated(ledger), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn change_ends_with_the_error_of_the_close_after_a_pause_when_leases_stay_open() {
+        let (ledger, changes, began) = (create_ledger(true), AtomicUsize::new(0), Stopwatch::new());
+        let change = || async {
+            changes.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::LeaseNotClosed)
+        };
+
+        let result = run_with_closed_leases(&ledger, &KeyId::from("key_a"), change).await;
+
+        assert!(matches!(result, Err(Error::StoreNotReady)), "{result:?}");
+        assert_eq!(changes.load(Ordering::Relaxed), 1);
+        assert!(began.elapsed() >= Duration::from_millis(250), "Redis may only have stalled");
+    }
+}

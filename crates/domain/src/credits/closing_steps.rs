@@ -273,6 +273,33 @@ mod tests {
     }
 
     #[test]
+    fn lease_number_rises_only_when_the_lease_was_not_withheld_before() {
+        for (withheld_at, result, expected) in [
+            (None, CloseResult::WrongGeneration, true),
+            (Some(Timestamp(1)), CloseResult::WrongGeneration, false),
+            (None, CloseResult::NotFound, true),
+            (Some(Timestamp(1)), CloseResult::NotFound, false),
+        ] {
+            let mut lease = Lease { withheld_at, ..lease(1, 100) };
+
+            let summary = apply_close(&mut lease, result, NOW);
+
+            assert_eq!(summary.has_withheld, expected, "{withheld_at:?}, {result:?}");
+        }
+    }
+
+    #[test]
+    fn lease_without_unspent_credits_is_kept_until_it_is_closed() {
+        let mut leases = [Lease { spent: 100, ..lease(1, 100) }];
+
+        let (steps, summary) =
+            close(CloseScope::All, &mut leases, &[Some(CloseResult::WrongGeneration)]);
+
+        assert_eq!(steps, ["close 1 0", "upsert 1"], "a replica may still spend from it");
+        assert!(summary.has_unconfirmed);
+    }
+
+    #[test]
     fn lost_lease_is_withheld_and_closed() {
         let mut leases = [lease(1, 100)];
 

@@ -138,6 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn debits_wait_during_the_batch_of_those_that_waited() {
+        for id in [None, Some(key(1))] {
+            let mut queues = DebitQueues::default();
+            queues.enqueue(&id, 'a', ms(0));
+            queues.enqueue(&id, 'b', ms(0));
+            assert_eq!(queues.finish_batch(&id, false, ms(9)), FinishResult::Start(vec!['b']));
+
+            assert_eq!(queues.enqueue(&id, 'c', ms(9)), EnqueueResult::Waiting);
+
+            assert_eq!(queues.finish_batch(&id, false, ms(9)), FinishResult::Start(vec!['c']));
+        }
+    }
+
+    #[test]
     fn debits_are_rejected_for_a_moment_when_their_account_is_locked() {
         let mut queues = DebitQueues::default();
         queues.enqueue(&Some(key(1)), 'a', ms(0));

@@ -186,7 +186,37 @@ fn reject(debits: impl IntoIterator<Item = DebitRequest>, cause: impl Fn() -> Er
 
 #[cfg(test)]
 mod tests {
+    use foundation::config::Config;
+
     use super::*;
+
+    #[test]
+    fn debits_use_half_of_the_connections_of_a_replica() {
+        let mut settings = Config::default().validate().expect("valid settings");
+        let connections =
+            |settings: &Settings| DirectDebits::new(settings).connections.available_permits();
+        settings.database_connections_max = 9;
+        assert_eq!(connections(&settings), 1, "an embedded server has one writer");
+
+        let (database_url, redis_url) = (String::new(), String::new());
+        settings.deployment = Deployment::Replica { database_url, redis_url };
+        for (all, of_debits) in [(9, 4), (2, 1), (1, 1)] {
+            settings.database_connections_max = all;
+            assert_eq!(connections(&settings), of_debits, "of {all}");
+        }
+    }
+
+    #[test]
+    fn caller_learns_why_its_debit_was_rejected() {
+        let (reply_sender, mut reply) = oneshot::channel();
+        let (key, windows, unsettled) = (KeyId::from("key_a"), Vec::new(), None);
+
+        reject([DebitRequest { key, windows, cost: 1, unsettled, reply_sender }], || {
+            Error::Overloaded("credits")
+        });
+
+        assert!(matches!(reply.try_recv(), Ok(Err(Error::Overloaded("credits")))));
+    }
 
     #[test]
     fn account_is_removed_unless_it_was_changed_again() {

@@ -217,3 +217,26 @@ fn decide_windows(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::Clock;
+    use foundation::config::{Config, Deployment};
+
+    use super::*;
+
+    #[test]
+    fn debit_has_ten_ms_after_the_longest_wait_for_redis() {
+        let mut settings = Config::default().validate().expect("valid settings");
+        settings.cache_bytes_max = 1 << 20;
+        settings.deployment = Deployment::Replica {
+            database_url: String::new(),
+            redis_url: "redis://127.0.0.1:1".into(),
+        };
+        for (redis_timeout_ms, expected_ms) in [(1, 50), (40, 50), (41, 51), (500, 510)] {
+            settings.redis_timeout_ms = redis_timeout_ms;
+            let (context, _) = Context::new(settings.clone(), Clock::System).expect("a context");
+            assert_eq!(answer_timeout(&context), Duration::from_millis(expected_ms));
+        }
+    }
+}

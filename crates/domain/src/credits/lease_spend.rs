@@ -249,4 +249,37 @@ mod tests {
             8
         ));
     }
+
+    #[test]
+    fn mark_generation_is_the_number_of_times_that_marks_were_dropped() {
+        let spent = LeaseSpendTracker::default();
+        assert_eq!(spent.mark_generation(), 0);
+
+        spent.drop_marks();
+        spent.drop_marks();
+
+        assert_eq!(spent.mark_generation(), 2);
+    }
+
+    #[test]
+    fn last_withheld_time_never_decreases() {
+        let spent = LeaseSpendTracker::default();
+        assert_eq!(spent.last_withheld_at_ms(), 0);
+
+        for withheld_at in [7_000, 5_000] {
+            spent.record_reported_until(withheld_at);
+            assert_eq!(spent.last_withheld_at_ms(), 7_000);
+        }
+    }
+
+    #[test]
+    fn sweep_position_is_the_last_one_that_was_set() {
+        let spent = LeaseSpendTracker::default();
+        assert_eq!(spent.sweep_position(), None);
+
+        for position in [Some(unreported(&KeyId::from("key_a"), 3)), None] {
+            spent.set_sweep_position(position.clone());
+            assert_eq!(spent.sweep_position(), position);
+        }
+    }
 }

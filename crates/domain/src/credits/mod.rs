@@ -178,3 +178,35 @@ async fn consume_unmetered(context: &Context, windows: Vec<Window>) -> Result<Co
         admission::consume_exact(context, windows, context.settings.keys_outage_policy).await?;
     Ok(ConsumeDecision::from_limit_decision(decision, None))
 }
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::Clock;
+    use foundation::config::Config;
+
+    use super::lease_spend::LeaseRef;
+    use super::*;
+
+    /// Returns the context of an embedded server whose store has not been opened.
+    pub fn embedded_context(clock: Clock) -> Arc<Context> {
+        let mut settings = Config::default().validate().expect("valid settings");
+        // A test has few keys.
+        settings.cache_bytes_max = 1 << 20;
+        let (context, _) = Context::new(settings, clock).expect("a context");
+        Arc::new(context)
+    }
+
+    #[test]
+    fn lease_is_trusted_when_it_was_learned_in_the_current_mark_generation() {
+        let ledger = CreditLedger::new(embedded_context(Clock::System));
+        let key = KeyId::from("key_a");
+        let learn = || LeaseRef { lease_number: 1, generation: ledger.mark_generation() };
+        let before = learn();
+        assert!(ledger.lease_spend.record_spend(&key, before, 1));
+
+        ledger.lease_spend.drop_marks();
+
+        assert!(!ledger.lease_spend.record_spend(&key, before, 2));
+        assert!(ledger.lease_spend.record_spend(&key, learn(), 2));
+    }
+}

@@ -197,6 +197,7 @@ mod tests {
         let closed = attempt(LeaseState::Closed, None, true);
         assert_eq!(find_problem(&closed, 9, 1), Some(LeaseProblem::Closed { block: 0 }));
         assert_eq!(find_problem(&closed, 5, 1), None, "nothing is missing but the window");
+        assert_eq!(find_problem(&closed, 9, 0), None, "a peek needs no credits");
     }
 
     #[test]

@@ -176,3 +176,86 @@ impl AccountChanges {
         self.results.insert(key.clone(), change.result());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::{Clock, DAY_MS, Monotonic, Timestamp};
+    use foundation::model::{Refill, RefillInterval};
+
+    use super::*;
+    use crate::credits::tests::embedded_context;
+    use crate::credits::top_up::LeaseProblem;
+
+    const OBSERVED: LeaseObservation = LeaseObservation {
+        lease_number: 1,
+        redis_generation: 7,
+        units: 0,
+        spent: 0,
+        problem: LeaseProblem::Insufficient,
+    };
+
+    /// Returns the batches of a server whose store has not been opened.
+    fn batches() -> TopUpBatches {
+        TopUpBatches::new(embedded_context(Clock::System), Arc::new(Semaphore::new(1)))
+    }
+
+    #[test]
+    fn more_batches_are_in_progress_when_the_database_is_far_away() {
+        for (round_trip_ms, expected) in [(9, BATCHES_MAX), (10, FAR_BATCHES_MAX)] {
+            let batches = batches();
+            let round_trip = Duration::from_millis(round_trip_ms);
+
+            batches.context.database_distance.record(round_trip, Monotonic::default());
+
+            assert_eq!(batches.batches_max(), expected, "{round_trip_ms} ms");
+        }
+    }
+
+    #[tokio::test]
+    async fn top_up_fails_when_its_batch_does_not_reach_the_database() {
+        let result = batches().top_up(&KeyId::from("key_a"), OBSERVED, 1).await;
+
+        // It would reach the database no better in a transaction of its own.
+        assert!(result.is_err_and(|cause| cause.is_outage()));
+    }
+
+    #[test]
+    fn refill_joins_a_batch_unless_it_forfeits_leases() {
+        let now = Timestamp(DAY_MS);
+        let context = embedded_context(Clock::fixed_at(now));
+        let refill = Some(Refill { interval: RefillInterval::Daily, amount: 1_000 });
+        let credits = Credits { balance: 0, last_lease_number: 1, refill, refilled_period: 0 };
+        // A batch could leave it as it is: it is in another Redis.
+        let lease = Lease {
+            lease_number: 1,
+            redis_generation: 6,
+            granted: 100,
+            spent: 0,
+            opened_at: now,
+            topped_up_at: now,
+            topped_up_by: "rep_b".into(),
+            withheld_at: None,
+            closed: false,
+            region: String::new(),
+        };
+        let top_up = TopUp { key: KeyId::from("key_a"), observed: OBSERVED, cost: 1 };
+        let add = |leases| {
+            let mut changes = AccountChanges::default();
+            let account = CreditAccount { credits, leases, database_time: now };
+            changes.add(&context, &top_up, account);
+            changes
+        };
+
+        let forfeiting = add(vec![lease]);
+        assert!(forfeiting.results.is_empty() && forfeiting.balances.is_empty());
+        assert!(forfeiting.leases.is_empty());
+
+        let joining = add(Vec::new());
+        let refilled =
+            Credits { balance: 900, last_lease_number: 3, refilled_period: 1, ..credits };
+        assert_eq!(joining.balances, [(top_up.key.clone(), refilled)]);
+        let granted = |lease: &Lease| (lease.lease_number, lease.granted);
+        assert_eq!(joining.leases.values().map(granted).collect::<Vec<_>>(), [(3, 100)]);
+        assert!(matches!(joining.results.get(&top_up.key), Some(TopUpResult::Lease(3, _))));
+    }
+}

@@ -61,6 +61,10 @@ on_both_stacks! {
                     other(plain("VALID", json!({ "credits": 8 }))),
                 ],
             ),
+            (
+                "a look finds a refill that is due", json!({ "remaining": 5, "refill": { "interval": "daily", "amount": 10 } }),
+                vec![plain("VALID", uses(4)), pass(DAY), verify(cost(0), "VALID", uses(10)), plain("VALID", uses(9))],
+            ),
             // It is the 10th of March.
             (
                 "a monthly refill falls due on its day", refill(&json!({ "interval": "monthly", "amount": 10, "refillDay": 12 })),

@@ -1,11 +1,13 @@
 //! Credits: how they are spent, and how they come back.
 
+use foundation::config::Deployment;
 use foundation::id::KeyId;
 use serde_json::{Value, json};
 use store::freshness::CacheTag;
 
 use super::valid_at_once;
 use crate::on_both_stacks;
+use crate::support::process::free_port;
 use crate::support::scenario::{pass, plain, read, update, verify};
 use crate::support::version::Version::V2;
 use crate::support::{Keyward, Stack};
@@ -41,6 +43,13 @@ fn with_limit(remaining: i64, limit: i64) -> Value {
 /// What is left of a key's credits.
 async fn left(kw: &Keyward, key_id: &str) -> i64 {
     kw.get_key(key_id).await["credits"]["remaining"].as_i64().expect("credits")
+}
+
+/// Ends the metering of a key as another replica does it, in the moment before this one hears of it.
+async fn end_metering_unheard(kw: &Keyward, key_id: &str) {
+    let mut tx = kw.store().begin().await.unwrap();
+    tx.set_credits(&KeyId::from(key_id), None).await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 /// The fields of a key, the cost of each of several verifications at once, how many are valid, and the credits left.
@@ -130,13 +139,28 @@ on_both_stacks! {
         let key = kw.create_key(credits(5)).await;
         kw.verify(&key.key).await.assert_code("VALID");
 
-        // As another replica does it, in the moment before this one hears of it.
-        let mut tx = kw.store().begin().await.unwrap();
-        tx.set_credits(&KeyId::from(key.id.as_str()), None).await.unwrap();
-        tx.commit().await.unwrap();
+        end_metering_unheard(&kw, &key.id).await;
 
         kw.verify(&key.key).await.assert_code("VALID");
     }
+}
+
+#[tokio::test]
+async fn a_key_whose_metering_ended_unheard_needs_no_redis() {
+    let kw = Keyward::start_with(Stack::Replica, |settings| {
+        if let Deployment::Replica { redis_url, .. } = &mut settings.deployment {
+            *redis_url = format!("redis://127.0.0.1:{}", free_port());
+        }
+    })
+    .await;
+    let key = kw.create_key(credits(5)).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+
+    end_metering_unheard(&kw, &key.id).await;
+
+    let reply = kw.verify(&key.key).await;
+    reply.assert_code("VALID");
+    assert_eq!(reply.body["meta"]["degraded"], Value::Null, "{reply}");
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! Tests top-ups of accounts in rare states.
 
+use foundation::clock::DAY_MS;
+use foundation::model::{Refill, RefillInterval};
+
 use super::*;
 use crate::context::OwnRegion;
 
@@ -9,6 +12,13 @@ fn account(balance: i64, leases: Vec<Lease>) -> CreditAccount {
     let last_lease_number = leases.last().map_or(0, |lease| lease.lease_number);
     let credits = Credits { balance, refill: None, last_lease_number, refilled_period: 0 };
     CreditAccount { credits, leases, database_time: DATABASE_TIME }
+}
+
+/// Gives an account a refill that is due.
+fn with_refill_due(account: CreditAccount, amount: i64) -> CreditAccount {
+    let refill = Some(Refill { interval: RefillInterval::Daily, amount });
+    let credits = Credits { refill, refilled_period: -1, ..account.credits };
+    CreditAccount { credits, ..account }
 }
 
 fn lease(lease_number: i64, redis_generation: i64, granted: i64, spent: i64) -> Lease {
@@ -47,7 +57,19 @@ fn top_up_in(
     closes: &[CloseResult],
 ) -> (Vec<String>, TopUpResult, CreditAccount) {
     let replica = LeaseHolder { id: "rep_a", region };
-    let mut change = TopUpChange::new(account, observed, 1, replica, DATABASE_TIME);
+    run(TopUpChange::new(account, observed, 1, replica, DATABASE_TIME), closes)
+}
+
+/// Tops up for a request of this cost, without closing a lease. Returns the result.
+fn top_up_for_cost(cost: i64, account: CreditAccount, observed: LeaseObservation) -> TopUpResult {
+    let replica = LeaseHolder { id: "rep_a", region: OwnRegion::default() };
+    run(TopUpChange::new(account, observed, cost, replica, DATABASE_TIME), &[]).1
+}
+
+fn run(
+    mut change: TopUpChange<'_>,
+    closes: &[CloseResult],
+) -> (Vec<String>, TopUpResult, CreditAccount) {
     let (mut steps, mut closes) = (Vec::new(), closes.iter());
     loop {
         let text = match change.next_step() {
@@ -90,7 +112,8 @@ fn rejected_top_up_returns_once_when_it_is_reported_twice() {
     let rejected = LeaseProblem::TopUpRejected { block: 100, is_lost: false };
     let before = account(900, vec![lease(1, 7, 100, 0)]);
 
-    let (_, first, after) = top_up(before, observation(1, 0, rejected), &[]);
+    let (steps, first, after) = top_up(before, observation(1, 0, rejected), &[]);
+    assert_eq!(steps, ["balance 900", "upsert 1"]);
     assert!(matches!(first, TopUpResult::Lease(1, _)), "{first:?}");
     assert_eq!(total(&after), 1_000);
 
@@ -128,6 +151,35 @@ fn lease_of_another_redis_generation_is_withheld_and_counts_as_leased() {
 }
 
 #[test]
+fn withheld_lease_of_another_redis_generation_is_written_only_to_return_a_top_up() {
+    let withheld = || Lease { withheld_at: Some(Timestamp(1)), ..lease(1, 6, 50, 0) };
+    let before = || account(900, vec![withheld()]);
+
+    let observed = observation(1, 0, LeaseProblem::Insufficient);
+    let (steps, result, after) = top_up(before(), observed, &[]);
+    assert_eq!(steps, ["balance 855", "upsert 2"]);
+    assert!(matches!(result, TopUpResult::Lease(2, _)), "{result:?}");
+    assert_eq!(after.leases[0], withheld());
+
+    let rejected = LeaseProblem::TopUpRejected { block: 20, is_lost: false };
+    let (steps, _, after) = top_up(before(), observation(1, 0, rejected), &[]);
+    assert_eq!(steps, ["upsert 1", "balance 855", "upsert 2"]);
+    assert_eq!((after.leases[0].granted, total(&after)), (30, 950));
+}
+
+#[test]
+fn lease_number_increases_when_the_last_lease_is_withheld() {
+    // This replica reaches the Redis of an earlier lease.
+    let before = account(850, vec![lease(1, 7, 100, 0), lease(2, 6, 50, 0)]);
+
+    let (steps, result, after) = top_up(before, observation(1, 0, LeaseProblem::Insufficient), &[]);
+
+    assert_eq!(steps, ["upsert 2", "upsert 1", "balance 850"]);
+    assert!(matches!(result, TopUpResult::TopUpsInFlight(1, _)), "{result:?}");
+    assert_eq!(after.credits.last_lease_number, 3, "no replica learns of the lease any more");
+}
+
+#[test]
 fn withheld_lease_is_closed_when_its_redis_is_reached_again() {
     let withheld = Lease { withheld_at: Some(Timestamp(1)), ..lease(1, 7, 100, 0) };
     let observed = observation(0, 0, LeaseProblem::Insufficient);
@@ -152,6 +204,68 @@ fn top_up_waits_when_top_ups_of_other_replicas_are_in_flight() {
 }
 
 #[test]
+fn top_up_waits_only_for_top_ups_in_flight_whose_spend_would_make_room() {
+    // A thousand credits are left, so 100 may be leased. Five are in flight, and five are missing.
+    let result = |withheld| {
+        let lost = Lease { withheld_at: Some(Timestamp(1)), ..lease(1, 6, withheld, 0) };
+        let before = account(950 - withheld, vec![lost, lease(2, 7, 50, 0)]);
+        top_up_for_cost(50, before, observation(2, 45, LeaseProblem::Insufficient))
+    };
+
+    assert!(matches!(result(50), TopUpResult::TopUpsInFlight(2, _)));
+    assert!(matches!(result(51), TopUpResult::Withheld));
+}
+
+#[test]
+fn top_up_covers_the_demand_since_the_last_one() {
+    let before = account(100_000, vec![lease(1, 7, 4_000, 1_000)]);
+    let insufficient = observation(1, 0, LeaseProblem::Insufficient);
+    let observed = LeaseObservation { spent: 4_000, ..insufficient };
+
+    let (_, result, after) = top_up(before, observed, &[]);
+
+    // 3,000 were spent in nine seconds.
+    let TopUpResult::Lease(1, top_up) = result else { panic!("{result:?}") };
+    assert_eq!((top_up.granted_before, top_up.top_up), (4_000, 500));
+    let topped_up = Lease {
+        topped_up_at: DATABASE_TIME,
+        topped_up_by: "rep_a".into(),
+        ..lease(1, 7, 4_500, 4_000)
+    };
+    assert_eq!(after.leases, [topped_up]);
+}
+
+#[test]
+fn leases_are_forfeited_before_the_top_up_when_a_refill_is_due() {
+    let before = with_refill_due(account(5, vec![lease(1, 7, 100, 10)]), 1_000);
+    let observed = observation(1, 90, LeaseProblem::Insufficient);
+    let closed = CloseResult::Closed { spent_units: 30 };
+
+    let (steps, result, after) = top_up(before, observed, &[closed]);
+
+    assert_eq!(steps, ["forfeit", "close 1", "delete 1", "balance 900", "upsert 3"]);
+    let TopUpResult::Lease(3, top_up) = result else { panic!("{result:?}") };
+    assert_eq!((top_up.account_balance, top_up.refill_at), (900, Timestamp(DAY_MS)));
+    assert_eq!(total(&after), 1_000, "nothing of the previous period returns");
+}
+
+#[test]
+fn refill_removes_closed_leases_and_forfeits_the_others() {
+    let withheld = Lease { withheld_at: Some(Timestamp(2)), ..lease(2, 6, 100, 50) };
+    let closed = Lease { closed: true, withheld_at: Some(Timestamp(1)), ..lease(1, 7, 100, 40) };
+    let leases = vec![closed, withheld.clone(), lease(3, 7, 100, 60)];
+    let mut refilled = with_refill_due(account(5, leases), 1_000);
+
+    assert!(refill_account(&mut refilled, DATABASE_TIME));
+
+    let withheld = Lease { granted: 50, ..withheld };
+    let open = Lease { withheld_at: Some(DATABASE_TIME), ..lease(3, 7, 60, 60) };
+    assert_eq!(refilled.leases, [withheld, open]);
+    assert_eq!((refilled.credits.balance, refilled.credits.last_lease_number), (1_000, 4));
+    assert!(!refill_account(&mut refilled, DATABASE_TIME), "it is due once");
+}
+
+#[test]
 fn lease_is_replaced_when_it_was_granted_the_maximum() {
     let full = lease(1, 7, LEASE_GRANTED_MAX, LEASE_GRANTED_MAX);
     let observed = observation(1, 0, LeaseProblem::Insufficient);
@@ -173,6 +287,8 @@ fn top_up_amount_is_at_most_a_tenth_of_the_rest_or_one_cost() {
         (900, 100, 1, 1, 0, None),
         (901, 99, 1, 1, 0, Some(1)),
         (950, 50, 1, 1, 0, Some(50)),
+        // Nothing is missing.
+        (1_000, 0, 0, 1, 0, Some(0)),
         // One cost is more than a tenth.
         (1_000, 0, 250, 250, 0, Some(250)),
         (1_000, 0, 101, 101, 0, Some(101)),
