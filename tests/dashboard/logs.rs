@@ -71,7 +71,7 @@ on_every_event_store! {
             assert!(shown[0].contains(text), "{text}: {}", shown[0]);
         }
         let start = kw.get_key(&ann.id).await["start"].as_str().unwrap().to_owned();
-        for text in ["12:00:00.020</time>", ">Credits exhausted</span>", &format!("{start}…</a>"), ">ann</td>"] {
+        for text in ["12:00:00.020</time>", ">Credits exhausted</span>", &format!("{start}…</a>"), "identity?externalId=ann\">ann</a>"] {
             assert!(shown[1].contains(text), "{text}: {}", shown[1]);
         }
         assert!(shown[3].contains("12:00:00.000</time>"), "{}", shown[3]);

@@ -3,6 +3,15 @@
 pub use domain::wording::{format_duration, format_grouped};
 use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS, Timestamp};
 use foundation::id::KeyId;
+use foundation::model::VerificationCode;
+
+/// Returns the label of an outcome; its text if another version recorded it and this one does not know it.
+pub fn outcome_label(code: String) -> String {
+    match VerificationCode::parse(&code) {
+        Some(known) => known.label().to_owned(),
+        None => code,
+    }
+}
 
 /// A time in a page: relative to now within 30 days, else a date.
 #[derive(Debug, Clone)]

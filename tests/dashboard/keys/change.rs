@@ -385,7 +385,7 @@ on_both_stacks! {
         }
 
         let page = owner.get(&workspace_path(&format!("/keys/{key}"))).await.text;
-        for told in ["Created: credits set to 10", "5 credits added", "20 credits removed", "credits set to 3", "set to unlimited", "ada@example.com"] {
+        for told in ["Key created: credits set to 10", "5 credits added", "20 credits removed", "credits set to 3", "set to unlimited", "ada@example.com"] {
             assert!(page.contains(told), "{told}: {page}");
         }
     }

@@ -52,7 +52,7 @@ on_every_event_store! {
             (expired, "EXPIRED", "Extend the key&#39;s expiry"),
         ] {
             let page = explained(&mut owner, &request).await;
-            assert!(page.contains(&format!(">{code}</span>")) && page.contains(told), "{code}: {page}");
+            assert!(page.contains(&format!("<code>{code}</code>")) && page.contains(told), "{code}: {page}");
             assert!(page.contains("/dashboard/ws_default/keys/key_"), "{code}");
             assert!(!page.contains("<script>mine") && !page.contains("/v1/<b>"), "{code}");
         }

@@ -3,6 +3,8 @@
 mod labels;
 mod show;
 
+pub use labels::event_label;
+
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
@@ -108,7 +110,7 @@ impl AuditTableRow {
     fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
         Self {
             path: request.workspace_path(&format!("/audit/{}", entry.id)),
-            label: labels::event_label(&entry.event).to_owned(),
+            label: event_label(&entry.event).to_owned(),
             targets: parse_targets(entry).iter().map(target_name).collect::<Vec<_>>().join(", "),
             actor: actor_label(entry),
             at: TimeLabel::new(entry.at, now),

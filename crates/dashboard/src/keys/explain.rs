@@ -9,7 +9,7 @@ use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::Key;
 
-use super::super::format::{TimeLabel, format_count, format_latency, format_start};
+use super::super::format::{TimeLabel, format_count, format_latency, format_start, outcome_label};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
@@ -28,6 +28,8 @@ struct ExplainPage<'a> {
 struct VerificationExplanation {
     at: TimeLabel,
     outcome: String,
+    /// The outcome as the response has it.
+    code: String,
     is_valid: bool,
     meaning: String,
     reason: Option<String>,
@@ -45,6 +47,8 @@ struct VerificationExplanation {
 /// A standalone limit check, explained.
 struct LimitCheckExplanation {
     at: TimeLabel,
+    namespace_id: String,
+    /// The name of the namespace; its ID if it no longer exists.
     namespace: String,
     identifier: String,
     is_admitted: bool,
@@ -60,7 +64,8 @@ impl VerificationExplanation {
         Self {
             at: TimeLabel::new(event.occurred_at, now),
             is_valid: event.outcome == VerificationCode::Valid.as_str(),
-            outcome: event.outcome,
+            code: event.outcome.clone(),
+            outcome: outcome_label(event.outcome),
             meaning: happened.to_owned(),
             reason: event.reason,
             todo,
@@ -126,6 +131,7 @@ impl LimitCheckExplanation {
         };
         Self {
             at: TimeLabel::new(check.occurred_at, now),
+            namespace_id: check.namespace_id,
             namespace,
             identifier: check.identifier,
             is_admitted: check.passed,

@@ -15,7 +15,7 @@ use foundation::model::EventKind;
 
 use super::analytics::{OUTCOMES, TimeRange, list_options, load_api_names};
 use super::form::Form;
-use super::format::{TimeLabel, format_latency, format_moment_to_ms, format_utc};
+use super::format::{TimeLabel, format_latency, format_moment_to_ms, format_utc, outcome_label};
 use super::key_names::KeyNames;
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
@@ -159,11 +159,10 @@ impl RowNames {
 
 impl LogTableRow {
     fn new(event: RecentVerification, names: &RowNames) -> Self {
-        let style = OUTCOMES.iter().find(|style| style.value == event.outcome);
         Self {
             at: exact_time(event.occurred_at),
             is_valid: event.outcome == VerificationCode::Valid.as_str(),
-            outcome: style.map_or(event.outcome, |style| style.label.to_owned()),
+            outcome: outcome_label(event.outcome),
             key: names.keys.label(&event.key_id),
             key_id: event.key_id.to_string(),
             api: names.apis.get(&event.api_id).cloned().unwrap_or_else(|| event.api_id.to_string()),

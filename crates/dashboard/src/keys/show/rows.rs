@@ -1,15 +1,15 @@
 //! The rows in the sections of a key's page.
 
 use domain::analytics_access::RecentVerification;
-use domain::audit::AuditEvent;
 use domain::keys::VerificationCode;
 use domain::keys::details::{self, KeyActivity, KeyDetails};
 use foundation::clock::Timestamp;
 use foundation::model;
 use serde_json::Value;
 
+use super::super::super::audit::event_label;
 use super::super::super::format::{
-    TimeLabel, format_count, format_duration, format_latency, format_quantity,
+    TimeLabel, format_count, format_duration, format_latency, format_quantity, outcome_label,
 };
 
 /// A rate limit and its usage.
@@ -68,18 +68,7 @@ pub struct ActivityRow {
 
 impl ActivityRow {
     pub fn new(entry: &KeyActivity, now: Timestamp) -> Self {
-        let what = match AuditEvent::parse(&entry.event) {
-            Some(AuditEvent::KeyCreated) => "Created",
-            Some(AuditEvent::KeyUpdated) => "Updated",
-            Some(AuditEvent::KeyDeleted) => "Deleted",
-            Some(AuditEvent::KeyRotated) => "Rotated",
-            Some(AuditEvent::KeyDecrypted) => "Decrypted",
-            Some(AuditEvent::KeyRoleAdded) => "Role assigned",
-            Some(AuditEvent::KeyRoleRemoved) => "Role removed",
-            Some(AuditEvent::KeyPermissionAdded) => "Permission assigned",
-            Some(AuditEvent::KeyPermissionRemoved) => "Permission removed",
-            _ => entry.event.as_str(),
-        };
+        let what = event_label(&entry.event);
         let credits = entry.credits.as_ref().map(format_credits_change);
         let what = match credits {
             Some(credits) => format!("{what}: {credits}"),
@@ -163,7 +152,7 @@ impl VerificationEventRow {
         Self {
             at: TimeLabel::new(event.occurred_at, now),
             is_valid: event.outcome == VerificationCode::Valid.as_str(),
-            outcome: event.outcome,
+            outcome: outcome_label(event.outcome),
             reason: event.reason.unwrap_or_default(),
             latency: format_latency(event.latency_us),
             tags: event.tags.join(", "),
