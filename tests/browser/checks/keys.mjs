@@ -143,7 +143,7 @@ export async function run(story) {
     await accessible(page);
     await page.getByRole("link", { name: NAME }).click();
     await page.getByText("Exceeded", { exact: true }).first().waitFor();
-    await page.getByRole("cell", { name: "RATE_LIMITED" }).first().waitFor();
+    await page.getByRole("cell", { name: "Rate limited" }).first().waitFor();
     await accessible(page);
   });
 
