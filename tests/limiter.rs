@@ -53,9 +53,14 @@ macro_rules! on_both_counters {
 }
 
 mod charges;
+mod clocks;
+mod cluster;
+mod few_requests;
 mod formats;
 mod groups;
 mod leases;
+mod lost_replies;
+mod outages;
 mod regions;
 
 fn one(window: Window) -> Vec<Window> {

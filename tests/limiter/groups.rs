@@ -1,6 +1,6 @@
 //! Tests groups of ad-hoc counters: the script that creates a counter bounds how many are live.
 
-use limiter::{CounterGroup, GroupChange};
+use limiter::{CounterGroup, GroupChange, ReplicaRank};
 
 use super::*;
 
@@ -90,6 +90,19 @@ on_both_counters! {
         assert_eq!(outcomes, [grown, grown, full, grown, grown, full, grown]);
     }
 
+    async fn counter_stays_usable_in_its_next_window_when_no_other_may_be_created(counters, keys) {
+        let (open, full) = (group(&keys, 3), group(&keys, 0));
+        let start = Timestamp(NOON.0 / MINUTE * MINUTE);
+        counters.consume_windows(&one(window(&keys, "a", 1, &open)), Some(start)).await.unwrap();
+
+        let next = Some(start.plus_ms(MINUTE));
+        let known = counters.consume_windows(&one(window(&keys, "a", 1, &full)), next).await.unwrap();
+        let new = counters.consume_windows(&one(window(&keys, "b", 1, &full)), next).await.unwrap();
+
+        assert_eq!((known.is_admitted, known.group_change), (true, GroupChange::Grown));
+        assert_eq!((new.is_admitted, new.group_change), (false, GroupChange::Full));
+    }
+
     async fn group_does_not_grow_when_nothing_is_consumed(counters, keys) {
         let group = group(&keys, 1);
         let refused = Window::new(keys.window("key_a", MINUTE, "r"), 0, MINUTE, 1);
@@ -126,6 +139,24 @@ async fn group_in_redis_expires_with_its_longest_counter() {
 
     let ttl = ttl_ms(&keys.group("key_a")).await;
     assert!(ttl > 60 * MINUTE - 1000 && ttl <= 120 * MINUTE, "{ttl}");
+}
+
+#[tokio::test]
+async fn replica_without_redis_has_space_when_its_expired_counters_were_removed() {
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
+    let (counters, group) = (redis(), group(&keys, 1));
+    let alone = ReplicaRank { rank: 0, replica_count: 1 };
+    // Noon was long before the machine's time.
+    let clock = Clock::fixed_at(NOON);
+    let admits = |name| {
+        let windows = one(window(&keys, name, 1, &group));
+        counters.consume_share(&windows, alone, true, None, &clock).0.is_admitted
+    };
+    assert!(admits("a") && !admits("b"));
+
+    counters.remove_expired_groups();
+
+    assert!(admits("b"));
 }
 
 #[tokio::test]

@@ -3,15 +3,19 @@
 use std::sync::atomic::AtomicUsize;
 
 use limiter::{
-    Away, ConsumeReply, ConsumeRequest, Moves, Placement, RegionIndex, WindowHome, WindowLeaseState,
+    Away, ConsumeReply, ConsumeRequest, LeaseSpend, LeaseState, Moves, Placement, RegionIndex,
+    TopUp, WindowHome, WindowLeaseState,
 };
 
 use super::*;
 use crate::servers::Redis;
 
+mod homes;
+
 /// Three regions. The first is the home of all windows.
 struct Regions {
     counters: Vec<Arc<RedisCounters>>,
+    metrics: Vec<Metrics>,
     keys: Keyspace,
     servers: Vec<Redis>,
 }
@@ -25,15 +29,14 @@ impl Regions {
             let timeout = Duration::from_secs(5);
             RedisCounters::new(address, timeout, keys.clone(), &Metrics::default()).unwrap()
         };
-        let counters = servers.iter().map(|server| {
+        let metrics: Vec<_> = servers.iter().map(|_| Metrics::default()).collect();
+        let counters = servers.iter().zip(&metrics).map(|(server, metrics)| {
             let counters =
                 |other: &Redis| (other.port != server.port).then(|| Arc::new(connect(other)));
-            Arc::new(
-                connect(server)
-                    .with_regions(servers.iter().map(counters).collect(), &Metrics::default()),
-            )
+            let others = servers.iter().map(counters).collect();
+            Arc::new(connect(server).with_regions(others, metrics))
         });
-        Self { counters: counters.collect(), keys: keys.clone(), servers }
+        Self { counters: counters.collect(), metrics, keys: keys.clone(), servers }
     }
 
     /// Returns the window as a region sees it.
@@ -160,6 +163,32 @@ async fn lease_is_not_used_for_another_limit() {
     }
     assert!(!regions.admits(1, 50, 1, NOON).await, "50 were admitted");
     assert!(regions.admits(2, 1_000, 10, NOON).await);
+}
+
+#[tokio::test]
+async fn top_up_is_added_once_when_its_request_waits_for_a_grant() {
+    let regions = Regions::start();
+    let lease = regions.keys.lease("key_a", 1);
+    let spend = async |windows, top_up| {
+        let spend = LeaseSpend { lease: lease.clone(), cost: 1, top_up };
+        let request = ConsumeRequest::with_spend(windows, spend);
+        regions.counters[1].consume(&request, Some(NOON)).await.unwrap()
+    };
+    let generation = spend(Vec::new(), None).await.lease.unwrap().redis_generation;
+    let top_up = TopUp {
+        redis_generation: generation,
+        creates_lease: true,
+        granted_before: 0,
+        top_up: 5,
+        account_balance: 0,
+        refill_at: after(MINUTE),
+    };
+
+    let reply = spend(vec![regions.window(1, 100, MINUTE, 1)], Some(top_up)).await;
+
+    assert!(reply.is_admitted);
+    let lease = reply.lease.unwrap();
+    assert_eq!((lease.state, lease.units, lease.spent_units), (LeaseState::Sufficient, 4, 1));
 }
 
 #[tokio::test]

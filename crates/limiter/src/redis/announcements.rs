@@ -278,4 +278,25 @@ mod tests {
         assert_eq!(check_entries(&position(7), Vec::new(), "b:1", Vec::new()), FeedReadResult::Gap);
         assert_eq!(check_entries(&position(7), Vec::new(), "", Vec::new()), FeedReadResult::Gap);
     }
+
+    #[test]
+    fn gap_is_detected_when_an_entry_belongs_to_another_era_than_the_feed() {
+        let found = check_entries(&position(7), vec![entry(8, "b:1")], "a:1", Vec::new());
+
+        assert_eq!(found, FeedReadResult::Gap);
+    }
+
+    #[test]
+    fn end_is_not_reached_when_a_read_returns_its_maximum_of_entries() {
+        for (entry_count, is_end_expected) in [(ENTRIES_MAX - 1, true), (ENTRIES_MAX, false)] {
+            let entries = (1..).take(entry_count).map(|number| entry(number, "a:1")).collect();
+
+            let found = check_entries(&position(0), entries, "a:1", Vec::new());
+
+            let FeedReadResult::Announcements { texts, is_end, .. } = found else {
+                panic!("a gap in {entry_count} entries");
+            };
+            assert_eq!((texts.len(), is_end), (entry_count, is_end_expected));
+        }
+    }
 }

@@ -154,4 +154,15 @@ mod tests {
         assert!(!period_counts.advance_to(11).is_over_threshold());
         assert!(!period_counts.advance_to(12).is_over_threshold());
     }
+
+    #[test]
+    fn breaker_counts_the_successes_of_the_previous_period() {
+        let breaker = Breaker::default();
+        let at = Monotonic::from_ms;
+        (0..5).for_each(|_| breaker.record_success(at(10_400)));
+        breaker.record_success(at(10_600));
+
+        assert!(!(0..5).any(|_| breaker.record_failure(at(10_600))), "five of eleven");
+        assert!(breaker.record_failure(at(10_600)), "six of twelve");
+    }
 }

@@ -247,4 +247,25 @@ mod tests {
 
         assert_eq!(wait_with_timeout(40 * MS, reply).await, Some(Ok(7)));
     }
+
+    /// It is awaited until the process has run for a while, so that a reply that arrived during the pause can be read.
+    #[tokio::test]
+    async fn wait_with_timeout_returns_reply_when_a_pause_has_used_up_the_budget() {
+        let (send, reply) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            std::thread::sleep(60 * MS);
+            tokio::time::sleep(MS).await;
+            let _ = send.send(7);
+        });
+
+        assert_eq!(wait_with_timeout(MS, reply).await, Some(Ok(7)));
+    }
+
+    #[tokio::test]
+    async fn wait_with_timeout_returns_reply_when_it_has_arrived_and_no_time_is_left() {
+        let (send, reply) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move { send.send(7) });
+
+        assert_eq!(wait_with_timeout(Duration::ZERO, reply).await, Some(Ok(7)));
+    }
 }

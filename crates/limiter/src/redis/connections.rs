@@ -370,3 +370,6 @@ fn create_pool(address: &RedisAddress, discarded: Arc<DiscardTime>) -> Result<Po
             Error::Internal(format!("failed to create the pool of Redis connections: {e}"))
         })
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,4 +73,26 @@ mod tests {
             assert!(!is_connection_unusable(&redis_error(line)), "{line}");
         }
     }
+
+    #[test]
+    fn connection_is_discarded_when_it_is_broken() {
+        let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        assert!(is_connection_unusable(&timed_out.into()));
+        assert!(is_connection_unusable(&RedisError::from((ErrorKind::Io, "it ended"))));
+    }
+
+    #[test]
+    fn key_has_moved_when_a_master_names_another_one() {
+        for line in [
+            "-MOVED 3999 127.0.0.1:6381",
+            "-ASK 3999 127.0.0.1:6381",
+            "-TRYAGAIN Multiple keys request during rehashing of slot",
+        ] {
+            let e = redis_error(line);
+            assert!(has_moved(&e) && !is_connection_unusable(&e), "{line}");
+        }
+        for line in ["-CLUSTERDOWN The cluster is down", "-CROSSSLOT Keys don't hash to one slot"] {
+            assert!(!has_moved(&redis_error(line)), "{line}");
+        }
+    }
 }

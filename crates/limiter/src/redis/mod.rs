@@ -273,13 +273,11 @@ impl RedisCounters {
         self.send_due_charges();
     }
 
-    /// Sends due charges to the Redis of each region, unless its circuit breaker is open.
+    /// Sends due charges to the Redis of each region.
     pub fn send_due_charges(&self) {
         let others = self.regions.iter().flat_map(|regions| regions.others());
         for counters in std::iter::once(self).chain(others) {
-            if !counters.is_breaker_open() {
-                counters.script_runner.send_due_charges();
-            }
+            counters.script_runner.send_due_charges();
         }
     }
 

@@ -254,3 +254,74 @@ impl Manager for ConnectionManager {
 pub fn moved_error() -> Error {
     RedisError::from((ErrorKind::Io, "Sentinel has promoted another server")).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a finder whose Sentinel cannot be reached.
+    fn sentinel_finder() -> PrimaryFinder {
+        let url = SentinelUrl::parse("redis-sentinel://127.0.0.1:1/counters");
+        PrimaryFinder::sentinel(url.expect("a URL"), None)
+    }
+
+    fn client(address: &str) -> Client {
+        Client::open(format!("redis://{address}")).expect("an address")
+    }
+
+    /// Sets which server Sentinel has named a moment ago.
+    fn name_primary(finder: &PrimaryFinder, address: &str) {
+        let PrimaryFinder::Sentinel(finder) = finder else { panic!("no Sentinel") };
+        *finder.named.lock() = Some(NamedPrimary {
+            client: client(address),
+            address: address.to_owned(),
+            since: Stopwatch::new(),
+            has_failed: false,
+        });
+    }
+
+    #[tokio::test]
+    async fn sentinel_is_asked_when_no_primary_is_known_or_a_connection_has_failed() {
+        let finder = sentinel_finder();
+        assert!(finder.find().await.is_err(), "none is known");
+
+        name_primary(&finder, "127.0.0.1:1");
+        let found = finder.find().await.expect("the one that was named");
+        assert_eq!(address_of(&found), "127.0.0.1:1");
+
+        assert!(finder.connect(&AsyncConnectionConfig::new()).await.is_err());
+        assert!(finder.find().await.is_err(), "the connection has failed");
+        name_primary(&finder, "127.0.0.1:1");
+        finder.record_failure();
+        assert!(finder.find().await.is_err(), "a later call has failed");
+    }
+
+    #[test]
+    fn primary_has_moved_when_sentinel_has_named_another_server() {
+        let finder = sentinel_finder();
+        assert!(!finder.has_moved_from("127.0.0.1:7001"), "none was named");
+
+        name_primary(&finder, "127.0.0.1:7001");
+
+        assert!(!finder.has_moved_from("127.0.0.1:7001"));
+        assert!(finder.has_moved_from("127.0.0.1:7002"));
+        let server = PrimaryFinder::Server(Box::new(client("127.0.0.1:7001")));
+        assert!(!server.has_moved_from("127.0.0.1:7002"));
+    }
+
+    #[test]
+    fn sentinels_get_their_own_user_and_password() {
+        let url = "redis-sentinel://app:secret@a:1,b:2/counters?sentinel-user=guard&sentinel-password=other";
+        let url = SentinelUrl::parse(url).expect("a URL");
+        let finder = SentinelFinder { url, certificates: None, named: Mutex::default() };
+
+        let sentinels = finder.list_sentinels().map(|(address, client)| {
+            let client = client.expect("a client");
+            let settings = client.get_connection_info().redis_settings();
+            let [user, password] = [settings.username(), settings.password()];
+            format!("{address} {} {}", user.unwrap_or_default(), password.unwrap_or_default())
+        });
+
+        assert_eq!(sentinels.collect::<Vec<_>>(), ["a:1 guard other", "b:2 guard other"]);
+    }
+}

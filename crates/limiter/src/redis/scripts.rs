@@ -104,9 +104,7 @@ async fn reconcile_late_reply(
             runner.outage_windows.reconcile(&requests[index], executed, admitted);
         }
     }
-    if !runner.breaker.is_open() {
-        runner.send_due_charges();
-    }
+    runner.send_due_charges();
 }
 
 impl ScriptRunner {
@@ -149,14 +147,21 @@ impl ScriptRunner {
         }
     }
 
-    /// Sends due charges to Redis, in one task at a time, which the caller may wait for.
+    /// Sends due charges to Redis, in one task at a time, which the caller may wait for. While the circuit breaker is open,
+    /// they wait for the probe.
     pub fn send_due_charges(self: &Arc<Self>) -> Option<JoinHandle<()>> {
-        let runner = self.outage_windows.is_charge_due().then(|| self.clone())?;
+        let is_due = self.outage_windows.is_charge_due() && !self.breaker.is_open();
+        let runner = is_due.then(|| self.clone())?;
         Some(tokio::spawn(async move { runner.send_charges().await }))
     }
 
+    /// Sends charges until none is left. A charge whose reply is lost cannot be sent again, so none is sent before Redis has
+    /// replied to a probe: they stay due.
     async fn send_charges(&self) {
         let Some(charging) = self.outage_windows.try_start_charging() else { return };
+        if !self.is_writable().await {
+            return self.connections.discard_connection();
+        }
         loop {
             let charges = charging.take_next(WINDOWS_PER_CHARGE_MAX);
             if charges.is_empty() {
@@ -317,4 +322,53 @@ async fn probe_until_redis_replies(runner: Arc<ScriptRunner>) {
     let _ = tokio::time::timeout(CHARGE_FIRST_MAX, charging).await;
     runner.breaker.close();
     tracing::info!("closed the Redis circuit breaker");
+}
+
+#[cfg(test)]
+mod tests {
+    use foundation::config::RedisTls;
+    use foundation::metrics::Metrics;
+
+    use super::super::super::Keyspace;
+    use super::super::{RedisAddress, RedisCounters};
+    use super::*;
+
+    fn counters(url: &str) -> RedisCounters {
+        let address = RedisAddress::new(url, &RedisTls::default());
+        let timeout = Duration::from_millis(40);
+        RedisCounters::new(address, timeout, Keyspace::new("t:"), &Metrics::default())
+            .expect("a valid URL")
+    }
+
+    #[test]
+    fn counters_tell_whether_sentinel_names_their_primary() {
+        assert!(counters("redis-sentinel://127.0.0.1:1/counters").has_sentinel());
+        assert!(!counters("redis://127.0.0.1:1").has_sentinel());
+    }
+
+    #[test]
+    fn more_and_larger_scripts_are_under_way_when_redis_is_farther() {
+        for (round_trip_ms, workers, keys, timeout_ms) in [
+            (0, 2, 64, 40),
+            (6, 2, 64, 40),
+            (9, 3, 64, 40),
+            (20, 6, 80, 80),
+            (60, 20, 240, 240),
+            (500, 32, 256, 1_000),
+        ] {
+            let counters = counters("redis://127.0.0.1:1");
+            assert_eq!((counters.round_trip(), counters.consumer.workers_max()), (None, 2));
+            let (runner, round_trip) =
+                (&counters.script_runner, Duration::from_millis(round_trip_ms));
+
+            runner.connections.distance().record(round_trip, Monotonic::default());
+
+            assert_eq!(counters.round_trip(), Some(round_trip));
+            assert_eq!(counters.timeout(), Duration::from_millis(timeout_ms), "{round_trip:?}");
+            let allowed = (counters.consumer.workers_max(), runner.keys_max());
+            assert_eq!(allowed, (workers, keys), "{round_trip:?}");
+        }
+        let cluster = counters("redis-cluster://127.0.0.1:1");
+        assert_eq!(cluster.consumer.workers_max(), 64);
+    }
 }

@@ -71,6 +71,7 @@ mod tests {
 
         time.record_reply(Timestamp(1_000_000), at(50));
         time.record_reply(Timestamp(1_000_001), at(90));
+        time.record_reply(Timestamp(1_000_002), at(95));
         assert_eq!(time.deadline_after_ms(30, at(100)), Some(Timestamp(1_000_080)));
 
         time.reset(Timestamp(5_000), at(100));
@@ -86,5 +87,16 @@ mod tests {
         assert_eq!(time.deadline_after_ms(0, at(10_000)), Some(Timestamp(1_010_000)));
         time.record_reply(Timestamp(1_019_000), at(20_000));
         assert_eq!(time.deadline_after_ms(0, at(20_000)), Some(Timestamp(1_019_000)));
+    }
+
+    #[test]
+    fn estimate_of_the_previous_period_is_replaced_when_reset() {
+        let (time, at) = (RedisTime::default(), Monotonic::from_ms);
+        time.record_reply(Timestamp(1_000_000), at(9_000));
+        time.record_reply(Timestamp(1_001_000), at(10_000));
+
+        time.reset(Timestamp(5_000), at(10_000));
+
+        assert_eq!(time.deadline_after_ms(0, at(10_001)), Some(Timestamp(5_001)));
     }
 }

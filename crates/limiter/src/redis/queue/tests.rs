@@ -192,3 +192,25 @@ fn batch_may_be_executed_for_six_seconds_from_its_first_request() {
 
     assert_eq!((batch.requests.len(), batch.send_before), (2, at(6_100)));
 }
+
+#[test]
+fn no_caller_waits_any_longer_when_all_have_timed_out() {
+    let queue = queue();
+    let (requests, mut replies): (Vec<_>, Vec<_>) =
+        (0..2).map(|_| pending_request(1, 0, None)).unzip();
+    let mut workers = add_all(&queue, requests);
+    let batch = workers[0].next_batch(KEYS_MAX, TIMEOUT, Monotonic::default());
+    let mut callers = batch.expect("a batch").callers;
+    assert!(callers.expire(), "both wait");
+
+    for ms in (4..=40).step_by(4) {
+        callers.observe(Monotonic::from_ms(ms));
+    }
+
+    assert!(!callers.expire());
+    assert_eq!((callers.time_left(), callers.longest_time_left_ms()), (Duration::ZERO, 0));
+    for reply in &mut replies {
+        let Ok(Err(missed)) = reply.try_recv() else { panic!("a timeout") };
+        assert!(matches!(missed.cause, Error::RedisTimeout(40)) && missed.unresolved.is_some());
+    }
+}
