@@ -3,8 +3,10 @@
 
 mod support;
 
+mod admission;
 mod background;
 mod cli;
+mod context;
 mod dashboard;
 mod debits;
 mod dependencies;

@@ -2,6 +2,7 @@
 
 mod approximate;
 mod distance;
+mod late_replies;
 
 use std::net::SocketAddr;
 use std::process::{Child, Command};

@@ -1,5 +1,6 @@
 //! Tests limits and credits that three regions share, each with a Redis of its own, 150 ms (round trip) from each other.
 
+mod approximate;
 mod moves;
 
 use std::net::SocketAddr;

@@ -79,3 +79,16 @@ async fn replicas_admit_no_more_than_each_of_them_could_before_it_heard_of_the_o
     assert_eq!(passing(&one, 100, 10).await + passing(&other, 100, 10).await, 0);
     assert_eq!(check(&one, 100, json!({ "async": false })).await.v1_body()["success"], false);
 }
+
+#[tokio::test]
+async fn quick_check_is_decided_before_redis_knows_it() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let mut unknown = 0;
+    for checks in 1..=20 {
+        assert_eq!(passing(&kw, 100, 1).await, 1);
+        let peek = check(&kw, 100, json!({ "async": false, "cost": 0 })).await;
+        unknown += usize::from(peek.v1_body()["remaining"].as_i64().unwrap() > 100 - checks);
+    }
+
+    assert!(unknown > 0, "Redis knew each check at once");
+}

@@ -10,6 +10,7 @@ use foundation::error::{Error, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::WorkspaceId;
 use foundation::model::OutagePolicy;
+use futures_util::future::join_all;
 use limiter::redis::{RedisCounters, UnresolvedRequest};
 use limiter::{
     ApproximateDecision, ApproximateWindows, ConsumeReply, ConsumeRequest, GroupChange,
@@ -112,8 +113,8 @@ pub async fn consume_approximate(
     let Some(redis) = &admission.context.redis else {
         return Ok(consume_locally(&admission.context, &[window], ConsumeMode::Consume));
     };
-    if window.is_away() {
-        // This region's lease answers as fast, and exactly.
+    if window.is_away() || window.bounds().is_some() {
+        // This region's lease answers as fast, and exactly. While the home moves, only Redis knows which side counts.
         return consume_exact(&admission.context, vec![window], on_outage).await;
     }
     loop {
@@ -234,22 +235,25 @@ async fn peek_counts(context: &Context, windows: &[Window]) -> Result<Option<Vec
     }
 }
 
-/// The number of windows per synchronization request.
+/// The number of windows that are synchronized at the same time.
 const SYNC_WINDOWS_MAX: usize = 50;
 
 /// Sends approximate consumption to Redis, and reads what other replicas have consumed.
 pub async fn sync_approximate(admission: &Admission) {
     let Some(redis) = &admission.context.redis else { return };
     redis.send_due_charges();
-    // Sequentially, so that exact requests run in between.
+    // Some at a time, so that exact requests run in between.
     for windows in admission.approximate_windows.drain_pending().chunks(SYNC_WINDOWS_MAX) {
-        let request = ConsumeRequest::of_windows(windows.to_vec());
-        let reply = redis.consume(&request, admission.context.clock.fixed_time()).await.ok();
-        for (at, window) in windows.iter().enumerate() {
-            let count = reply.as_ref().and_then(|reply| reply.windows.get(at));
-            admission.approximate_windows.record_sync(window, count.copied());
-        }
+        join_all(windows.iter().map(|window| sync_window(admission, redis, window))).await;
     }
+}
+
+/// Each window is a request of its own: one that is full, and therefore rejected, affects no other.
+async fn sync_window(admission: &Admission, redis: &RedisCounters, window: &Window) {
+    let request = ConsumeRequest::of_windows(vec![window.clone()]);
+    let reply = redis.consume(&request, admission.context.clock.fixed_time()).await.ok();
+    let count = reply.and_then(|reply| reply.windows.first().copied());
+    admission.approximate_windows.record_sync(window, count);
 }
 
 /// Estimates the number of live ad-hoc counters of each workspace, and thereby which workspaces may create no more.

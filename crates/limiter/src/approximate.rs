@@ -302,6 +302,8 @@ mod tests {
         let unsynced = |at_ms| approximate.unsynced_cost(&window(10, 1), Timestamp(at_ms));
         assert_eq!((unsynced(60_000), unsynced(119_999)), (5, 5));
         assert_eq!((unsynced(59_999), unsynced(120_000)), (0, 0), "windows before and after");
+        let other = Window::new("a", 10, 1_000, 1);
+        assert_eq!(approximate.unsynced_cost(&other, Timestamp(1_500)), 0, "another duration");
     }
 
     #[test]
@@ -315,5 +317,34 @@ mod tests {
         approximate.record_sync(&first[0], None);
 
         assert_eq!(approximate.drain_pending(), first);
+    }
+
+    /// Makes the cached count older than it may be.
+    pub(super) fn age(approximate: &ApproximateWindows) {
+        let mut state = approximate.windows.get_mut("a").expect("known");
+        state.cached.as_mut().expect("cached").at_ms = -FRESH_MAX_MS - 1;
+    }
+
+    #[test]
+    fn window_is_sent_once_for_its_requests_and_removed_when_stale() {
+        let approximate = ApproximateWindows::default();
+        record_redis_reply(&approximate, &window(10, 1), count(0), true);
+        assert_eq!(approximate.drain_pending(), [], "Redis knows the request");
+
+        decision(&approximate, &window(10, 4));
+        let sent = approximate.drain_pending();
+        age(&approximate);
+        assert_eq!(approximate.drain_pending(), [], "it is being sent");
+        approximate.record_sync(&sent[0], Some(count(1)));
+        assert_eq!(decision(&approximate, &window(10, 0)), Some((5, true)));
+
+        let sent = approximate.drain_pending();
+        assert_eq!(sent, [window(EXACT_MAX, 0)], "others may have consumed");
+        approximate.record_sync(&sent[0], Some(count(5)));
+        assert_eq!(approximate.drain_pending(), [], "it was not requested");
+        assert!(approximate.windows.contains_key("a"), "it is fresh");
+        age(&approximate);
+        assert_eq!(approximate.drain_pending(), []);
+        assert!(!approximate.windows.contains_key("a"));
     }
 }

@@ -209,4 +209,42 @@ mod tests {
         assert_eq!(noted, [2]);
         assert!(totals.drain().is_empty());
     }
+
+    #[test]
+    fn group_period_is_as_long_as_a_window_that_fills_its_class() {
+        for class in 0..CLASS_COUNT {
+            let duration_ms = GroupPeriod::length_ms(class);
+            let period = GroupPeriod::for_window(&"ws_1".into(), duration_ms, Timestamp(0));
+
+            assert_eq!(period.lifetime_ms(), 3 * duration_ms);
+        }
+    }
+
+    #[test]
+    fn group_totals_record_no_more_counters_than_their_maximum() {
+        let totals = GroupTotals::default();
+        let workspace = WorkspaceId::from("ws_1");
+        let group = CounterGroup { name: "g".into(), workspace, live_max: GROUP_LIVE_MAX };
+        let group = Arc::new(group);
+        let windows =
+            ["a", "b"].map(|name| Window::new(name, 5, 60_000, 1).with_group(group.clone()));
+        totals.pending.lock().counter_count = PENDING_COUNTERS_MAX - 1;
+
+        totals.record_growth(&windows, Timestamp(1_773_144_000_000));
+
+        let noted: Vec<_> = totals.drain().into_values().map(|counters| counters.len()).collect();
+        assert_eq!(noted, [1]);
+    }
+
+    #[test]
+    fn workspace_is_full_until_others_are() {
+        let totals = GroupTotals::default();
+        let [first, second] = ["ws_1", "ws_2"].map(WorkspaceId::from);
+
+        totals.set_full(HashSet::from([first.clone()]));
+        assert!(totals.is_full(&first) && !totals.is_full(&second));
+
+        totals.set_full(HashSet::from([second.clone()]));
+        assert!(!totals.is_full(&first) && totals.is_full(&second));
+    }
 }

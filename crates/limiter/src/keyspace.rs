@@ -108,6 +108,8 @@ impl Keyspace {
 
 #[cfg(test)]
 mod tests {
+    use foundation::clock::Timestamp;
+
     use super::*;
 
     #[test]
@@ -118,5 +120,32 @@ mod tests {
         assert_eq!(name("abc"), "kw:l:{rlns_1:ba7816bf8f01cfea414140de5dae2223}:1000");
         assert_eq!(name("a").len(), name(&"é}".repeat(256)).len());
         assert_ne!(name("a"), name("A"));
+    }
+
+    /// Replicas of several versions share a Redis, so these never change.
+    #[test]
+    fn names_are_those_of_every_version() {
+        let keys = Keyspace::new("kw:");
+        let window = keys.window("key_1", 1000, "requests");
+        let period = GroupPeriod::list_live(&"ws_1".into(), Timestamp(0)).last().expect("a period");
+
+        for (name, expected) in [
+            (keys.window_lease(&window), "kw:aw:{key_1}:1000:requests"),
+            (keys.closed_window(&window), "kw:cw:{key_1}:1000:requests"),
+            (keys.begun_window(&window), "kw:bw:{key_1}:1000:requests"),
+            (keys.group("key_1"), "kw:g:{key_1}"),
+            (keys.group_period(&period), "kw:e:{ws_1}:21:0"),
+            (keys.lease("key_1", 7), "kw:p:{key_1}:7"),
+            (keys.probe(), "kw:probe"),
+            (keys.region(), "kw:region"),
+            (keys.feed(), "kw:feed"),
+            (keys.reader("rep_1"), "kw:reader:{kw:feed}:rep_1"),
+            (keys.channel(), "kw:changes"),
+            (window, "kw:w:{key_1}:1000:requests"),
+        ] {
+            assert_eq!(name, expected);
+        }
+        let attempts = keys.sign_in_attempts("abc", 1000);
+        assert_eq!(attempts, "kw:l:{people:ba7816bf8f01cfea414140de5dae2223}:1000");
     }
 }

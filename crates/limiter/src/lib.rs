@@ -344,36 +344,4 @@ pub trait WindowCounters {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_of_all_replicas_add_up_to_the_amount() {
-        for replicas in [1, 2, 3, 7, 50] {
-            for amount in [0, 1, 2, 6, 49, 50, 51, 1_000, EXACT_MAX] {
-                for counter in ["a", "b", "kw:w:{key_1}:60000:requests"] {
-                    let share = |rank| {
-                        ReplicaRank { rank, replica_count: replicas }.share_of(amount, counter)
-                    };
-                    let (least, most) = (share(0).min(share(1)), share(0).max(share(1)));
-                    assert!(most - least <= 1);
-                    assert_eq!((0..replicas).map(share).sum::<i64>(), amount);
-                }
-            }
-        }
-        assert_eq!(ReplicaRank { rank: 0, replica_count: 0 }.share_of(-3, "a"), 0);
-    }
-
-    #[test]
-    fn last_unit_goes_to_different_replicas_when_counters_differ() {
-        let holder = |counter: &str| {
-            (0..3).find(|rank| {
-                ReplicaRank { rank: *rank, replica_count: 3 }.share_of(1, counter) == 1
-            })
-        };
-        let holders: std::collections::HashSet<_> =
-            (0..20).map(|n| holder(&format!("counter {n}"))).collect();
-
-        assert_eq!(holders.len(), 3);
-    }
-}
+mod tests;

@@ -300,3 +300,6 @@ impl WindowCounters for LocalCounters {
         Ok(self.consume_at(windows, now.unwrap_or_else(|| self.clock.now())))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -390,3 +390,6 @@ pub async fn give_back_rests(links: &impl RegionLinks, questions: &Questions) ->
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

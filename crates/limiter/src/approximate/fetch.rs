@@ -95,7 +95,9 @@ impl Drop for WindowFetch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{consume_reply, count, decision, record_redis_reply, window};
+    use futures_util::FutureExt as _;
+
+    use super::super::tests::{age, consume_reply, count, decision, record_redis_reply, window};
     use super::super::{ApproximateDecision, FRESH_MAX_MS};
     use super::*;
 
@@ -157,5 +159,83 @@ mod tests {
                 approximate.drain_pending().iter().map(|window| window.cost).collect();
             assert_eq!(due, [if is_admitted { 0 } else { 3 }]);
         }
+    }
+
+    /// Begins a query for a window.
+    fn begin_fetch<'a>(approximate: &'a ApproximateWindows, window: &Window) -> WindowFetch<'a> {
+        match approximate.try_consume(window) {
+            ApproximateDecision::FetchRequired(fetch) => fetch,
+            ApproximateDecision::Decided { .. } | ApproximateDecision::FetchPending(_) => {
+                panic!("the window is known")
+            }
+        }
+    }
+
+    #[test]
+    fn query_stays_pending_while_windows_are_sent() {
+        let approximate = ApproximateWindows::default();
+        let fetch = begin_fetch(&approximate, &window(10, 1));
+        assert_eq!(fetch.windows(&window(10, 1)), [window(10, 1)]);
+
+        assert_eq!(approximate.drain_pending(), []);
+
+        let ApproximateDecision::FetchPending(pending) = approximate.try_consume(&window(10, 1))
+        else {
+            panic!("no query is pending")
+        };
+        assert!(pending.wait().now_or_never().is_none(), "the query has not ended");
+        drop(fetch);
+    }
+
+    #[test]
+    fn carried_cost_is_pending_again_when_query_has_no_reply() {
+        for has_timed_out in [true, false] {
+            let approximate = ApproximateWindows::default();
+            record_redis_reply(&approximate, &window(10, 1), count(0), true);
+            decision(&approximate, &window(10, 3));
+            age(&approximate);
+
+            let fetch = begin_fetch(&approximate, &window(10, 1));
+            match has_timed_out {
+                true => fetch.record_timeout(),
+                false => drop(fetch),
+            }
+
+            assert_eq!(approximate.drain_pending(), [window(EXACT_MAX, 3)]);
+        }
+    }
+
+    #[test]
+    fn query_carries_no_cost_that_a_batch_is_sending() {
+        let approximate = ApproximateWindows::default();
+        record_redis_reply(&approximate, &window(10, 1), count(0), true);
+        decision(&approximate, &window(10, 4));
+        let sent = approximate.drain_pending();
+        decision(&approximate, &window(10, 2));
+        age(&approximate);
+
+        let fetch = begin_fetch(&approximate, &window(10, 1));
+        assert_eq!(fetch.windows(&window(10, 1)), [window(10, 1)]);
+        drop(fetch);
+        approximate.record_sync(&sent[0], Some(count(1)));
+
+        assert_eq!(decision(&approximate, &window(10, 0)), Some((7, true)));
+    }
+
+    #[test]
+    fn caller_that_waits_for_a_query_takes_no_cost_away() {
+        let approximate = ApproximateWindows::default();
+        record_redis_reply(&approximate, &window(10, 1), count(0), true);
+        age(&approximate);
+        let fetch = begin_fetch(&approximate, &window(10, 1));
+        approximate.record_sync(&window(EXACT_MAX, 0), Some(count(1)));
+        assert_eq!(decision(&approximate, &window(10, 3)), Some((1, true)));
+        age(&approximate);
+
+        let decided = approximate.try_consume(&window(10, 1));
+
+        assert!(matches!(decided, ApproximateDecision::FetchPending(_)));
+        drop(fetch);
+        assert_eq!(approximate.drain_pending(), [window(EXACT_MAX, 3)]);
     }
 }

@@ -78,3 +78,6 @@ pub struct TakenBack {
     pub window_number: i64,
     pub units: i64,
 }
+
+#[cfg(test)]
+pub(super) mod tests;
