@@ -181,6 +181,9 @@ impl ChangeLogReader {
                 None => self.pass.stage = PassStage::FindStart(page.head.clone()),
             },
             (PassStage::FindStart(head), LogReply::WritersEndedBelow(number)) => {
+                // A transaction that was running at the head may have committed before the reply, which then does not name
+                // it, with a row below the start.
+                effects.push(LogEffect::InvalidateAll);
                 self.start(&head, *number, now, &mut effects);
             }
             (PassStage::Skip(top), LogReply::Page(page)) => {

@@ -72,6 +72,8 @@ impl LogPass {
 
 #[cfg(test)]
 mod tests {
+    use store::freshness::VersionSlot;
+
     use super::*;
 
     #[test]
@@ -86,5 +88,21 @@ mod tests {
         assert_eq!(registered_at(Some(10_000)), Some(Monotonic::from_ms(500_000)));
         let later = registered_at(Some(10_001));
         assert_eq!(later, Some(Monotonic::from_ms(500_000)), "the database's clock went back");
+    }
+
+    #[test]
+    fn effects_apply_to_what_the_replica_knows() {
+        let (freshness, now) = (Freshness::new(0, Monotonic::default()), Monotonic::default());
+        let version = freshness.read_version(now);
+        let is_fresh = |tag: &str| freshness.is_fresh(version, &[VersionSlot::from_text(tag)], now);
+
+        LogEffect::OpenIntent { position: 7, cache_tags: "key:a\n" }.apply_to(&freshness);
+        let open = freshness.intents.list();
+        assert_eq!(open.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [7]);
+        assert!(is_fresh("key:a"));
+        LogEffect::Invalidate { cache_tag: "key:a", delay: None }.apply_to(&freshness);
+        assert!(!is_fresh("key:a") && is_fresh("key:b"));
+        LogEffect::InvalidateAll.apply_to(&freshness);
+        assert!(!is_fresh("key:b"));
     }
 }

@@ -130,6 +130,7 @@ impl LogModel {
         let step = reader.next_step(self.now());
         let reply = self.reply(&step)?;
         self.steps.push(step);
+        assert!(self.steps.len() < 10_000, "the pass does not end");
         between(self);
         let effect = |effect: &LogEffect<'_>| match effect {
             LogEffect::InvalidateAll => "ALL".to_owned(),
