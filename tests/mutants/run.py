@@ -73,7 +73,7 @@ def list_rust_files(path):
     files = sorted(path.rglob("*.rs"))
     if not files:
         sys.exit(f"{path} contains no Rust files")
-    return [file for file in files if file.name != "tests.rs"]
+    return [file for file in files if file.name != "tests.rs" and "tests" not in file.relative_to(path).parent.parts]
 
 
 def copy_checkout(mutated):

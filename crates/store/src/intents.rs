@@ -96,3 +96,47 @@ impl Intents {
         tags.lines().map(count).collect::<Vec<_>>().into_iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intent_keeps_its_first_search_until_it_is_closed() {
+        let intents = Intents::default();
+        let searches = || {
+            let open = intents.list().into_iter();
+            open.map(|(position, intent)| (position, intent.first_search)).collect::<Vec<_>>()
+        };
+        intents.open(7, "key:a\n");
+        assert_eq!(searches(), [(7, None)]);
+
+        intents.record_search(7, 20);
+        intents.record_search(7, 30);
+        intents.record_search(8, 30);
+        intents.open(7, "key:a\n");
+
+        assert_eq!(searches(), [(7, Some(20))]);
+        assert!(intents.close(7));
+        assert_eq!(searches(), []);
+        intents.open(7, "key:a\n");
+        assert_eq!(searches(), [(7, None)], "another transaction");
+    }
+
+    #[test]
+    fn entity_is_named_until_each_intent_to_change_it_is_closed() {
+        let intents = Intents::default();
+        let is_named = |tag: &str| intents.has_open_for(&[VersionSlot::from_text(tag)]);
+        assert!(!is_named("key:a"));
+        intents.open(7, "key:a\nkey:b\n");
+        intents.open(8, "key:b\nall\n");
+        assert!(is_named("key:a") && is_named("key:b") && is_named("key:c"));
+        assert!(intents.has_open_for(&[]), "everything");
+
+        assert!(intents.close(8));
+        assert!(is_named("key:a") && is_named("key:b"));
+        assert!(!is_named("key:c") && !intents.has_open_for(&[]));
+        assert!(intents.close(7) && !intents.close(7));
+        assert!(!is_named("key:a") && !is_named("key:b"));
+    }
+}

@@ -214,6 +214,8 @@ impl FeedState {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[test]
@@ -267,6 +269,7 @@ mod tests {
         let with_intents = pass(Some("a"), Some(1), &[7]);
         let report = FeedReport::new(reading.as_ref(), &with_intents).expect("a replica");
         assert_eq!((report.era, report.intents), (None, &[7][..]));
+        assert!(!report.is_empty());
         assert_eq!(FeedReport::new(reading.as_ref(), &pass(None, None, &[7])), None);
     }
 
@@ -302,7 +305,41 @@ mod tests {
         assert!(!feed.confirm_reading(&reading, &head(9, 20, "a")) && feed.is_proof());
         let older = LogHead { has_older_replicas: true, ..head(20, 20, "a") };
         assert!(!feed.confirm_reading(&reading, &older) && !feed.is_proof());
-        assert!(!feed.confirm_reading(&reading, &head(20, 20, "a")) && feed.is_proof());
+        // Writers that began in the meantime may not have announced anything.
+        assert!(feed.confirm_reading(&reading, &head(20, 30, "a")) && !feed.is_proof());
+        assert!(!feed.confirm_reading(&reading, &head(30, 30, "a")) && feed.is_proof());
+        assert!(!feed.confirm_reading(&reading, &head(31, 31, "")) && !feed.is_proof());
+        assert!(feed.confirm_reading(&reading, &head(31, 40, "a")) && !feed.is_proof());
+    }
+
+    #[test]
+    fn announcements_are_no_proof_after_their_reading_has_ended_or_another_has_begun() {
+        let feed = FeedState::default();
+        let prove = || {
+            let reading = feed.current_reading().expect("a reading has begun");
+            assert!(!feed.confirm_reading(&reading, &head(5, 5, "a")) && feed.is_proof());
+        };
+        feed.begin_reading("a");
+        prove();
+
+        feed.end_reading();
+        assert!(!feed.is_proof());
+        feed.begin_reading("a");
+        prove();
+        feed.begin_reading("a");
+        assert!(!feed.is_proof());
+    }
+
+    #[test]
+    fn wait_ends_when_a_reading_has_begun_or_ended() {
+        let feed = FeedState::default();
+        let has_changed = || feed.wait_for_change().now_or_never().is_some();
+        assert!(!has_changed());
+
+        feed.begin_reading("a");
+        assert!(has_changed() && !has_changed());
+        feed.end_reading();
+        assert!(has_changed() && !has_changed());
     }
 
     #[test]

@@ -113,6 +113,7 @@ mod tests {
             let mut reader = FeedReader::new(START);
             assert_eq!(reader.position(), None);
             reader.begin_at(FeedPosition::new("a:1", 7), &feed_state);
+            assert_eq!(reader.position(), Some(&FeedPosition::new("a:1", 7)));
             let reading = feed_state.current_reading().expect("a reading has begun");
             let head = LogHead { feed: Some("a:1".into()), ..LogHead::default() };
             assert!(!feed_state.confirm_reading(&reading, &head) && feed_state.is_proof());

@@ -266,3 +266,6 @@ impl Context {
 pub fn new_key_tag(hash: &KeyHash) -> Option<CacheTag> {
     Some(CacheTag::NewKey(hash.fingerprint()))
 }
+
+#[cfg(test)]
+mod tests;

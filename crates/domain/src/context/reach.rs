@@ -101,6 +101,7 @@ mod tests {
         loop {
             let step = reach.next_step();
             steps.push(step);
+            assert!(steps.len() < 1_000, "the writer does not end");
             let now = Monotonic::from_ms(ms);
             match step {
                 Publish => {

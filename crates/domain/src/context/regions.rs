@@ -239,4 +239,30 @@ mod tests {
         assert!(region("us", false).contains("us") && !region("us", false).contains(""));
         assert!(!region("eu", true).contains("us"));
     }
+
+    #[test]
+    fn own_region_names_those_that_belong_to_it() {
+        let names = |name: &str, is_first| OwnRegion { name: name.into(), is_first }.names();
+
+        assert_eq!(OwnRegion::default().names(), None, "all");
+        assert_eq!(names("eu", true), Some(vec![String::new(), "eu".into()]));
+        assert_eq!(names("us", false), Some(vec!["us".into()]));
+    }
+
+    #[test]
+    fn region_without_a_name_is_the_first() {
+        let regions = |own| {
+            let names = vec!["eu".to_owned(), "us".to_owned()];
+            Regions { names, own, counters: vec![None, None] }
+        };
+        let (first, second) = (regions(0), regions(1));
+        let names = ["", "eu", "us", "ap"];
+
+        let positions = [Some(0), Some(0), Some(1), None];
+        assert_eq!(names.map(|name| first.position_of(name)), positions);
+        assert_eq!(names.map(|name| second.position_of(name)), positions);
+        assert_eq!(names.map(|name| first.is_own(name)), [true, true, false, false]);
+        assert_eq!(names.map(|name| second.is_own(name)), [false, false, true, false]);
+        assert_eq!((first.own_name(), second.own_name()), ("eu", "us"));
+    }
 }

@@ -157,3 +157,86 @@ impl Context {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::Clock;
+    use foundation::config::Config;
+
+    use super::*;
+
+    /// Creates a context of a replica whose servers do not exist.
+    fn create_context() -> Context {
+        let mut settings = Config::default().validate().expect("valid settings");
+        settings.cache_bytes_max = 1 << 20;
+        settings.database_read_url = Some("postgres://127.0.0.1:1/none".into());
+        Context::new(settings, Clock::System).expect("a context").0
+    }
+
+    /// Records a heartbeat whose read version is of this time.
+    fn beat(context: &Context, at: Monotonic) -> i64 {
+        let mut heartbeats = context.heartbeats.lock();
+        let number = heartbeats.begin();
+        heartbeats.record_version(number, context.freshness.read_version(at));
+        heartbeats.record_commit(number);
+        number
+    }
+
+    fn state(source: &StandbySource) -> (bool, Option<ProbeState>) {
+        (source.is_in_use.load(Ordering::Relaxed), *source.last_state.lock())
+    }
+
+    #[tokio::test]
+    async fn state_is_reported_when_it_is_another_than_before() {
+        let context = create_context();
+        let source = context.standby.as_ref().expect("a standby");
+        let states = [
+            (ProbeState::Lagging, true),
+            (ProbeState::Lagging, false),
+            (ProbeState::InUse, true),
+            (ProbeState::InUse, false),
+            (ProbeState::Failed, true),
+            (ProbeState::InUse, true),
+        ];
+
+        for (next, is_another) in states {
+            assert_eq!(source.replace_state(next), is_another, "{next:?}");
+            assert_eq!(state(source), (next == ProbeState::InUse, Some(next)));
+        }
+    }
+
+    #[tokio::test]
+    async fn standby_is_in_use_while_it_has_a_heartbeat_and_lags_by_two_seconds_at_most() {
+        let context = create_context();
+        let source = context.standby.as_ref().expect("a standby");
+        let after = |ms: u64| Monotonic::from_ms(1_000_000 + ms);
+        let record =
+            |heartbeat| context.record_position(source, heartbeat, Monotonic::from_ms(2_000_000));
+        let first = beat(&context, after(0));
+        record(Some(first));
+        assert_eq!(state(source), (true, Some(ProbeState::InUse)));
+
+        beat(&context, after(2_000));
+        record(None);
+        assert_eq!(state(source), (false, Some(ProbeState::InUse)), "it has none yet");
+        record(Some(first));
+        assert_eq!(state(source), (true, Some(ProbeState::InUse)));
+        assert_eq!(source.last_heartbeat.load(Ordering::Relaxed), first);
+        beat(&context, after(2_001));
+        record(None);
+        assert_eq!(state(source), (false, Some(ProbeState::Lagging)));
+        assert_eq!(source.last_heartbeat.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn standby_is_not_used_when_a_probe_fails() {
+        let context = create_context();
+        let source = context.standby.as_ref().expect("a standby");
+        source.replace_state(ProbeState::InUse);
+
+        source.close().await;
+        context.probe_standby().await;
+
+        assert_eq!(state(source), (false, Some(ProbeState::Failed)));
+    }
+}

@@ -211,3 +211,6 @@ enum LoadError {
     Absent(ReadVersion),
     Failed(Arc<Error>),
 }
+
+#[cfg(test)]
+mod tests;

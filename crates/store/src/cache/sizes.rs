@@ -104,3 +104,128 @@ fn permission_size(permission: &Permission) -> usize {
 fn list_size<T>(items: &[T], heap_size: impl Fn(&T) -> usize) -> usize {
     size_of_val(items) + items.iter().map(heap_size).sum::<usize>()
 }
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::Timestamp;
+    use foundation::home::Home;
+    use foundation::model::{Namespace, Networks, OutagePolicy, Overrides};
+
+    use super::*;
+
+    /// Returns a text of this length.
+    fn text(length: usize) -> String {
+        "x".repeat(length)
+    }
+
+    /// Returns a limit with texts of these lengths.
+    fn ratelimit(id: usize, name: usize) -> Ratelimit {
+        Ratelimit {
+            id: text(id).into(),
+            name: text(name),
+            limit: 1,
+            duration_ms: 1,
+            auto_apply: false,
+            is_approximate: false,
+        }
+    }
+
+    /// Returns a permission with texts of these lengths.
+    fn permission([id, slug, name, description]: [usize; 4]) -> Permission {
+        let description = Some(text(description));
+        Permission { id: text(id).into(), slug: text(slug), name: text(name), description }
+    }
+
+    fn meta() -> Option<Meta> {
+        Meta::from_stored(r#"{"a":1}"#.to_owned())
+    }
+
+    #[test]
+    fn key_takes_the_length_of_each_text_and_the_size_of_each_list() {
+        let networks = Networks::parse("10.0.0.0/8, 192.168.0.0/16").expect("two networks");
+        let networks_size = size_of_val(networks.as_slice());
+        let row = StoredKey {
+            key: Key {
+                id: text(1).into(),
+                workspace_id: text(2).into(),
+                api_id: text(3).into(),
+                hash: text(4),
+                start: text(5),
+                prefix: Some(text(6)),
+                byte_length: 16,
+                name: Some(text(8)),
+                meta: meta(),
+                identity_id: Some(text(9).into()),
+                owner_id: Some(text(10)),
+                environment: Some(text(11)),
+                is_enabled: true,
+                expires_at: None,
+                credits: None,
+                created_at: Timestamp(0),
+                updated_at: None,
+            },
+            ratelimits: vec![ratelimit(20, 21), ratelimit(22, 23)],
+            permissions: vec![permission([30, 31, 32, 33])],
+            role_ids: vec![text(40).into()],
+            refill: None,
+            last_used_at: None,
+            workspace_enabled: true,
+            allowed_networks: Networks::new(networks),
+            home: Some(Home::new(text(50))),
+        };
+
+        let texts = 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11;
+        let lists =
+            2 * size_of::<Ratelimit>() + size_of::<Permission>() + size_of_val(&row.role_ids[0]);
+        let items = (20 + 21 + 22 + 23) + (30 + 31 + 32 + 33) + 40;
+        assert_eq!(row.heap_size(), texts + lists + items + networks_size + 50);
+    }
+
+    #[test]
+    fn identity_and_role_take_the_length_of_each_text_and_the_size_of_each_list() {
+        let identity = Identity {
+            id: text(1).into(),
+            external_id: text(2),
+            meta: meta(),
+            ratelimits: vec![ratelimit(20, 21)],
+            home: Some(Home::new(text(50))),
+        };
+        let role = Role {
+            id: text(1).into(),
+            name: text(2),
+            description: Some(text(3)),
+            permissions: vec![permission([30, 31, 32, 33])],
+        };
+
+        let limit = size_of::<Ratelimit>() + 20 + 21;
+        assert_eq!(identity.heap_size(), 1 + 2 + 7 + limit + 50);
+        let permission = size_of::<Permission>() + 30 + 31 + 32 + 33;
+        assert_eq!(role.heap_size(), 1 + 2 + 3 + permission);
+    }
+
+    #[test]
+    fn namespace_takes_twice_the_size_of_its_overrides() {
+        let item = Override {
+            id: text(20).into(),
+            identifier: text(21),
+            limit: 1,
+            duration_ms: 1,
+            expires_at: None,
+            is_approximate: false,
+            created_at: Timestamp(0),
+            updated_at: None,
+        };
+        let namespace = Namespace {
+            id: text(1).into(),
+            workspace_id: text(2).into(),
+            name: text(3),
+            outage_policy: OutagePolicy::Local,
+            home: None,
+            created_at: Timestamp(0),
+            deleted_at: None,
+        };
+        let row = StoredNamespace { namespace, overrides: Overrides::new(vec![item]) };
+
+        assert_eq!(row.heap_size(), 1 + 2 + 3 + 2 * (size_of::<Override>() + 20 + 2 * 21));
+    }
+}
