@@ -58,11 +58,7 @@ fn everything_is_invalidated_after_a_skip_also_by_passes_that_query_missing_rows
 
 #[test]
 fn everything_is_invalidated_once_when_writers_end_during_the_first_pass() {
-    let mut log = LogModel::new();
-    let old = log.begin_with(&["old"]);
-    log.commit_with(&["b"]);
-    log.now_ms = 60_001;
-    let mut reader = ChangeLogReader::new(log.now());
+    let (mut log, old, mut reader) = log_with_old_writer();
     reader.begin_pass(log.now());
     // The head, and the transactions that have written to the log.
     assert_eq!(log.step(&mut reader, &mut |_| {}), Some(Vec::new()));

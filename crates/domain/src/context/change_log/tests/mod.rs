@@ -17,6 +17,17 @@ fn log_and_reader() -> (LogModel, ChangeLogReader) {
     (log, reader)
 }
 
+/// Returns a database with a transaction that wrote its row, `old`, more than a minute ago and is still running, and a reader
+/// that has read nothing.
+fn log_with_old_writer() -> (LogModel, i64, ChangeLogReader) {
+    let mut log = LogModel::new();
+    let old = log.begin_with(&["old"]);
+    log.commit_with(&["b"]);
+    log.now_ms = 60_001;
+    let reader = ChangeLogReader::new(log.now());
+    (log, old, reader)
+}
+
 const NOTHING: [&str; 0] = [];
 
 #[test]
@@ -126,11 +137,7 @@ fn everything_is_invalidated_when_first_read_is_late() {
 
 #[test]
 fn everything_is_invalidated_in_each_pass_until_writers_of_the_first_read_have_ended() {
-    let mut log = LogModel::new();
-    let old = log.begin_with(&["old"]);
-    log.commit_with(&["b"]);
-    log.now_ms = 60_001;
-    let mut reader = ChangeLogReader::new(log.now());
+    let (mut log, old, mut reader) = log_with_old_writer();
     assert_eq!(log.read(&mut reader), ["ALL", "ALL"]);
     assert_eq!(log.read_after(SECOND_MS, &mut reader), ["ALL"]);
     log.commit(old);
@@ -141,11 +148,7 @@ fn everything_is_invalidated_in_each_pass_until_writers_of_the_first_read_have_e
 
 #[test]
 fn change_is_not_lost_when_it_commits_while_the_first_read_asks_for_writers() {
-    let mut log = LogModel::new();
-    let old = log.begin_with(&["old"]);
-    log.commit_with(&["b"]);
-    log.now_ms = 60_001;
-    let mut reader = ChangeLogReader::new(log.now());
+    let (mut log, old, mut reader) = log_with_old_writer();
     reader.begin_pass(log.now());
     assert_eq!(log.step(&mut reader, &mut |_| {}), Some(Vec::new()));
 
