@@ -108,6 +108,12 @@ on_every_event_store! {
             assert_eq!(count(&format!("key={}&only={}", ann.id, apis[1])).await, 0);
             assert_eq!(count(&format!("key={}", other.id)).await, 1);
             assert_eq!(count("key=key_none").await, 0);
+            assert_eq!(count("identity=+ann+").await, 3);
+            assert_eq!(count("identity=ann&outcome=VALID").await, 2);
+            assert_eq!(count(&format!("identity=ann&key={}&only={}", ann.id, apis[0])).await, 3);
+            assert_eq!(count(&format!("identity=ann&key={}", other.id)).await, 0);
+            assert_eq!(count(&format!("identity=ann&only={}", apis[1])).await, 0);
+            assert_eq!(count("identity=Ann").await, 0);
             assert_eq!(count("only=%27%20OR%20%271").await, 0);
             assert_eq!(count("from=2026-03-10&until=2026-03-10").await, 4);
             assert_eq!(count("until=2026-03-09").await, 0);
@@ -123,7 +129,7 @@ on_every_event_store! {
 
     async fn log_has_pages_also_within_a_millisecond(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
-        let key = kw.create_key(json!({})).await;
+        let key = kw.create_key(json!({ "externalId": "ann" })).await;
         for number in 0..102 {
             kw.verify(&key.key).await.assert_code("VALID");
             if number == 70 {
@@ -131,7 +137,7 @@ on_every_event_store! {
             }
         }
         kw.write_events().await;
-        for filter in ["outcome=VALID".to_owned(), format!("key={}", key.id)] {
+        for filter in ["outcome=VALID".to_owned(), format!("key={}", key.id), "identity=ann".to_owned()] {
             let mut page = owner.get(&workspace_path(&format!("/logs?{filter}"))).await;
             let mut found = requests(&page.text);
             assert_eq!(found.len(), 50, "{filter}");
@@ -155,12 +161,13 @@ on_both_stacks! {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let other = kw.create_other_workspace().await;
         let api = kw.v2_as(&other, "apis.createApi", json!({ "name": "theirs" })).await.text_of("apiId");
-        let made = kw.v2_as(&other, "keys.createKey", json!({ "apiId": api })).await;
+        let fields = json!({ "apiId": api, "externalId": "ann" });
+        let made = kw.v2_as(&other, "keys.createKey", fields).await;
         kw.v2_as(&other, "keys.verifyKey", json!({ "key": made.text_of("key") })).await.data();
         kw.write_events().await;
 
         let (of_key, of_api) = (format!("?key={}", made.text_of("keyId")), format!("?only={api}"));
-        for query in ["", "?range=week&outcome=VALID", &of_key, &of_api] {
+        for query in ["", "?range=week&outcome=VALID", "?identity=ann", &of_key, &of_api] {
             let page = owner.get(&workspace_path(&format!("/logs{query}"))).await;
             assert_eq!(page.status, 200, "{query}");
             assert_eq!(count_table_rows(&page.text), 0, "{query}");
@@ -208,7 +215,7 @@ on_both_stacks! {
         kw.change_events("UPDATE verification_totals SET count = 60000 WHERE unit = 'minute'").await;
 
         // All rows of a minute are in its first slice, which is read last.
-        for (filter, expected) in [("outcome=VALID".to_owned(), 3), (format!("key={}", ann.id), 3)] {
+        for (filter, expected) in [("outcome=VALID".to_owned(), 3), (format!("key={}", ann.id), 3), ("identity=ann".to_owned(), 3)] {
             let mut page = owner.get(&workspace_path(&format!("/logs?{filter}"))).await;
             let mut found = requests(&page.text);
             assert!(page.text.contains("Compared back to 2026-03-10 12:0"), "{filter}: {}", page.text);

@@ -21,6 +21,8 @@ const OTHER_KEYS: i64 = 500;
 const PAGE_WORK_MAX: usize = 6_000;
 /// The same for the minutes of a key.
 const MINUTES_WORK_MAX: usize = 2_000;
+/// The same for the series of an identity.
+const SERIES_WORK_MAX: usize = 1_000;
 
 fn workspace() -> WorkspaceId {
     WorkspaceId::from("ws_default")
@@ -59,7 +61,7 @@ async fn fill(kw: &Keyward) {
     let sql = format!(
         "INSERT INTO verification_series
             (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
-        SELECT {series}, 'ws_default', 'api_1', 'key_' || i, '', '', 'VALID', '[]', 0 FROM n"
+        SELECT {series}, 'ws_default', 'api_1', 'key_' || i, '', 'user_' || i, 'VALID', '[]', 0 FROM n"
     );
     insert(kw, OTHER_KEYS + 1, &sql).await;
     let busy = format!("{end} - (i + 1) * {MINUTE_MS}");
@@ -99,6 +101,7 @@ fn log_of(kw: &Keyward, key: &str) -> LogQuery {
     LogQuery {
         api_id: String::new(),
         key_id: key.to_owned(),
+        external_id: String::new(),
         outcome: String::new(),
         from_time: now.plus_ms(-30 * DAY_MS),
         until_time: now,
@@ -147,22 +150,57 @@ on_both_stacks! {
         assert!(plans.0 >= 20 && plans.1 == 0, "custom and generic plans: {plans:?}");
     }
 
-    async fn log_of_a_busy_key_reads_few_minutes(kw) {
+    async fn log_of_a_busy_key_or_identity_reads_few_minutes(kw) {
         fill(&kw).await;
         let analytics = &kw.app.analytics;
-        let meter = WorkMeter::of_events(analytics.event_store(), "verifications_per_minute").await;
         let read = async |query: &LogQuery| {
             verification_log::list(analytics, &workspace(), query).await.unwrap().verifications
         };
+        let of_identity = || LogQuery { external_id: "user_0".into(), ..log_of(&kw, "") };
+        for (query, next_query) in [(log_of(&kw, "key_0"), log_of(&kw, "key_0")), (of_identity(), of_identity())] {
+            let meter = WorkMeter::of_events(analytics.event_store(), "verifications_per_minute").await;
 
-        let first = read(&log_of(&kw, "key_0")).await;
-        let cut = first.last().unwrap().occurred_at;
-        let next = read(&LogQuery { until_time: cut, ..log_of(&kw, "key_0") }).await;
+            let first = read(&query).await;
+            let cut = first.last().unwrap().occurred_at;
+            let next = read(&LogQuery { until_time: cut, ..next_query }).await;
 
-        let work = meter.measure().await / 2;
-        let requests: Vec<_> = first.iter().chain(&next).map(|event| event.request_id.clone()).collect();
-        assert_eq!(requests, (0..100).map(|n| format!("req_{n}")).collect::<Vec<_>>());
-        assert!((1..MINUTES_WORK_MAX).contains(&work), "{work}");
+            let work = meter.measure().await / 2;
+            let requests: Vec<_> = first.iter().chain(&next).map(|event| event.request_id.clone()).collect();
+            assert_eq!(requests, (0..100).map(|n| format!("req_{n}")).collect::<Vec<_>>());
+            assert!((1..MINUTES_WORK_MAX).contains(&work), "{work}");
+        }
+    }
+
+    async fn series_of_an_identity_are_found_among_many(kw) {
+        fill(&kw).await;
+        let analytics = &kw.app.analytics;
+        let series = series_id_sql(kw.stack, "1000 + i");
+        let sql = format!(
+            "INSERT INTO verification_series
+                (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
+            SELECT {series}, 'ws_default', 'api_1', 'key_x' || i, '', 'other_' || i % 9999, 'VALID', '[]', 0 FROM n"
+        );
+        insert(&kw, 20_000, &sql).await;
+        if kw.stack == Stack::Replica {
+            kw.change_events("ANALYZE").await;
+        }
+        let now = kw.app.context.clock.now();
+        let sum = RollupQuery {
+            external_id: Some("user_1".into()),
+            from_time: now.plus_ms(-2 * DAY_MS),
+            to_time: now,
+            ..RollupQuery::default()
+        };
+        let log = LogQuery { external_id: "user_1".into(), ..log_of(&kw, "") };
+        let meter = WorkMeter::of_events(analytics.event_store(), "verification_series").await;
+
+        let groups = rollup_query::list_groups(analytics, &workspace(), &[], sum).await.unwrap();
+        let page = verification_log::list(analytics, &workspace(), &log).await.unwrap();
+
+        let work = meter.measure().await;
+        assert_eq!(groups.iter().map(|group| group.counts.total).collect::<Vec<_>>(), [1]);
+        assert_eq!(page.verifications.len(), 1);
+        assert!((1..SERIES_WORK_MAX).contains(&work), "{work}");
     }
 
     async fn top_keys_read_days_instead_of_their_hours(kw) {

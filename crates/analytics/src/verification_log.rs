@@ -18,6 +18,8 @@ const CURSOR_MAX: usize = 100;
 pub struct LogQuery {
     pub api_id: String,
     pub key_id: String,
+    /// The external ID of an identity.
+    pub external_id: String,
     pub outcome: String,
     pub from_time: Timestamp,
     /// The exclusive end.
@@ -58,6 +60,7 @@ pub async fn list(
         workspace,
         api_id: &query.api_id,
         key_id: &query.key_id,
+        external_id: &query.external_id,
         outcome: &query.outcome,
         from_time: query.from_time.max(analytics.clock.now().plus_ms(-retention_ms)),
         until_time: cursor.map_or(query.until_time, |cursor| cursor.until.min(query.until_time)),

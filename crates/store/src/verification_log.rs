@@ -13,6 +13,7 @@ pub struct LogFilter<'a> {
     pub workspace: &'a WorkspaceId,
     pub api_id: &'a str,
     pub key_id: &'a str,
+    pub external_id: &'a str,
     pub outcome: &'a str,
     pub from_time: Timestamp,
     /// The exclusive end.

@@ -10,7 +10,7 @@ export async function run(story) {
   let key;
 
   await check("the log shows a new verification by itself", async () => {
-    const made = await v2(story.maker, "keys.createKey", { apiId: story.api, name: "log-key", credits: { remaining: 2 } });
+    const made = await v2(story.maker, "keys.createKey", { apiId: story.api, name: "log-key", externalId: "log-customer", credits: { remaining: 2 } });
     assert.equal(made.status, 200, JSON.stringify(made));
     key = made.data;
     await seen();
@@ -49,12 +49,13 @@ export async function run(story) {
     await rows().nth(2).waitFor();
   });
 
-  await check("the log is filtered by outcome, API and key, by keyboard", async () => {
+  await check("the log is filtered by outcome, API, key and identity, by keyboard", async () => {
     await go(page, path);
     await page.getByLabel("Outcome", { exact: true }).selectOption("USAGE_EXCEEDED");
     await page.getByLabel("API", { exact: true }).selectOption(story.api);
     await page.getByLabel("Key ID").fill(key.keyId);
-    await page.getByLabel("Key ID").press("Enter");
+    await page.getByLabel("Identity", { exact: true }).fill("log-customer");
+    await page.getByLabel("Identity", { exact: true }).press("Enter");
     await page.getByRole("link", { name: "log-key" }).waitFor();
     assert.equal(await rows().count(), 1);
     assert.ok((await rows().textContent()).includes("Credits exhausted"));

@@ -23,6 +23,8 @@ pub struct UsageSection {
     pub panel: Option<UsagePanel>,
     /// The same in the analytics page.
     pub analytics_url: String,
+    /// The verifications in the log; `None` for limit checks.
+    pub logs_url: Option<String>,
 }
 
 impl UsageSection {
@@ -30,16 +32,17 @@ impl UsageSection {
     pub async fn load(request: &WorkspaceRequest, selection: &Selection) -> Self {
         let now = request.page_request.app.context.clock.now();
         let range = TimeRange::named(THIS_MONTH, now);
-        let analytics_path = |range: &[(&str, &str)]| {
+        let path_of = |page: &str, range: &[(&str, &str)]| {
             let mut query = form_urlencoded::Serializer::new(String::new());
             let fields = selection.to_fields().into_iter().filter(|(_, value)| !value.is_empty());
             query.extend_pairs(range).extend_pairs(fields);
-            request.workspace_path(&format!("/analytics?{}", query.finish()))
+            request.workspace_path(&format!("/{page}?{}", query.finish()))
         };
+        let of_this_month = [("range", THIS_MONTH)];
         let panel = match Comparison::load(request, selection, &range).await {
             Ok(Comparison { figures, text, series, .. }) => {
                 let (mut chart, _) = build_charts(&series, &range, selection.kind, "");
-                chart.zoom_path = Some(analytics_path(&[]));
+                chart.zoom_path = Some(path_of("analytics", &[]));
                 Some(UsagePanel { figures, text, chart })
             }
             Err(error) => {
@@ -47,6 +50,10 @@ impl UsageSection {
                 None
             }
         };
-        Self { panel, analytics_url: analytics_path(&[("range", THIS_MONTH)]) }
+        Self {
+            panel,
+            analytics_url: path_of("analytics", &of_this_month),
+            logs_url: (!selection.is_limits()).then(|| path_of("logs", &of_this_month)),
+        }
     }
 }

@@ -44,6 +44,7 @@ struct LogsPage {
     apis: Vec<(String, String, bool)>,
     outcomes: Vec<(&'static str, &'static str, bool)>,
     key: String,
+    identity: String,
     error: Option<String>,
     rows: Vec<LogTableRow>,
     /// Earlier verifications were not compared with the filter yet.
@@ -89,6 +90,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let log_query = LogQuery {
         api_id: field("only"),
         key_id: field("key"),
+        external_id: field("identity"),
         outcome: field("outcome"),
         from_time: range.period.from,
         until_time: range.period.until,
@@ -118,6 +120,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         pages: PageLinks::with_cursor_field(&request, &path, "before", next.as_deref()),
         live: LiveRefresh::new(query, &path, log_query.cursor.is_none()),
         key: log_query.key_id,
+        identity: log_query.external_id,
         path,
         layout: Layout::for_workspace(&request, Section::Logs, "Logs").await?,
     })

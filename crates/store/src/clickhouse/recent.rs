@@ -144,8 +144,8 @@ impl LogReads for ClickHouseReader {
         let condition = format!(
             "workspace_id = $1 AND time >= {} AND time < {}
                 AND ($2 = '' OR api_id = $2) AND ($3 = '' OR key_id = $3)
-                AND ($4 = '' OR outcome = $4)
-                AND ($5 = '' OR time < {} OR request_id > $5)",
+                AND ($4 = '' OR external_id = $4) AND ($5 = '' OR outcome = $5)
+                AND ($6 = '' OR time < {} OR request_id > $6)",
             filter.from_time.0,
             filter.until_time.0,
             filter.until_time.0 - 1
@@ -154,6 +154,7 @@ impl LogReads for ClickHouseReader {
             filter.workspace.as_str(),
             filter.api_id,
             filter.key_id,
+            filter.external_id,
             filter.outcome,
             filter.after_request,
         ];

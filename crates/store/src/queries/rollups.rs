@@ -312,6 +312,9 @@ fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     )
 }
 
+/// The condition for the series `s` of the identity `$3`. The index has only series with an identity, which SQLite must read.
+pub const HAS_EXTERNAL_ID: &str = "s.external_id = $3 AND s.external_id <> ''";
+
 /// Returns whether a filter selects the series of some keys or of an identity.
 fn has_few_series(filter: &RollupFilter<'_>) -> bool {
     !filter.key_ids.is_empty() || filter.external_id.is_some_and(|id| !id.is_empty())
@@ -326,7 +329,7 @@ fn series_condition(filter: &RollupFilter<'_>) -> String {
     };
     let external_id = match filter.external_id.unwrap_or_default() {
         "" => "$3 = ''",
-        _ => "s.external_id = $3",
+        _ => HAS_EXTERNAL_ID,
     };
     let keys = match filter.key_ids.is_empty() {
         true => "$4 = '[]'",

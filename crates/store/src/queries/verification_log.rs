@@ -1,7 +1,8 @@
 //! Implements reads of the log of verifications.
 //!
 //! Totals and rollups show which hours and minutes contain selected events, and how many events there are, so that only
-//! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome or key.
+//! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome, key or
+//! identity.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -10,7 +11,7 @@ use foundation::model::RollupUnit;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query_as};
 
-use super::rollups::unit_start_sql;
+use super::rollups::{HAS_EXTERNAL_ID, unit_start_sql};
 use super::{Connection, RowQuery};
 use crate::recent::VerificationRow;
 use crate::verification_log::{LogFilter, LogReads, LogRows};
@@ -21,8 +22,9 @@ const STATEMENT_EVENTS_MAX: i64 = 5_000;
 const EVENTS_READ_MAX: i64 = 40_000;
 /// The maximum number of hours that one statement lists.
 const HOURS_MAX: i64 = 100;
-/// The maximum number of minutes of a key that are read for a page. Each has a selected event, unless it was deleted.
-const KEY_MINUTES_MAX: usize = 60;
+/// The maximum number of minutes of a key or an identity that are read for a page. Each has a selected event, unless it was
+/// deleted.
+const SERIES_MINUTES_MAX: usize = 60;
 
 /// A unit of time that contains selected events.
 #[derive(Debug, Clone, sqlx_macros::FromRow)]
@@ -60,9 +62,9 @@ impl LogReads for Connection {
     async fn list_log(&mut self, filter: &LogFilter<'_>) -> Result<LogRows> {
         let mut scan =
             LogScan { connection: self, filter: *filter, events_read: 0, page: LogRows::default() };
-        match filter.key_id {
-            "" => scan.read_hours().await?,
-            _ => scan.read_minutes_of_key().await?,
+        match (filter.key_id, filter.external_id) {
+            ("", "") => scan.read_hours().await?,
+            _ => scan.read_minutes_of_series().await?,
         }
         Ok(scan.page)
     }
@@ -99,13 +101,13 @@ impl LogScan<'_> {
         }
     }
 
-    /// Reads the minutes in which a key has selected events.
-    async fn read_minutes_of_key(&mut self) -> Result<()> {
-        let minutes = self.find_minutes_of_key().await?;
+    /// Reads the minutes in which a key or an identity has selected events.
+    async fn read_minutes_of_series(&mut self) -> Result<()> {
+        let minutes = self.find_minutes_of_series().await?;
         let spans: Vec<_> =
             minutes.iter().map(|minute| self.to_span(minute, RollupUnit::Minute)).collect();
         self.read_spans(&spans).await?;
-        let has_more = minutes.len() >= KEY_MINUTES_MAX;
+        let has_more = minutes.len() >= SERIES_MINUTES_MAX;
         if let Some(last) = minutes.last().filter(|_| has_more && !self.is_done()) {
             self.page.unread_before = Some(last.time);
         }
@@ -232,40 +234,40 @@ impl LogScan<'_> {
         Ok(spans)
     }
 
-    /// Returns the latest minutes in which the key has selected events. Its days lead to them: a busy key has events in most
-    /// minutes, of which only those of the latest days are read.
-    async fn find_minutes_of_key(&mut self) -> Result<Vec<SpanRow>> {
-        let days = self.list_days_of_key().await?;
+    /// Returns the latest minutes in which a key or an identity has selected events. Its days lead to them: a busy one has
+    /// events in most minutes, of which only those of the latest days are read.
+    async fn find_minutes_of_series(&mut self) -> Result<Vec<SpanRow>> {
+        let days = self.list_days_of_series().await?;
         let (mut minutes, mut until) = (Vec::new(), self.filter.until_time);
         let mut rest = days.as_slice();
-        while !rest.is_empty() && minutes.len() < KEY_MINUTES_MAX {
+        while !rest.is_empty() && minutes.len() < SERIES_MINUTES_MAX {
             // Each minute has at least one of the events.
-            let missing = KEY_MINUTES_MAX - minutes.len();
+            let missing = SERIES_MINUTES_MAX - minutes.len();
             let missing = i64::try_from(missing).unwrap_or(i64::MAX);
             let needed = count_until(rest, missing, |(_, selected)| *selected);
             let first = rest[needed - 1].0;
-            minutes.extend(self.list_minutes_of_key(first, until, missing).await?);
+            minutes.extend(self.list_minutes_of_series(first, until, missing).await?);
             (rest, until) = (&rest[needed..], first);
         }
         Ok(minutes)
     }
 
-    /// Returns the days in which the key has selected events, the latest first, and the number of these events. The first and
-    /// the last day may have only events beyond the bounds of the filter.
-    async fn list_days_of_key(&mut self) -> Result<Vec<(Timestamp, i64)>> {
+    /// Returns the days in which a key or an identity has selected events, the latest first, and the number of these events.
+    /// The first and the last day may have only events beyond the bounds of the filter.
+    async fn list_days_of_series(&mut self) -> Result<Vec<(Timestamp, i64)>> {
         let sql = format!(
             "WITH days AS MATERIALIZED ({})
             SELECT time, CAST(SUM(count) AS BIGINT) FROM days GROUP BY time ORDER BY time DESC",
-            key_units_sql(RollupUnit::Day)
+            series_units_sql(&self.filter, RollupUnit::Day)
         );
         let from = RollupUnit::Day.start_of(self.filter.from_time);
-        let query = bind_key(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = bind_series(query_as(AssertSqlSafe(sql)), &self.filter);
         let query = query.bind(from).bind(self.filter.until_time);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
-    /// Returns the latest minutes of a part of the time range in which the key has selected events.
-    async fn list_minutes_of_key(
+    /// Returns the latest minutes of a part of the time range in which a key or an identity has selected events.
+    async fn list_minutes_of_series(
         &mut self,
         from: Timestamp,
         until: Timestamp,
@@ -278,17 +280,17 @@ impl LogScan<'_> {
                 FROM ({}) m
                 GROUP BY m.time
                 ORDER BY m.time DESC
-                LIMIT $7
+                LIMIT $8
             )
             SELECT l.time, l.selected, '[]' AS api_ids, (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT)
                 FROM verification_totals t
                 WHERE t.unit = 'minute' AND t.time = l.time AND t.api_id <> '') AS events
             FROM latest l
             ORDER BY l.time DESC",
-            key_units_sql(RollupUnit::Minute)
+            series_units_sql(&self.filter, RollupUnit::Minute)
         );
         let from = from.max(RollupUnit::Minute.start_of(self.filter.from_time));
-        let query = bind_key(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = bind_series(query_as(AssertSqlSafe(sql)), &self.filter);
         let query = query.bind(from).bind(until).bind(max);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
@@ -307,40 +309,54 @@ impl LogScan<'_> {
             with_series!("verification_series"),
             " WHERE s.id = e.series AND s.workspace_id = $1
                 AND ($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.key_id = $4)
-                AND ($5 = '' OR s.outcome = $5)
-                AND ($6 = '' OR e.time < $7 OR e.request_id > $6)
+                AND ($5 = '' OR s.external_id = $5) AND ($6 = '' OR s.outcome = $6)
+                AND ($7 = '' OR e.time < $8 OR e.request_id > $7)
             ORDER BY e.time DESC, e.request_id
-            LIMIT $8"
+            LIMIT $9"
         );
         let ranges: Vec<_> = spans.iter().map(|span| [span.from.0, span.until.0]).collect();
         let filter = &self.filter;
         let query = query_as(sql).bind(filter.workspace).bind(json!(ranges).to_string());
-        let query = query.bind(filter.api_id).bind(filter.key_id).bind(filter.outcome);
-        let query = query.bind(filter.after_request).bind(filter.until_time.plus_ms(-1));
+        let query = query.bind(filter.api_id).bind(filter.key_id).bind(filter.external_id);
+        let query = query
+            .bind(filter.outcome)
+            .bind(filter.after_request)
+            .bind(filter.until_time.plus_ms(-1));
         Ok(query.bind(self.room()).fetch_all(&mut *self.connection).await?)
     }
 }
 
-/// Returns the SQL for the units of time in which a key has selected events, and how many: by its rollups, and by the events that
-/// are not rolled up yet. A unit may have several rows. `$1` to `$4` are bound by [`bind_key`]; `$5` and `$6` are the bounds.
-fn key_units_sql(unit: RollupUnit) -> String {
+/// Returns the SQL for the units of time in which a key or an identity has selected events, and how many: by its rollups, and by
+/// the events that are not rolled up yet. A unit may have several rows. `$1` to `$5` are bound by [`bind_series`]; `$6` and
+/// `$7` are the bounds.
+fn series_units_sql(filter: &LogFilter<'_>, unit: RollupUnit) -> String {
     let events = events_of_batches!("verifications", "e.time, e.series");
     let pending = is_pending!("b.summed");
-    let selected = "s.workspace_id = $1 AND s.key_id = $2 AND ($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.outcome = $4)";
+    // An index that has either leads to the series.
+    let key_id = if filter.key_id.is_empty() { "$2 = ''" } else { "s.key_id = $2" };
+    let external_id = match filter.external_id {
+        "" => "$3 = ''",
+        _ => HAS_EXTERNAL_ID,
+    };
+    let selected = format!(
+        "s.workspace_id = $1 AND {key_id} AND {external_id} AND ($4 = '' OR s.api_id = $4)
+            AND ($5 = '' OR s.outcome = $5)"
+    );
     let (name, start) = (unit.as_str(), unit_start_sql(unit));
     format!(
         "SELECT r.time, r.count FROM verification_series s CROSS JOIN verifications_per_{name} r
-        WHERE r.series = s.id AND {selected} AND r.time >= $5 AND r.time < $6
+        WHERE r.series = s.id AND {selected} AND r.time >= $6 AND r.time < $7
         UNION ALL
         SELECT {start} AS time, CAST(1 AS BIGINT) AS count
         FROM {events} CROSS JOIN verification_series s
-        WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $5 AND e.time < $6"
+        WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $6 AND e.time < $7"
     )
 }
 
-/// Binds the values `$1` to `$4` of [`key_units_sql`].
-fn bind_key<'q, Row>(query: RowQuery<'q, Row>, filter: &LogFilter<'q>) -> RowQuery<'q, Row> {
-    query.bind(filter.workspace).bind(filter.key_id).bind(filter.api_id).bind(filter.outcome)
+/// Binds the values `$1` to `$5` of [`series_units_sql`].
+fn bind_series<'q, Row>(query: RowQuery<'q, Row>, filter: &LogFilter<'q>) -> RowQuery<'q, Row> {
+    let query = query.bind(filter.workspace).bind(filter.key_id).bind(filter.external_id);
+    query.bind(filter.api_id).bind(filter.outcome)
 }
 
 /// Returns how many of the first items have `amount` together: at least one, and all if they have less.
