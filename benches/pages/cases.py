@@ -96,6 +96,9 @@ def logs(state):
         ("Logs: the same, any page", lambda: at("/logs", range="month", outcome="EXPIRED", before=before()), None),
         ("Logs: an outcome of none", lambda: at("/logs", range="month", outcome="DISABLED"), 0),
         ("Logs: the busiest key", lambda: at("/logs", range="month", key=f"key_{digest('k', keys)}"), None),
+        ("Logs: the busiest identity", lambda: at("/logs", range="month", identity=f"user_{keys}"), None),
+        ("Logs: limit checks", lambda: at("/logs", range="month", of="limits"), 100),
+        ("Logs: an identifier", lambda: at("/logs", range="month", of="limits", identifier="user_1"), None),
         ("Logs: a key without any", lambda: at("/logs", range="month", key=f"key_{digest('k', 1)}"), 0),
     ]
 

@@ -1,8 +1,9 @@
 //! Tests reads among many events: what is found, and that few rows are read.
 
+use analytics::event_log::{self, ConsumerFilter, LogQuery};
+use analytics::recent::RecentVerification;
 use analytics::rollup_query::{self, RollupGrouping, RollupOrder, RollupQuery, RollupUnit};
 use analytics::top_identifiers::{self, IdentifierOrder, IdentifierQuery};
-use analytics::verification_log::{self, LogQuery};
 use analytics::writer;
 use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS};
 use foundation::id::WorkspaceId;
@@ -96,18 +97,29 @@ async fn fill(kw: &Keyward) {
 }
 
 /// Selects a page of the log of all days.
-fn log_of(kw: &Keyward, key: &str) -> LogQuery {
+fn all_days(kw: &Keyward) -> LogQuery {
     let now = kw.app.context.clock.now();
     LogQuery {
-        api_id: String::new(),
-        key_id: key.to_owned(),
-        external_id: String::new(),
+        resource_id: String::new(),
         outcome: String::new(),
         from_time: now.plus_ms(-30 * DAY_MS),
         until_time: now,
         cursor: None,
         rows_max: 50,
     }
+}
+
+/// Reads a page of the log of a key and an identity, or of all.
+async fn read_log(
+    kw: &Keyward,
+    query: &LogQuery,
+    [key_id, external_id]: [&str; 2],
+) -> Vec<RecentVerification> {
+    let consumer = ConsumerFilter { key_id, external_id };
+    event_log::list_verifications(&kw.app.analytics, &workspace(), query, &consumer)
+        .await
+        .unwrap()
+        .events
 }
 
 on_both_stacks! {
@@ -118,9 +130,9 @@ on_both_stacks! {
 
         // Postgres may change the plan of a statement after its first executions.
         for _ in 0..20 {
-            let page = verification_log::list(analytics, &workspace(), &log_of(&kw, "")).await.unwrap();
-            assert_eq!(page.verifications.len(), 50);
-            let first = &page.verifications[0];
+            let events = read_log(&kw, &all_days(&kw), ["", ""]).await;
+            assert_eq!(events.len(), 50);
+            let first = &events[0];
             assert_eq!((first.key_id.as_str(), first.request_id.as_str()), ("key_1", "req_0"));
         }
 
@@ -132,7 +144,7 @@ on_both_stacks! {
         fill(&kw).await;
         let analytics = &kw.app.analytics;
         for _ in 0..20 {
-            verification_log::list(analytics, &workspace(), &log_of(&kw, "")).await.unwrap();
+            read_log(&kw, &all_days(&kw), ["", ""]).await;
         }
         let EventDatabase::Postgres { read, .. } = &analytics.event_store().database else { return };
         let pool = read.get();
@@ -153,16 +165,12 @@ on_both_stacks! {
     async fn log_of_a_busy_key_or_identity_reads_few_minutes(kw) {
         fill(&kw).await;
         let analytics = &kw.app.analytics;
-        let read = async |query: &LogQuery| {
-            verification_log::list(analytics, &workspace(), query).await.unwrap().verifications
-        };
-        let of_identity = || LogQuery { external_id: "user_0".into(), ..log_of(&kw, "") };
-        for (query, next_query) in [(log_of(&kw, "key_0"), log_of(&kw, "key_0")), (of_identity(), of_identity())] {
+        for consumer in [["key_0", ""], ["", "user_0"], ["key_0", "user_0"]] {
             let meter = WorkMeter::of_events(analytics.event_store(), "verifications_per_minute").await;
 
-            let first = read(&query).await;
+            let first = read_log(&kw, &all_days(&kw), consumer).await;
             let cut = first.last().unwrap().occurred_at;
-            let next = read(&LogQuery { until_time: cut, ..next_query }).await;
+            let next = read_log(&kw, &LogQuery { until_time: cut, ..all_days(&kw) }, consumer).await;
 
             let work = meter.measure().await / 2;
             let requests: Vec<_> = first.iter().chain(&next).map(|event| event.request_id.clone()).collect();
@@ -191,15 +199,41 @@ on_both_stacks! {
             to_time: now,
             ..RollupQuery::default()
         };
-        let log = LogQuery { external_id: "user_1".into(), ..log_of(&kw, "") };
         let meter = WorkMeter::of_events(analytics.event_store(), "verification_series").await;
 
         let groups = rollup_query::list_groups(analytics, &workspace(), &[], sum).await.unwrap();
-        let page = verification_log::list(analytics, &workspace(), &log).await.unwrap();
+        let events = read_log(&kw, &all_days(&kw), ["", "user_1"]).await;
 
         let work = meter.measure().await;
         assert_eq!(groups.iter().map(|group| group.counts.total).collect::<Vec<_>>(), [1]);
-        assert_eq!(page.verifications.len(), 1);
+        assert_eq!(events.len(), 1);
+        assert!((1..SERIES_WORK_MAX).contains(&work), "{work}");
+    }
+
+    async fn checks_of_an_identifier_are_found_among_many(kw) {
+        for namespace in ["email", "sms"] {
+            kw.check_limit(namespace, "ann", json!({})).await.data();
+        }
+        kw.write_events().await;
+        writer::roll_up(&kw.app.analytics).await.unwrap();
+        let series = series_id_sql(kw.stack, "1000 + i");
+        let sql = format!(
+            "INSERT INTO ratelimit_series (id, workspace_id, namespace_id, identifier, passed, seen_at)
+            SELECT {series}, 'ws_default', 'rlns_' || i % 3, 'other_' || i, CAST(1 AS {}), 0 FROM n",
+            if kw.stack == Stack::Replica { "BOOLEAN" } else { "INTEGER" }
+        );
+        insert(&kw, 20_000, &sql).await;
+        if kw.stack == Stack::Replica {
+            kw.change_events("ANALYZE").await;
+        }
+        kw.clock.advance_ms(MINUTE_MS);
+        let analytics = &kw.app.analytics;
+        let meter = WorkMeter::of_events(analytics.event_store(), "ratelimit_series").await;
+
+        let page = event_log::list_checks(analytics, &workspace(), &all_days(&kw), "ann").await.unwrap();
+
+        let work = meter.measure().await;
+        assert_eq!(page.events.len(), 2);
         assert!((1..SERIES_WORK_MAX).contains(&work), "{work}");
     }
 

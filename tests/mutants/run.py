@@ -7,6 +7,7 @@ Usage, with the servers of `./test mutants`: run.py [--jobs N] [--sample N --see
 """
 
 import argparse
+import collections
 import concurrent.futures
 import hashlib
 import json
@@ -38,7 +39,7 @@ def main():
     binaries = build_tests()
     results = Results(WORK / f"{digest()}.jsonl")
     print(f"{len(mutants)} mutants", flush=True)
-    reached = find_tests(binaries, results, options.jobs)
+    tests = find_tests(binaries, results, options.jobs, [mutant["path"] for mutant in mutants])
     chosen = range(len(mutants))
     if options.sample:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(mutants))))
@@ -46,7 +47,7 @@ def main():
     def run(number):
         key = f"mutant {mutants[number]['key']}"
         if results.get(key) is None:
-            results.put(key, run_mutant(number, binaries, reached.get(number, []), options.tests))
+            results.put(key, run_mutant(number, binaries, tests(number), options.tests))
 
     each(options.jobs, run, chosen)
     survivors = [mutants[n] for n in chosen if not results.get(f"mutant {mutants[n]['key']}")["killed_by"]]
@@ -163,9 +164,11 @@ def build_tests():
 
 
 def digest():
-    """Returns a hash of everything on which the results depend."""
+    """Returns a hash of everything on which the results depend: of what is inserted, not of the program that does it."""
     content = hashlib.sha256()
-    for path in sorted(path for path in CHECKOUT.rglob("*") if path.is_file() and path.name != "Cargo.lock"):
+    tools = CHECKOUT / "tests" / "mutants"
+    files = (path for path in CHECKOUT.rglob("*") if path.is_file() and path.parent != tools)
+    for path in sorted(path for path in files if path.name != "Cargo.lock"):
         content.update(f"{path}\0".encode() + path.read_bytes())
     return content.hexdigest()[:16]
 
@@ -193,9 +196,9 @@ def each(jobs, function, items):
             pass
 
 
-def find_tests(binaries, results, jobs):
-    """Runs each test alone. Returns the tests that reach each mutant: at first those of libraries, then the simulation, then
-    the others. Of them, those that reach the fewest mutants come first."""
+def find_tests(binaries, results, jobs, paths):
+    """Runs each test alone. Returns a function that returns the tests that reach a mutant, in their order. `paths` are the
+    files of the mutants."""
     tests = []
     for name, (program, directory) in binaries.items():
         listed = subprocess.run([program, "--list", "--format", "terse"], cwd=directory, capture_output=True, text=True)
@@ -212,15 +215,26 @@ def find_tests(binaries, results, jobs):
             results.put(f"test {test}", {"reached": [] if failed else numbers})
 
     each(jobs, run, tests)
-    def rank(test):
-        slowness = {"simulation": 1, "all": 2, "processes": 2}.get(test[0], 0)
-        return slowness, len(results.get(f"test {test}")["reached"])
+    reached = {test: results.get(f"test {test}")["reached"] for test in tests}
+    reached_of_file = {test: collections.Counter(paths[number] for number in reached[test]) for test in tests}
+    tests_of = collections.defaultdict(list)
+    for test in sorted(tests, key=lambda test: len(reached[test])):
+        for number in reached[test]:
+            tests_of[number].append(test)
 
-    reached = {}
-    for test in sorted(tests, key=rank):
-        for number in results.get(f"test {test}")["reached"]:
-            reached.setdefault(number, []).append(test)
-    return reached
+    def list_tests(number):
+        """Returns at first the tests of libraries and the simulation; of the others, in turn, those that reach the fewest mutants
+        at all, and those that reach the most of this file: they are about it."""
+        def is_slow(test):
+            return test[0] in ("all", "processes")
+
+        slow = [test for test in tests_of[number] if is_slow(test)]
+        about = sorted(slow, key=lambda test: -reached_of_file[test][paths[number]])
+        in_turn = [test for pair in zip(slow, about) for test in pair]
+        fast = sorted((test for test in tests_of[number] if not is_slow(test)), key=lambda test: test[0] == "simulation")
+        return list(dict.fromkeys(fast + in_turn))
+
+    return list_tests
 
 
 def run_mutant(number, binaries, tests, tests_max):

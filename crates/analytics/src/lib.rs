@@ -21,7 +21,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`recent`] | single events of a key or a request |
-//! | [`verification_log`] | pages of verifications, newest first |
+//! | [`event_log`] | pages of verifications or limit checks, newest first |
 //! | [`tail`] | verifications as they are written |
 //! | [`rollup_query`] | counts of verifications by time, key, identity or tag |
 //! | [`traffic`] | totals of an API, a namespace or all of them, for charts |
@@ -36,6 +36,7 @@ mod batch_builder;
 pub mod clickhouse_delivery;
 mod event;
 mod event_buffer;
+pub mod event_log;
 pub mod event_space;
 mod not_found;
 mod outbox_encoding;
@@ -47,7 +48,6 @@ pub mod sql_query;
 pub mod tail;
 pub mod top_identifiers;
 pub mod traffic;
-pub mod verification_log;
 pub mod writer;
 
 pub use event::{Event, KeyDimensions, LimitCheckRecord, VerificationRecord};

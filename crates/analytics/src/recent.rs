@@ -9,8 +9,8 @@ use crate::Analytics;
 
 /// The maximum number of verifications of a key that are returned.
 pub const RECENT_VERIFICATIONS_MAX: usize = 25;
-/// The maximum number of limit checks in one request.
-const CHECKS_MAX: i64 = 50;
+/// The maximum number of limit checks in one request: the descriptors of a gateway.
+pub const CHECKS_MAX: usize = 100;
 /// The maximum distance between the time in a request id and the time of its events. A request takes at most ten
 /// seconds, and clocks are adjusted now and then.
 const EVENT_TIME_TOLERANCE_MS: i64 = 30_000;
@@ -36,6 +36,7 @@ pub struct RecentVerification {
 #[derive(Debug)]
 pub struct RecentCheck {
     pub occurred_at: Timestamp,
+    pub request_id: String,
     pub namespace_id: String,
     pub identifier: String,
     pub passed: bool,
@@ -81,6 +82,7 @@ impl From<CheckRow> for RecentCheck {
     fn from(row: CheckRow) -> Self {
         Self {
             occurred_at: row.time,
+            request_id: row.request_id,
             namespace_id: row.namespace_id,
             identifier: row.identifier,
             passed: row.passed,

@@ -37,6 +37,7 @@ mod list_frame;
 mod logs;
 mod members;
 mod multipart;
+mod namespace_names;
 mod one_time_form;
 mod overview;
 mod page_request;

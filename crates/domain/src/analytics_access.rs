@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-pub use analytics::recent::{RecentCheck, RecentVerification, RequestEvents};
+pub use analytics::event_log::{ConsumerFilter, LogCursor, LogPage, LogQuery};
+pub use analytics::recent::{CHECKS_MAX, RecentCheck, RecentVerification, RequestEvents};
 pub use analytics::rollup_query::{
     RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit,
 };
@@ -12,10 +13,7 @@ use analytics::sql_query::QueryScope;
 pub use analytics::tail::{Tail, TailFilter, TailStep};
 pub use analytics::top_identifiers::{IdentifierOrder, IdentifierQuery, IdentifierRow};
 pub use analytics::traffic::{Traffic, TrafficCoverage, TrafficFilter};
-pub use analytics::verification_log::{LogCursor, LogPage, LogQuery};
-use analytics::{
-    Analytics, recent, rollup_query, sql_query, top_identifiers, traffic, verification_log,
-};
+use analytics::{Analytics, event_log, recent, rollup_query, sql_query, top_identifiers, traffic};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
@@ -200,10 +198,28 @@ pub async fn list_recent_by_key(
 }
 
 /// Returns a page of the verifications of the workspace or of one API, newest first.
-pub async fn list_log(analytics: &Analytics, caller: &Caller, query: &LogQuery) -> Result<LogPage> {
-    let api = Some(&*query.api_id).filter(|id| !id.is_empty());
+pub async fn list_verification_log(
+    analytics: &Analytics,
+    caller: &Caller,
+    query: &LogQuery,
+    consumer: &ConsumerFilter<'_>,
+) -> Result<LogPage<RecentVerification>> {
+    let api = Some(&*query.resource_id).filter(|id| !id.is_empty());
     require_on_or_all(caller, Action::ReadApiAnalytics, api)?;
-    verification_log::list(analytics, caller.workspace_id(), query).await
+    event_log::list_verifications(analytics, caller.workspace_id(), query, consumer).await
+}
+
+/// Returns a page of the limit checks of the workspace or of one namespace, newest first: of an identifier, or of all if it is
+/// empty.
+pub async fn list_check_log(
+    analytics: &Analytics,
+    caller: &Caller,
+    query: &LogQuery,
+    identifier: &str,
+) -> Result<LogPage<RecentCheck>> {
+    let namespace = Some(&*query.resource_id).filter(|id| !id.is_empty());
+    require_on_or_all(caller, Action::ReadRatelimitAnalytics, namespace)?;
+    event_log::list_checks(analytics, caller.workspace_id(), query, identifier).await
 }
 
 /// Returns the verifications that have been written since the last step of a tail.

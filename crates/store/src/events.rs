@@ -27,12 +27,12 @@ use foundation::error::Result;
 use foundation::model::{DeliverySnapshot, EventKind, Retention, RollupUnit};
 
 use super::clickhouse::{self, ClickHouse};
+use super::event_log::LogReads;
 use super::outbox::{DeliveryReads, DeliveryWrites};
 use super::postgres::Pool;
 use super::recent::{RecentReads, TailReads};
 use super::schema::{self, MigrationPlan};
 use super::tx::{Connection, ReadConnection};
-use super::verification_log::LogReads;
 use super::{SchemaError, partitions, postgres, sqlite};
 
 /// The schema that contains the tables in Postgres.

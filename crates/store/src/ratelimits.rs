@@ -32,6 +32,12 @@ pub trait RatelimitReads: Send {
     ) -> Result<Option<Namespace>>;
     /// Returns the namespaces of a workspace by name, including deleted ones.
     async fn list_all_namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>>;
+    /// Returns the ids and names of those of these namespaces that are not deleted.
+    async fn load_namespace_names(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[NamespaceId],
+    ) -> Result<Vec<(NamespaceId, String)>>;
     /// Returns a page of the namespaces of a workspace by id, without deleted ones.
     async fn list_namespaces(
         &mut self,

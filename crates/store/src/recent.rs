@@ -32,6 +32,7 @@ pub struct VerificationRow {
 #[derive(Debug, sqlx_macros::FromRow)]
 pub struct CheckRow {
     pub time: Timestamp,
+    pub request_id: String,
     pub namespace_id: String,
     pub identifier: String,
     pub passed: bool,
@@ -66,7 +67,7 @@ pub trait RecentReads: Send {
         workspace: &WorkspaceId,
         request: &str,
         within: Range<Timestamp>,
-        max: i64,
+        max: usize,
     ) -> Result<Vec<CheckRow>>;
 }
 

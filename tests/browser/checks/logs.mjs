@@ -85,11 +85,38 @@ export async function run(story) {
     await plain.context().close();
   });
 
+  await check("the log shows limit checks, and those of an identifier from the analytics", async () => {
+    for (const cost of [1, 2]) {
+      await v2(story.maker, "ratelimit.limit", { namespace: "log-limits", identifier: "log-caller", limit: 2, duration: 60_000, cost });
+    }
+    await seen();
+    await go(page, path);
+    await page.getByRole("link", { name: "Limit checks", exact: true }).click();
+    await page.getByRole("region", { name: "Limit checks" }).waitFor();
+    await page.getByLabel("Identifier", { exact: true }).fill("log-caller");
+    await page.getByRole("button", { name: "Apply" }).click();
+    const checks = page.getByRole("region", { name: "Limit checks" }).locator("tbody tr");
+    assert.equal(await checks.count(), 2);
+    await accessible(page);
+    await page.getByLabel("Outcome", { exact: true }).selectOption({ label: "Rejected" });
+    await page.getByRole("button", { name: "Apply" }).click();
+    assert.equal(await checks.count(), 1);
+    await checks.first().locator("th a").click();
+    await page.getByRole("heading", { name: "Explain a request" }).waitFor();
+    await page.getByText("Cost 2; fewer remained of a limit of 2.").waitFor();
+    await go(page, `/dashboard/${story.workspace}/analytics?of=limits`);
+    await page.getByRole("region", { name: "Top identifiers" }).getByRole("link", { name: "log-caller" }).click();
+    await checks.nth(1).waitFor();
+    assert.equal(await page.getByLabel("Identifier", { exact: true }).inputValue(), "log-caller");
+  });
+
   await check("the log fits a narrow window", async () => {
     await page.setViewportSize({ width: 390, height: 900 });
-    await go(page, path);
-    await fits(page);
-    await accessible(page);
+    for (const of of ["", "?of=limits"]) {
+      await go(page, `${path}${of}`);
+      await fits(page);
+      await accessible(page);
+    }
     await page.setViewportSize({ width: 1440, height: 900 });
   });
 }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use domain::analytics_access::Traffic;
 use domain::apis;
 use foundation::error::Result;
-use foundation::id::ApiId;
+use foundation::id::{ApiId, NamespaceId};
 
 use super::super::format::format_grouped;
+use super::super::namespace_names::NamespaceNames;
 use super::super::page_request::WorkspaceRequest;
 use super::comparison::Comparison;
 use super::download::{Rows, escape_formula};
@@ -66,20 +67,18 @@ pub fn by_outcome(
     }
 }
 
-/// Divides the requests by API or namespace. `names` are the names of namespaces that are known, by id. Returns `None`
-/// if the rollups of the selection are not known by API.
+/// Divides the requests by API or namespace. Returns `None` if the rollups of the selection are not known by API.
 pub async fn by_resource(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
     comparison: &Comparison,
-    names: &HashMap<String, String>,
     download_url: String,
 ) -> Result<Option<Breakdown>> {
     if !selection.is_known_by_resource() {
         return Ok(None);
     }
-    let parts = count_resources(request, selection, range, comparison, names).await?;
+    let parts = count_resources(request, selection, range, comparison).await?;
     let (title, header) = match selection.is_limits() {
         true => ("Namespaces", "Namespace"),
         false => ("APIs", "API"),
@@ -105,11 +104,10 @@ pub async fn tabulate_resources(
     selection: &Selection,
     range: &TimeRange,
     comparison: &Comparison,
-    names: &HashMap<String, String>,
 ) -> Result<Rows> {
     let id = if selection.is_limits() { "namespace_id" } else { "api_id" };
     let mut rows = vec![["name", id, "total", "total_before"].map(str::to_owned).to_vec()];
-    for part in count_resources(request, selection, range, comparison, names).await? {
+    for part in count_resources(request, selection, range, comparison).await? {
         let before = part.before.map_or_else(String::new, |count| count.to_string());
         rows.push(vec![escape_formula(&part.label), part.value, part.count.to_string(), before]);
     }
@@ -133,7 +131,6 @@ async fn count_resources(
     selection: &Selection,
     range: &TimeRange,
     comparison: &Comparison,
-    names: &HashMap<String, String>,
 ) -> Result<Vec<Part>> {
     let unit = range.rollup_unit();
     let now = selection.load_traffic_by_resource(request, range.period, unit).await?;
@@ -156,7 +153,7 @@ async fn count_resources(
         count: 0,
         before: Some(traffic.total_count()),
     }));
-    name_resources(request, selection, names, &mut parts).await?;
+    name_resources(request, selection, &mut parts).await?;
     Ok(parts)
 }
 
@@ -168,20 +165,21 @@ fn take_count(traffic: &mut HashMap<String, Traffic>, id: &str) -> i64 {
 async fn name_resources(
     request: &WorkspaceRequest,
     selection: &Selection,
-    names: &HashMap<String, String>,
     parts: &mut [Part],
 ) -> Result<()> {
-    let mut api_names = HashMap::new();
-    if !selection.is_limits() {
-        let ids: Vec<_> = parts.iter().map(|part| ApiId::from(part.value.as_str())).collect();
-        let context = &request.page_request.app.context;
-        api_names = apis::load_names(context, &request.caller, &ids).await?;
+    if selection.is_limits() {
+        let ids = parts.iter().map(|part| NamespaceId::from(part.value.as_str())).collect();
+        let names = NamespaceNames::load(request, ids).await?;
+        for part in parts {
+            part.label = names.label(&part.value);
+        }
+        return Ok(());
     }
+    let ids: Vec<_> = parts.iter().map(|part| ApiId::from(part.value.as_str())).collect();
+    let context = &request.page_request.app.context;
+    let names = apis::load_names(context, &request.caller, &ids).await?;
     for part in parts {
-        let name = match selection.is_limits() {
-            true => names.get(&part.value),
-            false => api_names.get(&ApiId::from(part.value.as_str())),
-        };
+        let name = names.get(&ApiId::from(part.value.as_str()));
         part.label = name.cloned().unwrap_or_else(|| part.value.clone());
     }
     Ok(())

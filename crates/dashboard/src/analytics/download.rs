@@ -15,7 +15,7 @@ use super::comparison::Comparison;
 use super::range::TimeRange;
 use super::selection::Selection;
 use super::traffic::{OUTCOMES, OutcomeStyle, PERCENTILES, TrafficSeries};
-use super::{breakdown, identifiers, load_resource_names, top};
+use super::{breakdown, identifiers, top};
 
 /// The maximum number of keys, identities or identifiers in a download.
 const ROWS_MAX: usize = 10_000;
@@ -64,8 +64,7 @@ async fn load_rows(
         }
         _ if table == resource_table(selection) && selection.is_known_by_resource() => {
             let comparison = Comparison::load(request, selection, range).await?;
-            let names = load_resource_names(request, selection).await?.into_iter().collect();
-            breakdown::tabulate_resources(request, selection, range, &comparison, &names).await?
+            breakdown::tabulate_resources(request, selection, range, &comparison).await?
         }
         "identifiers" if selection.is_limits() => {
             let order = IdentifierOrder::Requests;

@@ -1,15 +1,14 @@
 //! The identifiers with the most limit checks, on the analytics page and on that of a namespace.
 
-use std::collections::HashMap;
-
 use domain::analytics_access::{self, IdentifierOrder, IdentifierQuery, IdentifierRow};
 use domain::permission::Action;
-use domain::ratelimits::namespaces;
-use foundation::error::{Error, Result};
+use foundation::error::Result;
+use foundation::id::NamespaceId;
 use foundation::model::Namespace;
 use futures_util::future::try_join;
 
 use super::super::format::format_grouped;
+use super::super::namespace_names::NamespaceNames;
 use super::super::page_request::WorkspaceRequest;
 use super::download::{Rows, escape_formula};
 use super::range::TimeRange;
@@ -40,6 +39,8 @@ pub struct IdentifierTableRow {
     /// The path of the form of its override; `None` if the user may not set one, or if there can be none for exactly this
     /// identifier.
     pub override_path: Option<String>,
+    /// The path of its checks in the log; `None` for the empty text, which is no filter.
+    pub log_path: Option<String>,
     pub total: String,
     pub rejected: String,
 }
@@ -61,8 +62,7 @@ impl IdentifierSection {
         let download =
             |table: &str| request.workspace_path(&format!("/analytics.csv?{fields}&table={table}"));
         let id = Some(namespace.id.as_str());
-        let names = HashMap::from([(namespace.id.to_string(), namespace.name.clone())]);
-        let lists = match list_tables(request, id, &range, names, download).await {
+        let lists = match list_tables(request, id, &range, download).await {
             Ok(lists) => Some(lists),
             Err(error) => {
                 tracing::warn!(error = %error, "failed to read the top identifiers: {error}");
@@ -73,13 +73,11 @@ impl IdentifierSection {
     }
 }
 
-/// Returns the identifiers with the most requests, and those with the most rejected requests. `names` are the names of
-/// namespaces that are known, by id.
+/// Returns the identifiers with the most requests, and those with the most rejected requests.
 pub async fn list_tables(
     request: &WorkspaceRequest,
     namespace: Option<&str>,
     range: &TimeRange,
-    mut names: HashMap<String, String>,
     download_url: impl Fn(&str) -> String,
 ) -> Result<[IdentifierList; 2]> {
     let (requested, rejected) = try_join(
@@ -87,7 +85,9 @@ pub async fn list_tables(
         list(request, namespace, range, IdentifierOrder::Rejected, TOP_MAX),
     )
     .await?;
-    load_missing_names(request, requested.iter().chain(&rejected), &mut names).await?;
+    let rows = requested.iter().chain(&rejected);
+    let ids = rows.map(|row| NamespaceId::from(row.namespace_id.as_str())).collect();
+    let names = NamespaceNames::load(request, ids).await?;
     let table = |title, rows: Vec<IdentifierRow>, order| IdentifierList {
         title,
         rows: rows.into_iter().map(|row| IdentifierTableRow::new(request, row, &names)).collect(),
@@ -146,34 +146,24 @@ fn table_name(order: IdentifierOrder) -> &'static str {
     }
 }
 
-/// Adds the names of the namespaces of the rows, apart from deleted namespaces. The rows are few.
-async fn load_missing_names<'a>(
-    request: &WorkspaceRequest,
-    rows: impl Iterator<Item = &'a IdentifierRow>,
-    names: &mut HashMap<String, String>,
-) -> Result<()> {
-    let context = &request.page_request.app.context;
-    for row in rows {
-        if names.contains_key(&row.namespace_id) {
-            continue;
+/// Returns the path of the checks of an identifier in the log, in the time range of the page.
+fn log_path(request: &WorkspaceRequest, namespace: &str, identifier: &str) -> Option<String> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("of", "limits").append_pair("only", namespace);
+    query.append_pair("identifier", identifier);
+    for field in ["range", "from", "until"] {
+        let value = request.page_request.query.text(field);
+        if !value.is_empty() {
+            query.append_pair(field, value);
         }
-        match namespaces::get(context, &request.caller, &row.namespace_id).await {
-            Ok(namespace) => names.insert(row.namespace_id.clone(), namespace.name),
-            Err(Error::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
     }
-    Ok(())
+    (!identifier.is_empty()).then(|| request.workspace_path(&format!("/logs?{}", query.finish())))
 }
 
 impl IdentifierTableRow {
-    fn new(
-        request: &WorkspaceRequest,
-        row: IdentifierRow,
-        names: &HashMap<String, String>,
-    ) -> Self {
+    fn new(request: &WorkspaceRequest, row: IdentifierRow, names: &NamespaceNames) -> Self {
         let id = row.namespace_id;
-        let name = names.get(&id);
+        let (name, namespace) = (names.name(&id), names.label(&id));
         let path = request.workspace_path(&format!("/ratelimits/{id}"));
         let mut query = form_urlencoded::Serializer::new(String::new());
         let query = query.append_pair("for", &row.identifier).finish();
@@ -183,7 +173,8 @@ impl IdentifierTableRow {
         Self {
             override_path: (is_exact && may_set).then(|| format!("{path}/override?{query}")),
             namespace_path: name.is_some().then_some(path),
-            namespace: name.cloned().unwrap_or(id),
+            log_path: log_path(request, &id, &row.identifier),
+            namespace,
             identifier: row.identifier,
             total: format_grouped(row.total),
             rejected: format_grouped(row.rejected),

@@ -14,7 +14,6 @@ mod top;
 mod traffic;
 mod usage;
 
-use std::collections::HashMap;
 use std::iter;
 
 use askama::Template;
@@ -107,19 +106,16 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         request.workspace_path(&format!("/analytics.csv?{}", fields.finish()))
     };
     let resources = load_resource_names(&request, &selection).await?;
-    let names: HashMap<_, _> = resources.iter().cloned().collect();
     let url = download_url("outcomes");
     let mut breakdowns = vec![breakdown::by_outcome(&request, &selection, &comparison, url)];
     let url = download_url(download::resource_table(&selection));
-    breakdowns.extend(
-        breakdown::by_resource(&request, &selection, &range, &comparison, &names, url).await?,
-    );
+    breakdowns
+        .extend(breakdown::by_resource(&request, &selection, &range, &comparison, url).await?);
     let mut figures = comparison.figures;
     let (mut top_lists, mut identifier_lists) = (Vec::new(), Vec::new());
     if selection.is_limits() {
         let namespace = selection.resource();
-        let lists =
-            identifiers::list_tables(&request, namespace, &range, names, &download_url).await?;
+        let lists = identifiers::list_tables(&request, namespace, &range, &download_url).await?;
         identifier_lists = lists.into();
     } else {
         let top = top::list_consumers(&request, &selection, &range, &download_url).await?;
@@ -184,15 +180,18 @@ async fn load_resource_names(
     request: &WorkspaceRequest,
     selection: &Selection,
 ) -> Result<Vec<(String, String)>> {
-    Ok(match selection.is_limits() {
-        true => {
-            let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
-            let context = &request.page_request.app.context;
-            let page = namespaces::list_for_caller(context, &request.caller, &paging).await?;
-            page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect()
-        }
-        false => load_api_names(request).await?,
-    })
+    match selection.is_limits() {
+        true => load_namespace_names(request).await,
+        false => load_api_names(request).await,
+    }
+}
+
+/// Returns the ids and names of the first namespaces.
+pub async fn load_namespace_names(request: &WorkspaceRequest) -> Result<Vec<(String, String)>> {
+    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+    let context = &request.page_request.app.context;
+    let page = namespaces::list_for_caller(context, &request.caller, &paging).await?;
+    Ok(page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect())
 }
 
 /// Returns the ids and names of the first APIs.

@@ -23,8 +23,8 @@ pub struct UsageSection {
     pub panel: Option<UsagePanel>,
     /// The same in the analytics page.
     pub analytics_url: String,
-    /// The verifications in the log; `None` for limit checks.
-    pub logs_url: Option<String>,
+    /// The single requests in the log.
+    pub logs_url: String,
 }
 
 impl UsageSection {
@@ -53,7 +53,7 @@ impl UsageSection {
         Self {
             panel,
             analytics_url: path_of("analytics", &of_this_month),
-            logs_url: (!selection.is_limits()).then(|| path_of("logs", &of_this_month)),
+            logs_url: path_of("logs", &of_this_month),
         }
     }
 }

@@ -4,13 +4,14 @@ use askama::Template;
 use domain::analytics_access::{self, RecentCheck, RecentVerification, RequestEvents};
 use domain::keys::{DecryptMode, VerificationCode, get};
 use domain::permission::Action;
-use domain::ratelimits::namespaces;
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result};
+use foundation::error::Error;
+use foundation::id::NamespaceId;
 use foundation::model::Key;
 
 use super::super::format::{TimeLabel, format_count, format_latency, format_start, outcome_label};
 use super::super::layout::{Layout, Section};
+use super::super::namespace_names::NamespaceNames;
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
 
@@ -169,8 +170,10 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
             verified = Some(VerificationExplanation::new(*event, key.as_ref(), now));
         }
         Some(RequestEvents::Checks(found)) => {
+            let ids = found.iter().map(|check| NamespaceId::from(&*check.namespace_id)).collect();
+            let names = NamespaceNames::load(&request, ids).await?;
             for check in found {
-                let namespace = namespace_name(&request, &check.namespace_id).await?;
+                let namespace = names.label(&check.namespace_id);
                 checks.push(LimitCheckExplanation::new(check, namespace, now));
             }
         }
@@ -182,13 +185,4 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         verification: verified,
         checks,
     })
-}
-
-/// Returns the name of a namespace, or its id if the namespace no longer exists.
-async fn namespace_name(request: &WorkspaceRequest, id: &str) -> Result<String> {
-    match namespaces::get(&request.page_request.app.context, &request.caller, id).await {
-        Ok(namespace) => Ok(namespace.name),
-        Err(Error::NotFound(_) | Error::NamespaceDeleted(_)) => Ok(id.to_owned()),
-        Err(error) => Err(error),
-    }
 }

@@ -1,29 +1,29 @@
-//! The page of the latest verifications: a log that can be filtered and refreshes itself.
+//! The page of the latest verifications or limit checks: a log that can be filtered and refreshes itself.
 
-use std::collections::HashMap;
+mod rows;
 
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
-use domain::analytics_access::{self, LogCursor, LogPage, LogQuery, RecentVerification};
-use domain::apis;
-use domain::keys::VerificationCode;
-use foundation::clock::Timestamp;
+use domain::analytics_access::{
+    CHECKS_MAX, ConsumerFilter, LogCursor, LogPage, LogQuery, list_check_log, list_verification_log,
+};
 use foundation::error::Result;
-use foundation::id::{ApiId, KeyId};
 use foundation::model::EventKind;
 
-use super::analytics::{OUTCOMES, TimeRange, list_options, load_api_names};
+use super::analytics::{
+    OUTCOMES, Selection, TimeRange, list_options, load_api_names, load_namespace_names,
+};
 use super::form::Form;
-use super::format::{TimeLabel, format_latency, format_moment_to_ms, format_utc, outcome_label};
-use super::key_names::KeyNames;
+use super::format::format_utc;
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::pagination::PageLinks;
 use super::{PageResult, render_page};
+use rows::{CheckTableRow, VerificationTableRow};
 
 /// The number of verifications of a page.
-const ROWS_MAX: usize = 50;
+const VERIFICATIONS_MAX: usize = 50;
 /// How often a page refreshes itself, once in two seconds: for ten minutes.
 const REFRESHES_MAX: u32 = 300;
 
@@ -40,14 +40,14 @@ struct LogsPage {
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
-    /// The options: value, label, whether it is selected.
-    apis: Vec<(String, String, bool)>,
+    /// The APIs or namespaces: value, label, whether it is selected.
+    resources: Vec<(String, String, bool)>,
     outcomes: Vec<(&'static str, &'static str, bool)>,
-    key: String,
-    identity: String,
+    selection: Selection,
+    identifier: String,
     error: Option<String>,
-    rows: Vec<LogTableRow>,
-    /// Earlier verifications were not compared with the filter yet.
+    table: LogTable,
+    /// Earlier events were not compared with the filter yet.
     unread_before: Option<String>,
     pages: PageLinks,
     live: LiveRefresh,
@@ -63,67 +63,99 @@ struct LiveRefresh {
     stop_path: String,
 }
 
-struct LogTableRow {
-    request_id: String,
-    at: TimeLabel,
-    outcome: String,
-    is_valid: bool,
-    key_id: String,
-    key: String,
-    api_id: String,
-    api: String,
-    identity: String,
-    region: String,
-    latency: String,
+/// The events of a page.
+enum LogTable {
+    Verifications(Vec<VerificationTableRow>),
+    Checks(Vec<CheckTableRow>),
 }
 
-/// The names of the keys and APIs of the page.
-struct RowNames {
-    keys: KeyNames,
-    apis: HashMap<ApiId, String>,
+/// A page of the log.
+struct LogTablePage {
+    table: LogTable,
+    next: Option<LogCursor>,
+    unread_before: Option<String>,
 }
 
 async fn show(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let (range, fault) = TimeRange::from_form(query, app.context.clock.now());
+    let selection = Selection::from_form(query);
     let field = |name: &str| query.text(name).trim().to_owned();
     let log_query = LogQuery {
-        api_id: field("only"),
-        key_id: field("key"),
-        external_id: field("identity"),
+        resource_id: selection.resource_id.clone(),
         outcome: field("outcome"),
         from_time: range.period.from,
         until_time: range.period.until,
         cursor: LogCursor::parse("before", query.text("before"))?,
-        rows_max: ROWS_MAX,
+        rows_max: if selection.is_limits() { CHECKS_MAX } else { VERIFICATIONS_MAX },
     };
-    let LogPage { verifications, next, unread_before } =
-        analytics_access::list_log(&app.analytics, &request.caller, &log_query).await?;
-    let selected_api = Some(&*log_query.api_id).filter(|id| !id.is_empty());
+    let identifier = field("identifier");
+    let resources = match selection.is_limits() {
+        true => load_namespace_names(&request).await?,
+        false => load_api_names(&request).await?,
+    };
+    let page = LogTablePage::load(&request, &selection, &log_query, &identifier).await?;
     let path = request.workspace_path("/logs");
-    let next = next.map(|cursor| cursor.to_string());
-    let names = RowNames::load(&request, &verifications).await?;
+    let next = page.next.map(|cursor| cursor.to_string());
     render_page(&LogsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
-        apis: list_options(load_api_names(&request).await?, selected_api),
+        resources: list_options(resources, selection.resource()),
         outcomes: OUTCOMES
             .iter()
-            .filter(|shown| shown.is_selected(EventKind::Verifications, "") && shown.has_events())
+            .filter(|shown| shown.is_selected(selection.kind, "") && shown.has_events())
             .map(|shown| (shown.value, shown.label, shown.value == log_query.outcome))
             .collect(),
         from: range.from_text,
         until: range.until_text,
         error: fault,
-        rows: verifications.into_iter().map(|event| LogTableRow::new(event, &names)).collect(),
-        unread_before: unread_before.map(format_utc),
+        table: page.table,
+        unread_before: page.unread_before,
         pages: PageLinks::with_cursor_field(&request, &path, "before", next.as_deref()),
         live: LiveRefresh::new(query, &path, log_query.cursor.is_none()),
-        key: log_query.key_id,
-        identity: log_query.external_id,
+        selection,
+        identifier,
         path,
         layout: Layout::for_workspace(&request, Section::Logs, "Logs").await?,
     })
+}
+
+impl LogTablePage {
+    async fn load(
+        request: &WorkspaceRequest,
+        selection: &Selection,
+        query: &LogQuery,
+        identifier: &str,
+    ) -> Result<Self> {
+        let (analytics, caller) = (&request.page_request.app.analytics, &request.caller);
+        Ok(match selection.kind {
+            EventKind::Verifications => {
+                let consumer =
+                    ConsumerFilter { key_id: &selection.key, external_id: &selection.identity };
+                let page = list_verification_log(analytics, caller, query, &consumer).await?;
+                let rows = VerificationTableRow::list(request, &page.events).await?;
+                Self::new(LogTable::Verifications(rows), page)
+            }
+            EventKind::Ratelimits => {
+                let page = list_check_log(analytics, caller, query, identifier).await?;
+                let rows = CheckTableRow::list(request, &page.events).await?;
+                Self::new(LogTable::Checks(rows), page)
+            }
+        })
+    }
+
+    fn new<Event>(table: LogTable, page: LogPage<Event>) -> Self {
+        Self { table, next: page.next, unread_before: page.unread_before.map(format_utc) }
+    }
+}
+
+impl LogTable {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Verifications(rows) => rows.is_empty(),
+            Self::Checks(rows) => rows.is_empty(),
+        }
+    }
 }
 
 impl LiveRefresh {
@@ -142,44 +174,4 @@ impl LiveRefresh {
             stop_path: to(None),
         }
     }
-}
-
-impl RowNames {
-    async fn load(request: &WorkspaceRequest, events: &[RecentVerification]) -> Result<Self> {
-        let mut keys: Vec<KeyId> = events.iter().map(|event| event.key_id.clone()).collect();
-        let mut ids: Vec<ApiId> = events.iter().map(|event| event.api_id.clone()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        ids.sort_unstable();
-        ids.dedup();
-        let context = &request.page_request.app.context;
-        Ok(Self {
-            keys: KeyNames::load(request, keys).await?,
-            apis: apis::load_names(context, &request.caller, &ids).await?,
-        })
-    }
-}
-
-impl LogTableRow {
-    fn new(event: RecentVerification, names: &RowNames) -> Self {
-        Self {
-            at: exact_time(event.occurred_at),
-            is_valid: event.outcome == VerificationCode::Valid.as_str(),
-            outcome: outcome_label(event.outcome),
-            key: names.keys.label(&event.key_id),
-            key_id: event.key_id.to_string(),
-            api: names.apis.get(&event.api_id).cloned().unwrap_or_else(|| event.api_id.to_string()),
-            api_id: event.api_id.to_string(),
-            identity: event.external_id.unwrap_or_default(),
-            region: event.region,
-            latency: format_latency(event.latency_us),
-            request_id: event.request_id,
-        }
-    }
-}
-
-/// Labels a time by itself: relative times of neighboring rows are the same.
-fn exact_time(at: Timestamp) -> TimeLabel {
-    let exact = TimeLabel::new(at, at).exact;
-    TimeLabel { exact, text: format_moment_to_ms(at) }
 }

@@ -1,6 +1,6 @@
 //! Namespaces: lookup by id or name, creation on first use, and management.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
@@ -259,6 +259,18 @@ pub async fn get(context: &Context, caller: &Caller, id: &str) -> Result<Namespa
     caller.require_on(Action::ReadNamespace, &id)?;
     let found = context.store.read().await?.find_namespace(caller.workspace_id(), id).await?;
     require_not_deleted(found.filter(|namespace| namespace.id.as_str() == id), id)
+}
+
+/// Returns the names of those of these namespaces that exist, by their ids.
+pub async fn load_names(
+    context: &Context,
+    caller: &Caller,
+    ids: &[NamespaceId],
+) -> Result<HashMap<NamespaceId, String>> {
+    caller.require(Action::ReadNamespace)?;
+    let mut reader = context.store.read().await?;
+    let names = reader.load_namespace_names(caller.workspace_id(), ids).await?;
+    Ok(names.into_iter().collect())
 }
 
 /// Lists a page of the namespaces of the caller's workspace, sorted by id, without deleted ones.

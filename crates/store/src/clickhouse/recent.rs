@@ -10,13 +10,13 @@ use serde_json::json;
 
 use super::ClickHouseReader;
 use super::source::delivery_condition;
+use crate::event_log::{ConsumerFilter, LogFilter, LogReads, LogRows};
 use crate::recent::{CheckRow, RecentReads, VerificationRow};
-use crate::verification_log::{LogFilter, LogReads, LogRows};
 
 type VerificationTuple =
     (i64, String, String, String, String, String, Vec<String>, i64, i64, String, String);
 
-type CheckTuple = (i64, String, String, u8, i64, String, i64, i64, i64, i64);
+type CheckTuple = (i64, String, String, String, u8, i64, String, i64, i64, i64, i64);
 
 impl ClickHouseReader {
     async fn list_verifications(
@@ -62,6 +62,51 @@ impl ClickHouseReader {
         };
         Ok(rows.into_iter().map(to_row).collect())
     }
+
+    async fn list_checks(
+        &self,
+        condition: &str,
+        texts: &[&str],
+        order: &str,
+        max: usize,
+    ) -> Result<Vec<CheckRow>> {
+        let sql = format!(
+            "SELECT time, request_id, namespace_id, identifier, passed, latency_us, override_id, max,
+                remaining, reset_at, tokens
+            FROM ratelimits WHERE {condition} AND {}
+            ORDER BY {order} LIMIT {max}",
+            delivery_condition(&self.delivery_snapshot)
+        );
+        let rows: Vec<CheckTuple> = self.clickhouse.fetch_rows(&sql, texts).await?;
+        let to_row = |(
+            time,
+            request_id,
+            namespace_id,
+            identifier,
+            passed,
+            latency_us,
+            override_id,
+            max,
+            remaining,
+            reset_at,
+            tokens,
+        ): CheckTuple| {
+            CheckRow {
+                time: Timestamp(time),
+                request_id,
+                namespace_id,
+                identifier,
+                passed: passed != 0,
+                latency_us,
+                override_id,
+                max,
+                remaining,
+                reset_at: Timestamp(reset_at),
+                tokens,
+            }
+        };
+        Ok(rows.into_iter().map(to_row).collect())
+    }
 }
 
 #[async_trait]
@@ -95,70 +140,70 @@ impl RecentReads for ClickHouseReader {
         workspace: &WorkspaceId,
         request: &str,
         within: Range<Timestamp>,
-        max: i64,
+        max: usize,
     ) -> Result<Vec<CheckRow>> {
-        let sql = format!(
-            "SELECT time, namespace_id, identifier, passed, latency_us, override_id, max, remaining,
-                reset_at, tokens
-            FROM ratelimits
-            WHERE workspace_id = $1 AND request_id = $2 AND time >= {} AND time < {} AND {}
-            ORDER BY namespace_id, identifier LIMIT {max}",
-            within.start.0,
-            within.end.0,
-            delivery_condition(&self.delivery_snapshot)
+        let condition = format!(
+            "workspace_id = $1 AND request_id = $2 AND time >= {} AND time < {}",
+            within.start.0, within.end.0
         );
-        let rows: Vec<CheckTuple> =
-            self.clickhouse.fetch_rows(&sql, &[workspace.as_str(), request]).await?;
-        let to_row = |(
-            time,
-            namespace_id,
-            identifier,
-            passed,
-            latency_us,
-            override_id,
-            max,
-            remaining,
-            reset_at,
-            tokens,
-        ): CheckTuple| {
-            CheckRow {
-                time: Timestamp(time),
-                namespace_id,
-                identifier,
-                passed: passed != 0,
-                latency_us,
-                override_id,
-                max,
-                remaining,
-                reset_at: Timestamp(reset_at),
-                tokens,
-            }
-        };
-        Ok(rows.into_iter().map(to_row).collect())
+        let texts = [workspace.as_str(), request];
+        self.list_checks(&condition, &texts, "namespace_id, identifier", max).await
     }
 }
 
 #[async_trait]
 impl LogReads for ClickHouseReader {
-    async fn list_log(&mut self, filter: &LogFilter<'_>) -> Result<LogRows> {
+    async fn list_verification_log(
+        &mut self,
+        filter: &LogFilter<'_>,
+        consumer: &ConsumerFilter<'_>,
+    ) -> Result<LogRows<VerificationRow>> {
         let condition = format!(
-            "workspace_id = $1 AND time >= {} AND time < {}
-                AND ($2 = '' OR api_id = $2) AND ($3 = '' OR key_id = $3)
-                AND ($4 = '' OR external_id = $4) AND ($5 = '' OR outcome = $5)
-                AND ($6 = '' OR time < {} OR request_id > $6)",
-            filter.from_time.0,
-            filter.until_time.0,
-            filter.until_time.0 - 1
+            "{} AND ($2 = '' OR api_id = $2) AND ($3 = '' OR outcome = $3)
+                AND ($5 = '' OR key_id = $5) AND ($6 = '' OR external_id = $6)",
+            log_condition(filter)
         );
         let texts = [
             filter.workspace.as_str(),
-            filter.api_id,
-            filter.key_id,
-            filter.external_id,
+            filter.resource_id,
             filter.outcome,
             filter.after_request,
+            consumer.key_id,
+            consumer.external_id,
         ];
         let rows = self.list_verifications(&condition, &texts, filter.rows_max).await?;
         Ok(LogRows { rows, unread_before: None })
     }
+
+    async fn list_check_log(
+        &mut self,
+        filter: &LogFilter<'_>,
+        identifier: &str,
+    ) -> Result<LogRows<CheckRow>> {
+        let condition = format!(
+            "{} AND ($2 = '' OR namespace_id = $2)
+                AND ($3 = '' OR if(passed, 'true', 'false') = $3) AND ($5 = '' OR identifier = $5)",
+            log_condition(filter)
+        );
+        let texts = [
+            filter.workspace.as_str(),
+            filter.resource_id,
+            filter.outcome,
+            filter.after_request,
+            identifier,
+        ];
+        let order = "time DESC, request_id, namespace_id, identifier";
+        let rows = self.list_checks(&condition, &texts, order, filter.rows_max).await?;
+        Ok(LogRows { rows, unread_before: None })
+    }
+}
+
+/// Returns the condition for the events of a log, with the values `$1`, the workspace, and `$4`, the request of the last page.
+fn log_condition(filter: &LogFilter<'_>) -> String {
+    let (from, until) = (filter.from_time.0, filter.until_time.0);
+    format!(
+        "workspace_id = $1 AND time >= {from} AND time < {until}
+            AND ($4 = '' OR time < {} OR request_id > $4)",
+        until - 1
+    )
 }

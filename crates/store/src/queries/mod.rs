@@ -138,12 +138,12 @@ mod restore;
 mod rollups;
 #[macro_use]
 mod root_keys;
+mod event_log;
 mod signing_keys;
 mod standby;
 mod top_identifiers;
 mod users;
 mod vault;
-mod verification_log;
 mod withheld;
 mod workspaces;
 mod writes;

@@ -92,6 +92,18 @@ impl RatelimitReads for Connection {
         .await
     }
 
+    async fn load_namespace_names(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[NamespaceId],
+    ) -> Result<Vec<(NamespaceId, String)>> {
+        let sql = concat!(
+            "SELECT id, name FROM namespaces WHERE workspace_id = $1 AND deleted_at IS NULL AND id ",
+            is_one_of!("$2")
+        );
+        Ok(query_as(sql).bind(workspace).bind(json!(ids).to_string()).fetch_all(self).await?)
+    }
+
     async fn list_namespaces(
         &mut self,
         workspace: &WorkspaceId,

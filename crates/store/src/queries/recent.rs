@@ -79,10 +79,10 @@ impl RecentReads for Connection {
         workspace: &WorkspaceId,
         request: &str,
         within: Range<Timestamp>,
-        max: i64,
+        max: usize,
     ) -> Result<Vec<CheckRow>> {
         let sql = "
-            SELECT e.time, s.namespace_id, s.identifier, s.passed, e.latency_us, e.override_id,
+            SELECT e.time, e.request_id, s.namespace_id, s.identifier, s.passed, e.latency_us, e.override_id,
                 e.max, e.remaining, e.reset_at, e.tokens
             FROM ratelimits e
             JOIN ratelimit_series s ON s.id = e.series
@@ -90,7 +90,8 @@ impl RecentReads for Connection {
             ORDER BY s.namespace_id, s.identifier
             LIMIT $5";
         let query = query_as(sql).bind(workspace).bind(request);
-        Ok(query.bind(within.start).bind(within.end).bind(max).fetch_all(self).await?)
+        let rows_max = i64::try_from(max).unwrap_or(i64::MAX);
+        Ok(query.bind(within.start).bind(within.end).bind(rows_max).fetch_all(self).await?)
     }
 }
 

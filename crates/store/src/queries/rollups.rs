@@ -312,8 +312,10 @@ fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     )
 }
 
-/// The condition for the series `s` of the identity `$3`. The index has only series with an identity, which SQLite must read.
-pub const HAS_EXTERNAL_ID: &str = "s.external_id = $3 AND s.external_id <> ''";
+/// Returns the condition for the series `s` of an identity. The index has only series with one, which SQLite must read.
+pub fn has_external_id_sql(value: &str) -> String {
+    format!("s.external_id = {value} AND s.external_id <> ''")
+}
 
 /// Returns whether a filter selects the series of some keys or of an identity.
 fn has_few_series(filter: &RollupFilter<'_>) -> bool {
@@ -329,7 +331,7 @@ fn series_condition(filter: &RollupFilter<'_>) -> String {
     };
     let external_id = match filter.external_id.unwrap_or_default() {
         "" => "$3 = ''",
-        _ => HAS_EXTERNAL_ID,
+        _ => &has_external_id_sql("$3"),
     };
     let keys = match filter.key_ids.is_empty() {
         true => "$4 = '[]'",

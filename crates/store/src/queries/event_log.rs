@@ -1,20 +1,23 @@
-//! Implements reads of the log of verifications.
+//! Implements reads of the logs of events.
 //!
 //! Totals and rollups show which hours and minutes contain selected events, and how many events there are, so that only
-//! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome, key or
-//! identity.
+//! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome or a
+//! dimension of their series.
+
+mod tables;
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::model::RollupUnit;
 use serde_json::json;
-use sqlx::{AssertSqlSafe, query_as};
+use sqlx::{AssertSqlSafe, FromRow, query_as};
 
-use super::rollups::{HAS_EXTERNAL_ID, unit_start_sql};
-use super::{Connection, RowQuery};
-use crate::recent::VerificationRow;
-use crate::verification_log::{LogFilter, LogReads, LogRows};
+use super::rollups::unit_start_sql;
+use super::{Connection, Database, RowQuery};
+use crate::event_log::{ConsumerFilter, LogFilter, LogReads, LogRows};
+use crate::recent::{CheckRow, VerificationRow};
+use tables::LogTables;
 
 /// The approximate number of events that one statement reads.
 const STATEMENT_EVENTS_MAX: i64 = 5_000;
@@ -22,7 +25,7 @@ const STATEMENT_EVENTS_MAX: i64 = 5_000;
 const EVENTS_READ_MAX: i64 = 40_000;
 /// The maximum number of hours that one statement lists.
 const HOURS_MAX: i64 = 100;
-/// The maximum number of minutes of a key or an identity that are read for a page. Each has a selected event, unless it was
+/// The maximum number of minutes of selected series that are read for a page. Each has a selected event, unless it was
 /// deleted.
 const SERIES_MINUTES_MAX: usize = 60;
 
@@ -34,8 +37,8 @@ struct SpanRow {
     events: i64,
     /// The number of the selected ones, as far as it is known.
     selected: i64,
-    /// The APIs of the selected ones, a JSON list.
-    api_ids: String,
+    /// The APIs or namespaces of the selected ones, a JSON list.
+    resource_ids: String,
 }
 
 /// A span of time with selected events, within the bounds of the filter.
@@ -50,27 +53,58 @@ struct EventSpan {
 }
 
 /// Reads the spans of a page, newest first, until it is full or too many events were read.
-struct LogScan<'a> {
+struct LogScan<'a, Row> {
     connection: &'a mut Connection,
+    tables: LogTables,
     filter: LogFilter<'a>,
+    /// The selected values of the dimensions of the series. Empty: all.
+    dimensions: [&'a str; 2],
     events_read: i64,
-    page: LogRows,
+    page: LogRows<Row>,
 }
 
 #[async_trait]
 impl LogReads for Connection {
-    async fn list_log(&mut self, filter: &LogFilter<'_>) -> Result<LogRows> {
-        let mut scan =
-            LogScan { connection: self, filter: *filter, events_read: 0, page: LogRows::default() };
-        match (filter.key_id, filter.external_id) {
-            ("", "") => scan.read_hours().await?,
-            _ => scan.read_minutes_of_series().await?,
-        }
-        Ok(scan.page)
+    async fn list_verification_log(
+        &mut self,
+        filter: &LogFilter<'_>,
+        consumer: &ConsumerFilter<'_>,
+    ) -> Result<LogRows<VerificationRow>> {
+        let dimensions = [consumer.key_id, consumer.external_id];
+        LogScan::new(self, tables::VERIFICATIONS, filter, dimensions).read().await
+    }
+
+    async fn list_check_log(
+        &mut self,
+        filter: &LogFilter<'_>,
+        identifier: &str,
+    ) -> Result<LogRows<CheckRow>> {
+        LogScan::new(self, tables::CHECKS, filter, [identifier, ""]).read().await
     }
 }
 
-impl LogScan<'_> {
+impl<'a, Row> LogScan<'a, Row>
+where
+    Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
+{
+    fn new(
+        connection: &'a mut Connection,
+        tables: LogTables,
+        filter: &LogFilter<'a>,
+        dimensions: [&'a str; 2],
+    ) -> Self {
+        let page = LogRows { rows: Vec::new(), unread_before: None };
+        Self { connection, tables, filter: *filter, dimensions, events_read: 0, page }
+    }
+
+    async fn read(mut self) -> Result<LogRows<Row>> {
+        match self.dimensions {
+            ["", ""] => self.read_hours().await?,
+            _ => self.read_minutes_of_series().await?,
+        }
+        Ok(self.page)
+    }
+
     fn is_done(&self) -> bool {
         self.page.rows.len() >= self.filter.rows_max || self.page.unread_before.is_some()
     }
@@ -101,7 +135,7 @@ impl LogScan<'_> {
         }
     }
 
-    /// Reads the minutes in which a key or an identity has selected events.
+    /// Reads the minutes in which selected series have events.
     async fn read_minutes_of_series(&mut self) -> Result<()> {
         let minutes = self.find_minutes_of_series().await?;
         let spans: Vec<_> =
@@ -171,57 +205,61 @@ impl LogScan<'_> {
 
     /// Returns the hours before a time that contain selected events, the latest first.
     async fn list_hours(&mut self, until: Timestamp) -> Result<Vec<SpanRow>> {
-        let is_selected =
-            "workspace_id = $3 AND ($4 = '' OR api_id = $4) AND ($5 = '' OR outcome = $5)";
-        let api_ids = array!("DISTINCT CASE WHEN {is_selected} THEN api_id END");
+        let LogTables { totals, resource, .. } = self.tables;
+        let is_selected = self.tables.resource_condition("t");
+        let resource_ids = array!("DISTINCT CASE WHEN {is_selected} THEN t.{resource} END")
+            .replace("{is_selected}", &is_selected)
+            .replace("{resource}", resource);
+        // Verifications that found no key have no API, and are no events.
         let sql = format!(
-            "SELECT time, CAST(SUM(count) AS BIGINT) AS events,
-                CAST(SUM(CASE WHEN {is_selected} THEN count ELSE 0 END) AS BIGINT) AS selected,
-                {api_ids} AS api_ids
-            FROM verification_totals
-            WHERE unit = 'hour' AND time >= $1 AND time < $2 AND api_id <> ''
-            GROUP BY time
+            "SELECT t.time, CAST(SUM(t.count) AS BIGINT) AS events,
+                CAST(SUM(CASE WHEN {is_selected} THEN t.count ELSE 0 END) AS BIGINT) AS selected,
+                {resource_ids} AS resource_ids
+            FROM {totals} t
+            WHERE t.unit = 'hour' AND t.time >= $4 AND t.time < $5 AND t.{resource} <> ''
+            GROUP BY t.time
             HAVING SUM(CASE WHEN {is_selected} THEN 1 ELSE 0 END) > 0
-            ORDER BY time DESC
+            ORDER BY t.time DESC
             LIMIT $6"
-        )
-        .replace("{is_selected}", is_selected);
-        let filter = &self.filter;
-        let from = RollupUnit::Hour.start_of(filter.from_time);
-        let query = query_as(AssertSqlSafe(sql)).bind(from).bind(until).bind(filter.workspace);
-        let query = query.bind(filter.api_id).bind(filter.outcome).bind(HOURS_MAX);
+        );
+        let from = RollupUnit::Hour.start_of(self.filter.from_time);
+        let query = bind_resource(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = query.bind(from).bind(until).bind(HOURS_MAX);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
     /// Returns the minutes of hours that contain selected events, the latest first. An hour without minutes is one span,
     /// because the retention of minutes may be shorter than that of events.
     async fn list_minutes(&mut self, hours: &[SpanRow]) -> Result<Vec<EventSpan>> {
-        let sql = concat!(
-            "SELECT e.time, CAST(SUM(e.count) AS BIGINT) AS selected, '[]' AS api_ids,
-                (SELECT CAST(SUM(a.count) AS BIGINT) FROM verification_totals a
-                    WHERE a.unit = 'minute' AND a.time = e.time AND a.api_id <> '') AS events
-            FROM ",
-            rows_of_items!(
-                "$1",
-                "verification_totals",
-                "e.time, e.count",
-                "e.workspace_id = $2 AND e.api_id = item ->> 'api' AND e.unit = 'minute'
-                    AND e.time >= CAST(item ->> 'from' AS BIGINT)
-                    AND e.time < CAST(item ->> 'until' AS BIGINT)
-                    AND ($3 = '' OR e.outcome = $3)"
-            ),
-            " GROUP BY e.time ORDER BY e.time DESC"
+        let LogTables { totals, resource, .. } = self.tables;
+        let rows = rows_of_items!(
+            "$4",
+            "{totals}",
+            "e.time, e.count",
+            "{is_selected} AND e.{resource} = item ->> 'resource' AND e.unit = 'minute'
+                AND e.time >= CAST(item ->> 'from' AS BIGINT)
+                AND e.time < CAST(item ->> 'until' AS BIGINT)"
+        )
+        .replace("{is_selected}", &self.tables.resource_condition("e"))
+        .replace("{resource}", resource)
+        .replace("{totals}", totals);
+        let sql = format!(
+            "SELECT e.time, CAST(SUM(e.count) AS BIGINT) AS selected, '[]' AS resource_ids,
+                (SELECT CAST(SUM(a.count) AS BIGINT) FROM {totals} a
+                    WHERE a.unit = 'minute' AND a.time = e.time AND a.{resource} <> '') AS events
+            FROM {rows} GROUP BY e.time ORDER BY e.time DESC"
         );
         let mut items = Vec::new();
         for hour in hours {
             let span = self.to_span(hour, RollupUnit::Hour);
             let (from, until) = (RollupUnit::Minute.start_of(span.from), span.until);
-            let ids: Vec<Option<String>> = serde_json::from_str(&hour.api_ids).unwrap_or_default();
-            let item = |api| json!({ "api": api, "from": from.0, "until": until.0 });
+            let ids: Vec<Option<String>> =
+                serde_json::from_str(&hour.resource_ids).unwrap_or_default();
+            let item = |id| json!({ "resource": id, "from": from.0, "until": until.0 });
             items.extend(ids.into_iter().flatten().map(item));
         }
-        let query = query_as(sql).bind(json!(items).to_string());
-        let query = query.bind(self.filter.workspace).bind(self.filter.outcome);
+        let query = bind_resource(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = query.bind(json!(items).to_string());
         let minutes: Vec<SpanRow> = query.fetch_all(&mut *self.connection).await?;
         let mut spans: Vec<_> =
             minutes.iter().map(|minute| self.to_span(minute, RollupUnit::Minute)).collect();
@@ -234,7 +272,7 @@ impl LogScan<'_> {
         Ok(spans)
     }
 
-    /// Returns the latest minutes in which a key or an identity has selected events. Its days lead to them: a busy one has
+    /// Returns the latest minutes in which selected series have events. Its days lead to them: a busy one has
     /// events in most minutes, of which only those of the latest days are read.
     async fn find_minutes_of_series(&mut self) -> Result<Vec<SpanRow>> {
         let days = self.list_days_of_series().await?;
@@ -252,27 +290,28 @@ impl LogScan<'_> {
         Ok(minutes)
     }
 
-    /// Returns the days in which a key or an identity has selected events, the latest first, and the number of these events.
-    /// The first and the last day may have only events beyond the bounds of the filter.
+    /// Returns the days in which selected series have events, the latest first, and the number of these events. The first and
+    /// the last day may have only events beyond the bounds of the filter.
     async fn list_days_of_series(&mut self) -> Result<Vec<(Timestamp, i64)>> {
         let sql = format!(
             "WITH days AS MATERIALIZED ({})
             SELECT time, CAST(SUM(count) AS BIGINT) FROM days GROUP BY time ORDER BY time DESC",
-            series_units_sql(&self.filter, RollupUnit::Day)
+            self.series_units_sql(RollupUnit::Day)
         );
         let from = RollupUnit::Day.start_of(self.filter.from_time);
-        let query = bind_series(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = self.bind_series(query_as(AssertSqlSafe(sql)));
         let query = query.bind(from).bind(self.filter.until_time);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
-    /// Returns the latest minutes of a part of the time range in which a key or an identity has selected events.
+    /// Returns the latest minutes of a part of the time range in which selected series have events.
     async fn list_minutes_of_series(
         &mut self,
         from: Timestamp,
         until: Timestamp,
         max: i64,
     ) -> Result<Vec<SpanRow>> {
+        let LogTables { totals, resource, .. } = self.tables;
         // The minutes are materialized, so that events are counted only for those of the page.
         let sql = format!(
             "WITH latest AS MATERIALIZED (
@@ -282,81 +321,68 @@ impl LogScan<'_> {
                 ORDER BY m.time DESC
                 LIMIT $8
             )
-            SELECT l.time, l.selected, '[]' AS api_ids, (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT)
-                FROM verification_totals t
-                WHERE t.unit = 'minute' AND t.time = l.time AND t.api_id <> '') AS events
+            SELECT l.time, l.selected, '[]' AS resource_ids,
+                (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT) FROM {totals} t
+                    WHERE t.unit = 'minute' AND t.time = l.time AND t.{resource} <> '') AS events
             FROM latest l
             ORDER BY l.time DESC",
-            series_units_sql(&self.filter, RollupUnit::Minute)
+            self.series_units_sql(RollupUnit::Minute)
         );
         let from = from.max(RollupUnit::Minute.start_of(self.filter.from_time));
-        let query = bind_series(query_as(AssertSqlSafe(sql)), &self.filter);
+        let query = self.bind_series(query_as(AssertSqlSafe(sql)));
         let query = query.bind(from).bind(until).bind(max);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
     /// Returns the latest selected events of spans, as many as the page has room for.
-    async fn list_events(&mut self, spans: &[EventSpan]) -> Result<Vec<VerificationRow>> {
-        let sql = concat!(
-            "SELECT e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
-                e.spent_credits, e.latency_us, e.region, e.reason
-            FROM ",
-            events_of_spans!(
-                "$2",
-                "verifications",
-                "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason"
-            ),
-            with_series!("verification_series"),
-            " WHERE s.id = e.series AND s.workspace_id = $1
-                AND ($3 = '' OR s.api_id = $3) AND ($4 = '' OR s.key_id = $4)
-                AND ($5 = '' OR s.external_id = $5) AND ($6 = '' OR s.outcome = $6)
+    async fn list_events(&mut self, spans: &[EventSpan]) -> Result<Vec<Row>> {
+        let LogTables { events, order, .. } = self.tables;
+        let sql = format!(
+            "{events} WHERE s.id = e.series AND {}
                 AND ($7 = '' OR e.time < $8 OR e.request_id > $7)
-            ORDER BY e.time DESC, e.request_id
-            LIMIT $9"
+            ORDER BY e.time DESC, {order}
+            LIMIT $9",
+            self.tables.event_condition()
         );
         let ranges: Vec<_> = spans.iter().map(|span| [span.from.0, span.until.0]).collect();
-        let filter = &self.filter;
-        let query = query_as(sql).bind(filter.workspace).bind(json!(ranges).to_string());
-        let query = query.bind(filter.api_id).bind(filter.key_id).bind(filter.external_id);
-        let query = query
-            .bind(filter.outcome)
-            .bind(filter.after_request)
-            .bind(filter.until_time.plus_ms(-1));
-        Ok(query.bind(self.room()).fetch_all(&mut *self.connection).await?)
+        let query = self.bind_series(query_as(AssertSqlSafe(sql))).bind(json!(ranges).to_string());
+        let last_millisecond = self.filter.until_time.plus_ms(-1);
+        let query = query.bind(self.filter.after_request).bind(last_millisecond).bind(self.room());
+        Ok(query.fetch_all(&mut *self.connection).await?)
+    }
+
+    /// Returns the SQL for the units of time in which selected series have events, and how many: by their rollups, and by the
+    /// events that are not rolled up yet. A unit may have several rows. `$1` to `$5` are bound by [`Self::bind_series`]; `$6`
+    /// and `$7` are the bounds.
+    fn series_units_sql(&self, unit: RollupUnit) -> String {
+        let (raw, series) = (self.tables.kind.table_name(), self.tables.series);
+        let events = events_of_batches!("{raw}", "e.time, e.series").replace("{raw}", raw);
+        let pending = is_pending!("b.summed");
+        let selected = self.tables.series_condition(self.dimensions);
+        let (name, start) = (unit.as_str(), unit_start_sql(unit));
+        format!(
+            "SELECT r.time, r.count FROM {series} s CROSS JOIN {raw}_per_{name} r
+            WHERE r.series = s.id AND {selected} AND r.time >= $6 AND r.time < $7
+            UNION ALL
+            SELECT {start} AS time, CAST(1 AS BIGINT) AS count
+            FROM {events} CROSS JOIN {series} s
+            WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $6 AND e.time < $7"
+        )
+    }
+
+    /// Binds the values `$1` to `$5` of the conditions of [`LogTables`].
+    fn bind_series<'q, R>(&self, query: RowQuery<'q, R>) -> RowQuery<'q, R>
+    where
+        'a: 'q,
+    {
+        let [first, second] = self.dimensions;
+        bind_resource(query, &self.filter).bind(first).bind(second)
     }
 }
 
-/// Returns the SQL for the units of time in which a key or an identity has selected events, and how many: by its rollups, and by
-/// the events that are not rolled up yet. A unit may have several rows. `$1` to `$5` are bound by [`bind_series`]; `$6` and
-/// `$7` are the bounds.
-fn series_units_sql(filter: &LogFilter<'_>, unit: RollupUnit) -> String {
-    let events = events_of_batches!("verifications", "e.time, e.series");
-    let pending = is_pending!("b.summed");
-    // An index that has either leads to the series.
-    let key_id = if filter.key_id.is_empty() { "$2 = ''" } else { "s.key_id = $2" };
-    let external_id = match filter.external_id {
-        "" => "$3 = ''",
-        _ => HAS_EXTERNAL_ID,
-    };
-    let selected = format!(
-        "s.workspace_id = $1 AND {key_id} AND {external_id} AND ($4 = '' OR s.api_id = $4)
-            AND ($5 = '' OR s.outcome = $5)"
-    );
-    let (name, start) = (unit.as_str(), unit_start_sql(unit));
-    format!(
-        "SELECT r.time, r.count FROM verification_series s CROSS JOIN verifications_per_{name} r
-        WHERE r.series = s.id AND {selected} AND r.time >= $6 AND r.time < $7
-        UNION ALL
-        SELECT {start} AS time, CAST(1 AS BIGINT) AS count
-        FROM {events} CROSS JOIN verification_series s
-        WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $6 AND e.time < $7"
-    )
-}
-
-/// Binds the values `$1` to `$5` of [`series_units_sql`].
-fn bind_series<'q, Row>(query: RowQuery<'q, Row>, filter: &LogFilter<'q>) -> RowQuery<'q, Row> {
-    let query = query.bind(filter.workspace).bind(filter.key_id).bind(filter.external_id);
-    query.bind(filter.api_id).bind(filter.outcome)
+/// Binds the values `$1` to `$3` of the conditions of [`LogTables`].
+fn bind_resource<'q, Row>(query: RowQuery<'q, Row>, filter: &LogFilter<'q>) -> RowQuery<'q, Row> {
+    query.bind(filter.workspace).bind(filter.resource_id).bind(filter.outcome)
 }
 
 /// Returns how many of the first items have `amount` together: at least one, and all if they have less.
