@@ -48,6 +48,39 @@ async fn some_traffic(kw: &Keyward) -> (String, [IssuedKey; 2]) {
 }
 
 on_every_event_store! {
+    async fn tags_are_counted_one_by_one(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let plain = owner.get(&workspace_path("/analytics")).await.text;
+        assert!(!plain.contains("Top tags"), "{plain}");
+        let key = kw.create_key(json!({ "credits": { "remaining": 3 } })).await;
+        let verifications = [
+            (json!(["path=/a", "<i>"]), 2, "VALID"), (json!(["path=/a"]), 0, "VALID"), (json!(["<i>"]), 2, "USAGE_EXCEEDED"), (json!([]), 0, "VALID"),
+        ];
+        for (tags, cost, code) in verifications {
+            let fields = json!({ "key": key.key, "tags": tags, "credits": { "cost": cost } });
+            assert_eq!(kw.v2("keys.verifyKey", fields).await.data()["code"], code);
+        }
+        kw.write_events().await;
+        let mut rows = async |query: &str| {
+            let page = owner.get(&workspace_path(&format!("/analytics?{query}"))).await;
+            assert_eq!(page.status, 200, "{query}: {}", page.text);
+            let list = page.text.split("<h2>Top tags</h2>").nth(1).unwrap_or_default();
+            let rows = list.split("</section>").next().unwrap_or_default().split("<tr><th scope=\"row\">").skip(1);
+            rows.map(|row| {
+                let cells = row.split('>').filter_map(|part| part.split('<').next()).filter(|text| !text.trim().is_empty());
+                cells.collect::<Vec<_>>().join(" ")
+            }).collect::<Vec<_>>()
+        };
+
+        assert_eq!(rows("").await, ["&#60;i&#62; 2 1 2", "path=/a 2 0 2"]);
+        assert_eq!(rows("outcome=USAGE_EXCEEDED").await, ["&#60;i&#62; 1 2 1 2"]);
+        assert_eq!(rows("tag=path%3D%2Fa").await, ["path=/a 2 0 2", "&#60;i&#62; 1 0 2"]);
+        assert_eq!(rows("only=api_none").await, Vec::<String>::new());
+        let mut csv = async |query: &str| owner.get(&workspace_path(&format!("/analytics.csv?table=tags{query}"))).await;
+        assert_eq!(csv("").await.text, "tag,total,rejected,spent_credits\n<i>,2,1,2\npath=/a,2,0,2\n");
+        assert_eq!(csv("&of=limits").await.status, 400);
+    }
+
     async fn a_chart_shows_what_came_of_verifications(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         some_traffic(&kw).await;

@@ -183,8 +183,8 @@ pub async fn list_days_of_keys(
     Ok(groups)
 }
 
-/// Returns one group per tag. Verifications without tags are in no group.
-fn split_by_tag(groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
+/// Returns one group per tag. A verification with several tags counts for each of them; those without tags are in no group.
+pub fn split_by_tag(groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
     let mut by_tag: BTreeMap<(Timestamp, String, String, String), RollupGroup> = BTreeMap::new();
     for group in groups {
         for tag in &group.tags {

@@ -95,11 +95,14 @@ export async function run(story) {
     await page.getByRole("region", { name: "Limit checks" }).waitFor();
     await page.getByLabel("Identifier", { exact: true }).fill("log-caller");
     await page.getByRole("button", { name: "Apply" }).click();
+    await page.waitForURL(/identifier=log-caller/);
     const checks = page.getByRole("region", { name: "Limit checks" }).locator("tbody tr");
+    await checks.nth(1).waitFor();
     assert.equal(await checks.count(), 2);
     await accessible(page);
     await page.getByLabel("Outcome", { exact: true }).selectOption({ label: "Rejected" });
     await page.getByRole("button", { name: "Apply" }).click();
+    await page.waitForURL(/outcome=false/);
     assert.equal(await checks.count(), 1);
     await checks.first().locator("th a").click();
     await page.getByRole("heading", { name: "Explain a request" }).waitFor();

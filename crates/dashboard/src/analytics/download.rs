@@ -89,6 +89,10 @@ async fn load_rows(
                 vec![group.external_id.clone(), group.identity_id.clone()]
             })
         }
+        "tags" if !selection.is_limits() => {
+            let found = top::list_tags(request, selection, range, outcome, ROWS_MAX).await?;
+            tabulate_groups(&["tag"], &found, |group| group.tags.clone())
+        }
         _ => return Err(Error::invalid("table", describe_tables(selection))),
     })
 }
@@ -104,9 +108,9 @@ fn describe_tables(selection: &Selection) -> &'static str {
         (true, _) => {
             "table must be time, outcomes, namespaces, identifiers or rejected-identifiers"
         }
-        (false, true) => "table must be time, outcomes, apis, keys or identities",
+        (false, true) => "table must be time, outcomes, apis, keys, identities or tags",
         (false, false) => {
-            "table must be time, outcomes, keys or identities if a key, an identity or a tag is selected"
+            "table must be time, outcomes, keys, identities or tags if a key, an identity or a tag is selected"
         }
     }
 }

@@ -79,7 +79,7 @@ struct AnalyticsPage {
     download_url: String,
     /// The requests by outcome, and by API or namespace.
     breakdowns: Vec<Breakdown>,
-    /// The keys and identities with the most verifications.
+    /// The keys, identities and tags with the most verifications.
     top_lists: Vec<TopList>,
     /// The identifiers with the most limit checks.
     identifier_lists: Vec<IdentifierList>,
@@ -124,7 +124,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
             value: format_grouped(top.active_keys),
             change: None,
         });
-        top_lists = top.lists.into();
+        top_lists = top.lists;
     }
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),

@@ -1,13 +1,14 @@
-//! The keys and identities with the most verifications.
+//! The keys, identities and tags with the most verifications.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use domain::analytics_access::{RollupGroup, RollupGrouping};
+use domain::analytics_access::{RollupGroup, RollupGrouping, split_by_tag};
 use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::EventKind;
+use futures_util::future::try_join;
 
 use super::super::format::format_grouped;
 use super::super::key_names::KeyNames;
@@ -16,13 +17,14 @@ use super::range::TimeRange;
 use super::selection::{Selection, traffic_of_group};
 use super::traffic::{OUTCOMES, OutcomeStyle};
 
-/// The number of keys or identities on the page.
+/// The number of keys, identities or tags on the page.
 pub const TOP_MAX: usize = 10;
 /// The number of pairs of keys and identities up to which one query loads all of them, and the lists and the number of active
-/// keys follow from it. Of more, the database finds those of the page, with a query for each.
+/// keys follow from it. Of more, the database finds those of the page, with a query for each. The tags are those of as many
+/// combinations of tags, the most frequent ones.
 const GROUPS_MAX: usize = 10_000;
 
-/// A list of keys or identities on the page.
+/// A list of keys, identities or tags on the page.
 pub struct TopList {
     pub title: &'static str,
     /// The header of the first column.
@@ -34,14 +36,14 @@ pub struct TopList {
     pub download_url: String,
 }
 
-/// A key or identity with the most verifications.
+/// A key, identity or tag with the most verifications.
 pub struct TopConsumer {
-    /// The key's name, else its start or its id; or the identity's external id.
+    /// The key's name, else its start or its id; or the identity's external id; or the tag.
     pub label: String,
     /// The key's id, if the label is another one.
     pub id: Option<String>,
-    /// The path of its page.
-    pub path: String,
+    /// The path of its page; `None` for a tag.
+    pub path: Option<String>,
     /// The analytics page with only its verifications.
     pub filter_url: String,
     /// The number with the selected outcome.
@@ -85,9 +87,24 @@ pub async fn list_identities(
     Ok(groups)
 }
 
+/// Returns the tags with the most verifications: of one outcome, or of all if it is empty. A verification with several tags counts
+/// for each of them.
+pub async fn list_tags(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    outcome: &str,
+    max: usize,
+) -> Result<Vec<RollupGroup>> {
+    let grouping = RollupGrouping { is_by_tags: true, ..RollupGrouping::default() };
+    let combinations = selection.list_top(request, range, grouping, "", GROUPS_MAX).await?;
+    let outcome = find_outcome(outcome);
+    Ok(first_by_count(split_by_tag(combinations), outcome, max))
+}
+
 /// The keys and identities of the page.
 pub struct TopConsumers {
-    pub lists: [TopList; 2],
+    pub lists: Vec<TopList>,
     /// The number of keys with at least one verification.
     pub active_keys: i64,
 }
@@ -125,14 +142,22 @@ impl TopGroups {
         let mut identities = merge_by(groups, |group| (&group.identity_id, &group.external_id));
         identities.retain(|group| !group.identity_id.is_empty());
         let active_keys = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        let [keys, identities] = [keys, identities].map(|mut groups| {
-            groups.retain(|group| count(group, outcome) > 0);
-            groups.sort_by_key(|group| Reverse(count(group, outcome)));
-            groups.truncate(TOP_MAX);
-            groups
-        });
+        let [keys, identities] =
+            [keys, identities].map(|groups| first_by_count(groups, outcome, TOP_MAX));
         Self { keys, identities, active_keys }
     }
+}
+
+/// Returns the first groups with verifications of an outcome, or of all, those with the most first.
+fn first_by_count(
+    mut groups: Vec<RollupGroup>,
+    outcome: Option<&OutcomeStyle>,
+    max: usize,
+) -> Vec<RollupGroup> {
+    groups.retain(|group| count(group, outcome) > 0);
+    groups.sort_by_key(|group| Reverse(count(group, outcome)));
+    groups.truncate(max);
+    groups
 }
 
 /// Returns the outcome that a filter selects; `None` if it selects all.
@@ -165,7 +190,7 @@ fn merge_by(
     merged.into_values().collect()
 }
 
-/// Returns the keys and identities of the page.
+/// Returns the keys and identities of the page, and the tags, if any verification has some.
 pub async fn list_consumers(
     request: &WorkspaceRequest,
     selection: &Selection,
@@ -173,8 +198,12 @@ pub async fn list_consumers(
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
     let outcome = request.page_request.query.text("outcome");
-    let TopGroups { keys, identities, active_keys } =
-        TopGroups::load(request, selection, range, outcome).await?;
+    let (consumers, tags) = try_join(
+        TopGroups::load(request, selection, range, outcome),
+        list_tags(request, selection, range, outcome, TOP_MAX),
+    )
+    .await?;
+    let TopGroups { keys, identities, active_keys } = consumers;
     let outcome = find_outcome(outcome);
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
@@ -183,32 +212,37 @@ pub async fn list_consumers(
         let label = names.label(&id);
         TopConsumer {
             id: (label != id.as_str()).then(|| group.key_id.clone()),
-            path: request.workspace_path(&format!("/keys/{id}")),
+            path: Some(request.workspace_path(&format!("/keys/{id}"))),
             filter_url: filter_url(request, "key", &group.key_id),
             ..TopConsumer::new(label, group, outcome)
         }
     });
     let identities = identities.iter().map(|group| TopConsumer {
-        path: request.workspace_path(&format!("/identities/{}", group.identity_id)),
+        path: Some(request.workspace_path(&format!("/identities/{}", group.identity_id))),
         filter_url: filter_url(request, "identity", &group.external_id),
         ..TopConsumer::new(group.external_id.clone(), group, outcome)
     });
-    let lists = [
-        TopList {
-            title: "Top keys",
-            header: "Key",
-            outcome: outcome.map(|style| style.label),
-            rows: keys.collect(),
-            download_url: download_url("keys"),
-        },
-        TopList {
-            title: "Top identities",
-            header: "Identity",
-            outcome: outcome.map(|style| style.label),
-            rows: identities.collect(),
-            download_url: download_url("identities"),
-        },
+    let tags = tags.iter().map(|group| {
+        let tag = group.tags.concat();
+        TopConsumer {
+            filter_url: filter_url(request, "tag", &tag),
+            ..TopConsumer::new(tag, group, outcome)
+        }
+    });
+    let list = |title, header, table: &str, rows| TopList {
+        title,
+        header,
+        outcome: outcome.map(|style| style.label),
+        rows,
+        download_url: download_url(table),
+    };
+    let mut lists = vec![
+        list("Top keys", "Key", "keys", keys.collect()),
+        list("Top identities", "Identity", "identities", identities.collect()),
     ];
+    if tags.len() > 0 {
+        lists.push(list("Top tags", "Tag", "tags", tags.collect()));
+    }
     Ok(TopConsumers { lists, active_keys })
 }
 
@@ -223,7 +257,7 @@ impl TopConsumer {
         Self {
             label,
             id: None,
-            path: String::new(),
+            path: None,
             filter_url: String::new(),
             with_outcome: outcome.map(|_| format_grouped(count(group, outcome))),
             total: format_grouped(group.counts.total),
