@@ -160,6 +160,20 @@ def identified(gateway, reply):
           {name: value for name, value in gateway.identity.items() if value}, "identity headers")
 
 
+def detailed(gateway, reply):
+    """The service sees all permissions of a key that has many."""
+    found = {name.lower(): value for name, value in reply.seen()["headers"]}
+    key = gateway.keys["detailed"]
+    equal((found["keyward-key-id"], found["keyward-permissions"]), (key["keyId"], key["permissions"]), "identity headers")
+
+
+def together(*checks):
+    def check(gateway, reply):
+        for each in checks:
+            each(gateway, reply)
+    return check
+
+
 def anonymous(gateway, reply):
     """The service sees no identity."""
     found = [name for name, value in reply.seen()["headers"] if name.lower().startswith("keyward") and value]
@@ -237,6 +251,9 @@ CASES = [
     Case("credits left", [200], key="spent", target="/open/1", check=credits_told),
     Case("credits exhausted", [429], key="spent", target="/open/1", check=without_credits),
     Case("spoofed identity headers", [200], headers=SPOOFED, check=identified),
+    Case("Connection names identity headers", [200], check=identified,
+         headers={"Connection": "keep-alive, Keyward-Key-Id, keyward-permissions,Keyward-Meta-Plan , X-Other"}),
+    Case("many permissions", [200], key="detailed", check=detailed),
     Case("spoofed identity headers without a key", [401], key=None, headers=SPOOFED),
     Case("spoofed address", [403], key="local", target="/open/1", headers={"X-Forwarded-For": "127.0.0.2"},
          source="127.0.0.3"),
@@ -257,7 +274,9 @@ CASES = [
     Case("64 KiB of headers", [TOO_LARGE | {200}], headers=LARGE, check=large_headers_seen),
     Case("64 KiB of headers without a key", [TOO_LARGE | {401}], key=None, headers=LARGE),
     *EXCESSIVE,
-    Case("body of 1 MiB", [200], method="POST", target="/open/1", body=BODY, check=body_received(BODY)),
+    Case("body of 1 MiB", [200], method="POST", target="/open/1", body=BODY, check=together(body_received(BODY), identified)),
+    Case("many permissions and a body of 1 MiB", [200], key="detailed", method="POST", target="/open/1", body=BODY,
+         check=together(body_received(BODY), detailed)),
     Case("body of 1 MiB without a key", [401], key=None, method="POST", target="/open/1", body=BODY),
     *[Case(f"{status} of the service", [status], headers={"X-Reply-Status": str(status)}, check=unchanged("/documents/1"))
       for status in (401, 403, 404, 429, 500, 503)],

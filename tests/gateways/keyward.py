@@ -181,6 +181,8 @@ class Scene:
         plain = {"apiId": self.api}
         requests = {
             "valid": {**plain, "externalId": f"user_{gateway}", "roles": ["reader"], "meta": {"plan": "pro, é"}},
+            # Their names fill most of the 4 KiB of a header.
+            "detailed": {**plain, "permissions": ["documents.read", *(f"documents.section_{n:03}.read_and_write" for n in range(110))]},
             "plain": plain,
             "limited": plain,
             "told": plain,
@@ -189,6 +191,7 @@ class Scene:
             "local": {"apiId": self.local_api},
         }
         created = {name: self.call("keys.createKey", **request) for name, request in requests.items()}
+        created["detailed"]["permissions"] = ",".join(sorted(requests["detailed"]["permissions"]))
         expected = {"keyward-key-id": created["valid"]["keyId"], "keyward-api-id": self.api,
                     "keyward-external-id": f"user_{gateway}", "keyward-identity-id": identity,
                     "keyward-permissions": "documents.read", "keyward-roles": "reader",

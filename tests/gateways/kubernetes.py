@@ -48,7 +48,7 @@ MESH_PROVIDER = {"name": ANY, "envoyExtAuthzHttp": {
     "headersToUpstreamOnAllow": ANY, "headersToDownstreamOnAllow": ANY, "headersToDownstreamOnDeny": ANY}}
 INGRESS_ANNOTATIONS = {f"nginx.ingress.kubernetes.io/auth-{name}" for name in (
     "url", "method", "keepalive", "keepalive-requests", "keepalive-timeout", "response-headers", "proxy-set-headers", "snippet",
-    "cache-key", "cache-duration", "signin", "request-redirect", "always-set-cookie")}
+    "cache-key", "cache-duration", "signin", "request-redirect", "always-set-cookie")} | {"nginx.ingress.kubernetes.io/proxy-buffer-size"}
 
 
 def checks(folder, stack, service, secret):

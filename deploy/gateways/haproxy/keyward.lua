@@ -32,13 +32,25 @@ local function question(txn)
     return headers
 end
 
+local function is_identity(name)
+    return name:find("^keyward%-") ~= nil
+end
+
 local function pass(txn, answer)
     for name, values in pairs(answer.headers) do
-        if name:find("^keyward%-") then
+        if is_identity(name) then
             txn.http:req_set_header(name, values[0])
         end
         if CLIENT_HEADERS[name] then
             txn:set_var(CLIENT_HEADERS[name], values[0])
+        end
+    end
+    -- A header for which the buffer has no room is not set, and that is not reported. Without its identity, the request may not pass.
+    local set = txn.http:req_get_headers()
+    for name, values in pairs(answer.headers) do
+        if is_identity(name) and (set[name] or {})[0] ~= values[0] then
+            core.Alert("keyward: no room for " .. name .. ": raise tune.bufsize and tune.maxrewrite")
+            return
         end
     end
     txn:set_var("txn.keyward_decided", true)
