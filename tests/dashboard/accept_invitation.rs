@@ -12,6 +12,11 @@ async fn link_at_start(kw: &Keyward) -> Option<String> {
     made.map(|token| token.expose().to_owned())
 }
 
+async fn id_of(kw: &Keyward, email: &str) -> String {
+    let found = kw.store().read().await.unwrap().find_user_by_email(email).await.unwrap();
+    found.unwrap().0.id.to_string()
+}
+
 on_both_stacks! {
     async fn links_of_every_start_work_until_the_first_person_is_there_and_then_none(kw) {
         let (first, second) = (link_at_start(&kw).await.unwrap(), link_at_start(&kw).await.unwrap());
@@ -99,6 +104,91 @@ on_both_stacks! {
         assert_eq!(locked_out.sign_in(EMAIL, PASSWORD).await.status, 422);
         assert_eq!(locked_out.sign_in(EMAIL, "another horse battery").await.status, 303);
         assert_eq!(kw.count_rows("people").await, 1);
+    }
+
+    async fn of_two_invitations_at_once_none_takes_over_the_account_of_the_other(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        for round in 0..5 {
+            let email = format!("new_{round}@example.com");
+            let mut tokens = Vec::new();
+            for _ in 0..2 {
+                let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+                tokens.push(between(&page.text, "/dashboard/join/", "<").to_owned());
+            }
+            let (mut victim, mut thief) = (Browser::new(&kw), Browser::new(&kw));
+
+            let (one, other) = tokio::join!(
+                victim.accept_invitation(&tokens[0], &email, "a password of the victim"),
+                thief.accept_invitation(&tokens[1], &email, "a password of the thief")
+            );
+
+            let mut statuses = [one.status.as_u16(), other.status.as_u16()];
+            statuses.sort_unstable();
+            assert_eq!(statuses, [303, 422], "{round}");
+            assert_ne!(victim.is_signed_in().await, thief.is_signed_in().await);
+            let (joined, password) = match one.status.as_u16() {
+                303 => (&mut victim, "a password of the victim"),
+                _ => (&mut thief, "a password of the thief"),
+            };
+            assert_eq!(joined.sign_in(&email, password).await.status, 303);
+        }
+    }
+
+    async fn password_that_was_replaced_while_it_was_verified_is_not_accepted(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        for round in 0..5 {
+            let (old, new) = (format!("the password of round {round}"), format!("the password of round {}", round + 1));
+            let link = users::create_operator_invitation(&kw.app.context, &default_workspace()).await.unwrap();
+            owner.accept_invitation(link.expose(), EMAIL, &old).await;
+            let link = users::create_operator_invitation(&kw.app.context, &default_workspace()).await.unwrap();
+            let (mut thief, mut ada) = (Browser::new(&kw), Browser::new(&kw));
+
+            let (_, reset) = tokio::join!(
+                thief.sign_in(EMAIL, &old),
+                ada.accept_invitation(link.expose(), EMAIL, &new)
+            );
+
+            assert_eq!(reset.status, 303);
+            assert!(ada.is_signed_in().await && !thief.is_signed_in().await, "{round}");
+            kw.clock.advance_ms(16 * 60_000);
+        }
+    }
+
+    async fn invitation_of_a_removed_owner_is_withdrawn(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let invite = async |browser: &mut Browser| {
+            let page = browser.post(&workspace_path("/members/invite"), &[("role", "owner")]).await;
+            between(&page.text, "/dashboard/join/", "<").to_owned()
+        };
+        let (mut eve, mut late) = (Browser::new(&kw), Browser::new(&kw));
+        let token = invite(&mut owner).await;
+        eve.accept_invitation(&token, "eve@example.com", PASSWORD).await;
+        let (kept, withdrawn) = (invite(&mut owner).await, invite(&mut eve).await);
+        let eve_id = id_of(&kw, "eve@example.com").await;
+
+        let removed = owner.post(&workspace_path(&format!("/members/{eve_id}/remove")), &[]).await;
+
+        assert_eq!(removed.status, 303, "{}", removed.text);
+        assert_eq!(late.accept_invitation(&withdrawn, "eve2@example.com", PASSWORD).await.status, 422);
+        assert_eq!(late.accept_invitation(&kept, "late@example.com", PASSWORD).await.status, 303);
+    }
+
+    async fn link_of_an_operator_records_what_it_changes(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+        let mut bob = Browser::new(&kw);
+        bob.accept_invitation(between(&page.text, "/dashboard/join/", "<"), "bob@example.com", PASSWORD).await;
+        let bob_id = id_of(&kw, "bob@example.com").await;
+        assert_eq!(kw.list_audit_events(&bob_id).await, ["member.join"]);
+        let link = users::create_operator_invitation(&kw.app.context, &default_workspace()).await.unwrap();
+
+        bob.accept_invitation(link.expose(), "bob@example.com", "another horse battery").await;
+
+        assert_eq!(kw.list_audit_events(&bob_id).await, ["member.join", "member.setRole", "user.changePassword"]);
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+        let again = bob.accept_invitation(between(&page.text, "/dashboard/join/", "<"), "bob@example.com", "another horse battery").await;
+        assert_eq!(again.status, 303);
+        assert_eq!(kw.list_audit_events(&bob_id).await.len(), 3);
     }
 
     async fn an_invitation_takes_a_known_email_only_with_its_password(kw) {

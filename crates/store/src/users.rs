@@ -62,8 +62,12 @@ pub trait UserReads: Send {
 
 #[async_trait]
 pub trait UserWrites: UserReads {
-    /// Inserts a user. `password` is the hash of the password, if the user has one.
-    async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<()>;
+    /// Inserts a user unless the e-mail address is in use. `password` is the hash of the password, if the user has one. Returns
+    /// whether it was inserted.
+    async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<bool>;
+    /// Returns the user with this id, and the hash of the password if the user has one, and locks the user until the
+    /// transaction ends. Members are locked before their users.
+    async fn lock_user(&mut self, id: &UserId) -> Result<Option<(User, Option<String>)>>;
     async fn set_password(&mut self, user: &UserId, password: Option<&str>) -> Result<()>;
     /// Sets the subject by which an issuer identifies a user, and replaces the previous one.
     async fn set_login(
@@ -120,6 +124,12 @@ pub trait UserWrites: UserReads {
         workspace: &WorkspaceId,
         id: &InvitationId,
     ) -> Result<bool>;
+    /// Deletes the invitations to a workspace that the member with this e-mail address has created. Returns their ids.
+    async fn delete_invitations_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        invited_by: &str,
+    ) -> Result<Vec<InvitationId>>;
     /// Deletes the invitations for the first user.
     async fn delete_setup_invitations(&mut self) -> Result<()>;
 }

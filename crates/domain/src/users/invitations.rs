@@ -8,10 +8,11 @@ use foundation::model::{Invitation, InvitationKind, MemberRole, User};
 use foundation::secret::{KeyHash, Plaintext};
 use store::{Store, Tx};
 
+use super::members::{add_role_change, invitation_target};
 use super::passwords;
 use super::sessions::{delete_expired, insert_session};
 use super::sign_in::{SignedIn, consume_password_attempt, require_passwords_enabled};
-use super::{parse_email, user_target};
+use super::{parse_email, record_in_all_workspaces, user_target};
 use crate::audit::{Actor, AuditBatch, AuditEvent};
 use crate::caller::ClientInfo;
 use crate::context::Context;
@@ -96,7 +97,7 @@ pub async fn create_operator_invitation(
         insert_invitation(&mut tx, &NewInvitation { workspace, kind, role, invited_by: None }, now)
             .await?;
     let mut entries = AuditBatch::new(Actor::Command("cli"), workspace, now);
-    entries.add(AuditEvent::MemberInvited, &[super::members::invitation_target(&invitation)]);
+    entries.add(AuditEvent::MemberInvited, &[invitation_target(&invitation)]);
     entries.write(&mut tx).await?;
     context.commit(tx).await?;
     Ok(token)
@@ -148,25 +149,32 @@ pub async fn accept_invitation(
         passwords::validate_password(password, &given)?;
     }
     consume_password_attempt(&users.context, &given, origin).await?;
-    let hash = match existing {
+    let password = match existing {
         Some((_, hash)) if keeps_password => {
-            if !users.password_hasher.verify(hash, password).await? {
+            if !users.password_hasher.verify(hash.clone(), password).await? {
                 return Ok(AcceptResult::WrongPassword);
             }
-            None
+            GivenPassword::Verified(hash)
         }
-        Some(_) | None => Some(users.password_hasher.hash(password).await?),
+        Some(_) | None => GivenPassword::New(users.password_hasher.hash(password).await?),
     };
-    redeem_and_sign_in(&users.context, token, &given, hash, origin).await
+    redeem_and_sign_in(&users.context, token, &given, password, origin).await
 }
 
-/// Redeems the invitation and creates the session. `hash`: the hash of the new password; absent if the existing
-/// password stays.
+/// The password that was given with an invitation, as its hash.
+enum GivenPassword {
+    /// It is that of the user with the e-mail address.
+    Verified(Option<String>),
+    /// No such user existed, or the invitation replaces the password.
+    New(String),
+}
+
+/// Redeems the invitation and creates the session. Hashing takes long: what was true of the user before may have changed.
 async fn redeem_and_sign_in(
     context: &Context,
     token: &str,
     given: &str,
-    hash: Option<String>,
+    password: GivenPassword,
     origin: &ClientInfo,
 ) -> Result<AcceptResult> {
     let now = context.clock.now();
@@ -174,25 +182,41 @@ async fn redeem_and_sign_in(
     let Some(invitation) = redeem(&mut tx, token, now).await? else {
         return Ok(AcceptResult::InvalidInvitation);
     };
-    let user = match (tx.find_user_by_email(given).await?, hash) {
-        (Some((user, _)), None) => user,
-        (Some((user, _)), Some(hash)) => {
+    let is_operator = invitation.kind == InvitationKind::Operator;
+    let user = match (lock_user_by_email(&mut tx, given).await?, password) {
+        (Some((user, hash)), GivenPassword::Verified(verified)) if hash == verified => user,
+        (Some((user, _)), GivenPassword::New(hash)) if is_operator => {
             tx.set_password(&user.id, Some(&hash)).await?;
             tx.delete_other_sessions(&user.id, None).await?;
+            let event = AuditEvent::PasswordChanged;
+            record_in_all_workspaces(&mut tx, &user, origin, now, event).await?;
             user
         }
-        (None, Some(hash)) => {
+        (None, GivenPassword::New(hash)) => {
             let user = User { id: UserId::random(), email: given.to_owned(), created_at: now };
-            tx.insert_user(&user, Some(&hash)).await?;
+            if !tx.insert_user(&user, Some(&hash)).await? {
+                return Ok(AcceptResult::WrongPassword);
+            }
             user
         }
-        // The user was deleted in the meantime.
-        (None, None) => return Ok(AcceptResult::WrongPassword),
+        // The user was created or deleted in the meantime, or has another password now.
+        _ => return Ok(AcceptResult::WrongPassword),
     };
     add_member(&mut tx, &invitation, &user, origin, now).await?;
     let token = insert_session(&mut tx, &user, origin, now).await?;
     context.commit(tx).await?;
     Ok(AcceptResult::Joined(SignedIn { user, token }, invitation.workspace_id))
+}
+
+/// Returns the user with this e-mail address, locked, and the hash of the password.
+pub async fn lock_user_by_email(
+    tx: &mut Tx,
+    email: &str,
+) -> Result<Option<(User, Option<String>)>> {
+    match tx.find_user_by_email(email).await? {
+        Some((user, _)) => tx.lock_user(&user.id).await,
+        None => Ok(None),
+    }
 }
 
 /// Deletes an invitation and returns it. Locks the members of its workspace until the transaction ends. `None`: the
@@ -220,16 +244,23 @@ pub async fn add_member(
     now: Timestamp,
 ) -> Result<()> {
     tx.delete_setup_invitations().await?;
-    let is_new =
-        join_workspace(tx, &invitation.workspace_id, invitation.role, user, origin, now).await?;
-    if !is_new && invitation.kind == InvitationKind::Operator {
-        tx.set_member_role(&invitation.workspace_id, &user.id, invitation.role).await?;
+    let workspace = &invitation.workspace_id;
+    let is_new = join_workspace(tx, workspace, invitation.role, user, origin, now).await?;
+    if is_new || invitation.kind != InvitationKind::Operator {
+        return Ok(());
     }
-    Ok(())
+    let Some(member) = tx.find_member(workspace, &user.id).await? else { return Ok(()) };
+    if member.role == invitation.role {
+        return Ok(());
+    }
+    tx.set_member_role(workspace, &user.id, invitation.role).await?;
+    let mut entries = AuditBatch::new(Actor::User(user, origin), workspace, now);
+    add_role_change(&mut entries, &member, invitation.role)?;
+    entries.write(tx).await
 }
 
 /// Adds a user to a workspace unless it has the maximum number of members. Returns whether the user was not a member
-/// yet. The members must be locked.
+/// yet. The members and the user must be locked.
 pub async fn join_workspace(
     tx: &mut Tx,
     workspace: &WorkspaceId,
@@ -242,8 +273,10 @@ pub async fn join_workspace(
         return Err(Error::PreconditionFailed(Refusal::TooManyMembers(MEMBERS_MAX)));
     }
     let is_new = tx.insert_member(workspace, &user.id, role, now).await?;
-    let mut entries = AuditBatch::new(Actor::User(user, origin), workspace, now);
-    entries.add(AuditEvent::MemberJoined, &[user_target(user)]);
-    entries.write(tx).await?;
+    if is_new {
+        let mut entries = AuditBatch::new(Actor::User(user, origin), workspace, now);
+        entries.add(AuditEvent::MemberJoined, &[user_target(user)]);
+        entries.write(tx).await?;
+    }
     Ok(is_new)
 }

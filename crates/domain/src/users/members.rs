@@ -110,15 +110,42 @@ pub async fn set_member_role(
     let member = get_replaceable(&mut tx, caller, id, Some(role)).await?;
     tx.set_member_role(caller.workspace_id(), id, role).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let meta = json!({ "role": role.as_str(), "before": member.role.as_str() });
-    let change = FieldChanges::updated(&member_snapshot(member.role), &member_snapshot(role))?;
-    let target = user_target(&member.user).with_meta(meta);
-    entries.add_change(AuditEvent::MemberRoleChanged, &[target], change);
+    add_role_change(&mut entries, &member, role)?;
+    if role != MemberRole::Owner {
+        withdraw_invitations_of(&mut tx, caller, &member, &mut entries).await?;
+    }
     entries.write(&mut tx).await?;
     context.commit(tx).await
 }
 
-/// Removes a member. A user without a workspace is deleted. Fails if the workspace would lose its last owner.
+/// Adds the entry of a changed role. `member` is as it was before.
+pub fn add_role_change(
+    entries: &mut AuditBatch<'_>,
+    member: &Member,
+    role: MemberRole,
+) -> Result<()> {
+    let meta = json!({ "role": role.as_str(), "before": member.role.as_str() });
+    let change = FieldChanges::updated(&member_snapshot(member.role), &member_snapshot(role))?;
+    let target = user_target(&member.user).with_meta(meta);
+    entries.add_change(AuditEvent::MemberRoleChanged, &[target], change);
+    Ok(())
+}
+
+/// Withdraws the invitations that a member has created who may no longer do so: by such a link, the member could return.
+async fn withdraw_invitations_of(
+    tx: &mut Tx,
+    caller: &Caller,
+    member: &Member,
+    entries: &mut AuditBatch<'_>,
+) -> Result<()> {
+    for id in tx.delete_invitations_of(caller.workspace_id(), &member.user.email).await? {
+        entries.add(AuditEvent::InvitationWithdrawn, &[Target::new("invitation", id.as_str())]);
+    }
+    Ok(())
+}
+
+/// Removes a member, and withdraws the invitations that the member has created. A user without a workspace is deleted. Fails if
+/// the workspace would lose its last owner.
 pub async fn remove_member(context: &Context, caller: &Caller, id: &UserId) -> Result<()> {
     caller.require(Action::ManageMembers)?;
     let now = context.clock.now();
@@ -129,6 +156,7 @@ pub async fn remove_member(context: &Context, caller: &Caller, id: &UserId) -> R
     let mut entries = AuditBatch::for_caller(caller, now);
     let change = FieldChanges::deleted(&member_snapshot(member.role))?;
     entries.add_change(AuditEvent::MemberRemoved, &[user_target(&member.user)], change);
+    withdraw_invitations_of(&mut tx, caller, &member, &mut entries).await?;
     entries.write(&mut tx).await?;
     context.commit(tx).await
 }
@@ -138,7 +166,7 @@ fn member_snapshot(role: MemberRole) -> Value {
     json!({ "role": role.as_str() })
 }
 
-/// Returns the member, locked, if the workspace would still have an owner after the member gets `role`, or is removed
+/// Returns the member, locked together with the user, if the workspace would still have an owner after the member gets `role`, or is removed
 /// (`None`).
 async fn get_replaceable(
     tx: &mut Tx,
@@ -147,6 +175,7 @@ async fn get_replaceable(
     role: Option<MemberRole>,
 ) -> Result<Member> {
     tx.lock_members(caller.workspace_id()).await?;
+    tx.lock_user(id).await?;
     let member = tx.find_member(caller.workspace_id(), id).await?;
     let member = member.ok_or_else(|| Error::not_found(ResourceRef::Member(id.clone())))?;
     let steps_down = member.role == MemberRole::Owner && role != Some(MemberRole::Owner);

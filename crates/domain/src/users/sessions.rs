@@ -10,7 +10,7 @@ use store::Tx;
 
 use super::passwords;
 use super::record_in_all_workspaces;
-use super::sign_in::{consume_password_attempt, require_passwords_enabled};
+use super::sign_in::{consume_password_attempt, is_still_password, require_passwords_enabled};
 use crate::audit::AuditEvent;
 use crate::caller::ClientInfo;
 use crate::context::Context;
@@ -175,13 +175,16 @@ pub async fn change_password(
     passwords::validate_password(new, &user.email)?;
     consume_password_attempt(&users.context, &user.email, origin).await?;
     let found = users.context.store.read().await?.find_user(&user.id).await?;
-    let hash = found.and_then(|(_, hash)| hash);
-    if !users.password_hasher.verify(hash, old).await? {
+    let old_hash = found.and_then(|(_, hash)| hash);
+    if !users.password_hasher.verify(old_hash.clone(), old).await? {
         return Ok(false);
     }
     let hash = users.password_hasher.hash(new).await?;
     let now = users.context.clock.now();
     let mut tx = users.context.store.begin().await?;
+    if !is_still_password(&mut tx, &user.id, &old_hash).await? {
+        return Ok(false);
+    }
     tx.set_password(&user.id, Some(&hash)).await?;
     tx.delete_other_sessions(&user.id, Some(&current.session.id)).await?;
     record_in_all_workspaces(&mut tx, user, origin, now, AuditEvent::PasswordChanged).await?;

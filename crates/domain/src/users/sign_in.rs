@@ -3,6 +3,7 @@
 use foundation::clock::{MINUTE_MS, Timestamp};
 use foundation::config::OIDC_ONLY;
 use foundation::error::{Error, Result};
+use foundation::id::UserId;
 use foundation::model::{OutagePolicy, User};
 use foundation::secret::Plaintext;
 use limiter::Window;
@@ -41,12 +42,21 @@ pub async fn sign_in(
     consume_password_attempt(&users.context, &given, origin).await?;
     let found = users.context.store.read().await?.find_user_by_email(&given).await?;
     let (user, hash) = found.map_or((None, None), |(user, hash)| (Some(user), hash));
-    let is_correct = users.password_hasher.verify(hash, password).await?;
+    let is_correct = users.password_hasher.verify(hash.clone(), password).await?;
     let Some(user) = user.filter(|_| is_correct) else { return Ok(None) };
 
     let now = users.context.clock.now();
-    let tx = users.context.store.begin().await?;
+    let mut tx = users.context.store.begin().await?;
+    if !is_still_password(&mut tx, &user.id, &hash).await? {
+        return Ok(None);
+    }
     Ok(Some(create_session(&users.context, tx, user, origin, now).await?))
+}
+
+/// Returns whether a user, who is locked, still has the password with this hash. Verifying it took long: in the meantime the
+/// password may have been replaced, and all sessions ended.
+pub async fn is_still_password(tx: &mut Tx, user: &UserId, hash: &Option<String>) -> Result<bool> {
+    Ok(tx.lock_user(user).await?.is_some_and(|(_, stored)| stored == *hash))
 }
 
 /// Creates a session for a user that the transaction has read, and commits the transaction.

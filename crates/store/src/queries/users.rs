@@ -203,16 +203,19 @@ impl UserReads for Connection {
 
 #[async_trait]
 impl UserWrites for Connection {
-    async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<()> {
-        let sql = "INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)";
-        query(sql)
-            .bind(&user.id)
-            .bind(&user.email)
-            .bind(password.unwrap_or_default())
-            .bind(user.created_at)
-            .execute(self)
-            .await?;
-        Ok(())
+    async fn insert_user(&mut self, user: &User, password: Option<&str>) -> Result<bool> {
+        let sql = "
+            INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (email) DO NOTHING";
+        let query = query(sql).bind(&user.id).bind(&user.email);
+        let query = query.bind(password.unwrap_or_default()).bind(user.created_at);
+        Ok(query.execute(self).await?.rows_affected() == 1)
+    }
+
+    async fn lock_user(&mut self, id: &UserId) -> Result<Option<(User, Option<String>)>> {
+        let sql = locked_for_no_key_update!(people_where!("id = $1"));
+        let row: Option<UserWithPasswordRow> = query_as(sql).bind(id).fetch_optional(self).await?;
+        Ok(row.map(UserWithPasswordRow::into_parts))
     }
 
     async fn set_password(&mut self, user: &UserId, password: Option<&str>) -> Result<()> {
@@ -373,6 +376,18 @@ impl UserWrites for Connection {
     ) -> Result<bool> {
         let sql = "DELETE FROM invitations WHERE workspace_id = $1 AND id = $2";
         Ok(query(sql).bind(workspace).bind(id).execute(self).await?.rows_affected() == 1)
+    }
+
+    async fn delete_invitations_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        invited_by: &str,
+    ) -> Result<Vec<InvitationId>> {
+        let sql = "
+            DELETE FROM invitations
+            WHERE workspace_id = $1 AND kind = 'member' AND invited_by = $2
+            RETURNING id";
+        Ok(query_scalar(sql).bind(workspace).bind(invited_by).fetch_all(self).await?)
     }
 
     async fn delete_setup_invitations(&mut self) -> Result<()> {

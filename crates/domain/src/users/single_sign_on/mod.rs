@@ -13,7 +13,7 @@ use foundation::id::{UserId, WorkspaceId};
 use foundation::model::User;
 use oidc::OidcClient;
 
-use super::invitations::{add_member, join_workspace, redeem};
+use super::invitations::{add_member, join_workspace, lock_user_by_email, redeem};
 use super::sessions::AuthenticatedSession;
 use super::sign_in::{SignedIn, consume_sso_attempt, create_session};
 use super::{parse_email, record_in_all_workspaces};
@@ -117,7 +117,10 @@ pub async fn sign_in_with_claims(
     let mut tx = users.context.store.begin().await?;
     // Serialized: if two requests create an account for the same claims, the second finds that of the first.
     tx.lock_members(&default_workspace()).await?;
-    let linked_user = tx.find_user_by_login(&claims.issuer, &claims.subject).await?;
+    let linked_user = match tx.find_user_by_login(&claims.issuer, &claims.subject).await? {
+        Some(user) => tx.lock_user(&user.id).await?.map(|(user, _)| user),
+        None => None,
+    };
     if *purpose == SignInPurpose::Link {
         let current = current.ok_or(Error::PathNotFound)?;
         return link_account(&users.context, tx, claims, linked_user, current, origin, now).await;
@@ -143,6 +146,10 @@ pub async fn sign_in_with_claims(
     };
     let user =
         resolve_user(&mut tx, oidc, claims, matched, invitation.is_some(), origin, now).await?;
+    let Some(user) = user else {
+        let email = claims.email.clone().unwrap_or_default();
+        return Ok(SsoResult::Rejected(SsoRejection::NotLinked(email)));
+    };
     if let Some(invitation) = &invitation {
         add_member(&mut tx, invitation, &user, origin, now).await?;
     }
@@ -152,12 +159,13 @@ pub async fn sign_in_with_claims(
 
 /// Returns the existing user with this e-mail and whether the issuer is already linked to that user.
 async fn find_email_match(tx: &mut Tx, email: &str, issuer: &str) -> Result<Option<EmailMatch>> {
-    let Some((user, _)) = tx.find_user_by_email(email).await? else { return Ok(None) };
+    let Some((user, _)) = lock_user_by_email(tx, email).await? else { return Ok(None) };
     let is_linked = tx.find_login_subject(&user.id, issuer).await?.is_some();
     Ok(Some(EmailMatch { user, is_linked }))
 }
 
-/// Returns the user of a match. Creates a new user, and links a user to the issuer who was not linked yet.
+/// Returns the user of a match. Creates a new user, and links a user to the issuer who was not linked yet. `None`: somebody has
+/// just created a user with the e-mail address of a new one.
 async fn resolve_user(
     tx: &mut Tx,
     oidc: &OidcSettings,
@@ -166,9 +174,9 @@ async fn resolve_user(
     has_invitation: bool,
     origin: &ClientInfo,
     now: Timestamp,
-) -> Result<User> {
+) -> Result<Option<User>> {
     let user = match matched {
-        SsoMatch::Linked(user) => return Ok(user),
+        SsoMatch::Linked(user) => return Ok(Some(user)),
         SsoMatch::TrustedEmail(user) => {
             tx.set_password(&user.id, None).await?;
             tx.delete_other_sessions(&user.id, None).await?;
@@ -177,7 +185,9 @@ async fn resolve_user(
         }
         SsoMatch::New(email) => {
             let user = User { id: UserId::random(), email, created_at: now };
-            tx.insert_user(&user, None).await?;
+            if !tx.insert_user(&user, None).await? {
+                return Ok(None);
+            }
             if let (false, Some(role)) = (has_invitation, oidc.default_role) {
                 join_workspace(tx, &default_workspace(), role, &user, origin, now).await?;
             }
@@ -185,7 +195,7 @@ async fn resolve_user(
         }
     };
     tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
-    Ok(user)
+    Ok(Some(user))
 }
 
 /// Links the account of the signed-in user to the provider. The e-mails may differ: both sides are proven.
