@@ -1,24 +1,25 @@
 //! Fuzzes the identifiers of rate-limit descriptors: each can be read back, so two descriptors never share a counter.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use grpc::{Descriptor, Entry};
 
 use crate::compose;
 
 const PIECES: &[&str] =
     &["\n", "\n", "\t", "\t", "|", "=", "\\", "a", "b", "é", " ", "*", "\\|", "a=b"];
 
-type Pair = (String, String);
+type Pair = (Vec<u8>, Vec<u8>);
 
 /// An input is an entry in each line: its key, and after a tab its value.
 #[test]
 fn identifier_is_read_back() {
     bolero::check!(name = "descriptor").for_each(|bytes: &[u8]| {
-        for text in [String::from_utf8_lossy(bytes).into_owned(), compose(bytes, PIECES).concat()] {
-            let pairs: Vec<Pair> = text
-                .split('\n')
-                .map(|line| line.split_once('\t').unwrap_or((line, "")))
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        for text in [bytes.to_owned(), compose(bytes, PIECES).concat().into_bytes()] {
+            let lines = text.split(|byte| *byte == b'\n');
+            let pairs: Vec<Pair> = lines
+                .map(|line| match line.iter().position(|byte| *byte == b'\t') {
+                    Some(at) => (line[..at].to_owned(), line[at + 1..].to_owned()),
+                    None => (line.to_owned(), Vec::new()),
+                })
                 .collect();
 
             let identifier = grpc::to_identifier(&to_descriptor(&pairs));
@@ -28,24 +29,28 @@ fn identifier_is_read_back() {
     });
 }
 
-fn to_descriptor(pairs: &[Pair]) -> RateLimitDescriptor {
+fn to_descriptor(pairs: &[Pair]) -> Descriptor {
     let entry = |(key, value): &Pair| Entry { key: key.clone(), value: value.clone() };
-    RateLimitDescriptor {
-        entries: pairs.iter().map(entry).collect(),
-        ..RateLimitDescriptor::default()
-    }
+    Descriptor { entries: pairs.iter().map(entry).collect(), ..Descriptor::default() }
 }
 
-/// Reads `key=value|key=value`, in which a backslash is followed by a character that stands for itself.
+/// Reads `key=value|key=value`, in which a backslash is followed by a character that stands for itself, or by `x` and a byte.
 fn read_identifier(identifier: &str) -> Vec<Pair> {
     let mut pairs = Vec::new();
-    let (mut key, mut text) = (None, String::new());
-    let mut letters = identifier.chars();
+    let (mut key, mut text) = (None, Vec::new());
+    let mut letters = identifier.bytes();
     while let Some(letter) = letters.next() {
         match letter {
-            '\\' => text.push(letters.next().unwrap()),
-            '=' => assert_eq!(key.replace(std::mem::take(&mut text)), None, "a second value"),
-            '|' => pairs.push((key.take().unwrap(), std::mem::take(&mut text))),
+            b'\\' => match letters.next().unwrap() {
+                b'x' => {
+                    let digits = [letters.next().unwrap(), letters.next().unwrap()];
+                    let digits = str::from_utf8(&digits).unwrap();
+                    text.push(u8::from_str_radix(digits, 16).unwrap());
+                }
+                itself => text.push(itself),
+            },
+            b'=' => assert_eq!(key.replace(std::mem::take(&mut text)), None, "a second value"),
+            b'|' => pairs.push((key.take().unwrap(), std::mem::take(&mut text))),
             letter => text.push(letter),
         }
     }

@@ -4,6 +4,7 @@
 mod ext_authz;
 mod health;
 mod rate_limit;
+mod rate_limit_call;
 mod service;
 
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use domain::app::App;
 use envoy_types::ext_authz::v3::pb::AuthorizationServer;
 use tonic::service::Routes;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use ext_authz::ExtAuthz;
 pub use health::HealthReport;
 use rate_limit::RateLimits;
 pub use rate_limit::to_identifier;
+pub use rate_limit_call::{Descriptor, Entry, RateLimitCall};
 pub use service::GrpcService;
 use service::Services;
 
@@ -30,8 +31,7 @@ const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
 pub fn services(app: &Arc<App>) -> (GrpcService, HealthReport) {
     let authorization = AuthorizationServer::new(ExtAuthz::new(app.clone()))
         .max_decoding_message_size(MESSAGE_MAX_BYTES);
-    let limits = RateLimitServiceServer::new(RateLimits::new(app.clone()))
-        .max_decoding_message_size(MESSAGE_MAX_BYTES);
+    let limits = Arc::new(RateLimits::new(app.clone()));
     let (report, health) = HealthReport::new();
     let others = Routes::new(health).prepare().into_axum_router();
     (GrpcService::new(Arc::new(Services { authorization, limits, others })), report)

@@ -1,5 +1,6 @@
 //! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: checks descriptors in a namespace.
 
+use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -18,14 +19,12 @@ use domain::ratelimits::{
 };
 use domain::root_keys;
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::Duration;
 use foundation::clock::{DAY_MS, Timestamp};
@@ -40,6 +39,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::POLICY;
+use crate::rate_limit_call::{Descriptor, RateLimitCall};
 
 /// The maximum number of descriptors of a call.
 const DESCRIPTORS_MAX: usize = 100;
@@ -70,11 +70,10 @@ impl RateLimits {
     }
 }
 
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn should_rate_limit(
+impl RateLimits {
+    pub async fn should_rate_limit(
         &self,
-        request: Request<RateLimitRequest>,
+        request: Request<RateLimitCall>,
     ) -> std::result::Result<Response<RateLimitResponse>, Status> {
         let request_id = RequestId::new(self.app.context.clock.now());
         traces::request_id(&request_id);
@@ -90,7 +89,7 @@ impl RateLimitService for RateLimits {
 async fn answer(
     app: &App,
     metadata: &MetadataMap,
-    request: RateLimitRequest,
+    request: RateLimitCall,
     request_id: RequestId,
 ) -> Result<RateLimitResponse> {
     let (caller, rules) = authenticate(app, metadata, &request.domain, request_id).await?;
@@ -151,7 +150,7 @@ fn check_domain(domain: &str) -> Result<()> {
     Err(Error::invalid("domain", message))
 }
 
-fn to_checks(request: &RateLimitRequest) -> Result<Vec<DescriptorCheck>> {
+fn to_checks(request: &RateLimitCall) -> Result<Vec<DescriptorCheck>> {
     let descriptors = &request.descriptors;
     if !(1..=DESCRIPTORS_MAX).contains(&descriptors.len()) {
         let message = format!("descriptors must have 1 to {DESCRIPTORS_MAX} items");
@@ -163,18 +162,14 @@ fn to_checks(request: &RateLimitRequest) -> Result<Vec<DescriptorCheck>> {
     descriptors.iter().enumerate().map(to_check).collect()
 }
 
-fn to_check(
-    at: usize,
-    descriptor: &RateLimitDescriptor,
-    hits_of_call: u64,
-) -> Result<DescriptorCheck> {
+fn to_check(at: usize, descriptor: &Descriptor, hits_of_call: u64) -> Result<DescriptorCheck> {
     let invalid = |field: &str, rule: String| {
         let field = format!("descriptors[{at}].{field}");
         Error::invalid(field.clone(), format!("{field} {rule}"))
     };
     let identifier = bound_identifier(to_identifier(descriptor));
     if !is_storable(&identifier) {
-        return Err(invalid("entries", "must not be empty and must contain no NUL".to_owned()));
+        return Err(invalid("entries", "must not be empty".to_owned()));
     }
     let hits = descriptor.hits_addend.as_ref().map_or(hits_of_call, |hits| hits.value);
     if hits > HITS_MAX {
@@ -198,19 +193,27 @@ fn is_too_long(text: &str) -> bool {
     text.len() > IDENTIFIER_MAX && text.chars().count() > IDENTIFIER_MAX
 }
 
-/// Returns the entries of a descriptor in their order as `key=value`, joined by `|`. A backslash escapes these two and itself,
-/// so that two descriptors with entries never have the same identifier.
-pub fn to_identifier(descriptor: &RateLimitDescriptor) -> String {
-    fn append(text: &str, into: &mut String) {
-        let is_escaped = |byte: u8| matches!(byte, b'\\' | b'|' | b'=');
-        if !text.bytes().any(is_escaped) {
+/// Returns the entries of a descriptor in their order as `key=value`, joined by `|`. A backslash escapes these two and itself.
+/// NUL, and bytes that are no UTF-8, are `\xHH`: a client sends some of the values, and a gateway admits a call that fails. So
+/// two descriptors with entries never have the same identifier.
+pub fn to_identifier(descriptor: &Descriptor) -> String {
+    fn append(bytes: &[u8], into: &mut String) {
+        let is_escaped = |byte: &u8| matches!(byte, b'\\' | b'|' | b'=' | 0);
+        if let (Ok(text), false) = (str::from_utf8(bytes), bytes.iter().any(is_escaped)) {
             return into.push_str(text);
         }
-        for c in text.chars() {
-            if u8::try_from(c).is_ok_and(is_escaped) {
-                into.push('\\');
+        for chunk in bytes.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\0' => into.push_str("\\x00"),
+                    '\\' | '|' | '=' => into.extend(['\\', c]),
+                    _ => into.push(c),
+                }
             }
-            into.push(c);
+            for byte in chunk.invalid() {
+                // Writing to a string never fails.
+                let _ = write!(into, "\\x{byte:02X}");
+            }
         }
     }
 
@@ -365,22 +368,28 @@ fn to_status(error: &Error, request_id: &RequestId) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-
     use super::*;
+    use crate::rate_limit_call::Entry;
 
     #[test]
     fn identifier_tells_entries_apart() {
-        let identifier = |entries: &[(&str, &str)]| {
+        let of_bytes = |entries: &[(&[u8], &[u8])]| {
             let entry =
-                |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+                |&(key, value): &(&[u8], &[u8])| Entry { key: key.into(), value: value.into() };
             let entries = entries.iter().map(entry).collect();
-            to_identifier(&RateLimitDescriptor { entries, ..RateLimitDescriptor::default() })
+            to_identifier(&Descriptor { entries, ..Descriptor::default() })
+        };
+        let identifier = |entries: &[(&str, &str)]| {
+            let entries: Vec<_> =
+                entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+            of_bytes(&entries)
         };
 
         assert_eq!(identifier(&[("path", "/a"), ("user", "1")]), "path=/a|user=1");
         assert_eq!(identifier(&[("a", "b|c=d\\")]), "a=b\\|c\\=d\\\\");
         assert_ne!(identifier(&[("a", "b|c=d")]), identifier(&[("a", "b"), ("c", "d")]));
         assert_ne!(identifier(&[("a", "b")]), identifier(&[("a=b", "")]));
+        assert_eq!(of_bytes(&[(b"a", b"\xff=\xc3\xbc\0\xc3")]), "a=\\xFF\\=\u{fc}\\x00\\xC3");
+        assert_ne!(of_bytes(&[(b"a", b"\xff")]), identifier(&[("a", "\\xFF")]));
     }
 }

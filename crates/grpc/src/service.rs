@@ -12,7 +12,6 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::request::Parts;
 use axum::http::{Request, Response};
 use envoy_types::ext_authz::v3::pb::AuthorizationServer;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Sleep;
 use tonic::server::NamedService;
@@ -21,6 +20,7 @@ use tower::{Service as _, ServiceExt as _};
 
 use crate::ext_authz::ExtAuthz;
 use crate::rate_limit::RateLimits;
+use crate::{MESSAGE_MAX_BYTES, rate_limit_call};
 
 /// Limits how long a message may take to arrive. What follows, the decision, has a bound of its own.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ const HEADER_BYTES: usize = 32;
 /// The services of a server.
 pub(crate) struct Services {
     pub authorization: AuthorizationServer<ExtAuthz>,
-    pub limits: RateLimitServiceServer<RateLimits>,
+    pub limits: Arc<RateLimits>,
     /// The other services, and the answer to calls of unknown ones.
     pub others: Router,
 }
@@ -76,9 +76,9 @@ impl Services {
     /// Calls the service that the path names. Gateways call the first two for every request, so these need no router.
     async fn call(&self, request: Request<ArrivingBody>) -> Response<Body> {
         let service = request.uri().path().split('/').nth(1).unwrap_or_default();
-        if service == RateLimitServiceServer::<RateLimits>::NAME {
-            let Ok(answer) = self.limits.clone().call(request).await;
-            answer.map(Body::new)
+        if service == rate_limit_call::SERVICE {
+            let limits = self.limits.clone();
+            rate_limit_call::call(limits, request, MESSAGE_MAX_BYTES).await.map(Body::new)
         } else if service == AuthorizationServer::<ExtAuthz>::NAME {
             let Ok(answer) = self.authorization.clone().call(request).await;
             answer.map(Body::new)
