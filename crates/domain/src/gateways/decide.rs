@@ -14,7 +14,8 @@ use crate::query::PermissionQuery;
 
 /// The request that a gateway has received, as far as the gateway tells.
 pub trait OriginalRequest {
-    /// The method. `None`: unknown, so no rule with methods matches, nor any rule after it.
+    /// The method. `None`: unknown, so no rule with methods matches, nor any rule after it. One with lower-case letters counts as
+    /// unknown, because servers differ in what they make of it.
     fn method(&self) -> Option<&str>;
     /// The path without the query, as the client sent it. `None`: unknown, so no rule with a path matches, nor any rule after
     /// it.
@@ -110,8 +111,10 @@ pub(super) fn match_rule(policy: &ActivePolicy, request: &dyn OriginalRequest) -
         return RuleMatch::NoRules;
     }
     let path = request.path().and_then(RequestPath::parse);
+    // To some servers `delete` is `DELETE`, and to others an unknown method.
+    let method = request.method().filter(|method| !method.bytes().any(|b| b.is_ascii_lowercase()));
     for (at, active) in policy.rules.iter().enumerate() {
-        match active.matches(request.method(), path.as_ref()) {
+        match active.matches(method, path.as_ref()) {
             Some(true) => return RuleMatch::Rule(at),
             Some(false) => {}
             None => break,

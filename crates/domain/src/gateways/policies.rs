@@ -187,6 +187,7 @@ pub async fn rotate_secret(
     let mut tx = context.store.begin().await?;
     let stored = lock(&mut tx, caller, Action::UpdateGatewayPolicy, named).await?;
     let policy = stored.policy;
+    require_use(&mut tx, caller, &policy.config).await?;
     // A secret is still valid in the millisecond in which it expires.
     let expires_at = now.plus_ms(grace_ms - 1);
     let secrets = GatewaySecrets {
@@ -299,6 +300,20 @@ async fn require_grants(
     }
     let names: Vec<_> = config.namespaces.iter().map(|named| named.namespace.as_str()).collect();
     namespaces::require_usable_or_create(context, tx, caller, &names).await
+}
+
+/// Returns an error unless the caller may do what a policy may, and with it whoever has its secret.
+async fn require_use(tx: &mut Tx, caller: &Caller, config: &GatewayPolicyConfig) -> Result<()> {
+    for id in &config.api_ids {
+        caller.require_on(Action::VerifyKey, id)?;
+    }
+    for listed in &config.namespaces {
+        let found = tx.find_namespace(caller.workspace_id(), &listed.namespace).await?;
+        if let Some(namespace) = found {
+            caller.require_on(Action::Limit, &namespace.id)?;
+        }
+    }
+    Ok(())
 }
 
 fn snapshot(policy: &GatewayPolicy) -> GatewayPolicySnapshot<'_> {

@@ -19,7 +19,8 @@ pub struct RotateSecret {
 
 impl Operation for RotateSecret {
     const NAME: &'static str = "gateways.rotateSecret";
-    const ACCESS: AccessRule = AccessRule::Permission(&[Action::UpdateGatewayPolicy]);
+    const ACCESS: AccessRule =
+        AccessRule::Permission(&[Action::UpdateGatewayPolicy, Action::VerifyKey]);
     const WRITES: bool = true;
     type Reply = SecretReply;
 
