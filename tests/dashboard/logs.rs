@@ -243,6 +243,24 @@ on_every_event_store! {
         assert!(empty.contains("No limit checks") && count_table_rows(&empty) == 0, "{empty}");
     }
 
+    async fn log_reaches_back_beyond_the_retention_of_minutes(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        // By default, minutes of limit checks are kept for 7 days, and the checks for 30.
+        for minutes in [40, 3 * 1440, 4 * 1440 - 10, 0] {
+            kw.check_limit("email", "ann", json!({ "limit": 99 })).await.data();
+            kw.write_events().await;
+            writer::roll_up(&kw.app.analytics).await.unwrap();
+            kw.clock.advance_ms(minutes * MINUTE_MS);
+        }
+        writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+        owner.sign_in(EMAIL, PASSWORD).await;
+
+        for filter in ["", "&identifier=ann", "&outcome=true&identifier=ann"] {
+            let page = owner.get(&workspace_path(&format!("/logs?of=limits&range=month{filter}"))).await;
+            assert_eq!(count_table_rows(&page.text), 4, "{filter}: {}", page.text);
+        }
+    }
+
     async fn page_of_limit_checks_ends_with_a_whole_request(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         // All requests are of one millisecond. The last of the first page does not fit.

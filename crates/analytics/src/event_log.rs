@@ -5,12 +5,13 @@ use std::fmt;
 use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::{Error, Result};
 use foundation::id::WorkspaceId;
-use foundation::model::EventKind;
+use foundation::model::{EventKind, RollupUnit};
 pub use store::event_log::ConsumerFilter;
 use store::event_log::{LogFilter, LogRows};
 
 use crate::Analytics;
 use crate::recent::{RecentCheck, RecentVerification};
+use crate::traffic::first_retained;
 
 /// The maximum length of a cursor.
 const CURSOR_MAX: usize = 100;
@@ -107,6 +108,7 @@ impl LogQuery {
             outcome: &self.outcome,
             from_time: self.from_time.max(analytics.clock.now().plus_ms(-retention_ms)),
             until_time: cursor.map_or(self.until_time, |cursor| cursor.until.min(self.until_time)),
+            minutes_since: first_retained(analytics, kind, RollupUnit::Minute),
             // A cursor beyond the end of the query has nothing to leave out.
             after_request: cursor
                 .filter(|cursor| cursor.until <= self.until_time)

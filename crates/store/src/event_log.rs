@@ -18,6 +18,8 @@ pub struct LogFilter<'a> {
     pub from_time: Timestamp,
     /// The exclusive end.
     pub until_time: Timestamp,
+    /// Rollups by the minute are retained since this time.
+    pub minutes_since: Timestamp,
     /// Leaves out the events of the last millisecond with a request id up to this one.
     pub after_request: &'a str,
     pub rows_max: usize,

@@ -4,6 +4,7 @@
 //! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome or a
 //! dimension of their series.
 
+mod series;
 mod tables;
 
 use async_trait::async_trait;
@@ -13,7 +14,6 @@ use foundation::model::RollupUnit;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, FromRow, query_as};
 
-use super::rollups::unit_start_sql;
 use super::{Connection, Database, RowQuery};
 use crate::event_log::{ConsumerFilter, LogFilter, LogReads, LogRows};
 use crate::recent::{CheckRow, VerificationRow};
@@ -25,9 +25,8 @@ const STATEMENT_EVENTS_MAX: i64 = 5_000;
 const EVENTS_READ_MAX: i64 = 40_000;
 /// The maximum number of hours that one statement lists.
 const HOURS_MAX: i64 = 100;
-/// The maximum number of minutes of selected series that are read for a page. Each has a selected event, unless it was
-/// deleted.
-const SERIES_MINUTES_MAX: usize = 60;
+/// The maximum number of spans of selected series that are read for a page. Each has a selected event, unless it was deleted.
+const SERIES_SPANS_MAX: usize = 60;
 
 /// A unit of time that contains selected events.
 #[derive(Debug, Clone, sqlx_macros::FromRow)]
@@ -100,7 +99,7 @@ where
     async fn read(mut self) -> Result<LogRows<Row>> {
         match self.dimensions {
             ["", ""] => self.read_hours().await?,
-            _ => self.read_minutes_of_series().await?,
+            _ => self.read_spans_of_series().await?,
         }
         Ok(self.page)
     }
@@ -135,15 +134,13 @@ where
         }
     }
 
-    /// Reads the minutes in which selected series have events.
-    async fn read_minutes_of_series(&mut self) -> Result<()> {
-        let minutes = self.find_minutes_of_series().await?;
-        let spans: Vec<_> =
-            minutes.iter().map(|minute| self.to_span(minute, RollupUnit::Minute)).collect();
+    /// Reads the spans in which selected series have events.
+    async fn read_spans_of_series(&mut self) -> Result<()> {
+        let spans = self.find_spans_of_series().await?;
         self.read_spans(&spans).await?;
-        let has_more = minutes.len() >= SERIES_MINUTES_MAX;
-        if let Some(last) = minutes.last().filter(|_| has_more && !self.is_done()) {
-            self.page.unread_before = Some(last.time);
+        let has_more = spans.len() >= SERIES_SPANS_MAX;
+        if let Some(last) = spans.last().filter(|_| has_more && !self.is_done()) {
+            self.page.unread_before = Some(last.from);
         }
         Ok(())
     }
@@ -228,8 +225,8 @@ where
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
-    /// Returns the minutes of hours that contain selected events, the latest first. An hour without minutes is one span,
-    /// because the retention of minutes may be shorter than that of events.
+    /// Returns the minutes of hours that contain selected events, the latest first. An hour whose minutes are not retained, which
+    /// may be shorter than events are, is one span.
     async fn list_minutes(&mut self, hours: &[SpanRow]) -> Result<Vec<EventSpan>> {
         let LogTables { totals, resource, .. } = self.tables;
         let rows = rows_of_items!(
@@ -249,6 +246,10 @@ where
                     WHERE a.unit = 'minute' AND a.time = e.time AND a.{resource} <> '') AS events
             FROM {rows} GROUP BY e.time ORDER BY e.time DESC"
         );
+        // The latest hours come first.
+        let minutes_since = self.first_hour_with_minutes();
+        let (hours, whole) =
+            hours.split_at(hours.partition_point(|hour| hour.time >= minutes_since));
         let mut items = Vec::new();
         for hour in hours {
             let span = self.to_span(hour, RollupUnit::Hour);
@@ -266,72 +267,10 @@ where
         let has_minutes = |hour: &&SpanRow| {
             minutes.iter().any(|minute| RollupUnit::Hour.start_of(minute.time) == hour.time)
         };
-        let whole = hours.iter().filter(|hour| !has_minutes(hour));
+        let whole = whole.iter().chain(hours.iter().filter(|hour| !has_minutes(hour)));
         spans.extend(whole.map(|hour| self.to_span(hour, RollupUnit::Hour)));
         spans.sort_by_key(|span| std::cmp::Reverse(span.from));
         Ok(spans)
-    }
-
-    /// Returns the latest minutes in which selected series have events. Its days lead to them: a busy one has
-    /// events in most minutes, of which only those of the latest days are read.
-    async fn find_minutes_of_series(&mut self) -> Result<Vec<SpanRow>> {
-        let days = self.list_days_of_series().await?;
-        let (mut minutes, mut until) = (Vec::new(), self.filter.until_time);
-        let mut rest = days.as_slice();
-        while !rest.is_empty() && minutes.len() < SERIES_MINUTES_MAX {
-            // Each minute has at least one of the events.
-            let missing = SERIES_MINUTES_MAX - minutes.len();
-            let missing = i64::try_from(missing).unwrap_or(i64::MAX);
-            let needed = count_until(rest, missing, |(_, selected)| *selected);
-            let first = rest[needed - 1].0;
-            minutes.extend(self.list_minutes_of_series(first, until, missing).await?);
-            (rest, until) = (&rest[needed..], first);
-        }
-        Ok(minutes)
-    }
-
-    /// Returns the days in which selected series have events, the latest first, and the number of these events. The first and
-    /// the last day may have only events beyond the bounds of the filter.
-    async fn list_days_of_series(&mut self) -> Result<Vec<(Timestamp, i64)>> {
-        let sql = format!(
-            "WITH days AS MATERIALIZED ({})
-            SELECT time, CAST(SUM(count) AS BIGINT) FROM days GROUP BY time ORDER BY time DESC",
-            self.series_units_sql(RollupUnit::Day)
-        );
-        let from = RollupUnit::Day.start_of(self.filter.from_time);
-        let query = self.bind_series(query_as(AssertSqlSafe(sql)));
-        let query = query.bind(from).bind(self.filter.until_time);
-        Ok(query.fetch_all(&mut *self.connection).await?)
-    }
-
-    /// Returns the latest minutes of a part of the time range in which selected series have events.
-    async fn list_minutes_of_series(
-        &mut self,
-        from: Timestamp,
-        until: Timestamp,
-        max: i64,
-    ) -> Result<Vec<SpanRow>> {
-        let LogTables { totals, resource, .. } = self.tables;
-        // The minutes are materialized, so that events are counted only for those of the page.
-        let sql = format!(
-            "WITH latest AS MATERIALIZED (
-                SELECT m.time, CAST(SUM(m.count) AS BIGINT) AS selected
-                FROM ({}) m
-                GROUP BY m.time
-                ORDER BY m.time DESC
-                LIMIT $8
-            )
-            SELECT l.time, l.selected, '[]' AS resource_ids,
-                (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT) FROM {totals} t
-                    WHERE t.unit = 'minute' AND t.time = l.time AND t.{resource} <> '') AS events
-            FROM latest l
-            ORDER BY l.time DESC",
-            self.series_units_sql(RollupUnit::Minute)
-        );
-        let from = from.max(RollupUnit::Minute.start_of(self.filter.from_time));
-        let query = self.bind_series(query_as(AssertSqlSafe(sql)));
-        let query = query.bind(from).bind(until).bind(max);
-        Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
     /// Returns the latest selected events of spans, as many as the page has room for.
@@ -349,25 +288,6 @@ where
         let last_millisecond = self.filter.until_time.plus_ms(-1);
         let query = query.bind(self.filter.after_request).bind(last_millisecond).bind(self.room());
         Ok(query.fetch_all(&mut *self.connection).await?)
-    }
-
-    /// Returns the SQL for the units of time in which selected series have events, and how many: by their rollups, and by the
-    /// events that are not rolled up yet. A unit may have several rows. `$1` to `$5` are bound by [`Self::bind_series`]; `$6`
-    /// and `$7` are the bounds.
-    fn series_units_sql(&self, unit: RollupUnit) -> String {
-        let (raw, series) = (self.tables.kind.table_name(), self.tables.series);
-        let events = events_of_batches!("{raw}", "e.time, e.series").replace("{raw}", raw);
-        let pending = is_pending!("b.summed");
-        let selected = self.tables.series_condition(self.dimensions);
-        let (name, start) = (unit.as_str(), unit_start_sql(unit));
-        format!(
-            "SELECT r.time, r.count FROM {series} s CROSS JOIN {raw}_per_{name} r
-            WHERE r.series = s.id AND {selected} AND r.time >= $6 AND r.time < $7
-            UNION ALL
-            SELECT {start} AS time, CAST(1 AS BIGINT) AS count
-            FROM {events} CROSS JOIN {series} s
-            WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $6 AND e.time < $7"
-        )
     }
 
     /// Binds the values `$1` to `$5` of the conditions of [`LogTables`].
