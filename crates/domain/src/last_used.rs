@@ -1,7 +1,7 @@
 //! The times when keys and root keys were last used, written periodically: a verification writes nothing.
 //!
 //! The first use since the last flush is recorded with its time; each later use costs one read of a flag. So the
-//! times are late by up to [`FLUSH_INTERVAL`], and a crash loses as much.
+//! times are late by up to [`FLUSH_INTERVAL`], and a crash loses as much. A flush that fails loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +26,15 @@ pub struct LastUsed {
     pub context: Arc<Context>,
     keys: Mutex<Vec<(Arc<Cached<ResolvedKey>>, Timestamp)>>,
     root_keys: Mutex<Vec<(Arc<Cached<Principal>>, Timestamp)>>,
+    /// Held by the flush that is under way: after a flush, all earlier uses are written.
+    flush: tokio::sync::Mutex<()>,
 }
 
 impl LastUsed {
     /// Creates an empty buffer.
     pub fn new(context: Arc<Context>) -> Self {
-        Self { context, keys: Mutex::default(), root_keys: Mutex::default() }
+        let (keys, root_keys) = (Mutex::default(), Mutex::default());
+        Self { context, keys, root_keys, flush: tokio::sync::Mutex::default() }
     }
 }
 
@@ -53,33 +56,61 @@ fn push_use<T>(buffer: &Mutex<Vec<(Arc<T>, Timestamp)>>, item: &Arc<T>, at: Time
     buffer.lock().push((item.clone(), at));
 }
 
-fn drain_uses<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut *buffer.lock())
+/// Uses that are being written. Those that are left when it is dropped go back into the buffer.
+struct TakenUses<'a, T> {
+    buffer: &'a Mutex<Vec<(Arc<T>, Timestamp)>>,
+    uses: Vec<(Arc<T>, Timestamp)>,
 }
 
-/// Writes the uses recorded since the last call.
-pub async fn flush(last_used: &LastUsed) -> Result<()> {
-    let keys = drain_uses(&last_used.keys);
-    for (resolved, _) in &keys {
-        resolved.value.use_flag.reset();
+impl<'a, T> TakenUses<'a, T> {
+    /// Takes all uses of a buffer. Each is recorded anew from now on.
+    fn take(buffer: &'a Mutex<Vec<(Arc<T>, Timestamp)>>, reset: impl Fn(&T)) -> Self {
+        let uses = std::mem::take(&mut *buffer.lock());
+        uses.iter().for_each(|(item, _)| reset(item));
+        Self { buffer, uses }
     }
-    for uses in keys.chunks(FLUSH_BATCH_MAX) {
+
+    /// Returns the uses of the next transaction, the last ones.
+    fn next_batch(&self) -> Option<&[(Arc<T>, Timestamp)]> {
+        let start = self.uses.len().saturating_sub(FLUSH_BATCH_MAX);
+        (!self.uses.is_empty()).then(|| &self.uses[start..])
+    }
+
+    /// Removes the uses of the last batch, which are written.
+    fn finish_batch(&mut self) {
+        self.uses.truncate(self.uses.len().saturating_sub(FLUSH_BATCH_MAX));
+    }
+}
+
+impl<T> Drop for TakenUses<'_, T> {
+    fn drop(&mut self) {
+        if !self.uses.is_empty() {
+            self.buffer.lock().append(&mut self.uses);
+        }
+    }
+}
+
+/// Writes the uses recorded since the last call. Those that could not be written are written by the next call.
+pub async fn flush(last_used: &LastUsed) -> Result<()> {
+    let _only_flush = last_used.flush.lock().await;
+    let mut keys = TakenUses::take(&last_used.keys, |resolved| resolved.value.use_flag.reset());
+    while let Some(uses) = keys.next_batch() {
         let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
         let rows = dedup_uses(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
         let mut tx = last_used.context.store.begin().await?;
         tx.record_key_uses(&rows).await?;
         tx.commit().await?;
+        keys.finish_batch();
     }
-    let root_keys = drain_uses(&last_used.root_keys);
-    for (principal, _) in &root_keys {
-        principal.value.use_flag.reset();
-    }
-    for uses in root_keys.chunks(FLUSH_BATCH_MAX) {
+    let mut root_keys =
+        TakenUses::take(&last_used.root_keys, |principal| principal.value.use_flag.reset());
+    while let Some(uses) = root_keys.next_batch() {
         let id = |principal: &Arc<Cached<Principal>>| Some(principal.value.root_key()?.id.clone());
         let used = uses.iter().filter_map(|(principal, at)| Some((id(principal)?, *at)));
         let mut tx = last_used.context.store.begin().await?;
         tx.record_root_key_uses(&dedup_uses(used)).await?;
         tx.commit().await?;
+        root_keys.finish_batch();
     }
     Ok(())
 }

@@ -93,7 +93,8 @@ pub async fn delete_keys(
     loop {
         let now = context.clock.now();
         let mut tx = context.store.begin().await?;
-        require_not_deleted(tx.find_api(caller.workspace_id(), id).await?, id)?;
+        // Of two calls at once, the second would skip the keys that the first deletes, and find none left.
+        require_not_deleted(tx.lock_api(caller.workspace_id(), id).await?, id)?;
         let keys = match deletion {
             Deletion::Soft => tx.delete_keys(id, now, DELETE_BATCH_SIZE).await?,
             Deletion::Permanent => tx.purge_keys(id, DELETE_BATCH_SIZE).await?,

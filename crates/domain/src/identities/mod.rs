@@ -233,8 +233,9 @@ pub async fn update(
 pub async fn delete(context: &Context, caller: &Caller, reference: &IdentityRef) -> Result<()> {
     let mut tx = context.store.begin().await?;
     let (id, external_id) = reference.to_id_and_external_id();
-    if let Some(found) = tx.find_identity(caller.workspace_id(), id, external_id).await? {
-        // Keys are locked before the identity: changes of a key lock in the same order.
+    let found = tx.find_identity(caller.workspace_id(), id, external_id).await?;
+    // Keys are locked before the identity: changes of a key lock in the same order. Only who may delete it may lock them.
+    if let Some(found) = found.filter(|it| caller.is_allowed_on(Action::DeleteIdentity, &it.id)) {
         tx.unlink_identity(&found.id).await?;
     }
     let identity = get_for_update(&mut tx, caller, reference, Action::DeleteIdentity).await?;

@@ -77,7 +77,9 @@ pub async fn delete_role(context: &Context, caller: &Caller, named: &str) -> Res
 
     let mut tx = context.store.begin().await?;
     let not_found = || Error::not_found(ResourceRef::Role(named.to_owned()));
-    let role = tx.find_role(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    let found = tx.find_role(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    // What a restored role has is what it had when it was deleted.
+    let role = tx.lock_role(caller.workspace_id(), &found.id).await?.ok_or_else(not_found)?;
     let keys = tx.list_role_holders(&role.id).await?;
     if !tx.delete_role(caller.workspace_id(), &role.id).await? {
         return Err(not_found());
@@ -185,6 +187,16 @@ pub async fn set_role_permissions(
     id: &RoleId,
     slugs: Vec<String>,
 ) -> Result<Vec<Permission>> {
+    change_role_permissions(context, caller, id, |_| slugs).await
+}
+
+/// Applies `change` to the slugs of the permissions of a role, which is locked. Otherwise like [`set_role_permissions`].
+pub async fn change_role_permissions(
+    context: &Context,
+    caller: &Caller,
+    id: &RoleId,
+    change: impl FnOnce(Vec<String>) -> Vec<String>,
+) -> Result<Vec<Permission>> {
     caller.require(Action::AddPermissionToRole)?;
     caller.require(Action::RemovePermissionFromRole)?;
     let now = context.clock.now();
@@ -193,6 +205,8 @@ pub async fn set_role_permissions(
     let role = tx.lock_role(caller.workspace_id(), id).await?;
     let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
+    let slugs = role.permissions.iter().map(|permission| permission.slug.clone()).collect();
+    let slugs = change(slugs);
     let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
     for permission in difference(&permissions, &role.permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];

@@ -12,12 +12,11 @@ pub use deleted_key::restore_key;
 use std::str::FromStr;
 
 use foundation::error::{Error, Refusal, Result};
-use foundation::id::{AuditId, KeyId, RoleId};
+use foundation::id::{AuditId, KeyId};
 use foundation::model::{MemberRole, OutagePolicy, Permission, Role};
 
 use crate::audit::{self, StoredEntry, parse_fields};
 use crate::caller::Caller;
-use crate::context::Context;
 use crate::identities::{self, IdentityRef};
 use crate::keys::Keys;
 use crate::keys::{
@@ -103,14 +102,14 @@ async fn apply_undo(
                 slugs.push(slug.clone());
                 slugs
             };
-            update_role_permissions(&keys.context, caller, role, with).await
+            rbac::change_role_permissions(&keys.context, caller, role, with).await.map(drop)
         }
         UndoAction::RemovePermissionFromRole(role, slug) => {
             let without = |mut slugs: Vec<String>| {
                 slugs.retain(|other| other != slug);
                 slugs
             };
-            update_role_permissions(&keys.context, caller, role, without).await
+            rbac::change_role_permissions(&keys.context, caller, role, without).await.map(drop)
         }
         UndoAction::RevertIdentity(id) => {
             let change = identities::change_from_snapshot(&parse_fields(before)?)?;
@@ -199,16 +198,4 @@ async fn change_assignment<T: Assignment>(
     keys::change_assignments::<T>(&keys.context, caller, key, change, vec![selector], access)
         .await
         .map(drop)
-}
-
-/// Applies `change` to the permission slugs of a role.
-async fn update_role_permissions(
-    context: &Context,
-    caller: &Caller,
-    id: &RoleId,
-    change: impl FnOnce(Vec<String>) -> Vec<String>,
-) -> Result<()> {
-    let role = rbac::get_role(context, caller, id.as_str()).await?;
-    let slugs = role.permissions.into_iter().map(|permission| permission.slug).collect();
-    rbac::set_role_permissions(context, caller, id, change(slugs)).await.map(drop)
 }
