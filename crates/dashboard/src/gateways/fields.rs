@@ -1,5 +1,7 @@
 //! The form fields of a gateway policy, and the policy or the change that they describe.
 
+use std::collections::HashSet;
+
 use domain::gateways::{self, BASE_IDENTITY_HEADERS, GatewayPolicyChange, NewGatewayPolicy};
 use foundation::error::Result;
 use foundation::id::ApiId;
@@ -88,13 +90,10 @@ impl PolicyForm {
 
     /// Reads a submitted form. The flag is `true` if the pressed button only adds, removes or moves a row.
     pub fn from_form(form: &Form) -> (Self, bool) {
-        let mut api_ids: Vec<String> = Vec::new();
         let written = split_words(form.text("more-apis"));
-        for id in form.values("api").map(str::to_owned).chain(written) {
-            if !id.is_empty() && !api_ids.contains(&id) {
-                api_ids.push(id);
-            }
-        }
+        let api_ids = form.values("api").map(str::to_owned).chain(written);
+        let mut known = HashSet::new();
+        let api_ids = api_ids.filter(|id| !id.is_empty() && known.insert(id.clone())).collect();
         let lines = |field: &str| form.text(field).replace("\r\n", "\n");
         let mut fields = Self {
             name: form.text("name").trim().to_owned(),

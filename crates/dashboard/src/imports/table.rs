@@ -80,14 +80,19 @@ fn check_bounds(table: ImportTable) -> Result<ImportTable, String> {
     if rows == 0 {
         return Err("the file contains no keys".into());
     }
-    if rows > IMPORTED_KEYS_MAX {
-        let [rows, max] = [rows, IMPORTED_KEYS_MAX].map(format_size);
-        return Err(format!("the file has {rows} keys; import at most {max} at a time"));
-    }
+    check_rows(rows)?;
     if columns > COLUMNS_MAX {
         return Err(format!("the file has {columns} columns; the maximum is {COLUMNS_MAX}"));
     }
     Ok(table)
+}
+
+fn check_rows(rows: usize) -> Result<(), String> {
+    if rows > IMPORTED_KEYS_MAX {
+        let [rows, max] = [rows, IMPORTED_KEYS_MAX].map(format_size);
+        return Err(format!("the file has {rows} keys; import at most {max} at a time"));
+    }
+    Ok(())
 }
 
 fn parse_json(text: &str, migration: &str, api: &str) -> Result<ImportTable, String> {
@@ -106,6 +111,8 @@ fn parse_json(text: &str, migration: &str, api: &str) -> Result<ImportTable, Str
         // One object per line, as `keyward export` prints them.
         _ => values,
     };
+    // A row has a cell for each column, however many objects are empty.
+    check_rows(entries.len())?;
     let (mut columns, mut indexes) = (Vec::new(), HashMap::new());
     let mut objects = Vec::with_capacity(entries.len());
     for (entry, number) in entries.into_iter().zip(1..) {

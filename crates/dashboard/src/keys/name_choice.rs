@@ -1,5 +1,7 @@
 //! Selecting roles and permissions by name: checkboxes for the existing ones, and a field for others.
 
+use std::collections::HashSet;
+
 use domain::page::Paging;
 use domain::rbac;
 use foundation::error::Result;
@@ -67,8 +69,8 @@ impl NameChoice {
 
     /// Offers the existing names and the selected ones. Those that are typed stay in their field.
     fn new(existing: impl Iterator<Item = String>, has_more: bool, all: &str, typed: &str) -> Self {
-        let is_typed = |name: &str| typed.lines().any(|line| line.trim() == name);
-        let checked = all.lines().filter(|name| !is_typed(name));
+        let typed: HashSet<&str> = typed.lines().map(str::trim).collect();
+        let checked = all.lines().filter(|name| !typed.contains(name));
         let mut options: Vec<_> =
             checked.map(|name| NameOption { name: name.to_owned(), is_checked: true }).collect();
         for name in existing {

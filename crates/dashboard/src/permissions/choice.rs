@@ -1,5 +1,7 @@
 //! Selecting the permissions of a role: checkboxes for existing permissions, slugs for others.
 
+use std::collections::HashSet;
+
 use domain::bounds::{PERMISSIONS_MAX, SLUG_MAX};
 use domain::page::Paging;
 use domain::rbac;
@@ -35,13 +37,9 @@ pub fn read_slugs(fields: &mut FieldReader, form: &Form) -> Vec<String> {
 
 fn selected_slugs(form: &Form) -> Vec<&str> {
     let written = form.text("more").split([' ', ',', '\t', '\r', '\n']);
-    let mut slugs = Vec::new();
-    for slug in form.values("permission").chain(written).filter(|slug| !slug.is_empty()) {
-        if !slugs.contains(&slug) {
-            slugs.push(slug);
-        }
-    }
-    slugs
+    let slugs = form.values("permission").chain(written).filter(|slug| !slug.is_empty());
+    let mut known = HashSet::new();
+    slugs.filter(|slug| known.insert(*slug)).collect()
 }
 
 impl PermissionChoice {
