@@ -15,7 +15,7 @@ use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use super::operator::Operator;
-use super::output::{CommandOutput, counted};
+use super::output::{CommandOutput, counted, end_of_output};
 use super::{CommandError, CommandResult};
 
 /// The number of keys that are read at once.
@@ -38,6 +38,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
     let api_id = ApiId::from(options.api_id.as_str());
     // Before the file is created, which must not exist.
     domain::apis::get(&app.context, &caller, &api_id).await?;
+    app.context.connect_redis().await;
     let mut writer: Box<dyn Write> = match &options.output {
         Some(path) => Box::new(BufWriter::new(create(path)?)),
         None => Box::new(BufWriter::new(io::stdout())),
@@ -49,6 +50,8 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
             api_id: api_id.clone(),
             owner: None,
             decrypt_mode: DecryptMode::None,
+            // Credits that are left out would be lost where the keys are imported.
+            requires_leases: true,
             paging: Paging { start_id, limit: PAGE_LIMIT, search: String::new() },
         };
         let page = keys::list(&app.context, &caller, filter).await?;
@@ -60,7 +63,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
             };
             match writeln!(writer, "{line}") {
                 Ok(()) => exported += 1,
-                Err(e) => return end_of_output(&e),
+                Err(e) => return end_of_export(&options, &e),
             }
         }
         match page.next_id {
@@ -70,7 +73,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
     }
     app.context.close_store().await;
     if let Err(e) = writer.flush() {
-        return end_of_output(&e);
+        return end_of_export(&options, &e);
     }
     report(out, options.output.as_deref(), exported, pending);
     Ok(())
@@ -83,11 +86,14 @@ fn create(path: &Path) -> Result<File, CommandError> {
     })
 }
 
-/// Returns the result of an export whose output cannot be written. A closed pipe (as with `head`) is not an error.
-fn end_of_output(error: &io::Error) -> CommandResult {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(CommandError::Runtime(format!("failed to write the export: {error}"))),
+/// Returns the result of an export that cannot be written.
+fn end_of_export(options: &ExportOptions, error: &io::Error) -> CommandResult {
+    match &options.output {
+        None => end_of_output(error),
+        Some(path) => Err(CommandError::Runtime(format!(
+            "failed to write {}, which is incomplete: {error}",
+            path.display()
+        ))),
     }
 }
 
@@ -125,8 +131,10 @@ fn to_line(found: &FoundKey) -> Option<String> {
             "autoApply": limit.auto_apply,
         })
     });
+    // Version 1 allows an empty name.
+    let name = key.name.as_deref().filter(|name| !name.is_empty());
     let mut line = json!({
-        "hash": key.hash, "name": key.name, "externalId": key.owner_id, "meta": key.meta,
+        "hash": key.hash, "name": name, "externalId": key.owner_id, "meta": key.meta,
         "expires": key.expires_at, "roles": found.resolved.roles, "permissions": permissions,
         "ratelimits": limits.collect::<Vec<_>>(),
         "enabled": key.is_enabled,

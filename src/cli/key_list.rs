@@ -44,6 +44,7 @@ fn status_parser() -> impl TypedValueParser<Value = KeyStatus> {
 
 pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions) -> CommandResult {
     let Operator { app, caller } = Operator::open(settings, &options.workspace).await?;
+    app.context.connect_redis().await;
     let api = options.api_id.map(ApiId::from);
     let keys_max = usize::from(options.limit);
     let mut paging = Paging {

@@ -160,6 +160,7 @@ async fn write_found_key(
     mode: DecryptMode,
 ) -> CommandResult {
     let Operator { app, caller } = operator;
+    app.context.connect_redis().await;
     let found = keys::get_without_ledger(&app.context, caller, &KeyId::from(id), mode).await?;
     let found = json!(KeyReply::from(found));
     out.write_fields(key_fields(&found), &found);

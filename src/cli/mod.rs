@@ -210,7 +210,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    match runtime.block_on(run(cli)) {
+    match runtime.block_on(run(cli)).and_then(|()| output::require_written()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(error),
     }

@@ -1,12 +1,15 @@
 //! What commands print: text for people or, with `--json`, JSON. On a terminal, headings are bold, unless `NO_COLOR` is set.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, presets};
 use foundation::clock::Timestamp;
 use foundation::model::{escape_hidden, is_hidden};
 use serde_json::Value;
+
+use super::{CommandError, CommandResult};
 
 /// The styles of headings, of what succeeded and of what failed. They are left out where there is no terminal.
 pub const HEADING: Style = Style::new().bold();
@@ -98,14 +101,32 @@ pub fn escape_json(value: &Value) -> String {
     text
 }
 
-/// Prints a line to standard output, without styles if it is not a terminal. A closed pipe (as with `head`) is not an
-/// error.
+/// The first error of writing to standard output.
+static WRITE_ERROR: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line to standard output, without styles if it is not a terminal. Whether it could be written is known at the end of
+/// the command, by [`require_written`].
 pub fn print_line(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{text}");
+    if let Err(error) = writeln!(anstream::stdout(), "{text}") {
+        let _ = WRITE_ERROR.set(error);
+    }
 }
 
-/// Prints a line of a stream at once. Fails if its reader has ended.
-pub fn try_print_line(text: &str) -> std::io::Result<()> {
+/// Returns an error if something could not be printed: a secret, which is shown once, would be lost.
+pub fn require_written() -> CommandResult {
+    WRITE_ERROR.get().map_or(Ok(()), end_of_output)
+}
+
+/// Returns the result of a command whose output cannot be written. A closed pipe (as with `head`) is not an error.
+pub fn end_of_output(error: &io::Error) -> CommandResult {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(CommandError::Runtime(format!("failed to write to standard output: {error}"))),
+    }
+}
+
+/// Prints a line of a stream at once. Fails if it cannot be written.
+pub fn try_print_line(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout();
     writeln!(stdout, "{text}")?;
     stdout.flush()

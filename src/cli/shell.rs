@@ -1,12 +1,13 @@
 //! `keyward completions` and `keyward man`: what a shell and `man` read about the command line. They read no settings.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
+use super::output::end_of_output;
 use super::{Cli, CommandError, CommandResult};
 
 /// Prints the script that completes commands, options and their values in a shell.
@@ -59,9 +60,7 @@ fn page(command: Command) -> Man {
 fn print(text: &[u8]) -> CommandResult {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(CommandError::Runtime(format!("failed to write to standard output: {e}")))
-        }
-        _ => Ok(()),
+        Err(error) => end_of_output(&error),
+        Ok(()) => Ok(()),
     }
 }

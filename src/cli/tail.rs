@@ -13,7 +13,7 @@ use super::CommandResult;
 use super::input::parse_duration_ms;
 use super::operator::Operator;
 use super::output::{
-    CommandOutput, FAILURE, HEADING, NO_VALUE, SUCCESS, escape_json, try_print_line,
+    CommandOutput, FAILURE, HEADING, NO_VALUE, SUCCESS, end_of_output, escape_json, try_print_line,
 };
 
 /// The pause between reads. A server writes events once a second.
@@ -48,8 +48,10 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
     let since = since.map(|ms| app.context.clock.now().plus_ms(-ms));
     let mut tail = Tail::start(&app.analytics, since).await?;
     let mut left = limit.unwrap_or(u64::MAX);
-    if !out.json && try_print_line(&header()).is_err() {
-        return Ok(());
+    if !out.json
+        && let Err(error) = try_print_line(&header())
+    {
+        return end_of_output(&error);
     }
     loop {
         let step = step_tail(&app.analytics, &caller, &mut tail, &filter).await?;
@@ -58,9 +60,8 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
                 true => escape_json(&event_json(event)),
                 false => event_line(event),
             };
-            // The reader has ended, as `head` does.
-            if try_print_line(&line).is_err() {
-                return Ok(());
+            if let Err(error) = try_print_line(&line) {
+                return end_of_output(&error);
             }
             left -= 1;
             if left == 0 {
@@ -70,9 +71,9 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
         }
         if step.is_truncated
             && !out.json
-            && try_print_line("(more verifications were left out)").is_err()
+            && let Err(error) = try_print_line("(more verifications were left out)")
         {
-            return Ok(());
+            return end_of_output(&error);
         }
         tokio::time::sleep(STEP_PAUSE).await;
     }

@@ -168,3 +168,25 @@ fn export_leaves_out_keys_that_wait_for_their_first_use() {
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("left out 1 key "), "{output:?}");
 }
+
+#[test]
+fn export_has_leased_credits_and_fails_when_they_cannot_be_read() {
+    let [_, replica] = Deployment::both();
+    let api = replica.create_api();
+    let (id, key) = replica.create_key(&api, &["--credits", "100"]);
+    let server = replica.serve();
+    let verified = replica.ask(&server, &["key", "verify", &key, "--json"]);
+    assert!(verified.status.success(), "{verified:?}");
+
+    let line: serde_json::Value =
+        serde_json::from_str(&replica.text(&["export", "--api", &api])).unwrap();
+    assert_eq!(line["credits"]["remaining"], 99, "{line}");
+    assert_eq!(replica.json(&["key", "get", &id])["credits"]["remaining"], 99);
+
+    let mut command = replica.command();
+    command.args(["export", "--api", &api]).env("KEYWARD_REDIS_URL", "redis://127.0.0.1:1");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    drop(server);
+}

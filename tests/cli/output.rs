@@ -103,3 +103,23 @@ fn root_key_expires_when_the_command_says() {
     assert!(text.contains("2030-01-31T12:00:00Z  all"), "{text}");
     assert_rejected(&create("soon"), 2, &["--expires", "90d"]);
 }
+
+#[test]
+fn command_fails_when_its_output_cannot_be_written() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for arguments in [
+        &["key", "create", "--api", &api] as &[&str],
+        &["key", "create", "--api", &api, "--json"],
+        &["api", "list"],
+        &["export", "--api", &api],
+        &["completions", "bash"],
+    ] {
+        let output = deployment.command().args(arguments).stdout(full()).output().unwrap();
+
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.contains("failed to write to standard output: No space left"), "{error}");
+    }
+}

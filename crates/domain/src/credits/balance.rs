@@ -31,14 +31,19 @@ pub async fn get_known_balance(ledger: &CreditLedger, resolved: &ResolvedKey) ->
 }
 
 /// Returns what each of these keys has left, without spending; unlimited keys are left out. Takes one database call,
-/// however many keys there are.
-pub async fn list_balances(context: &Context, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
+/// however many keys there are. With `requires_leases`, fails if what a lease holds cannot be read; else it is left out.
+pub async fn list_balances(
+    context: &Context,
+    keys: &[KeyId],
+    requires_leases: bool,
+) -> Result<HashMap<KeyId, i64>> {
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
     let accounts = context.store.read_balances().await?.list_accounts(keys).await?;
-    let balances =
-        accounts.into_iter().map(|(key, account)| compute_remaining(context, key, account).boxed());
+    let balances = accounts
+        .into_iter()
+        .map(|(key, account)| compute_remaining(context, key, account, requires_leases).boxed());
     Ok(try_join_all(balances).await?.into_iter().collect())
 }
 
@@ -46,6 +51,7 @@ async fn compute_remaining(
     context: &Context,
     key: KeyId,
     account: CreditAccount,
+    requires_leases: bool,
 ) -> Result<(KeyId, i64)> {
     let left = match &context.redis {
         None => {
@@ -55,7 +61,7 @@ async fn compute_remaining(
             )
             .balance
         }
-        Some(_) => sum_account_and_leases(context, &key, account).await?,
+        Some(_) => sum_account_and_leases(context, &key, account, requires_leases).await?,
     };
     Ok((key, left))
 }
@@ -64,7 +70,7 @@ async fn compute_remaining(
 pub async fn load_balance(context: &Context, key: &KeyId) -> Result<Option<i64>> {
     match context.store.read().await?.find_account(key).await? {
         None => Ok(None),
-        Some(account) => sum_account_and_leases(context, key, account).await.map(Some),
+        Some(account) => sum_account_and_leases(context, key, account, false).await.map(Some),
     }
 }
 
@@ -73,6 +79,7 @@ async fn sum_account_and_leases(
     context: &Context,
     key: &KeyId,
     account: CreditAccount,
+    requires_leases: bool,
 ) -> Result<i64> {
     let CreditAccount { credits, leases, database_time: now } = account;
     let refilled = refill::apply_refill(credits, leases::refill_time(context, now));
@@ -95,7 +102,7 @@ async fn sum_account_and_leases(
             Ok(ConsumeReply { lease: Some(status), .. }) if !is_balance_unknown(&status) => {
                 total = total.saturating_add(status.units);
             }
-            Err(cause) if !cause.is_redis_outage() => return Err(cause),
+            Err(cause) if requires_leases || !cause.is_redis_outage() => return Err(cause),
             Ok(_) | Err(_) => {}
         }
     }

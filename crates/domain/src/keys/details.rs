@@ -66,7 +66,7 @@ pub async fn list_statuses<'a>(
 ) -> Result<Vec<KeyStatus>> {
     let metered = keys.clone().filter(|key| key.credits.is_some());
     let metered: Vec<_> = metered.map(|key| key.id.clone()).collect();
-    let left = credits::list_balances(context, &metered).await?;
+    let left = credits::list_balances(context, &metered, false).await?;
     let now = context.clock.now();
     let status = |key: &Key| KeyStatus::from_key(key, left.get(&key.id).copied(), now);
     Ok(keys.map(status).collect())

@@ -72,7 +72,7 @@ pub async fn get_without_ledger(
     let mut plaintexts =
         decrypt_plaintexts(context, caller, std::slice::from_ref(&stored), mode).await?;
     let resolved = resolved_key::resolve_all(context, vec![stored], read_version).await?;
-    let found = load_found_keys(context, resolved).await?.pop().ok_or_else(not_found)?;
+    let found = load_found_keys(context, resolved, false).await?.pop().ok_or_else(not_found)?;
     Ok(FoundKey { plaintext: plaintexts.remove(id), ..found })
 }
 

@@ -27,6 +27,8 @@ pub struct KeyFilter {
     /// Only keys of this owner.
     pub owner: Option<KeyOwner>,
     pub decrypt_mode: DecryptMode,
+    /// Whether to fail if what a lease holds cannot be read, instead of leaving it out of the credits.
+    pub requires_leases: bool,
     pub paging: Paging,
 }
 
@@ -42,7 +44,7 @@ pub enum KeyOwner {
 /// Lists the keys of an API by id, including disabled and expired ones. Without the permission to read them, the API
 /// is reported as not found. The number of statements does not depend on the number of keys.
 pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Result<Page<FoundKey>> {
-    let KeyFilter { api_id, owner, decrypt_mode: mode, paging } = filter;
+    let KeyFilter { api_id, owner, decrypt_mode: mode, requires_leases, paging } = filter;
     let may_read = caller.is_allowed_on(Action::ReadKey, &api_id)
         && caller.is_allowed_on(Action::ReadApi, &api_id);
     if !may_read {
@@ -69,7 +71,7 @@ pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Resu
     drop(reader);
     let mut plaintexts = decrypt_plaintexts(context, caller, &page.items, mode).await?;
     let resolved_keys = resolved::resolve_all(context, page.items, read_version).await?;
-    let mut items = load_found_keys(context, resolved_keys).await?;
+    let mut items = load_found_keys(context, resolved_keys, requires_leases).await?;
     for item in &mut items {
         item.plaintext = plaintexts.remove(&item.resolved.stored().key.id);
     }
@@ -113,10 +115,11 @@ pub async fn count(
 pub(super) async fn load_found_keys(
     context: &Context,
     resolved_keys: Vec<ResolvedKey>,
+    requires_leases: bool,
 ) -> Result<Vec<FoundKey>> {
     let metered = resolved_keys.iter().filter(|resolved| resolved.is_metered);
     let metered: Vec<_> = metered.map(|resolved| resolved.stored().key.id.clone()).collect();
-    let left = credits::list_balances(context, &metered).await?;
+    let left = credits::list_balances(context, &metered, requires_leases).await?;
     let now = context.clock.now();
     let found = resolved_keys.into_iter().map(|resolved| {
         let key = &resolved.stored().key;

@@ -68,6 +68,7 @@ impl Operation for ListKeys {
                 true => DecryptMode::IfAvailable,
                 false => DecryptMode::None,
             },
+            requires_leases: false,
             paging: to_paging(self.limit, self.cursor),
         };
         let page = keys::list(&app.context, caller, filter).await?;

@@ -48,6 +48,7 @@ impl Operation for ListKeys {
                 true => DecryptMode::Required,
                 false => DecryptMode::None,
             },
+            requires_leases: false,
             paging: to_paging(self.limit, 100, self.cursor),
         };
         Ok(PageReply::new(keys::list(&app.context, caller, filter).await?))
