@@ -113,12 +113,36 @@ fn compiler_rejects_query_that_the_parser_would_read_exponentially() {
 
     assert!(rejection(&position).contains("there is no function position"));
     assert!(rejection(&lambdas).contains("more than 8 lambdas"));
+    let update =
+        (0..40).fold("a".to_owned(), |inner, _| format!("a IN(update((SELECT {inner}),1))"));
+    assert!(rejection(&format!("SELECT {update} {events}")).contains("only SELECT is supported"));
+    for word in ["update", "INSERT", "delete", "Merge", "from"] {
+        let nested = format!("SELECT (SELECT 1) IN ({word} (SELECT 1)) {events}");
+        assert!(rejection(&nested).contains("only SELECT is supported"), "{word}");
+    }
     let few = |times: usize| {
         let filter = "length(arrayFilter(x -> x != '', tags))";
         format!("SELECT {} AS n {events}", [filter].repeat(times).join(" + "))
     };
     assert!(is_accepted(&few(8)));
     assert!(rejection(&few(9)).contains("more than 8 lambdas"));
+}
+
+#[test]
+fn compiler_rejects_query_whose_aliases_need_much_memory() {
+    let doubled = |levels: usize, uses: usize| {
+        let names: Vec<_> = (0..=levels).map(|level| format!("a{level}")).collect();
+        let columns =
+            names.windows(2).map(|pair| format!("concat({0}, {0}) AS {1}", pair[0], pair[1]));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let grouped = [names.join(", ").as_str(), names[levels].as_str()].repeat(uses).join(", ");
+        format!(
+            "SELECT key_id AS a0, {columns}, count() AS n FROM key_verifications_v1 GROUP BY {grouped}"
+        )
+    };
+
+    assert!(is_accepted(&doubled(6, 1)));
+    assert!(rejection(&doubled(11, 150)).contains("too large after its aliases are expanded"));
 }
 
 #[test]

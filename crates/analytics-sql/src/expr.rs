@@ -164,7 +164,7 @@ impl Translator<'_> {
         if let Some((_, value)) =
             scope.lambda_parameters.iter().rev().find(|(known, _)| *known == name)
         {
-            return Ok(value.clone());
+            return self.use_value(value.clone());
         }
         let alias = scope.aliases.iter().find(|alias| alias.name == name);
         let expr = alias
@@ -204,7 +204,7 @@ impl Translator<'_> {
                 if scope.group_keys.contains(&value.sql) {
                     value.ungrouped_column = None;
                 }
-                Ok(value)
+                self.use_value(value)
             }
             AliasState::Resolving => {
                 invalid(format!("{} refers to itself", excerpt(scope.aliases[index].name)))

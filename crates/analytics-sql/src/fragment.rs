@@ -36,6 +36,11 @@ pub struct Fragment {
 }
 
 impl Fragment {
+    /// Returns the number of its pieces.
+    pub fn piece_count(&self) -> usize {
+        self.pieces.len()
+    }
+
     pub fn word(word: &'static str) -> Self {
         Self { pieces: vec![Piece::Word(word)], is_too_long: false }
     }

@@ -263,14 +263,20 @@ fn translate_substring(args: &CallArguments<'_>) -> Result<TypedExpr> {
             &[&value.sql, &args.arguments[1].sql],
         ),
     };
+    // LEAST and GREATEST of Postgres leave out NULL.
+    let is_postgres = args.engine == SqlDialect::Postgres;
     let sql = match args.arguments.get(2) {
+        None if is_postgres => Fragment::from_template(
+            "CASE WHEN {2} IS NOT NULL THEN substr({0}, {1}) END",
+            &[&value.sql, &from, &args.arguments[1].sql],
+        ),
         None => Fragment::from_template("substr({0}, {1})", &[&value.sql, &from]),
+        Some(length) if is_postgres => Fragment::from_template(
+            "CASE WHEN {3} IS NOT NULL AND {2} IS NOT NULL THEN substr({0}, {1}, CAST(LEAST(GREATEST({2}, 0), 1000000000) AS INTEGER)) END",
+            &[&value.sql, &from, &length.sql, &args.arguments[1].sql],
+        ),
         Some(length) => {
-            let template = if args.engine == SqlDialect::Sqlite {
-                "substr({0}, {1}, max({2}, 0))"
-            } else {
-                "substr({0}, {1}, CAST(LEAST(GREATEST({2}, 0), 1000000000) AS INTEGER))"
-            };
+            let template = "substr({0}, {1}, max({2}, 0))";
             Fragment::from_template(template, &[&value.sql, &from, &length.sql])
         }
     };

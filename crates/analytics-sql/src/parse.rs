@@ -17,6 +17,8 @@ const TOKENS_MAX: usize = 8_000;
 const RECURSION_MAX: usize = 150;
 /// The maximum number of lambdas. The parser reads the rest of a query twice for each lambda that it tries.
 const LAMBDAS_MAX: usize = 8;
+/// Words after which the parser expects another statement than a SELECT, or a SELECT that begins with its tables.
+const STATEMENT_WORDS: [&str; 5] = ["update", "insert", "delete", "merge", "from"];
 /// The maximum length of a parser message in an error.
 const MESSAGE_MAX_CHARS: usize = 300;
 
@@ -69,6 +71,12 @@ fn reject_exponential(tokens: &[TokenWithSpan]) -> Result<()> {
                 if word.value.eq_ignore_ascii_case("position") =>
             {
                 return query_fault(QueryErrorKind::Function, "there is no function position");
+            }
+            (Some(Token::LParen), Token::Word(word))
+                if word.quote_style.is_none()
+                    && STATEMENT_WORDS.iter().any(|it| word.value.eq_ignore_ascii_case(it)) =>
+            {
+                return reject_non_select();
             }
             (_, Token::Arrow) => lambdas += 1,
             _ => {}

@@ -9,11 +9,14 @@ use super::fragment::Fragment;
 use super::grammar::{self, QueryParts};
 use super::scope::{Clause, Relation, Scope, ScopeColumn};
 use super::tables::PublicTable;
-use super::types::{SqlDialect, Type};
+use super::types::{SqlDialect, Type, TypedExpr};
 use super::{
     COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, excerpt, invalid, parse, query_fault,
     unsupported,
 };
+
+/// The maximum number of pieces that the uses of aliases and parameters copy, a few megabytes.
+const PIECES_USED_MAX: usize = 200_000;
 
 /// Rows with columns `c5`, `c6` …: a SELECT, or a query that is used as one.
 #[derive(Debug, Clone)]
@@ -60,6 +63,8 @@ pub struct Translator<'a> {
     columns: usize,
     /// The number of column names in use.
     column_names_used: usize,
+    /// The number of pieces of aliases and parameters, for each use of them.
+    pieces_used: usize,
 }
 
 impl<'a> Translator<'a> {
@@ -74,6 +79,16 @@ impl<'a> Translator<'a> {
             depth: 0,
             columns: 0,
             column_names_used: 0,
+            pieces_used: 0,
+        }
+    }
+
+    /// Returns a value for one more use of it. Each use copies it, so that a short query could need any amount of memory.
+    pub fn use_value(&mut self, value: TypedExpr) -> Result<TypedExpr> {
+        self.pieces_used = self.pieces_used.saturating_add(value.sql.piece_count());
+        match self.pieces_used > PIECES_USED_MAX {
+            true => invalid("the query is too large after its aliases are expanded"),
+            false => Ok(value),
         }
     }
 

@@ -11,6 +11,7 @@ use foundation::id::WorkspaceId;
 use foundation::model::EventKind;
 use serde_json::value::RawValue;
 use store::analytics_query::QueryLimits;
+use tokio::sync::Semaphore;
 
 use crate::Analytics;
 
@@ -59,12 +60,16 @@ pub async fn run(
         delivery_snapshot: analytics.event_store.delivery_snapshot().await?,
     };
     let hour = analytics.query_quotas.admit(&workspace_id, now)?;
-    let (text, engine) = (text.to_owned(), analytics.event_store.sql_dialect());
-    // Runs beside the requests, because translation may take long.
-    let translating =
-        tokio::task::spawn_blocking(move || analytics_sql::compile(&text, engine, &context));
-    let compiled = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
     let running = RunningQuery { usage: &hour, stopwatch: Stopwatch::new() };
+    let (text, engine) = (text.to_owned(), analytics.event_store.sql_dialect());
+    // Runs beside the requests, because translation may take long. It cannot be cancelled, so few run at once.
+    let translations = analytics.query_quotas.translations.clone();
+    let turn = translations.acquire_owned().await.map_err(|e| Error::Internal(e.to_string()))?;
+    let translating = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        analytics_sql::compile(&text, engine, &context)
+    });
+    let compiled = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
     let limits =
         QueryLimits { disk_reserve_bytes: analytics.disk_reserve.reserve_bytes(), ..QUERY_LIMITS };
     let rows = analytics.event_store.run_query(&compiled.query, &limits).await;
@@ -78,6 +83,8 @@ pub struct QueryQuotas {
     queries_max: u64,
     run_time_max: Duration,
     usage_by_hour: moka::sync::Cache<(WorkspaceId, i64), Arc<HourlyUsage>>,
+    /// The queries that may be translated at the same time.
+    translations: Arc<Semaphore>,
 }
 
 /// The queries of a workspace within one hour.
@@ -87,6 +94,8 @@ pub struct HourlyUsage {
     run_time_ms: AtomicU64,
 }
 
+/// The maximum number of queries that are translated at the same time. Each takes milliseconds and megabytes.
+const TRANSLATIONS_MAX: usize = 4;
 /// The maximum number of workspaces that are tracked.
 const WORKSPACES_MAX: u64 = 100_000;
 
@@ -102,7 +111,12 @@ impl QueryQuotas {
             .max_capacity(WORKSPACES_MAX)
             .time_to_live(Duration::from_hours(2))
             .build();
-        Self { queries_max: questions_max, run_time_max: time_max, usage_by_hour: hours }
+        Self {
+            queries_max: questions_max,
+            run_time_max: time_max,
+            usage_by_hour: hours,
+            translations: Arc::new(Semaphore::new(TRANSLATIONS_MAX)),
+        }
     }
 
     /// Counts a query, unless the workspace has used up its quota.
