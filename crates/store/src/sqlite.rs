@@ -1,5 +1,7 @@
 //! Implements the SQLite dialect: opening files, beginning transactions, and the SQL that differs from Postgres.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -259,6 +261,7 @@ type Connection = sqlx::SqliteConnection;
 /// Returns the options to open the file with. No acknowledged write is lost, even in a power cut, because
 /// `synchronous` is `FULL`.
 pub fn options(path: &Path) -> SqliteConnectOptions {
+    create_private(path);
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
@@ -266,6 +269,12 @@ pub fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(5))
+}
+
+/// Creates a file that only its owner can read, unless it exists: the directory may be open to others. SQLite creates its other
+/// files with the same mode. If this fails, so does SQLite, which reports it.
+fn create_private(path: &Path) {
+    let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
 }
 
 /// Opens a pool of connections for reads. Writes go through the [`Writer`](super::writer::Writer).
@@ -301,6 +310,7 @@ pub fn open_read_only(path: &Path) -> SqlitePool {
 /// of users. Connections are opened on first use. The last writes may be lost in a power cut, but not when the
 /// process crashes.
 pub fn event_pools(path: &Path) -> [SqlitePool; 3] {
+    create_private(path);
     let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5));
     let pool = |connections_max, options| {
         SqlitePoolOptions::new()
