@@ -35,6 +35,18 @@ on_both_stacks! {
         assert_eq!(kw.get_key(&key.id).await["lastUsedAt"], later.0);
     }
 
+    async fn a_use_that_could_not_be_written_is_written_later(kw) {
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.execute_sql("ALTER TABLE key_uses RENAME TO hidden_uses".into()).await;
+        last_used::flush(&kw.app.last_used).await.unwrap_err();
+        kw.execute_sql("ALTER TABLE hidden_uses RENAME TO key_uses".into()).await;
+
+        last_used::flush(&kw.app.last_used).await.unwrap();
+
+        assert_eq!(kw.get_key(&key.id).await["lastUsedAt"], NOON.0);
+    }
+
     async fn a_key_that_is_purged_leaves_no_use(kw) {
         let key = kw.create_key(json!({})).await;
         kw.verify(&key.key).await.assert_code("VALID");
