@@ -34,6 +34,8 @@ for k = 1, #KEYS do
       last, count, before = current, 0, last == current - 1 and count or 0
     end
     if number >= current then
+      -- What a refund finds no longer in the window was taken in the one before.
+      if count + cost < 0 then before = max(0, before + count + cost) end
       count = max(0, count + cost)
     elseif number == current - 1 then
       before = max(0, before + cost)

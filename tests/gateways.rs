@@ -7,6 +7,7 @@ mod protected_resource;
 mod rate_limit;
 mod rate_limit_scenarios;
 mod rate_limit_status;
+mod rate_limit_windows;
 mod retry_after;
 mod stray_slash;
 

@@ -178,8 +178,7 @@ fn export_has_leased_credits_and_fails_when_they_cannot_be_read() {
     let verified = replica.ask(&server, &["key", "verify", &key, "--json"]);
     assert!(verified.status.success(), "{verified:?}");
 
-    let line: serde_json::Value =
-        serde_json::from_str(&replica.text(&["export", "--api", &api])).unwrap();
+    let line: Value = serde_json::from_str(&replica.text(&["export", "--api", &api])).unwrap();
     assert_eq!(line["credits"]["remaining"], 99, "{line}");
     assert_eq!(replica.json(&["key", "get", &id])["credits"]["remaining"], 99);
 

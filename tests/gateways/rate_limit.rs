@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Returns whether the call is admitted, and what remains of each limit.
-    async fn check(&mut self, descriptors: Vec<RateLimitDescriptor>) -> (bool, Vec<u32>) {
+    pub async fn check(&mut self, descriptors: Vec<RateLimitDescriptor>) -> (bool, Vec<u32>) {
         let response = self.send("edge", 0, descriptors).await.unwrap();
         let remaining = response.statuses.iter().map(|status| status.limit_remaining).collect();
         (response.overall_code == i32::from(Code::Ok), remaining)
@@ -90,7 +90,7 @@ impl Client {
 }
 
 /// A descriptor with one entry.
-fn descriptor(value: &str) -> RateLimitDescriptor {
+pub fn descriptor(value: &str) -> RateLimitDescriptor {
     let entry = Entry { key: "user".to_owned(), value: value.to_owned() };
     RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() }
 }
@@ -103,7 +103,7 @@ fn limited(value: &str, requests_per_unit: u32) -> RateLimitDescriptor {
     }
 }
 
-fn with_hits(descriptor: RateLimitDescriptor, value: u64) -> RateLimitDescriptor {
+pub fn with_hits(descriptor: RateLimitDescriptor, value: u64) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: Some(UInt64Value { value }), ..descriptor }
 }
 

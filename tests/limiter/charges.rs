@@ -62,7 +62,12 @@ async fn charge_counts_in_its_own_window_and_not_below_zero() {
         "the clock of the charge is ahead"
     );
     assert_eq!(charge(&window_name, number, -3, now).await, [9, current]);
-    assert_eq!(charge(&window_name, number, -30, now).await, [4, current]);
+    assert_eq!(
+        charge(&window_name, number, -7, now).await,
+        [3, current],
+        "5 of them are of this window, and 2 of the one before"
+    );
+    assert_eq!(charge(&window_name, number, -30, now).await, [0, current]);
     let next = now.plus_ms(MINUTE);
     assert_eq!(charge(&window_name, number, 6, next).await, [3, current + 1]);
     let ttl = ttl_ms(&window_name).await;

@@ -66,7 +66,9 @@ impl<'a, T> TakenUses<'a, T> {
     /// Takes all uses of a buffer. Each is recorded anew from now on.
     fn take(buffer: &'a Mutex<Vec<(Arc<T>, Timestamp)>>, reset: impl Fn(&T)) -> Self {
         let uses = std::mem::take(&mut *buffer.lock());
-        uses.iter().for_each(|(item, _)| reset(item));
+        for (item, _) in &uses {
+            reset(item);
+        }
         Self { buffer, uses }
     }
 

@@ -117,17 +117,24 @@ impl LocalCounters {
         locked.set_counter(name, counter, counter.expires_ms(window.duration_ms), now);
     }
 
-    /// Refunds a cost that was consumed from the window with this number. A counter that drops to 0 is removed.
+    /// Refunds a cost that was consumed from the window with this number, or from the one before as far as that window has less. A
+    /// counter that drops to 0 is removed.
     pub fn refund(&self, key: &str, number: i64, cost: i64) {
         let name = self.hash_key(key);
         let mut shard = self.shards[name.shard_index()].lock();
         let matches_key = |entry: &CounterEntry| *entry.key == *name.key;
         let Ok(mut entry) = shard.entries.find_entry(name.hash, matches_key) else { return };
         let counter = &mut entry.get_mut().counter;
-        if counter.number == number {
-            counter.count = (counter.count - cost).max(0);
-        } else if counter.number == number + 1 {
-            counter.previous_count = (counter.previous_count - cost).max(0);
+        match counter.number - number {
+            0 => {
+                let rest = cost.saturating_sub(counter.count).max(0);
+                counter.count = (counter.count - cost).max(0);
+                counter.previous_count = (counter.previous_count - rest).max(0);
+            }
+            1 => counter.previous_count = (counter.previous_count - cost).max(0),
+            // Nothing was consumed in this window yet.
+            -1 => counter.count = (counter.count - cost).max(0),
+            _ => {}
         }
         if counter.count == 0 && counter.previous_count == 0 {
             entry.remove();

@@ -154,7 +154,7 @@ impl Context {
     /// Connects to the Redis of each region, which takes longer than a call may, and measures how far it is. Those that do not
     /// reply are left to the calls that need them.
     pub async fn connect_redis(&self) {
-        let others = self.regions.iter().flat_map(|regions| regions.others());
+        let others = self.regions.iter().flat_map(Regions::others);
         let all = self.redis.iter().chain(others.map(|(_, other)| &**other));
         join_all(all.map(|redis| redis.connect(CALL_TIMEOUT_MAX))).await;
     }

@@ -194,27 +194,36 @@ fn window_number(window: &Window, reset_at: Timestamp) -> i64 {
     reset_at.0 / window.duration_ms() - 1
 }
 
-/// Gives units back, all in one step.
+/// Gives units back, all in one step. The caller does not say when they were taken: first those of this window are given back, then
+/// those of the one before.
 async fn give_back(context: &Context, planned: Vec<Planned>) -> Result<Vec<Counted>> {
     if planned.is_empty() {
         return Ok(Vec::new());
     }
     let windows: Vec<_> = planned.iter().map(|(_, _, check)| check.window.clone()).collect();
+    let now = context.clock.now();
+    let to_adjustment = |(_, units, check): &Planned| Adjustment {
+        window: check.window.clone(),
+        window_number: now.0.div_euclid(check.window.duration_ms()),
+        units: units.saturating_neg(),
+    };
+    // At first, so that a caller that hangs up has given them back all the same.
+    adjust(context, planned.iter().map(to_adjustment).collect()).await;
     let usage = admission::peek(context, windows).await?;
-    let mut adjustments = Vec::with_capacity(planned.len());
     let mut counted = Vec::with_capacity(planned.len());
     for (index, (at, units, check)) in planned.into_iter().enumerate() {
         let known = usage.as_ref().and_then(|usage| usage.get(index)).copied();
-        // While Redis is unreachable, the window counts as full: at least the units given back remain.
-        let known = known.unwrap_or_else(|| full_window(&check.window, context.clock.now()));
-        let status = status_after(&check.window, known, units);
-        let window_number = window_number(&check.window, known.reset_at);
-        let tokens = units.saturating_neg();
-        let window = check.window.clone();
-        adjustments.push(Adjustment { window, window_number, units: tokens });
-        counted.push(Counted { at, tokens, result: check.into_result(status) });
+        let status = match known {
+            Some(known) => status_after(&check.window, known, 0),
+            // While Redis is unreachable, the window counts as full: at least the units given back remain.
+            None => status_after(&check.window, full_window(&check.window, now), units),
+        };
+        counted.push(Counted {
+            at,
+            tokens: units.saturating_neg(),
+            result: check.into_result(status),
+        });
     }
-    adjust(context, adjustments).await;
     Ok(counted)
 }
 

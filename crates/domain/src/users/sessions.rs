@@ -182,7 +182,7 @@ pub async fn change_password(
     let hash = users.password_hasher.hash(new).await?;
     let now = users.context.clock.now();
     let mut tx = users.context.store.begin().await?;
-    if !is_still_password(&mut tx, &user.id, &old_hash).await? {
+    if !is_still_password(&mut tx, &user.id, old_hash.as_deref()).await? {
         return Ok(false);
     }
     tx.set_password(&user.id, Some(&hash)).await?;

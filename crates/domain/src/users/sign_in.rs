@@ -47,7 +47,7 @@ pub async fn sign_in(
 
     let now = users.context.clock.now();
     let mut tx = users.context.store.begin().await?;
-    if !is_still_password(&mut tx, &user.id, &hash).await? {
+    if !is_still_password(&mut tx, &user.id, hash.as_deref()).await? {
         return Ok(None);
     }
     Ok(Some(create_session(&users.context, tx, user, origin, now).await?))
@@ -55,8 +55,8 @@ pub async fn sign_in(
 
 /// Returns whether a user, who is locked, still has the password with this hash. Verifying it took long: in the meantime the
 /// password may have been replaced, and all sessions ended.
-pub async fn is_still_password(tx: &mut Tx, user: &UserId, hash: &Option<String>) -> Result<bool> {
-    Ok(tx.lock_user(user).await?.is_some_and(|(_, stored)| stored == *hash))
+pub async fn is_still_password(tx: &mut Tx, user: &UserId, hash: Option<&str>) -> Result<bool> {
+    Ok(tx.lock_user(user).await?.is_some_and(|(_, stored)| stored.as_deref() == hash))
 }
 
 /// Creates a session for a user that the transaction has read, and commits the transaction.
