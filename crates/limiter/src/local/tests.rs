@@ -38,8 +38,11 @@ fn adjustment_changes_the_window_of_its_number_and_no_count_below_zero() {
     assert_eq!(adjust(&counters, NUMBER - 2, 100), [14, 11], "the window has ended");
     assert_eq!(adjust(&counters, NUMBER - 2, -100), [14, 11], "the window has ended");
     assert_eq!(adjust(&counters, NUMBER, -5), [9, 6]);
-    assert_eq!(adjust(&counters, NUMBER, -9), [6, 3]);
+    assert_eq!(adjust(&counters, NUMBER, -4), [5, 2], "3 of this window, and 1 of the one before");
+    assert_eq!(adjust(&counters, NUMBER - 1, 1), [6, 3]);
     assert_eq!(adjust(&counters, NUMBER, 2), [8, 5]);
+    assert_eq!(adjust(&counters, NUMBER + 1, -1), [7, 4], "another clock is ahead");
+    assert_eq!(adjust(&counters, NUMBER, 1), [8, 5]);
     assert_eq!(adjust(&counters, NUMBER - 1, -2), [6, 4]);
     assert_eq!(adjust(&counters, NUMBER - 1, -100), [2, 2]);
     assert_eq!(counters.len(), 1);
