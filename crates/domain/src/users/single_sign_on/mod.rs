@@ -117,10 +117,7 @@ pub async fn sign_in_with_claims(
     let mut tx = users.context.store.begin().await?;
     // Serialized: if two requests create an account for the same claims, the second finds that of the first.
     tx.lock_members(&default_workspace()).await?;
-    let linked_user = match tx.find_user_by_login(&claims.issuer, &claims.subject).await? {
-        Some(user) => tx.lock_user(&user.id).await?.map(|(user, _)| user),
-        None => None,
-    };
+    let linked_user = tx.find_user_by_login(&claims.issuer, &claims.subject).await?;
     if *purpose == SignInPurpose::Link {
         let current = current.ok_or(Error::PathNotFound)?;
         return link_account(&users.context, tx, claims, linked_user, current, origin, now).await;
@@ -131,6 +128,11 @@ pub async fn sign_in_with_claims(
             None => return Ok(SsoResult::Rejected(SsoRejection::InvalidInvitation)),
         },
         SignInPurpose::SignIn | SignInPurpose::Link => None,
+    };
+    // Members are locked before their users.
+    let linked_user = match linked_user {
+        Some(user) => tx.lock_user(&user.id).await?.map(|(user, _)| user),
+        None => None,
     };
     let email_match = match claims.email.as_deref().map(parse_email) {
         Some(Ok(email)) => find_email_match(&mut tx, &email, &claims.issuer).await?,
