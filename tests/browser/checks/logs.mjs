@@ -87,9 +87,11 @@ export async function run(story) {
 
   await check("the log shows limit checks, and those of an identifier from the analytics", async () => {
     for (const cost of [1, 2]) {
-      await v2(story.maker, "ratelimit.limit", { namespace: "log-limits", identifier: "log-caller", limit: 2, duration: 60_000, cost });
+      const checked = await v2(story.all, "ratelimit.limit", { namespace: "log-limits", identifier: "log-caller", limit: 2, duration: 60_000, cost });
+      assert.equal(checked.status, 200, JSON.stringify(checked));
     }
-    await seen();
+    // Events are written once a second.
+    await page.waitForTimeout(2_500);
     await go(page, path);
     await page.getByRole("link", { name: "Limit checks", exact: true }).click();
     await page.getByRole("region", { name: "Limit checks" }).waitFor();
@@ -108,7 +110,7 @@ export async function run(story) {
     await page.getByRole("heading", { name: "Explain a request" }).waitFor();
     await page.getByText("Cost 2; fewer remained of a limit of 2.").waitFor();
     await go(page, `/dashboard/${story.workspace}/analytics?of=limits`);
-    await page.getByRole("region", { name: "Top identifiers" }).getByRole("link", { name: "log-caller" }).click();
+    await page.getByRole("region", { name: "Top identifiers" }).getByRole("link", { name: "log-caller", exact: true }).click();
     await checks.nth(1).waitFor();
     assert.equal(await page.getByLabel("Identifier", { exact: true }).inputValue(), "log-caller");
   });
