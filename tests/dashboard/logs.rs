@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use analytics::writer;
+use foundation::clock::{DAY_MS, MINUTE_MS};
 use serde_json::json;
 
 use super::{
@@ -12,9 +13,6 @@ use super::{
 use crate::support::Keyward;
 use crate::support::seed::IssuedKey;
 use crate::{on_both_stacks, on_every_event_store};
-
-const MINUTE_MS: i64 = 60_000;
-const DAY_MS: i64 = 86_400_000;
 
 /// The rows of the page, as HTML.
 fn rows(page: &str) -> Vec<String> {
@@ -259,6 +257,30 @@ on_every_event_store! {
             let page = owner.get(&workspace_path(&format!("/logs?of=limits&range=month{filter}"))).await;
             assert_eq!(count_table_rows(&page.text), 4, "{filter}: {}", page.text);
         }
+    }
+
+    async fn log_has_all_minutes_of_the_day_in_which_their_retention_ends(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        // One check of a minute that is over its retention, and as many as a page does not look for in later ones.
+        for number in 0..71 {
+            kw.check_limit("email", "ann", json!({ "limit": 99 })).await.data();
+            kw.clock.advance_ms(if number == 0 { 60 * MINUTE_MS } else { MINUTE_MS });
+        }
+        kw.write_events().await;
+        writer::roll_up(&kw.app.analytics).await.unwrap();
+        kw.clock.advance_ms(7 * DAY_MS - 100 * MINUTE_MS);
+        writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+        owner.sign_in(EMAIL, PASSWORD).await;
+
+        let mut page = owner.get(&workspace_path("/logs?of=limits&range=month&identifier=ann")).await;
+        let mut found = requests(&page.text);
+        while page.text.contains("rel=\"next\"") {
+            page = owner.get(&next_page_path(&page)).await;
+            found.extend(requests(&page.text));
+            assert!(found.len() <= 71, "{}", found.len());
+        }
+
+        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 71);
     }
 
     async fn page_of_limit_checks_ends_with_a_whole_request(kw) {

@@ -30,7 +30,8 @@ where
             let with_minutes = (RollupUnit::Minute, first.max(minutes_since), until);
             let without = (RollupUnit::Hour, first, until.min(minutes_since));
             for (unit, from, to) in [with_minutes, without] {
-                if from < to {
+                // More minutes than there is room for are left to the next page, and so are the hours before them.
+                if from < to && spans.len() < SERIES_SPANS_MAX {
                     let rows = self.list_units_of_series(unit, from, to, missing).await?;
                     spans.extend(rows.iter().map(|row| self.to_span(row, unit)));
                 }
