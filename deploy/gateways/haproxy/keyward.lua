@@ -50,6 +50,12 @@ local function pass(txn, answer)
     for name, values in pairs(answer.headers) do
         if is_identity(name) and (set[name] or {})[0] ~= values[0] then
             core.Alert("keyward: no room for " .. name .. ": raise tune.bufsize and tune.maxrewrite")
+            -- Where requests pass without a decision, they pass without an identity.
+            for each in pairs(answer.headers) do
+                if is_identity(each) then
+                    txn.http:req_del_header(each)
+                end
+            end
             return
         end
     end
