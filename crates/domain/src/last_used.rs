@@ -56,20 +56,17 @@ fn push_use<T>(buffer: &Mutex<Vec<(Arc<T>, Timestamp)>>, item: &Arc<T>, at: Time
     buffer.lock().push((item.clone(), at));
 }
 
-/// Uses that are being written. Those that are left when it is dropped go back into the buffer.
+/// Uses that are being written. Those that are left when it is dropped go back into the buffer. Until a use is written, its flag
+/// stays set, so that the buffer has it once however long the database is away.
 struct TakenUses<'a, T> {
     buffer: &'a Mutex<Vec<(Arc<T>, Timestamp)>>,
     uses: Vec<(Arc<T>, Timestamp)>,
 }
 
 impl<'a, T> TakenUses<'a, T> {
-    /// Takes all uses of a buffer. Each is recorded anew from now on.
-    fn take(buffer: &'a Mutex<Vec<(Arc<T>, Timestamp)>>, reset: impl Fn(&T)) -> Self {
-        let uses = std::mem::take(&mut *buffer.lock());
-        for (item, _) in &uses {
-            reset(item);
-        }
-        Self { buffer, uses }
+    /// Takes all uses of a buffer.
+    fn take(buffer: &'a Mutex<Vec<(Arc<T>, Timestamp)>>) -> Self {
+        Self { buffer, uses: std::mem::take(&mut *buffer.lock()) }
     }
 
     /// Returns the uses of the next transaction, the last ones.
@@ -78,9 +75,12 @@ impl<'a, T> TakenUses<'a, T> {
         (!self.uses.is_empty()).then(|| &self.uses[start..])
     }
 
-    /// Removes the uses of the last batch, which are written.
-    fn finish_batch(&mut self) {
-        self.uses.truncate(self.uses.len().saturating_sub(FLUSH_BATCH_MAX));
+    /// Removes the uses of the last batch, which are written: the next use is recorded again.
+    fn finish_batch(&mut self, reset: impl Fn(&T)) {
+        let start = self.uses.len().saturating_sub(FLUSH_BATCH_MAX);
+        for (item, _) in self.uses.drain(start..) {
+            reset(&item);
+        }
     }
 }
 
@@ -95,24 +95,23 @@ impl<T> Drop for TakenUses<'_, T> {
 /// Writes the uses recorded since the last call. Those that could not be written are written by the next call.
 pub async fn flush(last_used: &LastUsed) -> Result<()> {
     let _only_flush = last_used.flush.lock().await;
-    let mut keys = TakenUses::take(&last_used.keys, |resolved| resolved.value.use_flag.reset());
+    let mut keys = TakenUses::take(&last_used.keys);
     while let Some(uses) = keys.next_batch() {
         let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
         let rows = dedup_uses(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
         let mut tx = last_used.context.store.begin().await?;
         tx.record_key_uses(&rows).await?;
         tx.commit().await?;
-        keys.finish_batch();
+        keys.finish_batch(|resolved| resolved.value.use_flag.reset());
     }
-    let mut root_keys =
-        TakenUses::take(&last_used.root_keys, |principal| principal.value.use_flag.reset());
+    let mut root_keys = TakenUses::take(&last_used.root_keys);
     while let Some(uses) = root_keys.next_batch() {
         let id = |principal: &Arc<Cached<Principal>>| Some(principal.value.root_key()?.id.clone());
         let used = uses.iter().filter_map(|(principal, at)| Some((id(principal)?, *at)));
         let mut tx = last_used.context.store.begin().await?;
         tx.record_root_key_uses(&dedup_uses(used)).await?;
         tx.commit().await?;
-        root_keys.finish_batch();
+        root_keys.finish_batch(|principal| principal.value.use_flag.reset());
     }
     Ok(())
 }
