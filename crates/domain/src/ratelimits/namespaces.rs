@@ -1,4 +1,6 @@
-//! Namespaces: lookup by id or name, creation on first use, and management.
+//! Namespaces: lookup by id or name, lists, and creation, also on first use.
+
+mod changes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,9 +13,13 @@ use foundation::secret::KeyHash;
 use store::cache::{CacheName, Cached, RowFuture};
 use store::{Reader, StoredNamespace, Tx, freshness};
 
+pub use changes::{
+    delete, delete_as_operator, restore, update_outage_policy, update_outage_policy_as_operator,
+};
+
 use super::namespace_target;
 use super::snapshot::NamespaceSnapshot;
-use crate::audit::{self, Actor, AuditBatch, AuditEvent, FieldChanges};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::bounds::IDENTIFIER_MAX;
 use crate::caller::Caller;
 use crate::context::Context;
@@ -288,119 +294,6 @@ pub async fn list_for_caller(
 /// Lists the namespaces of a workspace, sorted by name, including deleted ones.
 pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
     context.store.read().await?.list_all_namespaces(workspace).await
-}
-
-/// Sets the outage policy of a namespace for an operator.
-pub async fn update_outage_policy_as_operator(
-    context: &Context,
-    workspace: &WorkspaceId,
-    named: &str,
-    on_outage: OutagePolicy,
-) -> Result<Namespace> {
-    set_outage_policy(context, OPERATOR, workspace, named, on_outage).await
-}
-
-/// Sets the outage policy of a namespace, by its id, for a caller with the permission.
-pub async fn update_outage_policy(
-    context: &Context,
-    caller: &Caller,
-    id: &NamespaceId,
-    on_outage: OutagePolicy,
-) -> Result<Namespace> {
-    caller.require_on(Action::UpdateNamespace, id)?;
-    set_outage_policy(context, Actor::Caller(caller), caller.workspace_id(), id.as_str(), on_outage)
-        .await
-}
-
-async fn set_outage_policy(
-    context: &Context,
-    actor: Actor<'_>,
-    workspace: &WorkspaceId,
-    named: &str,
-    on_outage: OutagePolicy,
-) -> Result<Namespace> {
-    let mut tx = context.store.begin().await?;
-    let namespace = require_not_deleted(tx.lock_namespace(workspace, named).await?, named)?;
-    tx.set_outage_policy(&namespace.id, on_outage).await?;
-    let after = Namespace { outage_policy: on_outage, ..namespace.clone() };
-    let changes = FieldChanges::updated(
-        &NamespaceSnapshot::from_namespace(&namespace),
-        &NamespaceSnapshot::from_namespace(&after),
-    )?;
-    record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceUpdated, changes)
-        .await?;
-    Ok(after)
-}
-
-/// Deletes a namespace for an operator. Its name stays reserved, and checks in it are rejected.
-pub async fn delete_as_operator(
-    context: &Context,
-    workspace: &WorkspaceId,
-    named: &str,
-) -> Result<Namespace> {
-    delete_and_record(context, OPERATOR, workspace, named).await
-}
-
-/// Deletes a namespace, by its id, for a caller with the permission. Otherwise like [`delete`].
-pub async fn delete(context: &Context, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
-    caller.require_on(Action::DeleteNamespace, id)?;
-    delete_and_record(context, Actor::Caller(caller), caller.workspace_id(), id.as_str()).await
-}
-
-async fn delete_and_record(
-    context: &Context,
-    actor: Actor<'_>,
-    workspace: &WorkspaceId,
-    named: &str,
-) -> Result<Namespace> {
-    let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
-    let namespace = require_not_deleted(tx.lock_namespace(workspace, named).await?, named)?;
-    tx.delete_namespace(&namespace.id, now).await?;
-    let changes = FieldChanges::deleted(&NamespaceSnapshot::from_namespace(&namespace))?;
-    record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceDeleted, changes)
-        .await?;
-    Ok(Namespace { deleted_at: Some(now), ..namespace })
-}
-
-/// Restores a deleted namespace with its overrides.
-pub async fn restore(context: &Context, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
-    caller.require(Action::CreateNamespace)?;
-    let mut tx = context.store.begin().await?;
-    let existing_count = tx.lock_namespaces(caller.workspace_id()).await?;
-    if !tx.restore_namespace(caller.workspace_id(), id).await? {
-        return Err(Error::not_found(ResourceRef::Namespace(id.to_string())));
-    }
-    if existing_count >= NAMESPACES_MAX {
-        return Err(Error::PreconditionFailed(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
-    }
-    let namespace = require_not_deleted(
-        tx.find_namespace(caller.workspace_id(), id.as_str()).await?,
-        id.as_str(),
-    )?;
-    let (actor, changes) = (Actor::Caller(caller), FieldChanges::default());
-    record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceRestored, changes)
-        .await?;
-    Ok(namespace)
-}
-
-/// An operator with a shell on the server.
-const OPERATOR: Actor<'_> = Actor::Command("cli");
-
-/// Records a change of a namespace, invalidates its cache tag and commits.
-async fn record_and_commit(
-    context: &Context,
-    mut tx: Tx,
-    actor: Actor<'_>,
-    namespace: &Namespace,
-    event: AuditEvent,
-    change: FieldChanges,
-) -> Result<()> {
-    let (now, targets) = (context.clock.now(), [namespace_target(namespace)]);
-    let workspace = &namespace.workspace_id;
-    audit::record_change(&mut tx, actor, workspace, now, event, &targets, change).await?;
-    tx.record_change(freshness::CacheTag::Namespace(namespace.id.clone()));
-    context.commit(tx).await
 }
 
 /// Returns the namespace, or [`Error::NotFound`] if it does not exist or is deleted.
