@@ -60,11 +60,11 @@ pub async fn run(
         delivery_snapshot: analytics.event_store.delivery_snapshot().await?,
     };
     let hour = analytics.query_quotas.admit(&workspace_id, now)?;
-    let running = RunningQuery { usage: &hour, stopwatch: Stopwatch::new() };
     let (text, engine) = (text.to_owned(), analytics.event_store.sql_dialect());
     // Runs beside the requests, because translation may take long. It cannot be cancelled, so few run at once.
     let translations = analytics.query_quotas.translations.clone();
     let turn = translations.acquire_owned().await.map_err(|e| Error::Internal(e.to_string()))?;
+    let running = RunningQuery { usage: &hour, stopwatch: Stopwatch::new() };
     let translating = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         analytics_sql::compile(&text, engine, &context)

@@ -21,7 +21,7 @@ use crate::rate_limit::RateLimits;
 /// The name of the service, in the path of a call.
 pub const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// The path of its method.
-pub const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A `RateLimitRequest`.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -166,8 +166,8 @@ fn member_snapshot(role: MemberRole) -> Value {
     json!({ "role": role.as_str() })
 }
 
-/// Returns the member, locked together with the user, if the workspace would still have an owner after the member gets `role`, or is removed
-/// (`None`).
+/// Returns the member, locked together with the user, if the workspace would still have an owner after the member gets `role`,
+/// or is removed (`None`).
 async fn get_replaceable(
     tx: &mut Tx,
     caller: &Caller,
