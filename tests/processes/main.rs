@@ -39,5 +39,6 @@ mod startup;
 mod storage_full;
 mod tls;
 mod turn;
+mod wrong_clocks;
 
 use turn::{acquire_turn, share_turn};

@@ -55,7 +55,7 @@ pub use event::{Event, KeyDimensions, LimitCheckRecord, VerificationRecord};
 use clickhouse_delivery::DeliveryState;
 use event_buffer::EventBuffer;
 use event_space::{DiskReserve, DiskShortage};
-use foundation::clock::Clock;
+use foundation::clock::{Clock, Timestamp};
 use foundation::config::{Deployment, Settings};
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
@@ -136,6 +136,16 @@ impl Analytics {
     /// Returns the number of events that wait to be written.
     pub fn count_queued(&self) -> usize {
         self.event_buffer.count_queued()
+    }
+
+    /// Returns the time by which data is past its retention: the earlier one of this machine's clock and of the database's,
+    /// so that no single clock that is ahead deletes data.
+    async fn load_retention_time(&self) -> Result<Timestamp> {
+        if let Some(fixed) = self.clock.fixed_time() {
+            return Ok(fixed);
+        }
+        let database_time = self.event_store.read_local().await?.load_database_time().await?;
+        Ok(database_time.min(self.clock.now()))
     }
 
     /// Returns the disk shortage that makes an embedded server drop events now, or `None`.

@@ -170,23 +170,25 @@ pub async fn roll_up(analytics: &Analytics) -> Result<()> {
 /// Creates partitions for the coming days, and deletes data past its retention.
 pub async fn maintain_partitions(analytics: &Analytics) -> Result<()> {
     let now = analytics.clock.now();
-    let retention = &analytics.retention;
+    let retention_time = analytics.load_retention_time().await?;
     for kind in EventKind::ALL {
-        analytics.event_store.maintain_partitions(kind, retention.for_kind(kind), now).await?;
-        let mut tx = analytics.event_store.begin().await?;
-        tx.delete_expired(kind, retention.for_kind(kind), now).await?;
+        let retention = analytics.retention.for_kind(kind);
+        let events = &analytics.event_store;
+        events.maintain_partitions(kind, retention, now, retention_time).await?;
+        let mut tx = events.begin().await?;
+        tx.delete_expired(kind, retention, retention_time).await?;
         tx.commit().await?;
     }
     // A series stores the start of the day on which it was last written to, and may store the day before.
     let longest = EventKind::ALL
-        .map(|kind| retention.for_kind(kind).longest_days())
+        .map(|kind| analytics.retention.for_kind(kind).longest_days())
         .into_iter()
         .max()
         .unwrap_or(0);
     let mut tx = analytics.event_store.begin().await?;
     tx.delete_batches_and_series(
-        now.plus_ms(-DAY_MS),
-        now.plus_ms(-i64::from(longest + 2) * DAY_MS),
+        retention_time.plus_ms(-DAY_MS),
+        retention_time.plus_ms(-i64::from(longest + 2) * DAY_MS),
     )
     .await?;
     tx.commit().await?;

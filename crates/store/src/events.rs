@@ -222,16 +222,18 @@ impl EventStore {
         })
     }
 
-    /// Creates partitions for the coming days, and drops whole partitions past their retention.
+    /// Creates partitions for the days after `now`, and drops whole partitions that are past their retention at
+    /// `retention_time`.
     pub async fn maintain_partitions(
         &self,
         kind: EventKind,
         retention: &Retention,
         now: Timestamp,
+        retention_time: Timestamp,
     ) -> Result<()> {
         match &self.database {
             EventDatabase::Postgres { write, .. } => {
-                partitions::maintain(write, kind, retention, now).await
+                partitions::maintain(write, kind, retention, now, retention_time).await
             }
             EventDatabase::Sqlite { .. } => Ok(()),
         }

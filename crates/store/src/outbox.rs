@@ -64,6 +64,8 @@ pub trait DeliveryReads: Send {
     async fn count_undelivered(&mut self) -> Result<UndeliveredEvents>;
     /// Returns void deliveries that began before a time.
     async fn list_void_deliveries(&mut self, before: Timestamp) -> Result<Vec<i64>>;
+    /// Returns the time of the database's clock.
+    async fn load_database_time(&mut self) -> Result<Timestamp>;
 }
 
 #[async_trait]

@@ -22,13 +22,14 @@ struct PartitionedTable {
     retention_days: i64,
 }
 
-/// Creates the partitions of the coming days, and drops those whose rows are all past the retention. If several
-/// replicas call it at once, one of them does it.
+/// Creates the partitions of the days after `now`, and drops those whose rows are all past the retention at
+/// `retention_time`. If several replicas call it at once, one of them does it.
 pub async fn maintain(
     pool: &Pool,
     kind: EventKind,
     retention: &Retention,
     now: Timestamp,
+    retention_time: Timestamp,
 ) -> Result<()> {
     let raw = kind.table_name();
     let tables = [
@@ -66,7 +67,7 @@ pub async fn maintain(
         .bind(&table.table)
         .fetch_all(&mut *tx)
         .await?;
-        for sql in table.plan_statements(&existing, now) {
+        for sql in table.plan_statements(&existing, now, retention_time) {
             query(AssertSqlSafe(sql)).execute(&mut *tx).await?;
         }
         tx.commit().await?;
@@ -75,7 +76,12 @@ pub async fn maintain(
 }
 
 impl PartitionedTable {
-    fn plan_statements(&self, existing: &[String], now: Timestamp) -> Vec<String> {
+    fn plan_statements(
+        &self,
+        existing: &[String],
+        now: Timestamp,
+        retention_time: Timestamp,
+    ) -> Vec<String> {
         let span_ms = self.span_days * DAY_MS;
         let first = now.0.div_euclid(span_ms) * span_ms;
         let ahead =
@@ -83,7 +89,7 @@ impl PartitionedTable {
         let missing = ahead.filter(|start| !existing.contains(&self.partition_name(*start)));
         let created =
             missing.flat_map(|start| self.create_partition_statements(start, start + span_ms));
-        let cut = now.0 - self.retention_days * DAY_MS;
+        let cut = retention_time.0 - self.retention_days * DAY_MS;
         let is_expired =
             |name: &&String| self.partition_start(name).is_some_and(|start| start + span_ms <= cut);
         let expired = existing.iter().filter(is_expired).map(|name| format!("DROP TABLE {name}"));
@@ -139,7 +145,8 @@ mod tests {
 
     #[test]
     fn statements_create_partitions_when_next_two_days_have_none() {
-        let statements = daily_table(30).plan_statements(&["verifications_p20260311".into()], NOON);
+        let statements =
+            daily_table(30).plan_statements(&["verifications_p20260311".into()], NOON, NOON);
 
         let attached: Vec<_> = statements.iter().filter(|sql| sql.starts_with("ALTER")).collect();
         assert_eq!(
@@ -162,11 +169,11 @@ mod tests {
         };
 
         assert_eq!(
-            daily_table(1).plan_statements(&existing("20260309"), NOON),
+            daily_table(1).plan_statements(&existing("20260309"), NOON, NOON),
             Vec::<String>::new()
         );
         assert_eq!(
-            daily_table(1).plan_statements(&existing("20260308"), NOON),
+            daily_table(1).plan_statements(&existing("20260308"), NOON, NOON),
             ["DROP TABLE verifications_p20260308"]
         );
     }

@@ -8,6 +8,7 @@ use sqlx::{query, query_as, query_scalar};
 
 use super::events::{insert_batch_row, insert_verification_totals, to_json_texts};
 use super::{Connection, latencies};
+use crate::Reads;
 use crate::outbox::{
     ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, UndeliveredEvents,
 };
@@ -36,6 +37,10 @@ impl DeliveryReads for Connection {
     async fn list_void_deliveries(&mut self, before: Timestamp) -> Result<Vec<i64>> {
         let sql = "SELECT id FROM void_deliveries WHERE begun_at < $1 ORDER BY id";
         Ok(query_scalar(sql).bind(before).fetch_all(self).await?)
+    }
+
+    async fn load_database_time(&mut self) -> Result<Timestamp> {
+        Reads::load_database_time(self).await
     }
 }
 
