@@ -1,5 +1,8 @@
 //! What is created has an id of its own, is in the audit log, and takes a name once.
 
+use domain::root_keys::default_workspace;
+use foundation::id::PermissionId;
+use foundation::model::Permission;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -7,6 +10,7 @@ use super::{World, with};
 use crate::on_both_stacks;
 use crate::support::json::Fields as _;
 use crate::support::version::Version::{V1, V2};
+use crate::support::{Keyward, NOON, Stack};
 
 on_both_stacks! {
     async fn the_reply_is_the_new_id_and_the_creation_is_in_the_audit_log(kw) {
@@ -105,4 +109,26 @@ on_both_stacks! {
         let told = kw.get_key(&key.id).await;
         assert_eq!((&told["permissions"], &told["roles"]), (&json!(["Users.Ban"]), &json!(["Editor"])));
     }
+}
+
+/// Whoever writes keys locks their identities first, then permissions.
+#[tokio::test]
+async fn key_is_created_when_another_transaction_creates_its_identity_and_its_permission() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let request = json!({ "apiId": kw.create_api().await, "externalId": "user_1", "permissions": ["docs.read"] });
+    let workspace = default_workspace();
+    let mut other = kw.store().begin().await.unwrap();
+    other.ensure_identity(&workspace, "user_1", None, NOON).await.unwrap();
+    let slug = "docs.read".to_owned();
+    let permission =
+        Permission { id: PermissionId::random(), name: slug.clone(), slug, description: None };
+
+    let insert = async {
+        kw.wait_until_blocked(1).await;
+        other.insert_permissions(&workspace, &[permission], NOON).await.unwrap();
+        kw.app.context.commit(other).await.unwrap();
+    };
+    let (created, ()) = tokio::join!(kw.v2("keys.createKey", request), insert);
+
+    created.data();
 }

@@ -178,6 +178,17 @@ impl Keyward {
     }
 
     /// Calls an operation of version 2 with the root key that has every permission.
+    /// Waits until so many statements of a replica wait for rows that other transactions hold.
+    pub async fn wait_until_blocked(&self, statements: i64) {
+        let Store::Postgres { pool, .. } = self.store() else { return };
+        let sql = "
+            SELECT COUNT(*)
+            FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool.get()).await.unwrap() < statements {
+        }
+    }
+
     pub async fn v2(&self, operation: &str, body: Value) -> Reply {
         self.v2_as(&self.root_key, operation, body).await
     }

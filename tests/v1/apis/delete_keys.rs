@@ -2,7 +2,6 @@ use domain::root_keys::default_workspace;
 use foundation::id::KeyId;
 use foundation::secret::KeyHash;
 use serde_json::{Value, json};
-use store::Store;
 
 use crate::on_both_stacks;
 use crate::support::{Keyward, Reply, Stack};
@@ -13,16 +12,6 @@ async fn delete(kw: &Keyward, api: &str, permanent: Value) -> Reply {
         request["permanent"] = permanent;
     }
     kw.v1("apis.deleteKeys", request).await
-}
-
-/// Waits until two statements wait for rows that somebody holds.
-async fn two_wait(kw: &Keyward) {
-    let Store::Postgres { pool, .. } = kw.store() else { return };
-    let sql = "
-        SELECT COUNT(*)
-        FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool.get()).await.unwrap() < 2 {}
 }
 
 /// Takes in a key by its hash.
@@ -119,7 +108,7 @@ on_both_stacks! {
             }
             let release = async {
                 if let Some(tx) = held {
-                    two_wait(&kw).await;
+                    kw.wait_until_blocked(2).await;
                     drop(tx);
                 }
             };

@@ -150,6 +150,11 @@ async fn create_once(context: &Context, caller: &Caller, new: NewKey) -> Result<
         new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH_DEFAULT);
     let secret = Plaintext::generate(prefix.as_deref(), byte_length);
     let hash = secret.hash();
+    // Before permissions and roles, as wherever a key is written, so that two transactions do not deadlock.
+    let identity_id = match &new.external_id {
+        Some(id) => Some(ensure_identity(context, &mut tx, caller, id, now).await?),
+        None => None,
+    };
     let (roles, permissions) = rbac::resolve_existing_roles_and_permissions(
         &mut tx,
         caller,
@@ -159,10 +164,6 @@ async fn create_once(context: &Context, caller: &Caller, new: NewKey) -> Result<
         now,
     )
     .await?;
-    let identity_id = match &new.external_id {
-        Some(id) => Some(ensure_identity(context, &mut tx, caller, id, now).await?),
-        None => None,
-    };
     let database_now = credits::refill_time(context, tx.load_database_time().await?);
     let key = Key {
         id: KeyId::random(),

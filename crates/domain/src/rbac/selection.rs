@@ -227,6 +227,11 @@ pub async fn resolve_existing_roles_and_permissions(
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<(Vec<Role>, Vec<Permission>)> {
+    // Permissions are locked before roles, as wherever a key is written, so that two transactions do not deadlock.
+    let resolved = match resolve_permissions(tx, caller, selectors, entries, now).await {
+        Err(e @ Error::Store(_)) => return Err(e),
+        resolved => resolved,
+    };
     let names = sort_and_dedup(names);
     let roles = match names.is_empty() {
         true => Vec::new(),
@@ -234,7 +239,7 @@ pub async fn resolve_existing_roles_and_permissions(
     };
     let missing = missing_names(&names, roles.iter().map(|role| role.name.as_str()));
     let mut missing: Vec<_> = missing.into_iter().map(ResourceRef::Role).collect();
-    let permissions = match resolve_permissions(tx, caller, selectors, entries, now).await {
+    let permissions = match resolved {
         Err(Error::NotFound(permissions)) => {
             missing.extend(permissions);
             Vec::new()
