@@ -85,6 +85,8 @@ pub trait RbacWrites: RbacReads {
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Role>>;
+    /// Locks a permission until the transaction ends. No other transaction adds it to a key or a role meanwhile.
+    async fn lock_permission(&mut self, id: &PermissionId) -> Result<()>;
     /// Returns the role with this id, and locks it until the transaction ends.
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>>;
     /// Deletes a permission, and removes it from every key and role. Returns whether it existed.

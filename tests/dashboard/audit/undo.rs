@@ -1,5 +1,6 @@
 //! Undoing what the audit log tells.
 
+use foundation::id::{KeyId, PermissionId};
 use serde_json::json;
 
 use super::super::{Browser, between, redirect_path, workspace_path};
@@ -196,6 +197,25 @@ on_both_stacks! {
         asks("docs.read").await.assert_code("INSUFFICIENT_PERMISSIONS");
         undo(&mut owner, "authorization.disconnect_permission_and_key").await;
         asks("docs.read").await.assert_code("VALID");
+    }
+
+    async fn a_permission_comes_back_to_a_key_that_got_it_while_it_was_deleted(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let id = PermissionId::from(kw.create_permission("docs.read").await);
+        let key = kw.create_key(json!({})).await;
+        let mut adding = kw.store().begin().await.unwrap();
+        adding.set_key_permissions(&KeyId::from(key.id.clone()), std::slice::from_ref(&id)).await.unwrap();
+
+        let commit = async {
+            kw.wait_until_blocked(1).await;
+            kw.app.context.commit(adding).await.unwrap();
+        };
+        let delete = kw.v2("permissions.deletePermission", json!({ "permission": "docs.read" }));
+        let (deleted, ()) = tokio::join!(delete, commit);
+        deleted.data();
+        undo(&mut owner, "permission.delete").await;
+
+        kw.verify_with(&key.key, json!({ "permissions": "docs.read" })).await.assert_code("VALID");
     }
 
     async fn a_name_that_was_taken_meanwhile_is_told(kw) {

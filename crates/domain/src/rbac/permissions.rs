@@ -79,6 +79,8 @@ pub async fn delete_permission(context: &Context, caller: &Caller, named: &str) 
     let not_found = || Error::not_found(ResourceRef::Permission(named.to_owned()));
     let permission =
         tx.find_permission(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    // What a restored permission is added to is what had it when it was deleted.
+    tx.lock_permission(&permission.id).await?;
     let (keys, roles) = tx.list_permission_holders(&permission.id).await?;
     if !tx.delete_permission(caller.workspace_id(), &permission.id).await? {
         return Err(not_found());

@@ -242,6 +242,12 @@ impl RbacWrites for Connection {
         fetch_all_as::<RoleRow, _>(self, query).await
     }
 
+    async fn lock_permission(&mut self, id: &PermissionId) -> Result<()> {
+        let sql = locked!("SELECT id FROM permissions WHERE id = $1");
+        query(sql).bind(id).fetch_optional(self).await?;
+        Ok(())
+    }
+
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {
         let sql = locked!("SELECT id FROM roles WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
