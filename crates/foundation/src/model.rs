@@ -233,6 +233,14 @@ pub struct Role {
     pub permissions: Vec<Permission>,
 }
 
+/// A [`Role`] without its permissions.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
+pub struct RoleSummary {
+    pub id: RoleId,
+    pub name: String,
+    pub description: Option<String>,
+}
+
 /// A way in which keys have a permission: directly or through a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionAssignment {

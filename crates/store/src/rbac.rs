@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{KeyId, PermissionId, RoleId, WorkspaceId};
-use foundation::model::{Permission, Role};
+use foundation::model::{Permission, Role, RoleSummary};
 
 use crate::PageQuery;
 
@@ -34,6 +34,12 @@ pub trait RbacReads: Send {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>>;
+    /// Returns a page of the roles of a workspace, without their permissions.
+    async fn list_role_summaries(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<RoleSummary>>;
     /// Returns the existing roles among `ids` by name, with their permissions.
     async fn list_roles_by_ids(
         &mut self,

@@ -10,7 +10,7 @@ use super::super::form::Form;
 use super::super::page_request::WorkspaceRequest;
 
 /// The number of names that are offered in addition to the selected ones.
-const OPTIONS_MAX: usize = 100;
+const OPTIONS_MAX: usize = 1_000;
 
 /// Names to choose from.
 pub struct NameChoice {
@@ -51,7 +51,7 @@ pub fn join_names<'n>(names: impl Iterator<Item = &'n str>) -> String {
 impl NameChoice {
     pub async fn load_roles(request: &WorkspaceRequest, all: &str, typed: &str) -> Result<Self> {
         let (context, paging) = (&request.page_request.app.context, first_names());
-        let page = rbac::list_roles(context, &request.caller, &paging).await?;
+        let page = rbac::list_role_summaries(context, &request.caller, &paging).await?;
         let names = page.items.into_iter().map(|role| role.name);
         Ok(Self::new(names, page.next_id.is_some(), all, typed))
     }

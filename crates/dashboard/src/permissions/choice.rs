@@ -13,7 +13,7 @@ use super::super::form::Form;
 use super::super::page_request::WorkspaceRequest;
 
 /// The number of permissions offered in addition to the selected ones.
-const OPTIONS_MAX: usize = 100;
+const OPTIONS_MAX: usize = 1_000;
 
 /// The selection, as submitted.
 pub struct PermissionChoice {

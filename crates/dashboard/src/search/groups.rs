@@ -103,7 +103,7 @@ async fn search_rbac(
     paging: &Paging,
 ) -> Result<[ResultGroup; 2], Error> {
     let context = &request.page_request.app.context;
-    let roles = rbac::list_roles(context, &request.caller, paging).await?;
+    let roles = rbac::list_role_summaries(context, &request.caller, paging).await?;
     let permissions = rbac::list_permissions(context, &request.caller, paging).await?;
     let (more_roles, more_permissions) = (roles.next_id.is_some(), permissions.next_id.is_some());
     let roles = roles

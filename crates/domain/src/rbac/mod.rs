@@ -16,8 +16,8 @@ pub use permissions::{
 };
 pub use restore::{restore_permission, restore_role};
 pub use roles::{
-    NewRole, RoleChange, change_role_permissions, create_role, delete_role, get_role, list_roles,
-    set_role_permissions, update_role,
+    NewRole, RoleChange, change_role_permissions, create_role, delete_role, get_role,
+    list_role_summaries, list_roles, set_role_permissions, update_role,
 };
 pub use selection::{
     MissingPolicy, Selector, SelectorValue, ensure_permissions,

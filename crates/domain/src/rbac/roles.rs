@@ -2,7 +2,7 @@
 
 use foundation::error::{Error, FieldError, ResourceRef, Result};
 use foundation::id::RoleId;
-use foundation::model::{Permission, Role};
+use foundation::model::{Permission, Role, RoleSummary};
 use store::freshness;
 
 use super::snapshot::RoleSnapshot;
@@ -67,6 +67,19 @@ pub async fn list_roles(context: &Context, caller: &Caller, paging: &Paging) -> 
     caller.require(Action::ReadRole)?;
     let listing = paging.to_page_query();
     let rows = context.store.read().await?.list_roles(caller.workspace_id(), &listing).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
+}
+
+/// Lists a page of roles without their permissions, sorted by id.
+pub async fn list_role_summaries(
+    context: &Context,
+    caller: &Caller,
+    paging: &Paging,
+) -> Result<Page<RoleSummary>> {
+    caller.require(Action::ReadRole)?;
+    let listing = paging.to_page_query();
+    let mut reader = context.store.read().await?;
+    let rows = reader.list_role_summaries(caller.workspace_id(), &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{KeyId, PermissionId, RoleId, WorkspaceId};
-use foundation::model::{Permission, Role};
+use foundation::model::{Permission, Role, RoleSummary};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
@@ -156,6 +156,20 @@ impl RbacReads for Connection {
                 .bind(listing.rows_max),
         )
         .await
+    }
+
+    async fn list_role_summaries(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<RoleSummary>> {
+        let sql = concat!(
+            "SELECT id, name, description FROM roles WHERE workspace_id = $1 AND id >= $2 AND ($3 = '' OR ",
+            contains!("search", "$3"),
+            ") ORDER BY id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.start_id).bind(&listing.search);
+        Ok(query.bind(listing.rows_max).fetch_all(self).await?)
     }
 
     async fn list_roles_by_ids(

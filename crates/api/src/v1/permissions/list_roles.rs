@@ -18,7 +18,8 @@ impl Operation for ListRoles {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
-        let page = |paging| async move { rbac::list_roles(&app.context, caller, &paging).await };
+        let page =
+            |paging| async move { rbac::list_role_summaries(&app.context, caller, &paging).await };
         Ok(list_all(page).await?.into_iter().map(RoleReply::from).collect())
     }
 }

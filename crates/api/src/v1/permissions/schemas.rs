@@ -53,6 +53,12 @@ impl From<model::Role> for RoleReply {
     }
 }
 
+impl From<model::RoleSummary> for RoleReply {
+    fn from(role: model::RoleSummary) -> Self {
+        Self { id: role.id, name: role.name, description: role.description }
+    }
+}
+
 /// Lists all items of a list that version 1 does not page.
 pub async fn list_all<T, F>(page: impl Fn(Paging) -> F) -> Result<Vec<T>>
 where
