@@ -1,14 +1,15 @@
 //! `keyward audit`: the audit log.
 
 use clap::Subcommand;
-use domain::audit;
+use domain::{audit, undo};
 use foundation::config::Settings;
-use foundation::id::WorkspaceId;
+use foundation::id::{AuditId, WorkspaceId};
 use serde_json::{Value, json};
 use store::{AuditFilter, StoredEntry};
 
 use super::CommandResult;
 use super::commands::open_app;
+use super::operator::Operator;
 use super::output::{CommandOutput, Table, format_time, or_dash};
 
 #[derive(Subcommand)]
@@ -33,20 +34,48 @@ pub enum AuditCommand {
         #[arg(long, default_value = "50", value_parser = clap::value_parser!(i64).range(1..=1000))]
         limit: i64,
     },
+    /// Undo an entry: revert a change, restore what was deleted, or delete what was created
+    Undo {
+        /// ID of the entry
+        id: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
 }
 
 pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) -> CommandResult {
-    let AuditCommand::List { workspace, event, actor, about, before, limit } = command;
+    match command {
+        AuditCommand::List { workspace, event, actor, about, before, limit } => {
+            let filter = AuditFilter {
+                before_id: before,
+                event,
+                actor,
+                target: about,
+                rows_max: limit,
+                ..AuditFilter::default()
+            };
+            list(settings, out, &WorkspaceId::from(workspace), &filter).await
+        }
+        AuditCommand::Undo { id, workspace } => {
+            let operator = Operator::open(settings, &workspace).await?;
+            // Closes the leases of a key whose credits are reverted.
+            operator.app.context.connect_redis().await;
+            undo::undo(&operator.app.keys, &operator.caller, &AuditId::from(id.as_str())).await?;
+            out.write(&format!("undone: {id}"), &json!({ "id": id, "undone": true }));
+            operator.close().await;
+            Ok(())
+        }
+    }
+}
+
+async fn list(
+    settings: Settings,
+    out: CommandOutput,
+    workspace: &WorkspaceId,
+    filter: &AuditFilter,
+) -> CommandResult {
     let app = open_app(settings).await?;
-    let filter = AuditFilter {
-        before_id: before,
-        event,
-        actor,
-        target: about,
-        rows_max: limit,
-        ..AuditFilter::default()
-    };
-    let all = audit::list(&app.context, &WorkspaceId::from(workspace), &filter).await?;
+    let all = audit::list(&app.context, workspace, filter).await?;
     let header = &["ID", "TIME", "EVENT", "ACTOR", "ADDRESS", "TARGETS"];
     let rows = all.iter().map(audit_entry_row).collect();
     let table = Table { items: "audit log entries", header, rows };

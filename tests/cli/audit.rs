@@ -1,5 +1,6 @@
 //! Tests the audit log with commands of the operator.
 
+use super::deployments::{Deployment, text_of, wait_for};
 use super::*;
 
 #[test]
@@ -69,4 +70,37 @@ fn audit_log_can_be_listed_filtered_and_paged() {
     assert_eq!(keys[0]["remoteAddress"], "127.0.0.1");
     assert!(keys[0]["correlationId"].as_str().unwrap().starts_with("cor_"));
     assert!(list(&["--workspace", "ws_other"]).is_empty());
+}
+
+#[test]
+fn deleted_key_verifies_again_when_its_audit_entry_is_undone() {
+    for deployment in Deployment::both() {
+        let server = deployment.serve();
+        let (id, key) = deployment.create_key(&deployment.create_api(), &["--credits", "10"]);
+        let verify = || {
+            let (_, verified) = server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
+            text_of(&verified["data"], "code")
+        };
+        let undo = |entry: &str| deployment.run(&["audit", "undo", entry, "--json"]);
+        let entry_of =
+            |event: &str| text_of(&deployment.json(&["audit", "list", "--event", event])[0], "id");
+        wait_for(&"VALID".to_owned(), verify);
+        deployment.json(&["key", "delete", &id]);
+        wait_for(&"NOT_FOUND".to_owned(), verify);
+        let deletion = entry_of("key.delete");
+
+        let undone = parse_json(&undo(&deletion));
+
+        assert_eq!(undone, json!({ "id": deletion, "undone": true }));
+        wait_for(&"VALID".to_owned(), verify);
+        assert_rejected(&undo(&deletion), 2, &["undone"]);
+        assert_rejected(&undo("log_none"), 2, &["log_none", "does not exist"]);
+        let elsewhere = deployment.json(&["workspace", "create", "--name", "other"]);
+        let other = text_of(&elsewhere, "workspaceId");
+        let create = entry_of("key.create");
+        let foreign = deployment.run(&["audit", "undo", &create, "--workspace", &other]);
+        assert_rejected(&foreign, 2, &[&create, "does not exist"]);
+        assert!(deployment.text(&["audit", "undo", &create]).contains(&create));
+        wait_for(&"NOT_FOUND".to_owned(), verify);
+    }
 }
