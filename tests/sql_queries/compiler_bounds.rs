@@ -129,6 +129,27 @@ fn compiler_rejects_query_that_the_parser_would_read_exponentially() {
 }
 
 #[test]
+fn compiler_rejects_query_that_sorts_more_than_16_times() {
+    for sorted in [
+        "count(DISTINCT key_id)",
+        "uniq(key_id)",
+        "uniqExact(key_id)",
+        "quantile(0.5)(latency)",
+        "length(groupUniqArray(key_id))",
+        "row_number() OVER (ORDER BY time)",
+    ] {
+        let query = |times: usize| {
+            format!("SELECT {} AS n FROM key_verifications_v1", [sorted].repeat(times).join(" + "))
+        };
+
+        assert!(is_accepted(&query(16)), "{sorted}");
+        assert!(rejection(&query(17)).contains("more than 16 windows"), "{sorted}");
+    }
+    let plain = ["count()"].repeat(60).join(" + ");
+    assert!(is_accepted(&format!("SELECT {plain} AS n FROM key_verifications_v1")));
+}
+
+#[test]
 fn compiler_rejects_query_whose_aliases_need_much_memory() {
     let doubled = |levels: usize, uses: usize| {
         let names: Vec<_> = (0..=levels).map(|level| format!("a{level}")).collect();

@@ -33,6 +33,9 @@ pub const AGGREGATE_NAMES: &[&str] = &[
     "dense_rank",
 ];
 
+/// The aggregates that sort their values, or collect those that are distinct.
+const SORTING_NAMES: [&str; 4] = ["groupUniqArray", "uniq", "uniqExact", "quantile"];
+
 /// The aggregates of an engine, and the expression that is built from them.
 struct AggregateSql {
     aggregates: Vec<Fragment>,
@@ -67,6 +70,9 @@ impl Translator<'_> {
         }
         if !call.parameters.is_empty() && name != "quantile" {
             return unsupported(&format!("a parameter of {name}"));
+        }
+        if is_window || call.is_distinct || SORTING_NAMES.contains(&name) {
+            self.count_sort()?;
         }
         let inside = if is_window { &mut scope.in_window } else { &mut scope.in_aggregate };
         *inside = true;

@@ -60,6 +60,9 @@ pub const DEPTH_MAX: usize = 100;
 /// The maximum number of columns of all SELECTs of a query together.
 pub const COLUMNS_MAX: usize = 64;
 
+/// The maximum number of windows and of aggregates that sort their values.
+pub const SORTS_MAX: usize = 16;
+
 /// The maximum size of a result, in bytes.
 pub const RESULT_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum size of lists, in bytes: in SQLite of each list, in Postgres of all lists of a query together.

@@ -11,8 +11,8 @@ use super::scope::{Clause, Relation, Scope, ScopeColumn};
 use super::tables::PublicTable;
 use super::types::{SqlDialect, Type, TypedExpr};
 use super::{
-    COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, excerpt, invalid, parse, query_fault,
-    unsupported,
+    COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, SORTS_MAX, excerpt, invalid, parse,
+    query_fault, unsupported,
 };
 
 /// The maximum number of pieces that the uses of aliases and parameters copy, a few megabytes.
@@ -61,6 +61,7 @@ pub struct Translator<'a> {
     nodes: usize,
     depth: usize,
     columns: usize,
+    sorts: usize,
     /// The number of column names in use.
     column_names_used: usize,
     /// The number of pieces of aliases and parameters, for each use of them.
@@ -78,6 +79,7 @@ impl<'a> Translator<'a> {
             nodes: 0,
             depth: 0,
             columns: 0,
+            sorts: 0,
             column_names_used: 0,
             pieces_used: 0,
         }
@@ -126,6 +128,17 @@ impl<'a> Translator<'a> {
 
     pub fn leave(&mut self) {
         self.depth -= 1;
+    }
+
+    /// Counts an aggregate that sorts its values, or a window. Postgres has memory for each of them.
+    pub fn count_sort(&mut self) -> Result<()> {
+        self.sorts += 1;
+        match self.sorts > SORTS_MAX {
+            true => invalid(format!(
+                "the query has more than {SORTS_MAX} windows and aggregates that are a quantile or of distinct values"
+            )),
+            false => Ok(()),
+        }
     }
 
     pub fn count_columns(&mut self, count: usize) -> Result<()> {
