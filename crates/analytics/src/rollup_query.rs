@@ -1,20 +1,17 @@
 //! Queries rollups of verifications by time, key, identity or tag.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result};
+use foundation::error::Result;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::EventKind;
 pub use foundation::model::RollupUnit;
-pub use store::events::RollupGrouping;
-use store::events::{OutcomeCounts, RollupFilter};
+pub use store::events::{GROUPS_MAX, RollupGrouping, TagGrouping};
+use store::events::{OutcomeCounts, RollupFilter, too_many_groups};
 
 use crate::{Analytics, rollup_spans};
-
-/// The maximum number of groups in a result.
-pub const GROUPS_MAX: usize = 100_000;
 
 /// Selects verifications, and how they are grouped.
 #[derive(Debug, Default)]
@@ -33,8 +30,6 @@ pub struct RollupQuery {
     /// `from_time` and `to_time` most exactly.
     pub grain: RollupUnit,
     pub grouping: RollupGrouping,
-    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::is_by_tags`].
-    pub is_per_tag: bool,
     pub order: Option<RollupOrder>,
     pub is_descending: bool,
     pub limit: Option<usize>,
@@ -81,12 +76,7 @@ pub async fn list_groups(
     let filter = query.to_filter(analytics, workspace, apis);
     let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
     if rows.len() > GROUPS_MAX {
-        return Err(Error::invalid(
-            "groupBy",
-            format!(
-                "the result has more than {GROUPS_MAX} rows; query a shorter period or fewer groups"
-            ),
-        ));
+        return Err(too_many_groups());
     }
     let mut groups: Vec<RollupGroup> = rows
         .into_iter()
@@ -95,14 +85,16 @@ pub async fn list_groups(
             key_id: row.key_id,
             identity_id: row.identity_id,
             external_id: row.external_id,
-            tags: serde_json::from_str(&row.tags).unwrap_or_default(),
+            tags: match query.grouping.by_tags {
+                TagGrouping::Each => vec![row.tags],
+                TagGrouping::None | TagGrouping::Set => {
+                    serde_json::from_str(&row.tags).unwrap_or_default()
+                }
+            },
             spent_credits: row.spent_credits,
             counts: row.counts,
         })
         .collect();
-    if query.is_per_tag {
-        groups = split_by_tag(groups);
-    }
     add_empty_groups(&mut groups, &query);
     sort_groups(&mut groups, &query);
     groups.truncate(query.limit.unwrap_or(usize::MAX));
@@ -156,7 +148,7 @@ impl RollupQuery {
     /// any number of groups.
     fn top_max(&self) -> Option<usize> {
         let is_by_total = self.order == Some(RollupOrder::Total) && self.is_descending;
-        let is_sorted_by_database = is_by_total && self.unit.is_none() && !self.is_per_tag;
+        let is_sorted_by_database = is_by_total && self.unit.is_none();
         self.limit.filter(|max| is_sorted_by_database && *max <= GROUPS_MAX)
     }
 }
@@ -181,27 +173,6 @@ pub async fn list_days_of_keys(
     let mut groups = list_groups(analytics, workspace, apis, query).await?;
     groups.retain(|group| group.counts != OutcomeCounts::default());
     Ok(groups)
-}
-
-/// Returns one group per tag. A verification with several tags counts for each of them; those without tags are in no group.
-pub fn split_by_tag(groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
-    let mut by_tag: BTreeMap<(Timestamp, String, String, String), RollupGroup> = BTreeMap::new();
-    for group in groups {
-        for tag in &group.tags {
-            let group_key =
-                (group.time, tag.clone(), group.key_id.clone(), group.identity_id.clone());
-            let empty = || RollupGroup {
-                tags: vec![tag.clone()],
-                spent_credits: 0,
-                counts: OutcomeCounts::default(),
-                ..group.clone()
-            };
-            let of_tag = by_tag.entry(group_key).or_insert_with(empty);
-            of_tag.spent_credits = of_tag.spent_credits.saturating_add(group.spent_credits);
-            of_tag.counts.merge(&group.counts);
-        }
-    }
-    by_tag.into_values().collect()
 }
 
 /// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping.

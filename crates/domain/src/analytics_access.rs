@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 pub use analytics::event_log::{ConsumerFilter, LogCursor, LogPage, LogQuery};
 pub use analytics::recent::{CHECKS_MAX, RecentCheck, RecentVerification, RequestEvents};
 pub use analytics::rollup_query::{
-    RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit, split_by_tag,
+    RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit, TagGrouping,
 };
 pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;

@@ -22,6 +22,12 @@ macro_rules! texts {
         concat!("(SELECT value AS item FROM json_each(", $list, ")) AS texts")
     };
 }
+/// Returns the strings of a JSON list in a column of a table on its left as rows with one column, `value`.
+macro_rules! texts_of {
+    ($list:literal) => {
+        concat!("json_each(", $list, ")")
+    };
+}
 /// Tests whether a text is one of a JSON list.
 macro_rules! is_one_of {
     ($list:literal) => {

@@ -1,8 +1,8 @@
 use analytics::writer;
 use serde_json::{Value, json};
 
-use crate::on_every_event_store;
-use crate::support::{Keyward, NOON, Reply};
+use crate::support::{Keyward, NOON, Reply, Stack};
+use crate::{on_both_stacks, on_every_event_store};
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -165,6 +165,8 @@ on_every_event_store! {
         };
 
         assert_eq!(told(rows(&kw, &api, "groupBy=tag").await, "tag"), [(json!("a"), json!(2)), (json!("b"), json!(3))]);
+        let top = rows(&kw, &api, "groupBy=tag&orderBy=total&order=desc&limit=1").await;
+        assert_eq!(told(top, "tag"), [(json!("b"), json!(3))]);
         assert_eq!(
             told(rows(&kw, &api, "groupBy=tags").await, "tags"),
             [(json!([]), json!(1)), (json!(["a", "b"]), json!(2)), (json!(["b"]), json!(1))],
@@ -239,5 +241,30 @@ on_every_event_store! {
         );
         ask("groupBy=hour").await.assert_v1_error(400, "BAD_REQUEST");
         ask("start=1&groupBy=year").await.assert_v1_error(400, "BAD_REQUEST");
+    }
+}
+
+on_both_stacks! {
+    async fn tags_of_more_than_32_mib_are_not_loaded(kw) {
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        for tag in 10..42 {
+            kw.v2("keys.verifyKey", json!({ "key": key.key, "tags": [tag.to_string()] })).await.assert_code("VALID");
+        }
+        kw.write_events().await;
+        let query = format!("apiId={api}&start=0&end={}&groupBy=tags", NOON.0 + DAY);
+
+        // 1 MiB each, with what surrounds them in a JSON list.
+        kw.change_events(match kw.stack {
+            Stack::Replica => "UPDATE verification_series SET tags = SUBSTR(tags, 1, 4) || repeat('0', 1048570) || '\"]'",
+            Stack::Embedded => "UPDATE verification_series SET tags = SUBSTR(tags, 1, 4) || hex(zeroblob(524285)) || '\"]'",
+        })
+        .await;
+        let fitting = get(&kw, &query).await;
+        kw.change_events("UPDATE verification_series SET tags = REPLACE(tags, '[', '[ ')").await;
+        let refused = get(&kw, &query).await;
+
+        fitting.v1_body();
+        refused.assert_v1_error_about(400, "BAD_REQUEST", &["more than 100000 rows or too many tags"]);
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use domain::analytics_access::{RollupGroup, RollupGrouping, split_by_tag};
+use domain::analytics_access::{RollupGroup, RollupGrouping, TagGrouping};
 use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::EventKind;
@@ -96,10 +96,9 @@ pub async fn list_tags(
     outcome: &str,
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
-    let grouping = RollupGrouping { is_by_tags: true, ..RollupGrouping::default() };
-    let combinations = selection.list_top(request, range, grouping, "", GROUPS_MAX).await?;
-    let outcome = find_outcome(outcome);
-    Ok(first_by_count(split_by_tag(combinations), outcome, max))
+    let grouping = RollupGrouping { by_tags: TagGrouping::Each, ..RollupGrouping::default() };
+    let groups = selection.list_top(request, range, grouping, "", GROUPS_MAX).await?;
+    Ok(first_by_count(groups, find_outcome(outcome), max))
 }
 
 /// The keys and identities of the page.

@@ -14,7 +14,7 @@ use super::ClickHouseReader;
 use super::source::RollupSource;
 use crate::events::{
     EventReads, IdentifierOrder, IdentifierRow, LatencyHistogram, OutcomeCounts, RollupFilter,
-    RollupRow, TopIdentifiersFilter, TotalRow, TotalsFilter,
+    RollupRow, TagGrouping, TopIdentifiersFilter, TotalRow, TotalsFilter,
 };
 
 /// Collects bound texts, and returns the placeholders that stand for them.
@@ -135,7 +135,7 @@ impl EventReads for ClickHouseReader {
         if by.is_by_identity {
             columns.extend(["identity_id", "external_id"]);
         }
-        if by.is_by_tags {
+        if by.by_tags != TagGrouping::None {
             columns.push("tags");
         }
         let source = RollupSource {
@@ -151,7 +151,11 @@ impl EventReads for ClickHouseReader {
         let time = if filter.is_by_time { "at" } else { "toInt64(0)" };
         let column =
             |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
-        let tags = if by.is_by_tags { "tags" } else { "emptyArrayString()" };
+        let tags = match by.by_tags {
+            TagGrouping::Each => "[arrayJoin(tags)]",
+            TagGrouping::Set => "tags",
+            TagGrouping::None => "emptyArrayString()",
+        };
         let counts =
             COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
         let sql = format!(
@@ -161,11 +165,12 @@ impl EventReads for ClickHouseReader {
             column(by.is_by_identity, "identity_id"),
             column(by.is_by_identity, "external_id"),
             source.build_sql(),
-            if filter.is_by_total { " ORDER BY sum(n) DESC, k2, k3" } else { "" },
+            if filter.is_by_total { " ORDER BY sum(n) DESC, k2, k3, k5" } else { "" },
             filter.rows_max
         );
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
-        Ok(rows.into_iter().map(rollup_row_from_tuple).collect())
+        let to_row = |row| rollup_row_from_tuple(row, by.by_tags);
+        Ok(rows.into_iter().map(to_row).collect())
     }
 
     async fn list_top_identifiers(
@@ -272,7 +277,7 @@ fn rollup_condition(filter: &RollupFilter<'_>, bound: &mut BoundTexts) -> String
     condition
 }
 
-fn rollup_row_from_tuple(row: RollupTuple) -> RollupRow {
+fn rollup_row_from_tuple(row: RollupTuple, by_tags: TagGrouping) -> RollupRow {
     let (time, key_id, identity_id, external_id, tags, valid, forbidden, usage_exceeded, ..) = row;
     let (.., rate_limited, disabled, insufficient_permissions, expired, total, spent_credits) = row;
     RollupRow {
@@ -280,7 +285,10 @@ fn rollup_row_from_tuple(row: RollupTuple) -> RollupRow {
         key_id,
         identity_id,
         external_id,
-        tags: json!(tags).to_string(),
+        tags: match by_tags {
+            TagGrouping::Each => tags.into_iter().next().unwrap_or_default(),
+            TagGrouping::None | TagGrouping::Set => json!(tags).to_string(),
+        },
         spent_credits,
         counts: OutcomeCounts {
             valid,

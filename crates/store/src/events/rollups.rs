@@ -1,6 +1,7 @@
 //! Defines the filters and rows of rollups and totals.
 
 use foundation::clock::Timestamp;
+use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::{EventKind, RollupUnit};
 
@@ -43,12 +44,27 @@ pub struct RollupSpan {
     pub until_time: Timestamp,
 }
 
+/// The maximum number of groups in a result.
+pub const GROUPS_MAX: usize = 100_000;
+
 /// The dimensions to group by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RollupGrouping {
     pub is_by_key: bool,
     pub is_by_identity: bool,
-    pub is_by_tags: bool,
+    pub by_tags: TagGrouping,
+}
+
+/// How verifications are grouped by their tags.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TagGrouping {
+    /// Not by tags.
+    #[default]
+    None,
+    /// By the set of tags.
+    Set,
+    /// By each tag: a verification with several tags counts for each of them, and one without tags is in no group.
+    Each,
 }
 
 /// The number of verifications by outcome.
@@ -77,6 +93,14 @@ impl OutcomeCounts {
     }
 }
 
+/// Returns the error of a query whose result is too large.
+pub fn too_many_groups() -> Error {
+    let message = format!(
+        "the result has more than {GROUPS_MAX} rows or too many tags; query a shorter period or fewer groups"
+    );
+    Error::invalid("groupBy", message)
+}
+
 /// A group of rollups. Dimensions that are not grouped by are empty, or 0.
 #[derive(Debug, sqlx_macros::FromRow)]
 pub struct RollupRow {
@@ -84,7 +108,7 @@ pub struct RollupRow {
     pub key_id: String,
     pub identity_id: String,
     pub external_id: String,
-    /// A JSON list.
+    /// A JSON list; one tag if the rows are grouped by each tag.
     pub tags: String,
     pub spent_credits: i64,
     #[sqlx(flatten)]

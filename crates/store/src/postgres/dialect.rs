@@ -20,6 +20,12 @@ macro_rules! texts {
         )
     };
 }
+/// Returns the strings of a JSON list in a column of a table on its left as rows with one column, `value`.
+macro_rules! texts_of {
+    ($list:literal) => {
+        concat!("jsonb_array_elements_text(CAST(", $list, " AS jsonb))")
+    };
+}
 /// Tests whether a text is one of a JSON list. The list becomes an array first, so that the rows are found by an index even
 /// while the planner has no statistics.
 macro_rules! is_one_of {

@@ -4,13 +4,14 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::model::{EventKind, RollupUnit};
+use futures_util::TryStreamExt as _;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as};
 
 use super::{Connection, RowQuery, latencies, top_identifiers};
 use crate::events::{
     EventAmounts, EventReads, IdentifierRow, LatencyHistogram, RollupFilter, RollupRow, RollupSpan,
-    SeriesRollup, TopIdentifiersFilter, TotalRow, TotalsFilter,
+    SeriesRollup, TagGrouping, TopIdentifiersFilter, TotalRow, TotalsFilter, too_many_groups,
 };
 
 /// Returns the SQL expression for the start of the unit of time that contains an event.
@@ -66,6 +67,30 @@ impl TotalsTable {
         format!("workspace_id = $1 AND unit = $2 AND time >= $3 AND time < $4{only}")
     }
 }
+
+/// Returns the SQL that groups rollups by each of their tags. `groups` selects them by all tags of a verification.
+fn split_by_tag_sql(groups: &str) -> String {
+    let counts = [
+        "valid",
+        "forbidden",
+        "usage_exceeded",
+        "rate_limited",
+        "disabled",
+        "insufficient_permissions",
+        "expired",
+        "total",
+    ];
+    let sums = counts.map(|count| format!("CAST(SUM(g.{count}) AS BIGINT) AS {count}")).join(", ");
+    let (spent_credits, tags) = (credit_sum_sql("g.spent_credits"), texts_of!("g.tags"));
+    format!(
+        "SELECT g.time, g.key_id, g.identity_id, g.external_id, t.value AS tags, {sums}, {spent_credits} AS spent_credits
+        FROM ({groups}) g, {tags} t
+        GROUP BY 1, 2, 3, 4, 5"
+    )
+}
+
+/// The maximum size of the tags of a result, in bytes. A caller chooses the tags, and how many there are.
+const TAGS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// The number of rollups that one statement adds.
 const STATEMENT_ROLLUPS_MAX: usize = 5_000;
@@ -172,7 +197,7 @@ impl EventReads for Connection {
             column(grouping.is_by_identity, "e.identity_id"),
             column(grouping.is_by_identity, "e.external_id"),
         );
-        let tags = column(grouping.is_by_tags, "e.tags");
+        let tags = column(grouping.by_tags != TagGrouping::None, "e.tags");
         let count = |outcome: &str| {
             format!(
                 "CAST(SUM(CASE WHEN e.outcome = '{outcome}' THEN e.count ELSE 0 END) AS BIGINT)"
@@ -184,8 +209,6 @@ impl EventReads for Connection {
         let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
         let spent_credits = credit_sum_sql("e.spent_credits");
         let source = rollup_source_sql(filter);
-        let order = if filter.is_by_total { " ORDER BY total DESC, 2, 3" } else { "" };
-        let limit = FIRST_SPAN_VALUE + 2 * summed_spans(filter).len();
         let sql = format!(
             "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
                 {external_id} AS external_id, {tags} AS tags,
@@ -194,14 +217,29 @@ impl EventReads for Connection {
                 {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
                 CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits
             FROM ({source}) e
-            GROUP BY 1, 2, 3, 4, 5{order}
-            LIMIT ${limit}"
+            GROUP BY 1, 2, 3, 4, 5"
         );
+        let sql = match grouping.by_tags {
+            TagGrouping::Each => split_by_tag_sql(&sql),
+            TagGrouping::None | TagGrouping::Set => sql,
+        };
+        let order = if filter.is_by_total { " ORDER BY total DESC, 2, 3, 5" } else { "" };
+        let limit = FIRST_SPAN_VALUE + 2 * summed_spans(filter).len();
+        let sql = format!("{sql}{order} LIMIT ${limit}");
         let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
-        Ok(bind_spans(query, summed_spans(filter))
+        let mut rows = bind_spans(query, summed_spans(filter))
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
-            .fetch_all(self)
-            .await?)
+            .fetch(self);
+        let (mut read, mut tags_bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.try_next().await? {
+            let row: RollupRow = row;
+            tags_bytes += row.tags.len();
+            if tags_bytes > TAGS_MAX_BYTES {
+                return Err(too_many_groups());
+            }
+            read.push(row);
+        }
+        Ok(read)
     }
 
     async fn list_top_identifiers(

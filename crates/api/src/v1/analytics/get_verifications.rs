@@ -1,5 +1,5 @@
 use domain::analytics_access::{
-    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit,
+    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit, TagGrouping,
 };
 use foundation::clock::Timestamp;
 use foundation::error::Error;
@@ -199,9 +199,12 @@ impl GetVerifications {
             grouping: RollupGrouping {
                 is_by_key: is_by(GroupBy::Key),
                 is_by_identity: is_by(GroupBy::Identity),
-                is_by_tags: is_by(GroupBy::Tag) || is_by(GroupBy::Tags),
+                by_tags: match (is_by(GroupBy::Tag), is_by(GroupBy::Tags)) {
+                    (true, _) => TagGrouping::Each,
+                    (false, true) => TagGrouping::Set,
+                    (false, false) => TagGrouping::None,
+                },
             },
-            is_per_tag: is_by(GroupBy::Tag),
             order: self.order_by.0.map(RollupOrder::from),
             is_descending: self.order.0 == Some(SortDirection::Desc),
             limit: self.limit.0.map(|limit| usize::try_from(limit.0).unwrap_or(usize::MAX)),
