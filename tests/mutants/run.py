@@ -2,9 +2,9 @@
 
 One build serves all mutants, and of each test it is known which mutants it reaches, so that a mutant takes seconds. A mutant
 that no test notices is a survivor, which fails the run. Those that may survive are in `survivors.txt`, with the reason, and are
-not run.
+not run. A file without survivors is added to `confirmed.txt` with a hash of its content, and is run again only when that changes.
 
-Usage, with the servers of `./test mutants`: run.py [--jobs N] [--sample N --seed S] [--tests N] PATH...
+Usage, with the servers of `./test mutants`: run.py [--jobs N] [--sample N --seed S] [--tests N] [--again] PATH...
 """
 
 import argparse
@@ -25,6 +25,7 @@ import threading
 import insert
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONFIRMED = ROOT / "tests" / "mutants" / "confirmed.txt"
 WORK = ROOT / "target" / "mutants"
 CHECKOUT = WORK / "checkout"
 # Tests that start other programs than the server, that cannot reach what is mutated, or that break the program themselves.
@@ -47,10 +48,16 @@ def main():
     if options.sample:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(mutants))))
 
+    confirmed = Confirmed([mutants[number]["path"] for number in chosen])
+    if not options.sample:
+        confirmed.confirm_where_none_is_left(options.paths)
+
     def run(number):
         key = f"mutant {mutants[number]['key']}"
         if results.get(key) is None:
             results.put(key, run_mutant(number, binaries, tests(number), options.tests))
+        if results.get(key)["killed_by"] and not options.sample:
+            confirmed.count_killed(mutants[number]["path"])
 
     each(options.jobs, run, chosen)
     survivors = [mutants[n] for n in chosen if not results.get(f"mutant {mutants[n]['key']}")["killed_by"]]
@@ -63,10 +70,17 @@ def parse_arguments():
     parser.add_argument("--sample", type=int, help="the number of mutants; default: all")
     parser.add_argument("--seed", type=int, default=1, help="determines the sample")
     parser.add_argument("--tests", type=int, default=100, help="the number of tests that are run for a mutant at most")
+    parser.add_argument("--again", action="store_true", help="also run files that are confirmed")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or directory whose code is mutated")
     options = parser.parse_args()
     files = [path for name in options.paths for path in list_rust_files(ROOT / name)]
     options.paths = [str(path.relative_to(ROOT)) for path in files]
+    if not options.again:
+        confirmed = read_confirmed()
+        options.paths = [path for path in options.paths if confirmed.get(path, ("",))[0] != hash_of(path)]
+    if not options.paths:
+        print("every file is confirmed; --again runs them again")
+        sys.exit(0)
     return options
 
 
@@ -191,6 +205,35 @@ class Results:
         with self.lock, self.path.open("a") as file:
             file.write(json.dumps([key, value]) + "\n")
             self.values[key] = value
+
+
+class Confirmed:
+    """Counts the mutants of each file, and records the files whose mutants were all killed."""
+
+    def __init__(self, paths):
+        self.total, self.killed, self.lock = collections.Counter(paths), collections.Counter(), threading.Lock()
+
+    def count_killed(self, path):
+        with self.lock:
+            self.killed[path] += 1
+            self.confirm_where_none_is_left([path])
+
+    def confirm_where_none_is_left(self, paths):
+        for path in paths:
+            if self.killed[path] == self.total[path]:
+                lines = {**read_confirmed(), path: (hash_of(path), str(self.total[path]))}
+                header = "# Files whose mutants are all killed or explained: FILE, the beginning of its SHA-256, and the mutants killed\n"
+                CONFIRMED.write_text(header + "".join(f"{' '.join((name, *lines[name]))}\n" for name in sorted(lines)))
+
+
+def read_confirmed():
+    """Returns the hash and the number of mutants of each confirmed file."""
+    lines = CONFIRMED.read_text().splitlines() if CONFIRMED.exists() else []
+    return {name: tuple(rest) for name, *rest in (line.split() for line in lines if not line.startswith("#"))}
+
+
+def hash_of(path):
+    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:16]
 
 
 def each(jobs, function, items):
