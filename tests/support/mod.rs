@@ -185,8 +185,10 @@ impl Keyward {
             SELECT COUNT(*)
             FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        while sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool.get()).await.unwrap() < statements {
-        }
+        let count = async || -> i64 {
+            sqlx::query_scalar(sql).fetch_one(&pool.get()).await.expect("the activity")
+        };
+        while count().await < statements {}
     }
 
     pub async fn v2(&self, operation: &str, body: Value) -> Reply {
