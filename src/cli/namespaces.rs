@@ -28,7 +28,7 @@ pub enum NamespaceCommand {
         #[arg(long, value_name = "local|open|closed")]
         on_outage: OutagePolicy,
     },
-    /// Delete a namespace permanently; its name stays reserved
+    /// Delete a namespace; its name stays reserved
     Delete {
         /// Name or ID of the namespace
         name: String,

@@ -39,7 +39,7 @@ pub enum RootKeyCommand {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },
-    /// Revoke a root key permanently
+    /// Revoke a root key
     Revoke { id: String },
 }
 

@@ -1,11 +1,18 @@
-//! `keyward tail`: verifications as they happen.
+//! `keyward tail`: verifications or limit checks as they happen.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args;
-use domain::analytics_access::{RecentVerification, Tail, TailFilter, step_tail};
+use domain::analytics_access::{
+    CheckTailFilter, RecentCheck, RecentVerification, Tail, TailFilter, step_check_tail, step_tail,
+};
+use domain::app::App;
+use domain::caller::Caller;
 use domain::keys::VerificationCode;
+use domain::ratelimits::namespaces;
 use foundation::config::Settings;
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::model::escape_hidden;
 use serde_json::{Value, json};
 
@@ -27,56 +34,183 @@ pub struct TailOptions {
     /// Show only verifications of this key
     #[arg(long = "key", value_name = "ID", default_value = "", hide_default_value = true)]
     key_id: String,
-    /// Show only verifications that did not succeed
+    /// Show checks of the standalone rate limiter instead of verifications
+    #[arg(long, conflicts_with_all = ["api_id", "key_id"])]
+    limits: bool,
+    /// Show only limit checks in this namespace: its name or ID
+    #[arg(long, value_name = "NAME", requires = "limits")]
+    namespace: Option<String>,
+    /// Show only limit checks of this identifier
+    #[arg(long, value_name = "TEXT", requires = "limits")]
+    identifier: Option<String>,
+    /// Show only what did not succeed
     #[arg(long)]
     refused: bool,
-    /// Begin with verifications that happened within this time, such as 10m, at most one day [default: new ones only]
+    /// Begin with what happened within this time, such as 10m, at most one day [default: new only]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms)]
     since: Option<i64>,
-    /// Stop after this number of verifications [default: run until interrupted]
+    /// Stop after this number of lines [default: run until interrupted]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
 }
 
+/// The lines of one read, and whether there were too many to show all.
+struct Lines {
+    lines: Vec<String>,
+    is_truncated: bool,
+}
+
 pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -> CommandResult {
     let Operator { app, caller } = Operator::open(settings, &options.workspace).await?;
-    let TailOptions { api_id, key_id, refused, since, limit, workspace: _ } = options;
-    let excluded = if refused { VerificationCode::Valid.as_str() } else { "" };
-    let filter = TailFilter { api_id, key_id, excluded_outcome: excluded.to_owned() };
-    let since = since.map(|ms| app.context.clock.now().plus_ms(-ms));
+    let since = options.since.map(|ms| app.context.clock.now().plus_ms(-ms));
     let mut tail = Tail::start(&app.analytics, since).await?;
-    let mut left = limit.unwrap_or(u64::MAX);
+    let lines_max = options.limit.unwrap_or(u64::MAX);
+    let followed = if options.limits {
+        let mut names = NamespaceNames::load(&app, &caller).await?;
+        let filter = CheckTailFilter {
+            namespace_id: options.namespace.map_or(Ok(String::new()), |name| names.find(&name))?,
+            identifier: options.identifier.unwrap_or_default(),
+            is_refused: options.refused,
+        };
+        follow(out, lines_max, check_header(), async || {
+            let step = step_check_tail(&app.analytics, &caller, &mut tail, &filter).await?;
+            names.reload_if_unknown(&app, &caller, &step.events).await?;
+            let line = |check: &RecentCheck| match out.json {
+                true => escape_json(&check_json(check, &names)),
+                false => check_line(check, &names),
+            };
+            let lines = step.events.iter().map(line).collect();
+            Ok(Lines { lines, is_truncated: step.is_truncated })
+        })
+        .await
+    } else {
+        let excluded = if options.refused { VerificationCode::Valid.as_str() } else { "" };
+        let filter = TailFilter {
+            api_id: options.api_id,
+            key_id: options.key_id,
+            excluded_outcome: excluded.to_owned(),
+        };
+        follow(out, lines_max, header(), async || {
+            let step = step_tail(&app.analytics, &caller, &mut tail, &filter).await?;
+            let line = |event: &RecentVerification| match out.json {
+                true => escape_json(&event_json(event)),
+                false => event_line(event),
+            };
+            let lines = step.events.iter().map(line).collect();
+            Ok(Lines { lines, is_truncated: step.is_truncated })
+        })
+        .await
+    };
+    app.context.close_store().await;
+    followed
+}
+
+/// Prints what is read until `lines_max` lines are printed or the output is closed.
+async fn follow(
+    out: CommandOutput,
+    lines_max: u64,
+    header: String,
+    mut read: impl AsyncFnMut() -> Result<Lines>,
+) -> CommandResult {
+    let mut left = lines_max;
     if !out.json
-        && let Err(error) = try_print_line(&header())
+        && let Err(error) = try_print_line(&header)
     {
         return end_of_output(&error);
     }
     loop {
-        let step = step_tail(&app.analytics, &caller, &mut tail, &filter).await?;
-        for event in &step.events {
-            let line = match out.json {
-                true => escape_json(&event_json(event)),
-                false => event_line(event),
-            };
+        let Lines { lines, is_truncated } = read().await?;
+        for line in lines {
             if let Err(error) = try_print_line(&line) {
                 return end_of_output(&error);
             }
             left -= 1;
             if left == 0 {
-                app.context.close_store().await;
                 return Ok(());
             }
         }
-        if step.is_truncated
+        if is_truncated
             && !out.json
-            && let Err(error) = try_print_line("(more verifications were left out)")
+            && let Err(error) = try_print_line("(more were left out)")
         {
             return end_of_output(&error);
         }
         tokio::time::sleep(STEP_PAUSE).await;
     }
+}
+
+/// The names of the namespaces of a workspace by their IDs, deleted ones included.
+struct NamespaceNames(HashMap<String, String>);
+
+impl NamespaceNames {
+    async fn load(app: &App, caller: &Caller) -> Result<Self> {
+        let all = namespaces::list(&app.context, caller.workspace_id()).await?;
+        let names = all.into_iter().map(|namespace| (namespace.id.to_string(), namespace.name));
+        Ok(Self(names.collect()))
+    }
+
+    /// Loads the names again if a check is in a namespace that was created since.
+    async fn reload_if_unknown(
+        &mut self,
+        app: &App,
+        caller: &Caller,
+        checks: &[RecentCheck],
+    ) -> Result<()> {
+        let is_unknown = |check: &RecentCheck| !self.0.contains_key(&check.namespace_id);
+        if checks.iter().any(is_unknown) {
+            *self = Self::load(app, caller).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the ID of the namespace with this ID or name.
+    fn find(&self, named: &str) -> Result<String> {
+        let mut found = self.0.iter().filter(|(id, name)| *id == named || *name == named);
+        let missing = || Error::not_found(ResourceRef::Namespace(named.to_owned()));
+        found.next().map(|(id, _)| id.clone()).ok_or_else(missing)
+    }
+
+    fn name<'a>(&'a self, check: &'a RecentCheck) -> &'a str {
+        self.0.get(&check.namespace_id).unwrap_or(&check.namespace_id)
+    }
+}
+
+fn check_header() -> String {
+    let names = ["TIME", "RESULT", "NAMESPACE", "IDENTIFIER", "COST", "REMAINING", "LATENCY"];
+    let [time, result, namespace, identifier, cost, remaining, latency] = names;
+    let line = format!(
+        "{time:24}  {result:8}  {namespace:20}  {identifier:26}  {cost:>7}  {remaining:>9}  {latency:>9}"
+    );
+    format!("{HEADING}{line}{HEADING:#}")
+}
+
+fn check_line(check: &RecentCheck, names: &NamespaceNames) -> String {
+    let at = jiff::Timestamp::from_millisecond(check.occurred_at.0).unwrap_or_default();
+    let (style, result) = match check.passed {
+        true => (SUCCESS, "allowed"),
+        false => (FAILURE, "rejected"),
+    };
+    let (namespace, identifier) =
+        (escape_hidden(names.name(check)), escape_hidden(&check.identifier));
+    let (cost, remaining, latency) = (check.tokens, check.remaining, format_ms(check.latency_us));
+    format!(
+        "{at:.3}  {style}{result:8}{style:#}  {namespace:20}  {identifier:26}  {cost:>7}  {remaining:>9}  {latency:>9}"
+    )
+}
+
+fn check_json(check: &RecentCheck, names: &NamespaceNames) -> Value {
+    json!({
+        "time": check.occurred_at, "requestId": check.request_id, "namespaceId": check.namespace_id,
+        "namespace": names.name(check), "identifier": check.identifier, "passed": check.passed,
+        "cost": check.tokens, "limit": check.limit, "remaining": check.remaining,
+        "reset": check.reset_at, "overrideId": check.override_id, "latencyUs": check.latency_us,
+    })
+}
+
+fn format_ms(us: i64) -> String {
+    format!("{}.{:03} ms", us / 1000, us % 1000)
 }
 
 /// Returns the names of the columns, which have fixed widths because the rows are not known yet.
@@ -94,7 +228,7 @@ fn event_line(event: &RecentVerification) -> String {
     let style = if is_valid { SUCCESS } else { FAILURE };
     let (result, key) = (escape_hidden(&event.outcome), event.key_id.as_str());
     let credits = event.spent_credits;
-    let latency = format!("{}.{:03} ms", event.latency_us / 1000, event.latency_us % 1000);
+    let latency = format_ms(event.latency_us);
     let external_id =
         event.external_id.as_deref().map_or_else(|| NO_VALUE.to_owned(), escape_hidden);
     let reason = event.reason.as_deref().map(|reason| format!("  {}", escape_hidden(reason)));

@@ -90,6 +90,55 @@ fn tail_shows_only_new_verifications_and_ends_with_its_reader() {
 }
 
 #[test]
+fn tail_shows_limit_checks_of_a_namespace_or_of_an_identifier() {
+    for deployment in Deployment::both() {
+        let server = deployment.serve();
+        let check = |namespace: &str, identifier: &str| {
+            let request = json!({
+                "namespace": namespace, "identifier": identifier, "limit": 3, "duration": 3_600_000, "cost": 2,
+            });
+            assert_eq!(server.v2(ROOT_KEY, "ratelimit.limit", &request).0, 200);
+        };
+        check("exports", "user_1");
+        check("exports", "user_2");
+        check("exports", "user_1");
+        let tails = [
+            start(&deployment, &["--limits", "--json", "--limit", "4"]),
+            start(&deployment, &["--limits", "--json", "--limit", "1", "--refused"]),
+            start(&deployment, &["--limits", "--json", "--limit", "2", "--identifier", "user_1"]),
+            start(&deployment, &["--limits", "--limit", "3", "--namespace", "exports"]),
+        ];
+        // The tails do not know this namespace yet when they start.
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        check("imports", "user_3");
+
+        let outputs = tails.map(|tail| tail.wait_with_output().unwrap());
+
+        let shown = |output: &Output| -> Vec<[Value; 4]> {
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let fields = ["namespace", "identifier", "passed", "remaining"];
+            let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+            text.lines().map(line).map(|check| fields.map(|field| check[field].clone())).collect()
+        };
+        let first = [json!("exports"), json!("user_1"), json!(true), json!(1)];
+        let refused = [json!("exports"), json!("user_1"), json!(false), json!(0)];
+        let other = [json!("exports"), json!("user_2"), json!(true), json!(1)];
+        let late = [json!("imports"), json!("user_3"), json!(true), json!(1)];
+        assert_eq!(shown(&outputs[0]), [first.clone(), other, refused.clone(), late]);
+        assert_eq!(shown(&outputs[1]), std::slice::from_ref(&refused));
+        assert_eq!(shown(&outputs[2]), [first, refused]);
+        let text = String::from_utf8_lossy(&outputs[3].stdout);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let header = ["TIME", "RESULT", "NAMESPACE", "IDENTIFIER", "COST", "REMAINING", "LATENCY"];
+        assert_eq!((rows.len(), &rows[0][..]), (4, &header[..]), "{text}");
+        assert_eq!(rows[1][1..6], ["allowed", "exports", "user_1", "2", "1"], "{text}");
+        assert_eq!(rows[3][1..6], ["rejected", "exports", "user_1", "2", "0"], "{text}");
+    }
+}
+
+#[test]
 fn tail_fails_when_input_is_invalid_or_events_are_in_clickhouse() {
     let deployment = Deployment::embedded();
 
@@ -97,6 +146,13 @@ fn tail_fails_when_input_is_invalid_or_events_are_in_clickhouse() {
     assert_rejected(&deployment.run(&["tail", "--since", "soon"]), 2, &["--since", "90s"]);
     let unknown = deployment.run(&["tail", "--workspace", "ws_none"]);
     assert_rejected(&unknown, 2, &["workspace ws_none does not exist"]);
+    let unknown = deployment.run(&["tail", "--limits", "--namespace", "nowhere"]);
+    assert_rejected(&unknown, 2, &["namespace nowhere does not exist"]);
+    let both = deployment.run(&["tail", "--limits", "--api", "api_1"]);
+    assert_rejected(&both, 2, &["--limits", "--api"]);
+    for option in ["--namespace", "--identifier"] {
+        assert_rejected(&deployment.run(&["tail", option, "a"]), 2, &["--limits"]);
+    }
     let mut command = deployment.command();
     command.env("KEYWARD_CLICKHOUSE_URL", "http://127.0.0.1:9");
     let output = command.arg("tail").output().unwrap();

@@ -1,4 +1,4 @@
-//! Reads verifications as they are written, which is about a second after they happened.
+//! Reads events as they are written, which is about a second after they happened.
 //!
 //! Batches are followed by their ids. Transactions may commit in another order than that of their ids, so some ids are read
 //! again, and each batch counts once.
@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::WorkspaceId;
-use store::events::BatchId;
-pub use store::recent::TailFilter;
+use store::events::{BatchId, LocalReader};
+use store::recent::WrittenBatch;
+pub use store::recent::{CheckTailFilter, TailFilter};
 
 use crate::Analytics;
-use crate::recent::RecentVerification;
+use crate::recent::{RecentCheck, RecentVerification};
 
 /// How many ids before the last one are read again.
 const LOOKBACK_IDS: BatchId = 64;
@@ -33,10 +34,63 @@ pub struct Tail {
 
 /// The events of one step, oldest first.
 #[derive(Debug)]
-pub struct TailStep {
-    pub events: Vec<RecentVerification>,
+pub struct TailStep<E> {
+    pub events: Vec<E>,
     /// Whether there were too many events to return all of them.
     pub is_truncated: bool,
+}
+
+/// A kind of events that can be followed.
+pub trait TailEvent: Sized + Send {
+    type Filter: Sync;
+    /// Returns up to `max` events of a batch, oldest first.
+    fn list_of_batch(
+        reader: &mut LocalReader,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &Self::Filter,
+        max: i64,
+    ) -> impl Future<Output = Result<Vec<Self>>> + Send;
+    /// Returns what events are sorted by: their time and the id of their request.
+    fn position(&self) -> (Timestamp, &str);
+}
+
+impl TailEvent for RecentVerification {
+    type Filter = TailFilter;
+
+    async fn list_of_batch(
+        reader: &mut LocalReader,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &TailFilter,
+        max: i64,
+    ) -> Result<Vec<Self>> {
+        let rows = reader.list_verifications_of_batch(workspace, batch, filter, max).await?;
+        Ok(rows.into_iter().map(Self::from).collect())
+    }
+
+    fn position(&self) -> (Timestamp, &str) {
+        (self.occurred_at, &self.request_id)
+    }
+}
+
+impl TailEvent for RecentCheck {
+    type Filter = CheckTailFilter;
+
+    async fn list_of_batch(
+        reader: &mut LocalReader,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &CheckTailFilter,
+        max: i64,
+    ) -> Result<Vec<Self>> {
+        let rows = reader.list_checks_of_batch(workspace, batch, filter, max).await?;
+        Ok(rows.into_iter().map(Self::from).collect())
+    }
+
+    fn position(&self) -> (Timestamp, &str) {
+        (self.occurred_at, &self.request_id)
+    }
 }
 
 impl Tail {
@@ -54,15 +108,15 @@ impl Tail {
     }
 
     /// Returns the events of a workspace that have been written since the last step.
-    pub async fn step(
+    pub async fn step<E: TailEvent>(
         &mut self,
         analytics: &Analytics,
         workspace: &WorkspaceId,
-        filter: &TailFilter,
-    ) -> Result<TailStep> {
+        filter: &E::Filter,
+    ) -> Result<TailStep<E>> {
         let mut reader = analytics.event_store.read_local().await?;
         let batches = reader.list_batches_after(self.read_up_to, STEP_BATCHES_MAX).await?;
-        let mut step = TailStep { events: Vec::new(), is_truncated: false };
+        let mut step = TailStep { events: Vec::<E>::new(), is_truncated: false };
         for batch in batches {
             if !self.read.insert(batch.id) || step.is_truncated {
                 continue;
@@ -70,13 +124,11 @@ impl Tail {
             // One more than there is room for tells that there are more.
             let room = STEP_EVENTS_MAX - step.events.len();
             let rows_max = i64::try_from(room + 1).unwrap_or(i64::MAX);
-            let rows =
-                reader.list_verifications_of_batch(workspace, &batch, filter, rows_max).await?;
-            step.is_truncated = rows.len() > room;
-            step.events.extend(rows.into_iter().take(room).map(RecentVerification::from));
+            let events = E::list_of_batch(&mut reader, workspace, &batch, filter, rows_max).await?;
+            step.is_truncated = events.len() > room;
+            step.events.extend(events.into_iter().take(room));
         }
-        step.events
-            .sort_by(|a, b| (a.occurred_at, &a.request_id).cmp(&(b.occurred_at, &b.request_id)));
+        step.events.sort_by(|a, b| a.position().cmp(&b.position()));
         if let Some(last) = self.read.last() {
             self.read_up_to = self.read_up_to.max(last - LOOKBACK_IDS);
             let read_up_to = self.read_up_to;

@@ -10,7 +10,7 @@ pub use analytics::rollup_query::{
 };
 pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
-pub use analytics::tail::{Tail, TailFilter, TailStep};
+pub use analytics::tail::{CheckTailFilter, Tail, TailFilter, TailStep};
 pub use analytics::top_identifiers::{IdentifierOrder, IdentifierQuery, IdentifierRow};
 pub use analytics::traffic::{Traffic, TrafficCoverage, TrafficFilter};
 use analytics::{Analytics, event_log, recent, rollup_query, sql_query, top_identifiers, traffic};
@@ -228,9 +228,21 @@ pub async fn step_tail(
     caller: &Caller,
     tail: &mut Tail,
     filter: &TailFilter,
-) -> Result<TailStep> {
+) -> Result<TailStep<RecentVerification>> {
     let api = Some(&*filter.api_id).filter(|id| !id.is_empty());
     require_on_or_all(caller, Action::ReadApiAnalytics, api)?;
+    tail.step(analytics, caller.workspace_id(), filter).await
+}
+
+/// Returns the limit checks that have been written since the last step of a tail.
+pub async fn step_check_tail(
+    analytics: &Analytics,
+    caller: &Caller,
+    tail: &mut Tail,
+    filter: &CheckTailFilter,
+) -> Result<TailStep<RecentCheck>> {
+    let namespace = Some(&*filter.namespace_id).filter(|id| !id.is_empty());
+    require_on_or_all(caller, Action::ReadRatelimitAnalytics, namespace)?;
     tail.step(analytics, caller.workspace_id(), filter).await
 }
 

@@ -88,6 +88,15 @@ pub struct TailFilter {
     pub excluded_outcome: String,
 }
 
+/// Selects limit checks as they are written. Empty texts select all.
+#[derive(Debug, Clone, Default)]
+pub struct CheckTailFilter {
+    pub namespace_id: String,
+    pub identifier: String,
+    /// Whether checks that passed are left out.
+    pub is_refused: bool,
+}
+
 /// Reads of events in the order in which they are written. They exist only in Keyward's own tables.
 #[async_trait]
 pub trait TailReads: Send {
@@ -103,4 +112,12 @@ pub trait TailReads: Send {
         filter: &TailFilter,
         max: i64,
     ) -> Result<Vec<VerificationRow>>;
+    /// Returns up to `max` limit checks of a batch, oldest first.
+    async fn list_checks_of_batch(
+        &mut self,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &CheckTailFilter,
+        max: i64,
+    ) -> Result<Vec<CheckRow>>;
 }

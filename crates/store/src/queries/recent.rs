@@ -11,7 +11,9 @@ use sqlx::{query_as, query_scalar};
 
 use super::Connection;
 use crate::events::BatchId;
-use crate::recent::{CheckRow, RecentReads, TailFilter, TailReads, VerificationRow, WrittenBatch};
+use crate::recent::{
+    CheckRow, CheckTailFilter, RecentReads, TailFilter, TailReads, VerificationRow, WrittenBatch,
+};
 
 macro_rules! verification_columns {
     () => {
@@ -27,6 +29,19 @@ macro_rules! verifications_where {
             verification_columns!(),
             " FROM verifications e
             JOIN verification_series s ON s.id = e.series
+            WHERE s.workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+macro_rules! checks_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT e.time, e.request_id, s.namespace_id, s.identifier, s.passed, e.latency_us, e.override_id,
+                e.max, e.remaining, e.reset_at, e.tokens
+            FROM ratelimits e
+            JOIN ratelimit_series s ON s.id = e.series
             WHERE s.workspace_id = $1 AND ",
             $condition
         )
@@ -81,14 +96,11 @@ impl RecentReads for Connection {
         within: Range<Timestamp>,
         max: usize,
     ) -> Result<Vec<CheckRow>> {
-        let sql = "
-            SELECT e.time, e.request_id, s.namespace_id, s.identifier, s.passed, e.latency_us, e.override_id,
-                e.max, e.remaining, e.reset_at, e.tokens
-            FROM ratelimits e
-            JOIN ratelimit_series s ON s.id = e.series
-            WHERE s.workspace_id = $1 AND e.request_id = $2 AND e.time >= $3 AND e.time < $4
+        let sql = checks_where!(
+            "e.request_id = $2 AND e.time >= $3 AND e.time < $4
             ORDER BY s.namespace_id, s.identifier
-            LIMIT $5";
+            LIMIT $5"
+        );
         let query = query_as(sql).bind(workspace).bind(request);
         let rows_max = i64::try_from(max).unwrap_or(i64::MAX);
         Ok(query.bind(within.start).bind(within.end).bind(rows_max).fetch_all(self).await?)
@@ -125,6 +137,26 @@ impl TailReads for Connection {
         let query = query.bind(batch.first_at).bind(batch.last_at);
         let query = query.bind(&filter.api_id).bind(&filter.key_id).bind(&filter.excluded_outcome);
         Ok(query.bind(max).fetch_all(self).await?)
+    }
+
+    async fn list_checks_of_batch(
+        &mut self,
+        workspace: &WorkspaceId,
+        batch: &WrittenBatch,
+        filter: &CheckTailFilter,
+        max: i64,
+    ) -> Result<Vec<CheckRow>> {
+        let sql = checks_where!(
+            "e.batch = $2 AND e.time BETWEEN $3 AND $4
+                AND ($5 = '' OR s.namespace_id = $5) AND ($6 = '' OR s.identifier = $6)
+                AND NOT (s.passed AND $7)
+            ORDER BY e.time, e.request_id, s.namespace_id, s.identifier
+            LIMIT $8"
+        );
+        let query = query_as(sql).bind(workspace).bind(batch.id);
+        let query = query.bind(batch.first_at).bind(batch.last_at);
+        let query = query.bind(&filter.namespace_id).bind(&filter.identifier);
+        Ok(query.bind(filter.is_refused).bind(max).fetch_all(self).await?)
     }
 }
 
