@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use domain::analytics_access::{
-    CheckTailFilter, RecentCheck, RecentVerification, Tail, TailFilter, step_check_tail, step_tail,
+    CheckTailFilter, RecentCheck, RecentVerification, Tail, TailFilter, TailStep, step_check_tail,
+    step_tail,
 };
 use domain::app::App;
 use domain::caller::Caller;
@@ -56,12 +57,6 @@ pub struct TailOptions {
     workspace: String,
 }
 
-/// The lines of one read, and whether there were too many to show all.
-struct Lines {
-    lines: Vec<String>,
-    is_truncated: bool,
-}
-
 pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -> CommandResult {
     let Operator { app, caller } = Operator::open(settings, &options.workspace).await?;
     let since = options.since.map(|ms| app.context.clock.now().plus_ms(-ms));
@@ -77,12 +72,10 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
         follow(out, lines_max, check_header(), async || {
             let step = step_check_tail(&app.analytics, &caller, &mut tail, &filter).await?;
             names.reload_if_unknown(&app, &caller, &step.events).await?;
-            let line = |check: &RecentCheck| match out.json {
-                true => escape_json(&check_json(check, &names)),
-                false => check_line(check, &names),
-            };
-            let lines = step.events.iter().map(line).collect();
-            Ok(Lines { lines, is_truncated: step.is_truncated })
+            Ok(step.map(|check| match out.json {
+                true => escape_json(&check_json(&check, &names)),
+                false => check_line(&check, &names),
+            }))
         })
         .await
     } else {
@@ -94,12 +87,10 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
         };
         follow(out, lines_max, header(), async || {
             let step = step_tail(&app.analytics, &caller, &mut tail, &filter).await?;
-            let line = |event: &RecentVerification| match out.json {
-                true => escape_json(&event_json(event)),
-                false => event_line(event),
-            };
-            let lines = step.events.iter().map(line).collect();
-            Ok(Lines { lines, is_truncated: step.is_truncated })
+            Ok(step.map(|event| match out.json {
+                true => escape_json(&event_json(&event)),
+                false => event_line(&event),
+            }))
         })
         .await
     };
@@ -112,7 +103,7 @@ async fn follow(
     out: CommandOutput,
     lines_max: u64,
     header: String,
-    mut read: impl AsyncFnMut() -> Result<Lines>,
+    mut read: impl AsyncFnMut() -> Result<TailStep<String>>,
 ) -> CommandResult {
     let mut left = lines_max;
     if !out.json
@@ -121,8 +112,8 @@ async fn follow(
         return end_of_output(&error);
     }
     loop {
-        let Lines { lines, is_truncated } = read().await?;
-        for line in lines {
+        let step = read().await?;
+        for line in step.events {
             if let Err(error) = try_print_line(&line) {
                 return end_of_output(&error);
             }
@@ -131,7 +122,7 @@ async fn follow(
                 return Ok(());
             }
         }
-        if is_truncated
+        if step.is_truncated
             && !out.json
             && let Err(error) = try_print_line("(more were left out)")
         {

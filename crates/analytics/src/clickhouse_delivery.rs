@@ -142,20 +142,20 @@ pub async fn maintain(analytics: &Analytics) -> Result<()> {
     if !analytics.delivery_state.has_tables.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let now = analytics.load_retention_time().await?;
-    while let Some(day) = claim_day(analytics, now).await? {
+    while let Some(day) = claim_day(analytics).await? {
         for kind in EventKind::ALL {
             clickhouse.roll_up_day(kind, &day).await?;
         }
         let mut tx = analytics.event_store.begin().await?;
-        tx.complete_day(&day, now).await?;
+        tx.complete_day(&day, analytics.clock.now()).await?;
         tx.commit().await?;
     }
-    drop_expired(analytics, clickhouse, now).await?;
-    delete_void_deliveries(analytics, clickhouse, now).await
+    drop_expired(analytics, clickhouse).await?;
+    delete_void_deliveries(analytics, clickhouse).await
 }
 
-async fn claim_day(analytics: &Analytics, now: Timestamp) -> Result<Option<DayRollup>> {
+async fn claim_day(analytics: &Analytics) -> Result<Option<DayRollup>> {
+    let now = analytics.load_retention_time().await?;
     let days =
         EventKind::ALL.map(|kind| analytics.retention.for_kind(kind).raw_days).into_iter().min();
     let retained_since = first_retained_day(now, days.unwrap_or(0));
@@ -172,11 +172,8 @@ fn first_retained_day(now: Timestamp, days: u32) -> Timestamp {
     RollupUnit::Day.start_of_next(now.plus_ms(-i64::from(days) * DAY_MS))
 }
 
-async fn drop_expired(
-    analytics: &Analytics,
-    clickhouse: &ClickHouse,
-    now: Timestamp,
-) -> Result<()> {
+async fn drop_expired(analytics: &Analytics, clickhouse: &ClickHouse) -> Result<()> {
+    let now = analytics.load_retention_time().await?;
     let rolled_up_until =
         analytics.event_store.read_local().await?.delivery_snapshot().await?.rolled_up_until_ms;
     let mut oldest = now;
@@ -198,12 +195,8 @@ async fn drop_expired(
     tx.commit().await
 }
 
-async fn delete_void_deliveries(
-    analytics: &Analytics,
-    clickhouse: &ClickHouse,
-    now: Timestamp,
-) -> Result<()> {
-    let before = now.plus_ms(-VOID_RETENTION_MS);
+async fn delete_void_deliveries(analytics: &Analytics, clickhouse: &ClickHouse) -> Result<()> {
+    let before = analytics.load_retention_time().await?.plus_ms(-VOID_RETENTION_MS);
     let mut void = analytics.event_store.read_local().await?.list_void_deliveries(before).await?;
     if void.is_empty() {
         return Ok(());

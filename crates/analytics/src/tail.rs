@@ -40,6 +40,13 @@ pub struct TailStep<E> {
     pub is_truncated: bool,
 }
 
+impl<E> TailStep<E> {
+    pub fn map<U>(self, f: impl FnMut(E) -> U) -> TailStep<U> {
+        let events = self.events.into_iter().map(f).collect();
+        TailStep { events, is_truncated: self.is_truncated }
+    }
+}
+
 /// A kind of events that can be followed.
 pub trait TailEvent: Sized + Send {
     type Filter: Sync;
