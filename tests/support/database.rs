@@ -1,15 +1,40 @@
 //! Provides a Postgres database for each test, cloned from a template that is migrated once.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::LazyLock;
+use std::thread;
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use store::{EventStore, Store};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{random_letters, server_url};
 
 /// Any number that is the same for every test process.
 const LOCK: i64 = 7_305_811_921;
+
+/// The thread that creates and drops databases. It has one connection, because Postgres starts a process for each.
+static ADMIN: LazyLock<mpsc::UnboundedSender<Task>> = LazyLock::new(|| {
+    let (tasks, receiver) = mpsc::unbounded_channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(administer(receiver));
+    });
+    tasks
+});
+
+enum Task {
+    /// Creates a database with the current schema, or without one.
+    Create {
+        name: String,
+        is_migrated: bool,
+        created: oneshot::Sender<()>,
+    },
+    Drop {
+        name: String,
+    },
+}
 
 pub struct Database {
     pub url: String,
@@ -19,23 +44,20 @@ pub struct Database {
 
 impl Database {
     pub async fn create() -> Self {
-        let mut admin = connect_admin().await;
-        let template = migrated_template(&mut admin).await;
-        let name = format!("kw_{}", random_letters());
-        let sql = format!("CREATE DATABASE {name} TEMPLATE {template}");
-        admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
-        Self { url: database_url(&name), name: Some(name) }
+        Self::create_with(true).await
     }
 
     /// Creates a database without a schema.
     pub async fn empty() -> Self {
+        Self::create_with(false).await
+    }
+
+    async fn create_with(is_migrated: bool) -> Self {
         let name = format!("kw_{}", random_letters());
-        let sql = format!("CREATE DATABASE {name}");
-        connect_admin()
-            .await
-            .execute(AssertSqlSafe(sql))
-            .await
-            .expect("the test's database is created");
+        let (created, is_created) = oneshot::channel();
+        let task = Task::Create { name: name.clone(), is_migrated, created };
+        ADMIN.send(task).ok().expect("the thread that creates databases runs");
+        is_created.await.expect("the test's database is created");
         Self { url: database_url(&name), name: Some(name) }
     }
 
@@ -68,22 +90,34 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let Some(name) = &self.name else { return };
-        let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-        // A separate runtime: that of the test may already have stopped. The thread is not joined: a connection that
-        // the test was still opening could not be completed.
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async {
-                let _ = connect_admin().await.execute(AssertSqlSafe(sql)).await;
-            });
-        });
+        if let Some(name) = self.name.take() {
+            // Without waiting: a connection that the test was still opening could not be completed.
+            let _ = ADMIN.send(Task::Drop { name });
+        }
     }
 }
 
-async fn connect_admin() -> PgConnection {
+async fn administer(mut tasks: mpsc::UnboundedReceiver<Task>) {
     let url = server_url("KEYWARD_TEST_DATABASE_URL");
-    PgConnection::connect(&url).await.expect("the Postgres of KEYWARD_TEST_DATABASE_URL replies")
+    let mut admin = PgConnection::connect(&url)
+        .await
+        .expect("the Postgres of KEYWARD_TEST_DATABASE_URL replies");
+    let template = migrated_template(&mut admin).await;
+    while let Some(task) = tasks.recv().await {
+        match task {
+            Task::Create { name, is_migrated, created } => {
+                let template = if is_migrated { &template } else { "template1" };
+                // Copying files takes half the processor time of copying pages through the log.
+                let sql = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy");
+                admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
+                let _ = created.send(());
+            }
+            Task::Drop { name } => {
+                let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+                let _ = admin.execute(AssertSqlSafe(sql)).await;
+            }
+        }
+    }
 }
 
 /// Returns the URL of another database on the same server.

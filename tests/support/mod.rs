@@ -4,6 +4,7 @@
 pub mod assertion;
 pub mod certificates;
 pub mod clickhouse;
+mod data_directory;
 pub mod database;
 mod examples;
 pub mod faulty_proxy;
@@ -111,7 +112,7 @@ impl Keyward {
     /// Starts a server with settings that differ from those of tests.
     pub async fn start_with(stack: Stack, change: impl FnOnce(&mut Settings)) -> Self {
         let data_location = match stack {
-            Stack::Embedded => DataLocation::Directory(tempfile::tempdir().expect("a directory")),
+            Stack::Embedded => DataLocation::Directory(data_directory::create().await),
             Stack::Replica => DataLocation::Servers {
                 database: Database::create().await,
                 redis_url: redis_url(),
@@ -177,7 +178,6 @@ impl Keyward {
         self.app.context.store.store().expect("the store is open")
     }
 
-    /// Calls an operation of version 2 with the root key that has every permission.
     /// Waits until so many statements of a replica wait for rows that other transactions hold.
     pub async fn wait_until_blocked(&self, statements: i64) {
         let Store::Postgres { pool, .. } = self.store() else { return };
@@ -191,6 +191,7 @@ impl Keyward {
         while count().await < statements {}
     }
 
+    /// Calls an operation of version 2 with the root key that has every permission.
     pub async fn v2(&self, operation: &str, body: Value) -> Reply {
         self.v2_as(&self.root_key, operation, body).await
     }
