@@ -22,8 +22,8 @@ pub const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("keyward-reque
 const OMITTED_HEADER: HeaderName = HeaderName::from_static("keyward-omitted");
 const EMPTY: HeaderValue = HeaderValue::from_static("");
 
-/// The headers about a key that a policy can select.
-const KEY_HEADERS: [HeaderName; 7] = [
+/// The headers that a policy can select: about a key, in the order of [`values_of_key`], and the request.
+static SELECTABLE_HEADERS: [HeaderName; 8] = [
     HeaderName::from_static("keyward-key-id"),
     HeaderName::from_static("keyward-api-id"),
     HeaderName::from_static("keyward-external-id"),
@@ -31,13 +31,13 @@ const KEY_HEADERS: [HeaderName; 7] = [
     HeaderName::from_static("keyward-permissions"),
     HeaderName::from_static("keyward-roles"),
     HeaderName::from_static("keyward-environment"),
+    REQUEST_ID_HEADER,
 ];
 
-/// The headers that every request has, without values. To copy them costs less than to add each one to a map, and to copy a static
-/// name costs less than to share one.
+/// The headers that every request has, without values, in the order in which they were added. To copy them costs less than to add
+/// each one to a map, and to copy a static name costs less than to share one.
 static WITHOUT_VALUES: LazyLock<HeaderMap> = LazyLock::new(|| {
-    let names =
-        KEY_HEADERS.into_iter().chain([REQUEST_ID_HEADER, ASSERTION_HEADER, OMITTED_HEADER]);
+    let names = SELECTABLE_HEADERS.iter().cloned().chain([ASSERTION_HEADER, OMITTED_HEADER]);
     // With room for the other headers of an answer, so that these do not make it arrange all anew.
     let mut headers = HeaderMap::with_capacity(24);
     headers.extend(names.map(|name| (name, EMPTY)));
@@ -59,33 +59,34 @@ pub fn identity_headers(
             .is_none_or(|names| names.iter().any(|known| known.eq_ignore_ascii_case(name.as_str())))
     };
     let mut omitted = Vec::new();
-    let mut headers = WITHOUT_VALUES.clone();
-    let mut set = |name: HeaderName, mut value: Bytes| {
+    let mut bound = |name: &HeaderName, value: Bytes| {
         if value.len() > VALUE_MAX_BYTES {
             omitted.push(name.to_string());
-            value.clear();
+            return EMPTY;
         }
         // Values are built from valid characters alone.
-        headers.insert(name, HeaderValue::from_maybe_shared(value).unwrap_or(EMPTY));
+        HeaderValue::from_maybe_shared(value).unwrap_or(EMPTY)
     };
+    let mut headers = WITHOUT_VALUES.clone();
     let of_key = resolved.cached_headers.get_or_init(|| values_of_key(resolved));
-    for (name, value) in KEY_HEADERS.into_iter().zip(of_key) {
-        if !value.is_empty() && is_selected(&name) {
-            set(name, value.clone());
+    let of_request = Bytes::copy_from_slice(request_id.as_str().as_bytes());
+    // The map begins with these headers: to find each one by its name would cost more.
+    let fields = SELECTABLE_HEADERS.iter().zip(headers.values_mut());
+    for ((name, field), value) in fields.zip(of_key.iter().chain([&of_request])) {
+        if !value.is_empty() && is_selected(name) {
+            *field = bound(name, value.clone());
         }
     }
-    if is_selected(&REQUEST_ID_HEADER) {
-        set(REQUEST_ID_HEADER, Bytes::copy_from_slice(request_id.as_str().as_bytes()));
-    }
     if let Some(assertion) = signer.and_then(|signer| signer.sign(policy, resolved, request_id)) {
-        set(ASSERTION_HEADER, assertion.into());
+        headers.insert(ASSERTION_HEADER, bound(&ASSERTION_HEADER, assertion.into()));
     }
     let meta = if config.meta.is_empty() { Map::new() } else { parse_meta(resolved) };
     for name in &config.meta {
         let value = meta.get(name).map_or_else(String::new, meta_value);
         // A policy has valid names alone.
         if let Ok(name) = HeaderName::try_from(format!("keyward-meta-{name}")) {
-            set(name, value.into());
+            let value = bound(&name, value.into());
+            headers.insert(name, value);
         }
     }
     if !omitted.is_empty() {
@@ -94,7 +95,7 @@ pub fn identity_headers(
     headers
 }
 
-/// Returns the values of [`KEY_HEADERS`], of which those that do not apply are empty.
+/// Returns the values of the headers about a key, of which those that do not apply are empty.
 fn values_of_key(resolved: &ResolvedKey) -> Box<[Bytes]> {
     let (key, identity) = (&resolved.stored().key, resolved.identity());
     let external_id = identity.map(|identity| identity.external_id.as_str());
@@ -164,6 +165,7 @@ mod tests {
             assert!(WITHOUT_VALUES.contains_key(name), "{name}");
         }
         assert_eq!(WITHOUT_VALUES.len(), BASE_IDENTITY_HEADERS.len() + 2);
+        assert!(WITHOUT_VALUES.keys().zip(&SELECTABLE_HEADERS).all(|(name, known)| name == known));
     }
 
     #[test]
