@@ -1,17 +1,15 @@
-//! Sets up logging and, in builds with the feature `otel`, traces.
+//! Sets up logging and traces.
 
 use foundation::config::{LogFormat, Settings};
+use foundation::traces::Exporter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
 
 use super::CommandError;
-#[cfg(feature = "otel")]
-use foundation::traces::Exporter;
 
-/// The running log and trace exporter.
+/// The running log and exporter of traces.
 pub struct LogGuard {
-    #[cfg(feature = "otel")]
     exporter: Option<Exporter>,
 }
 
@@ -36,25 +34,21 @@ pub fn start(settings: &Settings) -> Result<LogGuard, CommandError> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let log = tracing_subscriber::registry().with(lines.with_filter(filter));
-    #[cfg(feature = "otel")]
-    let exporter = Exporter::start().map_err(CommandError::Usage)?;
-    #[cfg(feature = "otel")]
+    let (exporter, fault) = match Exporter::start() {
+        Ok(exporter) => (exporter, None),
+        Err(fault) => (None, Some(fault)),
+    };
     let log = log.with(exporter.as_ref().map(Exporter::layer));
     log.try_init().map_err(|e| CommandError::Runtime(format!("failed to start logging: {e}")))?;
-    Ok(LogGuard {
-        #[cfg(feature = "otel")]
-        exporter,
-    })
+    if let Some(fault) = fault {
+        tracing::warn!("no traces are sent: {fault}");
+    }
+    Ok(LogGuard { exporter })
 }
 
 impl LogGuard {
     /// Flushes pending traces and stops the exporter.
-    #[cfg_attr(
-        not(feature = "otel"),
-        expect(clippy::unused_self, reason = "only otel builds have an exporter")
-    )]
     pub fn stop(self) {
-        #[cfg(feature = "otel")]
         if let Some(exporter) = self.exporter {
             exporter.stop();
         }

@@ -5,7 +5,6 @@ mod connection_timer;
 mod connections;
 mod protocols;
 mod request_queue;
-#[cfg(feature = "otel")]
 mod request_span;
 mod security_txt;
 
@@ -30,6 +29,7 @@ use domain::app::App;
 use domain::health;
 use foundation::error::{Code, Error};
 use foundation::id::RequestId;
+use foundation::traces;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tower::Service as _;
@@ -98,9 +98,8 @@ impl HttpService {
         }
     }
 
-    #[cfg(not(feature = "otel"))]
     pub fn answer(&self, request: Request) -> ReplyFuture {
-        self.routed(request)
+        if traces::is_enabled() { self.traced(request) } else { self.routed(request) }
     }
 
     fn routed(&self, request: Request) -> ReplyFuture {

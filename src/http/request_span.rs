@@ -1,4 +1,4 @@
-//! Traces each request as a span, in builds with the feature `otel`.
+//! Traces each request as a span.
 
 use api::ReplyFuture;
 use axum::extract::Request;
@@ -11,7 +11,7 @@ use tracing::instrument::Instrument as _;
 use super::{HttpService, OTHER};
 
 impl HttpService {
-    pub fn answer(&self, request: Request) -> ReplyFuture {
+    pub(super) fn traced(&self, request: Request) -> ReplyFuture {
         let route = self.route(request.uri().path());
         let span = traces::begin(request.method().as_str(), route, &Headers(request.headers()));
         let answer = self.routed(request);

@@ -38,6 +38,7 @@ mod stage;
 mod startup;
 mod storage_full;
 mod tls;
+mod traces;
 mod turn;
 mod wrong_clocks;
 

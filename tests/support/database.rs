@@ -56,7 +56,7 @@ impl Database {
         let name = format!("kw_{}", random_letters());
         let (created, is_created) = oneshot::channel();
         let task = Task::Create { name: name.clone(), is_migrated, created };
-        ADMIN.send(task).ok().expect("the thread that creates databases runs");
+        ADMIN.send(task).expect("the thread that creates databases runs");
         is_created.await.expect("the test's database is created");
         Self { url: database_url(&name), name: Some(name) }
     }

@@ -14,7 +14,7 @@
 //! | [`model`] | keys, identities, permissions, credits and limits as plain data |
 //! | [`secret`] | key material: plaintexts that are never logged, and their hashes |
 //! | [`tls`] | the settings of TLS clients |
-//! | [`traces`] | spans, exported through OpenTelemetry where the feature `otel` is on |
+//! | [`traces`] | spans, exported through OpenTelemetry |
 //! | [`vault`] | encryption of recoverable keys with data keys and master keys |
 //!
 //! Conversions of database and Redis errors live in [`error`], because `?` needs them next to the type.

@@ -1,14 +1,7 @@
-//! Tests traces in a build with this feature: a server exports to a collector, and the tests decode what it received.
-//!
-//! `./test --features otel --test traces`
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
+//! Tests traces: a server exports to a collector, and the tests decode what it received.
 
-#[path = "../support/mod.rs"]
-#[expect(dead_code, reason = "another test binary uses the rest")]
-mod support;
-
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,11 +11,16 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AttributeValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-use support::database::Database;
-use support::process::{Server, exchange, get, keyward_command};
-use support::{random_letters, redis_url};
+use crate::share_turn;
+use crate::support::certificates::{Authority, Certificate};
+use crate::support::database::Database;
+use crate::support::process::{Server, exchange, get, keyward_command};
+use crate::support::{random_letters, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 const TRACE_ID: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
@@ -31,30 +29,46 @@ const PARENT_ID: u64 = 0xb7ad_6b71_6920_3331;
 /// A collector that stores what it receives.
 struct Collector {
     address: SocketAddr,
+    scheme: &'static str,
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Collector {
     fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    fn start_with_tls(certificate: &Certificate) -> Self {
+        foundation::tls::install_provider();
+        let chain = CertificateDer::from_pem_file(&certificate.certificate).unwrap();
+        let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth();
+        Self::start_with(Some(Arc::new(config.with_single_cert(vec![chain], key).unwrap())))
+    }
+
+    fn start_with(tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let received = bodies.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let received = received.clone();
-                std::thread::spawn(move || {
-                    while let Some(body) = receive(&stream) {
-                        received.lock().unwrap().push(body);
+                let (received, tls) = (received.clone(), tls.clone());
+                std::thread::spawn(move || match tls {
+                    Some(tls) => {
+                        let connection = ServerConnection::new(tls).unwrap();
+                        receive_all(StreamOwned::new(connection, stream), &received);
                     }
+                    None => receive_all(stream, &received),
                 });
             }
         });
-        Self { address, bodies }
+        Self { address, scheme, bodies }
     }
 
     fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     fn bodies(&self) -> Vec<Vec<u8>> {
@@ -90,24 +104,30 @@ impl Collector {
     }
 }
 
+fn receive_all(stream: impl Read + Write, bodies: &Mutex<Vec<Vec<u8>>>) {
+    let mut stream = BufReader::new(stream);
+    while let Some(body) = receive(&mut stream) {
+        bodies.lock().unwrap().push(body);
+    }
+}
+
 /// Receives and acknowledges one export. Returns its body.
-fn receive(stream: &TcpStream) -> Option<Vec<u8>> {
-    let mut reader = BufReader::new(stream);
+fn receive<S: Read + Write>(stream: &mut BufReader<S>) -> Option<Vec<u8>> {
     let (mut length, mut first) = (0, String::new());
-    reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
+    stream.read_line(&mut first).ok().filter(|read| *read > 0)?;
     assert!(first.starts_with("POST /v1/traces "), "{first}");
     loop {
         let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
+        stream.read_line(&mut line).ok()?;
         let Some((name, value)) = line.split_once(':') else { break };
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().unwrap();
         }
     }
     let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let mut stream = stream;
-    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").ok()?;
+    stream.read_exact(&mut body).ok()?;
+    stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").ok()?;
+    stream.get_mut().flush().ok()?;
     Some(body)
 }
 
@@ -170,6 +190,7 @@ fn stop(server: Server) {
 
 #[test]
 fn request_span_is_a_child_of_the_callers_span_with_steps_below_it() {
+    let _turn = share_turn();
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
     let key = key(&server);
@@ -206,6 +227,7 @@ fn request_span_is_a_child_of_the_callers_span_with_steps_below_it() {
 
 #[test]
 fn failed_and_unknown_requests_are_exported_and_background_work_is_not() {
+    let _turn = share_turn();
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
 
@@ -226,6 +248,7 @@ fn failed_and_unknown_requests_are_exported_and_background_work_is_not() {
 
 #[test]
 fn traces_contain_no_secrets_and_no_caller_input() {
+    let _turn = share_turn();
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
     let key = key(&server);
@@ -248,6 +271,7 @@ fn traces_contain_no_secrets_and_no_caller_input() {
 
 #[test]
 fn sampling_follows_standard_variables_and_the_callers_decision() {
+    let _turn = share_turn();
     let (database, collector) = (database(), Collector::start());
     let mut command = replica(&database, &collector);
     command.env("OTEL_TRACES_SAMPLER", "parentbased_always_off");
@@ -268,36 +292,71 @@ fn sampling_follows_standard_variables_and_the_callers_decision() {
 }
 
 #[test]
-fn traces_are_off_without_endpoint_and_start_fails_when_it_is_invalid() {
+fn spans_are_sent_to_collector_with_certificate_of_trusted_authority() {
+    let _turn = share_turn();
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::create(directory.path().join("authority.pem"));
+    let certificate = authority.issue("127.0.0.1", directory.path(), "collector");
+    let (database, collector) = (database(), Collector::start_with_tls(&certificate));
+
+    let server = Server::start(replica(&database, &collector));
+    get(server.address, "/dashboard/sign-in").unwrap();
+    stop(server);
+    assert!(collector.bodies().is_empty(), "spans were sent to a stranger");
+
+    let mut command = replica(&database, &collector);
+    command.env("SSL_CERT_FILE", &authority.file);
+    let server = Server::start(command);
+    get(server.address, "/dashboard/sign-in").unwrap();
+    stop(server);
+    collector.span("GET /dashboard");
+}
+
+#[test]
+fn server_runs_without_traces_when_they_are_off_or_their_variables_are_not_usable() {
+    let _turn = share_turn();
     let (database, collector) = (database(), Collector::start());
-    let started = |name: &str, value: &str| {
+    let directory = tempfile::tempdir().unwrap();
+    let warnings_with = |name: &str, value: &str| {
         let mut command = replica(&database, &collector);
-        let server = Server::start({
-            command.env(name, value);
-            command
-        });
+        command.env(name, value).env("KEYWARD_LOG", "warn");
+        let log = directory.path().join("log");
+        let server = Server::start_logging(command, &log);
         key(&server);
         stop(server);
+        assert!(collector.bodies().is_empty(), "{name}={value}");
+        std::fs::read_to_string(log).unwrap()
     };
 
-    started("OTEL_SDK_DISABLED", "true");
-    started("OTEL_TRACES_EXPORTER", "none");
-    started("OTEL_EXPORTER_OTLP_ENDPOINT", "");
-    assert!(collector.bodies().is_empty());
-    let mut command = replica(&database, &collector);
-    let output = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector").output().unwrap();
-    let sentence = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{sentence}");
-    assert!(sentence.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{sentence}");
+    for (name, value) in [
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
+    ] {
+        let log = warnings_with(name, value);
+        assert!(!log.contains("no traces are sent"), "{log}");
+    }
+    for (name, value, bound) in [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "http:// or https://"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "grpc://collector", "http:// or https://"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf"),
+    ] {
+        let log = warnings_with(name, value);
+        let warning = format!("no traces are sent: {name} must be");
+        assert!(log.contains(&warning) && log.contains(bound), "{log}");
+    }
 }
 
 #[test]
 fn verifications_are_valid_and_not_delayed_when_collector_refuses_or_hangs() {
+    let _turn = share_turn();
     let database = database();
     // It accepts connections, and replies to nothing. The exporter waits 10 seconds for a reply.
     let hung = TcpListener::bind("127.0.0.1:0").unwrap();
     for address in [SocketAddr::from(([127, 0, 0, 1], 9)), hung.local_addr().unwrap()] {
-        let mut command = replica(&database, &Collector { address, bodies: Arc::default() });
+        let mut command =
+            replica(&database, &Collector { address, scheme: "http", bodies: Arc::default() });
         // Each span is exported at once, and only two can wait.
         command.env("OTEL_BSP_SCHEDULE_DELAY", "1").env("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1");
         command.env("OTEL_BSP_MAX_QUEUE_SIZE", "2");
