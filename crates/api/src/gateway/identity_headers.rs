@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use domain::gateways::ActivePolicy;
@@ -34,17 +35,21 @@ static SELECTABLE_HEADERS: [HeaderName; 8] = [
     REQUEST_ID_HEADER,
 ];
 
-/// The headers that every request has, without values, in the order in which they were added. To copy them costs less than to add
-/// each one to a map, and to copy a static name costs less than to share one.
+/// Tells caches to store no answer.
+pub const NO_STORE: (HeaderName, HeaderValue) =
+    (CACHE_CONTROL, HeaderValue::from_static("no-store"));
+
+/// The headers that every request has, without values, in the order in which they were added, and [`NO_STORE`]. To copy them costs
+/// less than to add each one to a map, and to copy a static name costs less than to share one.
 static WITHOUT_VALUES: LazyLock<HeaderMap> = LazyLock::new(|| {
     let names = SELECTABLE_HEADERS.iter().cloned().chain([ASSERTION_HEADER, OMITTED_HEADER]);
     // With room for the other headers of an answer, so that these do not make it arrange all anew.
     let mut headers = HeaderMap::with_capacity(24);
-    headers.extend(names.map(|name| (name, EMPTY)));
+    headers.extend(names.map(|name| (name, EMPTY)).chain([NO_STORE]));
     headers
 });
 
-/// Returns the headers of a request with this key. A header without a value is empty: so a
+/// Returns the headers of a request with this key, and [`NO_STORE`]. A header without a value is empty: so a
 /// header of this name that the client has sent never reaches the upstream.
 pub fn identity_headers(
     policy: &ActivePolicy,
@@ -164,7 +169,7 @@ mod tests {
         for name in BASE_IDENTITY_HEADERS {
             assert!(WITHOUT_VALUES.contains_key(name), "{name}");
         }
-        assert_eq!(WITHOUT_VALUES.len(), BASE_IDENTITY_HEADERS.len() + 2);
+        assert_eq!(WITHOUT_VALUES.len(), BASE_IDENTITY_HEADERS.len() + 3);
         assert!(WITHOUT_VALUES.keys().zip(&SELECTABLE_HEADERS).all(|(name, known)| name == known));
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
-use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use domain::app::App;
@@ -28,6 +28,7 @@ use request::body::{discard_body_within, with_timeout};
 
 use crate::{Endpoint, ReplyFuture};
 use assertion::AssertionSigner;
+use identity_headers::NO_STORE;
 use original_request::rest_of;
 pub use original_request::{
     ForwardedRequest, bearer_token, cookie, non_empty, path_of, query_of, query_parameter,
@@ -236,6 +237,7 @@ fn to_response(answer: GatewayAnswer, mode: AnswerMode) -> Response<Body> {
     if is_mapped {
         fields.insert(STATUS_HEADER, HeaderValue::from(status));
     }
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let (name, value) = NO_STORE;
+    fields.insert(name, value);
     response
 }

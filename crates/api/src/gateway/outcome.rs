@@ -13,7 +13,7 @@ use foundation::model::FailureFormat;
 use serde::Serialize;
 
 use super::assertion::AssertionSigner;
-use super::identity_headers::{REQUEST_ID_HEADER, identity_headers};
+use super::identity_headers::{NO_STORE, REQUEST_ID_HEADER, identity_headers};
 use crate::ratelimit_headers::{self, CheckedLimit, RatelimitHeaders};
 
 /// The balance of a key with credits, after the request.
@@ -27,7 +27,7 @@ pub type Header = (HeaderName, String);
 pub struct GatewayAnswer {
     /// An HTTP status. 200 admits the request.
     pub status: u16,
-    /// Tell the upstream who calls; none with a refusal.
+    /// Tell the upstream who calls, and caches to store no answer; none with a refusal.
     pub identity_headers: HeaderMap,
     /// Tell the client its limits, or why it is refused.
     pub headers: Vec<Header>,
@@ -36,12 +36,13 @@ pub struct GatewayAnswer {
 }
 
 impl GatewayAnswer {
-    /// Takes the identity headers as text.
+    /// Takes the identity headers as text, without the one for caches.
     pub fn take_identity_headers(&mut self) -> Vec<Header> {
         let headers = std::mem::take(&mut self.identity_headers);
         // All are ASCII.
         let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        headers.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+        let of_caller = headers.iter().filter(|(name, _)| **name != NO_STORE.0);
+        of_caller.map(|(name, value)| (name.clone(), text(value))).collect()
     }
 }
 
