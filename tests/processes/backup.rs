@@ -155,6 +155,8 @@ fn replica(postgres: &Postgres, redis: &Redis) -> Command {
         .env("KEYWARD_DATABASE_URL", postgres.url())
         .env("KEYWARD_REDIS_URL", redis.url())
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
+        // A late reply would be a degraded one.
+        .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
         .env("KEYWARD_DRAIN_SECONDS", "0");
     command
 }

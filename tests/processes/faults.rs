@@ -50,7 +50,7 @@ pub fn create_key(server: &Server, fields: &Value) -> String {
 
 pub fn limited() -> Value {
     let limit =
-        json!({ "name": "requests", "limit": 1000, "duration": 3_600_000, "autoApply": true });
+        json!({ "name": "requests", "limit": 1000, "duration": 86_400_000, "autoApply": true });
     json!({ "ratelimits": [limit] })
 }
 
@@ -110,19 +110,22 @@ fn command_json(database_url: &str, redis_url: &str, arguments: &[&str]) -> Valu
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Fails unless `/metrics` has this sample within two seconds, each scrape being answered at once.
+/// Fails unless `/metrics` has this sample within five seconds, and most scrapes are answered at once: one that waits for a server
+/// does so each time.
 pub fn wait_for_metric(server: &Server, sample: &str) {
     let began = Stopwatch::new();
-    loop {
+    let mut durations = Vec::new();
+    let mut is_found = false;
+    while !is_found || durations.len() < 5 {
         let asked_at = Stopwatch::new();
         let (_, metrics) = get(server.address, "/metrics").unwrap();
-        assert!(asked_at.elapsed() < Duration::from_millis(30), "{:?}", asked_at.elapsed());
-        if metrics.lines().any(|line| line == sample) {
-            return;
-        }
-        assert!(began.elapsed() < Duration::from_secs(2), "not in metrics: {sample}\n{metrics}");
+        durations.push(asked_at.elapsed());
+        is_found |= metrics.lines().any(|line| line == sample);
+        assert!(began.elapsed() < Duration::from_secs(5), "not in metrics: {sample}\n{metrics}");
         std::thread::sleep(Duration::from_millis(20));
     }
+    durations.sort();
+    assert!(durations[durations.len() / 2] < Duration::from_millis(30), "{durations:?}");
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn outage_policy_is_applied_when_redis_is_unreachable() {
         Server::start(command)
     };
     let (local, open, closed) = (started("local"), started("open"), started("closed"));
-    let limit = json!({ "name": "few", "limit": 6, "duration": 3_600_000, "autoApply": true });
+    let limit = json!({ "name": "few", "limit": 6, "duration": 86_400_000, "autoApply": true });
     let key = create_key(&local, &json!({ "ratelimits": [limit] }));
     for server in [&local, &open, &closed] {
         assert_valid(&verify(server, &key));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use foundation::clock::Stopwatch;
 use tempfile::TempDir;
 
-use crate::share_turn;
 use crate::support::process::{Server, keyward_command};
+use crate::{acquire_turn, share_turn};
 
 /// More than one piece of a body has.
 static BODY: [u8; 100_000] = [b'a'; 100_000];
@@ -78,7 +78,7 @@ fn connection_of_gateway_stays_open_when_bodies_arrive_after_decisions() {
 
 #[test]
 fn connection_of_gateway_is_closed_when_body_never_arrives() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let (_data, server) = start_server();
 
     for (query, wait) in [("", 500..2_000), ("?mode=nginx", 0..400)] {

@@ -48,7 +48,7 @@ fn start_stack(replicas: usize) -> Stack {
 
 fn check(identifier: &str, limit: usize, cost: i64) -> Value {
     json!({
-        "namespace": "exact", "identifier": identifier, "limit": limit, "duration": 3_600_000,
+        "namespace": "exact", "identifier": identifier, "limit": limit, "duration": 86_400_000,
         "cost": cost
     })
 }

@@ -18,17 +18,18 @@ const PROPAGATION_MAX: Duration = Duration::from_secs(1);
 
 #[test]
 fn uncached_key_is_read_from_standby_with_all_that_it_needs() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let site = Site::new();
     let writer = &site.writer;
     let permission = json!({ "name": "read", "slug": "docs.read" });
     writer.ok("permissions.createPermission", &permission);
     writer.ok("permissions.createRole", &json!({ "name": "reader" }));
-    let limit = json!({ "name": "all", "limit": 2, "duration": 3_600_000, "autoApply": true });
+    let limit = json!({ "name": "all", "limit": 2, "duration": 86_400_000, "autoApply": true });
     writer.ok("identities.createIdentity", &json!({ "externalId": "u", "ratelimits": [limit] }));
     let fields = json!({ "externalId": "u", "permissions": ["docs.read"], "roles": ["reader"] });
     let key = writer.create_key_with(&fields);
-    let check = json!({ "namespace": "email", "identifier": "u", "limit": 2, "duration": 60_000 });
+    let check =
+        json!({ "namespace": "email", "identifier": "u", "limit": 2, "duration": 86_400_000 });
     writer.ok("ratelimit.limit", &check);
     let root_key = site.create_root_key();
     site.await_replay();
@@ -51,7 +52,7 @@ fn uncached_key_is_read_from_standby_with_all_that_it_needs() {
 
 #[test]
 fn unknown_key_and_key_with_credits_are_read_from_primary() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let site = Site::new();
     let metered = site.writer.create_key_with(&json!({ "credits": { "remaining": 3 } }));
     site.await_replay();
@@ -73,7 +74,7 @@ fn change_while_replay_is_paused(site: &Site) -> [Key; 3] {
     site.await_replay();
     site.pause_replay();
     assert_eq!(site.writer.disable(&keys[0]), 200);
-    let limit = json!({ "name": "all", "limit": 1, "duration": 3_600_000, "autoApply": true });
+    let limit = json!({ "name": "all", "limit": 1, "duration": 86_400_000, "autoApply": true });
     let change = json!({ "keyId": keys[1].id, "ratelimits": [limit] });
     site.writer.ok("keys.updateKey", &change);
     site.writer.assert_code(&keys[1], "VALID");
@@ -85,7 +86,7 @@ fn change_while_replay_is_paused(site: &Site) -> [Key; 3] {
 
 #[test]
 fn changes_apply_when_standby_has_not_replayed_them() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let site = Site::new();
     let before = (site.loads("stale"), site.loads("served"));
 
@@ -101,7 +102,7 @@ fn changes_apply_when_standby_has_not_replayed_them() {
 
 #[test]
 fn revoked_key_stays_valid_when_position_of_standby_is_ignored() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let site = Site::with_reader(&[("KEYWARD_DISABLE_SAFEGUARD", "standby-position")]);
 
     let [disabled, limited, _] = change_while_replay_is_paused(&site);
@@ -167,7 +168,7 @@ fn primary_serves_without_delay_when_standby_hangs_or_is_killed() {
 
 #[test]
 fn uncached_key_verifies_from_standby_when_primary_is_unreachable() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let site = Site::new();
     let keys = site.writer.create_keys(4);
     let metered = site.writer.create_key_with(&json!({ "credits": { "remaining": 3 } }));
@@ -197,7 +198,7 @@ fn uncached_key_verifies_from_standby_when_primary_is_unreachable() {
 
 #[test]
 fn row_of_standby_is_trusted_for_five_seconds_when_nothing_proves_it() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let site = Site::new();
     let keys = site.writer.create_keys(2);
     site.await_replay();

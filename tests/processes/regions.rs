@@ -68,6 +68,8 @@ impl Regions {
         let mut command = replica_command(&self.database.url, &self.redis[region].url());
         command
             .env("KEYWARD_REDIS_PREFIX", &self.prefix)
+            // Longer than the machine pauses, and shorter than a round trip to another region, with which it must grow.
+            .env("KEYWARD_REDIS_TIMEOUT_MS", "120")
             .env("KEYWARD_DATABASE_CONNECTIONS", "4")
             .env("KEYWARD_REGION", NAMES[region])
             .env("KEYWARD_REGIONS", listed.join(","));
@@ -186,7 +188,7 @@ fn call_until_refused(
 }
 
 fn check(identifier: &str, limit: i64) -> Value {
-    json!({ "namespace": "exact", "identifier": identifier, "limit": limit, "duration": 3_600_000, "cost": 1 })
+    json!({ "namespace": "exact", "identifier": identifier, "limit": limit, "duration": 86_400_000, "cost": 1 })
 }
 
 fn sum(admitted: &[Admitted], count: impl Fn(&Admitted) -> usize) -> usize {
@@ -267,7 +269,7 @@ fn busy_counter_is_mostly_decided_without_its_home() {
 fn limits_of_keys_and_identities_are_shared_by_all_regions() {
     let _turn = acquire_turn();
     let regions = Regions::start(1);
-    let limit = |name: &str, limit: i64| json!({ "name": name, "limit": limit, "duration": 3_600_000, "autoApply": true });
+    let limit = |name: &str, limit: i64| json!({ "name": name, "limit": limit, "duration": 86_400_000, "autoApply": true });
     regions.ok(
         2,
         "identities.createIdentity",

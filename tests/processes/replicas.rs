@@ -107,7 +107,7 @@ fn change_is_visible_on_other_replica_within_250_ms() {
     let issued = ok(&pair.one, "keys.createKey", &json!({ "apiId": api, "permissions": [] }));
     let (id, key) = (issued["keyId"].clone(), issued["key"].as_str().unwrap().to_owned());
     let one_a_minute =
-        json!([{ "name": "one", "limit": 1, "duration": 3_600_000, "autoApply": true }]);
+        json!([{ "name": "one", "limit": 1, "duration": 86_400_000, "autoApply": true }]);
     let role =
         ok(&pair.one, "permissions.createRole", &json!({ "name": "reader" }))["roleId"].clone();
     let update = |mut change: Value| {

@@ -30,7 +30,8 @@ async fn oldest_schema() -> Database {
 
 fn command(database: &Database) -> Command {
     let mut command = replica_command(&database.url, &redis_url());
-    command.env("KEYWARD_LOG", "info");
+    // A late reply of Redis would be a reason not to be ready.
+    command.env("KEYWARD_LOG", "info").env("KEYWARD_REDIS_TIMEOUT_MS", "2000");
     command
 }
 
@@ -132,9 +133,10 @@ fn count_of_keys() -> u32 {
 }
 
 /// Returns the maximum wait of a replica's statement during the migration: a statement that blocks all others takes longer the
-/// more keys there are. Of a million keys, it is 3 seconds; replicas limit each statement to 5 seconds.
+/// more keys there are. Of a million keys, it is 3 seconds; replicas limit each statement to 5 seconds. A pause of the machine is
+/// as long for a few keys.
 fn wait_max(keys: u32) -> Duration {
-    Duration::from_secs(3) * keys / 1_000_000
+    Duration::from_millis(500) + Duration::from_secs(3) * keys / 1_000_000
 }
 
 fn fill_statements(keys: u32) -> String {

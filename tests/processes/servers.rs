@@ -267,8 +267,9 @@ impl Proxy {
         };
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let mode = *mode.lock().expect("no panic while it is held");
+                // In this order: a connection that is accepted during a cut is among those that the cut breaks.
                 let mut open_streams = streams.lock().expect("no panic while it is held");
+                let mode = *mode.lock().expect("no panic while it is held");
                 match mode {
                     ProxyMode::Cut => {}
                     ProxyMode::Hole => open_streams.push(client),

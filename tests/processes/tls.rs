@@ -49,7 +49,7 @@ impl Certificates {
 /// answer was decided without Redis.
 fn verify_beyond_limit(server: &Server, mut fields: Value) -> (Vec<String>, bool) {
     fields["ratelimits"] =
-        json!([{ "name": "minute", "limit": 10, "duration": 60_000, "autoApply": true }]);
+        json!([{ "name": "day", "limit": 10, "duration": 86_400_000, "autoApply": true }]);
     let key = create_key(server, &fields);
     let mut is_degraded = false;
     let codes = (0..=10).map(|_| {

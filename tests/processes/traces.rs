@@ -155,6 +155,8 @@ fn replica(database: &Database, collector: &Collector) -> Command {
         .env("KEYWARD_REDIS_URL", redis_url())
         .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random_letters()))
         .env("KEYWARD_ROOT_KEY", ROOT_KEY)
+        // A late reply would be a degraded one.
+        .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
         .env("KEYWARD_DRAIN_SECONDS", "0")
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
     command

@@ -15,9 +15,19 @@ fn limit_is_exact_and_never_degraded_when_a_replica_is_far_from_redis() {
     stack.start_replica(&format!("redis://{}", proxy.address));
     std::thread::sleep(DISCOVERY_TIME);
 
-    let replies = stack.exhaust("far", 2_000, Duration::from_millis(2), || {});
-
-    assert_eq!(replies, Replies { admitted: 2_000, degraded: 0 });
+    // In a round in which the machine pauses Redis, which a probe notices too, replies may be degraded.
+    let is_exact = (0..6).any(|round| {
+        let rest = Duration::from_millis(2 + 3 * round);
+        let (replies, slowest) = with_redis_probe(&stack.redis, || {
+            stack.exhaust(&format!("far-{round}"), 2_000, rest, || {})
+        });
+        match replies.degraded {
+            0 => assert_eq!(replies.admitted, 2_000),
+            _ => assert!(slowest > PROMPT_REPLY_MAX, "{replies:?} {slowest:?}"),
+        }
+        replies.degraded == 0
+    });
+    assert!(is_exact, "no round was decided by Redis alone");
     let (status, metrics) = get(stack.replicas[1].address, "/metrics").unwrap();
     assert_eq!(status, 200);
     let distance = "keyward_redis_round_trip_seconds ";

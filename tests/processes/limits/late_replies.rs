@@ -12,7 +12,7 @@ fn denied_request_is_refunded_when_its_reply_is_late() {
     let mut command = replica_command(&database.url, &format!("redis://{}", proxy.address));
     command.env("KEYWARD_KEYS_ON_OUTAGE", "closed");
     let server = Server::start(command);
-    let limit = json!({ "name": "few", "limit": 6, "duration": 3_600_000, "autoApply": true });
+    let limit = json!({ "name": "few", "limit": 6, "duration": 86_400_000, "autoApply": true });
     let key = create_key(&server, &json!({ "ratelimits": [limit] }));
     assert_valid(&verify(&server, &key));
 

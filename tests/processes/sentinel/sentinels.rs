@@ -104,7 +104,7 @@ impl Guarded {
         protect(server);
         wait_until("the server replicates", || {
             // Sentinel closes all connections when it makes a server a replica.
-            let mut connection = connect(port, Some(PASSWORD));
+            let Ok(mut connection) = try_connect(port, Some(PASSWORD)) else { return false };
             let info = redis::cmd("INFO").arg("replication").query(&mut connection);
             let info: String = info.unwrap_or_default();
             info.contains("role:slave") && info.contains("master_link_status:up")
@@ -242,11 +242,15 @@ fn follow(server: &Redis, port: u16) {
 }
 
 fn connect(port: u16, password: Option<&str>) -> Connection {
+    try_connect(port, password).unwrap()
+}
+
+fn try_connect(port: u16, password: Option<&str>) -> redis::RedisResult<Connection> {
     let mut settings = RedisConnectionInfo::default();
     if let Some(password) = password {
         settings = settings.set_password(password);
     }
     let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
     let info = address.into_connection_info().unwrap().set_redis_settings(settings);
-    redis::Client::open(info).unwrap().get_connection().unwrap()
+    redis::Client::open(info)?.get_connection()
 }
