@@ -15,7 +15,7 @@ import urllib.request
 from contextlib import closing
 
 POLICY = "edge"
-LIMIT = {"name": "each", "limit": 2, "duration": 60_000}
+LIMIT = {"name": "each", "limit": 2, "duration": 3_600_000}
 RULES = [
     {"methods": ["GET", "HEAD"], "path": "/documents/**", "permissions": "documents.read"},
     {"path": "/limited", "ratelimits": [LIMIT]},
