@@ -41,6 +41,7 @@ export async function run(story) {
     await page.getByLabel("Event", { exact: true }).selectOption({ label: "Key deleted" });
     await page.getByRole("button", { name: "Apply" }).click();
     const row = page.getByRole("row", { name: "of the best customer" });
+    await page.waitForLoadState();
     assert.equal(await page.locator("tbody tr").count(), 1);
     await row.getByRole("link", { name: "Key deleted" }).click();
     await page.getByText(COLLEAGUE).first().waitFor();
@@ -78,6 +79,7 @@ export async function run(story) {
     await go(page, at(`/keys/${made.keyId}`));
     await page.getByRole("heading", { name: "of the best customer", level: 1 }).waitFor();
     await page.getByRole("link", { name: "View in audit log" }).click();
+    await page.waitForLoadState();
     assert.ok((await page.locator("tbody tr").count()) >= 5);
   });
 

@@ -133,7 +133,7 @@ export async function run(story) {
     await go(page, path);
     const light = await countPixels(chart, 0);
     await page.emulateMedia({ colorScheme: "dark" });
-    await page.waitForTimeout(200);
+    for (let tries = 0; tries < 50 && (await countPixels(chart, 0)) !== light; tries += 1) await page.waitForTimeout(100);
     assert.equal(await countPixels(chart, 0), light, "the bars have the color of the dark theme");
     assert.ok(light > 50);
     for (const width of [390, 768, 1440]) {

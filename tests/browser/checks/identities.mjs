@@ -60,6 +60,7 @@ export async function run(story) {
     await page.getByLabel("Meta").fill("{}");
     // They are by name: exports, requests.
     await page.getByRole("button", { name: "Remove limit 2" }).click();
+    await page.waitForLoadState();
     assert.equal(await page.getByRole("group").count(), 1);
     await page.getByRole("button", { name: "Save" }).last().click();
     await page.getByRole("status").waitFor();

@@ -54,6 +54,7 @@ export async function run(story) {
   await check("without JavaScript the list is searched", async () => {
     await page.getByRole("searchbox").fill("the maker");
     await page.getByRole("button", { name: "Search" }).click();
+    await page.waitForLoadState();
     assert.equal(await page.locator("tbody tr").count(), 1);
   });
 
@@ -67,6 +68,7 @@ export async function run(story) {
     await limits.nth(0).getByLabel("Name").fill("requests");
     await limits.nth(0).getByLabel("Limit", { exact: true }).fill("7");
     await page.getByRole("button", { name: "Remove limit 2" }).click();
+    await page.waitForLoadState();
     assert.equal(await limits.count(), 2);
     await page.getByLabel("External ID").press("Enter");
     await page.getByRole("row", { name: "requests 7 per minute Automatically" }).waitFor();
