@@ -62,8 +62,9 @@ export async function visitor(options = {}) {
   page.expected = [];
   page.on("console", (message) => {
     if (!["error", "warning"].includes(message.type())) return;
-    // What a page answers with a status of refusal, Chromium reports as an error of the resource.
-    if (page.expected.some((status) => message.text().includes(`status of ${status}`))) return;
+    // What a page answers with a status of refusal, Chromium reports as an error of the resource, and htmx as one of its request.
+    const isOf = (status) => message.text().includes(`status of ${status}`) || message.text().includes(`Status Error Code ${status} `);
+    if (page.expected.some(isOf)) return;
     complaints.push(`${page.url()}: ${message.text()}`);
   });
   page.on("pageerror", (error) => complaints.push(`${page.url()}: ${error}`));

@@ -1,6 +1,6 @@
 // From the first sign-in to a verified key, without curl.
 
-import { URL_OF, accessible, assert, check, go, tabTo, v2 } from "../support.mjs";
+import { URL_OF, accessible, assert, check, go, tabTo, v2, visitor } from "../support.mjs";
 
 /** The clicks and fields to a verified key. A change that needs more makes the first minutes worse. */
 const ACTS_MAX = 6;
@@ -73,7 +73,37 @@ export async function run(story) {
     await tabTo(page, "Verify now");
     await page.keyboard.press("Enter");
     await page.locator("#outcome").getByText("NOT_FOUND", { exact: true }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Verify now");
     await accessible(page);
+  });
+
+  await check("the page verifies nothing again when it is loaded again", async () => {
+    await page.reload();
+    await page.getByRole("button", { name: "Verify now" }).waitFor();
+    assert.equal(await page.locator("#outcome").count(), 0);
+  });
+
+  await check("a key that is too long is rejected beside its field", async () => {
+    page.expected = [422];
+    const field = page.getByLabel("Key", { exact: true });
+    await field.evaluate((input) => input.removeAttribute("maxlength"));
+    await field.fill("x".repeat(513));
+    await page.getByRole("button", { name: "Verify now" }).click();
+    await page.locator("#step-verify").getByRole("alert").waitFor();
+    assert.equal(await field.getAttribute("aria-invalid"), "true");
+    await accessible(page);
+    page.expected = [];
+  });
+
+  await check("an error of a verification is shown as a page", async () => {
+    const reader = await visitor({ storageState: await page.context().storageState() });
+    await go(reader, at("/get-started"));
+    reader.expected = [400, 403];
+    await reader.context().clearCookies();
+    await reader.getByLabel("Key", { exact: true }).fill(key);
+    await reader.getByRole("button", { name: "Verify now" }).click();
+    await reader.getByRole("heading", { name: /^(Cookies required|Form expired)$/ }).waitFor();
+    await reader.context().close();
   });
 
   await check("the address of the server leads a browser to the dashboard", async () => {

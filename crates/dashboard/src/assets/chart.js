@@ -245,10 +245,7 @@
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.target.id !== "report" || !event.detail.shouldSwap) return;
-    // The session has ended: the page itself says so.
-    const isOther = !event.detail.serverResponse.includes('id="report"');
-    if (isOther) location.reload();
-    if (isOther || isDragging) {
+    if (isDragging) {
       event.detail.shouldSwap = false;
       return;
     }

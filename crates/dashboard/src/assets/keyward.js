@@ -114,6 +114,22 @@
     if (target.name === "q" && event.detail.requestConfig.verb === "get" && /^[!-?A-~]{20,}$/.test(target.value.trim())) event.preventDefault();
   });
 
+  // An answer without the part that it should replace is another page, such as that to sign in: the session has ended.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { detail } = event;
+    const part = detail.elt.getAttribute("hx-select");
+    if (!detail.shouldSwap || !part || detail.serverResponse.includes(`id="${part.slice(1)}"`)) return;
+    detail.shouldSwap = false;
+    location.reload();
+  });
+
+  // A form that could not be sent in the background is sent as a page, which shows the error.
+  for (const failure of ["htmx:responseError", "htmx:sendError"]) {
+    document.addEventListener(failure, (event) => {
+      if (event.detail.elt instanceof HTMLFormElement) event.detail.elt.submit();
+    });
+  }
+
   // Submits a POST form only once, even if its button is pressed repeatedly.
   document.addEventListener("submit", (event) => {
     if (event.submitter?.formMethod === "get" || event.target.method !== "post") return;
