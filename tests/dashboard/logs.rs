@@ -10,8 +10,8 @@ use super::{
     Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, count_table_rows,
     next_page_path, workspace_path,
 };
-use crate::support::Keyward;
 use crate::support::seed::IssuedKey;
+use crate::support::{Keyward, Stack};
 use crate::{on_both_stacks, on_every_event_store};
 
 /// The rows of the page, as HTML.
@@ -395,5 +395,23 @@ on_both_stacks! {
         let page = owner.get(&workspace_path("/logs?outcome=VALID")).await.text;
 
         assert_eq!(count_table_rows(&page), 3, "{page}");
+    }
+}
+
+#[tokio::test]
+async fn log_has_a_column_of_regions_only_if_a_region_has_a_name() {
+    for (region, has_column) in [("", false), ("eu", true)] {
+        let kw = Keyward::start_with(Stack::Embedded, |settings| settings.region = region.into());
+        let kw = kw.await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        Traffic::create(&kw).await;
+
+        let page = owner.get(&workspace_path("/logs")).await.text;
+
+        assert_eq!(page.contains(">Region</th>"), has_column, "{page}");
+        assert_eq!(
+            rows(&page).iter().all(|row| row.contains("<td class=\"from-1100\">eu</td>")),
+            has_column
+        );
     }
 }

@@ -156,6 +156,14 @@ impl LogTable {
             Self::Checks(rows) => rows.is_empty(),
         }
     }
+
+    /// Returns whether a verification was decided in a named region: with one region, the column would be empty.
+    fn has_regions(&self) -> bool {
+        match self {
+            Self::Verifications(rows) => rows.iter().any(|row| !row.region.is_empty()),
+            Self::Checks(_) => false,
+        }
+    }
 }
 
 impl LiveRefresh {
