@@ -94,19 +94,20 @@ on_every_event_store! {
         let TwoMonths { api, key, .. } = TwoMonths::create(&kw).await;
         let mut owner = Browser::sign_in_owner(&kw).await;
         let filters = [
-            (String::new(), String::new(), ["16", "−6 (−27.2 %) from 22"]),
-            (format!("&only={api}"), String::new(), ["15", "+3 (+25.0 %) from 12"]),
-            (format!("&key={}", key.id), format!(" AND key_id = '{}'", key.id), ["8", "+3 (+60.0 %) from 5"]),
-            ("&identity=ann".into(), " AND external_id = 'ann'".into(), ["9", "−6 (−40.0 %) from 15"]),
-            ("&identity=nobody".into(), " AND external_id = 'nobody'".into(), ["0", "No change"]),
+            (String::new(), String::new(), ["16", "−6 (−27.2 %) from 22"], ["3", "−1 (−25.0 %) from 4"]),
+            (format!("&only={api}"), String::new(), ["15", "+3 (+25.0 %) from 12"], ["2", "−1 (−33.3 %) from 3"]),
+            (format!("&key={}", key.id), format!(" AND key_id = '{}'", key.id), ["8", "+3 (+60.0 %) from 5"], ["1", "No change"]),
+            ("&identity=ann".into(), " AND external_id = 'ann'".into(), ["9", "−6 (−40.0 %) from 15"], ["2", "No change"]),
+            ("&identity=nobody".into(), " AND external_id = 'nobody'".into(), ["0", "No change"], ["0", "No change"]),
         ];
 
-        for (filter, condition, spent) in filters {
+        for (filter, condition, spent, active_keys) in filters {
             let this = owner.get(&workspace_path(&format!("/analytics?range=this-month{filter}"))).await;
             let last = owner.get(&workspace_path(&format!("/analytics?range=last-month{filter}"))).await;
 
             assert_eq!(this.status, 200, "{}", this.text);
             assert_eq!(tiles(&this.text)[2], spent, "{filter}");
+            assert_eq!(tiles(&this.text).last().unwrap(), &active_keys, "{filter}");
             assert!(this.text.contains("2026-04-01 to 2026-04-10, compared with 2026-03-01 to 2026-03-10. \
                 No data before 2026-03-10. The last day is not over. Times are in UTC."), "{}", this.text);
             assert!(last.text.contains("2026-03-01 to 2026-03-31. No data before 2026-03-10 to compare with: \

@@ -29,7 +29,7 @@ on_every_event_store! {
         let names = kw.v2("apis.getApi", json!({ "apiId": api })).await.text_of("name");
         let divided = rows(&page, "APIs");
         assert_eq!(divided.len(), 2, "{divided:?}");
-        assert!(divided[0].starts_with(&names), "{divided:?}");
+        assert!(divided[0].starts_with(&names) && divided[0].contains("|15|"), "{divided:?}");
         for (value, link) in [("outcome", "USAGE_EXCEEDED"), ("only", &api), ("only", &other_api)] {
             assert!(page.contains(&format!("/analytics?range=this-month&#38;{value}={link}\"")), "{page}");
         }
@@ -44,8 +44,8 @@ on_every_event_store! {
         assert_eq!(outcomes[..3], ["outcome,total,total_before", "VALID,3,5", "RATE_LIMITED,0,0"]);
         assert_eq!(outcomes.len(), 9);
         let apis = lines("table=apis").await;
-        assert_eq!(apis[0], "name,api_id,total,total_before");
-        assert!(apis[1].contains(&format!(",{api},")), "{apis:?}");
+        assert_eq!(apis[0], "name,api_id,total,total_before,spent_credits");
+        assert!(apis[1].contains(&format!(",{api},")) && apis[1].ends_with(",15"), "{apis:?}");
         assert_eq!(lines("table=namespaces&of=limits").await, ["name,namespace_id,total,total_before"]);
     }
 }

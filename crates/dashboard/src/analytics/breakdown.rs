@@ -26,6 +26,8 @@ pub struct Breakdown {
     pub title: &'static str,
     /// The header of the first column.
     pub header: &'static str,
+    /// Whether the rows have spent credits: those of APIs.
+    pub has_credits: bool,
     pub rows: Vec<BreakdownRow>,
     /// The URL of the same, with all rows, as CSV.
     pub download_url: String,
@@ -37,6 +39,7 @@ pub struct BreakdownRow {
     pub filter_url: String,
     pub count: String,
     pub share: String,
+    pub spent_credits: String,
     /// The difference to the period before; `None` if that is not known.
     pub change: Option<String>,
 }
@@ -46,6 +49,7 @@ struct Part {
     value: String,
     label: String,
     count: i64,
+    spent_credits: i64,
     /// The number in the period before; `None` if that is not known.
     before: Option<i64>,
 }
@@ -62,6 +66,7 @@ pub fn by_outcome(
     Breakdown {
         title: "Outcomes",
         header: "Outcome",
+        has_credits: false,
         rows: to_rows(request, "outcome", &parts, comparison.total.total_count()),
         download_url,
     }
@@ -85,7 +90,8 @@ pub async fn by_resource(
     };
     let shown = &parts[..parts.len().min(ROWS_MAX)];
     let rows = to_rows(request, "only", shown, comparison.total.total_count());
-    Ok(Some(Breakdown { title, header, rows, download_url }))
+    let has_credits = !selection.is_limits();
+    Ok(Some(Breakdown { title, header, has_credits, rows, download_url }))
 }
 
 /// Returns the rows of a download by outcome.
@@ -106,10 +112,16 @@ pub async fn tabulate_resources(
     comparison: &Comparison,
 ) -> Result<Rows> {
     let id = if selection.is_limits() { "namespace_id" } else { "api_id" };
-    let mut rows = vec![["name", id, "total", "total_before"].map(str::to_owned).to_vec()];
+    let has_credits = !selection.is_limits();
+    let mut header = ["name", id, "total", "total_before"].map(str::to_owned).to_vec();
+    header.extend(has_credits.then(|| "spent_credits".to_owned()));
+    let mut rows = vec![header];
     for part in count_resources(request, selection, range, comparison).await? {
         let before = part.before.map_or_else(String::new, |count| count.to_string());
-        rows.push(vec![escape_formula(&part.label), part.value, part.count.to_string(), before]);
+        let name = escape_formula(&part.label);
+        let mut row = vec![name, part.value, part.count.to_string(), before];
+        row.extend(has_credits.then(|| part.spent_credits.to_string()));
+        rows.push(row);
     }
     Ok(rows)
 }
@@ -120,6 +132,7 @@ fn count_outcomes(selection: &Selection, comparison: &Comparison) -> Vec<Part> {
         value: outcome.value.to_owned(),
         label: outcome.label.to_owned(),
         count: outcome.count(&comparison.total),
+        spent_credits: 0,
         before: comparison.before.as_ref().map(|before| outcome.count(before)),
     });
     parts.collect()
@@ -142,7 +155,13 @@ async fn count_resources(
     let mut parts = Vec::new();
     for (id, traffic) in now {
         let before = before.as_mut().map(|before| take_count(before, &id));
-        parts.push(Part { label: id.clone(), value: id, count: traffic.total_count(), before });
+        parts.push(Part {
+            label: id.clone(),
+            value: id,
+            count: traffic.total_count(),
+            spent_credits: traffic.spent_credits,
+            before,
+        });
     }
     // What has requests only in the period before comes last.
     let mut ended: Vec<_> = before.into_iter().flatten().collect();
@@ -151,6 +170,7 @@ async fn count_resources(
         label: id.clone(),
         value: id,
         count: 0,
+        spent_credits: 0,
         before: Some(traffic.total_count()),
     }));
     name_resources(request, selection, &mut parts).await?;
@@ -196,6 +216,7 @@ fn to_rows(
         filter_url: filter_url(request, field, &part.value),
         count: format_grouped(part.count),
         share: format_share(part.count, total),
+        spent_credits: format_grouped(part.spent_credits),
         change: part.before.map(|before| describe_count_change(part.count, before)),
     };
     parts.iter().map(row).collect()

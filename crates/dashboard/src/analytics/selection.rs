@@ -146,9 +146,14 @@ impl Selection {
         self.list_groups(request, query).await
     }
 
-    /// Returns the number of keys with at least one verification in the time range.
-    pub async fn count_keys(&self, request: &WorkspaceRequest, range: &TimeRange) -> Result<i64> {
-        let query = self.to_query(range.period, range.rollup_unit());
+    /// Returns the number of keys with at least one verification in the period.
+    pub async fn count_keys(
+        &self,
+        request: &WorkspaceRequest,
+        period: Period,
+        unit: RollupUnit,
+    ) -> Result<i64> {
+        let query = self.to_query(period, unit);
         let analytics = &request.page_request.app.analytics;
         let api = self.resource().map(ApiId::from);
         analytics_access::count_keys_by_workspace(analytics, &request.caller, api.as_ref(), &query)

@@ -131,7 +131,7 @@ impl TopGroups {
         Ok(Self {
             keys: list_keys(request, selection, range, outcome, TOP_MAX).await?,
             identities: list_identities(request, selection, range, outcome, TOP_MAX).await?,
-            active_keys: selection.count_keys(request, range).await?,
+            active_keys: selection.count_keys(request, range.period, range.rollup_unit()).await?,
         })
     }
 
