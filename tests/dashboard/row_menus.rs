@@ -1,6 +1,6 @@
 //! The menus of rows: what each offers to whom, and what it does.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Browser, between, redirect_path, workspace_path};
 use crate::on_both_stacks;
@@ -66,5 +66,44 @@ on_both_stacks! {
 
         redirect_path(&owner.post(&format!("{path}/revoke"), &[]).await);
         assert_eq!(labels(&menu_of(&owner.get(&list).await.text, &id)), ["View", "Copy ID"]);
+    }
+
+    async fn the_menu_of_every_list_offers_what_the_user_may_do(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
+        let api = kw.create_api().await;
+        let created = async |operation: &str, request: Value, id: &str| {
+            kw.v2(operation, request).await.text_of(id)
+        };
+        let identity = created("identities.createIdentity", json!({ "externalId": "ann" }), "identityId").await;
+        let role = created("permissions.createRole", json!({ "name": "writer" }), "roleId").await;
+        let permission = json!({ "name": "write", "slug": "write" });
+        let permission = created("permissions.createPermission", permission, "permissionId").await;
+        let policy = json!({ "name": "edge", "apiIds": [api] });
+        let policy = created("gateways.createPolicy", policy, "policyId").await;
+        kw.v2("ratelimit.limit", json!({ "namespace": "mail", "identifier": "a", "limit": 1, "duration": 60_000 })).await.data();
+        let namespaces = owner.get(&workspace_path("/ratelimits?q=mail")).await.text;
+        let namespace = between(&namespaces, "popovertarget=\"menu-", "\"").to_owned();
+
+        for (list, id, offered, open_to_all) in [
+            ("/apis", api, &["Settings", "Delete"][..], 0),
+            ("/identities", identity, &["Edit", "Delete"], 0),
+            ("/roles", role, &["Settings", "Delete"], 0),
+            ("/permissions", permission, &["Delete"], 0),
+            ("/ratelimits", namespace, &["Simulator", "Create override", "Delete"], 1),
+            ("/gateways", policy, &["Try a request", "Settings", "Rotate secret", "Delete"], 1),
+        ] {
+            let path = workspace_path(list);
+            let menu = menu_of(&owner.get(&path).await.text, &id);
+            assert_eq!(labels(&menu), [&["View"], offered, &["Copy ID"]].concat(), "{list}");
+            let links: Vec<_> = menu.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+            assert_eq!(links.len(), offered.len() + 1, "{menu}");
+            for link in links {
+                assert!(link.starts_with(&format!("{path}/{id}")), "{menu}");
+                assert_eq!(owner.get(link).await.status, 200, "{link}");
+            }
+            let menu = menu_of(&viewer.get(&path).await.text, &id);
+            assert_eq!(labels(&menu), [&["View"], &offered[..open_to_all], &["Copy ID"]].concat(), "{list}");
+        }
     }
 }

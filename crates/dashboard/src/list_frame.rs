@@ -16,6 +16,17 @@ pub struct ListFrame {
     pub pages: PageLinks,
     /// The path of the form that creates a row; `None` if the user may not create one.
     pub create_path: Option<String>,
+    /// What the user may do with each row, besides viewing it.
+    pub row_actions: Vec<RowAction>,
+}
+
+/// An entry in the menu of a row: the page that `path` names below that of the row.
+#[derive(Clone, Copy)]
+pub struct RowAction {
+    pub label: &'static str,
+    pub path: &'static str,
+    /// What the user must be allowed to do; `None`: to view the row.
+    pub needs: Option<Action>,
 }
 
 impl ListFrame {
@@ -27,6 +38,7 @@ impl ListFrame {
             search: request.page_request.query.text("q").to_owned(),
             pages: PageLinks::new(request, &path, next),
             create_path: None,
+            row_actions: Vec::new(),
             path,
         }
     }
@@ -35,5 +47,11 @@ impl ListFrame {
     pub fn with_create_form(self, request: &WorkspaceRequest, path: &str, action: Action) -> Self {
         let create_path = is_allowed(request, action).then(|| request.workspace_path(path));
         Self { create_path, ..self }
+    }
+
+    /// Adds those of the actions that the user may perform to the menu of each row.
+    pub fn with_row_actions(self, request: &WorkspaceRequest, actions: &[RowAction]) -> Self {
+        let may = |row: &&RowAction| row.needs.is_none_or(|action| is_allowed(request, action));
+        Self { row_actions: actions.iter().filter(may).copied().collect(), ..self }
     }
 }

@@ -12,6 +12,7 @@ use super::icons;
 use super::layout::Layout;
 use super::pagination::PageLinks;
 use super::render_page;
+use super::sort_link::{Direction, SortLink};
 
 pub fn routes() -> Router {
     Router::new().route("/dashboard/styleguide", get(show))
@@ -27,6 +28,7 @@ struct StyleGuidePage {
     chart: BarChart,
     empty_chart: BarChart,
     moment: TimeLabel,
+    sort: Option<SortLink>,
     pages: PageLinks,
 }
 
@@ -42,6 +44,7 @@ async fn show() -> PageResult {
         ]),
         empty_chart: draw_chart(&[]),
         moment: TimeLabel { exact: "2026-03-01T12:00:00Z".into(), text: "2 hours ago".into() },
+        sort: Some(SortLink { direction: Direction::Descending, path: "#lists".into() }),
         pages: PageLinks { first: Some("#lists".into()), next: Some("#lists".into()) },
     })
 }

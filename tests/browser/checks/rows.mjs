@@ -97,4 +97,33 @@ export async function run(story) {
       await page.getByRole("heading", { name: heading }).first().waitFor();
     }
   });
+
+  await check("the menu of every list leads to what can be done with a row", async () => {
+    await v2(story.all, "identities.createIdentity", { externalId: "row.menu" });
+    await v2(story.all, "permissions.createRole", { name: "row.menu" });
+    await v2(story.all, "permissions.createPermission", { name: "row menu", slug: "row.menu" });
+    await v2(story.all, "ratelimit.limit", { namespace: "row.menu", identifier: "a", limit: 1, duration: 60_000 });
+    await v2(story.all, "gateways.createPolicy", { name: "row-menu", apiIds: [api] });
+    for (const [path, name, entries] of [
+      ["/apis?q=row+menus", "row menus", ["Settings", "Delete"]],
+      ["/identities?q=row.menu", "row.menu", ["Edit", "Delete"]],
+      ["/roles?q=row.menu", "row.menu", ["Settings", "Delete"]],
+      ["/permissions?q=row.menu", "row.menu", ["Delete"]],
+      ["/ratelimits?q=row.menu", "row.menu", ["Simulator", "Create override", "Delete"]],
+      ["/gateways?q=row-menu", "row-menu", ["Try a request", "Settings", "Rotate secret", "Delete"]],
+    ]) {
+      const open = async () => {
+        await go(page, at(path));
+        await page.getByRole("button", { name: `Actions for ${name}`, exact: true }).click();
+      };
+      await open();
+      assert.deepEqual(await page.locator(".menu:popover-open a").allTextContents(), ["View", ...entries]);
+      await accessible(page);
+      for (const entry of ["View", ...entries]) {
+        await open();
+        const [reply] = await Promise.all([page.waitForNavigation(), item(page, "link", entry).click()]);
+        assert.equal(reply.status(), 200, `${path} ${entry}`);
+      }
+    }
+  });
 }

@@ -22,7 +22,7 @@ use super::field_reader::FieldReader;
 use super::form::{FormErrors, split_form_errors};
 use super::format::{TimeLabel, curl_command, format_count};
 use super::layout::{Layout, Section, is_allowed};
-use super::list_frame::ListFrame;
+use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
@@ -42,6 +42,12 @@ pub fn routes() -> Router {
 
 /// Limits how many keys per API are counted in the list.
 const KEYS_COUNTED_MAX: i64 = 1_000;
+
+/// The menu of a row.
+const ROW_ACTIONS: &[RowAction] = &[
+    RowAction { label: "Settings", path: "settings", needs: Some(Action::UpdateApi) },
+    RowAction { label: "Delete", path: "delete", needs: Some(Action::DeleteApi) },
+];
 
 #[derive(Template)]
 #[template(path = "apis/list.html")]
@@ -125,7 +131,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let list = ListFrame::new(&request, "/apis", found.next_id.as_deref());
     render_page(&ApiListPage {
         layout: Layout::for_workspace(&request, Section::Apis, "APIs").await?,
-        list: list.with_create_form(&request, "/apis/new", Action::CreateApi),
+        list: list
+            .with_create_form(&request, "/apis/new", Action::CreateApi)
+            .with_row_actions(&request, ROW_ACTIONS),
         rows: counted
             .into_iter()
             .map(|counted| ApiTableRow::new(counted, KEYS_COUNTED_MAX, now))

@@ -24,7 +24,7 @@ use foundation::model::GatewayPolicy;
 
 use super::format::TimeLabel;
 use super::layout::{Layout, Section};
-use super::list_frame::ListFrame;
+use super::list_frame::{ListFrame, RowAction};
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::{PageResult, render_page};
@@ -52,6 +52,14 @@ pub fn routes() -> Router {
             get(try_request::show_form).post(try_request::try_request),
         )
 }
+
+/// The menu of a row.
+const ROW_ACTIONS: &[RowAction] = &[
+    RowAction { label: "Try a request", path: "try", needs: None },
+    RowAction { label: "Settings", path: "settings", needs: Some(Action::UpdateGatewayPolicy) },
+    RowAction { label: "Rotate secret", path: "rotate", needs: Some(Action::UpdateGatewayPolicy) },
+    RowAction { label: "Delete", path: "delete", needs: Some(Action::DeleteGatewayPolicy) },
+];
 
 #[derive(Template)]
 #[template(path = "gateways/list.html")]
@@ -90,7 +98,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let list = ListFrame::new(&request, "/gateways", found.next_id.as_deref());
     render_page(&PolicyListPage {
         layout: Layout::for_workspace(&request, Section::Gateways, "Gateways").await?,
-        list: list.with_create_form(&request, "/gateways/new", Action::CreateGatewayPolicy),
+        list: list
+            .with_create_form(&request, "/gateways/new", Action::CreateGatewayPolicy)
+            .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items.into_iter().map(|policy| PolicyTableRow::new(policy, now)).collect(),
     })
 }

@@ -27,7 +27,7 @@ use super::form::{FormErrors, split_form_errors};
 use super::format::{format_count, format_grouped};
 use super::key_row::KeySummaryRow;
 use super::layout::{Layout, Section};
-use super::list_frame::ListFrame;
+use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
@@ -51,6 +51,12 @@ pub fn routes() -> Router {
             get(confirm_delete).post(delete),
         )
 }
+
+/// The menu of a row.
+const ROW_ACTIONS: &[RowAction] = &[
+    RowAction { label: "Edit", path: "edit", needs: Some(Action::UpdateIdentity) },
+    RowAction { label: "Delete", path: "delete", needs: Some(Action::DeleteIdentity) },
+];
 
 #[derive(Template)]
 #[template(path = "identities/list.html")]
@@ -123,7 +129,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let list = ListFrame::new(&request, "/identities", found.next_id.as_deref());
     render_page(&IdentityListPage {
         layout: Layout::for_workspace(&request, Section::Identities, "Identities").await?,
-        list: list.with_create_form(&request, "/new-identity", Action::CreateIdentity),
+        list: list
+            .with_create_form(&request, "/new-identity", Action::CreateIdentity)
+            .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items,
         sort,
     })

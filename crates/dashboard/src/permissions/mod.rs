@@ -24,7 +24,7 @@ use super::field_reader::FieldReader;
 use super::form::{Form, FormErrors, split_form_errors};
 use super::format::{format_count, format_quantity};
 use super::layout::{Layout, Section, is_allowed};
-use super::list_frame::ListFrame;
+use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
@@ -43,6 +43,10 @@ pub fn routes() -> Router {
         .merge(roles::routes())
         .merge(holders::routes())
 }
+
+/// The menu of a row.
+const ROW_ACTIONS: &[RowAction] =
+    &[RowAction { label: "Delete", path: "delete", needs: Some(Action::DeletePermission) }];
 
 #[derive(Template)]
 #[template(path = "permissions/list.html")]
@@ -88,7 +92,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let list = ListFrame::new(&request, "/permissions", found.next_id.as_deref());
     render_page(&PermissionListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Permissions").await?,
-        list: list.with_create_form(&request, "/permissions/new", Action::CreatePermission),
+        list: list
+            .with_create_form(&request, "/permissions/new", Action::CreatePermission)
+            .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items,
     })
 }

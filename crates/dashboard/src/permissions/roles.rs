@@ -18,7 +18,7 @@ use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
 use super::super::format::{format_count, format_quantity, format_size};
 use super::super::layout::{Layout, Section, is_allowed};
-use super::super::list_frame::ListFrame;
+use super::super::list_frame::{ListFrame, RowAction};
 use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::paging_from_query;
@@ -37,6 +37,12 @@ pub fn routes() -> Router {
         )
         .route("/dashboard/{workspace}/roles/{role}/delete", get(confirm_delete).post(delete))
 }
+
+/// The menu of a row.
+const ROW_ACTIONS: &[RowAction] = &[
+    RowAction { label: "Settings", path: "settings", needs: Some(Action::UpdateRole) },
+    RowAction { label: "Delete", path: "delete", needs: Some(Action::DeleteRole) },
+];
 
 #[derive(Template)]
 #[template(path = "permissions/roles.html")]
@@ -102,7 +108,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let list = ListFrame::new(&request, "/roles", found.next_id.as_deref());
     render_page(&RoleListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Roles").await?,
-        list: list.with_create_form(&request, "/roles/new", Action::CreateRole),
+        list: list
+            .with_create_form(&request, "/roles/new", Action::CreateRole)
+            .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items.into_iter().map(RoleTableRow::new).collect(),
     })
 }

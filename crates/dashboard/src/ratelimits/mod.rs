@@ -24,7 +24,7 @@ use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
 use super::format::{TimeLabel, format_count};
 use super::layout::{Layout, Section};
-use super::list_frame::ListFrame;
+use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
@@ -43,6 +43,13 @@ pub fn routes() -> Router {
         .merge(overrides::routes())
         .merge(simulator::routes())
 }
+
+/// The menu of a row.
+const ROW_ACTIONS: &[RowAction] = &[
+    RowAction { label: "Simulator", path: "simulator", needs: None },
+    RowAction { label: "Create override", path: "override", needs: Some(Action::SetOverride) },
+    RowAction { label: "Delete", path: "delete", needs: Some(Action::DeleteNamespace) },
+];
 
 #[derive(Template)]
 #[template(path = "ratelimits/list.html")]
@@ -113,7 +120,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let list = ListFrame::new(&request, "/ratelimits", found.next_id.as_deref());
     render_page(&NamespaceListPage {
         layout: Layout::for_workspace(&request, Section::Ratelimits, "Rate limits").await?,
-        list: list.with_create_form(&request, "/ratelimits/new", Action::CreateNamespace),
+        list: list
+            .with_create_form(&request, "/ratelimits/new", Action::CreateNamespace)
+            .with_row_actions(&request, ROW_ACTIONS),
         rows: found
             .items
             .into_iter()
