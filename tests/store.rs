@@ -86,6 +86,14 @@ async fn execute_owned(store: &Store, sql: String) {
     }
 }
 
+/// Lets Postgres know the rows of tables. All tables would include those that all databases share, on which tests would wait for each
+/// other.
+async fn vacuum(store: &Store, tables: &str) {
+    if let Store::Postgres { .. } = store {
+        execute_owned(store, format!("VACUUM ANALYZE {tables}")).await;
+    }
+}
+
 async fn count(store: &Store, table: &'static str) -> i64 {
     let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
     match store {

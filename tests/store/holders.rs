@@ -80,9 +80,7 @@ async fn assert_reads_of_identity_keys_read_few_rows(store: Store) {
     let workspace = workspace(&store).await;
     let api = api(&store, &workspace).await;
     fill(&store, &workspace, &api).await;
-    if let Store::Postgres { .. } = store {
-        execute(&store, "VACUUM ANALYZE").await;
-    }
+    vacuum(&store, "identities, keys, key_permissions, key_roles, role_permissions").await;
     let identity = IdentityId::from("id_few");
     let listing = PageQuery { start_id: "key_19", search: String::new(), rows_max: 3 };
     let meter = WorkMeter::of_store(&store).await;

@@ -28,9 +28,7 @@ pub async fn fill(store: &Store, workspace: &WorkspaceId, api: &ApiId) {
     for sql in [keys, identities] {
         execute_owned(store, sql).await;
     }
-    if let Store::Postgres { .. } = store {
-        execute(store, "VACUUM ANALYZE").await;
-    }
+    vacuum(store, "keys, identities").await;
 }
 
 async fn find(store: &Store, workspace: &WorkspaceId, text: &str, max: i64) -> Option<Vec<KeyId>> {
