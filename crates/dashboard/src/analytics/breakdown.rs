@@ -26,11 +26,16 @@ pub struct Breakdown {
     pub title: &'static str,
     /// The header of the first column.
     pub header: &'static str,
-    /// Whether the rows have spent credits: those of APIs.
-    pub has_credits: bool,
     pub rows: Vec<BreakdownRow>,
     /// The URL of the same, with all rows, as CSV.
     pub download_url: String,
+}
+
+impl Breakdown {
+    /// Returns whether the rows have spent credits.
+    pub fn has_credits(&self) -> bool {
+        self.rows.iter().any(|row| row.spent_credits.is_some())
+    }
 }
 
 pub struct BreakdownRow {
@@ -39,7 +44,8 @@ pub struct BreakdownRow {
     pub filter_url: String,
     pub count: String,
     pub share: String,
-    pub spent_credits: String,
+    /// Only of an API.
+    pub spent_credits: Option<String>,
     /// The difference to the period before; `None` if that is not known.
     pub change: Option<String>,
 }
@@ -49,7 +55,8 @@ struct Part {
     value: String,
     label: String,
     count: i64,
-    spent_credits: i64,
+    /// Only of an API.
+    spent_credits: Option<i64>,
     /// The number in the period before; `None` if that is not known.
     before: Option<i64>,
 }
@@ -66,7 +73,6 @@ pub fn by_outcome(
     Breakdown {
         title: "Outcomes",
         header: "Outcome",
-        has_credits: false,
         rows: to_rows(request, "outcome", &parts, comparison.total.total_count()),
         download_url,
     }
@@ -90,8 +96,7 @@ pub async fn by_resource(
     };
     let shown = &parts[..parts.len().min(ROWS_MAX)];
     let rows = to_rows(request, "only", shown, comparison.total.total_count());
-    let has_credits = !selection.is_limits();
-    Ok(Some(Breakdown { title, header, has_credits, rows, download_url }))
+    Ok(Some(Breakdown { title, header, rows, download_url }))
 }
 
 /// Returns the rows of a download by outcome.
@@ -112,15 +117,14 @@ pub async fn tabulate_resources(
     comparison: &Comparison,
 ) -> Result<Rows> {
     let id = if selection.is_limits() { "namespace_id" } else { "api_id" };
-    let has_credits = !selection.is_limits();
     let mut header = ["name", id, "total", "total_before"].map(str::to_owned).to_vec();
-    header.extend(has_credits.then(|| "spent_credits".to_owned()));
+    header.extend((!selection.is_limits()).then(|| "spent_credits".to_owned()));
     let mut rows = vec![header];
     for part in count_resources(request, selection, range, comparison).await? {
         let before = part.before.map_or_else(String::new, |count| count.to_string());
         let name = escape_formula(&part.label);
         let mut row = vec![name, part.value, part.count.to_string(), before];
-        row.extend(has_credits.then(|| part.spent_credits.to_string()));
+        row.extend(part.spent_credits.map(|credits| credits.to_string()));
         rows.push(row);
     }
     Ok(rows)
@@ -132,7 +136,7 @@ fn count_outcomes(selection: &Selection, comparison: &Comparison) -> Vec<Part> {
         value: outcome.value.to_owned(),
         label: outcome.label.to_owned(),
         count: outcome.count(&comparison.total),
-        spent_credits: 0,
+        spent_credits: None,
         before: comparison.before.as_ref().map(|before| outcome.count(before)),
     });
     parts.collect()
@@ -145,7 +149,7 @@ async fn count_resources(
     range: &TimeRange,
     comparison: &Comparison,
 ) -> Result<Vec<Part>> {
-    let unit = range.rollup_unit();
+    let (unit, has_credits) = (range.rollup_unit(), !selection.is_limits());
     let now = selection.load_traffic_by_resource(request, range.period, unit).await?;
     let mut before: Option<HashMap<String, Traffic>> = None;
     if comparison.before.is_some() {
@@ -159,7 +163,7 @@ async fn count_resources(
             label: id.clone(),
             value: id,
             count: traffic.total_count(),
-            spent_credits: traffic.spent_credits,
+            spent_credits: has_credits.then_some(traffic.spent_credits),
             before,
         });
     }
@@ -170,7 +174,7 @@ async fn count_resources(
         label: id.clone(),
         value: id,
         count: 0,
-        spent_credits: 0,
+        spent_credits: has_credits.then_some(0),
         before: Some(traffic.total_count()),
     }));
     name_resources(request, selection, &mut parts).await?;
@@ -216,7 +220,7 @@ fn to_rows(
         filter_url: filter_url(request, field, &part.value),
         count: format_grouped(part.count),
         share: format_share(part.count, total),
-        spent_credits: format_grouped(part.spent_credits),
+        spent_credits: part.spent_credits.map(format_grouped),
         change: part.before.map(|before| describe_count_change(part.count, before)),
     };
     parts.iter().map(row).collect()

@@ -15,6 +15,14 @@ pub struct Figure {
     pub change: Option<String>,
 }
 
+impl Figure {
+    /// Creates a figure of a number, compared with that of the period before if it is known.
+    pub fn count(label: &'static str, now: i64, before: Option<i64>) -> Self {
+        let change = before.map(|before| describe_count_change(now, before));
+        Self { label, value: format_grouped(now), change }
+    }
+}
+
 /// Returns the figures of the requests of a kind.
 pub fn build_figures(
     kind: EventKind,
@@ -26,11 +34,8 @@ pub fn build_figures(
         EventKind::Verifications => ("Verifications", VerificationCode::Valid.as_str()),
         EventKind::Ratelimits => ("Limit checks", "true"),
     };
-    let count = |label, number: fn(&Traffic) -> i64| Figure {
-        label,
-        value: format_grouped(number(now)),
-        change: before.map(|before| describe_count_change(number(now), number(before))),
-    };
+    let count =
+        |label, number: fn(&Traffic) -> i64| Figure::count(label, number(now), before.map(number));
     let rejected =
         |traffic: &Traffic| traffic.total_count() - traffic.outcomes.get(good).unwrap_or(&0);
     let share = |traffic: &Traffic| format_share(rejected(traffic), traffic.total_count());

@@ -25,26 +25,23 @@ use domain::app::App;
 use domain::page::Paging;
 use domain::ratelimits::namespaces;
 use foundation::error::Result;
-use futures_util::FutureExt as _;
-use futures_util::future::{OptionFuture, try_join};
 
 use super::charts::BarChart;
 use super::form::Form;
-use super::format::{format_grouped, format_utc};
+use super::format::format_utc;
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
 use breakdown::Breakdown;
 use comparison::Comparison;
 pub use date_fields::{parse_day, valid_date_or_empty};
-use figures::describe_count_change;
 pub use figures::{Figure, build_figures};
 use identifiers::IdentifierList;
 pub use identifiers::IdentifierSection;
 use live::LiveToggle;
 pub use range::TimeRange;
 pub use selection::Selection;
-use top::TopList;
+use top::{TopConsumers, TopList};
 pub use traffic::{OUTCOMES, TrafficSeries, build_charts};
 pub use usage::UsageSection;
 
@@ -122,8 +119,8 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         identifier_lists = lists.into();
     } else {
         let has_before = comparison.before.is_some();
-        let (lists, active_keys) =
-            list_consumers(&request, &selection, &range, has_before, &download_url).await?;
+        let TopConsumers { lists, active_keys } =
+            top::list_consumers(&request, &selection, &range, has_before, &download_url).await?;
         figures.push(active_keys);
         top_lists = lists;
     }
@@ -153,26 +150,6 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         raw_since: load_raw_since(app).await,
         layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,
     })
-}
-
-/// Returns the keys, identities and tags with the most verifications, and the number of active keys.
-async fn list_consumers(
-    request: &WorkspaceRequest,
-    selection: &Selection,
-    range: &TimeRange,
-    has_before: bool,
-    download_url: impl Fn(&str) -> String,
-) -> Result<(Vec<TopList>, Figure)> {
-    let count_before = || selection.count_keys(request, range.previous, range.rollup_unit());
-    let before = OptionFuture::from(has_before.then(count_before));
-    let top = top::list_consumers(request, selection, range, download_url);
-    let (top, before) = try_join(top, before.map(Option::transpose)).await?;
-    let active_keys = Figure {
-        label: "Active keys",
-        value: format_grouped(top.active_keys),
-        change: before.map(|before| describe_count_change(top.active_keys, before)),
-    };
-    Ok((top.lists, active_keys))
 }
 
 fn has_dates(query: &Form) -> bool {

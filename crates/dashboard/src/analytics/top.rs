@@ -8,11 +8,13 @@ use domain::analytics_access::{RollupGroup, RollupGrouping, TagGrouping};
 use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::EventKind;
-use futures_util::future::try_join;
+use futures_util::FutureExt as _;
+use futures_util::future::{OptionFuture, try_join3};
 
 use super::super::format::format_grouped;
 use super::super::key_names::KeyNames;
 use super::super::page_request::WorkspaceRequest;
+use super::figures::Figure;
 use super::range::TimeRange;
 use super::selection::{Selection, traffic_of_group};
 use super::traffic::{OUTCOMES, OutcomeStyle};
@@ -101,11 +103,11 @@ pub async fn list_tags(
     Ok(first_by_count(groups, find_outcome(outcome), max))
 }
 
-/// The keys and identities of the page.
+/// The keys, identities and tags of the page.
 pub struct TopConsumers {
     pub lists: Vec<TopList>,
     /// The number of keys with at least one verification.
-    pub active_keys: i64,
+    pub active_keys: Figure,
 }
 
 /// The keys and identities with the most verifications, and the number of keys with at least one.
@@ -189,17 +191,21 @@ fn merge_by(
     merged.into_values().collect()
 }
 
-/// Returns the keys and identities of the page, and the tags, if any verification has some.
+/// Returns the keys and identities of the page, the tags, if any verification has some, and the number of active keys, compared with
+/// the period before if that is known.
 pub async fn list_consumers(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
+    has_before: bool,
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
     let outcome = request.page_request.query.text("outcome");
-    let (consumers, tags) = try_join(
+    let count_before = || selection.count_keys(request, range.previous, range.rollup_unit());
+    let (consumers, tags, keys_before) = try_join3(
         TopGroups::load(request, selection, range, outcome),
         list_tags(request, selection, range, outcome, TOP_MAX),
+        OptionFuture::from(has_before.then(count_before)).map(Option::transpose),
     )
     .await?;
     let TopGroups { keys, identities, active_keys } = consumers;
@@ -242,6 +248,7 @@ pub async fn list_consumers(
     if tags.len() > 0 {
         lists.push(list("Top tags", "Tag", "tags", tags.collect()));
     }
+    let active_keys = Figure::count("Active keys", active_keys, keys_before);
     Ok(TopConsumers { lists, active_keys })
 }
 
