@@ -29,10 +29,12 @@ const failed = [];
 
 /** One rule. A failure is told and does not end the story, unless later ones cannot go on without it. */
 export async function check(rule, run) {
+  const began = performance.now();
   try {
     await run();
     passed += 1;
-    console.log(`ok    ${rule}`);
+    const seconds = (performance.now() - began) / 1000;
+    console.log(`ok    ${rule}${seconds < 5 ? "" : ` (${seconds.toFixed()} s)`}`);
   } catch (error) {
     failed.push(rule);
     console.log(`FAIL  ${rule}\n      ${String(error.stack ?? error).replaceAll("\n", "\n      ")}`);
@@ -46,6 +48,9 @@ export function summary() {
 
 /** What browsers complained of, on all pages of all visitors. */
 export const complaints = [];
+
+/** What htmx writes about a request that a later one replaced, or whose page the visitor left. */
+const ENDED = /^htmx:(afterRequest|sendAbort)\b/;
 
 /** A visitor with cookies of their own, who prefers reduced motion: no color is seen while it changes. */
 export async function visitor(options = {}) {
@@ -63,8 +68,9 @@ export async function visitor(options = {}) {
   page.on("console", (message) => {
     if (!["error", "warning"].includes(message.type())) return;
     // What a page answers with a status of refusal, Chromium reports as an error of the resource, and htmx as one of its request.
-    const isOf = (status) => message.text().includes(`status of ${status}`) || message.text().includes(`Status Error Code ${status} `);
-    if (page.expected.some(isOf)) return;
+    const isOf = (expected) => typeof expected === "string" ? message.text().includes(expected)
+      : message.text().includes(`status of ${expected}`) || message.text().includes(`Status Error Code ${expected} `);
+    if (page.expected.some(isOf) || ENDED.test(message.text())) return;
     complaints.push(`${page.url()}: ${message.text()}`);
   });
   page.on("pageerror", (error) => complaints.push(`${page.url()}: ${error}`));

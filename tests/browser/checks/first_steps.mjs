@@ -95,14 +95,37 @@ export async function run(story) {
     page.expected = [];
   });
 
-  await check("an error of a verification is shown as a page", async () => {
+  await check("a verification without a response is not sent again, and the page says so", async () => {
+    let sent = 0;
+    await page.route("**/get-started/verify", (route) => ((sent += 1), route.abort()));
+    page.expected = ["htmx:sendError", "net::ERR_FAILED"];
+    await go(page, at("/get-started"));
+    await page.getByLabel("Key", { exact: true }).fill(key);
+    for (let tries = 1; tries <= 2; tries += 1) {
+      await page.getByRole("button", { name: "Verify now" }).click();
+      await page.getByRole("alert").getByText("The server did not respond.").waitFor();
+      while (sent < tries) await page.waitForTimeout(50);
+    }
+    assert.equal(sent, 2);
+    await accessible(page);
+    await page.unroute("**/get-started/verify");
+    await page.getByRole("button", { name: "Verify now" }).click();
+    await page.locator("#outcome").getByText("VALID", { exact: true }).waitFor();
+    assert.equal(await page.getByRole("alert").count(), 0);
+    page.expected = [];
+  });
+
+  await check("an error of a verification is shown as a page, and the form is sent once", async () => {
     const reader = await visitor({ storageState: await page.context().storageState() });
     await go(reader, at("/get-started"));
-    reader.expected = [400, 403];
+    reader.expected = [400];
     await reader.context().clearCookies();
+    let sent = 0;
+    reader.on("request", (request) => (sent += Number(request.method() === "POST")));
     await reader.getByLabel("Key", { exact: true }).fill(key);
     await reader.getByRole("button", { name: "Verify now" }).click();
-    await reader.getByRole("heading", { name: /^(Cookies required|Form expired)$/ }).waitFor();
+    await reader.getByRole("heading", { name: "Cookies required" }).waitFor();
+    assert.deepEqual([sent, await reader.locator("main").count()], [1, 1]);
     await reader.context().close();
   });
 

@@ -126,4 +126,13 @@ export async function run(story) {
       }
     }
   });
+
+  await check("a list that is searched leads to the sign-in when the session has ended", async () => {
+    const reader = await visitor({ storageState: await page.context().storageState() });
+    await go(reader, at("/apis"));
+    await reader.context().clearCookies();
+    await reader.getByRole("searchbox").fill("row");
+    await reader.waitForURL("**/dashboard/login**");
+    await reader.context().close();
+  });
 }

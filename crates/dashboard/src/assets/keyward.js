@@ -114,21 +114,32 @@
     if (target.name === "q" && event.detail.requestConfig.verb === "get" && /^[!-?A-~]{20,}$/.test(target.value.trim())) event.preventDefault();
   });
 
-  // An answer without the part that it should replace is another page, such as that to sign in: the session has ended.
+  // An error of a form replaces the page, as if the browser had sent the form. An answer without the part that it should replace is
+  // another page, such as that to sign in: the session has ended.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { detail } = event;
-    const part = detail.elt.getAttribute("hx-select");
-    if (!detail.shouldSwap || !part || detail.serverResponse.includes(`id="${part.slice(1)}"`)) return;
-    detail.shouldSwap = false;
-    location.reload();
+    const { elt } = detail.requestConfig;
+    const part = elt.getAttribute("hx-select");
+    if (detail.isError && elt instanceof HTMLFormElement) {
+      Object.assign(detail, { shouldSwap: true, target: document.getElementById("main"), selectOverride: "#main", swapOverride: "outerHTML" });
+    } else if (detail.shouldSwap && part && !detail.serverResponse.includes(`id="${part.slice(1)}"`)) {
+      detail.shouldSwap = false;
+      location.reload();
+    }
   });
 
-  // A form that could not be sent in the background is sent as a page, which shows the error.
-  for (const failure of ["htmx:responseError", "htmx:sendError"]) {
-    document.addEventListener(failure, (event) => {
-      if (event.detail.elt instanceof HTMLFormElement) event.detail.elt.submit();
-    });
-  }
+  // A form without an answer is not sent again: it may have had its effect.
+  document.addEventListener("htmx:sendError", (event) => {
+    const form = event.detail.elt;
+    if (!(form instanceof HTMLFormElement)) return;
+    delete form.dataset.sent;
+    form.querySelector(":scope > .no-answer")?.remove();
+    const error = document.createElement("p");
+    error.className = "error no-answer";
+    error.setAttribute("role", "alert");
+    error.textContent = "The server did not respond. The request may have taken effect: check before you send it again.";
+    form.prepend(error);
+  });
 
   // Submits a POST form only once, even if its button is pressed repeatedly.
   document.addEventListener("submit", (event) => {
