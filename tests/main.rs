@@ -13,6 +13,7 @@ mod dependencies;
 mod events {
     mod buffer;
     mod clickhouse_delivery;
+    mod key_latencies;
     mod not_found;
     mod ratelimits;
     mod reads;

@@ -123,6 +123,14 @@ on_every_event_store! {
         assert_eq!(active_keys("").await, "2");
         assert_eq!(active_keys(&format!("only={api}")).await, "1");
         assert_eq!(active_keys("identity=nobody").await, "0");
+        for (query, is_known) in [(format!("key={}", ann.id), true), ("tag=%3Ci%3E".into(), true), ("tag=i".into(), false)] {
+            let page = owner.get(&workspace_path(&format!("/analytics?{query}"))).await.text;
+            for percentile in ["p50", "p95", "p99"] {
+                let latency = between(&page, &format!("<dt>{percentile} latency</dt><dd>"), "</dd>");
+                assert_eq!(latency != "–", is_known, "{query}: {latency}");
+            }
+            assert!(page.contains("aria-label=\"Latency\""), "{query}");
+        }
         let page = owner.get(&workspace_path("/analytics?outcome=USAGE_EXCEEDED")).await;
         assert_eq!(legend(&page.text), ["Credits exhausted 1"]);
     }

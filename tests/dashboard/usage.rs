@@ -229,12 +229,15 @@ on_every_event_store! {
         assert_eq!(
             lines[0],
             "start,total,valid,rate_limited,usage_exceeded,insufficient_permissions,forbidden,disabled,expired,\
-            not_found,spent_credits"
+            not_found,spent_credits,mean_latency_us,p50_latency_us,p95_latency_us,p99_latency_us"
         );
         assert_eq!(lines.len(), 32, "{}", file.text);
-        assert_eq!(lines[10], "2026-03-10T00:00:00Z,3,3,0,0,0,0,0,0,0,15");
-        assert_eq!(lines[30], "2026-03-30T00:00:00Z,1,1,0,0,0,0,0,0,0,40");
-        assert_eq!(lines[31], "2026-03-31T00:00:00Z,0,0,0,0,0,0,0,0,0,0");
+        // The last four are latencies.
+        let counts = |line: &str| line.splitn(12, ',').take(11).map(str::to_owned).collect::<Vec<_>>().join(",");
+        assert_eq!(counts(lines[10]), "2026-03-10T00:00:00Z,3,3,0,0,0,0,0,0,0,15");
+        assert_eq!(counts(lines[30]), "2026-03-30T00:00:00Z,1,1,0,0,0,0,0,0,0,40");
+        assert!(lines[10].rsplit(',').take(4).all(|us| us.parse::<i64>().is_ok()), "{}", lines[10]);
+        assert_eq!(lines[31], "2026-03-31T00:00:00Z,0,0,0,0,0,0,0,0,0,0,,,,");
         let mut lines = async |query: &str| {
             let file = owner.get(&workspace_path(&format!("/analytics.csv?{query}"))).await;
             assert_eq!(file.status, 200, "{query}");

@@ -4,7 +4,7 @@ use analytics::writer;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
-use store::events::{Aggregate, EventBatch, TotalAmounts, TotalDelta, TotalKey};
+use store::events::{Aggregate, EventBatch, TotalDelta, TotalKey};
 
 use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Stack};
@@ -106,10 +106,9 @@ on_both_stacks! {
             outcome: "VALID",
         };
         let aggregate = Aggregate { count: 3, ..Aggregate::default() };
-        let amounts = TotalAmounts { aggregate, ..TotalAmounts::default() };
         let batch = EventBatch {
             name: "replica 1".into(),
-            verification_totals: vec![TotalDelta { total_key, amounts }],
+            verification_totals: vec![TotalDelta { total_key, aggregate }],
             ..EventBatch::default()
         };
 

@@ -2,6 +2,8 @@
 
 mod failures;
 
+use analytics::rollup_query::{RollupQuery, list_with_latencies};
+use analytics::traffic::LatencyStats;
 use analytics::{clickhouse_delivery, writer};
 use foundation::clock::{DAY_MS, HOUR_MS};
 use foundation::id::WorkspaceId;
@@ -42,6 +44,21 @@ async fn latencies(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, LatencyHistogram
     let mut reader = kw.app.analytics.event_store().read().await.unwrap();
     let found = reader.list_latencies(&all_totals(&workspace, unit)).await.unwrap();
     found.into_iter().map(|(time, histogram)| (time.0, histogram)).collect()
+}
+
+/// Returns the latencies of a key by hour.
+async fn latencies_of_key(kw: &Keyward, key: &str) -> Vec<LatencyStats> {
+    let query = RollupQuery {
+        key_ids: vec![key.into()],
+        from_time: NOON,
+        to_time: NOON.plus_ms(2 * DAY_MS),
+        unit: Some(RollupUnit::Hour),
+        ..RollupQuery::default()
+    };
+    let workspace = domain::root_keys::default_workspace();
+    let found = list_with_latencies(&kw.app.analytics, &workspace, &[], query).await.unwrap();
+    let found = found.into_iter().filter(|(group, _)| group.counts.total > 0);
+    found.map(|(_, latencies)| latencies).collect()
 }
 
 async fn count(kw: &Keyward) -> i64 {
@@ -221,6 +238,10 @@ on_both_stacks_with_clickhouse! {
             of_hours.merge(histogram);
         }
         assert_eq!((events.len(), hour_latencies.len(), of_hours), (4, 4, of_events));
+        let of_key = latencies_of_key(&kw, &key.id).await;
+        let medians: Vec<_> = hour_latencies.iter().map(|(_, histogram)| histogram.percentile_us(50)).collect();
+        assert_eq!(of_key.iter().map(|latencies| latencies.percentile_us(50)).collect::<Vec<_>>(), medians);
+        assert_eq!(latencies_of_key(&kw, "key_none").await, []);
 
         clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
 
@@ -230,6 +251,7 @@ on_both_stacks_with_clickhouse! {
         assert_eq!(hours.len(), 4);
         assert_eq!(counts(&kw, RollupUnit::Hour).await, hours);
         assert_eq!(latencies(&kw, RollupUnit::Hour).await, hour_latencies);
+        assert_eq!(latencies_of_key(&kw, &key.id).await, of_key);
         assert_eq!(counts(&kw, RollupUnit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
         assert_eq!(counts(&kw, RollupUnit::Minute).await.len(), 4, "minutes are computed from the events");
     }

@@ -9,8 +9,8 @@ use foundation::model::{RollupUnit, VerificationCode};
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest as _, Sha256};
 use store::events::{
-    EventBatch, NO_API, RatelimitEvent, RatelimitSeries, SeriesId, TotalAmounts, TotalDelta,
-    TotalKey, VerificationEvent, VerificationSeries,
+    Aggregate, EventBatch, NO_API, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalKey,
+    VerificationEvent, VerificationSeries,
 };
 
 use crate::event::{Event, LimitCheckRecord, VerificationRecord};
@@ -253,8 +253,8 @@ fn passed_label(event: &LimitCheckRecord) -> &'static str {
 /// Stores totals of events by minute. The larger units are derived from them.
 #[derive(Default)]
 struct MinuteTotals<'a> {
-    verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), TotalAmounts>,
-    ratelimits: HashMap<(&'a str, &'a str, Timestamp, &'static str), TotalAmounts>,
+    verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
+    ratelimits: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
 }
 
 impl<'a> MinuteTotals<'a> {
@@ -286,19 +286,19 @@ impl<'a> MinuteTotals<'a> {
 /// Returns the totals of verifications that found no key.
 pub fn build_not_found_totals(counts: &[NotFoundCount]) -> Vec<TotalDelta> {
     let outcome = VerificationCode::NotFound.as_str();
-    let mut minutes: HashMap<_, TotalAmounts> = HashMap::new();
-    for NotFoundCount { workspace, minute, amounts } in counts {
+    let mut minutes: HashMap<_, Aggregate> = HashMap::new();
+    for NotFoundCount { workspace, minute, aggregate } in counts {
         let total_key = (workspace.as_str(), NO_API, *minute, outcome);
-        minutes.entry(total_key).or_default().merge(amounts);
+        minutes.entry(total_key).or_default().merge(aggregate);
     }
     expand_totals(minutes)
 }
 
 /// Returns the totals of every unit, in order.
 fn expand_totals(
-    minutes: HashMap<(&str, &str, Timestamp, &'static str), TotalAmounts>,
+    minutes: HashMap<(&str, &str, Timestamp, &'static str), Aggregate>,
 ) -> Vec<TotalDelta> {
-    let mut totals: BTreeMap<TotalKey, TotalAmounts> = BTreeMap::new();
+    let mut totals: BTreeMap<TotalKey, Aggregate> = BTreeMap::new();
     for ((workspace, id, minute, outcome), sum) in minutes {
         for unit in RollupUnit::ALL {
             let total_key = TotalKey {
@@ -311,5 +311,5 @@ fn expand_totals(
             totals.entry(total_key).or_default().merge(&sum);
         }
     }
-    totals.into_iter().map(|(total_key, amounts)| TotalDelta { total_key, amounts }).collect()
+    totals.into_iter().map(|(total_key, aggregate)| TotalDelta { total_key, aggregate }).collect()
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use foundation::clock::Timestamp;
 use foundation::id::WorkspaceId;
 use foundation::model::RollupUnit;
-use store::events::TotalAmounts;
+use store::events::Aggregate;
 
 /// The maximum number of counts that wait to be written: about 1.5 MB, and up to 3 KB of latencies for each. A workspace has one
 /// for each minute, so there are many only while the database is unreachable.
@@ -21,7 +21,7 @@ pub struct NotFoundCount {
     pub workspace: WorkspaceId,
     /// The start of the minute.
     pub minute: Timestamp,
-    pub amounts: TotalAmounts,
+    pub aggregate: Aggregate,
 }
 
 /// The counts that wait to be written.
@@ -31,7 +31,7 @@ pub struct NotFoundCounters(Mutex<WaitingCounts>);
 #[derive(Debug, Default)]
 struct WaitingCounts {
     /// The minutes of each workspace, the latest last.
-    minutes: HashMap<WorkspaceId, Vec<(Timestamp, TotalAmounts)>>,
+    minutes: HashMap<WorkspaceId, Vec<(Timestamp, Aggregate)>>,
     /// The number of minutes of all workspaces.
     count: usize,
 }
@@ -42,16 +42,16 @@ impl NotFoundCounters {
         let minute = RollupUnit::Minute.start_of(now);
         let WaitingCounts { minutes, count } = &mut *self.0.lock();
         let latest = minutes.get_mut(workspace).and_then(|minutes| minutes.last_mut());
-        if let Some((_, amounts)) = latest.filter(|(latest, _)| *latest == minute) {
-            amounts.add_event(0, latency_us);
+        if let Some((_, aggregate)) = latest.filter(|(latest, _)| *latest == minute) {
+            aggregate.add_event(0, latency_us);
             return true;
         }
         if *count >= WAITING_MAX {
             return false;
         }
-        let mut amounts = TotalAmounts::default();
-        amounts.add_event(0, latency_us);
-        minutes.entry(workspace.clone()).or_default().push((minute, amounts));
+        let mut aggregate = Aggregate::default();
+        aggregate.add_event(0, latency_us);
+        minutes.entry(workspace.clone()).or_default().push((minute, aggregate));
         *count += 1;
         true
     }
@@ -60,10 +60,10 @@ impl NotFoundCounters {
     pub fn take(&self) -> Vec<NotFoundCount> {
         let WaitingCounts { minutes, .. } = std::mem::take(&mut *self.0.lock());
         let counts = minutes.into_iter().flat_map(|(workspace, minutes)| {
-            let count = move |(minute, amounts)| NotFoundCount {
+            let count = move |(minute, aggregate)| NotFoundCount {
                 workspace: workspace.clone(),
                 minute,
-                amounts,
+                aggregate,
             };
             minutes.into_iter().map(count)
         });
@@ -87,9 +87,7 @@ mod tests {
         let mut counts: Vec<_> = counters
             .take()
             .into_iter()
-            .map(|found| {
-                (found.workspace.to_string(), found.minute.0, found.amounts.aggregate.count)
-            })
+            .map(|found| (found.workspace.to_string(), found.minute.0, found.aggregate.count))
             .collect();
 
         counts.sort();

@@ -70,7 +70,7 @@ impl PendingRollups {
             // Sorted, so that transactions that add to the same rollups wait for each other instead of deadlocking.
             let mut rollups: Vec<_> = minutes
                 .into_iter()
-                .map(|((series, time), sum)| SeriesRollup { series, time, aggregate: sum })
+                .map(|((series, time), aggregate)| SeriesRollup { series, time, aggregate })
                 .collect();
             rollups.sort_unstable_by_key(|sum| (sum.series, sum.time));
             for unit in RollupUnit::ALL {
@@ -142,11 +142,10 @@ mod tests {
         let sum = |series: u8, time: i64| SeriesRollup {
             series: SeriesId([series; 16]),
             time: Timestamp(time),
-            aggregate: Aggregate {
-                count: 1,
-                amount: 2,
-                latency_us: 3,
-                latencies: [1, 0, 0, 0, 0, 0],
+            aggregate: {
+                let mut aggregate = Aggregate::default();
+                aggregate.add_event(2, 3);
+                aggregate
             },
         };
         let mut rollups = vec![sum(1, 0), sum(1, 60_000), sum(1, 3_600_000), sum(2, 60_000)];

@@ -1,7 +1,7 @@
 //! Queries rollups of verifications by time, key, identity or tag.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -9,8 +9,9 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::EventKind;
 pub use foundation::model::RollupUnit;
 pub use store::events::{GROUPS_MAX, RollupGrouping, TagGrouping};
-use store::events::{OutcomeCounts, RollupFilter, too_many_groups};
+use store::events::{LatencyHistogram, OutcomeCounts, RollupFilter, too_many_groups};
 
+use crate::traffic::LatencyStats;
 use crate::{Analytics, rollup_spans};
 
 /// Selects verifications, and how they are grouped.
@@ -63,6 +64,8 @@ pub struct RollupGroup {
     pub external_id: String,
     pub tags: Vec<String>,
     pub spent_credits: i64,
+    /// The sum of the latencies.
+    pub latency_us: i64,
     pub counts: OutcomeCounts,
 }
 
@@ -92,6 +95,7 @@ pub async fn list_groups(
                 }
             },
             spent_credits: row.spent_credits,
+            latency_us: row.latency_us,
             counts: row.counts,
         })
         .collect();
@@ -99,6 +103,25 @@ pub async fn list_groups(
     sort_groups(&mut groups, &query);
     groups.truncate(query.limit.unwrap_or(usize::MAX));
     Ok(groups)
+}
+
+/// Returns the groups of a query that groups by time only, like [`list_groups`], each with its latencies.
+pub async fn list_with_latencies(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    apis: &[ApiId],
+    query: RollupQuery,
+) -> Result<Vec<(RollupGroup, LatencyStats)>> {
+    let filter = query.to_filter(analytics, workspace, apis);
+    let found = analytics.event_store.read().await?.list_rollup_latencies(&filter).await?;
+    let mut histograms: HashMap<Timestamp, LatencyHistogram> = found.into_iter().collect();
+    let groups = list_groups(analytics, workspace, apis, query).await?;
+    let with_latencies = |group: RollupGroup| {
+        let histogram = histograms.remove(&group.time).unwrap_or_default();
+        let latencies = LatencyStats::new(group.counts.total, group.latency_us, histogram);
+        (group, latencies)
+    };
+    Ok(groups.into_iter().map(with_latencies).collect())
 }
 
 /// Returns the number of keys with at least one verification that the query selects, of these APIs. Empty: of all APIs.
@@ -184,6 +207,7 @@ fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
         external_id: String::new(),
         tags: Vec::new(),
         spent_credits: 0,
+        latency_us: 0,
         counts: OutcomeCounts::default(),
     };
     let Some(unit) = query.unit else {

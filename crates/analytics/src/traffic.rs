@@ -76,6 +76,11 @@ pub struct LatencyStats {
 }
 
 impl LatencyStats {
+    /// The latencies of a number of requests: their sum in microseconds, and how they are spread.
+    pub fn new(count: i64, sum_us: i64, histogram: LatencyHistogram) -> Self {
+        Self { count, sum_us, histogram }
+    }
+
     fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);

@@ -122,7 +122,7 @@ impl PendingEvents {
         }
         // Counts that are in no batch wait until there is space.
         for not_found in self.batch_not_found.drain(..) {
-            let count = u64::try_from(not_found.amounts.aggregate.count).unwrap_or(0);
+            let count = u64::try_from(not_found.aggregate.count).unwrap_or(0);
             analytics.metrics.verifications.dropped_counter.inc_by(count);
         }
         loop {

@@ -1,6 +1,5 @@
 //! The overview page of a workspace.
 
-use std::iter;
 use std::time::Duration;
 
 use askama::Template;
@@ -52,7 +51,7 @@ struct OverviewPage {
 struct TrafficPanel {
     figures: Vec<Figure>,
     requests: BarChart,
-    latency: Option<BarChart>,
+    latency: BarChart,
 }
 
 #[derive(Template)]
@@ -91,10 +90,10 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     let traffic = match TrafficSeries::load(&request, &selection, &range).await {
         Ok(series) => {
             let (mut requests, mut latency) = build_charts(&series, &range, selection.kind, "");
-            for chart in iter::once(&mut requests).chain(&mut latency) {
+            for chart in [&mut requests, &mut latency] {
                 chart.zoom_path = Some(request.workspace_path("/analytics"));
             }
-            let figures = build_figures(selection.kind, true, &series.total(), None);
+            let figures = build_figures(selection.kind, &series.total(), None);
             Some(TrafficPanel { figures, requests, latency })
         }
         Err(e) => {

@@ -12,7 +12,7 @@ pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
 pub use analytics::tail::{CheckTailFilter, Tail, TailFilter, TailStep};
 pub use analytics::top_identifiers::{IdentifierOrder, IdentifierQuery, IdentifierRow};
-pub use analytics::traffic::{Traffic, TrafficCoverage, TrafficFilter};
+pub use analytics::traffic::{LatencyStats, Traffic, TrafficCoverage, TrafficFilter};
 use analytics::{Analytics, event_log, recent, rollup_query, sql_query, top_identifiers, traffic};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
@@ -62,6 +62,17 @@ pub async fn list_rollups_by_workspace(
 ) -> Result<Vec<RollupGroup>> {
     let apis = require_on_api_or_all(caller, api)?;
     rollup_query::list_groups(analytics, caller.workspace_id(), apis, query).await
+}
+
+/// Returns the rollups of a query that groups by time only, like [`list_rollups_by_workspace`], each with its latencies.
+pub async fn list_latencies_by_workspace(
+    analytics: &Analytics,
+    caller: &Caller,
+    api: Option<&ApiId>,
+    query: RollupQuery,
+) -> Result<Vec<(RollupGroup, LatencyStats)>> {
+    let apis = require_on_api_or_all(caller, api)?;
+    rollup_query::list_with_latencies(analytics, caller.workspace_id(), apis, query).await
 }
 
 /// Returns the number of keys with at least one verification that the query selects, otherwise like

@@ -19,7 +19,7 @@ use sqlx::{Database, Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
-pub use latencies::{LatencyHistogram, bucket_of, buckets_of_older_versions};
+pub use latencies::{Bucket, LatencyHistogram, bucket_of, buckets_of_older_versions};
 pub use rollups::*;
 
 use foundation::clock::Timestamp;
@@ -61,6 +61,11 @@ pub trait EventReads: RecentReads + LogReads {
         &mut self,
         filter: &RollupFilter<'_>,
     ) -> Result<Vec<RollupRow>>;
+    /// Returns the latencies of the same verifications by unit of time.
+    async fn list_rollup_latencies(
+        &mut self,
+        filter: &RollupFilter<'_>,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>>;
     /// Returns the identifiers with the most limit checks, including those that are not rolled up yet.
     async fn list_top_identifiers(
         &mut self,

@@ -51,15 +51,14 @@ impl Comparison {
             analytics_access::find_coverage(&app.analytics, &request.caller, selection.kind, unit),
         )
         .await?;
-        let has_latency = selection.has_latency();
-        let series = TrafficSeries::new(range, &traffic, has_latency);
+        let series = TrafficSeries::new(range, &traffic);
         let availability = Availability::of_period(range.previous, &coverage);
         let before: Option<Traffic> = match availability {
             Availability::Complete | Availability::Partial(_) => Some(sum_traffic(&before)),
             Availability::Missing(_) => None,
         };
         let total = series.total();
-        let figures = build_figures(selection.kind, has_latency, &total, before.as_ref());
+        let figures = build_figures(selection.kind, &total, before.as_ref());
         let has_requests = total.total_count() > 0;
         let text = describe(range, unit, availability, has_requests, app.context.clock.now());
         Ok(Self { series, total, before, figures, text })

@@ -124,10 +124,8 @@ fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) ->
     if has_credits {
         header.push("spent_credits".into());
     }
-    if series.has_latency() {
-        header.push("mean_latency_us".into());
-        header.extend(PERCENTILES.map(|percentile| format!("{}_latency_us", percentile.name)));
-    }
+    header.push("mean_latency_us".into());
+    header.extend(PERCENTILES.map(|percentile| format!("{}_latency_us", percentile.name)));
     let mut rows = vec![header];
     for (start, traffic) in series.slices() {
         let mut row = vec![format_start(*start), traffic.total_count().to_string()];
@@ -135,11 +133,9 @@ fn tabulate_series(series: &TrafficSeries, selection: &Selection, only: &str) ->
         if has_credits {
             row.push(traffic.spent_credits.to_string());
         }
-        if series.has_latency() {
-            let percentiles = PERCENTILES.map(|percentile| percentile.of(traffic));
-            let known = [traffic.latencies.mean_us()].into_iter().chain(percentiles);
-            row.extend(known.map(|us| us.map_or_else(String::new, |us| us.to_string())));
-        }
+        let percentiles = PERCENTILES.map(|percentile| percentile.of(traffic));
+        let known = [traffic.latencies.mean_us()].into_iter().chain(percentiles);
+        row.extend(known.map(|us| us.map_or_else(String::new, |us| us.to_string())));
         rows.push(row);
     }
     rows

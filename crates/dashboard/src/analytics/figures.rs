@@ -24,12 +24,7 @@ impl Figure {
 }
 
 /// Returns the figures of the requests of a kind.
-pub fn build_figures(
-    kind: EventKind,
-    has_latency: bool,
-    now: &Traffic,
-    before: Option<&Traffic>,
-) -> Vec<Figure> {
+pub fn build_figures(kind: EventKind, now: &Traffic, before: Option<&Traffic>) -> Vec<Figure> {
     let (label, good) = match kind {
         EventKind::Verifications => ("Verifications", VerificationCode::Valid.as_str()),
         EventKind::Ratelimits => ("Limit checks", "true"),
@@ -53,17 +48,15 @@ pub fn build_figures(
     if kind == EventKind::Verifications {
         figures.push(count("Credits spent", |traffic| traffic.spent_credits));
     }
-    if has_latency {
-        figures.extend(PERCENTILES.iter().map(|percentile| {
-            let of_now = percentile.of(now);
-            let change = |before| describe_latency_change(of_now, percentile.of(before));
-            Figure {
-                label: percentile.label,
-                value: of_now.map_or_else(|| "–".into(), format_latency),
-                change: before.map(change),
-            }
-        }));
-    }
+    figures.extend(PERCENTILES.iter().map(|percentile| {
+        let of_now = percentile.of(now);
+        let change = |before| describe_latency_change(of_now, percentile.of(before));
+        Figure {
+            label: percentile.label,
+            value: of_now.map_or_else(|| "–".into(), format_latency),
+            change: before.map(change),
+        }
+    }));
     figures
 }
 

@@ -14,8 +14,6 @@ mod top;
 mod traffic;
 mod usage;
 
-use std::iter;
-
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
@@ -75,7 +73,7 @@ struct AnalyticsPage {
     /// What the figures are compared with.
     comparison: String,
     requests: BarChart,
-    latency: Option<BarChart>,
+    latency: BarChart,
     download_url: String,
     /// The requests by outcome, and by API or namespace.
     breakdowns: Vec<Breakdown>,
@@ -97,7 +95,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let comparison = Comparison::load(&request, &selection, &range).await?;
     let (mut requests, mut latency) =
         build_charts(&comparison.series, &range, selection.kind, outcome);
-    for chart in iter::once(&mut requests).chain(&mut latency) {
+    for chart in [&mut requests, &mut latency] {
         chart.zoom_path = Some(zoom_path(&request));
     }
     let download_url = |table: &str| {

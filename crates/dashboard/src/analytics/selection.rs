@@ -83,11 +83,6 @@ impl Selection {
         (!self.resource_id.is_empty()).then_some(self.resource_id.as_str())
     }
 
-    /// Returns whether latency is known. Rollups per key do not contain it.
-    pub fn has_latency(&self) -> bool {
-        !self.needs_key_rollups()
-    }
-
     /// Returns whether totals per API cannot answer the selection.
     fn needs_key_rollups(&self) -> bool {
         !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
@@ -117,13 +112,20 @@ impl Selection {
         period: Period,
         unit: RollupUnit,
     ) -> Result<Vec<(Timestamp, Traffic)>> {
+        let analytics = &request.page_request.app.analytics;
         if self.needs_key_rollups() {
             let query = RollupQuery { unit: Some(unit), ..self.to_query(period, unit) };
-            let groups = self.list_groups(request, query).await?;
-            return Ok(groups.iter().map(|group| (group.time, traffic_of_group(group))).collect());
+            let api = self.resource().map(ApiId::from);
+            let (caller, api) = (&request.caller, api.as_ref());
+            let groups =
+                analytics_access::list_latencies_by_workspace(analytics, caller, api, query)
+                    .await?;
+            let traffic = |(group, latencies): (RollupGroup, _)| {
+                (group.time, Traffic { latencies, ..traffic_of_group(&group) })
+            };
+            return Ok(groups.into_iter().map(traffic).collect());
         }
         let filter = self.to_traffic_filter(period, unit);
-        let analytics = &request.page_request.app.analytics;
         analytics_access::list_traffic(analytics, &request.caller, &filter).await
     }
 

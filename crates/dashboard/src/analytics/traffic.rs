@@ -102,13 +102,11 @@ pub const PERCENTILES: [Percentile; 3] = [
 pub struct TrafficSeries {
     /// Every unit of time of a range.
     slices: Vec<(Timestamp, Traffic)>,
-    /// Whether latency is known.
-    has_latency: bool,
 }
 
 impl TrafficSeries {
     /// Adds up the traffic of a range by its unit, including units without requests.
-    pub fn new(range: &TimeRange, traffic: &[(Timestamp, Traffic)], has_latency: bool) -> Self {
+    pub fn new(range: &TimeRange, traffic: &[(Timestamp, Traffic)]) -> Self {
         let first = range.unit.start_of(range.period.from);
         let units = std::iter::successors(Some(first), |at| Some(range.unit.start_of_next(*at)));
         let units = units.take_while(|at| *at < range.period.until);
@@ -116,7 +114,7 @@ impl TrafficSeries {
         for (at, added) in traffic {
             slices.entry(range.unit.start_of(*at)).or_default().merge(added);
         }
-        Self { slices: slices.into_iter().collect(), has_latency }
+        Self { slices: slices.into_iter().collect() }
     }
 
     /// Loads the series of a selection.
@@ -127,15 +125,11 @@ impl TrafficSeries {
     ) -> Result<Self> {
         let unit = range.rollup_unit();
         let traffic = selection.load_traffic(request, range.period, unit).await?;
-        Ok(Self::new(range, &traffic, selection.has_latency()))
+        Ok(Self::new(range, &traffic))
     }
 
     pub fn slices(&self) -> &[(Timestamp, Traffic)] {
         &self.slices
-    }
-
-    pub fn has_latency(&self) -> bool {
-        self.has_latency
     }
 
     /// Returns the sum over the whole range.
@@ -153,13 +147,13 @@ pub fn sum_traffic(slices: &[(Timestamp, Traffic)]) -> Traffic {
     sum
 }
 
-/// Creates the chart of outcomes (all, or only one) and the chart of latency, if latency is known.
+/// Creates the chart of outcomes (all, or only one) and the chart of latency.
 pub fn build_charts(
     traffic: &TrafficSeries,
     range: &TimeRange,
     kind: EventKind,
     only: &str,
-) -> (BarChart, Option<BarChart>) {
+) -> (BarChart, BarChart) {
     let starts: Vec<_> = traffic.slices.iter().map(|(at, _)| *at).collect();
     let labels: Vec<_> = starts.iter().map(|at| range.format_label(*at)).collect();
     let values = |outcome: &OutcomeStyle| -> Vec<i64> {
@@ -187,15 +181,13 @@ pub fn build_charts(
     let title = format!("{what} per {}, by outcome (UTC)", range.unit.as_str());
     let requests = BarChart::new(title, "Time", &labels, &series, "requests", format_grouped)
         .with_times(range.unit, &starts);
-    let latency = traffic.has_latency.then(|| {
-        let series = PERCENTILES.map(|percentile| {
-            let slices = traffic.slices.iter();
-            let values = slices.map(|(_, slice)| percentile.of(slice).unwrap_or(0)).collect();
-            ChartSeries { name: percentile.name.to_owned(), class: percentile.class, values }
-        });
-        let title = format!("Latency per {}, by percentile (UTC)", range.unit.as_str());
-        BarChart::nested(title, "Time", &labels, &series, format_latency)
-            .with_times(range.unit, &starts)
+    let percentiles = PERCENTILES.map(|percentile| {
+        let slices = traffic.slices.iter();
+        let values = slices.map(|(_, slice)| percentile.of(slice).unwrap_or(0)).collect();
+        ChartSeries { name: percentile.name.to_owned(), class: percentile.class, values }
     });
+    let title = format!("Latency per {}, by percentile (UTC)", range.unit.as_str());
+    let latency = BarChart::nested(title, "Time", &labels, &percentiles, format_latency)
+        .with_times(range.unit, &starts);
     (requests, latency)
 }

@@ -4,9 +4,10 @@ use foundation::clock::{DAY_MS, Timestamp};
 use foundation::model::{EventKind, RollupUnit};
 
 use super::source::{
-    BUCKET_COLUMNS, HISTOGRAM_COLUMNS, delivery_condition, event_bucket_columns, event_bucket_sql,
+    HISTOGRAM_COLUMNS, delivery_condition, event_bucket_columns, event_bucket_sql,
 };
 use super::{ClickHouse, ClickHouseError, DAY_TIMEOUT};
+use crate::events::BUCKET_COLUMNS;
 use crate::outbox::DayRollup;
 
 type Result<T> = std::result::Result<T, ClickHouseError>;

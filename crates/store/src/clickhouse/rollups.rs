@@ -50,7 +50,7 @@ const COUNTED_OUTCOMES: [&str; 7] = [
 type TotalTuple = (i64, String, String, i64, i64, i64);
 
 type RollupTuple =
-    (i64, String, String, String, Vec<String>, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+    (i64, String, String, String, Vec<String>, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
 
 #[async_trait]
 impl EventReads for ClickHouseReader {
@@ -82,16 +82,7 @@ impl EventReads for ClickHouseReader {
         let mut bound = BoundTexts::default();
         let condition = total_condition(filter, &mut bound);
         let source = self.source_of_totals(filter, "bucket", &condition);
-        let sql = format!(
-            "SELECT at, bucket, sum(n) FROM ({}) GROUP BY at, bucket",
-            source.build_latencies_sql()
-        );
-        let rows: Vec<(i64, u8, i64)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
-        let mut found: BTreeMap<Timestamp, LatencyHistogram> = BTreeMap::new();
-        for (at, bucket, count) in rows {
-            found.entry(Timestamp(at)).or_default().add_to_bucket(bucket, count);
-        }
-        Ok(found.into_iter().collect())
+        self.list_histograms(&source, &bound).await
     }
 
     async fn find_first_total(&mut self, filter: &TotalsFilter<'_>) -> Result<Option<Timestamp>> {
@@ -107,15 +98,7 @@ impl EventReads for ClickHouseReader {
     async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64> {
         let mut bound = BoundTexts::default();
         let condition = rollup_condition(filter, &mut bound);
-        let source = RollupSource {
-            kind: EventKind::Verifications,
-            unit: filter.unit,
-            delivery_snapshot: &self.delivery_snapshot,
-            columns: "outcome, key_id",
-            condition: &condition,
-            from: filter.from_time,
-            until: filter.to_time.plus_ms(1),
-        };
+        let source = self.source_of_rollups(filter, "outcome, key_id", &condition);
         let sql = format!("SELECT toInt64(uniqExact(key_id)) FROM ({})", source.build_sql());
         let rows: Vec<(i64,)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
         Ok(rows.first().map_or(0, |(count,)| *count))
@@ -138,15 +121,8 @@ impl EventReads for ClickHouseReader {
         if by.by_tags != TagGrouping::None {
             columns.push("tags");
         }
-        let source = RollupSource {
-            kind: EventKind::Verifications,
-            unit: filter.unit,
-            delivery_snapshot: &self.delivery_snapshot,
-            columns: &columns.join(", "),
-            condition: &condition,
-            from: filter.from_time,
-            until: filter.to_time.plus_ms(1),
-        };
+        let columns = columns.join(", ");
+        let source = self.source_of_rollups(filter, &columns, &condition);
         // A dimension that is not grouped by is equal in all rows.
         let time = if filter.is_by_time { "at" } else { "toInt64(0)" };
         let column =
@@ -159,7 +135,7 @@ impl EventReads for ClickHouseReader {
         let counts =
             COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
         let sql = format!(
-            "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent)
+            "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent), sum(took)
             FROM ({}) GROUP BY k1, k2, k3, k4, k5{} LIMIT {}",
             column(by.is_by_key, "key_id"),
             column(by.is_by_identity, "identity_id"),
@@ -171,6 +147,16 @@ impl EventReads for ClickHouseReader {
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
         let to_row = |row| rollup_row_from_tuple(row, by.by_tags);
         Ok(rows.into_iter().map(to_row).collect())
+    }
+
+    async fn list_rollup_latencies(
+        &mut self,
+        filter: &RollupFilter<'_>,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+        let mut bound = BoundTexts::default();
+        let condition = rollup_condition(filter, &mut bound);
+        let source = self.source_of_rollups(filter, "bucket", &condition);
+        self.list_histograms(&source, &bound).await
     }
 
     async fn list_top_identifiers(
@@ -231,6 +217,41 @@ impl ClickHouseReader {
             until: filter.until_time,
         }
     }
+
+    fn source_of_rollups<'a>(
+        &'a self,
+        filter: &RollupFilter<'_>,
+        columns: &'a str,
+        condition: &'a str,
+    ) -> RollupSource<'a> {
+        RollupSource {
+            kind: EventKind::Verifications,
+            unit: filter.unit,
+            delivery_snapshot: &self.delivery_snapshot,
+            columns,
+            condition,
+            from: filter.from_time,
+            until: filter.to_time.plus_ms(1),
+        }
+    }
+
+    /// Returns the histograms of the events of a source by unit of time.
+    async fn list_histograms(
+        &self,
+        source: &RollupSource<'_>,
+        bound: &BoundTexts,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+        let sql = format!(
+            "SELECT at, bucket, sum(n) FROM ({}) GROUP BY at, bucket",
+            source.build_latencies_sql()
+        );
+        let rows: Vec<(i64, u8, i64)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        let mut found: BTreeMap<Timestamp, LatencyHistogram> = BTreeMap::new();
+        for (at, bucket, count) in rows {
+            found.entry(Timestamp(at)).or_default().add_to_bucket(bucket, count);
+        }
+        Ok(found.into_iter().collect())
+    }
 }
 
 /// Returns the columns of the API or namespace, and of the outcome.
@@ -279,7 +300,7 @@ fn rollup_condition(filter: &RollupFilter<'_>, bound: &mut BoundTexts) -> String
 
 fn rollup_row_from_tuple(row: RollupTuple, by_tags: TagGrouping) -> RollupRow {
     let (time, key_id, identity_id, external_id, tags, valid, forbidden, usage_exceeded, ..) = row;
-    let (.., rate_limited, disabled, insufficient_permissions, expired, total, spent_credits) = row;
+    let (.., rate_limited, disabled, insufficient_permissions, expired, total, spent, took) = row;
     RollupRow {
         time: Timestamp(time),
         key_id,
@@ -289,7 +310,8 @@ fn rollup_row_from_tuple(row: RollupTuple, by_tags: TagGrouping) -> RollupRow {
             TagGrouping::Each => tags.into_iter().next().unwrap_or_default(),
             TagGrouping::None | TagGrouping::Set => json!(tags).to_string(),
         },
-        spent_credits,
+        spent_credits: spent,
+        latency_us: took,
         counts: OutcomeCounts {
             valid,
             forbidden,

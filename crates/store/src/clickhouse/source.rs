@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use foundation::clock::Timestamp;
 use foundation::model::{DeliverySnapshot, EventKind, RollupUnit};
 
-use crate::events::{LATENCY_BUCKETS_US, bucket_of, buckets_of_older_versions};
+use crate::events::{BUCKET_COLUMNS, LATENCY_BUCKETS_US, bucket_of, buckets_of_older_versions};
 
 /// Returns the condition for the rows that count.
 pub fn delivery_condition(delivered: &DeliverySnapshot) -> String {
@@ -38,16 +38,6 @@ pub fn event_bucket_columns() -> [String; 6] {
         format!("toInt64(countIf({from}latency_us <= {end}))")
     })
 }
-
-/// The columns of [`LATENCY_BUCKETS_US`].
-pub const BUCKET_COLUMNS: [&str; 6] = [
-    "latency_le_100us",
-    "latency_le_500us",
-    "latency_le_1ms",
-    "latency_le_5ms",
-    "latency_le_25ms",
-    "latency_le_100ms",
-];
 
 /// The columns of hours with the histogram of their latencies: its buckets, and the number of latencies in each. Empty where an
 /// older version has written the hour.

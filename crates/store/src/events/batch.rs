@@ -12,6 +12,16 @@ use super::latencies::LatencyHistogram;
 /// The upper bounds of the latency buckets of rollups, in microseconds. Longer latencies are in none.
 pub const LATENCY_BUCKETS_US: [i64; 6] = [100, 500, 1_000, 5_000, 25_000, 100_000];
 
+/// The columns of the buckets, in tables of rollups and of totals.
+pub const BUCKET_COLUMNS: [&str; 6] = [
+    "latency_le_100us",
+    "latency_le_500us",
+    "latency_le_1ms",
+    "latency_le_5ms",
+    "latency_le_25ms",
+    "latency_le_100ms",
+];
+
 /// The id of a series: of the dimensions that many events share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(pub [u8; 16]);
@@ -96,7 +106,7 @@ pub struct RatelimitEvent {
 }
 
 /// The aggregate of a set of events.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Aggregate {
     pub count: i64,
     /// Credits spent, or tokens requested.
@@ -104,6 +114,9 @@ pub struct Aggregate {
     pub latency_us: i64,
     /// The number of latencies in each of [`LATENCY_BUCKETS_US`].
     pub latencies: [i64; 6],
+    /// Totals have it in a table of its own.
+    #[serde(skip)]
+    pub histogram: LatencyHistogram,
 }
 
 impl Aggregate {
@@ -114,6 +127,7 @@ impl Aggregate {
         for (count, added) in self.latencies.iter_mut().zip(other.latencies) {
             *count += added;
         }
+        self.histogram.merge(&other.histogram);
     }
 
     pub fn add_event(&mut self, amount: i64, latency_us: i64) {
@@ -123,6 +137,7 @@ impl Aggregate {
         if let Some(at) = LATENCY_BUCKETS_US.iter().position(|end| latency_us <= *end) {
             self.latencies[at] += 1;
         }
+        self.histogram.add(latency_us);
     }
 }
 
@@ -137,8 +152,9 @@ pub struct SeriesRollup {
 
 impl Serialize for SeriesRollup {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Aggregate { count, amount, latency_us, latencies } = &self.aggregate;
-        (&self.series, self.time, count, amount, latency_us, latencies).serialize(serializer)
+        let Aggregate { count, amount, latency_us, latencies, histogram } = &self.aggregate;
+        (&self.series, self.time, count, amount, latency_us, latencies, histogram)
+            .serialize(serializer)
     }
 }
 
@@ -175,29 +191,7 @@ pub struct TotalDelta {
     #[serde(flatten)]
     pub total_key: TotalKey,
     #[serde(flatten)]
-    pub amounts: TotalAmounts,
-}
-
-/// The aggregate of a set of events, and their latencies.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct TotalAmounts {
-    #[serde(flatten)]
     pub aggregate: Aggregate,
-    /// Stored in a table of its own.
-    #[serde(skip)]
-    pub histogram: LatencyHistogram,
-}
-
-impl TotalAmounts {
-    pub fn merge(&mut self, other: &Self) {
-        self.aggregate.merge(&other.aggregate);
-        self.histogram.merge(&other.histogram);
-    }
-
-    pub fn add_event(&mut self, amount: i64, latency_us: i64) {
-        self.aggregate.add_event(amount, latency_us);
-        self.histogram.add(latency_us);
-    }
 }
 
 /// The events of one replica since its last batch. The lists are sorted, so that replicas that write at once wait for

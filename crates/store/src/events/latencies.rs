@@ -22,7 +22,7 @@ static BUCKET_ENDS_US: LazyLock<[i64; BUCKETS]> =
     LazyLock::new(|| std::array::from_fn(|index| (EIGHTHS[index % 8] << (index / 8)) >> 20));
 
 /// The index of a bucket.
-type Bucket = u8;
+pub type Bucket = u8;
 
 /// The number of latencies by bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -111,6 +111,8 @@ pub struct RollupRow {
     /// A JSON list; one tag if the rows are grouped by each tag.
     pub tags: String,
     pub spent_credits: i64,
+    /// The sum of the latencies.
+    pub latency_us: i64,
     #[sqlx(flatten)]
     pub counts: OutcomeCounts,
 }

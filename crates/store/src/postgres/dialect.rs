@@ -64,7 +64,7 @@ macro_rules! object {
 }
 /// Returns the fields of a JSON object as rows with the columns `key` and `value`.
 macro_rules! fields_of {
-    ($object:literal) => {
+    ($object:expr) => {
         concat!("jsonb_each_text(", $object, ")")
     };
 }

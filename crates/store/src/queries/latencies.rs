@@ -20,10 +20,10 @@ pub async fn add(
     totals: impl Iterator<Item = &TotalDelta>,
 ) -> Result<()> {
     let mut sums: BTreeMap<_, LatencyHistogram> = BTreeMap::new();
-    for TotalDelta { total_key, amounts } in totals {
+    for TotalDelta { total_key, aggregate } in totals {
         for resource in [&*total_key.id, ALL_RESOURCES] {
             let row = (&*total_key.workspace_id, resource, total_key.unit, total_key.time);
-            sums.entry(row).or_default().merge(&amounts.histogram);
+            sums.entry(row).or_default().merge(&aggregate.histogram);
         }
     }
     if sums.is_empty() {
@@ -35,14 +35,8 @@ pub async fn add(
         FROM ",
         items!("$2"),
         " WHERE TRUE
-        ON CONFLICT (kind, workspace_id, resource_id, unit, time) DO UPDATE SET histogram = (SELECT ",
-        object_of!("name", "number"),
-        " FROM (SELECT key AS name, CAST(SUM(CAST(value AS BIGINT)) AS BIGINT) AS number
-            FROM (SELECT key, value FROM ",
-        fields_of!("latencies.histogram"),
-        " UNION ALL SELECT key, value FROM ",
-        fields_of!("excluded.histogram"),
-        ") AS fields GROUP BY key) AS sums)"
+        ON CONFLICT (kind, workspace_id, resource_id, unit, time) DO UPDATE SET ",
+        add_histogram!("latencies")
     );
     let rows: Vec<_> = sums.into_iter().collect();
     let rows = serde_json::to_string(&rows).map_err(|e| Error::Internal(e.to_string()))?;

@@ -114,6 +114,22 @@ macro_rules! add_rollup_columns {
     };
 }
 
+/// Adds the histogram of a new row to that of the existing row.
+macro_rules! add_histogram {
+    ($table:literal) => {
+        concat!(
+            "histogram = (SELECT ",
+            object_of!("name", "number"),
+            " FROM (SELECT key AS name, CAST(SUM(CAST(value AS BIGINT)) AS BIGINT) AS number
+                FROM (SELECT key, value FROM ",
+            fields_of!(concat!($table, ".histogram")),
+            " UNION ALL SELECT key, value FROM ",
+            fields_of!("excluded.histogram"),
+            ") AS fields GROUP BY key) AS sums)"
+        )
+    };
+}
+
 mod audit;
 mod changes;
 mod credits;
@@ -135,6 +151,7 @@ mod reads;
 mod recent;
 mod regions;
 mod restore;
+mod rollup_latencies;
 mod rollups;
 #[macro_use]
 mod root_keys;

@@ -8,7 +8,7 @@ use futures_util::TryStreamExt as _;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as};
 
-use super::{Connection, RowQuery, latencies, top_identifiers};
+use super::{Connection, RowQuery, latencies, rollup_latencies, top_identifiers};
 use crate::events::{
     EventAmounts, EventReads, IdentifierRow, LatencyHistogram, RollupFilter, RollupRow, RollupSpan,
     SeriesRollup, TagGrouping, TopIdentifiersFilter, TotalRow, TotalsFilter, too_many_groups,
@@ -83,7 +83,8 @@ fn split_by_tag_sql(groups: &str) -> String {
     let sums = counts.map(|count| format!("CAST(SUM(g.{count}) AS BIGINT) AS {count}")).join(", ");
     let (spent_credits, tags) = (credit_sum_sql("g.spent_credits"), texts_of!("g.tags"));
     format!(
-        "SELECT g.time, g.key_id, g.identity_id, g.external_id, t.value AS tags, {sums}, {spent_credits} AS spent_credits
+        "SELECT g.time, g.key_id, g.identity_id, g.external_id, t.value AS tags, {sums}, {spent_credits} AS spent_credits,
+            CAST(SUM(g.latency_us) AS BIGINT) AS latency_us
         FROM ({groups}) g, {tags} t
         GROUP BY 1, 2, 3, 4, 5"
     )
@@ -91,6 +92,8 @@ fn split_by_tag_sql(groups: &str) -> String {
 
 /// The maximum size of the tags of a result, in bytes. A caller chooses the tags, and how many there are.
 const TAGS_MAX_BYTES: usize = 32 * 1024 * 1024;
+
+const ADD_HISTOGRAM: &str = concat!(", ", add_histogram!("{table}"));
 
 /// The number of rollups that one statement adds.
 const STATEMENT_ROLLUPS_MAX: usize = 5_000;
@@ -105,16 +108,20 @@ pub async fn add_rollups(
     let (raw, amount, latencies) = (kind.table_name(), kind.amount_column(), latency_columns!());
     let (table, items) = (format!("{raw}_per_{}", unit.as_str()), items!("$1"));
     let series = hex_bytes!("item ->> 0");
-    let added = add_rollup_columns!("{table}", "{amount}")
-        .replace("{table}", &table)
-        .replace("{amount}", amount);
+    // Only verifications are charted by key and identity.
+    let [histogram, of_item, merged] = match kind {
+        EventKind::Verifications => [", histogram", ", item -> 6", ADD_HISTOGRAM],
+        EventKind::Ratelimits => [""; 3],
+    };
+    let added = [add_rollup_columns!("{table}", "{amount}"), merged].concat();
+    let added = added.replace("{table}", &table).replace("{amount}", amount);
     let sql = format!(
-        "INSERT INTO {table} (series, time, count, {amount}, latency_us, {latencies})
+        "INSERT INTO {table} (series, time, count, {amount}, latency_us, {latencies}{histogram})
         SELECT {series}, CAST(item ->> 1 AS BIGINT), CAST(item ->> 2 AS BIGINT),
             CAST(item ->> 3 AS BIGINT), CAST(item ->> 4 AS BIGINT),
             CAST(item -> 5 ->> 0 AS BIGINT), CAST(item -> 5 ->> 1 AS BIGINT),
             CAST(item -> 5 ->> 2 AS BIGINT), CAST(item -> 5 ->> 3 AS BIGINT),
-            CAST(item -> 5 ->> 4 AS BIGINT), CAST(item -> 5 ->> 5 AS BIGINT)
+            CAST(item -> 5 ->> 4 AS BIGINT), CAST(item -> 5 ->> 5 AS BIGINT){of_item}
         FROM {items} WHERE TRUE
         ON CONFLICT (series, time) DO UPDATE SET {added}"
     );
@@ -215,7 +222,8 @@ impl EventReads for Connection {
                 {valid} AS valid, {forbidden} AS forbidden, {usage_exceeded} AS usage_exceeded,
                 {rate_limited} AS rate_limited, {disabled} AS disabled,
                 {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
-                CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits
+                CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits,
+                CAST(SUM(e.latency_us) AS BIGINT) AS latency_us
             FROM ({source}) e
             GROUP BY 1, 2, 3, 4, 5"
         );
@@ -240,6 +248,13 @@ impl EventReads for Connection {
             read.push(row);
         }
         Ok(read)
+    }
+
+    async fn list_rollup_latencies(
+        &mut self,
+        filter: &RollupFilter<'_>,
+    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+        rollup_latencies::list(self, filter).await
     }
 
     async fn list_top_identifiers(
@@ -267,7 +282,7 @@ fn bind_totals_filter<'q, Row>(
 }
 
 /// Binds the values `$1` to `$7` of [`rollup_source_sql`].
-fn bind_rollup_filter<'q, Row>(
+pub fn bind_rollup_filter<'q, Row>(
     query: RowQuery<'q, Row>,
     filter: &'q RollupFilter<'_>,
 ) -> RowQuery<'q, Row> {
@@ -297,14 +312,15 @@ pub fn series_sums_sql(kind: EventKind, spans: &[RollupSpan], first_value: usize
     let part = |(index, span): (usize, &RollupSpan)| {
         let (unit, from) = (span.unit.as_str(), first_value + 2 * index);
         format!(
-            "SELECT series, count, {amount} FROM {raw}_per_{unit} WHERE time >= ${from} AND time < ${}",
+            "SELECT series, count, {amount}, latency_us FROM {raw}_per_{unit} WHERE time >= ${from} AND time < ${}",
             from + 1
         )
     };
     let parts = spans.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ");
     let amount_sum = credit_sum_sql(&format!("r.{amount}"));
     format!(
-        "SELECT r.series, CAST(SUM(r.count) AS BIGINT) AS count, {amount_sum} AS {amount}
+        "SELECT r.series, CAST(SUM(r.count) AS BIGINT) AS count, {amount_sum} AS {amount},
+            CAST(SUM(r.latency_us) AS BIGINT) AS latency_us
         FROM ({parts}) r GROUP BY r.series"
     )
 }
@@ -317,37 +333,45 @@ pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) ->
 /// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of
 /// their series. The values are `$1` to `$7`, and those of the summed spans.
 ///
-/// SQLite joins tables in this order: first the series if few are selected, else the rollups, which are selected by time.
 /// Without grouping by time, the time of a row is any of the selected ones.
 fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     let rollups = format!("verifications_per_{}", filter.unit.as_str());
-    let tables = match (has_few_series(filter), summed_spans(filter)) {
-        (true, _) => format!("verification_series s CROSS JOIN {rollups} e"),
-        (false, []) => format!("{rollups} e CROSS JOIN verification_series s"),
+    let tables = match summed_spans(filter) {
+        [] => join_series_sql(filter, &rollups),
         // Each series is then joined once instead of once for each unit of time.
-        (false, spans) => {
+        spans => {
             let sums = series_sums_sql(EventKind::Verifications, spans, FIRST_SPAN_VALUE);
-            format!(
-                "(SELECT r.*, CAST($6 AS BIGINT) AS time FROM ({sums}) r) e CROSS JOIN verification_series s"
+            join_series_sql(
+                filter,
+                &format!("(SELECT r.*, CAST($6 AS BIGINT) AS time FROM ({sums}) r)"),
             )
         }
     };
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
     let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome";
     let pending = concat!(
-        events_of_batches!("verifications", "e.time, e.series, e.spent_credits"),
+        events_of_batches!("verifications", "e.time, e.series, e.spent_credits, e.latency_us"),
         with_series!("verification_series")
     );
     let is_pending = is_pending!("b.summed");
     format!(
-        "SELECT {columns}, e.time, e.count, e.spent_credits
+        "SELECT {columns}, e.time, e.count, e.spent_credits, e.latency_us
         FROM {tables}
         WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
         UNION ALL
-        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits
+        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits, e.latency_us
         FROM {pending}
         WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
     )
+}
+
+/// Returns the SQL that joins rollups `e` and their series `s`. SQLite joins tables in this order: first the series if few are
+/// selected, else the rollups, which are selected by time.
+pub fn join_series_sql(filter: &RollupFilter<'_>, rollups: &str) -> String {
+    match has_few_series(filter) {
+        true => format!("verification_series s CROSS JOIN {rollups} e"),
+        false => format!("{rollups} e CROSS JOIN verification_series s"),
+    }
 }
 
 /// Returns the condition for the series `s` of an identity. The index has only series with one, which SQLite must read.
@@ -362,7 +386,7 @@ fn has_few_series(filter: &RollupFilter<'_>) -> bool {
 
 /// Returns the condition for the series `s`, with the values `$1` to `$5`. Where nothing is selected, it only mentions
 /// the value, because a statement must use every value.
-fn series_condition(filter: &RollupFilter<'_>) -> String {
+pub fn series_condition(filter: &RollupFilter<'_>) -> String {
     let apis = match filter.api_ids.is_empty() {
         true => "$2 = '[]'",
         false => concat!("s.api_id ", is_one_of!("$2")),

@@ -1,0 +1,104 @@
+//! Tests the latencies of the verifications of keys, identities and tags.
+
+use analytics::rollup_query::{RollupQuery, RollupUnit, list_with_latencies};
+use analytics::traffic::LatencyStats;
+use analytics::writer;
+use foundation::clock::Timestamp;
+use serde_json::json;
+use store::events::LatencyHistogram;
+
+use crate::on_both_stacks;
+use crate::support::{Keyward, NOON};
+
+/// Returns the latencies of the units that have any.
+async fn latencies(kw: &Keyward, unit: RollupUnit, query: RollupQuery) -> Vec<LatencyStats> {
+    let query = RollupQuery {
+        from_time: unit.start_of(NOON),
+        to_time: Timestamp(NOON.0 + 3_600_000),
+        unit: Some(unit),
+        ..query
+    };
+    let groups = list_with_latencies(&kw.app.analytics, &"ws_default".into(), &[], query).await;
+    let groups = groups.unwrap().into_iter();
+    groups.filter(|(group, _)| group.counts.total > 0).map(|(_, latencies)| latencies).collect()
+}
+
+/// Returns the latencies of the events of series whose key, external id and tags contain a text.
+async fn latencies_of_events(kw: &Keyward, text: &str) -> LatencyStats {
+    let sql = "SELECT s.key_id || ' ' || s.external_id || ' ' || s.tags || ' ' || e.latency_us
+        FROM verifications e JOIN verification_series s ON s.id = e.series";
+    let (mut count, mut sum_us, mut histogram) = (0, 0, LatencyHistogram::default());
+    for event in kw.query_events(sql).await.iter().filter(|event| event.contains(text)) {
+        let latency_us = event.rsplit(' ').next().unwrap().parse().unwrap();
+        count += 1;
+        sum_us += latency_us;
+        histogram.add(latency_us);
+    }
+    LatencyStats::new(count, sum_us, histogram)
+}
+
+on_both_stacks! {
+    async fn latencies_of_a_key_an_identity_and_a_tag_are_those_of_their_verifications(kw) {
+        let key = kw.create_key(json!({ "externalId": "acme" })).await;
+        let other = kw.create_key(json!({})).await;
+        let verify = async |times| {
+            for _ in 0..times {
+                kw.verify(&key.key).await.assert_code("VALID");
+                let tagged = json!({ "key": other.key, "tags": ["slow", "path=/v1"] });
+                kw.v2("keys.verifyKey", tagged).await.data();
+                kw.verify(&other.key).await.assert_code("VALID");
+            }
+            kw.write_events().await;
+        };
+        verify(3).await;
+        writer::roll_up(&kw.app.analytics).await.unwrap();
+        verify(2).await;
+        writer::roll_up(&kw.app.analytics).await.unwrap();
+        verify(4).await;
+
+        let of_key = RollupQuery { key_ids: vec![key.id.as_str().into()], ..RollupQuery::default() };
+        let of_identity = RollupQuery { external_id: Some("acme".into()), ..RollupQuery::default() };
+        let of_tag = RollupQuery { tags: vec!["slow".into()], ..RollupQuery::default() };
+        let selections = [
+            (of_key, &*key.id),
+            (of_identity, "acme"),
+            (of_tag, "slow"),
+        ];
+        for (query, text) in selections {
+            let expected = latencies_of_events(&kw, text).await;
+            assert_ne!(expected.percentile_us(99), None, "{text}");
+            for unit in RollupUnit::ALL {
+                let query = RollupQuery {
+                    key_ids: query.key_ids.clone(),
+                    external_id: query.external_id.clone(),
+                    tags: query.tags.clone(),
+                    ..RollupQuery::default()
+                };
+                assert_eq!(latencies(&kw, unit, query).await, [expected.clone()], "{text} {unit:?}");
+            }
+        }
+    }
+}
+
+on_both_stacks! {
+    async fn latencies_in_rollups_of_an_older_version_are_the_ends_of_its_buckets(kw) {
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.write_events().await;
+        writer::roll_up(&kw.app.analytics).await.unwrap();
+        // Of 100 latencies, 90 are up to 500 µs, 8 up to 25 ms and 2 longer than 100 ms.
+        kw.change_events(
+            "UPDATE verifications_per_day SET histogram = '{}', count = 100, latency_us = 1000, latency_le_100us = 0,
+                latency_le_500us = 90, latency_le_1ms = 0, latency_le_5ms = 0, latency_le_25ms = 8,
+                latency_le_100ms = 0",
+        )
+        .await;
+
+        let query = RollupQuery { key_ids: vec![key.id.as_str().into()], ..RollupQuery::default() };
+        let found = latencies(&kw, RollupUnit::Day, query).await;
+
+        let percentiles = [50, 95, 99].map(|percent| found[0].percentile_us(percent));
+        assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
+        assert_eq!(found[0].mean_us(), Some(10));
+    }
+}
