@@ -74,7 +74,8 @@ on_both_stacks! {
                     tags: query.tags.clone(),
                     ..RollupQuery::default()
                 };
-                assert_eq!(latencies(&kw, unit, query).await, [expected.clone()], "{text} {unit:?}");
+                let found = latencies(&kw, unit, query).await;
+                assert_eq!(found, std::slice::from_ref(&expected), "{text} {unit:?}");
             }
         }
     }
