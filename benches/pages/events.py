@@ -42,10 +42,10 @@ def fill(database, apis, namespace, keys, active_keys, events):
     for kind, amount, totals, resource, outcome in amounts:
         # Rollups of checks are retained for seven days by the minute.
         since = BEGINNING if kind == "verifications" else END - 7 * DAY
-        step(f"{kind} by minute", insert_minutes(kind, amount, since))
-        step(f"{kind} by hour", insert_hours(kind, amount))
+        step(f"{kind} by minute", insert_minutes(database, kind, amount, since))
+        step(f"{kind} by hour", insert_hours(database, kind, amount))
         for unit, of in [("day", "hour"), ("month", "day")]:
-            step(f"{kind} by {unit}", insert_rollups(kind, amount, unit, of))
+            step(f"{kind} by {unit}", insert_rollups(database, kind, amount, unit, of))
         series = "verification_series" if kind == "verifications" else "ratelimit_series"
         step(totals, *insert_totals(kind, series, amount, totals, resource, outcome, since))
         step(f"latencies of {kind}", *insert_latencies(database, kind, totals, resource))
@@ -166,15 +166,29 @@ def insert_ratelimits(numbers, count, active_keys):
         ORDER BY e.n"""
 
 
-def insert_minutes(kind, amount, since):
-    return f"""INSERT INTO {kind}_per_minute (series, time, count, {amount}, latency_us, {LATENCIES})
-        SELECT series, time - time % {MINUTE}, COUNT(*), SUM({amount}), SUM(latency_us), {COUNT_LATENCIES}
+# The number of buckets in the histogram of a series.
+SERIES_BUCKETS = {"minute": 2, "hour": 8, "day": 32, "month": 68}
+
+
+def series_histogram(database, kind, unit):
+    """The column with the histogram of rollups, and its value. Checks have none."""
+    if kind != "verifications":
+        return "", ""
+    histogram = json.dumps({str(bucket): 7 for bucket in range(48, 48 + SERIES_BUCKETS[unit])})
+    return ", histogram", f", CAST('{histogram}' AS {'JSONB' if database.url else 'TEXT'})"
+
+
+def insert_minutes(database, kind, amount, since):
+    column, histogram = series_histogram(database, kind, "minute")
+    return f"""INSERT INTO {kind}_per_minute (series, time, count, {amount}, latency_us, {LATENCIES}{column})
+        SELECT series, time - time % {MINUTE}, COUNT(*), SUM({amount}), SUM(latency_us), {COUNT_LATENCIES}{histogram}
         FROM {kind} WHERE time >= {since} GROUP BY 1, 2 ORDER BY 2, 1"""
 
 
-def insert_hours(kind, amount):
-    return f"""INSERT INTO {kind}_per_hour (series, time, count, {amount}, latency_us, {LATENCIES})
-        SELECT series, time - time % {HOUR}, COUNT(*), SUM({amount}), SUM(latency_us), {COUNT_LATENCIES}
+def insert_hours(database, kind, amount):
+    column, histogram = series_histogram(database, kind, "hour")
+    return f"""INSERT INTO {kind}_per_hour (series, time, count, {amount}, latency_us, {LATENCIES}{column})
+        SELECT series, time - time % {HOUR}, COUNT(*), SUM({amount}), SUM(latency_us), {COUNT_LATENCIES}{histogram}
         FROM {kind} GROUP BY 1, 2 ORDER BY 2, 1"""
 
 
@@ -192,9 +206,10 @@ def month_of(at):
     return int(day.timestamp() * 1000)
 
 
-def insert_rollups(kind, amount, unit, of):
-    return f"""INSERT INTO {kind}_per_{unit} (series, time, count, {amount}, latency_us, {LATENCIES})
-        SELECT series, {unit_start(unit)}, SUM(count), SUM({amount}), SUM(latency_us), {SUM_LATENCIES}
+def insert_rollups(database, kind, amount, unit, of):
+    column, histogram = series_histogram(database, kind, unit)
+    return f"""INSERT INTO {kind}_per_{unit} (series, time, count, {amount}, latency_us, {LATENCIES}{column})
+        SELECT series, {unit_start(unit)}, SUM(count), SUM({amount}), SUM(latency_us), {SUM_LATENCIES}{histogram}
         FROM {kind}_per_{of} GROUP BY 1, 2 ORDER BY 2, 1"""
 
 
