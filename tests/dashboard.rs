@@ -24,6 +24,7 @@ mod root_keys;
 mod row_menus;
 mod sign_in;
 mod single_sign_on;
+mod sorted_lists;
 mod titles;
 mod usage;
 mod workspace;

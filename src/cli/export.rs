@@ -44,7 +44,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
         None => Box::new(BufWriter::new(io::stdout())),
     };
     let (mut exported, mut pending) = (0, 0);
-    let mut start_id = String::new();
+    let mut start = String::new();
     loop {
         let filter = KeyFilter {
             api_id: api_id.clone(),
@@ -52,7 +52,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
             decrypt_mode: DecryptMode::None,
             // Credits that are left out would be lost where the keys are imported.
             requires_leases: true,
-            paging: Paging { start_id, limit: PAGE_LIMIT, search: String::new() },
+            paging: Paging { start, limit: PAGE_LIMIT, ..Paging::default() },
         };
         let page = keys::list(&app.context, &caller, filter).await?;
         for found in &page.items {
@@ -66,8 +66,8 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
                 Err(e) => return end_of_export(&options, &e),
             }
         }
-        match page.next_id {
-            Some(next) => start_id = next,
+        match page.next_start {
+            Some(next) => start = next,
             None => break,
         }
     }

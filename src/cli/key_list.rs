@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use domain::keys::details::KeyStatus;
 use domain::keys::search::{self, KeyListItem};
-use domain::page::Paging;
+use domain::page::{KeyOrder, Paging};
 use foundation::config::Settings;
 use foundation::id::ApiId;
 use serde_json::{Value, json};
@@ -48,9 +48,9 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
     let api = options.api_id.map(ApiId::from);
     let keys_max = usize::from(options.limit);
     let mut paging = Paging {
-        start_id: String::new(),
         limit: keys_max.min(PAGE_LIMIT),
         search: options.search.unwrap_or_default(),
+        ..Paging::default()
     };
     let mut keys: Vec<KeyListItem> = Vec::new();
     for _ in 0..PAGES_MAX {
@@ -59,13 +59,13 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
             &caller,
             api.as_ref(),
             options.status,
-            search::KeyOrder::LatestFirst,
+            KeyOrder::LatestFirst,
             &paging,
         )
         .await?;
         keys.extend(page.items);
-        match page.next_id {
-            Some(next) if keys.len() < keys_max => paging.start_id = next,
+        match page.next_start {
+            Some(next) if keys.len() < keys_max => paging.start = next,
             _ => break,
         }
     }

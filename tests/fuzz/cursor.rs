@@ -79,7 +79,7 @@ fn pages_contain_every_item_once() {
 
 /// Returns the page as the store reads it.
 fn page<'a>(ids: &[&'a str], paging: &Paging) -> Page<&'a str> {
-    let rows = ids.iter().copied().filter(|id| *id >= paging.start_id.as_str());
+    let rows = ids.iter().copied().filter(|id| *id >= paging.start.as_str());
     let rows = rows.take(usize::try_from(paging.limit_with_lookahead()).unwrap()).collect();
     Page::new(rows, paging, |id| id)
 }
@@ -95,7 +95,7 @@ fn assert_read_like_json(body: &[u8]) {
     let shown = String::from_utf8_lossy(body);
     match (parsed, expected(body)) {
         (Ok(parsed), Ok((from, limit))) => {
-            assert_eq!((parsed.start_id, parsed.limit), (from, limit));
+            assert_eq!((parsed.start, parsed.limit), (from, limit));
         }
         (Err(error), Err(fields)) => {
             assert_eq!(error.code(), Code::InvalidInput);

@@ -2,7 +2,7 @@
 //! and that few rows are read.
 
 use foundation::model::PermissionAssignment;
-use store::PageQuery;
+use store::{PageOrder, PageQuery};
 
 use super::*;
 use crate::support::work_meter::WorkMeter;
@@ -52,7 +52,8 @@ async fn assert_reads_of_holders_read_few_rows(store: Store) {
     let api = api(&store, &workspace).await;
     fill(&store, &workspace, &api).await;
     let (permission, role) = (PermissionId::from("perm_few"), RoleId::from("role_1000"));
-    let listing = PageQuery { start_id: "role_15", search: String::new(), rows_max: 3 };
+    let listing =
+        PageQuery { start: "role_15", order: PageOrder::ById, search: String::new(), rows_max: 3 };
     let meter = WorkMeter::of_store(&store).await;
     let mut reader = store.read().await.unwrap();
 
@@ -82,7 +83,8 @@ async fn assert_reads_of_identity_keys_read_few_rows(store: Store) {
     fill(&store, &workspace, &api).await;
     vacuum(&store, "identities, keys, key_permissions, key_roles, role_permissions").await;
     let identity = IdentityId::from("id_few");
-    let listing = PageQuery { start_id: "key_19", search: String::new(), rows_max: 3 };
+    let listing =
+        PageQuery { start: "key_19", order: PageOrder::ById, search: String::new(), rows_max: 3 };
     let meter = WorkMeter::of_store(&store).await;
     let mut reader = store.read().await.unwrap();
 

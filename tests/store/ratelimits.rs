@@ -2,7 +2,7 @@
 
 use foundation::id::{NamespaceId, OverrideId};
 use foundation::model::{Namespace, OutagePolicy, Override};
-use store::PageQuery;
+use store::{PageOrder, PageQuery};
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn an_override(identifier: &str) -> Override {
 }
 
 fn page_query<'a>(from: &'a str, limit: i64, search: &str) -> PageQuery<'a> {
-    PageQuery { start_id: from, search: search.into(), rows_max: limit }
+    PageQuery { start: from, order: PageOrder::ById, search: search.into(), rows_max: limit }
 }
 
 /// Stores a namespace.

@@ -2,7 +2,9 @@
 
 use foundation::id::{MigrationId, NamespaceId, UserId};
 use foundation::model::{Algorithm, Migration, OutagePolicy};
-use store::{AuditFilter, IdentitySelection, KeyListFilter, PageQuery, Reader, StoredKey};
+use store::{
+    AuditFilter, IdentitySelection, KeyListFilter, PageOrder, PageQuery, Reader, StoredKey,
+};
 
 use super::*;
 
@@ -30,7 +32,7 @@ pub async fn assert_store_reads(store: &Store, version: i64) {
 
 /// A page of everything that contains a text, which is entered in lower case.
 fn search(text: &str) -> PageQuery<'static> {
-    PageQuery { start_id: "", search: text.to_lowercase(), rows_max: 10 }
+    PageQuery { start: "", order: PageOrder::ById, search: text.to_lowercase(), rows_max: 10 }
 }
 
 async fn find(reader: &mut Reader, key: &str) -> Option<StoredKey> {
@@ -126,7 +128,7 @@ async fn assert_lists(reader: &mut Reader, version: i64) {
         .await
         .unwrap();
     assert_eq!(identities.len(), 1);
-    let root_keys = reader.list_root_keys(other, None, &search("ÉCOLE")).await.unwrap();
+    let root_keys = reader.list_root_keys(other, None, true, &search("ÉCOLE")).await.unwrap();
     assert_eq!(root_keys[0].key.expires_at, Some(Timestamp(4_102_444_800_000)));
     let hash = KeyHash::compute(OTHER_ROOT_KEY).to_base64();
     assert_eq!(reader.find_root_key_by_hash(&hash).await.unwrap().unwrap().permissions.len(), 4);

@@ -1,7 +1,7 @@
 //! Tests searches among many rows: what is found, and that an index finds it.
 
 use foundation::model::Identity;
-use store::{IdentitySelection, IndexedSearch, KeyListFilter, PageQuery};
+use store::{IdentitySelection, IndexedSearch, KeyListFilter, PageOrder, PageQuery};
 
 use super::*;
 use crate::support::work_meter::WorkMeter;
@@ -87,7 +87,8 @@ async fn assert_searches_read_few_rows(store: Store) {
         let found = found.unwrap();
         assert_eq!((found.len(), found[0].external_id.as_str()), (26, first));
     }
-    let listing = PageQuery { start_id: "", search: "user_1234".into(), rows_max: 26 };
+    let listing =
+        PageQuery { start: "", order: PageOrder::ById, search: "user_1234".into(), rows_max: 26 };
     let identities =
         reader.list_identities(&workspace, IdentitySelection::Ids(&found), &listing).await.unwrap();
     assert_eq!(identities.len(), 11);

@@ -142,7 +142,7 @@ impl<T: Serialize> Reply for PageReply<T> {
     }
 
     fn pagination(&self) -> Option<Pagination<'_>> {
-        let cursor = self.0.next_id.as_deref();
+        let cursor = self.0.next_start.as_deref();
         Some(Pagination { has_more: cursor.is_some(), cursor })
     }
 }

@@ -5,6 +5,7 @@ use domain::permission::Action;
 use super::layout::is_allowed;
 use super::page_request::WorkspaceRequest;
 use super::pagination::PageLinks;
+use super::sort_link::SortLink;
 
 /// The template fields that every list shares.
 pub struct ListFrame {
@@ -18,6 +19,8 @@ pub struct ListFrame {
     pub create_path: Option<String>,
     /// What the user may do with each row, besides viewing it.
     pub row_actions: Vec<RowAction>,
+    /// The link in the head of the column that the list is sorted by. `None`: the list has another order.
+    pub sort: Option<SortLink>,
 }
 
 /// An entry in the menu of a row: the page that `path` names below that of the row.
@@ -39,8 +42,14 @@ impl ListFrame {
             pages: PageLinks::new(request, &path, next),
             create_path: None,
             row_actions: Vec::new(),
+            sort: None,
             path,
         }
+    }
+
+    /// Adds the link that reverses the order.
+    pub fn with_sort(self, sort: impl Into<Option<SortLink>>) -> Self {
+        Self { sort: sort.into(), ..self }
     }
 
     /// Adds the link to the form at `path` within the workspace, if the user may perform `action`.

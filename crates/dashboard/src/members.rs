@@ -99,7 +99,7 @@ async fn build_page(
     };
     Ok(MembersPage {
         layout: Layout::for_workspace(request, Section::Members, "Members").await?,
-        list: ListFrame::new(request, "/members", members.next_id.as_deref()),
+        list: ListFrame::new(request, "/members", members.next_start.as_deref()),
         rows: members
             .items
             .into_iter()

@@ -1,6 +1,6 @@
 //! Pagination of lists.
 
-use domain::page::Paging;
+use domain::page::{PageOrder, Paging};
 
 use super::page_request::WorkspaceRequest;
 
@@ -11,7 +11,8 @@ pub const PAGE_ROWS: usize = 25;
 pub fn paging_from_query(request: &WorkspaceRequest) -> Paging {
     let query = &request.page_request.query;
     Paging {
-        start_id: query.text("from").to_owned(),
+        start: query.text("from").to_owned(),
+        order: PageOrder::ById,
         limit: PAGE_ROWS,
         search: query.text("q").to_owned(),
     }

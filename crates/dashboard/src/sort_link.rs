@@ -1,6 +1,9 @@
-//! The link in the head of a column that reverses the order of a list. An index backs both orders.
+//! The link in the head of a column that reverses the order of a list.
+
+use domain::page::{KeyOrder, PageOrder, Paging};
 
 use super::page_request::WorkspaceRequest;
+use super::pagination::paging_from_query;
 
 /// The query parameter of the direction.
 const FIELD: &str = "order";
@@ -37,6 +40,24 @@ pub struct SortLink {
 }
 
 impl SortLink {
+    /// Reads the direction of a list by name at `path` within the workspace, and its page.
+    pub fn by_name(request: &WorkspaceRequest, path: &str) -> (Self, Paging) {
+        let sort = Self::new(request, &request.workspace_path(path), Direction::Ascending);
+        let order = match sort.direction {
+            Direction::Ascending => PageOrder::ByName,
+            Direction::Descending => PageOrder::ByNameDescending,
+        };
+        (sort, Paging { order, ..paging_from_query(request) })
+    }
+
+    /// Returns the order of a list by creation.
+    pub fn key_order(&self) -> KeyOrder {
+        match self.direction {
+            Direction::Ascending => KeyOrder::OldestFirst,
+            Direction::Descending => KeyOrder::LatestFirst,
+        }
+    }
+
     /// Reads the direction of the list at `path` from the query; any other text is `default`.
     pub fn new(request: &WorkspaceRequest, path: &str, default: Direction) -> Self {
         let query = &request.page_request.query;

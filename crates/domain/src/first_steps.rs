@@ -7,7 +7,7 @@ use foundation::model::EventKind;
 use crate::analytics_access::{self, RollupUnit};
 use crate::caller::Caller;
 use crate::context::Context;
-use crate::page::Paging;
+use crate::page::{KeyOrder, Paging};
 use crate::permission::{Action, Grants};
 use crate::root_keys::{self, StoredRootKey};
 use crate::users::ResourceCounts;
@@ -59,7 +59,8 @@ pub async fn find(
     counts: &ResourceCounts,
 ) -> Result<FirstSteps> {
     let paging = Paging { limit: ROOT_KEYS_MAX, ..Paging::default() };
-    let root_keys = root_keys::list_for_caller(context, caller, true, &paging).await?;
+    let root_keys =
+        root_keys::list_for_caller(context, caller, true, KeyOrder::LatestFirst, &paging).await?;
     let (kind, unit) = (EventKind::Verifications, RollupUnit::Month);
     let coverage = analytics_access::find_coverage(analytics, caller, kind, unit).await?;
     let has_root_key = root_keys.items.iter().any(is_for_service);

@@ -1,5 +1,6 @@
-//! Pagination of lists that are sorted by id.
+//! Pagination of lists.
 
+pub use store::PageOrder;
 use store::{PageQuery, to_search_text};
 
 /// The bound up to which resources are counted for a dashboard page.
@@ -8,8 +9,9 @@ pub const COUNT_MAX: i64 = 10_000;
 /// The parameters of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Paging {
-    /// The id at which the page starts. Empty: the first page.
-    pub start_id: String,
+    /// The id or the name at which the page starts, as the order has it. Empty: the first page.
+    pub start: String,
+    pub order: PageOrder,
     /// The maximum number of items.
     pub limit: usize,
     /// The search text, matched case-insensitively without surrounding spaces. Empty: no filter.
@@ -20,16 +22,22 @@ pub struct Paging {
 const ID_LOWER_BOUND: char = '!';
 
 impl Paging {
+    /// Returns the first page of a list by name.
+    pub fn first_by_name(limit: usize) -> Self {
+        Self { order: PageOrder::ByName, limit, ..Self::default() }
+    }
+
     /// Returns the page that starts after an id. Empty: the first page.
     pub fn after_id(id: &str, limit: usize) -> Self {
         let from = if id.is_empty() { String::new() } else { format!("{id}{ID_LOWER_BOUND}") };
-        Self { start_id: from, limit, search: String::new() }
+        Self { start: from, limit, ..Self::default() }
     }
 
     /// Returns the store query of this page, with one extra row.
     pub fn to_page_query(&self) -> PageQuery<'_> {
         let search = to_search_text([self.search.trim()]);
-        PageQuery { start_id: &self.start_id, search, rows_max: self.limit_with_lookahead() }
+        let rows_max = self.limit_with_lookahead();
+        PageQuery { start: &self.start, order: self.order, search, rows_max }
     }
 
     /// Returns the number of rows to read: one more than the page has, to detect a next page.
@@ -38,30 +46,51 @@ impl Paging {
     }
 }
 
-/// A page of a list that is sorted by id.
+/// The order of a list of keys, or of root keys, by their creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyOrder {
+    #[default]
+    LatestFirst,
+    OldestFirst,
+}
+
+/// A page of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// The id at which the next page starts, if there is one.
-    pub next_id: Option<String>,
+    /// The id or the name at which the next page starts, if there is one.
+    pub next_start: Option<String>,
 }
 
 impl<T> Page<T> {
     /// Creates a page from the rows that were read with the limit of [`Paging::limit_with_lookahead`].
-    pub fn new<I: AsRef<str>>(mut rows: Vec<T>, paging: &Paging, id: impl Fn(&T) -> &I) -> Self {
-        let next = rows.get(paging.limit).map(|row| id(row).as_ref().to_owned());
+    pub fn new<I: AsRef<str>>(mut rows: Vec<T>, paging: &Paging, start: impl Fn(&T) -> &I) -> Self {
+        let next = rows.get(paging.limit).map(|row| start(row).as_ref().to_owned());
         rows.truncate(paging.limit);
-        Self { items: rows, next_id: next }
+        Self { items: rows, next_start: next }
+    }
+
+    /// Creates a page of a list in the order of `paging`, like [`Self::new`].
+    pub fn in_order<I: AsRef<str>, N: AsRef<str>>(
+        rows: Vec<T>,
+        paging: &Paging,
+        id: impl Fn(&T) -> &I,
+        name: impl Fn(&T) -> &N,
+    ) -> Self {
+        match paging.order {
+            PageOrder::ById => Self::new(rows, paging, id),
+            PageOrder::ByName | PageOrder::ByNameDescending => Self::new(rows, paging, name),
+        }
     }
 
     /// Returns the id of the last item if there is a next page.
     pub fn find_last_id<I: AsRef<str>>(&self, id: impl Fn(&T) -> &I) -> Option<String> {
-        self.next_id.as_ref()?;
+        self.next_start.as_ref()?;
         self.items.last().map(|last| id(last).as_ref().to_owned())
     }
 
     pub fn map<U>(self, f: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(f).collect(), next_id: self.next_id }
+        Page { items: self.items.into_iter().map(f).collect(), next_start: self.next_start }
     }
 }
 
@@ -71,7 +100,7 @@ mod tests {
 
     #[test]
     fn page_after_id_starts_at_next_greater_id() {
-        let after = Paging::after_id("key_9z", 2).start_id;
+        let after = Paging::after_id("key_9z", 2).start;
 
         for earlier in ["key_9z", "key_9y", "key_9"] {
             assert!(*earlier < *after, "{earlier}");
@@ -79,13 +108,13 @@ mod tests {
         for next in ["key_9z1", "key_9zz", "key_A", "key_a"] {
             assert!(*after < *next, "{next}");
         }
-        assert_eq!(Paging::after_id("", 2).start_id, "");
+        assert_eq!(Paging::after_id("", 2).start, "");
     }
 
     #[test]
     fn last_returns_id_when_next_page_exists() {
         let page =
-            |next: Option<&str>| Page { items: vec!["a", "b"], next_id: next.map(Into::into) };
+            |next: Option<&str>| Page { items: vec!["a", "b"], next_start: next.map(Into::into) };
 
         assert_eq!(page(Some("c")).find_last_id(|id| id), Some("b".to_owned()));
         assert_eq!(page(None).find_last_id(|id| id), None);
@@ -98,10 +127,10 @@ mod tests {
             Page::new(ids.to_vec(), &paging, |id| id)
         };
 
-        assert_eq!(page(&["a", "b"]), Page { items: vec!["a", "b"], next_id: None });
+        assert_eq!(page(&["a", "b"]), Page { items: vec!["a", "b"], next_start: None });
         assert_eq!(
             page(&["a", "b", "c"]),
-            Page { items: vec!["a", "b"], next_id: Some("c".into()) }
+            Page { items: vec!["a", "b"], next_start: Some("c".into()) }
         );
     }
 }

@@ -121,11 +121,21 @@ pub struct StoredKey {
     pub home: Option<Home>,
 }
 
+/// The order of a list, if the list has more than one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PageOrder {
+    #[default]
+    ById,
+    ByName,
+    ByNameDescending,
+}
+
 /// Selects a page of a list.
 #[derive(Debug)]
 pub struct PageQuery<'a> {
-    /// The id at which the page begins.
-    pub start_id: &'a str,
+    /// The id or the name at which the page begins, as the order has it. Empty: at the first row.
+    pub start: &'a str,
+    pub order: PageOrder,
     /// The text that each row must contain, in the form of [`to_search_text`]. Empty matches every row.
     pub search: String,
     /// The maximum number of rows.

@@ -20,12 +20,13 @@ pub trait RootKeyReads: Send {
     async fn find_root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// Returns the root keys of a workspace by id. Their number is small, so there are no pages.
     async fn list_all_root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
-    /// Returns a page of the root keys of a workspace, the latest first: those that are valid at `live_at`, or all if
-    /// it is `None`.
+    /// Returns a page of the root keys of a workspace, the latest or the oldest first: those that are valid at `live_at`, or all
+    /// if it is `None`.
     async fn list_root_keys(
         &mut self,
         workspace: &WorkspaceId,
         live_at: Option<Timestamp>,
+        is_latest_first: bool,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredRootKey>>;
     async fn find_root_key(

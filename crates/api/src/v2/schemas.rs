@@ -46,7 +46,7 @@ pub const NON_META_MAX_BYTES: usize = 64 * 1024;
 pub fn to_paging(limit: Optional<PageLimit>, default: usize, cursor: Optional<Cursor>) -> Paging {
     let from = cursor.0.map_or_else(String::new, Text::into_string);
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok());
-    Paging { start_id: from, limit: limit.unwrap_or(default), search: String::new() }
+    Paging { start: from, limit: limit.unwrap_or(default), ..Paging::default() }
 }
 
 /// Converts a limit, a cursor and a search text to paging. The default limit is 100.

@@ -184,7 +184,7 @@ async fn load_resource_names(
 
 /// Returns the ids and names of the first namespaces.
 pub async fn load_namespace_names(request: &WorkspaceRequest) -> Result<Vec<(String, String)>> {
-    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+    let paging = Paging::first_by_name(OPTIONS_MAX);
     let context = &request.page_request.app.context;
     let page = namespaces::list_for_caller(context, &request.caller, &paging).await?;
     Ok(page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect())
@@ -192,7 +192,7 @@ pub async fn load_namespace_names(request: &WorkspaceRequest) -> Result<Vec<(Str
 
 /// Returns the ids and names of the first APIs.
 pub async fn load_api_names(request: &WorkspaceRequest) -> Result<Vec<(String, String)>> {
-    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+    let paging = Paging::first_by_name(OPTIONS_MAX);
     let context = &request.page_request.app.context;
     let page = apis::list_for_caller(context, &request.caller, &paging).await?;
     Ok(page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect())

@@ -25,7 +25,7 @@ use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
-use super::pagination::paging_from_query;
+use super::sort_link::SortLink;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -123,15 +123,16 @@ impl ApiTableRow {
 
 async fn list(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
-    let paging = paging_from_query(&request);
+    let (sort, paging) = SortLink::by_name(&request, "/apis");
     let found = apis::list_for_caller(&app.context, &request.caller, &paging).await?;
     let counted =
         apis::add_key_counts(&app.context, &request.caller, found.items, KEYS_COUNTED_MAX).await?;
     let now = app.context.clock.now();
-    let list = ListFrame::new(&request, "/apis", found.next_id.as_deref());
+    let list = ListFrame::new(&request, "/apis", found.next_start.as_deref());
     render_page(&ApiListPage {
         layout: Layout::for_workspace(&request, Section::Apis, "APIs").await?,
         list: list
+            .with_sort(sort)
             .with_create_form(&request, "/apis/new", Action::CreateApi)
             .with_row_actions(&request, ROW_ACTIONS),
         rows: counted

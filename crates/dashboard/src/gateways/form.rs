@@ -102,11 +102,11 @@ async fn load_api_options(
         is_selected: ids.contains(id),
     };
     let mut options: Vec<_> = ids.iter().map(|id| option(id, names.get(id))).collect();
-    let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+    let paging = Paging::first_by_name(OPTIONS_MAX);
     let found = apis::list_for_caller(context, &request.caller, &paging).await?;
     let others = found.items.iter().filter(|api| !ids.contains(&api.id));
     options.extend(others.map(|api| option(&api.id, Some(&api.name))));
-    Ok((options, found.next_id.is_some()))
+    Ok((options, found.next_start.is_some()))
 }
 
 pub async fn show_create_form(request: WorkspaceRequest) -> PageResult {

@@ -26,7 +26,7 @@ use super::format::TimeLabel;
 use super::layout::{Layout, Section};
 use super::list_frame::{ListFrame, RowAction};
 use super::page_request::WorkspaceRequest;
-use super::pagination::paging_from_query;
+use super::sort_link::SortLink;
 use super::{PageResult, render_page};
 
 pub fn routes() -> Router {
@@ -92,13 +92,14 @@ impl PolicyTableRow {
 
 async fn list(request: WorkspaceRequest) -> PageResult {
     let context = &request.page_request.app.context;
-    let paging = paging_from_query(&request);
+    let (sort, paging) = SortLink::by_name(&request, "/gateways");
     let found = gateways::list(context, &request.caller, &paging).await?;
     let now = context.clock.now();
-    let list = ListFrame::new(&request, "/gateways", found.next_id.as_deref());
+    let list = ListFrame::new(&request, "/gateways", found.next_start.as_deref());
     render_page(&PolicyListPage {
         layout: Layout::for_workspace(&request, Section::Gateways, "Gateways").await?,
         list: list
+            .with_sort(sort)
             .with_create_form(&request, "/gateways/new", Action::CreateGatewayPolicy)
             .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items.into_iter().map(|policy| PolicyTableRow::new(policy, now)).collect(),

@@ -32,7 +32,7 @@ use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
 use super::ratelimits::format_rate;
-use super::sort_link::{Direction, SortLink};
+use super::sort_link::SortLink;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -64,8 +64,6 @@ struct IdentityListPage {
     layout: Layout,
     list: ListFrame,
     rows: Vec<Identity>,
-    /// The order by external ID; `None` for the results of a search.
-    sort: Option<SortLink>,
 }
 
 #[derive(Template)]
@@ -115,25 +113,20 @@ impl IdentityLimitRow {
 
 async fn list(request: WorkspaceRequest) -> PageResult {
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let paging = paging_from_query(&request);
-    let sort = paging.search.trim().is_empty().then(|| {
-        SortLink::new(&request, &request.workspace_path("/identities"), Direction::Ascending)
-    });
-    let found = match &sort {
+    let (sort, paging) = SortLink::by_name(&request, "/identities");
+    let sort = paging.search.trim().is_empty().then_some(sort);
+    let found = match sort {
         None => identities::list(&app.context, caller, None, &paging).await?,
-        Some(sort) => {
-            let descending = sort.direction == Direction::Descending;
-            identities::list_by_external_id(&app.context, caller, descending, &paging).await?
-        }
+        Some(_) => identities::list_by_external_id(&app.context, caller, &paging).await?,
     };
-    let list = ListFrame::new(&request, "/identities", found.next_id.as_deref());
+    let list = ListFrame::new(&request, "/identities", found.next_start.as_deref());
     render_page(&IdentityListPage {
         layout: Layout::for_workspace(&request, Section::Identities, "Identities").await?,
         list: list
+            .with_sort(sort)
             .with_create_form(&request, "/new-identity", Action::CreateIdentity)
             .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items,
-        sort,
     })
 }
 
@@ -176,7 +169,7 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
         spent_last_month,
         meta: fields::truncated_meta(identity.meta.as_ref()),
         limits: identity.ratelimits.into_iter().map(IdentityLimitRow::new).collect(),
-        pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),
+        pages: PageLinks::new(&request, &path, listed.next_start.as_deref()),
         rows: KeySummaryRow::list(&app.context, listed.items).await?,
         may_change: caller.is_allowed_on(Action::UpdateIdentity, &identity.id),
         may_delete: caller.is_allowed_on(Action::DeleteIdentity, &identity.id),

@@ -130,7 +130,7 @@ async fn list(request: WorkspaceRequest) -> PageResult {
         migrations::list_for_caller(&app.context, &request.caller, &paging_from_query(&request))
             .await?;
     let now = app.context.clock.now();
-    let list = ListFrame::new(&request, "/imports", found.next_id.as_deref());
+    let list = ListFrame::new(&request, "/imports", found.next_start.as_deref());
     render_page(&ImportListPage {
         layout: Layout::for_workspace(&request, Section::Imports, "Imports").await?,
         list: list.with_create_form(&request, "/imports/new", Action::CreateKey),

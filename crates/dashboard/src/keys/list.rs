@@ -3,7 +3,7 @@
 use askama::Template;
 use domain::keys::details::KeyStatus;
 use domain::keys::find_deletion;
-use domain::keys::search::{self, KeyOrder};
+use domain::keys::search;
 use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::id::{ApiId, KeyId};
@@ -30,8 +30,6 @@ pub struct KeyListPage {
     apis: Vec<SelectOption>,
     states: Vec<SelectOption>,
     is_searched: bool,
-    /// The order by creation; `None` if the list has only one.
-    sort: Option<SortLink>,
     may: KeyAccess,
     /// The page of the deleted key with the id that was searched.
     deleted_path: Option<String>,
@@ -89,14 +87,11 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
     let of = (!api.is_empty()).then(|| ApiId::from(api));
     let sort = search::is_sortable(&paging.search, state)
         .then(|| SortLink::new(request, &request.workspace_path("/keys"), Direction::Descending));
-    let order = match sort.as_ref().map(|sort| sort.direction) {
-        Some(Direction::Ascending) => KeyOrder::OldestFirst,
-        Some(Direction::Descending) | None => KeyOrder::LatestFirst,
-    };
+    let order = sort.as_ref().map(SortLink::key_order).unwrap_or_default();
     let found =
         search::list_page(&app.context, &request.caller, of.as_ref(), state, order, &paging)
             .await?;
-    let list = ListFrame::new(request, "/keys", found.next_id.as_deref());
+    let list = ListFrame::new(request, "/keys", found.next_start.as_deref()).with_sort(sort);
     let deleted = match found.items.is_empty() && !list.search.is_empty() {
         true => {
             find_deletion(&app.context, &request.caller, &KeyId::from(list.search.trim())).await?
@@ -118,7 +113,6 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !list.search.is_empty() || !api.is_empty() || state.is_some(),
         list,
-        sort,
         may: KeyAccess {
             create: is_allowed(request, Action::CreateKey),
             update: is_allowed(request, Action::UpdateKey),

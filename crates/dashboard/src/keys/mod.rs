@@ -80,7 +80,7 @@ pub struct SelectOption {
 /// Returns the APIs to choose from, including the chosen one even if it is beyond the maximum.
 pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<SelectOption>> {
     let (app, caller) = (&request.page_request.app, &request.caller);
-    let paging = Paging { limit: APIS_MAX, ..Paging::default() };
+    let paging = Paging::first_by_name(APIS_MAX);
     let mut apis = apis::list_for_caller(&app.context, caller, &paging).await?.items;
     if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
         apis.insert(0, apis::get(&app.context, caller, &ApiId::from(chosen)).await?);

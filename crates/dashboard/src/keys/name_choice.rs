@@ -53,7 +53,7 @@ impl NameChoice {
         let (context, paging) = (&request.page_request.app.context, first_names());
         let page = rbac::list_role_summaries(context, &request.caller, &paging).await?;
         let names = page.items.into_iter().map(|role| role.name);
-        Ok(Self::new(names, page.next_id.is_some(), all, typed))
+        Ok(Self::new(names, page.next_start.is_some(), all, typed))
     }
 
     pub async fn load_permissions(
@@ -64,7 +64,7 @@ impl NameChoice {
         let (context, paging) = (&request.page_request.app.context, first_names());
         let page = rbac::list_permissions(context, &request.caller, &paging).await?;
         let slugs = page.items.into_iter().map(|permission| permission.slug);
-        Ok(Self::new(slugs, page.next_id.is_some(), all, typed))
+        Ok(Self::new(slugs, page.next_start.is_some(), all, typed))
     }
 
     /// Offers the existing names and the selected ones. Those that are typed stay in their field.
@@ -84,7 +84,7 @@ impl NameChoice {
 }
 
 fn first_names() -> Paging {
-    Paging { limit: OPTIONS_MAX, ..Paging::default() }
+    Paging::first_by_name(OPTIONS_MAX)
 }
 
 #[cfg(test)]

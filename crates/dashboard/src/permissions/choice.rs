@@ -51,7 +51,7 @@ impl PermissionChoice {
     ) -> Result<Self> {
         let offer = |slug: &str| PermissionOption { slug: slug.to_owned(), is_checked: true };
         let mut offers: Vec<_> = checked.map(offer).collect();
-        let paging = Paging { limit: OPTIONS_MAX, ..Paging::default() };
+        let paging = Paging::first_by_name(OPTIONS_MAX);
         let found =
             rbac::list_permissions(&request.page_request.app.context, &request.caller, &paging)
                 .await?;
@@ -63,7 +63,7 @@ impl PermissionChoice {
         offers.sort_by(|a, b| a.slug.cmp(&b.slug));
         Ok(Self {
             options: offers,
-            has_more: found.next_id.is_some(),
+            has_more: found.next_start.is_some(),
             other_slugs: more.to_owned(),
         })
     }

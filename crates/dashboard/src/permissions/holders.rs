@@ -56,7 +56,7 @@ async fn list(request: WorkspaceRequest) -> PageResult {
         )
         .await
         {
-            Ok((permission, found)) => (Some(permission), found.items, found.next_id),
+            Ok((permission, found)) => (Some(permission), found.items, found.next_start),
             Err(Error::NotFound(_)) => (None, Vec::new(), None),
             Err(error) => return Err(error.into()),
         },

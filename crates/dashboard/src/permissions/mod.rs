@@ -28,6 +28,7 @@ use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
+use super::sort_link::SortLink;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -83,16 +84,14 @@ struct PermissionPage {
 }
 
 async fn list(request: WorkspaceRequest) -> PageResult {
-    let found = rbac::list_permissions(
-        &request.page_request.app.context,
-        &request.caller,
-        &paging_from_query(&request),
-    )
-    .await?;
-    let list = ListFrame::new(&request, "/permissions", found.next_id.as_deref());
+    let (sort, paging) = SortLink::by_name(&request, "/permissions");
+    let context = &request.page_request.app.context;
+    let found = rbac::list_permissions(context, &request.caller, &paging).await?;
+    let list = ListFrame::new(&request, "/permissions", found.next_start.as_deref());
     render_page(&PermissionListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Permissions").await?,
         list: list
+            .with_sort(sort)
             .with_create_form(&request, "/permissions/new", Action::CreatePermission)
             .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items,
@@ -173,7 +172,7 @@ async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
         workspace: request.membership.workspace_id.to_string(),
         role_count: format_count(held.roles, COUNT_MAX),
         key_count: format_count(held.keys, COUNT_MAX),
-        pages: PageLinks::new(&request, &path, roles.next_id.as_deref()),
+        pages: PageLinks::new(&request, &path, roles.next_start.as_deref()),
         roles: roles.items.into_iter().map(RoleTableRow::new).collect(),
         holders_path: holders::holders_path(&request, &permission.slug),
         may_delete: is_allowed(&request, Action::DeletePermission),

@@ -21,7 +21,7 @@ use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::{ListFrame, RowAction};
 use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
-use super::super::pagination::paging_from_query;
+use super::super::sort_link::SortLink;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::choice::{self, PermissionChoice};
 use super::read_description;
@@ -99,16 +99,14 @@ struct RoleFormPage {
 }
 
 async fn list(request: WorkspaceRequest) -> PageResult {
-    let found = rbac::list_roles(
-        &request.page_request.app.context,
-        &request.caller,
-        &paging_from_query(&request),
-    )
-    .await?;
-    let list = ListFrame::new(&request, "/roles", found.next_id.as_deref());
+    let (sort, paging) = SortLink::by_name(&request, "/roles");
+    let context = &request.page_request.app.context;
+    let found = rbac::list_roles(context, &request.caller, &paging).await?;
+    let list = ListFrame::new(&request, "/roles", found.next_start.as_deref());
     render_page(&RoleListPage {
         layout: Layout::for_workspace(&request, Section::Permissions, "Roles").await?,
         list: list
+            .with_sort(sort)
             .with_create_form(&request, "/roles/new", Action::CreateRole)
             .with_row_actions(&request, ROW_ACTIONS),
         rows: found.items.into_iter().map(RoleTableRow::new).collect(),

@@ -10,6 +10,7 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use domain::page::{PageOrder, Paging};
 use domain::permission::Action;
 use domain::ratelimits::{namespaces, overrides as domain_overrides};
 use foundation::clock::Timestamp;
@@ -28,6 +29,7 @@ use super::list_frame::{ListFrame, RowAction};
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PageLinks, paging_from_query};
+use super::sort_link::SortLink;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -113,14 +115,14 @@ impl NamespaceTableRow {
 
 async fn list(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
-    let found =
-        namespaces::list_for_caller(&app.context, &request.caller, &paging_from_query(&request))
-            .await?;
+    let (sort, paging) = SortLink::by_name(&request, "/ratelimits");
+    let found = namespaces::list_for_caller(&app.context, &request.caller, &paging).await?;
     let now = app.context.clock.now();
-    let list = ListFrame::new(&request, "/ratelimits", found.next_id.as_deref());
+    let list = ListFrame::new(&request, "/ratelimits", found.next_start.as_deref());
     render_page(&NamespaceListPage {
         layout: Layout::for_workspace(&request, Section::Ratelimits, "Rate limits").await?,
         list: list
+            .with_sort(sort)
             .with_create_form(&request, "/ratelimits/new", Action::CreateNamespace)
             .with_row_actions(&request, ROW_ACTIONS),
         rows: found
@@ -175,9 +177,8 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
     let app = &request.page_request.app;
     let namespace = load(&request, &id).await?;
     let path = namespace_path(&request, &namespace.id);
-    let listed =
-        domain_overrides::list(&app.context, &request.caller, &id, &paging_from_query(&request))
-            .await?;
+    let paging = Paging { order: PageOrder::ByName, ..paging_from_query(&request) };
+    let listed = domain_overrides::list(&app.context, &request.caller, &id, &paging).await?;
     let number = domain_overrides::count(&app.context, &request.caller, &id).await?;
     let now = app.context.clock.now();
     let row = |stored| overrides::OverrideTableRow::new(stored, &path, now);
@@ -187,7 +188,7 @@ async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
             .about(&namespace.name),
         workspace: request.membership.workspace_id.to_string(),
         overrides: format_count(number, i64::MAX),
-        pages: PageLinks::new(&request, &path, listed.next_id.as_deref()),
+        pages: PageLinks::new(&request, &path, listed.next_start.as_deref()),
         rows: listed.items.into_iter().map(row).collect(),
         search: request.page_request.query.text("q"),
         may_set: request.caller.is_allowed_on(Action::SetOverride, &namespace.id),

@@ -27,6 +27,7 @@ use super::list_frame::ListFrame;
 use super::one_time_form::{create_once, redirect_to_secret};
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
+use super::sort_link::{Direction, SortLink};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -172,13 +173,19 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let shows_all = request.page_request.query.text("show") == "all";
     let paging = paging_from_query(&request);
-    let found =
-        root_keys::list_for_caller(&app.context, &request.caller, !shows_all, &paging).await?;
+    let path = request.workspace_path("/root-keys");
+    let sort = SortLink::new(&request, &path, Direction::Descending);
+    let (context, caller, order) = (&app.context, &request.caller, sort.key_order());
+    let found = root_keys::list_for_caller(context, caller, !shows_all, order, &paging).await?;
     let now = app.context.clock.now();
-    let list = ListFrame::new(&request, "/root-keys", found.next_id.as_deref());
+    let list = ListFrame::new(&request, "/root-keys", found.next_start.as_deref());
     render_page(&RootKeyListPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Root keys").await?,
-        list: list.with_create_form(&request, "/root-keys/new", Action::CreateRootKey),
+        list: list.with_sort(sort).with_create_form(
+            &request,
+            "/root-keys/new",
+            Action::CreateRootKey,
+        ),
         rows: found.items.into_iter().map(|stored| RootKeyTableRow::new(stored, now)).collect(),
         shows_all,
         may_revoke: is_allowed(&request, Action::RevokeRootKey),

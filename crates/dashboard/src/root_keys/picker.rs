@@ -263,7 +263,7 @@ async fn load_finder(
             options: grant_options(request, tuples, resource, id),
         });
     }
-    let paging = Paging { start_id: String::new(), limit: RESULTS_MAX, search: query.clone() };
+    let paging = Paging { search: query.clone(), ..Paging::first_by_name(RESULTS_MAX) };
     let (found, has_more) = search(request, resource, &paging).await?;
     let found = found.into_iter().filter(|(id, _)| !ids.contains(&id.as_str())).collect();
     let plural = if resource == "api" { "APIs" } else { "namespaces" };
@@ -289,12 +289,12 @@ async fn search(
         "api" => {
             let page = apis::list_for_caller(&app.context, caller, paging).await?;
             let named = page.items.into_iter().map(|api| (api.id.to_string(), api.name));
-            (named.collect(), page.next_id.is_some())
+            (named.collect(), page.next_start.is_some())
         }
         _ => {
             let page = namespaces::list_for_caller(&app.context, caller, paging).await?;
             let named = page.items.into_iter().map(|found| (found.id.to_string(), found.name));
-            (named.collect(), page.next_id.is_some())
+            (named.collect(), page.next_start.is_some())
         }
     })
 }

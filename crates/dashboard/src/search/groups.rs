@@ -1,7 +1,7 @@
 //! The objects of a workspace that match a search, by kind.
 
 use domain::keys::{find_deletion, search as key_search};
-use domain::page::Paging;
+use domain::page::{KeyOrder, Paging};
 use domain::permission::Action;
 use domain::ratelimits::namespaces;
 use domain::{apis, gateways, identities, migrations, rbac, root_keys};
@@ -19,7 +19,7 @@ const GROUP_ROWS: usize = 5;
 
 /// Searches the objects that the user may read.
 pub async fn search(request: &WorkspaceRequest, text: &str) -> Result<Vec<ResultGroup>, Error> {
-    let paging = &Paging { search: text.to_owned(), limit: GROUP_ROWS, ..Paging::default() };
+    let paging = &Paging { search: text.to_owned(), ..Paging::first_by_name(GROUP_ROWS) };
     let mut groups = vec![
         search_keys(request, paging).await?,
         search_identities(request, paging).await?,
@@ -36,15 +36,8 @@ pub async fn search(request: &WorkspaceRequest, text: &str) -> Result<Vec<Result
 
 async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
     let (context, caller) = (&request.page_request.app.context, &request.caller);
-    let found = key_search::list_page(
-        context,
-        caller,
-        None,
-        None,
-        key_search::KeyOrder::LatestFirst,
-        paging,
-    )
-    .await?;
+    let found =
+        key_search::list_page(context, caller, None, None, KeyOrder::LatestFirst, paging).await?;
     let row = |key: foundation::model::Key| {
         let name = key.name.unwrap_or_else(|| "Unnamed".into());
         (key.id.to_string(), name, format_start(&key.start, &key.id))
@@ -57,7 +50,7 @@ async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<Resu
         let name = deletion.key.name.unwrap_or_else(|| "Unnamed".into());
         rows.push((deletion.key.id.to_string(), name, "Deleted".into()));
     }
-    let has_more = found.next_id.is_some();
+    let has_more = found.next_start.is_some();
     Ok(ResultGroup::new(request, "Keys", "/keys", paging, has_more, rows.into_iter()))
 }
 
@@ -67,7 +60,7 @@ async fn search_identities(
 ) -> Result<ResultGroup, Error> {
     let context = &request.page_request.app.context;
     let found = identities::list(context, &request.caller, None, paging).await?;
-    let has_more = found.next_id.is_some();
+    let has_more = found.next_start.is_some();
     let rows = found.items.into_iter().map(|identity| {
         let id = identity.id.to_string();
         (id.clone(), identity.external_id, id)
@@ -78,7 +71,7 @@ async fn search_identities(
 async fn search_apis(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
     let context = &request.page_request.app.context;
     let found = apis::list_for_caller(context, &request.caller, paging).await?;
-    let has_more = found.next_id.is_some();
+    let has_more = found.next_start.is_some();
     let rows =
         found.items.into_iter().map(|api| (api.id.to_string(), api.name, api.id.to_string()));
     Ok(ResultGroup::new(request, "APIs", "/apis", paging, has_more, rows))
@@ -90,7 +83,7 @@ async fn search_namespaces(
 ) -> Result<ResultGroup, Error> {
     let context = &request.page_request.app.context;
     let found = namespaces::list_for_caller(context, &request.caller, paging).await?;
-    let has_more = found.next_id.is_some();
+    let has_more = found.next_start.is_some();
     let rows = found
         .items
         .into_iter()
@@ -105,7 +98,8 @@ async fn search_rbac(
     let context = &request.page_request.app.context;
     let roles = rbac::list_role_summaries(context, &request.caller, paging).await?;
     let permissions = rbac::list_permissions(context, &request.caller, paging).await?;
-    let (more_roles, more_permissions) = (roles.next_id.is_some(), permissions.next_id.is_some());
+    let (more_roles, more_permissions) =
+        (roles.next_start.is_some(), permissions.next_start.is_some());
     let roles = roles
         .items
         .into_iter()
@@ -134,8 +128,10 @@ async fn search_root_keys(
         return Ok(None);
     }
     let context = &request.page_request.app.context;
-    let found = root_keys::list_for_caller(context, &request.caller, false, paging).await?;
-    let has_more = found.next_id.is_some();
+    let found =
+        root_keys::list_for_caller(context, &request.caller, false, KeyOrder::LatestFirst, paging)
+            .await?;
+    let has_more = found.next_start.is_some();
     let rows = found.items.into_iter().map(|stored| {
         let name = stored.key.name.unwrap_or_else(|| "Unnamed".into());
         (stored.key.id.to_string(), name, format!("{}…", stored.key.start))
@@ -152,7 +148,7 @@ async fn search_gateways(
     }
     let context = &request.page_request.app.context;
     let found = gateways::list(context, &request.caller, paging).await?;
-    let has_more = found.next_id.is_some();
+    let has_more = found.next_start.is_some();
     let rows = found.items.into_iter();
     let rows = rows.map(|policy| (policy.id.to_string(), policy.name, policy.id.to_string()));
     Ok(Some(ResultGroup::new(request, "Gateway policies", "/gateways", paging, has_more, rows)))
@@ -161,7 +157,7 @@ async fn search_gateways(
 async fn search_imports(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
     let context = &request.page_request.app.context;
     let found = migrations::list_for_caller(context, &request.caller, paging).await?;
-    let has_more = found.next_id.is_some();
+    let has_more = found.next_start.is_some();
     let rows = found.items.into_iter().map(|stored| {
         let id = stored.migration.id.to_string();
         (id.clone(), stored.migration.name.unwrap_or_else(|| "Unnamed".into()), id)

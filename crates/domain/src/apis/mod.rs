@@ -114,7 +114,7 @@ pub async fn delete_keys(
     }
 }
 
-/// Lists a page of the workspace's APIs, sorted by id.
+/// Lists a page of the workspace's APIs, by id or by name. In every order, the page starts at an id.
 pub async fn list_for_caller(
     context: &Context,
     caller: &Caller,

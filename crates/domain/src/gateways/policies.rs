@@ -115,7 +115,7 @@ pub async fn get(context: &Context, caller: &Caller, named: &str) -> Result<Gate
     Ok(require_visible(caller, Action::ReadGatewayPolicy, found, named)?.policy)
 }
 
-/// Lists a page of the policies of the caller's workspace, sorted by id.
+/// Lists a page of the policies of the caller's workspace, by id or by name.
 pub async fn list(
     context: &Context,
     caller: &Caller,
@@ -124,7 +124,7 @@ pub async fn list(
     caller.require(Action::ReadGatewayPolicy)?;
     let mut reader = context.store.read().await?;
     let rows = reader.list_gateway_policies(caller.workspace_id(), &paging.to_page_query()).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.name))
 }
 
 /// Changes a policy and returns all of it. What the caller is not allowed to do itself cannot be added.

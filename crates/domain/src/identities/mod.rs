@@ -18,7 +18,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::form_results;
 use crate::keys::{NewRatelimit, to_ratelimits};
-use crate::page::{Page, Paging};
+use crate::page::{Page, PageOrder, Paging};
 use crate::permission::Action;
 
 /// The maximum size of the metadata of an identity, in bytes of the JSON text as sent.
@@ -159,7 +159,7 @@ pub async fn list(
     // Where the index does not find the text, not all identities are compared at once.
     let end = match listing.search.is_empty() || ids.is_some() {
         true => None,
-        false => reader.find_identity_at(workspace, listing.start_id, SEARCH_ROWS_MAX).await?,
+        false => reader.find_identity_at(workspace, listing.start, SEARCH_ROWS_MAX).await?,
     };
     let ids_or_end = match (&ids, &end) {
         (Some(ids), _) => IdentitySelection::Ids(ids),
@@ -168,21 +168,19 @@ pub async fn list(
     };
     let rows = reader.list_identities(workspace, ids_or_end, &listing).await?;
     let page = Page::new(rows, paging, |row| &row.id);
-    Ok(Page { next_id: page.next_id.or(end), ..page })
+    Ok(Page { next_start: page.next_start.or(end), ..page })
 }
 
-/// Lists a page of all identities by external id, in either direction. The page starts at an external id; a search has no
-/// such order.
+/// Lists a page of all identities by external id. The page starts at an external id; a search has no such order.
 pub async fn list_by_external_id(
     context: &Context,
     caller: &Caller,
-    descending: bool,
     paging: &Paging,
 ) -> Result<Page<Identity>> {
     caller.require(Action::ReadIdentity)?;
     let (workspace, max) = (caller.workspace_id(), paging.limit_with_lookahead());
     let mut reader = context.store.read().await?;
-    let start = &paging.start_id;
+    let (start, descending) = (&paging.start, paging.order == PageOrder::ByNameDescending);
     let rows = reader.list_identities_by_external_id(workspace, start, descending, max).await?;
     Ok(Page::new(rows, paging, |row| &row.external_id))
 }

@@ -60,7 +60,7 @@ pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Resu
         Some(KeyOwner::OwnerId(owner_id)) => KeyOwnerFilter::OwnerId(owner_id),
         Some(KeyOwner::ExternalId(external_id)) => {
             match reader.find_identity_id(workspace, &external_id).await? {
-                None => return Ok(Page { items: Vec::new(), next_id: None }),
+                None => return Ok(Page { items: Vec::new(), next_start: None }),
                 Some(identity) => KeyOwnerFilter::Identity(identity),
             }
         }
@@ -75,7 +75,7 @@ pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Resu
     for item in &mut items {
         item.plaintext = plaintexts.remove(&item.resolved.stored().key.id);
     }
-    Ok(Page { items, next_id: page.next_id })
+    Ok(Page { items, next_start: page.next_start })
 }
 
 /// Returns the number of an API's keys of all owners, without deleted ones. From [`CACHED_COUNT_MIN`] on, the number

@@ -12,7 +12,7 @@ use store::{IndexedSearch, KeyCursor, KeyListFilter, Reader, StoredKey};
 use super::details::{KeyStatus, list_statuses};
 use crate::caller::Caller;
 use crate::context::Context;
-use crate::page::{Page, Paging};
+use crate::page::{KeyOrder, Page, Paging};
 use crate::permission::Action;
 use crate::{apis, refill};
 
@@ -29,14 +29,6 @@ pub struct KeyListItem {
     pub stored: StoredKey,
     pub api_name: String,
     pub status: KeyStatus,
-}
-
-/// The order of a list of keys by their creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeyOrder {
-    #[default]
-    LatestFirst,
-    OldestFirst,
 }
 
 /// Reports whether an index returns the list of these keys in either order. Other lists are searches among the latest keys.
@@ -68,7 +60,7 @@ pub async fn list_page(
         api_id: api.cloned(),
         search: paging.search.trim().to_owned(),
         state: status.map_or("", KeyStatus::as_str),
-        start: parse_cursor(&paging.start_id),
+        start: parse_cursor(&paging.start),
         oldest_first: order == KeyOrder::OldestFirst && is_sortable(&paging.search, status),
         end: None,
         rows_max: paging.limit_with_lookahead(),
@@ -96,7 +88,7 @@ pub async fn list_page(
     };
     let mut items: Vec<_> = stored.into_iter().zip(statuses).map(row).collect();
     items.retain(|row| status.is_none_or(|status| row.status == status));
-    Ok(Page { items, next_id: next })
+    Ok(Page { items, next_start: next })
 }
 
 /// Returns the rows of a page, and where the next page resumes if not all keys were searched.

@@ -279,7 +279,7 @@ pub async fn load_names(
     Ok(names.into_iter().collect())
 }
 
-/// Lists a page of the namespaces of the caller's workspace, sorted by id, without deleted ones.
+/// Lists a page of the namespaces of the caller's workspace, by id or by name, without deleted ones.
 pub async fn list_for_caller(
     context: &Context,
     caller: &Caller,
@@ -288,7 +288,7 @@ pub async fn list_for_caller(
     caller.require(Action::ReadNamespace)?;
     let mut reader = context.store.read().await?;
     let rows = reader.list_namespaces(caller.workspace_id(), &paging.to_page_query()).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.name))
 }
 
 /// Lists the namespaces of a workspace, sorted by name, including deleted ones.

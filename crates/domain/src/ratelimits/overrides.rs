@@ -129,7 +129,7 @@ pub async fn count(context: &Context, caller: &Caller, named: &str) -> Result<i6
     reader.count_overrides(&namespace.id).await
 }
 
-/// Lists a page of the overrides of a namespace, sorted by id, including expired ones.
+/// Lists a page of the overrides of a namespace, by id or by identifier, including expired ones.
 pub async fn list(
     context: &Context,
     caller: &Caller,
@@ -141,7 +141,7 @@ pub async fn list(
     let namespace = require_not_deleted(reader.find_namespace(workspace, named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
     let rows = reader.list_overrides(workspace, &namespace.id, &paging.to_page_query()).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.identifier))
 }
 
 /// Deletes the override that was set for exactly this identifier or pattern.

@@ -90,7 +90,7 @@ pub async fn list_holders(
     let found = reader.list_permissions_by_slugs(workspace, &slugs).await?.into_iter().next();
     let permission =
         found.ok_or_else(|| Error::not_found(ResourceRef::Permission(slug.to_owned())))?;
-    let (mut items, mut next) = (Vec::new(), Some(paging.start_id.clone()));
+    let (mut items, mut next) = (Vec::new(), Some(paging.start.clone()));
     for _ in 0..ROUNDS_MAX {
         let Some(from) = next.take_if(|_| items.len() < paging.limit) else { break };
         let limit = paging.limit_with_lookahead();
@@ -107,7 +107,7 @@ pub async fn list_holders(
         next = Some(extra.key.id.to_string());
         items.truncate(paging.limit);
     }
-    Ok((permission, Page { items, next_id: next }))
+    Ok((permission, Page { items, next_start: next }))
 }
 
 /// How a key has a permission: whether directly, and through which roles.

@@ -57,7 +57,7 @@ pub async fn get_permission(context: &Context, caller: &Caller, named: &str) -> 
     found.ok_or_else(|| Error::not_found(ResourceRef::Permission(named.to_owned())))
 }
 
-/// Lists a page of permissions, sorted by id.
+/// Lists a page of permissions by id or by slug.
 pub async fn list_permissions(
     context: &Context,
     caller: &Caller,
@@ -67,7 +67,7 @@ pub async fn list_permissions(
     let listing = paging.to_page_query();
     let rows =
         context.store.read().await?.list_permissions(caller.workspace_id(), &listing).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.slug))
 }
 
 /// Deletes a permission by its id or slug and removes it from every key and role.

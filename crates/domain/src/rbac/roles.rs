@@ -62,15 +62,15 @@ pub async fn get_role(context: &Context, caller: &Caller, named: &str) -> Result
     found.ok_or_else(|| Error::not_found(ResourceRef::Role(named.to_owned())))
 }
 
-/// Lists a page of roles with their permissions, sorted by id.
+/// Lists a page of roles with their permissions, by id or by name.
 pub async fn list_roles(context: &Context, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
     let listing = paging.to_page_query();
     let rows = context.store.read().await?.list_roles(caller.workspace_id(), &listing).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.name))
 }
 
-/// Lists a page of roles without their permissions, sorted by id.
+/// Lists a page of roles without their permissions, by id or by name.
 pub async fn list_role_summaries(
     context: &Context,
     caller: &Caller,
@@ -80,7 +80,7 @@ pub async fn list_role_summaries(
     let listing = paging.to_page_query();
     let mut reader = context.store.read().await?;
     let rows = reader.list_role_summaries(caller.workspace_id(), &listing).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.name))
 }
 
 /// Deletes a role by its id or name and removes it from every key.

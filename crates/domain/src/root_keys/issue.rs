@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::form_results::{self, CreatedSecret};
 use crate::names;
-use crate::page::{Page, Paging};
+use crate::page::{KeyOrder, Page, Paging};
 use crate::permission::{self, Action};
 
 /// The maximum length of the name of a root key, in characters.
@@ -110,18 +110,20 @@ async fn require_existing_resources(tx: &mut Tx, caller: &Caller, tuples: &[Stri
     Ok(())
 }
 
-/// Lists a page of the root keys of the workspace, the latest first: only valid ones, or all.
+/// Lists a page of the root keys of the workspace, the latest or the oldest first: only valid ones, or all.
 pub async fn list_for_caller(
     context: &Context,
     caller: &Caller,
     only_live: bool,
+    order: KeyOrder,
     paging: &Paging,
 ) -> Result<Page<StoredRootKey>> {
     caller.require(Action::ReadRootKey)?;
     let live_at = only_live.then(|| context.clock.now());
     let mut reader = context.store.read().await?;
-    let rows =
-        reader.list_root_keys(caller.workspace_id(), live_at, &paging.to_page_query()).await?;
+    let (workspace, listing) = (caller.workspace_id(), paging.to_page_query());
+    let is_latest_first = order == KeyOrder::LatestFirst;
+    let rows = reader.list_root_keys(workspace, live_at, is_latest_first, &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.key.id))
 }
 

@@ -11,8 +11,8 @@ use sqlx::{query, query_as, query_scalar};
 use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{GatewayPolicyRow, StoredGatewayPolicyRow};
 use crate::{
-    GatewayPolicyReads, GatewayPolicyWrites, GatewaySecrets, PageQuery, StoredGatewayPolicy,
-    to_search_text,
+    GatewayPolicyReads, GatewayPolicyWrites, GatewaySecrets, PageOrder, PageQuery,
+    StoredGatewayPolicy, to_search_text,
 };
 
 macro_rules! gateway_policies_where {
@@ -26,6 +26,12 @@ macro_rules! gateway_policies_where {
             WHERE p.deleted_at IS NULL AND ",
             $condition
         )
+    };
+}
+
+macro_rules! policies_of_workspace {
+    ($condition:expr) => {
+        gateway_policies_where!(concat!("p.workspace_id = $1 AND ", $condition))
     };
 }
 
@@ -69,12 +75,9 @@ impl GatewayPolicyReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<GatewayPolicy>> {
-        let sql = gateway_policies_where!(concat!(
-            "p.workspace_id = $1 AND p.id >= $2 AND ($3 = '' OR ",
-            contains!("p.search", "$3"),
-            ") ORDER BY p.id LIMIT $4"
-        ));
-        let query = query_as(sql).bind(workspace).bind(listing.start_id);
+        let sql =
+            page_in_order!(policies_of_workspace, listing.order, "p.id", "p.name", "p.search");
+        let query = query_as(sql).bind(workspace).bind(listing.start);
         fetch_all_as::<GatewayPolicyRow, _>(
             self,
             query.bind(&listing.search).bind(listing.rows_max),

@@ -129,7 +129,7 @@ impl IdentityReads for Connection {
             self,
             query_as(sql)
                 .bind(workspace)
-                .bind(listing.start_id)
+                .bind(listing.start)
                 .bind(&listing.search)
                 .bind(listing.rows_max)
                 .bind(selected),

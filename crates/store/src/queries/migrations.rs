@@ -92,7 +92,7 @@ impl MigrationReads for Connection {
             LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(&listing.search);
-        fetch_all_as::<MigrationRow, _>(self, query.bind(listing.start_id).bind(listing.rows_max))
+        fetch_all_as::<MigrationRow, _>(self, query.bind(listing.start).bind(listing.rows_max))
             .await
     }
 

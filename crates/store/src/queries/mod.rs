@@ -130,6 +130,41 @@ macro_rules! add_histogram {
     };
 }
 
+/// Ends a statement that selects a page of a list by a unique column. `$from` is the value with which the page begins, `$text` is in
+/// the column `$search` of each row, and `$max` is the number of rows.
+macro_rules! page_by {
+    ($column:literal, $search:literal, $from:literal, $text:literal, $max:literal) => {
+        concat!(
+            $column, " >= ", $from, " AND ", page_by!(@ $search, $text), " ORDER BY ", $column, " LIMIT ", $max
+        )
+    };
+    ($column:literal descending, $search:literal, $from:literal, $text:literal, $max:literal) => {
+        concat!(
+            "(", $from, " = '' OR ", $column, " <= ", $from, ") AND ", page_by!(@ $search, $text), " ORDER BY ",
+            $column, " DESC LIMIT ", $max
+        )
+    };
+    (@ $search:literal, $text:literal) => {
+        concat!("(", $text, " = '' OR ", contains!($search, $text), ")")
+    };
+}
+
+/// Selects a page with `$select` in an order, with the values of `page_by!`: `$2` to `$4`, or others.
+macro_rules! page_in_order {
+    ($select:ident, $order:expr, $id:literal, $name:literal, $search:literal) => {
+        page_in_order!($select, $order, $id, $name, $search, "$2", "$3", "$4")
+    };
+    ($select:ident, $order:expr, $id:literal, $name:literal, $search:literal, $from:literal, $text:literal, $max:literal) => {
+        match $order {
+            PageOrder::ById => $select!(page_by!($id, $search, $from, $text, $max)),
+            PageOrder::ByName => $select!(page_by!($name, $search, $from, $text, $max)),
+            PageOrder::ByNameDescending => {
+                $select!(page_by!($name descending, $search, $from, $text, $max))
+            }
+        }
+    };
+}
+
 mod audit;
 mod changes;
 mod credits;

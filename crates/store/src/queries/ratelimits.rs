@@ -11,16 +11,24 @@ use sqlx::{query, query_as, query_scalar};
 
 use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
-use crate::{PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, to_search_text};
+use crate::{
+    PageOrder, PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, to_search_text,
+};
 
 macro_rules! namespaces_with {
-    ($more:expr, $condition:literal) => {
+    ($more:expr, $condition:expr) => {
         concat!(
             "SELECT n.id, n.workspace_id, n.name, n.on_outage, n.home, n.created_at, n.deleted_at",
             $more,
             " FROM namespaces n WHERE n.workspace_id = $1",
             $condition
         )
+    };
+}
+
+macro_rules! existing_namespaces_where {
+    ($condition:expr) => {
+        namespaces_with!("", concat!(" AND n.deleted_at IS NULL AND ", $condition))
     };
 }
 
@@ -109,12 +117,9 @@ impl RatelimitReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>> {
-        let sql = concat!(
-            namespaces_with!("", " AND n.deleted_at IS NULL AND n.id >= $2 AND ($3 = '' OR "),
-            contains!("n.search", "$3"),
-            ") ORDER BY n.id LIMIT $4"
-        );
-        let query = query_as(sql).bind(workspace).bind(listing.start_id);
+        let sql =
+            page_in_order!(existing_namespaces_where, listing.order, "n.id", "n.name", "n.search");
+        let query = query_as(sql).bind(workspace).bind(listing.start);
         fetch_all_as::<NamespaceRow, _>(self, query.bind(&listing.search).bind(listing.rows_max))
             .await
     }
@@ -125,12 +130,17 @@ impl RatelimitReads for Connection {
         namespace: &NamespaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Override>> {
-        let sql = overrides_of!(concat!(
-            "o.id >= $3 AND ($4 = '' OR ",
-            contains!("o.search", "$4"),
-            ") ORDER BY o.id LIMIT $5"
-        ));
-        let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.start_id);
+        let sql = page_in_order!(
+            overrides_of,
+            listing.order,
+            "o.id",
+            "o.identifier",
+            "o.search",
+            "$3",
+            "$4",
+            "$5"
+        );
+        let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.start);
         fetch_all_as::<OverrideRow, _>(self, query.bind(&listing.search).bind(listing.rows_max))
             .await
     }

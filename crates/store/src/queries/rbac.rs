@@ -10,7 +10,7 @@ use sqlx::{query, query_as, query_scalar};
 
 use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{PermissionRow, RoleRow};
-use crate::{PageQuery, RbacReads, RbacWrites, to_search_text};
+use crate::{PageOrder, PageQuery, RbacReads, RbacWrites, to_search_text};
 
 macro_rules! roles_where {
     ($condition:expr) => {
@@ -36,6 +36,12 @@ macro_rules! permissions_where {
             "SELECT id, slug, name, description FROM permissions WHERE workspace_id = $1 AND ",
             $condition
         )
+    };
+}
+
+macro_rules! role_summaries_where {
+    ($condition:expr) => {
+        concat!("SELECT id, name, description FROM roles WHERE workspace_id = $1 AND ", $condition)
     };
 }
 
@@ -112,16 +118,12 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Permission>> {
-        let sql = permissions_where!(concat!(
-            "id >= $2 AND ($3 = '' OR ",
-            contains!("search", "$3"),
-            ") ORDER BY id LIMIT $4"
-        ));
+        let sql = page_in_order!(permissions_where, listing.order, "id", "slug", "search");
         fetch_all_as::<PermissionRow, _>(
             self,
             query_as(sql)
                 .bind(workspace)
-                .bind(listing.start_id)
+                .bind(listing.start)
                 .bind(&listing.search)
                 .bind(listing.rows_max),
         )
@@ -142,16 +144,12 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>> {
-        let sql = roles_where!(concat!(
-            "r.id >= $2 AND ($3 = '' OR ",
-            contains!("r.search", "$3"),
-            ") ORDER BY r.id LIMIT $4"
-        ));
+        let sql = page_in_order!(roles_where, listing.order, "r.id", "r.name", "r.search");
         fetch_all_as::<RoleRow, _>(
             self,
             query_as(sql)
                 .bind(workspace)
-                .bind(listing.start_id)
+                .bind(listing.start)
                 .bind(&listing.search)
                 .bind(listing.rows_max),
         )
@@ -163,12 +161,8 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<RoleSummary>> {
-        let sql = concat!(
-            "SELECT id, name, description FROM roles WHERE workspace_id = $1 AND id >= $2 AND ($3 = '' OR ",
-            contains!("search", "$3"),
-            ") ORDER BY id LIMIT $4"
-        );
-        let query = query_as(sql).bind(workspace).bind(listing.start_id).bind(&listing.search);
+        let sql = page_in_order!(role_summaries_where, listing.order, "id", "name", "search");
+        let query = query_as(sql).bind(workspace).bind(listing.start).bind(&listing.search);
         Ok(query.bind(listing.rows_max).fetch_all(self).await?)
     }
 
@@ -213,7 +207,7 @@ impl RbacReads for Connection {
             ORDER BY r.id
             LIMIT $4"
         );
-        let query = query_as(sql).bind(workspace).bind(listing.start_id).bind(permission);
+        let query = query_as(sql).bind(workspace).bind(listing.start).bind(permission);
         fetch_all_as::<RoleRow, _>(self, query.bind(listing.rows_max)).await
     }
 }

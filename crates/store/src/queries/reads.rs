@@ -10,10 +10,10 @@ use sqlx::{query_as, query_scalar};
 
 use super::{Connection, fetch_all_as, fetch_optional_as};
 use crate::rows::{ApiRow, KeyForSpendingRow, KeyRow};
-use crate::{KeyOwnerFilter, PageQuery, Reads, StoredKey};
+use crate::{KeyOwnerFilter, PageOrder, PageQuery, Reads, StoredKey};
 
 macro_rules! apis_where {
-    ($condition:literal) => {
+    ($condition:expr) => {
         concat!(
             "SELECT id, workspace_id, name, default_prefix, default_byte_length, recoverable_keys,
                 delete_protection, allowed_networks, home, created_at, deleted_at
@@ -21,6 +21,20 @@ macro_rules! apis_where {
             WHERE workspace_id = $1 AND ",
             $condition
         )
+    };
+}
+
+macro_rules! apis_from {
+    ($start:expr, $order:expr) => {
+        apis_where!(concat!(
+            "deleted_at IS NULL AND ",
+            $start,
+            " AND ($3 = '' OR ",
+            contains!("search", "$3"),
+            ") ORDER BY ",
+            $order,
+            " LIMIT $4"
+        ))
     };
 }
 
@@ -47,12 +61,31 @@ impl Reads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>> {
-        let sql = concat!(
-            apis_where!("deleted_at IS NULL AND id >= $2 AND ($3 = '' OR "),
-            contains!("search", "$3"),
-            ") ORDER BY id LIMIT $4"
-        );
-        let query = query_as(sql).bind(workspace).bind(listing.start_id);
+        // Names may be equal, so a page begins with an id in every order. The row of a deleted API remains.
+        let sql = match listing.order {
+            PageOrder::ById => apis_from!("id >= $2", "id"),
+            PageOrder::ByName => apis_from!(
+                concat!(
+                    "($2 = '' OR EXISTS (SELECT 1 FROM apis f WHERE f.id = $2 AND f.workspace_id = $1 AND (",
+                    by_bytes!("apis.name"),
+                    ", apis.id) >= (",
+                    by_bytes!("f.name"),
+                    ", f.id)))"
+                ),
+                concat!(by_bytes!("name"), ", id")
+            ),
+            PageOrder::ByNameDescending => apis_from!(
+                concat!(
+                    "($2 = '' OR EXISTS (SELECT 1 FROM apis f WHERE f.id = $2 AND f.workspace_id = $1 AND (",
+                    by_bytes!("apis.name"),
+                    ", apis.id) <= (",
+                    by_bytes!("f.name"),
+                    ", f.id)))"
+                ),
+                concat!(by_bytes!("name"), " DESC, id DESC")
+            ),
+        };
+        let query = query_as(sql).bind(workspace).bind(listing.start);
         fetch_all_as::<ApiRow, _>(self, query.bind(&listing.search).bind(listing.rows_max)).await
     }
 
@@ -99,7 +132,7 @@ impl Reads for Connection {
             ),
         };
         let query =
-            query_as(sql).bind(workspace).bind(api).bind(listing.start_id).bind(listing.rows_max);
+            query_as(sql).bind(workspace).bind(api).bind(listing.start).bind(listing.rows_max);
         let query = match owner_id {
             None => query,
             Some(owner_id) => query.bind(owner_id),
@@ -148,7 +181,7 @@ impl Reads for Connection {
             unindexed!("k.workspace_id"),
             " = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
         ));
-        let query = query_as(sql).bind(workspace).bind(identity).bind(listing.start_id);
+        let query = query_as(sql).bind(workspace).bind(identity).bind(listing.start);
         fetch_all_as::<KeyRow, _>(self, query.bind(listing.rows_max)).await
     }
 

@@ -27,6 +27,27 @@ macro_rules! root_keys_where {
     };
 }
 
+/// Selects a page of root keys that begins with the root key `$4`.
+macro_rules! root_keys_from {
+    ($comparison:literal, $order:literal) => {
+        concat!(
+            root_keys_where!("r.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("r.search", "$2"),
+            ") AND ($3 < 0
+                OR r.revoked_at IS NULL AND (r.expires_at IS NULL OR r.expires_at >= $3))
+            AND ($4 = '' OR EXISTS (
+                SELECT 1 FROM root_keys f
+                WHERE f.id = $4 AND f.workspace_id = $1 AND (r.created_at, r.id) ",
+            $comparison,
+            " (f.created_at, f.id)))
+            ORDER BY ",
+            $order,
+            " LIMIT $5"
+        )
+    };
+}
+
 #[async_trait]
 impl RootKeyReads for Connection {
     async fn find_root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>> {
@@ -49,27 +70,18 @@ impl RootKeyReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         live_at: Option<Timestamp>,
+        is_latest_first: bool,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredRootKey>> {
-        let sql = concat!(
-            root_keys_where!("r.workspace_id = $1"),
-            " AND ($2 = '' OR ",
-            contains!("r.search", "$2"),
-            ") AND ($3 < 0
-                OR r.revoked_at IS NULL AND (r.expires_at IS NULL OR r.expires_at >= $3))
-            AND ($4 = '' OR EXISTS (
-                SELECT 1 FROM root_keys f
-                WHERE f.id = $4 AND f.workspace_id = $1
-                    AND (r.created_at < f.created_at
-                        OR r.created_at = f.created_at AND r.id <= f.id)))
-            ORDER BY r.created_at DESC, r.id DESC
-            LIMIT $5"
-        );
+        let sql = match is_latest_first {
+            true => root_keys_from!("<=", "r.created_at DESC, r.id DESC"),
+            false => root_keys_from!(">=", "r.created_at, r.id"),
+        };
         let query = query_as(sql)
             .bind(workspace)
             .bind(&listing.search)
             .bind(live_at.unwrap_or(Timestamp(-1)))
-            .bind(listing.start_id)
+            .bind(listing.start)
             .bind(listing.rows_max);
         fetch_all_as::<StoredRootKeyRow, _>(self, query).await
     }

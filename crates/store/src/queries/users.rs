@@ -144,7 +144,7 @@ impl UserReads for Connection {
             LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(&listing.search);
-        Ok(query.bind(listing.start_id).bind(listing.rows_max).fetch_all(self).await?)
+        Ok(query.bind(listing.start).bind(listing.rows_max).fetch_all(self).await?)
     }
 
     async fn find_member(

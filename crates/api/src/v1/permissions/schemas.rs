@@ -67,10 +67,10 @@ where
     let mut paging = Paging { limit: LIST_ALL_PAGE_SIZE, ..Paging::default() };
     let mut all = Vec::new();
     loop {
-        let Page { items, next_id: next } = page(paging.clone()).await?;
+        let Page { items, next_start: next } = page(paging.clone()).await?;
         all.extend(items);
         match next {
-            Some(next) if all.len() < LIST_ALL_MAX => paging.start_id = next,
+            Some(next) if all.len() < LIST_ALL_MAX => paging.start = next,
             _ => return Ok(all),
         }
     }
