@@ -34,9 +34,9 @@ fn server_sees_changes_of_keys_by_commands() {
         wait_for(&"EXPIRED".to_owned(), || verify(&server, &key));
         let next = text_of(&rotated, "key");
         wait_for(&"VALID".to_owned(), || verify(&server, &next));
-        let next_start = text_of(&rotated, "keyId");
-        let deleted = deployment.json(&["key", "delete", &next_start]);
-        assert_eq!(deleted, json!({ "keyId": next_start, "deleted": true }));
+        let next_id = text_of(&rotated, "keyId");
+        let deleted = deployment.json(&["key", "delete", &next_id]);
+        assert_eq!(deleted, json!({ "keyId": next_id, "deleted": true }));
         wait_for(&"NOT_FOUND".to_owned(), || verify(&server, &next));
         let (_, third) = deployment.create_key(&api, &[]);
         wait_for(&"VALID".to_owned(), || verify(&server, &third));

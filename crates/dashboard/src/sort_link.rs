@@ -35,6 +35,7 @@ impl Direction {
 pub struct SortLink {
     /// The current direction.
     pub direction: Direction,
+    pub is_default: bool,
     /// The first page in the other direction, with the same filters.
     pub path: String,
 }
@@ -48,6 +49,11 @@ impl SortLink {
             Direction::Descending => PageOrder::ByNameDescending,
         };
         (sort, Paging { order, ..paging_from_query(request) })
+    }
+
+    /// Returns the value of the query parameter, if the direction is not the default one.
+    pub fn field_value(&self) -> Option<&'static str> {
+        (!self.is_default).then(|| self.direction.as_str())
     }
 
     /// Returns the order of a list by creation.
@@ -70,6 +76,6 @@ impl SortLink {
         }
         let query = pairs.finish();
         let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        Self { direction, path }
+        Self { direction, is_default: direction == default, path }
     }
 }

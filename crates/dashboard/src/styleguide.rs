@@ -44,7 +44,11 @@ async fn show() -> PageResult {
         ]),
         empty_chart: draw_chart(&[]),
         moment: TimeLabel { exact: "2026-03-01T12:00:00Z".into(), text: "2 hours ago".into() },
-        sort: Some(SortLink { direction: Direction::Descending, path: "#lists".into() }),
+        sort: Some(SortLink {
+            direction: Direction::Descending,
+            is_default: true,
+            path: "#lists".into(),
+        }),
         pages: PageLinks { first: Some("#lists".into()), next: Some("#lists".into()) },
     })
 }

@@ -64,8 +64,13 @@ pub struct Page<T> {
 
 impl<T> Page<T> {
     /// Creates a page from the rows that were read with the limit of [`Paging::limit_with_lookahead`].
-    pub fn new<I: AsRef<str>>(mut rows: Vec<T>, paging: &Paging, start: impl Fn(&T) -> &I) -> Self {
-        let next = rows.get(paging.limit).map(|row| start(row).as_ref().to_owned());
+    pub fn new<I: AsRef<str>>(rows: Vec<T>, paging: &Paging, start: impl Fn(&T) -> &I) -> Self {
+        Self::with_start(rows, paging, |row| start(row).as_ref().to_owned())
+    }
+
+    /// Creates a page whose next one starts at a text that `start` makes of a row, like [`Self::new`].
+    pub fn with_start(mut rows: Vec<T>, paging: &Paging, start: impl Fn(&T) -> String) -> Self {
+        let next = rows.get(paging.limit).map(start);
         rows.truncate(paging.limit);
         Self { items: rows, next_start: next }
     }
@@ -121,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn page_returns_extra_row_as_next_id_when_more_rows_exist() {
+    fn page_returns_extra_row_as_next_start_when_more_rows_exist() {
         let page = |ids: &[&'static str]| {
             let paging = Paging { limit: 2, ..Paging::default() };
             Page::new(ids.to_vec(), &paging, |id| id)

@@ -43,7 +43,7 @@ pub trait GatewayPolicyReads: Send {
         workspace: &WorkspaceId,
         id_or_name: &str,
     ) -> Result<Option<StoredGatewayPolicy>>;
-    /// Returns a page of the policies of a workspace by id.
+    /// Returns a page of the policies of a workspace by id or by name.
     async fn list_gateway_policies(
         &mut self,
         workspace: &WorkspaceId,

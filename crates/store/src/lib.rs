@@ -135,6 +135,7 @@ pub enum PageOrder {
 pub struct PageQuery<'a> {
     /// The id or the name at which the page begins, as the order has it. Empty: at the first row.
     pub start: &'a str,
+    /// Lists that have only one order ignore it.
     pub order: PageOrder,
     /// The text that each row must contain, in the form of [`to_search_text`]. Empty matches every row.
     pub search: String,
@@ -196,7 +197,7 @@ pub trait Reads:
 {
     /// Returns the APIs of a workspace by id, without deleted ones.
     async fn list_all_apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
-    /// Returns a page of the APIs of a workspace, without deleted ones.
+    /// Returns a page of the APIs of a workspace, without deleted ones. By name, it begins at an id, a space and a name.
     async fn list_apis(
         &mut self,
         workspace: &WorkspaceId,

@@ -38,13 +38,13 @@ pub trait RatelimitReads: Send {
         workspace: &WorkspaceId,
         ids: &[NamespaceId],
     ) -> Result<Vec<(NamespaceId, String)>>;
-    /// Returns a page of the namespaces of a workspace by id, without deleted ones.
+    /// Returns a page of the namespaces of a workspace by id or by name, without deleted ones.
     async fn list_namespaces(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>>;
-    /// Returns a page of the overrides of a namespace by id.
+    /// Returns a page of the overrides of a namespace by id or by identifier.
     async fn list_overrides(
         &mut self,
         workspace: &WorkspaceId,

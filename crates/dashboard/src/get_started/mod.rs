@@ -46,7 +46,7 @@ struct GetStartedPage {
     path: String,
     workspace: String,
     steps: FirstSteps,
-    /// The APIs to select from, the latest first.
+    /// The APIs to select from, by name.
     apis: Vec<SelectOption>,
     /// The steps that the user may take.
     may: FirstSteps,

@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::deletion::Deletion;
 use crate::form_results;
-use crate::page::{Page, Paging};
+use crate::page::{Page, PageOrder, Paging};
 use crate::permission::Action;
 
 /// Creates an API.
@@ -114,7 +114,7 @@ pub async fn delete_keys(
     }
 }
 
-/// Lists a page of the workspace's APIs, by id or by name. In every order, the page starts at an id.
+/// Lists a page of the workspace's APIs, by id or by name. Names may be equal, so a page by name starts at an id and a name.
 pub async fn list_for_caller(
     context: &Context,
     caller: &Caller,
@@ -123,7 +123,10 @@ pub async fn list_for_caller(
     caller.require(Action::ReadApi)?;
     let mut reader = context.store.read().await?;
     let rows = reader.list_apis(caller.workspace_id(), &paging.to_page_query()).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::with_start(rows, paging, |api| match paging.order {
+        PageOrder::ById => api.id.to_string(),
+        PageOrder::ByName | PageOrder::ByNameDescending => format!("{} {}", api.id, api.name),
+    }))
 }
 
 /// Lists the APIs of a workspace, sorted by id.

@@ -75,8 +75,7 @@ impl GatewayPolicyReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<GatewayPolicy>> {
-        let sql =
-            page_in_order!(policies_of_workspace, listing.order, "p.id", "p.name", "p.search");
+        let sql = page_in_order!(policies_of_workspace, listing, "p.id", "p.name", "p.search");
         let query = query_as(sql).bind(workspace).bind(listing.start);
         fetch_all_as::<GatewayPolicyRow, _>(
             self,

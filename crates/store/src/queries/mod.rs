@@ -114,15 +114,15 @@ macro_rules! add_rollup_columns {
     };
 }
 
-/// Adds the histogram of a new row to that of the existing row.
+/// Adds the histogram of a new row to `$existing`, that of the existing row.
 macro_rules! add_histogram {
-    ($table:literal) => {
+    ($existing:expr) => {
         concat!(
             "histogram = (SELECT ",
             object_of!("name", "number"),
             " FROM (SELECT key AS name, CAST(SUM(CAST(value AS BIGINT)) AS BIGINT) AS number
                 FROM (SELECT key, value FROM ",
-            fields_of!(concat!($table, ".histogram")),
+            fields_of!($existing),
             " UNION ALL SELECT key, value FROM ",
             fields_of!("excluded.histogram"),
             ") AS fields GROUP BY key) AS sums)"
@@ -130,36 +130,51 @@ macro_rules! add_histogram {
     };
 }
 
-/// Ends a statement that selects a page of a list by a unique column. `$from` is the value with which the page begins, `$text` is in
-/// the column `$search` of each row, and `$max` is the number of rows.
+/// Ends a statement that selects a page of a list by a unique column. `$begin` is where the page begins, `$text` is in the column
+/// `$search` of each row, and `$max` is the number of rows.
 macro_rules! page_by {
-    ($column:literal, $search:literal, $from:literal, $text:literal, $max:literal) => {
+    ($column:literal, $direction:literal, $begin:expr, $search:literal, $text:literal, $max:literal) => {
         concat!(
-            $column, " >= ", $from, " AND ", page_by!(@ $search, $text), " ORDER BY ", $column, " LIMIT ", $max
+            $begin,
+            " AND (",
+            $text,
+            " = '' OR ",
+            contains!($search, $text),
+            ") ORDER BY ",
+            $column,
+            $direction,
+            " LIMIT ",
+            $max
         )
-    };
-    ($column:literal descending, $search:literal, $from:literal, $text:literal, $max:literal) => {
-        concat!(
-            "(", $from, " = '' OR ", $column, " <= ", $from, ") AND ", page_by!(@ $search, $text), " ORDER BY ",
-            $column, " DESC LIMIT ", $max
-        )
-    };
-    (@ $search:literal, $text:literal) => {
-        concat!("(", $text, " = '' OR ", contains!($search, $text), ")")
     };
 }
 
-/// Selects a page with `$select` in an order, with the values of `page_by!`: `$2` to `$4`, or others.
+/// Selects a page with `$select` in an order, with the values `$from` (where it begins), `$text` and `$max`: `$2` to `$4`, or others.
+/// There is one statement per case, because each has another range of the index.
 macro_rules! page_in_order {
-    ($select:ident, $order:expr, $id:literal, $name:literal, $search:literal) => {
-        page_in_order!($select, $order, $id, $name, $search, "$2", "$3", "$4")
+    ($select:ident, $page:expr, $id:literal, $name:literal, $search:literal) => {
+        page_in_order!($select, $page, $id, $name, $search, "$2", "$3", "$4")
     };
-    ($select:ident, $order:expr, $id:literal, $name:literal, $search:literal, $from:literal, $text:literal, $max:literal) => {
-        match $order {
-            PageOrder::ById => $select!(page_by!($id, $search, $from, $text, $max)),
-            PageOrder::ByName => $select!(page_by!($name, $search, $from, $text, $max)),
-            PageOrder::ByNameDescending => {
-                $select!(page_by!($name descending, $search, $from, $text, $max))
+    ($select:ident, $page:expr, $id:literal, $name:literal, $search:literal, $from:literal, $text:literal, $max:literal) => {
+        match ($page.order, $page.start.is_empty()) {
+            (PageOrder::ById, _) => {
+                $select!(page_by!($id, "", concat!($id, " >= ", $from), $search, $text, $max))
+            }
+            (PageOrder::ByName, _) => {
+                $select!(page_by!($name, "", concat!($name, " >= ", $from), $search, $text, $max))
+            }
+            (PageOrder::ByNameDescending, true) => {
+                $select!(page_by!($name, " DESC", concat!($from, " = ''"), $search, $text, $max))
+            }
+            (PageOrder::ByNameDescending, false) => {
+                $select!(page_by!(
+                    $name,
+                    " DESC",
+                    concat!($name, " <= ", $from),
+                    $search,
+                    $text,
+                    $max
+                ))
             }
         }
     };

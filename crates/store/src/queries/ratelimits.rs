@@ -117,8 +117,7 @@ impl RatelimitReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>> {
-        let sql =
-            page_in_order!(existing_namespaces_where, listing.order, "n.id", "n.name", "n.search");
+        let sql = page_in_order!(existing_namespaces_where, listing, "n.id", "n.name", "n.search");
         let query = query_as(sql).bind(workspace).bind(listing.start);
         fetch_all_as::<NamespaceRow, _>(self, query.bind(&listing.search).bind(listing.rows_max))
             .await
@@ -132,7 +131,7 @@ impl RatelimitReads for Connection {
     ) -> Result<Vec<Override>> {
         let sql = page_in_order!(
             overrides_of,
-            listing.order,
+            listing,
             "o.id",
             "o.identifier",
             "o.search",

@@ -118,7 +118,7 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Permission>> {
-        let sql = page_in_order!(permissions_where, listing.order, "id", "slug", "search");
+        let sql = page_in_order!(permissions_where, listing, "id", "slug", "search");
         fetch_all_as::<PermissionRow, _>(
             self,
             query_as(sql)
@@ -144,7 +144,7 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>> {
-        let sql = page_in_order!(roles_where, listing.order, "r.id", "r.name", "r.search");
+        let sql = page_in_order!(roles_where, listing, "r.id", "r.name", "r.search");
         fetch_all_as::<RoleRow, _>(
             self,
             query_as(sql)
@@ -161,7 +161,7 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<RoleSummary>> {
-        let sql = page_in_order!(role_summaries_where, listing.order, "id", "name", "search");
+        let sql = page_in_order!(role_summaries_where, listing, "id", "name", "search");
         let query = query_as(sql).bind(workspace).bind(listing.start).bind(&listing.search);
         Ok(query.bind(listing.rows_max).fetch_all(self).await?)
     }

@@ -61,32 +61,25 @@ impl Reads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>> {
-        // Names may be equal, so a page begins with an id in every order. The row of a deleted API remains.
-        let sql = match listing.order {
-            PageOrder::ById => apis_from!("id >= $2", "id"),
-            PageOrder::ByName => apis_from!(
-                concat!(
-                    "($2 = '' OR EXISTS (SELECT 1 FROM apis f WHERE f.id = $2 AND f.workspace_id = $1 AND (",
-                    by_bytes!("apis.name"),
-                    ", apis.id) >= (",
-                    by_bytes!("f.name"),
-                    ", f.id)))"
-                ),
+        // Names may be equal, so a page begins with a name and an id.
+        let (id, name) = listing.start.split_once(' ').unwrap_or((listing.start, ""));
+        let sql = match (listing.order, listing.start.is_empty()) {
+            (PageOrder::ById, _) => apis_from!("$2 = '' AND id >= $5", "id"),
+            (PageOrder::ByName, _) => apis_from!(
+                concat!("(", by_bytes!("name"), ", id) >= ($2, $5)"),
                 concat!(by_bytes!("name"), ", id")
             ),
-            PageOrder::ByNameDescending => apis_from!(
-                concat!(
-                    "($2 = '' OR EXISTS (SELECT 1 FROM apis f WHERE f.id = $2 AND f.workspace_id = $1 AND (",
-                    by_bytes!("apis.name"),
-                    ", apis.id) <= (",
-                    by_bytes!("f.name"),
-                    ", f.id)))"
-                ),
+            (PageOrder::ByNameDescending, true) => {
+                apis_from!("$2 = $5", concat!(by_bytes!("name"), " DESC, id DESC"))
+            }
+            (PageOrder::ByNameDescending, false) => apis_from!(
+                concat!("(", by_bytes!("name"), ", id) <= ($2, $5)"),
                 concat!(by_bytes!("name"), " DESC, id DESC")
             ),
         };
-        let query = query_as(sql).bind(workspace).bind(listing.start);
-        fetch_all_as::<ApiRow, _>(self, query.bind(&listing.search).bind(listing.rows_max)).await
+        let query = query_as(sql).bind(workspace).bind(name);
+        let query = query.bind(&listing.search).bind(listing.rows_max).bind(id);
+        fetch_all_as::<ApiRow, _>(self, query).await
     }
 
     async fn find_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {

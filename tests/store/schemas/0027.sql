@@ -1,0 +1,1 @@
+-- Schema 0027 has new indexes only.
