@@ -109,6 +109,14 @@ export async function run(story) {
     assert.equal(sent, 2);
     await accessible(page);
     await page.unroute("**/get-started/verify");
+    await page.route("**/get-started/verify", (route) => route.fulfill({ status: 502, body: "Bad Gateway" }));
+    page.expected.push(502);
+    await go(page, at("/get-started"));
+    await page.getByLabel("Key", { exact: true }).fill(key);
+    await page.getByRole("button", { name: "Verify now" }).click();
+    await page.getByRole("alert").getByText("The server did not respond.").waitFor();
+    await page.getByRole("heading", { name: "Get started" }).waitFor();
+    await page.unroute("**/get-started/verify");
     await page.getByRole("button", { name: "Verify now" }).click();
     await page.locator("#outcome").getByText("VALID", { exact: true }).waitFor();
     assert.equal(await page.getByRole("alert").count(), 0);

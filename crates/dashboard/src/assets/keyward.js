@@ -121,6 +121,8 @@
     const { elt } = detail.requestConfig;
     const part = elt.getAttribute("hx-select");
     if (detail.isError && elt instanceof HTMLFormElement) {
+      // A proxy's own page has no such part.
+      if (!detail.serverResponse.includes('id="main"')) return tellNoAnswer(elt);
       Object.assign(detail, { shouldSwap: true, target: document.getElementById("main"), selectOverride: "#main", swapOverride: "outerHTML" });
     } else if (detail.shouldSwap && part && !detail.serverResponse.includes(`id="${part.slice(1)}"`)) {
       detail.shouldSwap = false;
@@ -130,8 +132,9 @@
 
   // A form without an answer is not sent again: it may have had its effect.
   document.addEventListener("htmx:sendError", (event) => {
-    const form = event.detail.elt;
-    if (!(form instanceof HTMLFormElement)) return;
+    if (event.detail.elt instanceof HTMLFormElement) tellNoAnswer(event.detail.elt);
+  });
+  function tellNoAnswer(form) {
     delete form.dataset.sent;
     form.querySelector(":scope > .no-answer")?.remove();
     const error = document.createElement("p");
@@ -139,7 +142,7 @@
     error.setAttribute("role", "alert");
     error.textContent = "The server did not respond. The request may have taken effect: check before you send it again.";
     form.prepend(error);
-  });
+  }
 
   // Submits a POST form only once, even if its button is pressed repeatedly.
   document.addEventListener("submit", (event) => {
