@@ -95,11 +95,18 @@ on_both_stacks! {
         )
         .await;
 
-        let query = RollupQuery { key_ids: vec![key.id.as_str().into()], ..RollupQuery::default() };
-        let found = latencies(&kw, RollupUnit::Day, query).await;
+        let of_key = || RollupQuery { key_ids: vec![key.id.as_str().into()], ..RollupQuery::default() };
+        let found = latencies(&kw, RollupUnit::Day, of_key()).await;
 
         let percentiles = [50, 95, 99].map(|percent| found[0].percentile_us(percent));
         assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
         assert_eq!(found[0].mean_us(), Some(10));
+        // They remain when this version adds to the rollup.
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.write_events().await;
+        writer::roll_up(&kw.app.analytics).await.unwrap();
+        let found = latencies(&kw, RollupUnit::Day, of_key()).await;
+        let percentiles = [50, 95, 99].map(|percent| found[0].percentile_us(percent));
+        assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
     }
 }

@@ -38,12 +38,12 @@ impl PendingRollups {
     pub fn add(&mut self, id: BatchId, batch: &EventBatch) {
         self.batches.push(id);
         for event in &batch.verifications {
-            let (amount, latency_us) = (event.spent_credits, event.latency_us);
-            add_event(&mut self.verifications, event.series, event.time, amount, latency_us);
+            aggregate_of(&mut self.verifications, event.series, event.time)
+                .add_event(event.spent_credits, event.latency_us);
         }
         for event in &batch.ratelimits {
-            let (amount, latency_us) = (event.tokens, event.latency_us);
-            add_event(&mut self.ratelimits, event.series, event.time, amount, latency_us);
+            aggregate_of(&mut self.ratelimits, event.series, event.time)
+                .add_without_histogram(event.tokens, event.latency_us);
         }
     }
 
@@ -82,15 +82,13 @@ impl PendingRollups {
     }
 }
 
-fn add_event(
+/// Returns the aggregate of a series in the minute of a time.
+fn aggregate_of(
     minutes: &mut MinuteAggregates,
     series: SeriesId,
     time: Timestamp,
-    amount: i64,
-    latency_us: i64,
-) {
-    let minute = RollupUnit::Minute.start_of(time);
-    minutes.entry((series, minute)).or_default().add_event(amount, latency_us);
+) -> &mut Aggregate {
+    minutes.entry((series, RollupUnit::Minute.start_of(time))).or_default()
 }
 
 /// Merges rollups of a smaller unit into those of a larger one. They stay in order.
@@ -117,12 +115,12 @@ pub async fn roll_up_overdue(analytics: &Analytics) -> Result<()> {
         let count = overdue.len();
         let mut rollups = PendingRollups::default();
         for event in tx.list_event_amounts(EventKind::Verifications, &overdue).await? {
-            let into = &mut rollups.verifications;
-            add_event(into, event.series, event.time, event.amount, event.latency_us);
+            aggregate_of(&mut rollups.verifications, event.series, event.time)
+                .add_event(event.amount, event.latency_us);
         }
         for event in tx.list_event_amounts(EventKind::Ratelimits, &overdue).await? {
-            let into = &mut rollups.ratelimits;
-            add_event(into, event.series, event.time, event.amount, event.latency_us);
+            aggregate_of(&mut rollups.ratelimits, event.series, event.time)
+                .add_without_histogram(event.amount, event.latency_us);
         }
         rollups.batches = overdue;
         rollups.add_to_database(&mut tx).await?;

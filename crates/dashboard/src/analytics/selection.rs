@@ -162,6 +162,17 @@ impl Selection {
             .await
     }
 
+    /// Returns the credits that the verifications of a period spent.
+    pub async fn sum_credits(
+        &self,
+        request: &WorkspaceRequest,
+        period: Period,
+        unit: RollupUnit,
+    ) -> Result<i64> {
+        let groups = self.list_groups(request, self.to_query(period, unit)).await?;
+        Ok(groups.iter().map(|group| group.spent_credits).fold(0, i64::saturating_add))
+    }
+
     fn to_traffic_filter(&self, period: Period, unit: RollupUnit) -> TrafficFilter<'_> {
         TrafficFilter {
             kind: self.kind,

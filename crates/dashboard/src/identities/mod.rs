@@ -182,8 +182,8 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
 /// Loads the credits that were spent in the whole last month. The section about this month logs why events cannot be read.
 async fn load_last_month(request: &WorkspaceRequest, selection: &Selection) -> Option<String> {
     let range = TimeRange::named("last-month", request.page_request.app.context.clock.now());
-    let traffic = selection.load_traffic(request, range.period, range.rollup_unit()).await.ok()?;
-    Some(format_grouped(traffic.iter().map(|(_, traffic)| traffic.spent_credits).sum()))
+    let spent = selection.sum_credits(request, range.period, range.rollup_unit()).await.ok()?;
+    Some(format_grouped(spent))
 }
 
 async fn build_create_form(

@@ -114,7 +114,7 @@ pub struct Aggregate {
     pub latency_us: i64,
     /// The number of latencies in each of [`LATENCY_BUCKETS_US`].
     pub latencies: [i64; 6],
-    /// Totals have it in a table of its own.
+    /// Totals have it in a table of their own. Rollups of limit checks have none.
     #[serde(skip)]
     pub histogram: LatencyHistogram,
 }
@@ -130,14 +130,19 @@ impl Aggregate {
         self.histogram.merge(&other.histogram);
     }
 
+    /// Adds an event, also to the histogram.
     pub fn add_event(&mut self, amount: i64, latency_us: i64) {
+        self.add_without_histogram(amount, latency_us);
+        self.histogram.add(latency_us);
+    }
+
+    pub fn add_without_histogram(&mut self, amount: i64, latency_us: i64) {
         self.count += 1;
         self.amount = self.amount.saturating_add(amount);
         self.latency_us = self.latency_us.saturating_add(latency_us);
         if let Some(at) = LATENCY_BUCKETS_US.iter().position(|end| latency_us <= *end) {
             self.latencies[at] += 1;
         }
-        self.histogram.add(latency_us);
     }
 }
 

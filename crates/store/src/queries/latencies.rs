@@ -36,7 +36,7 @@ pub async fn add(
         items!("$2"),
         " WHERE TRUE
         ON CONFLICT (kind, workspace_id, resource_id, unit, time) DO UPDATE SET ",
-        add_histogram!("latencies")
+        add_histogram!("latencies.histogram")
     );
     let rows: Vec<_> = sums.into_iter().collect();
     let rows = serde_json::to_string(&rows).map_err(|e| Error::Internal(e.to_string()))?;

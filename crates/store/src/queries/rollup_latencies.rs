@@ -1,7 +1,6 @@
-//! Implements the histograms of latencies of verifications by key, identity and tag.
+//! Implements reads of the histograms of latencies of verifications by key, identity and tag.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -38,9 +37,7 @@ pub async fn list(
 fn build_sql(filter: &RollupFilter<'_>) -> String {
     let rollups = format!("{}_per_{}", EventKind::Verifications.table_name(), filter.unit.as_str());
     let (tables, condition) = (join_series_sql(filter, &rollups), series_condition(filter));
-    let selected = format!("e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}");
-    let fields = fields_of!("e.histogram");
-    let (older_buckets, older_count) = older_buckets_sql();
+    let fields = fields_of!("{histogram}").replace("{histogram}", &histogram_sql("e"));
     let start = unit_start_sql(filter.unit);
     let pending = concat!(
         events_of_batches!("verifications", "e.time, e.series, e.latency_us"),
@@ -52,11 +49,7 @@ fn build_sql(filter: &RollupFilter<'_>) -> String {
         FROM (
             SELECT e.time, CAST(f.key AS BIGINT) AS bucket, CAST(0 AS BIGINT) AS latency_us, CAST(f.value AS BIGINT) AS number
             FROM {tables} CROSS JOIN {fields} f
-            WHERE {selected}
-            UNION ALL
-            SELECT e.time, o.bucket, CAST(0 AS BIGINT) AS latency_us, {older_count} AS number
-            FROM {tables} CROSS JOIN ({older_buckets}) o
-            WHERE {selected} AND e.histogram = '{{}}'
+            WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
             UNION ALL
             SELECT {start} AS time, CAST(NULL AS BIGINT) AS bucket, e.latency_us, CAST(1 AS BIGINT) AS number
             FROM {pending}
@@ -66,15 +59,13 @@ fn build_sql(filter: &RollupFilter<'_>) -> String {
     )
 }
 
-/// Returns the SQL for the buckets that stand for those of older versions, and for the number of a rollup's latencies in one.
-fn older_buckets_sql() -> (String, String) {
-    let longest = format!("e.count - e.{}", BUCKET_COLUMNS.join(" - e."));
-    let columns = BUCKET_COLUMNS.map(|column| format!("e.{column}"));
-    let counts = columns.into_iter().chain([longest]);
-    let (mut buckets, mut cases) = (Vec::new(), String::new());
-    for (bucket, count) in buckets_of_older_versions().into_iter().zip(counts) {
-        buckets.push(format!("SELECT CAST({bucket} AS BIGINT) AS bucket"));
-        let _ = write!(cases, " WHEN {bucket} THEN {count}");
-    }
-    (buckets.join(" UNION ALL "), format!("CASE o.bucket{cases} END"))
+/// Returns the SQL for the histogram of a row of rollups. Older versions write none, but the number of latencies in some buckets. What
+/// they add to a row that has a histogram is in no bucket.
+pub fn histogram_sql(row: &str) -> String {
+    let longest = format!("{row}.count - {row}.{}", BUCKET_COLUMNS.join(&format!(" - {row}.")));
+    let counts = BUCKET_COLUMNS.iter().map(|column| format!("{row}.{column}")).chain([longest]);
+    let buckets = buckets_of_older_versions().into_iter().zip(counts);
+    let fields: Vec<_> = buckets.map(|(bucket, count)| format!("'{bucket}', {count}")).collect();
+    let older = object!("{fields}").replace("{fields}", &fields.join(", "));
+    format!("CASE WHEN {row}.histogram = '{{}}' THEN {older} ELSE {row}.histogram END")
 }

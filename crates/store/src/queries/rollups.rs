@@ -93,7 +93,7 @@ fn split_by_tag_sql(groups: &str) -> String {
 /// The maximum size of the tags of a result, in bytes. A caller chooses the tags, and how many there are.
 const TAGS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
-const ADD_HISTOGRAM: &str = concat!(", ", add_histogram!("{table}"));
+const ADD_HISTOGRAM: &str = concat!(", ", add_histogram!("{histogram}"));
 
 /// The number of rollups that one statement adds.
 const STATEMENT_ROLLUPS_MAX: usize = 5_000;
@@ -109,12 +109,15 @@ pub async fn add_rollups(
     let (table, items) = (format!("{raw}_per_{}", unit.as_str()), items!("$1"));
     let series = hex_bytes!("item ->> 0");
     // Only verifications are charted by key and identity.
-    let [histogram, of_item, merged] = match kind {
-        EventKind::Verifications => [", histogram", ", item -> 6", ADD_HISTOGRAM],
-        EventKind::Ratelimits => [""; 3],
+    let (histogram, of_item, merged) = match kind {
+        EventKind::Verifications => (", histogram", ", item -> 6", ADD_HISTOGRAM),
+        EventKind::Ratelimits => ("", "", ""),
     };
     let added = [add_rollup_columns!("{table}", "{amount}"), merged].concat();
-    let added = added.replace("{table}", &table).replace("{amount}", amount);
+    let added = added
+        .replace("{histogram}", &rollup_latencies::histogram_sql(&table))
+        .replace("{table}", &table)
+        .replace("{amount}", amount);
     let sql = format!(
         "INSERT INTO {table} (series, time, count, {amount}, latency_us, {latencies}{histogram})
         SELECT {series}, CAST(item ->> 1 AS BIGINT), CAST(item ->> 2 AS BIGINT),
