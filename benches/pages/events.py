@@ -109,7 +109,7 @@ def fill_series(database, apis, namespace, keys, active_keys):
         outcome = "EXPIRED" if is_rare else ("VALID", "RATE_LIMITED")[number % 2]
         verifications.append((
             identify(f"v{number}"), WORKSPACE, api_of_key(apis, key), f"key_{digest('k', key)}", f"id_{digest('i', key)}",
-            f"user_{key}", outcome, "[]", today,
+            f"user_{key}", outcome, '["plan=free"]' if number % 20 < 2 else "[]", today,
         ))
     for number in range(2 * IDENTIFIERS):
         checks.append((identify(f"r{number}"), WORKSPACE, namespace, f"user_{number // 2}", number % 2, today))
