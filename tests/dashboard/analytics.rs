@@ -1,6 +1,7 @@
 //! Charts of what came of requests, and who asked most.
 
 mod identifiers;
+mod rankings;
 
 use analytics::{clickhouse_delivery, writer};
 use foundation::config::RegionSettings;
@@ -96,6 +97,7 @@ on_every_event_store! {
         assert_eq!(table, "<td class=\"number\">3</td><td class=\"number\">1</td>");
         let overview = owner.get(&workspace_path("")).await;
         assert!(overview.text.contains("<title>12:00: 4 requests</title>"));
+        assert!(overview.text.contains(" to compare with"), "{}", overview.text);
     }
 
     async fn only_what_is_asked_for_is_shown(kw) {

@@ -9,7 +9,7 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::EventKind;
 pub use foundation::model::RollupUnit;
 pub use store::events::{GROUPS_MAX, RollupGrouping, TagGrouping};
-use store::events::{LatencyHistogram, OutcomeCounts, RollupFilter, too_many_groups};
+use store::events::{LatencyHistogram, OutcomeCounts, RollupFilter, TopMeasure, too_many_groups};
 
 use crate::traffic::LatencyStats;
 use crate::{Analytics, rollup_spans};
@@ -51,6 +51,9 @@ pub enum RollupOrder {
     InsufficientPermissions,
     Expired,
     Total,
+    /// All that are not valid.
+    Rejected,
+    SpentCredits,
 }
 
 /// The counts of one group.
@@ -147,7 +150,7 @@ impl RollupQuery {
             RollupUnit::Minute | RollupUnit::Hour => self.from_time,
             RollupUnit::Day | RollupUnit::Month => unit.start_of(self.from_time),
         };
-        let top_max = self.top_max();
+        let top = self.top();
         let kind = EventKind::Verifications;
         let until = self.to_time.plus_ms(1);
         RollupFilter {
@@ -162,17 +165,22 @@ impl RollupQuery {
             spans: rollup_spans::of_period(analytics, kind, unit, from, until),
             is_by_time: self.unit.is_some(),
             grouping: self.grouping,
-            is_by_total: top_max.is_some(),
-            rows_max: top_max.unwrap_or(GROUPS_MAX + 1),
+            top_by: top.map(|(measure, _)| measure),
+            rows_max: top.map_or(GROUPS_MAX + 1, |(_, max)| max),
         }
     }
 
-    /// Returns the number of groups, if the query selects those with the most verifications: the database finds them among
-    /// any number of groups.
-    fn top_max(&self) -> Option<usize> {
-        let is_by_total = self.order == Some(RollupOrder::Total) && self.is_descending;
-        let is_sorted_by_database = is_by_total && self.unit.is_none();
-        self.limit.filter(|max| is_sorted_by_database && *max <= GROUPS_MAX)
+    /// Returns what the query selects the most of, and the number of groups: the database finds them among any number of groups.
+    fn top(&self) -> Option<(TopMeasure, usize)> {
+        let measure = match self.order? {
+            RollupOrder::Total => TopMeasure::Total,
+            RollupOrder::Rejected => TopMeasure::Rejected,
+            RollupOrder::SpentCredits => TopMeasure::SpentCredits,
+            _ => return None,
+        };
+        let is_sorted_by_database = self.is_descending && self.unit.is_none();
+        let max = self.limit.filter(|max| is_sorted_by_database && *max <= GROUPS_MAX)?;
+        Some((measure, max))
     }
 }
 
@@ -239,14 +247,15 @@ fn sort_groups(groups: &mut [RollupGroup], query: &RollupQuery) {
     groups.sort_by(|a, b| {
         let by_order = match order {
             RollupOrder::Time => a.time.cmp(&b.time),
-            _ => count_by_order(order, &a.counts).cmp(&count_by_order(order, &b.counts)),
+            _ => count_by_order(order, a).cmp(&count_by_order(order, b)),
         };
         let by_order = if query.is_descending { by_order.reverse() } else { by_order };
         if by_order == Ordering::Equal { by_name(a, b) } else { by_order }
     });
 }
 
-fn count_by_order(order: RollupOrder, counts: &OutcomeCounts) -> i64 {
+fn count_by_order(order: RollupOrder, group: &RollupGroup) -> i64 {
+    let counts = &group.counts;
     match order {
         RollupOrder::Time | RollupOrder::NotFound | RollupOrder::Unauthorized => 0,
         RollupOrder::Valid => counts.valid,
@@ -257,5 +266,7 @@ fn count_by_order(order: RollupOrder, counts: &OutcomeCounts) -> i64 {
         RollupOrder::InsufficientPermissions => counts.insufficient_permissions,
         RollupOrder::Expired => counts.expired,
         RollupOrder::Total => counts.total,
+        RollupOrder::Rejected => counts.total - counts.valid,
+        RollupOrder::SpentCredits => group.spent_credits,
     }
 }

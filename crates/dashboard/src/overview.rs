@@ -9,7 +9,7 @@ use domain::page::COUNT_MAX;
 use domain::users;
 use foundation::model::EventKind;
 
-use super::analytics::{Figure, Selection, TimeRange, TrafficSeries, build_charts, build_figures};
+use super::analytics::{Comparison, Figure, Selection, TimeRange, build_charts};
 use super::charts::BarChart;
 use super::format::{format_count, format_grouped, format_latency, format_quantity};
 use super::get_started::find_first_steps;
@@ -50,6 +50,8 @@ struct OverviewPage {
 /// The key figures and charts of verifications.
 struct TrafficPanel {
     figures: Vec<Figure>,
+    /// What the figures are compared with.
+    comparison: String,
     requests: BarChart,
     latency: BarChart,
 }
@@ -87,14 +89,13 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     let selection = Selection::all(EventKind::Verifications);
     let first_steps = find_first_steps(&request, &sizes).await;
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
-    let traffic = match TrafficSeries::load(&request, &selection, &range).await {
-        Ok(series) => {
+    let traffic = match Comparison::load(&request, &selection, &range).await {
+        Ok(Comparison { series, figures, text, .. }) => {
             let (mut requests, mut latency) = build_charts(&series, &range, selection.kind, "");
             for chart in [&mut requests, &mut latency] {
                 chart.zoom_path = Some(request.workspace_path("/analytics"));
             }
-            let figures = build_figures(selection.kind, &series.total(), None);
-            Some(TrafficPanel { figures, requests, latency })
+            Some(TrafficPanel { figures, comparison: text, requests, latency })
         }
         Err(e) => {
             tracing::warn!(error = %e, "failed to read verification totals: {e}");

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use domain::analytics_access::{self, Traffic, TrafficCoverage};
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::model::RollupUnit;
+use foundation::model::{EventKind, RollupUnit};
 use futures_util::future::try_join3;
 
 use super::super::page_request::WorkspaceRequest;
 use super::figures::{Figure, build_figures};
 use super::range::{Period, TimeRange, format_moment};
 use super::selection::Selection;
-use super::traffic::{TrafficSeries, sum_traffic};
+use super::traffic::{OUTCOMES, TrafficSeries, sum_traffic};
 
 /// The traffic of a time range, and what it is compared with.
 pub struct Comparison {
@@ -62,6 +62,18 @@ impl Comparison {
         let has_requests = total.total_count() > 0;
         let text = describe(range, unit, availability, has_requests, app.context.clock.now());
         Ok(Self { series, total, before, figures, text })
+    }
+
+    /// Adds the figure of the selected outcome, if one is selected.
+    pub fn with_outcome(mut self, kind: EventKind, outcome: &str) -> Self {
+        let mut styles = OUTCOMES.iter();
+        if let Some(style) = styles.find(|style| style.kind == kind && style.value == outcome) {
+            let before = self.before.as_ref().map(|before| style.count(before));
+            let figure = Figure::count(style.label, style.count(&self.total), before);
+            self.figures.insert(1, figure);
+            self.text.push_str(" The other figures include all outcomes.");
+        }
+        self
     }
 }
 

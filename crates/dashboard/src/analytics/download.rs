@@ -14,6 +14,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::comparison::Comparison;
 use super::range::TimeRange;
 use super::selection::Selection;
+use super::top::Ranking;
 use super::traffic::{OUTCOMES, OutcomeStyle, PERCENTILES, TrafficSeries};
 use super::{breakdown, identifiers, top};
 
@@ -52,7 +53,8 @@ async fn load_rows(
     range: &TimeRange,
     table: &str,
 ) -> Result<Rows> {
-    let outcome = request.page_request.query.text("outcome");
+    let (outcome, ranking) =
+        (request.page_request.query.text("outcome"), Ranking::from_query(request));
     Ok(match table {
         "" | "time" => {
             let series = TrafficSeries::load(request, selection, range).await?;
@@ -75,7 +77,7 @@ async fn load_rows(
             identifiers::tabulate(request, selection, range, order, ROWS_MAX).await?
         }
         "keys" if !selection.is_limits() => {
-            let keys = top::list_keys(request, selection, range, outcome, ROWS_MAX).await?;
+            let keys = top::list_keys(request, selection, range, ranking, ROWS_MAX).await?;
             let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
             let names = KeyNames::load(request, ids.collect()).await?;
             tabulate_groups(&["key_id", "key_name"], &keys, |group| {
@@ -84,13 +86,13 @@ async fn load_rows(
             })
         }
         "identities" if !selection.is_limits() => {
-            let found = top::list_identities(request, selection, range, outcome, ROWS_MAX).await?;
+            let found = top::list_identities(request, selection, range, ranking, ROWS_MAX).await?;
             tabulate_groups(&["external_id", "identity_id"], &found, |group| {
                 vec![group.external_id.clone(), group.identity_id.clone()]
             })
         }
         "tags" if !selection.is_limits() => {
-            let found = top::list_tags(request, selection, range, outcome, ROWS_MAX).await?;
+            let found = top::list_tags(request, selection, range, ranking, ROWS_MAX).await?;
             tabulate_groups(&["tag"], &found, |group| group.tags.clone())
         }
         _ => return Err(Error::invalid("table", describe_tables(selection))),

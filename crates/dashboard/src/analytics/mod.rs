@@ -31,16 +31,16 @@ use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
 use breakdown::Breakdown;
-use comparison::Comparison;
+pub use comparison::Comparison;
 pub use date_fields::{parse_day, valid_date_or_empty};
-pub use figures::{Figure, build_figures};
+pub use figures::Figure;
 use identifiers::IdentifierList;
 pub use identifiers::IdentifierSection;
 use live::LiveToggle;
 pub use range::TimeRange;
 pub use selection::Selection;
-use top::{TopConsumers, TopList};
-pub use traffic::{OUTCOMES, TrafficSeries, build_charts};
+use top::{Ranking, TopConsumers, TopList};
+pub use traffic::{OUTCOMES, build_charts};
 pub use usage::UsageSection;
 
 /// The maximum number of APIs or namespaces in the select.
@@ -79,6 +79,8 @@ struct AnalyticsPage {
     breakdowns: Vec<Breakdown>,
     /// The keys, identities and tags with the most verifications.
     top_lists: Vec<TopList>,
+    /// The column that they are sorted by, unless it is the default.
+    sort: Option<&'static str>,
     /// The identifiers with the most limit checks.
     identifier_lists: Vec<IdentifierList>,
     /// The time of the oldest raw event; `None` if there are none or it cannot be read.
@@ -93,6 +95,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
     let comparison = Comparison::load(&request, &selection, &range).await?;
+    let comparison = comparison.with_outcome(selection.kind, outcome);
     let (mut requests, mut latency) =
         build_charts(&comparison.series, &range, selection.kind, outcome);
     for chart in [&mut requests, &mut latency] {
@@ -144,6 +147,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         download_url: download_url("time"),
         breakdowns,
         top_lists,
+        sort: Ranking::from_query(&request).field_value(),
         identifier_lists,
         raw_since: load_raw_since(app).await,
         layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,

@@ -129,18 +129,18 @@ impl Selection {
         analytics_access::list_traffic(analytics, &request.caller, &filter).await
     }
 
-    /// Returns the keys or identities with the most verifications: of one outcome, or of all if it is empty.
+    /// Returns the first groups in descending order.
     pub async fn list_top(
         &self,
         request: &WorkspaceRequest,
         range: &TimeRange,
         grouping: RollupGrouping,
-        outcome: &str,
+        order: RollupOrder,
         max: usize,
     ) -> Result<Vec<RollupGroup>> {
         let query = RollupQuery {
             grouping,
-            order: Some(order_by(outcome)),
+            order: Some(order),
             is_descending: true,
             limit: Some(max),
             ..self.to_query(range.period, range.rollup_unit())
@@ -209,7 +209,7 @@ impl Selection {
 }
 
 /// Returns the order by the number of verifications with an outcome, or by their number if it is empty.
-fn order_by(outcome: &str) -> RollupOrder {
+pub fn order_by(outcome: &str) -> RollupOrder {
     match VerificationCode::parse(outcome) {
         None => RollupOrder::Total,
         Some(VerificationCode::Valid) => RollupOrder::Valid,

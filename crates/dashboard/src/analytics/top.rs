@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use domain::analytics_access::{RollupGroup, RollupGrouping, TagGrouping};
+use domain::analytics_access::{RollupGroup, RollupGrouping, RollupOrder, TagGrouping};
 use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::EventKind;
@@ -16,7 +16,7 @@ use super::super::key_names::KeyNames;
 use super::super::page_request::WorkspaceRequest;
 use super::figures::Figure;
 use super::range::TimeRange;
-use super::selection::{Selection, traffic_of_group};
+use super::selection::{Selection, order_by, traffic_of_group};
 use super::traffic::{OUTCOMES, OutcomeStyle};
 
 /// The number of keys, identities or tags on the page.
@@ -26,6 +26,9 @@ pub const TOP_MAX: usize = 10;
 /// combinations of tags, the most frequent ones.
 const GROUPS_MAX: usize = 10_000;
 
+/// The query parameter of the column that the lists are sorted by.
+const SORT_FIELD: &str = "sort";
+
 /// A list of keys, identities or tags on the page.
 pub struct TopList {
     pub title: &'static str,
@@ -33,12 +36,14 @@ pub struct TopList {
     pub header: &'static str,
     /// The selected outcome; its number of requests is a column.
     pub outcome: Option<&'static str>,
+    /// The other columns of numbers.
+    pub heads: Vec<RankingHead>,
     pub rows: Vec<TopConsumer>,
     /// The URL of the longer list as CSV.
     pub download_url: String,
 }
 
-/// A key, identity or tag with the most verifications.
+/// A key, identity or tag of a list.
 pub struct TopConsumer {
     /// The key's name, else its start or its id; or the identity's external id; or the tag.
     pub label: String,
@@ -55,52 +60,149 @@ pub struct TopConsumer {
     pub spent_credits: String,
 }
 
-/// Returns the keys with the most verifications: of one outcome, or of all if it is empty.
+/// What the lists show the most of.
+#[derive(Clone, Copy)]
+pub struct Ranking {
+    /// The selected outcome. `None`: all.
+    outcome: Option<&'static OutcomeStyle>,
+    measure: Measure,
+}
+
+/// The column that the lists are sorted by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    /// The requests with the selected outcome, or all.
+    Requests,
+    Rejected,
+    SpentCredits,
+}
+
+/// The head of a column that sorts the lists.
+pub struct RankingHead {
+    pub label: &'static str,
+    /// The page that is sorted by it.
+    pub url: String,
+    pub is_current: bool,
+}
+
+impl Ranking {
+    /// Reads the outcome and the column from the query.
+    pub fn from_query(request: &WorkspaceRequest) -> Self {
+        let query = &request.page_request.query;
+        let measure = match query.text(SORT_FIELD) {
+            "rejected" => Measure::Rejected,
+            "credits" => Measure::SpentCredits,
+            _ => Measure::Requests,
+        };
+        let outcome = query.text("outcome");
+        let mut outcomes = OUTCOMES.iter().filter(|style| style.kind == EventKind::Verifications);
+        Self { outcome: outcomes.find(|style| style.value == outcome), measure }
+    }
+
+    /// Returns the value of the query parameter, unless it is the default.
+    pub fn field_value(self) -> Option<&'static str> {
+        match self.measure {
+            Measure::Requests => None,
+            Measure::Rejected => Some("rejected"),
+            Measure::SpentCredits => Some("credits"),
+        }
+    }
+
+    /// Returns the heads of the columns.
+    pub fn heads(self, request: &WorkspaceRequest) -> Vec<RankingHead> {
+        let columns = [
+            ("Requests", Measure::Requests),
+            ("Rejected", Measure::Rejected),
+            ("Credits spent", Measure::SpentCredits),
+        ];
+        let head = |(label, measure)| {
+            let mut fields = request.page_request.query.query_without(&[SORT_FIELD, "notice"]);
+            if let Some(value) = (Self { measure, ..self }).field_value() {
+                fields.append_pair(SORT_FIELD, value);
+            }
+            let url = request.workspace_path(&format!("/analytics?{}", fields.finish()));
+            RankingHead { label, url, is_current: measure == self.measure }
+        };
+        columns.into_iter().map(head).collect()
+    }
+
+    fn order(self) -> RollupOrder {
+        match self.measure {
+            Measure::Requests => order_by(self.outcome.map_or("", |style| style.value)),
+            Measure::Rejected => RollupOrder::Rejected,
+            Measure::SpentCredits => RollupOrder::SpentCredits,
+        }
+    }
+
+    /// Returns the number of requests with the selected outcome.
+    fn count(self, group: &RollupGroup) -> i64 {
+        self.outcome.map_or(group.counts.total, |style| style.count(&traffic_of_group(group)))
+    }
+
+    /// Returns the groups with requests of the selected outcome.
+    fn select(self, mut groups: Vec<RollupGroup>) -> Vec<RollupGroup> {
+        groups.retain(|group| self.count(group) > 0);
+        groups
+    }
+
+    /// Returns the first groups, those with the most first.
+    fn first(self, groups: Vec<RollupGroup>, max: usize) -> Vec<RollupGroup> {
+        let mut groups = self.select(groups);
+        groups.sort_by_key(|group| {
+            Reverse(match self.measure {
+                Measure::Requests => self.count(group),
+                Measure::Rejected => group.counts.total - group.counts.valid,
+                Measure::SpentCredits => group.spent_credits,
+            })
+        });
+        groups.truncate(max);
+        groups
+    }
+}
+
+/// Returns the first keys of a ranking.
 pub async fn list_keys(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
-    outcome: &str,
+    ranking: Ranking,
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
-    let mut groups = selection.list_top(request, range, grouping, outcome, max).await?;
-    let outcome = find_outcome(outcome);
-    groups.retain(|group| count(group, outcome) > 0);
-    Ok(groups)
+    let groups = selection.list_top(request, range, grouping, ranking.order(), max).await?;
+    Ok(ranking.select(groups))
 }
 
-/// Returns the identities with the most verifications: of one outcome, or of all if it is empty. Verifications of keys without an
-/// identity are left out.
+/// Returns the first identities of a ranking. Verifications of keys without an identity are left out.
 pub async fn list_identities(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
-    outcome: &str,
+    ranking: Ranking,
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { is_by_identity: true, ..RollupGrouping::default() };
     // One group has no identity.
     let max_with_it = max.saturating_add(1);
-    let mut groups = selection.list_top(request, range, grouping, outcome, max_with_it).await?;
-    let outcome = find_outcome(outcome);
-    groups.retain(|group| !group.identity_id.is_empty() && count(group, outcome) > 0);
+    let groups = selection.list_top(request, range, grouping, ranking.order(), max_with_it).await?;
+    let mut groups = ranking.select(groups);
+    groups.retain(|group| !group.identity_id.is_empty());
     groups.truncate(max);
     Ok(groups)
 }
 
-/// Returns the tags with the most verifications: of one outcome, or of all if it is empty. A verification with several tags counts
-/// for each of them.
+/// Returns the first tags of a ranking. A verification with several tags counts for each of them.
 pub async fn list_tags(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
-    outcome: &str,
+    ranking: Ranking,
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { by_tags: TagGrouping::Each, ..RollupGrouping::default() };
-    let groups = selection.list_top(request, range, grouping, "", GROUPS_MAX).await?;
-    Ok(first_by_count(groups, find_outcome(outcome), max))
+    let order = RollupOrder::Total;
+    let groups = selection.list_top(request, range, grouping, order, GROUPS_MAX).await?;
+    Ok(ranking.first(groups, max))
 }
 
 /// The keys, identities and tags of the page.
@@ -122,54 +224,31 @@ impl TopGroups {
         request: &WorkspaceRequest,
         selection: &Selection,
         range: &TimeRange,
-        outcome: &str,
+        ranking: Ranking,
     ) -> Result<Self> {
         let grouping =
             RollupGrouping { is_by_key: true, is_by_identity: true, ..RollupGrouping::default() };
-        let groups = selection.list_top(request, range, grouping, "", GROUPS_MAX + 1).await?;
+        let order = RollupOrder::Total;
+        let groups = selection.list_top(request, range, grouping, order, GROUPS_MAX + 1).await?;
         if groups.len() <= GROUPS_MAX {
-            return Ok(Self::of_all(&groups, find_outcome(outcome)));
+            return Ok(Self::of_all(&groups, ranking));
         }
         Ok(Self {
-            keys: list_keys(request, selection, range, outcome, TOP_MAX).await?,
-            identities: list_identities(request, selection, range, outcome, TOP_MAX).await?,
+            keys: list_keys(request, selection, range, ranking, TOP_MAX).await?,
+            identities: list_identities(request, selection, range, ranking, TOP_MAX).await?,
             active_keys: selection.count_keys(request, range.period, range.rollup_unit()).await?,
         })
     }
 
     /// Adds up the verifications of all keys and identities.
-    fn of_all(groups: &[RollupGroup], outcome: Option<&OutcomeStyle>) -> Self {
+    fn of_all(groups: &[RollupGroup], ranking: Ranking) -> Self {
         let keys = merge_by(groups, |group| (&group.key_id, ""));
         let mut identities = merge_by(groups, |group| (&group.identity_id, &group.external_id));
         identities.retain(|group| !group.identity_id.is_empty());
         let active_keys = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        let [keys, identities] =
-            [keys, identities].map(|groups| first_by_count(groups, outcome, TOP_MAX));
+        let [keys, identities] = [keys, identities].map(|groups| ranking.first(groups, TOP_MAX));
         Self { keys, identities, active_keys }
     }
-}
-
-/// Returns the first groups with verifications of an outcome, or of all, those with the most first.
-fn first_by_count(
-    mut groups: Vec<RollupGroup>,
-    outcome: Option<&OutcomeStyle>,
-    max: usize,
-) -> Vec<RollupGroup> {
-    groups.retain(|group| count(group, outcome) > 0);
-    groups.sort_by_key(|group| Reverse(count(group, outcome)));
-    groups.truncate(max);
-    groups
-}
-
-/// Returns the outcome that a filter selects; `None` if it selects all.
-fn find_outcome(value: &str) -> Option<&'static OutcomeStyle> {
-    let mut outcomes = OUTCOMES.iter().filter(|style| style.kind == EventKind::Verifications);
-    outcomes.find(|style| style.value == value)
-}
-
-/// Returns the number of verifications of a group: of an outcome, or of all.
-fn count(group: &RollupGroup, outcome: Option<&OutcomeStyle>) -> i64 {
-    outcome.map_or(group.counts.total, |style| style.count(&traffic_of_group(group)))
 }
 
 /// Merges the groups of the same ids, in the order of these.
@@ -185,6 +264,7 @@ fn merge_by(
                 let sum = entry.get_mut();
                 sum.counts.merge(&group.counts);
                 sum.spent_credits = sum.spent_credits.saturating_add(group.spent_credits);
+                sum.latency_us = sum.latency_us.saturating_add(group.latency_us);
             }
         }
     }
@@ -200,16 +280,15 @@ pub async fn list_consumers(
     has_before: bool,
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
-    let outcome = request.page_request.query.text("outcome");
+    let ranking = Ranking::from_query(request);
     let count_before = || selection.count_keys(request, range.previous, range.rollup_unit());
     let (consumers, tags, keys_before) = try_join3(
-        TopGroups::load(request, selection, range, outcome),
-        list_tags(request, selection, range, outcome, TOP_MAX),
+        TopGroups::load(request, selection, range, ranking),
+        list_tags(request, selection, range, ranking, TOP_MAX),
         OptionFuture::from(has_before.then(count_before)).map(Option::transpose),
     )
     .await?;
     let TopGroups { keys, identities, active_keys } = consumers;
-    let outcome = find_outcome(outcome);
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {
@@ -219,25 +298,26 @@ pub async fn list_consumers(
             id: (label != id.as_str()).then(|| group.key_id.clone()),
             path: Some(request.workspace_path(&format!("/keys/{id}"))),
             filter_url: filter_url(request, "key", &group.key_id),
-            ..TopConsumer::new(label, group, outcome)
+            ..TopConsumer::new(label, group, ranking)
         }
     });
     let identities = identities.iter().map(|group| TopConsumer {
         path: Some(request.workspace_path(&format!("/identities/{}", group.identity_id))),
         filter_url: filter_url(request, "identity", &group.external_id),
-        ..TopConsumer::new(group.external_id.clone(), group, outcome)
+        ..TopConsumer::new(group.external_id.clone(), group, ranking)
     });
     let tags = tags.iter().map(|group| {
         let tag = group.tags.concat();
         TopConsumer {
             filter_url: filter_url(request, "tag", &tag),
-            ..TopConsumer::new(tag, group, outcome)
+            ..TopConsumer::new(tag, group, ranking)
         }
     });
     let list = |title, header, table: &str, rows| TopList {
         title,
         header,
-        outcome: outcome.map(|style| style.label),
+        outcome: ranking.outcome.map(|style| style.label),
+        heads: ranking.heads(request),
         rows,
         download_url: download_url(table),
     };
@@ -259,13 +339,13 @@ pub fn filter_url(request: &WorkspaceRequest, field: &str, value: &str) -> Strin
 }
 
 impl TopConsumer {
-    fn new(label: String, group: &RollupGroup, outcome: Option<&OutcomeStyle>) -> Self {
+    fn new(label: String, group: &RollupGroup, ranking: Ranking) -> Self {
         Self {
             label,
             id: None,
             path: None,
             filter_url: String::new(),
-            with_outcome: outcome.map(|_| format_grouped(count(group, outcome))),
+            with_outcome: ranking.outcome.map(|_| format_grouped(ranking.count(group))),
             total: format_grouped(group.counts.total),
             rejected: format_grouped(group.counts.total - group.counts.valid),
             spent_credits: format_grouped(group.spent_credits),

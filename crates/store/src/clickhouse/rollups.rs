@@ -14,7 +14,7 @@ use super::ClickHouseReader;
 use super::source::RollupSource;
 use crate::events::{
     EventReads, IdentifierOrder, IdentifierRow, LatencyHistogram, OutcomeCounts, RollupFilter,
-    RollupRow, TagGrouping, TopIdentifiersFilter, TotalRow, TotalsFilter,
+    RollupRow, TagGrouping, TopIdentifiersFilter, TopMeasure, TotalRow, TotalsFilter,
 };
 
 /// Collects bound texts, and returns the placeholders that stand for them.
@@ -134,6 +134,12 @@ impl EventReads for ClickHouseReader {
         };
         let counts =
             COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
+        let order = match filter.top_by {
+            None => "",
+            Some(TopMeasure::Total) => " ORDER BY sum(n) DESC, k2, k3, k5",
+            Some(TopMeasure::Rejected) => " ORDER BY sumIf(n, outcome <> 'VALID') DESC, k2, k3, k5",
+            Some(TopMeasure::SpentCredits) => " ORDER BY sum(spent) DESC, k2, k3, k5",
+        };
         let sql = format!(
             "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent), sum(took)
             FROM ({}) GROUP BY k1, k2, k3, k4, k5{} LIMIT {}",
@@ -141,7 +147,7 @@ impl EventReads for ClickHouseReader {
             column(by.is_by_identity, "identity_id"),
             column(by.is_by_identity, "external_id"),
             source.build_sql(),
-            if filter.is_by_total { " ORDER BY sum(n) DESC, k2, k3, k5" } else { "" },
+            order,
             filter.rows_max
         );
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;

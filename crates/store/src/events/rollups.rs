@@ -29,8 +29,8 @@ pub struct RollupFilter<'a> {
     /// Whether to group by unit of time.
     pub is_by_time: bool,
     pub grouping: RollupGrouping,
-    /// Whether the rows with the most verifications come first. Otherwise they have no order.
-    pub is_by_total: bool,
+    /// The number that the first rows have the most of. `None`: the rows have no order.
+    pub top_by: Option<TopMeasure>,
     /// The maximum number of rows.
     pub rows_max: usize,
 }
@@ -65,6 +65,16 @@ pub enum TagGrouping {
     Set,
     /// By each tag: a verification with several tags counts for each of them, and one without tags is in no group.
     Each,
+}
+
+/// A number that groups of verifications are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TopMeasure {
+    /// The number of verifications.
+    Total,
+    /// The number of verifications that are not valid.
+    Rejected,
+    SpentCredits,
 }
 
 /// The number of verifications by outcome.

@@ -11,7 +11,8 @@ use sqlx::{AssertSqlSafe, query, query_as};
 use super::{Connection, RowQuery, latencies, rollup_latencies, top_identifiers};
 use crate::events::{
     EventAmounts, EventReads, IdentifierRow, LatencyHistogram, RollupFilter, RollupRow, RollupSpan,
-    SeriesRollup, TagGrouping, TopIdentifiersFilter, TotalRow, TotalsFilter, too_many_groups,
+    SeriesRollup, TagGrouping, TopIdentifiersFilter, TopMeasure, TotalRow, TotalsFilter,
+    too_many_groups,
 };
 
 /// Returns the SQL expression for the start of the unit of time that contains an event.
@@ -234,9 +235,21 @@ impl EventReads for Connection {
             TagGrouping::Each => split_by_tag_sql(&sql),
             TagGrouping::None | TagGrouping::Set => sql,
         };
-        let order = if filter.is_by_total { " ORDER BY total DESC, 2, 3, 5" } else { "" };
+        let sql = match filter.top_by {
+            None => sql,
+            Some(measure) => {
+                let number = match measure {
+                    TopMeasure::Total => "g.total",
+                    TopMeasure::Rejected => "g.total - g.valid",
+                    TopMeasure::SpentCredits => "g.spent_credits",
+                };
+                format!(
+                    "SELECT * FROM ({sql}) g ORDER BY {number} DESC, g.key_id, g.identity_id, g.tags"
+                )
+            }
+        };
         let limit = FIRST_SPAN_VALUE + 2 * summed_spans(filter).len();
-        let sql = format!("{sql}{order} LIMIT ${limit}");
+        let sql = format!("{sql} LIMIT ${limit}");
         let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
         let mut rows = bind_spans(query, summed_spans(filter))
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
