@@ -2,6 +2,7 @@
 
 mod identifiers;
 mod rankings;
+mod regions;
 
 use analytics::{clickhouse_delivery, writer};
 use foundation::config::RegionSettings;

@@ -13,7 +13,8 @@ use crate::support::memory::growth_kb;
 
 /// A key with 15,000 events whose ids have 200 characters.
 const EVENTS: &str = "
-    INSERT INTO verification_series VALUES (x'01', 'ws_1', 'api_1', 'key_1', '', '', 'VALID', '[]', 0);
+    INSERT INTO verification_series (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
+        VALUES (x'01', 'ws_1', 'api_1', 'key_1', '', '', 'VALID', '[]', 0);
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 15000)
     INSERT INTO verifications
         SELECT 0, x'01', 1, printf('req_%0196d', n), 1, 1, '', '' FROM numbers;";

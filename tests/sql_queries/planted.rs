@@ -169,7 +169,7 @@ fn insert_statements(engine: SqlDialect, workspaces: &[Workspace]) -> String {
             let series = named(engine, prefix, id);
             let of = of.map(|text| mark(text, workspace)).join("', '");
             sql.push(format!(
-                "INSERT INTO verification_series VALUES ({series}, '{workspace}', '{of}', 0);"
+                "INSERT INTO verification_series ({SERIES_COLUMNS}) VALUES ({series}, '{workspace}', '{of}', 0);"
             ));
             for (number, (at, batch, credits, latency)) in repeat(events, times) {
                 let at = NOON.0 + at;
@@ -220,6 +220,16 @@ fn repeat<T: Copy>(events: &[T], times: usize) -> impl Iterator<Item = (usize, T
     events.iter().copied().cycle().take(events.len() * times).enumerate()
 }
 
+const SERIES_COLUMNS: &str =
+    "id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at";
+const LATENCIES: [&str; 6] = ["100us", "500us", "1ms", "5ms", "25ms", "100ms"];
+
+fn rollup_columns(table: &str) -> String {
+    let amount = if table == "verifications" { "spent_credits" } else { "tokens" };
+    let latencies = LATENCIES.map(|le| format!("latency_le_{le}")).join(", ");
+    format!("series, time, count, {amount}, latency_us, {latencies}")
+}
+
 fn sum(sql: &mut Vec<String>, table: &str, series: &str, at: i64, amount: i64, latency: i64) {
     let amounts = if table == "verifications" { "spent_credits" } else { "tokens" };
     let month = 1_772_323_200_000_i64; // 2026-03-01
@@ -234,11 +244,12 @@ fn sum(sql: &mut Vec<String>, table: &str, series: &str, at: i64, amount: i64, l
     let buckets: Vec<_> =
         (0..6).map(|index| i32::from(bucket == Some(index)).to_string()).collect();
     for (unit, start) in units {
-        let sums = ["100us", "500us", "1ms", "5ms", "25ms", "100ms"]
+        let columns = rollup_columns(table);
+        let sums = LATENCIES
             .map(|le| format!("latency_le_{le} = {table}_per_{unit}.latency_le_{le} + excluded.latency_le_{le}"))
             .join(", ");
         sql.push(format!(
-            "INSERT INTO {table}_per_{unit} VALUES ({series}, {start}, 1, {amount}, {latency}, {}) ON CONFLICT (series, time) DO UPDATE SET count = {table}_per_{unit}.count + 1, {amounts} = {table}_per_{unit}.{amounts} + excluded.{amounts}, latency_us = {table}_per_{unit}.latency_us + excluded.latency_us, {sums};",
+            "INSERT INTO {table}_per_{unit} ({columns}) VALUES ({series}, {start}, 1, {amount}, {latency}, {}) ON CONFLICT (series, time) DO UPDATE SET count = {table}_per_{unit}.count + 1, {amounts} = {table}_per_{unit}.{amounts} + excluded.{amounts}, latency_us = {table}_per_{unit}.latency_us + excluded.latency_us, {sums};",
             buckets.join(", ")
         ));
     }

@@ -38,6 +38,8 @@ pub struct BatchBuilder {
     /// The number of new series with tags, by key.
     new_tagged_counts: HashMap<String, usize>,
     day: Timestamp,
+    /// The region of this process. Empty: no region.
+    region: String,
 }
 
 /// Identifies verifications in one batch that belong to one series: same resolved key, outcome and tags in the same
@@ -50,6 +52,10 @@ struct SeriesCacheKey<'a> {
 }
 
 impl BatchBuilder {
+    pub fn new(region: &str) -> Self {
+        Self { region: region.to_owned(), ..Self::default() }
+    }
+
     /// Builds a batch of all the events, in their order.
     pub fn build_batch(&mut self, events: &[Event]) -> EventBatch {
         let mut batch = EventBatch::default();
@@ -139,12 +145,16 @@ impl BatchBuilder {
         let external_id = identity.map_or("", |identity| identity.external_id.as_str());
         let tags = serde_json::json!(sorted_tags(event)).to_string();
         let key_id = key.id.as_str();
-        let mut fields = [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str()];
-        let (mut id, mut is_new) = self.assign_series_id("verification", &fields);
+        let region = self.region.clone();
+        // Without regions, the ids are those of versions that did not know them.
+        let parts = if region.is_empty() { 7 } else { 8 };
+        let mut fields =
+            [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str(), &*region];
+        let (mut id, mut is_new) = self.assign_series_id("verification", &fields[..parts]);
         if is_new && tags != NO_TAGS && !self.reserve_tagged_series(key_id) {
             self.new_series.remove(&id);
             fields[6] = NO_TAGS;
-            (id, is_new) = self.assign_series_id("verification", &fields);
+            (id, is_new) = self.assign_series_id("verification", &fields[..parts]);
         }
         if is_new {
             batch.verification_series.push(VerificationSeries {
@@ -156,6 +166,7 @@ impl BatchBuilder {
                 external_id: external_id.to_owned(),
                 outcome,
                 tags: fields[6].to_owned(),
+                region: fields[7].to_owned(),
                 seen_at: self.day,
             });
         }

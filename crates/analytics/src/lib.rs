@@ -118,9 +118,14 @@ impl Analytics {
             query_quotas: QueryQuotas::default(),
             event_buffer,
             not_found_counters: NotFoundCounters::default(),
-            pending_events: Mutex::new(PendingEvents::new(receiver)),
+            pending_events: Mutex::new(PendingEvents::new(receiver, &settings.region)),
             delivery_state: DeliveryState::default(),
         })
+    }
+
+    /// Returns the region of this server. Empty: no region.
+    pub fn region(&self) -> &str {
+        &self.region
     }
 
     /// Returns the store of events that have been written.

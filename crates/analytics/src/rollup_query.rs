@@ -8,7 +8,7 @@ use foundation::error::Result;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::EventKind;
 pub use foundation::model::RollupUnit;
-pub use store::events::{GROUPS_MAX, RollupGrouping, TagGrouping};
+pub use store::events::{GROUPS_MAX, RegionCount, RollupGrouping, TagGrouping};
 use store::events::{LatencyHistogram, OutcomeCounts, RollupFilter, TopMeasure, too_many_groups};
 
 use crate::traffic::LatencyStats;
@@ -125,6 +125,17 @@ pub async fn list_with_latencies(
         (group, latencies)
     };
     Ok(groups.into_iter().map(with_latencies).collect())
+}
+
+/// Returns the number of verifications that the query selects by region, the region with the most first.
+pub async fn count_by_region(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    apis: &[ApiId],
+    query: &RollupQuery,
+) -> Result<Vec<RegionCount>> {
+    let filter = query.to_filter(analytics, workspace, apis);
+    analytics.event_store.read().await?.count_by_region(&filter).await
 }
 
 /// Returns the number of keys with at least one verification that the query selects, of these APIs. Empty: of all APIs.

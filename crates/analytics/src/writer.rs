@@ -87,14 +87,14 @@ pub(crate) struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Creates the state of a process that has written nothing yet.
-    pub fn new(receiver: Receiver<Event>) -> Self {
+    /// Creates the state of a process of a region that has written nothing yet.
+    pub fn new(receiver: Receiver<Event>, region: &str) -> Self {
         Self {
             receiver,
             batch_events: Vec::new(),
             batch_not_found: Vec::new(),
             batch_number: 1,
-            batch_builder: BatchBuilder::default(),
+            batch_builder: BatchBuilder::new(region),
             pending_rollups: PendingRollups::default(),
             is_disk_short: false,
         }

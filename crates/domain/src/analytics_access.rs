@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 pub use analytics::event_log::{ConsumerFilter, LogCursor, LogPage, LogQuery};
 pub use analytics::recent::{CHECKS_MAX, RecentCheck, RecentVerification, RequestEvents};
 pub use analytics::rollup_query::{
-    RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit, TagGrouping,
+    RegionCount, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit, TagGrouping,
 };
 pub use analytics::sql_query::QUERY_TIMEOUT;
 use analytics::sql_query::QueryScope;
@@ -73,6 +73,17 @@ pub async fn list_latencies_by_workspace(
 ) -> Result<Vec<(RollupGroup, LatencyStats)>> {
     let apis = require_on_api_or_all(caller, api)?;
     rollup_query::list_with_latencies(analytics, caller.workspace_id(), apis, query).await
+}
+
+/// Returns the number of verifications by region, otherwise like [`list_rollups_by_workspace`].
+pub async fn count_by_region(
+    analytics: &Analytics,
+    caller: &Caller,
+    api: Option<&ApiId>,
+    query: &RollupQuery,
+) -> Result<Vec<RegionCount>> {
+    let apis = require_on_api_or_all(caller, api)?;
+    rollup_query::count_by_region(analytics, caller.workspace_id(), apis, query).await
 }
 
 /// Returns the number of keys with at least one verification that the query selects, otherwise like

@@ -61,6 +61,8 @@ pub trait EventReads: RecentReads + LogReads {
         &mut self,
         filter: &RollupFilter<'_>,
     ) -> Result<Vec<RollupRow>>;
+    /// Returns the number of the same verifications by region, the region with the most first.
+    async fn count_by_region(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RegionCount>>;
     /// Returns the latencies of the same verifications by unit of time.
     async fn list_rollup_latencies(
         &mut self,

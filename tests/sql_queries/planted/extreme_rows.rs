@@ -5,7 +5,7 @@ use analytics_sql::SqlDialect;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 
-use super::{EventFixture, HOUR, LAST, named};
+use super::{EventFixture, HOUR, LAST, SERIES_COLUMNS, named, rollup_columns};
 use crate::support::NOON;
 
 /// In the year 1, and the last millisecond of the year 9999.
@@ -58,7 +58,7 @@ fn insert_statements(engine: SqlDialect) -> String {
         let series = named(engine, "ee", &format!("0{index}"));
         let (key, external) = (quote(key), quote(external));
         sql.push(format!(
-            "INSERT INTO verification_series VALUES ({series}, 'ws_strange', 'api_1', {key}, '', {external}, 'STRANGE', '[\"\",\"eu\"]', 0);"
+            "INSERT INTO verification_series ({SERIES_COLUMNS}) VALUES ({series}, 'ws_strange', 'api_1', {key}, '', {external}, 'STRANGE', '[\"\",\"eu\"]', 0);"
         ));
         let passed = match engine {
             SqlDialect::Postgres => "TRUE",
@@ -77,10 +77,11 @@ fn insert_statements(engine: SqlDialect) -> String {
                 1 + number % 2
             ));
             for table in ["verifications", "ratelimits"] {
+                let columns = rollup_columns(table);
                 for unit in ["minute", "hour", "day", "month"] {
                     let start = at + i64::try_from(number).unwrap() * HOUR;
                     sql.push(format!(
-                        "INSERT INTO {table}_per_{unit} VALUES ({series}, {start}, {}, {value}, {value}, 1, 0, 0, 0, 0, 0);",
+                        "INSERT INTO {table}_per_{unit} ({columns}) VALUES ({series}, {start}, {}, {value}, {value}, 1, 0, 0, 0, 0, 0);",
                         1 + 999_999_999_999_i64 * i64::from(number % 2 == 0)
                     ));
                 }

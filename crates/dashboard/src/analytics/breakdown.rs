@@ -1,8 +1,8 @@
-//! Divides the requests of a time range by outcome, and by API or namespace.
+//! Divides the requests of a time range by outcome, by API or namespace, and by region.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use domain::analytics_access::Traffic;
+use domain::analytics_access::{RegionCount, Traffic};
 use domain::apis;
 use foundation::error::Result;
 use foundation::id::{ApiId, NamespaceId};
@@ -40,8 +40,8 @@ impl Breakdown {
 
 pub struct BreakdownRow {
     pub label: String,
-    /// The analytics page with only these requests.
-    pub filter_url: String,
+    /// The analytics page with only these requests, if there is a filter for them.
+    pub filter_url: Option<String>,
     pub count: String,
     pub share: String,
     /// Only of an API.
@@ -97,6 +97,69 @@ pub async fn by_resource(
     let shown = &parts[..parts.len().min(ROWS_MAX)];
     let rows = to_rows(request, "only", shown, comparison.total.total_count());
     Ok(Some(Breakdown { title, header, rows, download_url }))
+}
+
+/// Divides the verifications by the region that counted them. Returns `None` without regions.
+pub async fn by_region(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+    download_url: String,
+) -> Result<Option<Breakdown>> {
+    let analytics = &request.page_request.app.analytics;
+    if analytics.region().is_empty() || selection.is_limits() {
+        return Ok(None);
+    }
+    let parts = count_regions(request, selection, range, comparison).await?;
+    let total = parts.iter().map(|part| part.count).sum();
+    let rows = parts.iter().map(|part| to_row(part, None, total)).collect();
+    Ok(Some(Breakdown { title: "Regions", header: "Region", rows, download_url }))
+}
+
+/// Returns the rows of a download by region.
+pub async fn tabulate_regions(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+) -> Result<Rows> {
+    let mut rows = vec![["region", "total", "total_before"].map(str::to_owned).to_vec()];
+    for part in count_regions(request, selection, range, comparison).await? {
+        let before = part.before.map_or_else(String::new, |count| count.to_string());
+        rows.push(vec![part.value, part.count.to_string(), before]);
+    }
+    Ok(rows)
+}
+
+/// Returns the regions with verifications in either period, the one with the most first.
+async fn count_regions(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+) -> Result<Vec<Part>> {
+    let unit = range.rollup_unit();
+    let now = selection.count_by_region(request, range.period, unit).await?;
+    let mut before: Option<BTreeMap<String, i64>> = None;
+    if comparison.before.is_some() {
+        let found = selection.count_by_region(request, range.previous, unit).await?;
+        before = Some(found.into_iter().map(|it| (it.region, it.count)).collect());
+    }
+    let mut parts = Vec::new();
+    for RegionCount { region, count } in now {
+        let earlier = before.as_mut().map(|before| before.remove(&region).unwrap_or(0));
+        parts.push(region_part(region, count, earlier));
+    }
+    // What has requests only in the period before comes last.
+    let ended = before.into_iter().flatten();
+    parts.extend(ended.map(|(region, count)| region_part(region, 0, Some(count))));
+    Ok(parts)
+}
+
+fn region_part(region: String, count: i64, before: Option<i64>) -> Part {
+    let label = if region.is_empty() { "Not recorded".to_owned() } else { region.clone() };
+    Part { value: region, label, count, spent_credits: None, before }
 }
 
 /// Returns the rows of a download by outcome.
@@ -215,13 +278,17 @@ fn to_rows(
     parts: &[Part],
     total: i64,
 ) -> Vec<BreakdownRow> {
-    let row = |part: &Part| BreakdownRow {
+    let url = |part: &Part| filter_url(request, field, &part.value);
+    parts.iter().map(|part| to_row(part, Some(url(part)), total)).collect()
+}
+
+fn to_row(part: &Part, filter_url: Option<String>, total: i64) -> BreakdownRow {
+    BreakdownRow {
         label: part.label.clone(),
-        filter_url: filter_url(request, field, &part.value),
+        filter_url,
         count: format_grouped(part.count),
         share: format_share(part.count, total),
         spent_credits: part.spent_credits.map(format_grouped),
         change: part.before.map(|before| describe_count_change(part.count, before)),
-    };
-    parts.iter().map(row).collect()
+    }
 }

@@ -68,6 +68,10 @@ async fn load_rows(
             let comparison = Comparison::load(request, selection, range).await?;
             breakdown::tabulate_resources(request, selection, range, &comparison).await?
         }
+        "regions" if !selection.is_limits() => {
+            let comparison = Comparison::load(request, selection, range).await?;
+            breakdown::tabulate_regions(request, selection, range, &comparison).await?
+        }
         "identifiers" if selection.is_limits() => {
             let order = IdentifierOrder::Requests;
             identifiers::tabulate(request, selection, range, order, ROWS_MAX).await?
@@ -110,9 +114,9 @@ fn describe_tables(selection: &Selection) -> &'static str {
         (true, _) => {
             "table must be time, outcomes, namespaces, identifiers or rejected-identifiers"
         }
-        (false, true) => "table must be time, outcomes, apis, keys, identities or tags",
+        (false, true) => "table must be time, outcomes, apis, regions, keys, identities or tags",
         (false, false) => {
-            "table must be time, outcomes, keys, identities or tags if a key, an identity or a tag is selected"
+            "table must be time, outcomes, regions, keys, identities or tags if a key, an identity or a tag is selected"
         }
     }
 }

@@ -112,6 +112,8 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let url = download_url(download::resource_table(&selection));
     breakdowns
         .extend(breakdown::by_resource(&request, &selection, &range, &comparison, url).await?);
+    let url = download_url("regions");
+    breakdowns.extend(breakdown::by_region(&request, &selection, &range, &comparison, url).await?);
     let mut figures = comparison.figures;
     let (mut top_lists, mut identifier_lists) = (Vec::new(), Vec::new());
     if selection.is_limits() {

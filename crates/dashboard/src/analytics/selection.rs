@@ -1,7 +1,8 @@
 //! Selects requests by what they were for, and reads their numbers.
 
 use domain::analytics_access::{
-    self, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, Traffic, TrafficFilter,
+    self, RegionCount, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, Traffic,
+    TrafficFilter,
 };
 use domain::keys::VerificationCode;
 use foundation::clock::Timestamp;
@@ -160,6 +161,19 @@ impl Selection {
         let api = self.resource().map(ApiId::from);
         analytics_access::count_keys_by_workspace(analytics, &request.caller, api.as_ref(), &query)
             .await
+    }
+
+    /// Returns the number of verifications of a period by region.
+    pub async fn count_by_region(
+        &self,
+        request: &WorkspaceRequest,
+        period: Period,
+        unit: RollupUnit,
+    ) -> Result<Vec<RegionCount>> {
+        let query = self.to_query(period, unit);
+        let analytics = &request.page_request.app.analytics;
+        let api = self.resource().map(ApiId::from);
+        analytics_access::count_by_region(analytics, &request.caller, api.as_ref(), &query).await
     }
 
     /// Returns the credits that the verifications of a period spent.

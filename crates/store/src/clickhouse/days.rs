@@ -20,7 +20,7 @@ fn hour_table(kind: EventKind) -> (&'static str, &'static str) {
     match kind {
         EventKind::Verifications => (
             "verification_hours",
-            "workspace_id, api_id, key_id, identity_id, external_id, outcome, tags",
+            "workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, region",
         ),
         EventKind::Ratelimits => {
             ("ratelimit_hours", "workspace_id, namespace_id, identifier, passed")

@@ -13,8 +13,8 @@ use serde_json::json;
 use super::ClickHouseReader;
 use super::source::RollupSource;
 use crate::events::{
-    EventReads, IdentifierOrder, IdentifierRow, LatencyHistogram, OutcomeCounts, RollupFilter,
-    RollupRow, TagGrouping, TopIdentifiersFilter, TopMeasure, TotalRow, TotalsFilter,
+    EventReads, IdentifierOrder, IdentifierRow, LatencyHistogram, OutcomeCounts, RegionCount,
+    RollupFilter, RollupRow, TagGrouping, TopIdentifiersFilter, TopMeasure, TotalRow, TotalsFilter,
 };
 
 /// Collects bound texts, and returns the placeholders that stand for them.
@@ -153,6 +153,18 @@ impl EventReads for ClickHouseReader {
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
         let to_row = |row| rollup_row_from_tuple(row, by.by_tags);
         Ok(rows.into_iter().map(to_row).collect())
+    }
+
+    async fn count_by_region(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RegionCount>> {
+        let mut bound = BoundTexts::default();
+        let condition = rollup_condition(filter, &mut bound);
+        let source = self.source_of_rollups(filter, "region", &condition);
+        let sql = format!(
+            "SELECT region, sum(n) FROM ({}) GROUP BY region ORDER BY sum(n) DESC, region",
+            source.build_sql()
+        );
+        let rows: Vec<(String, i64)> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        Ok(rows.into_iter().map(|(region, count)| RegionCount { region, count }).collect())
     }
 
     async fn list_rollup_latencies(

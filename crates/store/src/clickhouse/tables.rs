@@ -59,6 +59,7 @@ const TABLES: [&str; 4] = [
         external_id String,
         outcome String,
         tags Array(String),
+        region String,
         count Int64,
         spent_credits Int64,
         latency_us Int64,
@@ -110,7 +111,7 @@ impl ClickHouse {
                 self.add_column(table, column, &format!("Array({kind})")).await?;
             }
         }
-        Ok(())
+        self.add_column("verification_hours", "region", "String").await
     }
 
     /// Adds a column to a table that an older version has created, unless another replica does.

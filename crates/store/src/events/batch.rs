@@ -62,6 +62,8 @@ pub struct VerificationSeries {
     pub outcome: &'static str,
     /// A JSON list, sorted and without duplicates.
     pub tags: String,
+    /// Empty without regions.
+    pub region: String,
     /// The start of the day.
     pub seen_at: Timestamp,
 }

@@ -127,6 +127,13 @@ pub struct RollupRow {
     pub counts: OutcomeCounts,
 }
 
+/// The number of verifications of a region. Empty: no region, or not known.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
+pub struct RegionCount {
+    pub region: String,
+    pub count: i64,
+}
+
 /// Selects totals.
 #[derive(Debug, Clone, Copy)]
 pub struct TotalsFilter<'a> {

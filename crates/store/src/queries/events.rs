@@ -132,11 +132,11 @@ async fn insert_verifications(
 ) -> Result<()> {
     let series = concat!(
         "INSERT INTO verification_series
-            (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
+            (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, region, seen_at)
         SELECT ",
         hex_bytes!("item ->> 'id'"),
         ", item ->> 'workspace_id', item ->> 'api_id', item ->> 'key_id', item ->> 'identity_id',
-            item ->> 'external_id', item ->> 'outcome', item ->> 'tags',
+            item ->> 'external_id', item ->> 'outcome', item ->> 'tags', item ->> 'region',
             CAST(item ->> 'seen_at' AS BIGINT)
         FROM ",
         items!("$1"),

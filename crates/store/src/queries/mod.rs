@@ -199,6 +199,7 @@ mod ratelimits;
 mod rbac;
 mod reads;
 mod recent;
+mod region_counts;
 mod regions;
 mod restore;
 mod rollup_latencies;

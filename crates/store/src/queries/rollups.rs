@@ -8,11 +8,11 @@ use futures_util::TryStreamExt as _;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as};
 
-use super::{Connection, RowQuery, latencies, rollup_latencies, top_identifiers};
+use super::{Connection, RowQuery, latencies, region_counts, rollup_latencies, top_identifiers};
 use crate::events::{
-    EventAmounts, EventReads, IdentifierRow, LatencyHistogram, RollupFilter, RollupRow, RollupSpan,
-    SeriesRollup, TagGrouping, TopIdentifiersFilter, TopMeasure, TotalRow, TotalsFilter,
-    too_many_groups,
+    EventAmounts, EventReads, IdentifierRow, LatencyHistogram, RegionCount, RollupFilter,
+    RollupRow, RollupSpan, SeriesRollup, TagGrouping, TopIdentifiersFilter, TopMeasure, TotalRow,
+    TotalsFilter, too_many_groups,
 };
 
 /// Returns the SQL expression for the start of the unit of time that contains an event.
@@ -266,6 +266,10 @@ impl EventReads for Connection {
         Ok(read)
     }
 
+    async fn count_by_region(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RegionCount>> {
+        region_counts::count(self, filter).await
+    }
+
     async fn list_rollup_latencies(
         &mut self,
         filter: &RollupFilter<'_>,
@@ -316,7 +320,7 @@ pub fn bind_rollup_filter<'q, Row>(
 const FIRST_SPAN_VALUE: usize = 8;
 
 /// Returns the spans that [`rollup_source_sql`] adds up by series before it joins these. Without any, the rollups are joined.
-fn summed_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
+pub fn summed_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
     let is_summed = !filter.is_by_time && !has_few_series(filter);
     if is_summed { &filter.spans } else { &[] }
 }
@@ -350,7 +354,7 @@ pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) ->
 /// their series. The values are `$1` to `$7`, and those of the summed spans.
 ///
 /// Without grouping by time, the time of a row is any of the selected ones.
-fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
+pub fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     let rollups = format!("verifications_per_{}", filter.unit.as_str());
     let tables = match summed_spans(filter) {
         [] => join_series_sql(filter, &rollups),
@@ -364,7 +368,7 @@ fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
         }
     };
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
-    let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome";
+    let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome, s.region";
     let pending = concat!(
         events_of_batches!("verifications", "e.time, e.series, e.spent_credits, e.latency_us"),
         with_series!("verification_series")
