@@ -10,7 +10,10 @@ use store::{AuditFilter, StoredEntry};
 use super::CommandResult;
 use super::commands::open_app;
 use super::operator::Operator;
-use super::output::{CommandOutput, Table, format_time, or_dash};
+use super::output::{CommandOutput, Table, counted, format_time, or_dash, print_truncation};
+
+/// The maximum number of entries in a list.
+const LIMIT_MAX: i64 = 1_000;
 
 #[derive(Subcommand)]
 pub enum AuditCommand {
@@ -31,7 +34,11 @@ pub enum AuditCommand {
         #[arg(long)]
         before: Option<String>,
         /// Limit the number of entries, 1 to 1000
-        #[arg(long, default_value = "50", value_parser = clap::value_parser!(i64).range(1..=1000))]
+        #[arg(
+            long,
+            default_value = "50",
+            value_parser = clap::value_parser!(i64).range(1..=LIMIT_MAX)
+        )]
         limit: i64,
     },
     /// Undo an entry: revert a change, restore what was deleted, or delete what was created
@@ -51,10 +58,11 @@ pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) 
                 event,
                 actor,
                 target: about,
-                rows_max: limit,
+                // One more tells whether there are more.
+                rows_max: limit + 1,
                 ..AuditFilter::default()
             };
-            list(settings, out, &WorkspaceId::from(workspace), &filter).await
+            list(settings, out, &WorkspaceId::from(workspace), &filter, limit).await
         }
         AuditCommand::Undo { id, workspace } => {
             let operator = Operator::open(settings, &workspace).await?;
@@ -73,13 +81,22 @@ async fn list(
     out: CommandOutput,
     workspace: &WorkspaceId,
     filter: &AuditFilter,
+    limit: i64,
 ) -> CommandResult {
     let app = open_app(settings).await?;
-    let all = audit::list(&app.context, workspace, filter).await?;
+    let mut all = audit::list(&app.context, workspace, filter).await?;
+    let shown_max = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = all.len() > shown_max;
+    all.truncate(shown_max);
     let header = &["ID", "TIME", "EVENT", "ACTOR", "ADDRESS", "TARGETS"];
     let rows = all.iter().map(audit_entry_row).collect();
     let table = Table { items: "audit log entries", header, rows };
     out.write_table(table, all.iter().map(audit_entry_json).collect());
+    if let Some(last) = all.last().filter(|_| has_more) {
+        let shown = counted(all.len(), "entry", "entries");
+        let earlier = format!("--before {} lists earlier ones", last.id);
+        print_truncation(&shown, limit, LIMIT_MAX, &earlier);
+    }
     app.context.store.close().await;
     Ok(())
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::local_server::LocalServer;
-use super::output::CommandOutput;
+use super::output::{CommandOutput, FAILURE, SUCCESS, WARNING, counted};
 use super::startup::master_keys;
 use super::{CommandError, CommandResult};
 
@@ -23,8 +23,9 @@ pub async fn doctor(config: &Config, out: CommandOutput) -> CommandResult {
     out.write(&lines.join("\n"), &json!(findings));
     match count_by_severity(&findings, Severity::Problem) {
         0 => Ok(()),
-        1 => Err(CommandError::Runtime("found 1 problem".into())),
-        problems => Err(CommandError::Runtime(format!("found {problems} problems"))),
+        found => {
+            Err(CommandError::Runtime(format!("found {}", counted(found, "problem", "problems"))))
+        }
     }
 }
 
@@ -153,7 +154,12 @@ fn response_body(answer: &str) -> &str {
 
 fn format_finding(finding: &Finding) -> String {
     let Finding { check, state, found, todo } = finding;
-    let line = format!("{:<8} {check:<18} {found}", state.as_str());
+    let style = match state {
+        Severity::Ok => SUCCESS,
+        Severity::Warning => WARNING,
+        Severity::Problem => FAILURE,
+    };
+    let line = format!("{style}{:<8}{style:#} {check:<18} {found}", state.as_str());
     match todo {
         Some(todo) => format!("{line}\n{:28}→ {todo}", ""),
         None => line,
@@ -162,8 +168,9 @@ fn format_finding(finding: &Finding) -> String {
 
 fn format_summary(findings: &[Finding]) -> String {
     let of = |state| count_by_severity(findings, state);
-    let (ok, warnings, problems) = (of(Severity::Ok), of(Severity::Warning), of(Severity::Problem));
-    format!("{ok} ok, {warnings} warnings, {problems} problems")
+    let warnings = counted(of(Severity::Warning), "warning", "warnings");
+    let problems = counted(of(Severity::Problem), "problem", "problems");
+    format!("{} ok, {warnings}, {problems}", of(Severity::Ok))
 }
 
 fn count_by_severity(findings: &[Finding], state: Severity) -> usize {

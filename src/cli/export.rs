@@ -103,7 +103,7 @@ fn report(out: CommandOutput, path: Option<&Path>, exported: usize, pending: usi
     let left_out = match pending {
         0 => String::new(),
         number => format!(
-            "left out {} that a migration has imported and that nobody has used yet",
+            "left out {} imported by a migration and not used yet",
             counted(number, "key", "keys")
         ),
     };

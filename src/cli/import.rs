@@ -1,12 +1,14 @@
-//! `keyward import`: creates keys from the hashes of keys that were issued elsewhere.
+//! `keyward import`: creates keys from the hashes of keys that were issued elsewhere. Each request is one transaction with one
+//! entry in the audit log, so a file is split only if it is larger than the request may be.
 
 use api::v2::keys::migrate_keys::MigrateKeys;
 use api::{Operation as _, in_process};
 use clap::Args;
+use domain::bounds::IMPORTED_KEYS_MAX;
 use domain::migrations;
 use foundation::config::Settings;
 use foundation::model::Algorithm;
-use foundation::secret::KeyHash;
+use foundation::secret::{KeyHash, split_prefixed_key};
 use serde_json::{Map, Value, json};
 
 use super::input::{FILE_MAX_BYTES, read_text};
@@ -14,16 +16,16 @@ use super::operator::Operator;
 use super::output::{CommandOutput, counted};
 use super::{CommandError, CommandResult};
 
-/// The maximum number of keys in one request, and the size at which it gets no more.
-const BATCH_KEYS_MAX: usize = 1_000;
-const BATCH_BYTES_MAX: usize = 512 * 1024;
+/// The maximum size of the keys in one request. The separators of [`IMPORTED_KEYS_MAX`] keys and the IDs fit into the rest of
+/// its 1 MiB.
+const BATCH_BYTES_MAX: usize = 1_000 * 1024;
 /// The name of the argument in errors.
 const FILE: &str = "FILE";
 
 #[derive(Args)]
 pub struct ImportOptions {
-    /// File with the keys, or - for standard input: a JSON list or one JSON object per line, with the fields of
-    /// `keys.migrateKeys`; `key` instead of `hash` is a full key, of which only the hash is stored
+    /// File with the keys, or - for standard input: CSV with headings, a JSON list or one JSON object per line, with the
+    /// fields of `keys.migrateKeys`; `key` instead of `hash` is a full key, of which only the hash is stored
     file: String,
     /// Create the keys in this API
     #[arg(long = "api", value_name = "ID")]
@@ -49,6 +51,17 @@ pub struct ImportOptions {
 pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions) -> CommandResult {
     let ImportOptions { file, api_id, migration, algorithm, dry_run, workspace } = options;
     let keys = parse_keys(&read_text(FILE, &file, FILE_MAX_BYTES)?)?;
+    // A full key is hashed as the migration hashes its keys.
+    let (opened, algorithm) = match &migration {
+        Some(id) => {
+            let operator = Operator::open(settings.clone(), &workspace).await?;
+            let (context, caller) = (&operator.app.context, &operator.caller);
+            let (found, _) = migrations::get(context, caller, &id.as_str().into(), 0).await?;
+            (Some(operator), found.migration.algorithm)
+        }
+        None => (None, algorithm),
+    };
+    let keys = hash_keys(keys, algorithm)?;
     let count = keys.len();
     let batches = split(keys);
     // Everything is checked before anything is imported. The ID stands for that of the migration.
@@ -66,7 +79,10 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
         out.write(&text, &json!({ "keys": count, "dryRun": true }));
         return Ok(());
     }
-    let operator = Operator::open(settings, &workspace).await?;
+    let operator = match opened {
+        Some(operator) => operator,
+        None => Operator::open(settings, &workspace).await?,
+    };
     domain::apis::get(&operator.app.context, &operator.caller, &api_id.as_str().into()).await?;
     let migration = match migration {
         Some(id) => id,
@@ -108,39 +124,64 @@ fn to_request(migration: &str, api_id: &str, keys: &[Value]) -> Value {
     json!({ "migrationId": migration, "apiId": api_id, "keys": keys })
 }
 
-/// Parses a JSON list, or one JSON object per line, and replaces full keys by their hashes.
+fn fault(what: &str) -> CommandError {
+    CommandError::Usage(format!("{FILE}: {what}"))
+}
+
+/// Parses a JSON list, one JSON object per line or CSV.
 fn parse_keys(text: &str) -> Result<Vec<Value>, CommandError> {
-    let fault = |what: String| CommandError::Usage(format!("{FILE}: {what}"));
-    let keys: Vec<Value> = if text.trim_start().starts_with('[') {
-        serde_json::from_str(text).map_err(|e| fault(format!("is not a JSON list: {e}")))?
-    } else {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let parse = |(at, line): (usize, &str)| {
-            serde_json::from_str(line)
-                .map_err(|e| fault(format!("line {}: is not JSON: {e}", at + 1)))
-        };
-        lines.map(parse).collect::<Result<_, _>>()?
+    // The mark with which some programs begin files.
+    let text = text.trim_start_matches('\u{feff}');
+    let keys: Vec<Value> = match text.trim_start().chars().next() {
+        Some('[') => {
+            serde_json::from_str(text).map_err(|e| fault(&format!("is not a JSON list: {e}")))?
+        }
+        None | Some('{') => {
+            let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+            let parse = |(at, line): (usize, &str)| {
+                serde_json::from_str(line)
+                    .map_err(|e| fault(&format!("line {}: is not JSON: {e}", at + 1)))
+            };
+            lines.map(parse).collect::<Result<_, _>>()?
+        }
+        Some(_) => {
+            let keys = dashboard::parse_csv_keys(text).map_err(|e| fault(&e))?;
+            keys.into_iter().map(Value::Object).collect()
+        }
     };
     if keys.is_empty() {
-        return Err(fault("contains no keys".to_owned()));
+        return Err(fault("contains no keys"));
     }
+    Ok(keys)
+}
+
+/// Replaces full keys by their hashes.
+fn hash_keys(keys: Vec<Value>, algorithm: Algorithm) -> Result<Vec<Value>, CommandError> {
     let hashed = |(at, key): (usize, Value)| match key {
         Value::Object(fields) => {
-            hash_key(fields).map_err(|e| fault(format!("key {}: {e}", at + 1)))
+            hash_key(fields, algorithm).map_err(|e| fault(&format!("key {}: {e}", at + 1)))
         }
-        _ => Err(fault(format!("key {} must be a JSON object", at + 1))),
+        _ => Err(fault(&format!("key {} must be a JSON object", at + 1))),
     };
     keys.into_iter().enumerate().map(hashed).collect()
 }
 
-/// Replaces a full key by its hash.
-fn hash_key(mut fields: Map<String, Value>) -> Result<Value, &'static str> {
+/// Replaces a full key by its hash: that of the long token if the algorithm is `prefixed-api-key`.
+fn hash_key(mut fields: Map<String, Value>, algorithm: Algorithm) -> Result<Value, &'static str> {
     let Some(key) = fields.remove("key") else { return Ok(Value::Object(fields)) };
     if fields.contains_key("hash") {
         return Err("must have either `key` or `hash`");
     }
     let key = key.as_str().filter(|key| !key.is_empty()).ok_or("`key` must be a text")?;
-    fields.insert("hash".to_owned(), json!(KeyHash::compute(key).to_base64()));
+    let hashed = match algorithm {
+        Algorithm::Sha256 => key,
+        Algorithm::PrefixedApiKey => {
+            let (_, _, long) = split_prefixed_key(key)
+                .ok_or("`key` must have a prefix, a short and a long token, with _ between them")?;
+            long
+        }
+    };
+    fields.insert("hash".to_owned(), json!(KeyHash::compute(hashed).to_base64()));
     Ok(Value::Object(fields))
 }
 
@@ -151,7 +192,7 @@ fn split(keys: Vec<Value>) -> Vec<Vec<Value>> {
     for key in keys {
         let size = key.to_string().len();
         let has_room =
-            |batch: &Vec<Value>| batch.len() < BATCH_KEYS_MAX && bytes + size <= BATCH_BYTES_MAX;
+            |batch: &Vec<Value>| batch.len() < IMPORTED_KEYS_MAX && bytes + size <= BATCH_BYTES_MAX;
         match batches.last_mut().filter(|batch| has_room(batch)) {
             Some(batch) => {
                 bytes += size;
@@ -171,18 +212,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_from_a_list_and_from_lines() {
+    fn keys_are_read_from_a_list_from_lines_and_from_csv() {
         let hash = KeyHash::compute("secret").to_base64();
         let expected = json!([{ "hash": hash, "name": "a" }, { "hash": "h" }]);
         for text in [
             r#"[{"key": "secret", "name": "a"}, {"hash": "h"}]"#,
             "{\"key\": \"secret\", \"name\": \"a\"}\n\n{\"hash\": \"h\"}\n",
+            "\u{feff}key,name,hash\nsecret,a,\n,,h\n",
         ] {
-            let keys = parse_keys(text).unwrap_or_default();
+            let keys = parse_keys(text).and_then(|keys| hash_keys(keys, Algorithm::Sha256));
+            let keys = keys.unwrap_or_default();
             assert_eq!(json!(keys), expected, "{text}");
         }
-        for text in ["", "[]", "[1]", "{", r#"{"key": "a", "hash": "b"}"#, r#"{"key": ""}"#] {
-            assert!(parse_keys(text).is_err(), "{text}");
+        let both = [r#"{"key": "a", "hash": "b"}"#, "key,hash\na,b"];
+        let invalid = ["", "[]", "[1]", "{", r#"{"key": ""}"#, "1", "key,name\n", "name\na"];
+        for text in both.iter().chain(&invalid) {
+            let keys = parse_keys(text).and_then(|keys| hash_keys(keys, Algorithm::Sha256));
+            assert!(keys.is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixed_key_is_hashed_without_its_prefix() {
+        let hash = |key: &str| hash_keys(vec![json!({ "key": key })], Algorithm::PrefixedApiKey);
+
+        let expected = json!([{ "hash": KeyHash::compute("long").to_base64() }]);
+        assert_eq!(json!(hash("acme_prod_short_long").unwrap_or_default()), expected);
+        for other in ["long", "acme_long"] {
+            assert!(hash(other).is_err(), "{other}");
         }
     }
 
@@ -190,8 +247,8 @@ mod tests {
     fn batches_are_bounded_by_number_and_size() {
         let sizes = |keys: Vec<Value>| split(keys).iter().map(Vec::len).collect::<Vec<_>>();
 
-        assert_eq!(sizes(vec![json!({}); BATCH_KEYS_MAX]), [BATCH_KEYS_MAX]);
-        assert_eq!(sizes(vec![json!({}); BATCH_KEYS_MAX + 1]), [BATCH_KEYS_MAX, 1]);
+        assert_eq!(sizes(vec![json!({}); IMPORTED_KEYS_MAX]), [IMPORTED_KEYS_MAX]);
+        assert_eq!(sizes(vec![json!({}); IMPORTED_KEYS_MAX + 1]), [IMPORTED_KEYS_MAX, 1]);
         let half = json!("x".repeat(BATCH_BYTES_MAX / 2 - 2));
         assert_eq!(sizes(vec![half; 3]), [2, 1]);
     }

@@ -11,8 +11,12 @@ use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::operator::Operator;
-use super::output::{CommandOutput, Table, format_time, or_dash};
+use super::output::{
+    CommandOutput, Table, counted, format_start, format_time, or_dash, print_truncation,
+};
 
+/// The maximum number of keys in a list.
+const LIMIT_MAX: i64 = 1_000;
 /// The maximum number of keys that one page loads.
 const PAGE_LIMIT: usize = 100;
 /// The maximum number of pages that are read for a list. A search may find nothing on a page.
@@ -30,7 +34,11 @@ pub struct KeyListOptions {
     #[arg(long, value_parser = status_parser())]
     status: Option<KeyStatus>,
     /// Limit the number of keys, 1 to 1000
-    #[arg(long, default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        long,
+        default_value = "100",
+        value_parser = clap::value_parser!(u16).range(1..=LIMIT_MAX)
+    )]
     limit: u16,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
@@ -53,6 +61,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
         ..Paging::default()
     };
     let mut keys: Vec<KeyListItem> = Vec::new();
+    let mut has_next_page = false;
     for _ in 0..PAGES_MAX {
         let page = search::list_page(
             &app.context,
@@ -64,15 +73,21 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
         )
         .await?;
         keys.extend(page.items);
+        has_next_page = page.next_start.is_some();
         match page.next_start {
             Some(next) if keys.len() < keys_max => paging.start = next,
             _ => break,
         }
     }
+    let has_more = has_next_page || keys.len() > keys_max;
     keys.truncate(keys_max);
     let header = &["ID", "API", "NAME", "START", "STATUS", "EXTERNAL ID", "EXPIRES", "CREATED"];
     let rows = keys.iter().map(key_row).collect();
     out.write_table(Table { items: "keys", header, rows }, keys.iter().map(key_json).collect());
+    if has_more {
+        let shown = counted(keys.len(), "key", "keys");
+        print_truncation(&shown, options.limit.into(), LIMIT_MAX, "--search finds a key");
+    }
     app.context.close_store().await;
     Ok(())
 }
@@ -83,7 +98,7 @@ fn key_row(item: &KeyListItem) -> Vec<String> {
         key.id.to_string(),
         item.api_name.clone(),
         or_dash(key.name.as_deref()),
-        format!("{}…", key.start),
+        format_start(&key.start),
         item.status.as_str().to_owned(),
         or_dash(key.owner_id.as_deref()),
         or_dash(key.expires_at.map(format_time)),

@@ -7,6 +7,7 @@ use api::v2::keys::update_key::UpdateKey;
 use api::v2::schemas::KeyReply;
 use clap::Subcommand;
 use domain::keys::{self, DecryptMode};
+use domain::wording::format_rate;
 use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use foundation::id::KeyId;
@@ -17,7 +18,7 @@ use super::input::parse_duration_ms;
 use super::key_fields::{KeyCreation, KeyUpdate};
 use super::key_list::{self, KeyListOptions};
 use super::operator::Operator;
-use super::output::{CommandOutput, NO_VALUE, format_time};
+use super::output::{CommandOutput, NO_VALUE, format_number, format_start, format_time};
 use super::verify::{self, VerifyOptions};
 use super::{CommandResult, Switch};
 
@@ -190,7 +191,7 @@ fn key_fields(key: &Value) -> Vec<(&'static str, String)> {
     };
     let mut fields = vec![
         ("ID", text("keyId")),
-        ("START", format!("{}…", text("start"))),
+        ("START", format_start(key["start"].as_str().unwrap_or_default())),
         ("NAME", text("name")),
         ("ENABLED", if key["enabled"] == true { "yes" } else { "no" }.to_owned()),
         ("EXTERNAL ID", key["identity"]["externalId"].as_str().unwrap_or(NO_VALUE).to_owned()),
@@ -211,14 +212,18 @@ fn key_fields(key: &Value) -> Vec<(&'static str, String)> {
 }
 
 fn format_credits(credits: &Value) -> String {
-    let Some(remaining) = credits["remaining"].as_i64() else { return "unlimited".to_owned() };
+    if credits["remaining"].is_null() {
+        return "unlimited".to_owned();
+    }
+    let remaining = format_number(&credits["remaining"]);
     match &credits["refill"] {
-        Value::Null => remaining.to_string(),
+        Value::Null => remaining,
         refill => {
             let interval = refill["interval"].as_str().unwrap_or_default();
             let day = refill["refillDay"].as_i64().map(|day| format!(" on day {day}"));
             let day = day.unwrap_or_default();
-            format!("{remaining}, refilled to {} {interval}{day}", refill["amount"])
+            let amount = format_number(&refill["amount"]);
+            format!("{remaining}, refilled to {amount} {interval}{day}")
         }
     }
 }
@@ -226,5 +231,6 @@ fn format_credits(credits: &Value) -> String {
 fn format_limit(limit: &Value) -> String {
     let name = escape_hidden(limit["name"].as_str().unwrap_or_default());
     let when = if limit["autoApply"] == true { "" } else { ", if a verification names it" };
-    format!("{name}: {} per {} ms{when}", limit["limit"], limit["duration"])
+    let number = |field: &str| limit[field].as_i64().unwrap_or_default();
+    format!("{name}: {}{when}", format_rate(number("limit"), number("duration")))
 }

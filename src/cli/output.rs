@@ -1,25 +1,30 @@
-//! What commands print: text for people or, with `--json`, JSON. On a terminal, headings are bold, unless `NO_COLOR` is set.
+//! What commands print: text for people or, with `--json`, JSON. On a terminal, headings are bold and states have colors,
+//! unless `NO_COLOR` is set.
 
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, presets};
+use domain::wording::format_grouped;
 use foundation::clock::Timestamp;
 use foundation::model::{escape_hidden, is_hidden};
 use serde_json::Value;
 
 use super::{CommandError, CommandResult};
 
-/// The styles of headings, of what succeeded and of what failed. They are left out where there is no terminal.
+/// The styles of headings, of what succeeded, of warnings and of what failed. They are left out where there is no terminal.
 pub const HEADING: Style = Style::new().bold();
 pub const SUCCESS: Style = AnsiColor::Green.on_default();
+pub const WARNING: Style = AnsiColor::Yellow.on_default();
 pub const FAILURE: Style = AnsiColor::Red.on_default();
 
 /// What a cell shows if there is no value.
 pub const NO_VALUE: &str = "-";
 /// The space between columns.
 const COLUMN_GAP: u16 = 2;
+/// The headings of columns whose cells are states.
+const STATE_HEADINGS: [&str; 2] = ["STATE", "STATUS"];
 
 /// Prints the result of a command as text or JSON.
 #[derive(Debug, Clone, Copy)]
@@ -37,15 +42,12 @@ impl CommandOutput {
         if self.json {
             return print_line(&escape_json(&Value::Array(values)));
         }
-        if table.rows.is_empty() {
-            return print_line(&format!("No {}.", table.items));
+        let Table { items, header, rows } = table;
+        if rows.is_empty() {
+            return print_line(&format!("No {items}."));
         }
-        let lines = align(Some(table.header), table.rows);
-        for (at, line) in lines.into_iter().enumerate() {
-            match at {
-                0 => print_line(&format!("{HEADING}{line}{HEADING:#}")),
-                _ => print_line(&line),
-            }
+        for line in format_table(header, &rows) {
+            print_line(&line);
         }
     }
 
@@ -55,7 +57,8 @@ impl CommandOutput {
             return print_line(&escape_json(value));
         }
         let row = |(name, text): (&str, String)| vec![name.to_owned(), text];
-        for line in align(None, fields.into_iter().map(row).collect()) {
+        let rows: Vec<_> = fields.into_iter().map(row).collect();
+        for line in align(None, &rows) {
             let end = line.find("  ").unwrap_or(line.len());
             let (name, text) = line.split_at(end);
             print_line(&format!("{HEADING}{name}{HEADING:#}{text}"));
@@ -71,8 +74,41 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// Returns the lines of a table, the header first, with the styles of the header and of states.
+fn format_table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let mut lines = align(Some(header), rows);
+    if let Some(at) = header.iter().position(|name| STATE_HEADINGS.contains(name)) {
+        // A state begins where the columns before it end.
+        let before: Vec<_> = rows.iter().map(|row| row[..at].to_vec()).collect();
+        let before = pad(Some(&header[..at]), &before);
+        for ((line, before), row) in lines.iter_mut().zip(before).skip(1).zip(rows) {
+            let style = state_style(&row[at]);
+            line.insert_str(before.len() + row[at].len(), &format!("{style:#}"));
+            line.insert_str(before.len(), &style.to_string());
+        }
+    }
+    if let Some(first) = lines.first_mut() {
+        *first = format!("{HEADING}{first}{HEADING:#}");
+    }
+    lines
+}
+
+/// Returns the style of a state in a list.
+fn state_style(state: &str) -> Style {
+    match state {
+        "active" | "current" => SUCCESS,
+        "deleted" | "disabled" | "exhausted" | "expired" | "revoked" => FAILURE,
+        _ => Style::new(),
+    }
+}
+
 /// Returns rows with aligned columns. Hidden characters are escaped, so that each row is one line.
-fn align(header: Option<&[&str]>, rows: Vec<Vec<String>>) -> Vec<String> {
+fn align(header: Option<&[&str]>, rows: &[Vec<String>]) -> Vec<String> {
+    pad(header, rows).iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Returns rows whose columns are padded, also the last one.
+fn pad(header: Option<&[&str]>, rows: &[Vec<String>]) -> Vec<String> {
     let mut table = comfy_table::Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     if let Some(header) = header {
@@ -85,7 +121,7 @@ fn align(header: Option<&[&str]>, rows: Vec<Vec<String>>) -> Vec<String> {
     for column in table.column_iter_mut() {
         column.set_padding((0, COLUMN_GAP));
     }
-    table.lines().map(|line| line.trim_end().to_owned()).collect()
+    table.lines().collect()
 }
 
 /// Returns JSON in which hidden characters, which change how text is displayed, are escaped too. They occur only in
@@ -109,6 +145,27 @@ static WRITE_ERROR: OnceLock<io::Error> = OnceLock::new();
 pub fn print_line(text: &str) {
     if let Err(error) = writeln!(anstream::stdout(), "{text}") {
         let _ = WRITE_ERROR.set(error);
+    }
+}
+
+/// Prints a line to standard error about a result that is on standard output, also with `--json`.
+pub fn print_note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+/// Prints that a list has only the latest items, of which there are more, and what shows others.
+pub fn print_truncation(shown: &str, limit: i64, limit_max: i64, others: &str) {
+    let more = match limit < limit_max {
+        true => format!("--limit shows more, up to {limit_max}"),
+        false => "There are more".to_owned(),
+    };
+    print_note(&format!("Showing the latest {shown}. {more}; {others}."));
+}
+
+/// Prints that a list may be incomplete, if it has as many items as are ever listed.
+pub fn print_if_full(items: &str, shown: usize, shown_max: i64) {
+    if i64::try_from(shown).is_ok_and(|shown| shown >= shown_max) {
+        print_note(&format!("Showing {shown} {items}; there may be more."));
     }
 }
 
@@ -143,6 +200,19 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NO_VALUE.to_owned(), |value| value.to_string())
 }
 
+/// Returns a number in a reply with thousands separators.
+pub fn format_number(number: &Value) -> String {
+    number.as_i64().map_or_else(|| number.to_string(), format_grouped)
+}
+
+/// Returns the start of a key: `live_3xTw…`. That of a key which was imported by its hash is unknown.
+pub fn format_start(start: &str) -> String {
+    match start {
+        "" => NO_VALUE.to_owned(),
+        start => format!("{start}…"),
+    }
+}
+
 /// Returns a number with the noun that it counts, such as `1 key` or `2 keys`.
 pub fn counted(number: impl ToString + Copy, singular: &str, plural: &str) -> String {
     let number = number.to_string();
@@ -159,9 +229,34 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = vec![row(["key_1", "請求書", "x"]), row(["key_22", "a\nb", "-"])];
 
-        let lines = align(Some(&["ID", "NAME", "STATUS"]), rows);
+        let lines = align(Some(&["ID", "NAME", "STATUS"]), &rows);
 
         assert_eq!(lines, ["ID      NAME     STATUS", "key_1   請求書   x", "key_22  a\\u{a}b  -"]);
+    }
+
+    #[test]
+    fn states_have_styles_wherever_their_column_is() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [
+            row(["請求書", "active", "active"]),
+            row(["a\nb", "expired", "-"]),
+            row(["c", "next", ""]),
+        ];
+
+        let lines = format_table(&["NAME", "STATUS", "ROLE"], &rows);
+
+        let expected = [
+            format!("{HEADING}NAME     STATUS   ROLE{HEADING:#}"),
+            format!("請求書   {SUCCESS}active{SUCCESS:#}   active"),
+            format!("a\\u{{a}}b  {FAILURE}expired{FAILURE:#}  -"),
+            "c        next".to_owned(),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn start_is_shown_if_it_is_known() {
+        assert_eq!([format_start("live_3xTw"), format_start("")], ["live_3xTw…", "-"]);
     }
 
     #[test]

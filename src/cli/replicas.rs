@@ -1,13 +1,13 @@
 //! `keyward replica`: lists registered replicas and removes stopped ones.
 
 use clap::Subcommand;
-use domain::replicas::{self, ForgetResult};
+use domain::replicas::{self, ForgetResult, REPLICAS_MAX};
 use foundation::config::Settings;
 use serde_json::{Value, json};
 use store::RegisteredReplica;
 
 use super::commands::open_app;
-use super::output::{CommandOutput, Table};
+use super::output::{CommandOutput, Table, print_if_full};
 use super::{CommandError, CommandResult};
 
 #[derive(Subcommand)]
@@ -27,6 +27,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ReplicaCommand
             let header = &["ID", "LAST SEEN", "READS CHANGES FROM", "WAITED FOR"];
             let table = Table { items: "replicas", header, rows };
             out.write_table(table, all.iter().map(replica_json).collect());
+            print_if_full("replicas", all.len(), REPLICAS_MAX);
         }
         ReplicaCommand::Forget { id } => match replicas::forget(&app.context, &id).await? {
             ForgetResult::Removed => {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::CommandResult;
 use super::commands::open_app;
 use super::input::parse_moment;
-use super::output::{CommandOutput, Table, format_time, or_dash};
+use super::output::{CommandOutput, Table, format_start, format_time, or_dash};
 
 #[derive(Subcommand)]
 pub enum RootKeyCommand {
@@ -86,7 +86,7 @@ fn root_key_row(key: &model::RootKey, now: Timestamp) -> Vec<String> {
     };
     vec![
         key.id.to_string(),
-        format!("{}…", key.start),
+        format_start(&key.start),
         status.to_owned(),
         or_dash(key.name.as_deref()),
         format_time(key.created_at),

@@ -21,7 +21,8 @@ use super::CommandResult;
 use super::input::parse_duration_ms;
 use super::operator::Operator;
 use super::output::{
-    CommandOutput, FAILURE, HEADING, NO_VALUE, SUCCESS, end_of_output, escape_json, try_print_line,
+    CommandOutput, FAILURE, HEADING, NO_VALUE, SUCCESS, end_of_output, escape_json, print_note,
+    try_print_line,
 };
 
 /// The pause between reads. A server writes events once a second.
@@ -44,9 +45,9 @@ pub struct TailOptions {
     /// Show only limit checks of this identifier
     #[arg(long, value_name = "TEXT", requires = "limits")]
     identifier: Option<String>,
-    /// Show only what did not succeed
-    #[arg(long)]
-    refused: bool,
+    /// Show only rejected requests
+    #[arg(long, alias = "refused")]
+    rejected: bool,
     /// Begin with what happened within this time, such as 10m, at most one day [default: new only]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms)]
     since: Option<i64>,
@@ -67,7 +68,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
         let filter = CheckTailFilter {
             namespace_id: options.namespace.map_or(Ok(String::new()), |name| names.find(&name))?,
             identifier: options.identifier.unwrap_or_default(),
-            is_refused: options.refused,
+            is_refused: options.rejected,
         };
         follow(out, lines_max, check_header(), async || {
             let step = step_check_tail(&app.analytics, &caller, &mut tail, &filter).await?;
@@ -79,7 +80,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
         })
         .await
     } else {
-        let excluded = if options.refused { VerificationCode::Valid.as_str() } else { "" };
+        let excluded = if options.rejected { VerificationCode::Valid.as_str() } else { "" };
         let filter = TailFilter {
             api_id: options.api_id,
             key_id: options.key_id,
@@ -122,11 +123,8 @@ async fn follow(
                 return Ok(());
             }
         }
-        if step.is_truncated
-            && !out.json
-            && let Err(error) = try_print_line("(more were left out)")
-        {
-            return end_of_output(&error);
+        if step.is_truncated {
+            print_note("Some lines were left out: at most 1,000 are shown at a time.");
         }
         tokio::time::sleep(STEP_PAUSE).await;
     }

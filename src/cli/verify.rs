@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::commands::open_app;
 use super::input::{STDIN, parse_duration_ms, read_line};
 use super::local_server::LocalServer;
-use super::output::{CommandOutput, NO_VALUE, format_time};
+use super::output::{CommandOutput, NO_VALUE, format_number, format_time};
 use super::{CommandError, CommandResult};
 
 /// The maximum size of a key that is read from standard input.
@@ -47,7 +47,7 @@ pub struct VerifyOptions {
 
 #[derive(Subcommand)]
 pub enum LimitCommand {
-    /// Check a rate limit with the running server, as `ratelimit.limit` does; exit with 1 if it is exceeded
+    /// Check a rate limit with the running server, as `ratelimit.limit` does; exit with 1 if it is rejected
     Check(CheckOptions),
 }
 
@@ -111,12 +111,9 @@ pub async fn run_limit(
     let reply = ask(&settings, &workspace, &permissions, "ratelimit.limit", &request).await?;
     let time = |at: &Value| format_time(Timestamp(at.as_i64().unwrap_or_default()));
     let fields = vec![
-        (
-            "RESULT",
-            if reply["success"] == true { "within the limit" } else { "exceeded" }.to_owned(),
-        ),
-        ("LIMIT", reply["limit"].to_string()),
-        ("REMAINING", reply["remaining"].to_string()),
+        ("RESULT", if reply["success"] == true { "allowed" } else { "rejected" }.to_owned()),
+        ("LIMIT", format_number(&reply["limit"])),
+        ("REMAINING", format_number(&reply["remaining"])),
         ("RESET", time(&reply["reset"])),
         ("OVERRIDE", reply["overrideId"].as_str().unwrap_or(NO_VALUE).to_owned()),
     ];
@@ -132,14 +129,14 @@ fn verification_fields(reply: &Value) -> Vec<(&'static str, String)> {
         ("NAME", text("name")),
         ("EXTERNAL ID", reply["identity"]["externalId"].as_str().unwrap_or(NO_VALUE).to_owned()),
     ];
-    if let Some(credits) = reply["credits"].as_i64() {
-        fields.push(("CREDITS", credits.to_string()));
+    if !reply["credits"].is_null() {
+        fields.push(("CREDITS", format_number(&reply["credits"])));
     }
     let limits = reply["ratelimits"].as_array().into_iter().flatten();
     fields.extend(limits.map(|limit| {
         let name = limit["name"].as_str().unwrap_or_default();
         let state = if limit["exceeded"] == true { "exceeded" } else { "within the limit" };
-        let (remaining, of) = (&limit["remaining"], &limit["limit"]);
+        let [remaining, of] = ["remaining", "limit"].map(|field| format_number(&limit[field]));
         ("RATE LIMIT", format!("{name}: {state}, {remaining} of {of} remaining"))
     }));
     fields

@@ -2,14 +2,14 @@
 
 use clap::Subcommand;
 use domain::root_keys;
-use domain::workspaces::{self, Workspace};
+use domain::workspaces::{self, WORKSPACES_MAX, Workspace};
 use foundation::config::Settings;
 use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
 use super::operator::Operator;
-use super::output::{CommandOutput, Table, format_time};
+use super::output::{CommandOutput, Table, format_time, print_if_full};
 
 #[derive(Subcommand)]
 pub enum WorkspaceCommand {
@@ -58,6 +58,7 @@ pub async fn run(
             let header = &["ID", "NAME", "STATUS", "CREATED"];
             let table = Table { items: "workspaces", header, rows };
             out.write_table(table, all.iter().map(workspace_json).collect());
+            print_if_full("workspaces", all.len(), WORKSPACES_MAX);
             app.context.store.close().await;
         }
     }

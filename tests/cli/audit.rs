@@ -73,6 +73,32 @@ fn audit_log_can_be_listed_filtered_and_paged() {
 }
 
 #[test]
+fn audit_list_says_on_standard_error_that_there_are_more() {
+    let deployment = Deployment::embedded();
+    for _ in 0..3 {
+        deployment.create_api();
+    }
+    let list = |options: &[&str]| {
+        deployment.run(&[&["audit", "list", "--event", "api.create", "--json"], options].concat())
+    };
+    let shown = |output: &Output| parse_json(output).as_array().unwrap().clone();
+
+    let first = list(&["--limit", "2"]);
+    let entries = shown(&first);
+    let last = text_of(&entries[1], "id");
+    let rest = list(&["--limit", "2", "--before", &last]);
+
+    let note = format!(
+        "Showing the latest 2 entries. --limit shows more, up to 1000; --before {last} lists earlier ones.\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&first.stderr), note);
+    assert_eq!((entries.len(), shown(&rest).len()), (2, 1));
+    for whole in [&rest, &list(&["--limit", "3"])] {
+        assert!(whole.stderr.is_empty(), "{whole:?}");
+    }
+}
+
+#[test]
 fn deleted_key_verifies_again_when_its_audit_entry_is_undone() {
     for deployment in Deployment::both() {
         let server = deployment.serve();

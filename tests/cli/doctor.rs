@@ -202,6 +202,20 @@ fn doctor_prints_a_line_per_check_and_no_secrets() {
 }
 
 #[test]
+fn doctor_counts_findings_with_nouns_that_agree() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_DRAIN_SECONDS", "soon");
+    command.env("KEYWARD_LISTEN", format!("127.0.0.1:{}", free_port()));
+
+    let output = command.arg("doctor").output().unwrap();
+
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.ends_with(" ok, 1 warning, 1 problem\n"), "{text}");
+    assert_rejected(&output, 1, &["found 1 problem"]);
+}
+
+#[test]
 fn doctor_reports_invalid_settings_and_unknown_variables() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());

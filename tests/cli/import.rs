@@ -91,15 +91,85 @@ fn full_keys_are_imported_by_their_hashes() {
 }
 
 #[test]
-fn keys_of_several_requests_are_imported() {
+fn full_prefixed_keys_are_valid_after_their_import() {
+    let deployment = Deployment::embedded();
+    let server = deployment.serve();
+    let api = deployment.create_api();
+    let verify = |key: &str, migration: &str| {
+        let request = json!({ "key": key, "migrationId": migration });
+        server.v2(ROOT_KEY, "keys.verifyKey", &request).1["data"]["code"].clone()
+    };
+    let first = deployment.file("first.csv", "key,name\nacme_prod_aa_11,one\n");
+    let more = deployment.file("more.jsonl", "{\"key\": \"acme_prod_bb_22\"}\n");
+    let wrong = deployment.file("wrong.jsonl", "{\"key\": \"acme\"}\n");
+
+    let import = ["import", &first, "--api", &api, "--algorithm", "prefixed-api-key"];
+    let migration = text_of(&deployment.json(&import), "migrationId");
+    deployment.json(&["import", &more, "--api", &api, "--migration", &migration]);
+
+    for key in ["acme_prod_aa_11", "acme_prod_bb_22"] {
+        wait_for(&json!("VALID"), || verify(key, &migration));
+    }
+    let wrong = deployment.run(&["import", &wrong, "--api", &api, "--migration", &migration]);
+    assert_rejected(&wrong, 2, &["key 1", "short and a long token"]);
+}
+
+#[test]
+fn import_has_one_audit_entry_unless_it_is_larger_than_a_request() {
     let deployment = Deployment::embedded();
     let api = deployment.create_api();
-    let file = deployment.file("keys.jsonl", &old_keys(1_001));
+    let import = |name: &str, lines: &str| {
+        let file = deployment.file(name, lines);
+        let imported = deployment.json(&["import", &file, "--api", &api]);
+        let migration = text_of(&imported, "migrationId");
+        let list = ["audit", "list", "--event", "migration.import", "--about", &migration];
+        let entries = deployment.json(&list);
+        (imported["imported"].clone(), entries.as_array().unwrap().len())
+    };
+    let text = "x".repeat(10_000);
+    let line = |n| format!("{{\"key\": \"a_large_key_{n}\", \"meta\": {{\"a\": \"{text}\"}}}}\n");
+    let large: Vec<_> = (0..120).map(line).collect();
 
+    assert_eq!(import("keys.jsonl", &old_keys(1_001)), (json!(1_001), 1));
+    assert_eq!(import("large.jsonl", &large.concat()), (json!(120), 2));
+    assert_eq!(deployment.text(&["export", "--api", &api]).lines().count(), 1_121);
+}
+
+#[test]
+fn keys_are_imported_from_csv() {
+    let deployment = Deployment::embedded();
+    let server = deployment.serve();
+    let api = deployment.create_api();
+    let csv = "API key;Name;External ID;Credits;Expires at\r\n\
+        old_csv_key_1;one;user_1;7;2030-12-31\r\nold_csv_key_2;;;;\r\n";
+    let file = deployment.file("keys.csv", csv);
+
+    let checked = deployment.json(&["import", &file, "--api", &api, "--dry-run"]);
     let imported = deployment.json(&["import", &file, "--api", &api]);
 
-    assert_eq!(imported["imported"], 1_001);
-    assert_eq!(deployment.text(&["export", "--api", &api]).lines().count(), 1_001);
+    assert_eq!((&checked["keys"], &imported["imported"]), (&json!(2), &json!(2)));
+    wait_for(&json!("VALID"), || verify(&server, "old_csv_key_2")["code"].clone());
+    let verified = verify(&server, "old_csv_key_1");
+    assert_eq!((&verified["code"], &verified["credits"]), (&json!("VALID"), &json!(6)));
+    assert_eq!(verified["identity"]["externalId"], "user_1");
+    let listed = deployment.json(&["key", "list", "--search", "one"]);
+    assert_eq!(listed[0]["expires"], 1_924_905_600_000_i64, "{listed}");
+}
+
+#[test]
+fn key_that_is_imported_by_its_hash_has_no_start() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let file = deployment.file("keys.csv", &format!("hash\n{}\n", "ab".repeat(32)));
+    deployment.json(&["import", &file, "--api", &api]);
+
+    let list = deployment.text(&["key", "list"]);
+    let id = text_of(&deployment.json(&["key", "list"])[0], "keyId");
+    let key = deployment.text(&["key", "get", &id]);
+
+    let row: Vec<_> = list.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[1..5], ["payments", "-", "-", "active"], "{list}");
+    assert!(key.lines().any(|line| line.split_whitespace().eq(["START", "-"])), "{key}");
 }
 
 #[test]
@@ -113,11 +183,15 @@ fn nothing_is_imported_when_one_key_is_invalid() {
     let valid = old_keys(1_000);
 
     let wrong = import(&format!("{valid}{{\"hash\": \"abc\", \"nme\": \"x\"}}"));
-    assert_rejected(&wrong, 2, &["FILE", "keys 1001 to 1001", "nme"]);
+    assert_rejected(&wrong, 2, &["FILE", "keys 1 to 1001", "nme"]);
     assert_rejected(&import(&format!("{valid}{{")), 2, &["FILE", "line 1001", "JSON"]);
     assert_rejected(&import(""), 2, &["FILE", "no keys"]);
     assert_rejected(&import(r#"{"key": "a", "hash": "b"}"#), 2, &["key 1", "`key` or `hash`"]);
     assert_rejected(&import("[1]"), 2, &["key 1", "JSON object"]);
+    assert_rejected(&import("an_old_key_1\nan_old_key_2"), 2, &["FILE", "headings", "key or hash"]);
+    assert_rejected(&import("key,color\na,b"), 2, &["FILE", "columns", "color"]);
+    assert_rejected(&import("key,name\na,b\nc"), 2, &["FILE", "line 3", "2 values"]);
+    assert_rejected(&import("key,expires\na,soon"), 2, &["FILE", "expires"]);
     assert_eq!(deployment.text(&["export", "--api", &api]), "");
     assert_eq!(deployment.json(&["migration", "list"]), json!([]));
     let file = deployment.file("keys.jsonl", &valid);

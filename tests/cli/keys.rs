@@ -99,9 +99,46 @@ fn key_has_the_fields_of_options_and_files() {
             })
         );
         let refill = "5, refilled to 50 monthly on day 1";
-        for part in ["mobile app", refill, "2030-01-31T12:00:00Z", "requests: 60 per"] {
+        for part in ["mobile app", refill, "2030-01-31T12:00:00Z", "requests: 60 per minute"] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
+    }
+}
+
+#[test]
+fn numbers_of_a_key_are_grouped_and_windows_have_units() {
+    let deployment = Deployment::embedded();
+    let refill = ["--credits", "1000", "--refill", "daily", "--refill-amount", "2500"];
+    let limit = ["--ratelimit", "requests=10000/90s"];
+    let api = deployment.create_api();
+    let (id, _) = deployment.create_key(&api, &[&refill[..], &limit].concat());
+
+    let text = deployment.text(&["key", "get", &id]);
+
+    for part in ["1,000, refilled to 2,500 daily\n", "requests: 10,000 per 90 seconds\n"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn key_list_says_on_standard_error_that_there_are_more() {
+    for deployment in Deployment::both() {
+        let api = deployment.create_api();
+        for _ in 0..3 {
+            deployment.create_key(&api, &[]);
+        }
+        let list = |options: &[&str]| deployment.run(&[&["key", "list"], options].concat());
+
+        let (cut, cut_json) = (list(&["--limit", "2"]), list(&["--limit", "2", "--json"]));
+        let all = list(&["--limit", "3"]);
+
+        let note =
+            "Showing the latest 2 keys. --limit shows more, up to 1000; --search finds a key.\n";
+        assert_eq!(String::from_utf8_lossy(&cut.stderr), note);
+        assert_eq!(String::from_utf8_lossy(&cut.stdout).lines().count(), 3);
+        assert_eq!(String::from_utf8_lossy(&cut_json.stderr), note);
+        assert_eq!(parse_json(&cut_json).as_array().unwrap().len(), 2);
+        assert!(all.status.success() && all.stderr.is_empty(), "{all:?}");
     }
 }
 

@@ -54,6 +54,33 @@ fn styles_are_used_only_on_a_terminal_and_never_with_no_color() {
 }
 
 #[test]
+fn states_have_colors_on_a_terminal() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    deployment.create_key(&api, &["--name", "請求書"]);
+    deployment.create_key(&api, &["--disabled"]);
+    let print = |arguments: &[&str], variable: (&str, &str)| {
+        let mut command = deployment.command();
+        let output = command.args(arguments).env(variable.0, variable.1).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (keys, doctor) = (["key", "list"], ["doctor"]);
+
+    // As on a terminal.
+    let colored = |arguments: &[&str]| print(arguments, ("CLICOLOR_FORCE", "1"));
+    for state in ["\u{1b}[32mactive\u{1b}[0m", "\u{1b}[31mdisabled\u{1b}[0m"] {
+        assert!(colored(&keys).contains(state), "{:?}", colored(&keys));
+    }
+    for state in ["\u{1b}[32mok      \u{1b}[0m ", "\u{1b}[33mwarning \u{1b}[0m "] {
+        assert!(colored(&doctor).contains(state), "{:?}", colored(&doctor));
+    }
+    for arguments in [&keys[..], &doctor] {
+        let plain = print(arguments, ("NO_COLOR", "1"));
+        assert!(!plain.contains('\u{1b}') && plain.contains('\n'), "{plain:?}");
+    }
+}
+
+#[test]
 fn usage_error_names_what_is_missing_or_wrong_and_nothing_else() {
     let deployment = Deployment::embedded();
     let cases: [(&[&str], &str); 6] = [

@@ -63,5 +63,5 @@ fn events_contain_verification_by_request_id() {
 
     assert_eq!(row.get::<&str, _>("key_id"), issued["data"]["keyId"].as_str().unwrap());
     assert_eq!(row.get::<&str, _>("outcome"), "DISABLED");
-    assert_eq!(row.get::<&str, _>("reason"), "the key is disabled");
+    assert_eq!(row.get::<&str, _>("reason"), "The key is disabled");
 }

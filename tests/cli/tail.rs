@@ -26,7 +26,7 @@ fn tail_shows_verifications_as_they_happen() {
         };
         let tails = [
             start(&deployment, &["--json", "--limit", "3"]),
-            start(&deployment, &["--json", "--limit", "1", "--refused"]),
+            start(&deployment, &["--json", "--limit", "1", "--rejected"]),
             start(&deployment, &["--json", "--limit", "2", "--api", &api]),
             start(&deployment, &["--limit", "2", "--key", &id]),
         ];
@@ -104,6 +104,7 @@ fn tail_shows_limit_checks_of_a_namespace_or_of_an_identifier() {
         check("exports", "user_1");
         let tails = [
             start(&deployment, &["--limits", "--json", "--limit", "4"]),
+            // The former name of --rejected.
             start(&deployment, &["--limits", "--json", "--limit", "1", "--refused"]),
             start(&deployment, &["--limits", "--json", "--limit", "2", "--identifier", "user_1"]),
             start(&deployment, &["--limits", "--limit", "3", "--namespace", "exports"]),
@@ -157,4 +158,11 @@ fn tail_fails_when_input_is_invalid_or_events_are_in_clickhouse() {
     command.env("KEYWARD_CLICKHOUSE_URL", "http://127.0.0.1:9");
     let output = command.arg("tail").output().unwrap();
     assert_rejected(&output, 2, &["KEYWARD_CLICKHOUSE_URL"]);
+}
+
+#[test]
+fn help_of_tail_omits_the_former_name_of_rejected() {
+    let help = Deployment::embedded().text(&["tail", "--help"]);
+
+    assert!(help.contains("--rejected") && !help.contains("--refused"), "{help}");
 }

@@ -61,6 +61,15 @@ fn limit_check_counts_with_the_server() {
         let third: Value = serde_json::from_slice(&third.stdout).unwrap();
         assert_eq!(third["success"], false);
         assert_eq!(parse_json(&check(&["--cost", "0"]))["remaining"], 0);
+        for (identifier, limit, words) in [
+            ("user_1", "3", ["RESULT", "rejected", "LIMIT", "3", "REMAINING", "0"]),
+            ("user_2", "2000", ["RESULT", "allowed", "LIMIT", "2,000", "REMAINING", "1,999"]),
+        ] {
+            let check = ["limit", "check", "email", identifier, "--limit", limit];
+            let output = deployment.ask(&server, &[&check[..], &["--duration", "1h"]].concat());
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(text.split_whitespace().take(6).collect::<Vec<_>>(), words, "{text}");
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod confirm;
 mod duration_field;
 mod error_links;
 mod error_page;
+mod expiry_field;
 mod failure;
 mod field_reader;
 mod form;
@@ -31,6 +32,7 @@ mod imports;
 mod key_names;
 mod key_row;
 mod keys;
+mod last_workspace;
 mod layout;
 mod limit_rows;
 mod list_frame;
@@ -71,6 +73,7 @@ use failure::{FailedRequest, Failure};
 use foundation::error::Error;
 use foundation::id::RequestId;
 use futures_util::FutureExt as _;
+pub use imports::parse_csv_keys;
 use page_request::PageRequest;
 use tower::Service as _;
 
@@ -132,11 +135,15 @@ impl Dashboard {
             page_request.read_form(&head, body).await?;
         }
         let fresh_guest = page_request.new_guest_token();
+        let visited = last_workspace::find_visited(&page_request, &head.uri);
         head.extensions.insert(page_request);
         let routed = self.routes.call(Request::from_parts(head, Body::empty())).await;
         let mut answer = routed.unwrap_or_else(|never: Infallible| match never {});
         if let Some(token) = fresh_guest {
             headers::set_guest_cookie(&mut answer, &token);
+        }
+        if let Some(workspace) = visited.filter(|_| answer.status() == StatusCode::OK) {
+            headers::set_workspace_cookie(&mut answer, &workspace);
         }
         Ok(answer)
     }
@@ -147,7 +154,7 @@ fn routes() -> Router {
     #[cfg(debug_assertions)]
     let router = router.merge(styleguide::routes());
     router
-        .route("/dashboard", get(overview::redirect_home))
+        .route("/dashboard", get(last_workspace::redirect_home))
         .route("/dashboard/login", get(sign_in::show_form).post(sign_in::sign_in))
         .route("/dashboard/logout", post(sign_in::sign_out))
         .route(

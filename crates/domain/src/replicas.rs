@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::context::REPLICA_TTL_MS;
 
 /// The maximum number of replicas that are listed.
-const REPLICAS_MAX: i64 = 1_000;
+pub const REPLICAS_MAX: i64 = 1_000;
 
 /// The result of [`forget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -67,7 +67,7 @@ impl ColumnMapping {
     }
 
     /// Recognizes each field once. `id` is that of the hash only if no other column has the keys.
-    fn recognize(columns: &[String]) -> Self {
+    pub fn recognize(columns: &[String]) -> Self {
         let headings: Vec<_> = columns.iter().map(|heading| simplify(heading)).collect();
         let has_keys = |heading: &String| {
             heading != "id"

@@ -2,6 +2,7 @@
 
 mod check;
 mod columns;
+mod csv_keys;
 mod hashing;
 mod import;
 mod rows;
@@ -13,6 +14,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::routing::{get, post};
 use columns::FIELDS;
+pub use csv_keys::parse_csv_keys;
 use domain::audit::AuditEvent;
 use domain::bounds::IMPORTED_KEYS_MAX;
 use domain::migrations::{self, StoredMigration};

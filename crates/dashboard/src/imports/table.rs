@@ -169,7 +169,8 @@ fn take_keys(
     }
 }
 
-fn parse_csv(text: &str) -> Result<ImportTable, String> {
+/// Parses CSV of any size. The first row has the headings.
+pub fn parse_csv(text: &str) -> Result<ImportTable, String> {
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .flexible(true)

@@ -1,0 +1,71 @@
+//! Reads the keys of a CSV file at once, without the steps of the forms, for `keyward import`.
+
+use serde_json::{Map, Value};
+
+use super::columns::ColumnMapping;
+use super::table::{TableRow, parse_csv};
+
+/// Returns the keys of a CSV file in the format of `keys.migrateKeys`, in which a full key is `key`. The columns are
+/// recognized by their headings, as in the forms; each must be. `start` is not part of the format and is left out.
+///
+/// The error is a message for the user. It repeats no value: it may be a key.
+pub fn parse_csv_keys(text: &str) -> Result<Vec<Map<String, Value>>, String> {
+    let table = parse_csv(text.trim_matches([' ', '\r', '\n']))?;
+    let mapping = ColumnMapping::recognize(&table.columns);
+    if mapping.column_of("key").or(mapping.column_of("hash")).is_none() {
+        // What seems to be headings may be keys.
+        return Err("line 1 must be the headings of the columns, key or hash among them".to_owned());
+    }
+    let columns = mapping.0.iter().zip(&table.columns);
+    let unknown: Vec<_> =
+        columns.filter(|(field, _)| field.is_none()).map(|(_, heading)| heading.as_str()).collect();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
+        return Err(format!("cannot import these columns; rename or remove them: {unknown}"));
+    }
+    let to_key = |TableRow(line, cells): TableRow| {
+        if cells.is_empty() {
+            let count = table.columns.len();
+            return Err(format!("line {line} must have {count} values, one for each column"));
+        }
+        let mut key = mapping.to_key(cells);
+        key.remove("start");
+        Ok(key)
+    };
+    table.rows.into_iter().map(to_key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_read_by_the_headings_of_their_columns() {
+        let text =
+            "hash,name,credits,roles,start,enabled\n\nh1,\"a, b\",5,x; y,sk_l,FALSE\nh2,,,,,\n";
+        let expected = json!([
+            {
+                "hash": "h1", "name": "a, b", "credits": { "remaining": 5 }, "roles": ["x", "y"],
+                "enabled": false,
+            },
+            { "hash": "h2" },
+        ]);
+        assert_eq!(json!(parse_csv_keys(text)), json!({ "Ok": expected }));
+        assert_eq!(parse_csv_keys("API key;Expires at;Scopes\r\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn file_is_rejected_unless_every_column_and_row_can_be_read() {
+        for (text, message) in [
+            ("sk_live_1\nsk_live_2", "line 1 must be the headings"),
+            ("name\na", "line 1 must be the headings"),
+            ("key,color,owner,user\na,b,c,d", "rename or remove them: color, user"),
+            ("key,name\na,b\n\nc\n", "line 4 must have 2 values"),
+        ] {
+            let error = parse_csv_keys(text).expect_err(text);
+            assert!(error.contains(message) && !error.contains("sk_live"), "{error}");
+        }
+    }
+}
