@@ -38,6 +38,24 @@ on_both_stacks! {
         assert!(kw.list_texts("audit", "actor_name").await.contains(&EMAIL.to_owned()));
     }
 
+    async fn select_of_apis_says_so_when_more_exist(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        for _ in 0..100 {
+            kw.create_api().await;
+        }
+
+        for (more, is_told) in [(0, false), (1, true)] {
+            for _ in 0..more {
+                kw.create_api().await;
+            }
+            for path in ["/keys/new", "/get-started"] {
+                let page = owner.get(&workspace_path(path)).await.text;
+                assert!(page.contains("<option value=\"api_"), "{path}: {page}");
+                assert_eq!(page.contains("These are the first 100 APIs by name"), is_told, "{path}: {page}");
+            }
+        }
+    }
+
     async fn a_name_within_its_bounds_is_taken_and_another_is_told_and_kept(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
 

@@ -63,6 +63,21 @@ on_both_stacks! {
         assert_eq!(found(&[("from", "2026-03-10"), ("until", "2026-03-10"), ("event", "key.create")]).await, 2);
         assert_eq!(found(&[("until", "2026-03-09")]).await, 0);
         assert_eq!(found(&[("from", "2026-03-11")]).await, 0);
+        let created = ("event", "key.create");
+        for (range, dates, count) in [
+            ("day", ("until", ""), 2),
+            // Dates apply to a custom range only.
+            ("this-month", ("until", "2026-03-09"), 2),
+            ("last-month", ("until", ""), 0),
+            ("custom", ("until", ""), 2),
+            ("custom", ("until", "2026-03-09"), 0),
+        ] {
+            assert_eq!(found(&[created, ("range", range), dates]).await, count, "{range} {dates:?}");
+        }
+        let page = owner.get(&workspace_path("/audit")).await.text;
+        assert!(page.contains("<option value=\"\" selected>All time</option>"), "{page}");
+        let page = owner.get(&workspace_path("/audit?until=2026-03-09")).await.text;
+        assert!(page.contains("<option value=\"custom\" selected>"), "{page}");
         let page = owner.get(&workspace_path("/audit?from=tomorrow")).await.text;
         assert!(page.contains("Start date must be a date such as 2026-03-31"));
     }

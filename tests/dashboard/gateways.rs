@@ -102,9 +102,15 @@ on_both_stacks! {
         for part in [
             "cookie:key", "GET PUT", "/a/**", "a OR b", "own: as configured for the key", "all: Blocked, cost 2", "x, y",
             "Keyward-Key-Id, Keyward-Meta-plan, Keyward-Meta-a-b", "Plain text", "10.0.0.0/8, ::1/128",
-            "mail: 5 per hour, shadow, counts refused calls", "https://a.example/mcp", "/.well-known/oauth-protected-resource/gwp_",
+            "mail: 5 per hour, shadow, counts rejected calls", "https://a.example/mcp", "/.well-known/oauth-protected-resource/gwp_",
         ] {
             assert!(page.contains(part), "{part}: {page}");
+        }
+        // Sections that are rarely needed are folded, unless something in them is set.
+        for (form, open) in [(workspace_path("/gateways/new"), 0), (format!("{path}/settings"), 3)] {
+            let form = owner.get(&form).await.text;
+            let count = |part: &str| form.matches(part).count();
+            assert_eq!([count("<details class=\"panel\""), count(" open><summary><h2>")], [3, open], "{form}");
         }
         assert_eq!(kw.list_audit_events("edge").await, ["gatewayPolicy.create"]);
     }

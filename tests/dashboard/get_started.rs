@@ -104,7 +104,7 @@ on_both_stacks! {
         let page = owner.get(&next).await.text;
         assert!(!page.contains("id=\"recent\" hx-get") && !page.contains("appears after"), "{page}");
         let recent = between(&page, "<h3>Recent verifications", "</table>");
-        assert_eq!(recent.matches("<tr><td").count(), 3, "{recent}");
+        assert_eq!(recent.matches("<tr><th scope=\"row\"><a href=\"/dashboard/ws_default/keys/why?request=req_").count(), 3, "{recent}");
         assert_eq!(recent.matches("<span class=\"badge\">New</span>").count(), 1);
         let metrics = owner.get("/metrics").await.text;
         for counted in ["{code=\"VALID\"} 2\n", "{code=\"RATE_LIMITED\"} 1\n"] {

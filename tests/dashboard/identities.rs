@@ -148,6 +148,9 @@ on_both_stacks! {
 
         let wrong = owner.post(&format!("{path}/edit"), &[("meta", "{]")]).await;
         assert!(wrong.status == 422 && wrong.text.contains("{]</textarea>"), "{}", wrong.text);
+        let fault = "Metadata isn&#39;t valid JSON at line 1, column 2";
+        assert!(wrong.text.contains(&format!(">{fault}</a>")), "{}", wrong.text);
+        assert!(wrong.text.contains(&format!("<p>{fault}.</p>")), "{}", wrong.text);
         let doubled = [&LIMIT[..], &LIMIT[..]].concat();
         let doubled = owner.post(&format!("{path}/edit"), &doubled).await;
         assert!(doubled.status == 422 && doubled.text.contains("two limits with the name requests"));

@@ -1,12 +1,20 @@
 //! The navigation of a workspace, the search that leads to pages and actions, and the typeface.
 
+use domain::{root_keys, users};
 use serde_json::json;
 
-use super::{Browser, EMAIL, between, form_encode, workspace_path};
+use super::{Browser, EMAIL, PASSWORD, between, form_encode, redirect_path, workspace_path};
 use crate::on_both_stacks;
 
 /// A text that may be a full key, of no key.
 const UNKNOWN_KEY: &str = "live_3xTw9ZbV5yUq1NpLkR7a2C";
+
+const WORKSPACE_COOKIE: &str = "__Host-keyward-workspace";
+
+/// The name of the workspace that the navigation of a page shows.
+fn read_workspace(page: &str) -> &str {
+    between(page, "<span class=\"hidden\">Workspace: </span><span>", "<")
+}
 
 /// The headings of the navigation, each with its entries.
 fn read_navigation(page: &str) -> Vec<(String, Vec<String>)> {
@@ -57,6 +65,36 @@ on_both_stacks! {
         assert!(menu.contains(EMAIL), "{menu}");
         assert!(menu.contains("href=\"/dashboard/account\" aria-current=\"page\""), "{menu}");
         assert!(menu.contains("action=\"/dashboard/logout\"") && menu.contains("Sign out"), "{menu}");
+    }
+
+    async fn workspace_that_was_visited_last_is_shown_again(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let second = root_keys::create_workspace(&kw.app.context, "second").await.unwrap();
+        let link = users::create_operator_invitation(&kw.app.context, &second).await.unwrap();
+        owner.accept_invitation(link.expose(), EMAIL, PASSWORD).await;
+        assert_eq!(owner.cookies[WORKSPACE_COOKIE], "ws_default");
+
+        let visited = owner.get(&format!("/dashboard/{second}/logs")).await;
+        let cookie = format!("{WORKSPACE_COOKIE}={second}; Path=/; Max-Age=31536000; Secure; HttpOnly; SameSite=Lax");
+        assert_eq!(visited.headers["set-cookie"], cookie.as_str());
+        let missing = owner.get("/dashboard/ws_none").await;
+        assert!(missing.status == 404 && !missing.headers.contains_key("set-cookie"));
+
+        assert_eq!(redirect_path(&owner.get("/dashboard").await), format!("/dashboard/{second}"));
+        for path in ["/dashboard/account", "/dashboard/ws_none"] {
+            assert_eq!(read_workspace(&owner.get(path).await.text), "second", "{path}");
+        }
+    }
+
+    async fn last_workspace_is_ignored_when_the_user_is_no_member(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let other = root_keys::create_workspace(&kw.app.context, "a workspace of others").await.unwrap();
+
+        for workspace in [other.as_str(), "ws_none", ""] {
+            owner.cookies.insert(WORKSPACE_COOKIE.into(), workspace.into());
+            assert_eq!(redirect_path(&owner.get("/dashboard").await), workspace_path(""));
+            assert_eq!(read_workspace(&owner.get("/dashboard/account").await.text), "default");
+        }
     }
 
     async fn typeface_is_served_from_the_paths_in_the_style_sheet(kw) {

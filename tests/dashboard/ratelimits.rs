@@ -190,12 +190,15 @@ on_both_stacks! {
             ("duration", &[("identifier", "a"), ("duration", "")]),
             ("duration", &[("identifier", "a"), ("duration", "9223372036854775807")]),
             ("expires", &[("identifier", "a"), ("expires", "tomorrow")]),
+            ("expires", &[("identifier", "a"), ("expires", "at"), ("expires-at", "tomorrow")]),
+            ("expires", &[("identifier", "a"), ("expires", "at")]),
         ] {
             let usual = [("limit", "5"), ("duration", "1"), ("duration-unit", "min")];
             let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
             let page = owner.post(&format!("{path}/override"), &fields).await;
             assert_eq!(page.status, 422, "{field} {fields:?} {}", page.text);
-            let wrong = format!("aria-describedby=\"{field}-hint {field}-error\" aria-invalid");
+            let hint = if field == "expires" { String::new() } else { format!("{field}-hint ") };
+            let wrong = format!("aria-describedby=\"{hint}{field}-error\" aria-invalid");
             assert!(page.text.contains(&wrong), "{field} {fields:?} {}", page.text);
             assert!(page.text.contains(&format!("value=\"{}\"", fields[0].1)));
         }
@@ -208,20 +211,25 @@ on_both_stacks! {
         let ends = NOON.0 + 3_600_123;
         kw.set_override("mail", "user_1", json!({ "expires": ends })).await;
         let form = owner.get(&format!("{path}/override?identifier=user_1")).await.text;
-        assert!(form.contains("value=\"2026-03-10T13:00:00\""), "{form}");
+        assert!(form.contains("value=\"2026-03-10T13:00:00\"") && form.contains("value=\"at\" selected"), "{form}");
 
-        let fields = [("identifier", "user_1"), ("known", "yes"), ("expires", "2026-03-10T13:00")];
-        set(&mut owner, &path, &fields).await;
+        let fields = |at| [("identifier", "user_1"), ("known", "yes"), ("expires", "at"), ("expires-at", at)];
+        set(&mut owner, &path, &fields("2026-03-10T13:00")).await;
         kw.clock.advance_ms(3_600_123);
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
         kw.clock.advance_ms(1);
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 10);
         assert!(owner.get(&path).await.text.contains(">Expired<"));
 
-        let fields = [("identifier", "user_1"), ("known", "yes"), ("expires", "2026-03-10T13:00:02")];
-        set(&mut owner, &path, &fields).await;
+        set(&mut owner, &path, &fields("2026-03-10T13:00:02")).await;
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
+        let in_a_week = [("identifier", "user_1"), ("known", "yes"), ("expires", "7"), ("expires-at", "2026-03-10T13:00:02")];
+        set(&mut owner, &path, &in_a_week).await;
+        let form = owner.get(&format!("{path}/override?identifier=user_1")).await.text;
+        assert!(form.contains("value=\"2026-03-17T13:00:00\""), "{form}");
         set(&mut owner, &path, &[("identifier", "user_1"), ("known", "yes")]).await;
+        let form = owner.get(&format!("{path}/override?identifier=user_1")).await.text;
+        assert!(form.contains("<option value=\"\" selected>Never</option>"), "{form}");
         kw.clock.advance_ms(86_400_000);
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
     }

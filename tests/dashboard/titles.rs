@@ -43,4 +43,23 @@ on_both_stacks! {
             assert_eq!(between(&page.text, "<title>", "</title>"), format!("{title} · Keyward"), "{path}");
         }
     }
+
+    async fn title_of_a_new_secret_names_its_object(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let api = ("api", api.as_str());
+        let policy = [
+            ("name", "edge"), api, ("keyFrom", "authorization:bearer"), ("headers-mode", "all"), ("onFailure", "problem+json"),
+        ];
+        for (path, fields, title) in [
+            ("/keys", &[api, ("name", HOSTILE_NAME)][..], format!("{ESCAPED_NAME} · Your new key")),
+            ("/keys", &[api], "Unnamed key · Your new key".into()),
+            ("/root-keys", &[("name", "ci"), ("permission", "api.*.create_api")], "ci · Your new root key".into()),
+            ("/gateways", &policy, "edge · Your new policy".into()),
+        ] {
+            let page = owner.post(&workspace_path(path), fields).await;
+
+            assert_eq!(between(&page.text, "<title>", "</title>"), format!("{title} · Keyward"), "{path}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ on_both_stacks! {
         }
         let page = owner.get(&settings).await.text;
         assert_eq!(between(&page, "<h1 class=\"break\">", "</h1>"), ESCAPED_NAME);
+        assert!(page.contains("Your role: Owner") && page.contains("<dt>Rate limiter</dt>"), "{page}");
         assert!(page.contains("ws_default") && page.contains(env!("CARGO_PKG_VERSION")), "{page}");
 
         for (invalid, fault) in [

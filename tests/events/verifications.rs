@@ -122,12 +122,12 @@ on_both_stacks! {
     assert_eq!(
         rows,
         [
-            "DISABLED: the key is disabled 0".to_owned(),
-            format!("FORBIDDEN: the key was presented for another API, {other} 0"),
-            "INSUFFICIENT_PERMISSIONS: the key lacks required permissions: (a AND (b OR c)) 0".into(),
-            "INSUFFICIENT_PERMISSIONS: the key lacks required permissions: a AND b 0".into(),
-            "RATE_LIMITED: rate limit exceeded: uploads (1 per minute) 0".into(),
-            "USAGE_EXCEEDED: 1 credits remaining, 2 required 0".into(),
+            "DISABLED: The key is disabled 0".to_owned(),
+            format!("FORBIDDEN: The key was presented for another API, {other} 0"),
+            "INSUFFICIENT_PERMISSIONS: The key lacks required permissions: (a AND (b OR c)) 0".into(),
+            "INSUFFICIENT_PERMISSIONS: The key lacks required permissions: a AND b 0".into(),
+            "RATE_LIMITED: Exceeded \"uploads\": 1 per minute 0".into(),
+            "USAGE_EXCEEDED: 1 credit remaining, 2 required 0".into(),
         ]
     );
     }

@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use foundation::error::{Code, Error};
 use foundation::id::RequestId;
 
-use super::format::format_grouped;
+use super::format::{capitalize, format_grouped};
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::{Dashboard, headers, render_page};
@@ -241,15 +241,9 @@ fn user_message(error: &Error) -> String {
             Code::ServiceUnavailable => {
                 "A service that Keyward depends on is unavailable. Try again in a few seconds.".to_owned()
             }
-            _ => capitalize(&other.detail()),
+            _ => capitalize(&other.detail()) + ".",
         },
     }
-}
-
-fn capitalize(sentence: &str) -> String {
-    let mut letters = sentence.chars();
-    let first = letters.next().into_iter().flat_map(char::to_uppercase);
-    first.chain(letters).chain(['.']).collect()
 }
 
 fn status_title(status: StatusCode) -> &'static str {

@@ -180,13 +180,13 @@ impl FieldReader {
             return None;
         }
         let meta = serde_json::from_str::<Meta>(text);
-        match &meta {
-            Ok(_) => {}
-            Err(e) if e.is_data() => {
-                let most = Meta::FIELDS_MAX;
-                self.reject(path, format!("must be a JSON object with at most {most} fields"));
-            }
-            Err(e) => self.reject(path, format!("is not valid JSON: {e}")),
+        if let Err(e) = &meta {
+            let (line, column, most) = (e.line(), e.column(), Meta::FIELDS_MAX);
+            let fault = match e.is_data() {
+                true => format!("{path} must be a JSON object with at most {most} fields"),
+                false => format!("Metadata isn't valid JSON at line {line}, column {column}"),
+            };
+            self.add_error(path, fault);
         }
         meta.ok()
     }
@@ -347,8 +347,8 @@ mod tests {
             assert_eq!(meta(text), ["meta must be a JSON object with at most 100 fields"]);
         }
         assert_eq!(meta(&nested(65)), ["meta must not nest deeper than 64 levels"]);
-        assert!(meta("{")[0].starts_with("meta is not valid JSON: EOF"));
-        assert!(meta("{} x")[0].starts_with("meta is not valid JSON: trailing"));
+        assert_eq!(meta("{"), ["Metadata isn't valid JSON at line 1, column 1"]);
+        assert_eq!(meta("{}\n x"), ["Metadata isn't valid JSON at line 2, column 2"]);
     }
 
     #[test]

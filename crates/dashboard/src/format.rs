@@ -168,7 +168,12 @@ pub fn curl_command(base_url: &str, operation: &str, body: &str) -> String {
 /// Formats the name of an action for display: `add_permission_to_key` is "Add permission to key".
 pub fn humanize(name: &str) -> String {
     let spaced = name.replace("_api", " API").replace('_', " ");
-    let mut letters = spaced.chars();
+    capitalize(&spaced)
+}
+
+/// Returns a text with its first letter in upper case.
+pub fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 

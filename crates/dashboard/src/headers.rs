@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use domain::users::SESSION_LIFETIME_MS;
-use foundation::id::RequestId;
+use foundation::id::{RequestId, WorkspaceId};
 
 /// Names the session cookie of a signed-in user. Browsers accept a cookie with the prefix `__Host-` only over a secure
 /// connection, for this host alone and for all of its paths.
@@ -13,6 +13,10 @@ pub const SESSION_COOKIE: &str = "__Host-keyward-session";
 pub const GUEST_COOKIE: &str = "__Host-keyward-guest";
 /// Names the cookie with the pending authorization request of single sign-on.
 pub const OIDC_COOKIE: &str = "__Host-keyward-oidc";
+/// Names the cookie with the workspace that was visited last.
+pub const WORKSPACE_COOKIE: &str = "__Host-keyward-workspace";
+/// How long the last workspace is remembered, in seconds: a year.
+const WORKSPACE_COOKIE_SECONDS: i64 = 365 * 86_400;
 /// Limits how long the authorization request may take, in seconds.
 const OIDC_COOKIE_SECONDS: i64 = 600;
 
@@ -88,10 +92,15 @@ pub fn delete_oidc_cookie(answer: &mut Response<Body>) {
     set_cookie(answer, OIDC_COOKIE, "", 0);
 }
 
+/// Remembers the workspace that was visited last.
+pub fn set_workspace_cookie(answer: &mut Response<Body>, workspace: &WorkspaceId) {
+    set_cookie(answer, WORKSPACE_COOKIE, workspace.as_str(), WORKSPACE_COOKIE_SECONDS);
+}
+
 fn set_cookie(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {
     let cookie =
         format!("{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax");
-    // Never fails, because tokens are base58.
+    // Never fails, because tokens are base58, and IDs of workspaces are letters, digits and _.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         answer.headers_mut().append(SET_COOKIE, cookie);
     }

@@ -10,6 +10,7 @@ use foundation::model::Membership;
 use super::assets::{AssetPaths, asset_paths};
 use super::failure::Failure;
 use super::icons;
+use super::last_workspace;
 use super::one_time_form;
 use super::page_request::{PageRequest, WorkspaceRequest};
 
@@ -145,19 +146,23 @@ impl Layout {
         Ok(Self { nav: Some(nav), notice, ..layout })
     }
 
-    /// Creates the layout of the user's account page, with the navigation of the user's first workspace.
+    /// Creates the layout of the user's account page, with the navigation of the workspace that was visited last, or else
+    /// of the user's first one.
     pub async fn for_account(request: &PageRequest, title: &'static str) -> Result<Self, Failure> {
-        let mut memberships =
-            users::list_memberships(&request.app.context, &request.require_session()?.user)
-                .await?
-                .into_iter();
-        let section = Some(Section::Account);
-        let nav = memberships.next().map(|here| Nav::new(here, memberships.collect(), section));
-        Ok(Self { nav, ..Self::without_workspace(request, title) })
+        let user = &request.require_session()?.user;
+        let mut memberships = users::list_memberships(&request.app.context, user).await?;
+        let layout = Self::without_workspace(request, title);
+        if memberships.is_empty() {
+            return Ok(layout);
+        }
+        let at = last_workspace::find_position(request, &memberships).unwrap_or(0);
+        let here = memberships.remove(at);
+        let nav = Nav::new(here, memberships, Some(Section::Account));
+        Ok(Self { nav: Some(nav), ..layout })
     }
 
-    /// Creates the layout of a failure, with the navigation of the workspace that `path` names, or else of the user's
-    /// first one. Shows no navigation if it cannot be loaded.
+    /// Creates the layout of a failure, with the navigation of the workspace that `path` names, or else of the one that
+    /// was visited last, or else of the user's first one. Shows no navigation if it cannot be loaded.
     pub async fn for_failure(request: &PageRequest, path: &str, title: &'static str) -> Self {
         let layout = Self { notice: None, ..Self::without_workspace(request, title) };
         let Some(session) = &request.session else { return layout };
@@ -169,6 +174,7 @@ impl Layout {
         if memberships.is_empty() {
             return layout;
         }
+        let at = at.or_else(|| last_workspace::find_position(request, &memberships));
         let here = memberships.remove(at.unwrap_or(0));
         Self { nav: Some(Nav::new(here, memberships, None)), ..layout }
     }

@@ -21,7 +21,7 @@ use request::{address, body, user_agent};
 
 use super::failure::Failure;
 use super::form::Form;
-use super::headers::{GUEST_COOKIE, OIDC_COOKIE, SESSION_COOKIE, find_cookie};
+use super::headers::{GUEST_COOKIE, OIDC_COOKIE, SESSION_COOKIE, WORKSPACE_COOKIE, find_cookie};
 use super::{FORM_BYTES_MAX, imports, multipart, one_time_form};
 
 /// The number of random bytes in the token of a visitor who is not signed in.
@@ -50,6 +50,8 @@ pub struct PageRequest {
     pub is_same_origin: bool,
     /// The cookie with the pending authorization request of single sign-on.
     pub authorization_cookie: Option<String>,
+    /// The workspace that the browser visited last, which the user need not be a member of.
+    pub last_workspace: Option<WorkspaceId>,
     /// The new token of a visitor who has neither a session nor a guest cookie.
     new_guest_token: Option<Plaintext>,
     /// Whether the browser sent the cookie of an expired or ended session.
@@ -97,6 +99,7 @@ impl PageRequest {
             base_url: app.context.settings.public_url.clone(),
             is_same_origin: is_same_origin(headers, &app.context.settings.public_url),
             authorization_cookie: find_cookie(headers, OIDC_COOKIE).map(str::to_owned),
+            last_workspace: find_cookie(headers, WORKSPACE_COOKIE).map(WorkspaceId::from),
             new_guest_token: guest,
         })
     }

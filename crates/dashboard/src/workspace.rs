@@ -37,7 +37,7 @@ struct WorkspacePage {
 struct ServerFacts {
     version: &'static str,
     storage: &'static str,
-    counters: &'static str,
+    rate_limiter: &'static str,
     region: String,
     has_vault: bool,
     verification_events: String,
@@ -48,14 +48,14 @@ struct ServerFacts {
 
 impl ServerFacts {
     fn new(settings: &Settings, has_vault: bool) -> Self {
-        let (storage, counters) = match settings.deployment {
+        let (storage, rate_limiter) = match settings.deployment {
             Deployment::Embedded { .. } => ("SQLite, on this server", "In this server"),
             Deployment::Replica { .. } => ("Postgres", "Redis"),
         };
         Self {
             version: env!("CARGO_PKG_VERSION"),
             storage,
-            counters,
+            rate_limiter,
             region: settings.region.clone(),
             has_vault,
             verification_events: describe_retention(&settings.retention.verifications),

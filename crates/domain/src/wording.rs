@@ -24,10 +24,15 @@ pub fn format_grouped(number: i64) -> String {
     text
 }
 
+/// Formats a non-negative number with its noun: `1 key`, `10,000 keys`.
+pub fn format_quantity(number: i64, one: &str) -> String {
+    format!("{} {one}{}", format_grouped(number), if number == 1 { "" } else { "s" })
+}
+
 /// Formats a duration in the longest unit that is exact: `90 seconds`, `1 minute`.
 pub fn format_duration(ms: i64) -> String {
     let (number, unit) = in_longest_exact_unit(ms);
-    format!("{} {unit}{}", format_grouped(number), if number == 1 { "" } else { "s" })
+    format_quantity(number, unit)
 }
 
 /// Formats a limit and its window: `10 per minute`, `10 per 90 seconds`.
@@ -54,6 +59,13 @@ mod tests {
 
         assert_eq!(formatted, ["0", "999", "1,000", "123,456", "1,234,567"]);
         assert_eq!(format_grouped(i64::MAX), "9,223,372,036,854,775,807");
+    }
+
+    #[test]
+    fn quantity_has_a_plural_unless_it_is_one() {
+        let formatted = [0, 1, 2, 1_000].map(|number| format_quantity(number, "credit"));
+
+        assert_eq!(formatted, ["0 credits", "1 credit", "2 credits", "1,000 credits"]);
     }
 
     #[test]

@@ -106,7 +106,7 @@ export async function run(story) {
     await page.getByLabel("Path").fill("/nothing");
     await page.getByLabel("Key", { exact: true }).fill(story.key);
     await page.getByRole("button", { name: "Try request" }).click();
-    await page.getByText("no rule of the policy matches").waitFor();
+    await page.getByText("No rule of the policy matches").waitFor();
     await accessible(page);
     await seen();
     assert.equal(await ask(story.gatewaySecret, story.key), 200);

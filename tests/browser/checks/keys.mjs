@@ -137,7 +137,7 @@ export async function run(story) {
       await accessible(page);
       await page.waitForTimeout(500);
     }
-    await page.getByText("rate limit exceeded: requests (3 per hour)").waitFor();
+    await page.getByText('Exceeded "requests": 3 per hour').waitFor();
     await page.getByText("path=/v1/orders").waitFor();
     story.refused = refused.meta.requestId;
     await accessible(page);
@@ -210,7 +210,7 @@ export async function run(story) {
     await page.getByLabel("Operation").selectOption("set");
     await page.locator("#value").fill("0");
     await page.getByRole("button", { name: "Update credits" }).click();
-    await page.getByText("The key has no credits left.").waitFor();
+    await page.getByText("Credits exhausted.").waitFor();
     await page.getByText("credits set to 0").waitFor();
     await seen();
     assert.equal(await codeOf(key), "USAGE_EXCEEDED");

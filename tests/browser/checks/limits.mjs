@@ -87,7 +87,9 @@ export async function run(story) {
     await page.getByRole("link", { name: "user_*", exact: true }).click();
     await accessible(page);
     await page.getByLabel("Limit").fill("30");
-    await page.getByLabel("Expires (UTC)").fill("2099-12-31T23:59:59");
+    assert.ok(await page.getByLabel("Date and time (UTC)").isHidden(), "a date only where Custom is chosen");
+    await page.getByLabel("Expires").selectOption("at");
+    await page.getByLabel("Date and time (UTC)").fill("2099-12-31T23:59:59");
     await page.getByRole("button", { name: "Save" }).click();
     await page.getByRole("status").waitFor();
     await seen();

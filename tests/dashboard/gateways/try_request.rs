@@ -166,11 +166,11 @@ on_both_stacks! {
 
         for (fields, parts) in [
             (of("/free", ""), &["NO_KEY", "no key in any location", "Rule 4", "invalid_token"][..]),
-            (of("/free", &foreign), &["NOT_FOUND", "the key belongs to the API", "Add the API to the policy"]),
-            (of("/free", "unknown"), &["NOT_FOUND", "the key does not exist in this workspace"]),
-            (of("/free", &"k".repeat(600)), &["NOT_FOUND", "the key does not exist in this workspace"]),
-            (of("/none", &key.key), &["FORBIDDEN", "no rule of the policy matches", "No matching rule", "the reader"]),
-            (of("/a/../b", &key.key), &["FORBIDDEN", "servers read this path in different ways"]),
+            (of("/free", &foreign), &["NOT_FOUND", "The key belongs to the API", "Add the API to the policy"]),
+            (of("/free", "unknown"), &["NOT_FOUND", "The key does not exist in this workspace"]),
+            (of("/free", &"k".repeat(600)), &["NOT_FOUND", "The key does not exist in this workspace"]),
+            (of("/none", &key.key), &["FORBIDDEN", "No rule of the policy matches", "No matching rule", "the reader"]),
+            (of("/a/../b", &key.key), &["FORBIDDEN", "Servers read this path in different ways"]),
             (of("/documents/1", &key.key), &["INSUFFICIENT_PERMISSIONS", "lacks required permissions: documents.read", "Rule 1: GET", "docs"]),
             (of("/own", &key.key), &["precondition_failed", "no rate limit named unknown", "403: Forbidden"]),
             (of("/free", &key.key), &["VALID", "meets the requirements of the rule", "200: the request is forwarded", "req_…"]),

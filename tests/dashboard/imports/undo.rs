@@ -65,7 +65,7 @@ on_both_stacks! {
         let listed = owner.get(&history).await.text;
         assert!(count_table_rows(&listed) == 1 && listed.contains(&entry), "{listed}");
         let page = owner.get(&entry).await.text;
-        assert!(page.contains("Unused keys are removed for good. Used ones stay."), "{page}");
+        assert!(page.contains("Unused keys are removed permanently; others stay."), "{page}");
         kw.clock.advance_ms(1);
         redirect_path(&owner.post(&format!("{entry}/undo"), &[]).await);
 

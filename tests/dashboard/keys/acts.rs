@@ -93,6 +93,8 @@ on_both_stacks! {
         let done = owner.post(&workspace_path("/keys/bulk/do"), &chosen("disable")).await;
 
         assert_eq!((asked.status.as_u16(), done.status.as_u16()), (200, 200));
+        assert!(asked.text.contains("<title>Disable 3 keys · Keys · Keyward</title>"), "{}", asked.text);
+        assert!(done.text.contains("<title>2 keys disabled · Keys · Keyward</title>"), "{}", done.text);
         assert!(asked.text.contains("Disable 3 keys?") && asked.text.contains("&#60;script&#62;one"));
         assert!(!asked.text.contains("<script>one") && !asked.text.contains(">three<"));
         assert!(done.text.contains("2 keys disabled") && done.text.contains("1 failed"), "{}", done.text);
@@ -118,6 +120,8 @@ on_both_stacks! {
         for (many, status) in [(0, 422), (1, 200), (100, 200), (101, 422)] {
             assert_eq!(owner.post(&workspace_path("/keys/bulk"), &chosen(many)).await.status, status, "{many}");
         }
+        let one = owner.post(&workspace_path("/keys/bulk"), &chosen(1)).await.text;
+        assert!(one.contains("<title>Delete 1 key · Keys · Keyward</title>"), "{one}");
         assert_eq!(owner.post(&workspace_path("/keys/bulk/do"), &chosen(0)).await.status, 303);
         assert_eq!(owner.post(&workspace_path("/keys/bulk/do"), &chosen(101)).await.status, 422);
         assert_eq!(owner.post(&workspace_path("/keys/bulk"), &[("act", "burn"), ("key", "key_1")]).await.status, 400);

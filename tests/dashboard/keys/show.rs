@@ -94,7 +94,7 @@ on_both_stacks! {
         for (key, told) in [
             (off, "The key is disabled"),
             (over, "The key expired just now"),
-            (spent, "no credits left and no refill"),
+            (spent, "Credits exhausted. Add credits to use the key again."),
             (waits, "The next refill is in 11 hours"),
             (gone, "The identity of this key was deleted"),
         ] {
@@ -137,9 +137,9 @@ on_every_event_store! {
 
         let page = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.text;
 
-        assert!(page.contains("the key is disabled") && page.contains("DISABLED"), "{page}");
+        assert!(page.contains("The key is disabled") && page.contains("DISABLED"), "{page}");
         assert!(page.contains("path=/a") && !page.contains("<script>,"), "{page}");
-        assert_eq!(page.matches("/keys/why?request=req_").count(), 25, "{page}");
+        assert_eq!(page.matches("<tr><th scope=\"row\"><a href=\"/dashboard/ws_default/keys/why?request=req_").count(), 25, "{page}");
         let place = |request: &String| page.find(request.as_str());
         assert!(place(&requests[26]) < place(&requests[25]));
         assert_eq!([place(&requests[3]).is_some(), place(&requests[2]).is_some()], [true, false]);

@@ -45,8 +45,8 @@ on_every_event_store! {
 
         for (request, code, told) in [
             (valid, "VALID", "the request was allowed"),
-            (limited, "RATE_LIMITED", "rate limit exceeded: requests (1 per minute)"),
-            (lacking, "INSUFFICIENT_PERMISSIONS", "the key lacks required permissions: docs.read"),
+            (limited, "RATE_LIMITED", "Exceeded &#34;requests&#34;: 1 per minute</span>."),
+            (lacking, "INSUFFICIENT_PERMISSIONS", "The key lacks required permissions: docs.read"),
             (exceeded, "USAGE_EXCEEDED", "0 credits remaining, 1 required"),
             (disabled, "DISABLED", "Enable the key"),
             (expired, "EXPIRED", "Extend the key&#39;s expiry"),
@@ -84,6 +84,7 @@ on_every_event_store! {
         for id in [request(&verified), request(&limited), request(&unknown), "req_none".into(), "<script>x".into()] {
             let page = explained(&mut owner, &id).await;
             assert!(page.contains("Request not found") && page.contains("NOT_FOUND"), "{page}");
+            assert!(page.contains("href=\"/dashboard/ws_default/analytics\">Analytics</a> counts"), "{page}");
             assert!(!page.contains("<script>x"));
         }
         let bare = owner.get(&workspace_path("/keys/why")).await.text;

@@ -36,7 +36,7 @@ pub fn undo_description(action: &UndoAction) -> &'static str {
         }
         UndoAction::DeleteKey(_) => "The key is deleted and no longer accepted.",
         UndoAction::RestoreKey(_) => "The key is restored with its remaining credits.",
-        UndoAction::RemoveImportedKeys(..) => "Unused keys are removed for good. Used ones stay.",
+        UndoAction::RemoveImportedKeys(..) => "Unused keys are removed permanently; others stay.",
         UndoAction::AddPermission(..) => "The permission is assigned to the key again.",
         UndoAction::RemovePermission(..) => "The permission is removed from the key.",
         UndoAction::AddRole(..) => "The role is assigned to the key again.",

@@ -12,7 +12,7 @@ use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
 use foundation::clock::{DAY_MS, Timestamp};
 use serde_json::Value;
 
-use super::analytics::{parse_day, valid_date_or_empty};
+use super::analytics::{TimeRange, parse_day, valid_date_or_empty};
 use super::form::Form;
 use super::format::TimeLabel;
 use super::layout::{Layout, Section};
@@ -35,13 +35,19 @@ struct AuditListPage {
     list: ListFrame,
     rows: Vec<AuditTableRow>,
     filter: AuditFilterForm,
+    ranges: Vec<(&'static str, &'static str, bool)>,
     /// The options: text of the event, label, whether it is selected.
     events: Vec<(&'static str, &'static str, bool)>,
     error: Option<String>,
 }
 
+/// The form value of a range between two dates.
+const CUSTOM_RANGE: &str = "custom";
+
 /// The filter form, as submitted.
 struct AuditFilterForm {
+    /// The time range; empty for all time.
+    range: String,
     event: String,
     actor: String,
     about: String,
@@ -52,7 +58,12 @@ struct AuditFilterForm {
 impl AuditFilterForm {
     fn from_form(query: &Form) -> Self {
         let field = |name: &str| query.text(name).trim().to_owned();
+        let has_dates = ["from", "until"].iter().any(|name| !field(name).is_empty());
         Self {
+            range: match query.text("range") {
+                "" if has_dates => CUSTOM_RANGE.to_owned(),
+                range => range.to_owned(),
+            },
             event: field("event"),
             actor: field("actor"),
             about: field("about"),
@@ -63,8 +74,34 @@ impl AuditFilterForm {
 
     /// Converts the form into a filter of the domain. The second value is the error of an invalid date. Clears dates
     /// that a browser's date field cannot show.
-    fn build_audit_filter(&mut self, before: &str) -> (AuditFilter, Option<String>) {
+    fn build_audit_filter(
+        &mut self,
+        before: &str,
+        now: Timestamp,
+    ) -> (AuditFilter, Option<String>) {
+        let ((start_at, end_at), fault) = match self.range.as_str() {
+            "" => ((None, None), None),
+            CUSTOM_RANGE => self.read_dates(),
+            range => {
+                let period = TimeRange::named(range, now).period;
+                ((Some(period.from), Some(period.until)), None)
+            }
+        };
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let filter = AuditFilter {
+            before_id: given(before),
+            event: given(&self.event),
+            actor: given(&self.actor),
+            target: given(&self.about),
+            start_at,
+            end_at,
+            rows_max: i64::try_from(PAGE_ROWS + 1).unwrap_or(i64::MAX),
+        };
+        (filter, fault)
+    }
+
+    /// Reads the start and the end of a custom range.
+    fn read_dates(&mut self) -> ((Option<Timestamp>, Option<Timestamp>), Option<String>) {
         let mut fault = None;
         let mut moment = |name: &str, text: &mut String, after_ms: i64| {
             let found = (!text.is_empty()).then(|| parse_day(name, text)).transpose();
@@ -75,21 +112,25 @@ impl AuditFilterForm {
             *text = valid_date_or_empty(std::mem::take(text));
             found.map(|at| at.plus_ms(after_ms))
         };
-        let filter = AuditFilter {
-            before_id: given(before),
-            event: given(&self.event),
-            actor: given(&self.actor),
-            target: given(&self.about),
-            start_at: moment("Start date", &mut self.from, 0),
-            // Includes the last day.
-            end_at: moment("End date", &mut self.until, DAY_MS),
-            rows_max: i64::try_from(PAGE_ROWS + 1).unwrap_or(i64::MAX),
-        };
-        (filter, fault)
+        let start_at = moment("Start date", &mut self.from, 0);
+        // Includes the last day.
+        let end_at = moment("End date", &mut self.until, DAY_MS);
+        ((start_at, end_at), fault)
+    }
+
+    /// Returns the options of the time range: form value, label, whether it is selected.
+    fn range_options(&self, now: Timestamp) -> Vec<(&'static str, &'static str, bool)> {
+        let is_named = !["", CUSTOM_RANGE].contains(&self.range.as_str());
+        let mut options = vec![("", "All time", false)];
+        options.extend(TimeRange::named(&self.range, now).options_with_custom());
+        for (value, _, is_selected) in &mut options {
+            *is_selected = if is_named { *is_selected } else { *value == self.range };
+        }
+        options
     }
 
     fn is_empty(&self) -> bool {
-        [&self.event, &self.actor, &self.about, &self.from, &self.until]
+        [&self.range, &self.event, &self.actor, &self.about, &self.from, &self.until]
             .iter()
             .all(|text| text.is_empty())
     }
@@ -137,11 +178,11 @@ fn target_name(target: &Value) -> String {
 async fn list(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let mut filter = AuditFilterForm::from_form(query);
-    let (audit_filter, fault) = filter.build_audit_filter(query.text("from-entry"));
+    let now = app.context.clock.now();
+    let (audit_filter, fault) = filter.build_audit_filter(query.text("from-entry"), now);
     let mut found = audit::list_for_caller(&app.context, &request.caller, &audit_filter).await?;
     let more = found.len() > PAGE_ROWS;
     found.truncate(PAGE_ROWS);
-    let now = app.context.clock.now();
     let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
     let mut list = ListFrame::new(&request, "/audit", None);
     // `from` is the start date of the filter, so another field holds the cursor.
@@ -154,6 +195,7 @@ async fn list(request: WorkspaceRequest) -> PageResult {
             .iter()
             .map(|event| (event.as_str(), event.label(), event.as_str() == filter.event))
             .collect(),
+        ranges: filter.range_options(now),
         filter,
         error: fault,
     })

@@ -8,7 +8,7 @@ use foundation::error::Error;
 use foundation::id::RequestId;
 use foundation::model::GatewayRule;
 
-use super::super::format::{TimeLabel, format_count, format_start};
+use super::super::format::{TimeLabel, capitalize, format_count, format_start};
 use super::super::page_request::WorkspaceRequest;
 use super::super::ratelimits::format_rate;
 use super::show::RuleTableRow;
@@ -81,7 +81,7 @@ impl OutcomeView {
             Ok(preview) => view.with_decision(request, policy, target, &preview, now),
             Err(error) => Self {
                 code: error.code().name().to_owned(),
-                reason: error.detail(),
+                reason: capitalize(&error.detail()),
                 todo: "Change the rule, or the limits of the key or its identity.",
                 ..view
             },
@@ -110,7 +110,7 @@ impl OutcomeView {
         match &preview.decision {
             GatewayDecision::NoKey => Self {
                 code: "NO_KEY".to_owned(),
-                reason: "the request has no key in any location where the policy looks for one"
+                reason: "The request has no key in any location where the policy looks for one"
                     .to_owned(),
                 todo: "Send the key in one of these locations, or add a location to the policy.",
                 ..view
@@ -184,31 +184,31 @@ fn explain(
     match code {
         VerificationCode::Valid => {
             let reason = match preview.rule {
-                RuleMatch::NoRules => "the key is valid, and the policy has no rules",
+                RuleMatch::NoRules => "The key is valid, and the policy has no rules",
                 RuleMatch::Rule(_) | RuleMatch::None => {
-                    "the key is valid and meets the requirements of the rule"
+                    "The key is valid and meets the requirements of the rule"
                 }
             };
             (reason.to_owned(), "")
         }
         VerificationCode::NotFound => match &preview.other_api {
             Some(api) => (
-                format!("the key belongs to the API {api}, whose keys the policy does not accept"),
+                format!("The key belongs to the API {api}, whose keys the policy does not accept"),
                 "Add the API to the policy, or use a key of one of its APIs.",
             ),
             None => (
-                "the key does not exist in this workspace".to_owned(),
+                "The key does not exist in this workspace".to_owned(),
                 "Check that the key is complete and has not been deleted.",
             ),
         },
         VerificationCode::Forbidden if preview.rule == RuleMatch::None => {
             match RequestPath::parse(path_of(target)) {
                 Some(_) => (
-                    "no rule of the policy matches the method and the path".to_owned(),
+                    "No rule of the policy matches the method and the path".to_owned(),
                     "Add a rule for them, or change the request.",
                 ),
                 None => (
-                    "servers read this path in different ways, so no rule with a path matches"
+                    "Servers read this path in different ways, so no rule with a path matches"
                         .to_owned(),
                     "Use a path without . and .. segments, \\, ;, # and encoded slashes.",
                 ),

@@ -100,7 +100,9 @@ pub async fn show(
     let title = secret.as_ref().map_or("Secret of the policy", PolicySecret::title);
     let is_shown = secret.is_ok();
     let page = SecretPage {
-        layout: Layout::for_workspace(&request, Section::Gateways, title).await?,
+        layout: Layout::for_workspace(&request, Section::Gateways, title)
+            .await?
+            .about(&policy.name),
         list: request.workspace_path("/gateways"),
         path: policy_path(&request, &policy.id),
         name: policy.name,

@@ -94,7 +94,7 @@ fn describe_namespace(namespace: &GatewayNamespace) -> String {
         EnforcementMode::Enforce => "",
         EnforcementMode::Shadow => ", shadow",
     };
-    let refused = if namespace.count_refused { ", counts refused calls" } else { "" };
+    let refused = if namespace.count_refused { ", counts rejected calls" } else { "" };
     format!("{name}: {default}{mode}{refused}")
 }
 

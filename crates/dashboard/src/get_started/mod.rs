@@ -21,7 +21,7 @@ use verify::VerificationOutcome;
 
 use super::failure::Failure;
 use super::form::FormErrors;
-use super::keys::{SelectOption, api_options};
+use super::keys::{SelectOption, load_api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::one_time_form::{render_secret_page, take_secret};
 use super::page_request::WorkspaceRequest;
@@ -48,6 +48,7 @@ struct GetStartedPage {
     steps: FirstSteps,
     /// The APIs to select from, by name.
     apis: Vec<SelectOption>,
+    has_more_apis: bool,
     /// The steps that the user may take.
     may: FirstSteps,
     /// The name of the API, as submitted.
@@ -102,12 +103,14 @@ impl GetStartedPage {
             };
             is_allowed(request, action)
         });
+        let apis = load_api_options(request, "").await?;
         Ok(Self {
             layout: Layout::for_workspace(request, Section::Overview, "Get started").await?,
             path: request.workspace_path("/get-started"),
             workspace: request.membership.workspace_id.to_string(),
             steps,
-            apis: api_options(request, "").await?,
+            apis: apis.options,
+            has_more_apis: apis.has_more,
             may,
             api_name: String::new(),
             root_key: None,

@@ -7,6 +7,7 @@ use foundation::error::Error;
 use foundation::id::KeyId;
 
 use super::super::failure::Failure;
+use super::super::format::format_quantity;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -44,6 +45,15 @@ impl BulkAction {
         }
     }
 
+    /// Returns the imperative for the confirmation page.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Enable => "Enable",
+            Self::Disable => "Disable",
+            Self::Delete => "Delete",
+        }
+    }
+
     /// Explains the effect of the action.
     fn consequence(self) -> &'static str {
         match self {
@@ -70,6 +80,7 @@ impl BulkAction {
 struct BulkConfirmPage {
     layout: Layout,
     workspace: String,
+    heading: String,
     action: BulkAction,
     keys: Vec<BulkKeyRow>,
     /// Why the selection is invalid; `None` if it is valid.
@@ -81,8 +92,7 @@ struct BulkConfirmPage {
 struct BulkResultPage {
     layout: Layout,
     workspace: String,
-    action: BulkAction,
-    succeeded: usize,
+    heading: String,
     failed: Vec<(BulkKeyRow, String)>,
 }
 
@@ -91,6 +101,10 @@ struct BulkKeyRow {
     id: KeyId,
     name: String,
     start: String,
+}
+
+fn format_keys(count: usize) -> String {
+    format_quantity(i64::try_from(count).unwrap_or(i64::MAX), i64::MAX, "key")
 }
 
 /// Returns the selected ids without duplicates, at most one more than the maximum.
@@ -135,9 +149,14 @@ async fn build_confirm_page(
             keys.push(named(request, id).await?);
         }
     }
+    let heading = match fault {
+        None => format!("{} {}", action.verb(), format_keys(keys.len())),
+        Some(_) => "Invalid selection".to_owned(),
+    };
     Ok(BulkConfirmPage {
-        layout: Layout::for_workspace(request, Section::Keys, "Bulk action").await?,
+        layout: Layout::for_workspace(request, Section::Keys, "Keys").await?.about(&heading),
         workspace: request.membership.workspace_id.to_string(),
+        heading,
         action,
         keys,
         error: fault,
@@ -168,7 +187,7 @@ pub async fn run(request: WorkspaceRequest) -> PageResult {
     if ids.len() > BULK_KEYS_MAX {
         return render_invalid_page(&build_confirm_page(&request, act, ids).await?);
     }
-    let (mut done, mut refused) = (0, Vec::new());
+    let (mut done, mut refused) = (0_usize, Vec::new());
     for id in ids {
         match run_one(&request, act, &id).await {
             Ok(()) => done += 1,
@@ -178,11 +197,11 @@ pub async fn run(request: WorkspaceRequest) -> PageResult {
             Err(error) => return Err(error.into()),
         }
     }
+    let heading = format!("{} {}", format_keys(done), act.past_participle());
     render_page(&BulkResultPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Bulk action").await?,
+        layout: Layout::for_workspace(&request, Section::Keys, "Keys").await?.about(&heading),
         workspace: request.membership.workspace_id.to_string(),
-        action: act,
-        succeeded: done,
+        heading,
         failed: refused,
     })
 }

@@ -12,10 +12,9 @@ use foundation::id::ApiId;
 use foundation::model::{AllowedChars, Meta, Refill, RefillInterval};
 use foundation::secret::START_LENGTH;
 
+use super::super::expiry_field::read_expiry;
 use super::super::field_reader::FieldReader;
 use super::fields::{KeyForm, mark};
-
-const DAY_MS: i64 = 24 * 60 * 60_000;
 
 impl KeyForm {
     /// Reads the key to create.
@@ -112,14 +111,7 @@ impl KeyForm {
     }
 
     fn read_expiry(&self, fields: &mut FieldReader, now: Timestamp) -> Option<Timestamp> {
-        match self.expires.as_str() {
-            "" => None,
-            "at" => fields.expiry("expires", &self.expires_at),
-            days => {
-                let days: i64 = days.parse().unwrap_or(i64::MAX);
-                Some(fields.check_expiry("expires", now.plus_ms(days.saturating_mul(DAY_MS))))
-            }
-        }
+        read_expiry(fields, &self.expires, &self.expires_at, now)
     }
 
     fn read_credits(&self, fields: &mut FieldReader) -> Option<NewCredits> {
@@ -163,6 +155,7 @@ fn split_names(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use foundation::clock::DAY_MS;
     use foundation::error::Error;
 
     use super::super::super::form::Form;

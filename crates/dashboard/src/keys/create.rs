@@ -8,22 +8,23 @@ use foundation::error::Error;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::Api;
 
+use super::super::expiry_field::EXPIRY_OPTIONS;
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
 use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_invalid_page, render_page};
-use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
+use super::fields::{KeyForm, REFILL_OPTIONS};
 use super::name_choice::NameChoice;
-use super::{SelectOption, api_options, field_error_from_not_found};
+use super::{ApiOptions, field_error_from_not_found, load_api_options};
 
 #[derive(Template)]
 #[template(path = "keys/pick_api.html")]
 struct PickApiPage {
     layout: Layout,
     workspace: String,
-    apis: Vec<SelectOption>,
+    apis: ApiOptions,
 }
 
 #[derive(Template)]
@@ -79,7 +80,7 @@ pub async fn show_form(request: WorkspaceRequest) -> PageResult {
         return render_page(&PickApiPage {
             layout: Layout::for_workspace(&request, Section::Keys, "Create key").await?,
             workspace: request.membership.workspace_id.to_string(),
-            apis: api_options(&request, "").await?,
+            apis: load_api_options(&request, "").await?,
         });
     }
     let id = ApiId::from(id);

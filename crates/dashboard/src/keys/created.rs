@@ -48,10 +48,13 @@ pub async fn show(
         }
     });
     let is_shown = secret.is_ok();
+    let name = found.resolved.stored().key.name.clone();
     let page = KeyCreatedPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Your new key").await?,
+        layout: Layout::for_workspace(&request, Section::Keys, "Your new key")
+            .await?
+            .about(name.as_deref().unwrap_or("Unnamed key")),
         workspace: request.membership.workspace_id.to_string(),
-        name: found.resolved.stored().key.name.clone().unwrap_or_default(),
+        name: name.unwrap_or_default(),
         id,
         secret,
     };

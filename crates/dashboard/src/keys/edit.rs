@@ -8,6 +8,7 @@ use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::KeyId;
 
+use super::super::expiry_field::EXPIRY_OPTIONS;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
@@ -16,7 +17,7 @@ use super::super::layout::{Layout, Section};
 use super::super::one_time_form::create_once;
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use super::fields::{EXPIRY_OPTIONS, KeyForm, REFILL_OPTIONS};
+use super::fields::{KeyForm, REFILL_OPTIONS};
 use super::name_choice::NameChoice;
 use super::{field_error_from_not_found, key_path};
 

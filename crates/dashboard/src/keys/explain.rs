@@ -112,7 +112,7 @@ pub fn explain_outcome(outcome: &str) -> (&'static str, &'static str) {
             "The key was used from a network that its API does not allow, or was verified for a different API.",
             "Check the allowed networks in the API settings, and the API that your backend specifies.",
         ),
-        // Verifications of unknown keys are not recorded.
+        // Verifications of unknown keys are counted, but are no events.
         Some(VerificationCode::NotFound) | None => {
             ("The request had this outcome.", "See the reason for details.")
         }

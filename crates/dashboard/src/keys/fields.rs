@@ -11,16 +11,6 @@ use super::super::format::{self, format_minute};
 use super::super::limit_rows::LimitRows;
 use super::name_choice::{SubmittedNames, join_names};
 
-/// The options for a key's expiry: never, after a number of days, or at a custom date.
-pub const EXPIRY_OPTIONS: [(&str, &str); 7] = [
-    ("", "Never"),
-    ("1", "In 1 day"),
-    ("7", "In 7 days"),
-    ("30", "In 30 days"),
-    ("90", "In 90 days"),
-    ("365", "In 1 year"),
-    ("at", "Custom date…"),
-];
 /// The options for a key's refill interval.
 pub const REFILL_OPTIONS: [(&str, &str); 3] =
     [("", "Never"), ("daily", "Daily"), ("monthly", "Monthly")];

@@ -58,7 +58,7 @@ struct KeyAccess {
 }
 
 /// The maximum number of APIs in a select. The page of an API links to the form for any other.
-const APIS_MAX: usize = 100;
+pub const APIS_MAX: usize = 100;
 
 /// Returns the label of a key status.
 pub fn status_label(state: KeyStatus) -> &'static str {
@@ -77,11 +77,24 @@ pub struct SelectOption {
     pub is_selected: bool,
 }
 
+/// The APIs to choose from.
+pub struct ApiOptions {
+    pub options: Vec<SelectOption>,
+    /// Whether more APIs exist than are offered.
+    pub has_more: bool,
+}
+
 /// Returns the APIs to choose from, including the chosen one even if it is beyond the maximum.
 pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<SelectOption>> {
+    Ok(load_api_options(request, chosen).await?.options)
+}
+
+/// Returns the same as [`api_options`], and whether there are more.
+pub async fn load_api_options(request: &WorkspaceRequest, chosen: &str) -> Result<ApiOptions> {
     let (app, caller) = (&request.page_request.app, &request.caller);
     let paging = Paging::first_by_name(APIS_MAX);
-    let mut apis = apis::list_for_caller(&app.context, caller, &paging).await?.items;
+    let found = apis::list_for_caller(&app.context, caller, &paging).await?;
+    let (mut apis, has_more) = (found.items, found.next_start.is_some());
     if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
         apis.insert(0, apis::get(&app.context, caller, &ApiId::from(chosen)).await?);
     }
@@ -90,7 +103,7 @@ pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec
         value: api.id.to_string(),
         label: api.name,
     };
-    Ok(apis.into_iter().map(choice).collect())
+    Ok(ApiOptions { options: apis.into_iter().map(choice).collect(), has_more })
 }
 
 /// Converts "not found" of a role or permission into an error of the form field that names it.

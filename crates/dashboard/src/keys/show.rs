@@ -161,14 +161,9 @@ fn explain_status(key_details: &KeyDetails, now: Timestamp) -> Vec<String> {
         },
         KeyStatus::Exhausted => match key_details.next_refill_at {
             Some(at) => {
-                format!(
-                    "The key has no credits left. The next refill is {}.",
-                    TimeLabel::new(at, now).text
-                )
+                format!("Credits exhausted. The next refill is {}.", TimeLabel::new(at, now).text)
             }
-            None => {
-                "The key has no credits left and no refill. Add credits to use it again.".to_owned()
-            }
+            None => "Credits exhausted. Add credits to use the key again.".to_owned(),
         },
     };
     let mut notes = vec![state];

@@ -14,6 +14,7 @@ use foundation::model::{AllowedChars, Namespace, Override};
 
 use super::super::confirm::ConfirmPage;
 use super::super::duration_field::DurationField;
+use super::super::expiry_field::{EXPIRY_OPTIONS, ExpiryFields};
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
@@ -82,7 +83,7 @@ struct OverrideFormPage {
     identifier: String,
     limit: String,
     window: DurationField,
-    expires: String,
+    expires: ExpiryFields,
     errors: FormErrors,
 }
 
@@ -92,23 +93,14 @@ const DEFAULT_LIMIT: i64 = 100;
 const DEFAULT_DURATION_MS: i64 = 60_000;
 const SECOND_MS: i64 = 1_000;
 
-/// Formats a time to the second, in UTC, for a form field.
-fn format_second(at: Timestamp) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
-    stamp.strftime("%Y-%m-%dT%H:%M:%S").to_string()
-}
-
 /// Reads the expiry in a form. An unchanged time keeps its milliseconds, which the form does not show.
 fn read_expiry(
     fields: &mut FieldReader,
     form: &Form,
     known: Option<&Override>,
+    now: Timestamp,
 ) -> Option<Timestamp> {
-    let text = form.text("expires").trim();
-    if text.is_empty() {
-        return None;
-    }
-    let read = fields.expiry("expires", text)?;
+    let read = ExpiryFields::from_form(form).read(fields, now)?;
     let before = known.and_then(|known| known.expires_at);
     let is_same = |at: &Timestamp| at.0.div_euclid(SECOND_MS) == read.0.div_euclid(SECOND_MS);
     Some(before.filter(is_same).unwrap_or(read))
@@ -119,6 +111,7 @@ fn read_override(
     form: &Form,
     namespace: &str,
     known: Option<&Override>,
+    now: Timestamp,
 ) -> Result<NewOverride, Error> {
     let mut fields = FieldReader::default();
     let (identifier, window) =
@@ -128,7 +121,7 @@ fn read_override(
         identifier: fields.text("identifier", identifier, 1..=IDENTIFIER_MAX, AllowedChars::NonNul),
         limit: fields.integer("limit", form.text("limit"), 0..=i64::MAX),
         duration_ms: fields.duration_ms("duration", &window, DURATION_MIN_MS..=i64::MAX),
-        expires_at: read_expiry(&mut fields, form, known),
+        expires_at: read_expiry(&mut fields, form, known, now),
         is_async: false,
     };
     fields.finish(new)
@@ -154,11 +147,7 @@ async fn build_form(
         is_new,
         limit: limit.to_string(),
         window: DurationField::from_ms(duration_ms),
-        expires: known
-            .as_ref()
-            .and_then(|known| known.expires_at)
-            .map(format_second)
-            .unwrap_or_default(),
+        expires: ExpiryFields::from_time(known.as_ref().and_then(|known| known.expires_at)),
         identifier: known.map(|known| known.identifier).unwrap_or_default(),
         errors: FormErrors::default(),
     })
@@ -199,7 +188,7 @@ async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
         "" => None,
         _ => Some(overrides::get_exact(&app.context, &request.caller, &id, identifier).await?),
     };
-    let set = match read_override(form, &id, known.as_ref()) {
+    let set = match read_override(form, &id, known.as_ref(), app.context.clock.now()) {
         Ok(new) => overrides::set(&app.context, &request.caller, new).await,
         Err(error) => Err(error),
     };
@@ -212,7 +201,7 @@ async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
             identifier: identifier.to_owned(),
             limit: form.text("limit").to_owned(),
             window: DurationField::from_form(form, "duration", 0),
-            expires: form.text("expires").to_owned(),
+            expires: ExpiryFields::from_form(form),
             errors,
             ..build_form(&request, namespace, known).await?
         }),

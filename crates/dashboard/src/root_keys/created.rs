@@ -45,7 +45,9 @@ pub async fn show(
     });
     let is_shown = secret.is_ok();
     let page = RootKeyCreatedPage {
-        layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key").await?,
+        layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key")
+            .await?
+            .about(key.name.as_deref().unwrap_or("Unnamed")),
         workspace: request.membership.workspace_id.to_string(),
         id: key.id,
         name: key.name.unwrap_or_default(),

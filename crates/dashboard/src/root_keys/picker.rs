@@ -14,7 +14,7 @@ use foundation::id::ApiId;
 use foundation::model::MemberRole;
 
 use super::super::form::Form;
-use super::super::format::humanize;
+use super::super::format::{capitalize, humanize};
 use super::super::page_request::WorkspaceRequest;
 use super::scope::{ApiScope, ScopeOption};
 
@@ -204,11 +204,6 @@ impl RootKeyPicker {
             ],
         })
     }
-}
-
-fn capitalize(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
 /// Returns the permissions on a resource that the user may grant.

@@ -4,9 +4,9 @@ use foundation::model::VerificationCode;
 
 use super::verify::{EvaluatedLimit, VerifyRequest, VerifyResult};
 use crate::caller::Caller;
-use crate::wording::{format_grouped, format_rate};
+use crate::wording::{format_grouped, format_quantity, format_rate};
 
-/// Returns the reason of a rejection, for the event that records it.
+/// Returns the reason of a rejection, for the event that records it: a sentence without its full stop.
 pub fn refusal_reason(
     verified: &VerifyResult,
     request: &VerifyRequest,
@@ -15,39 +15,38 @@ pub fn refusal_reason(
     let resolved = &verified.resolved.as_ref()?.value;
     let reason = match verified.code {
         VerificationCode::Valid | VerificationCode::NotFound => return None,
-        VerificationCode::Disabled => "the key is disabled".to_owned(),
-        VerificationCode::Expired => "the key has expired".to_owned(),
+        VerificationCode::Disabled => "The key is disabled".to_owned(),
+        VerificationCode::Expired => "The key has expired".to_owned(),
         VerificationCode::Forbidden => match &request.api {
             Some(api) if *api != resolved.stored().key.api_id => {
-                format!("the key was presented for another API, {}", api.as_str())
+                format!("The key was presented for another API, {}", api.as_str())
             }
             Some(_) | None if request.is_refused_by_policy => {
-                "the gateway policy has no rule for the request".to_owned()
+                "The gateway policy has no rule for the request".to_owned()
             }
             Some(_) | None => match request.address.or(caller.client.address) {
-                Some(address) => format!("the key may not be used from {address}"),
+                Some(address) => format!("The key may not be used from {address}"),
                 None => {
-                    "the key is restricted to certain networks, and the client address is unknown"
+                    "The key is restricted to certain networks, and the client address is unknown"
                         .to_owned()
                 }
             },
         },
         VerificationCode::InsufficientPermissions => match &request.permissions {
-            Some(required) => format!("the key lacks required permissions: {required}"),
-            None => "the key lacks a permission".to_owned(),
+            Some(required) => format!("The key lacks required permissions: {required}"),
+            None => "The key lacks a permission".to_owned(),
         },
         VerificationCode::RateLimited => {
             let exceeded =
                 verified.ratelimits.iter().filter(|evaluated| evaluated.status.is_exceeded);
             let limits = exceeded.map(|EvaluatedLimit { limit, .. }| {
-                format!("{} ({})", limit.name, format_rate(limit.limit, limit.duration_ms))
+                format!("\"{}\": {}", limit.name, format_rate(limit.limit, limit.duration_ms))
             });
-            format!("rate limit exceeded: {}", limits.collect::<Vec<_>>().join(", "))
+            format!("Exceeded {}", limits.collect::<Vec<_>>().join(", "))
         }
         VerificationCode::UsageExceeded => {
-            let [remaining, cost] =
-                [verified.credits.unwrap_or(0), request.cost.unwrap_or(1)].map(format_grouped);
-            format!("{remaining} credits remaining, {cost} required")
+            let remaining = format_quantity(verified.credits.unwrap_or(0), "credit");
+            format!("{remaining} remaining, {} required", format_grouped(request.cost.unwrap_or(1)))
         }
     };
     Some(truncate(reason).into())
