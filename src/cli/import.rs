@@ -52,7 +52,8 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
     let ImportOptions { file, api_id, migration, algorithm, dry_run, workspace } = options;
     let keys = parse_keys(&read_text(FILE, &file, FILE_MAX_BYTES)?)?;
     // A full key is hashed as the migration hashes its keys.
-    let (opened, algorithm) = match &migration {
+    let has_full_keys = keys.iter().any(|key| key.get("key").is_some());
+    let (opened, algorithm) = match migration.as_ref().filter(|_| has_full_keys) {
         Some(id) => {
             let operator = Operator::open(settings.clone(), &workspace).await?;
             let (context, caller) = (&operator.app.context, &operator.caller);
@@ -64,19 +65,14 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
     let keys = hash_keys(keys, algorithm)?;
     let count = keys.len();
     let batches = split(keys);
-    // Everything is checked before anything is imported. The ID stands for that of the migration.
-    let mut first = 1;
-    for batch in &batches {
-        let request = to_request("mig_new", &api_id, batch);
-        in_process::validate_request(MigrateKeys::NAME, &request).map_err(|e| {
-            let last = first + batch.len() - 1;
-            CommandError::Usage(format!("{FILE}: among the keys {first} to {last}: {e}"))
-        })?;
-        first += batch.len();
-    }
+    // Everything is checked before anything is imported.
+    check_batches(&batches, &api_id)?;
     if dry_run {
         let text = format!("{} can be imported", counted(count, "key", "keys"));
         out.write(&text, &json!({ "keys": count, "dryRun": true }));
+        if let Some(operator) = opened {
+            operator.close().await;
+        }
         return Ok(());
     }
     let operator = match opened {
@@ -117,6 +113,20 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
     let text = format!("imported {} as {migration}{skipped}", counted(imported, "key", "keys"));
     let reply = json!({ "migrationId": migration, "imported": imported, "failed": failed });
     out.write(&text, &reply);
+    Ok(())
+}
+
+fn check_batches(batches: &[Vec<Value>], api_id: &str) -> CommandResult {
+    let mut first = 1;
+    for batch in batches {
+        // The ID stands for that of the migration.
+        let request = to_request("mig_new", api_id, batch);
+        in_process::validate_request(MigrateKeys::NAME, &request).map_err(|e| {
+            let last = first + batch.len() - 1;
+            fault(&format!("among the keys {first} to {last}: {e}"))
+        })?;
+        first += batch.len();
+    }
     Ok(())
 }
 
@@ -166,9 +176,16 @@ fn hash_keys(keys: Vec<Value>, algorithm: Algorithm) -> Result<Vec<Value>, Comma
     keys.into_iter().enumerate().map(hashed).collect()
 }
 
-/// Replaces a full key by its hash: that of the long token if the algorithm is `prefixed-api-key`.
+/// Checks a hash, or replaces a full key by its hash: that of the long token if the algorithm is `prefixed-api-key`.
 fn hash_key(mut fields: Map<String, Value>, algorithm: Algorithm) -> Result<Value, &'static str> {
-    let Some(key) = fields.remove("key") else { return Ok(Value::Object(fields)) };
+    let Some(key) = fields.remove("key") else {
+        let hash = fields.get("hash").and_then(Value::as_str).unwrap_or_default();
+        let is_hash = KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)).is_some();
+        return match is_hash {
+            true => Ok(Value::Object(fields)),
+            false => Err("`hash` must be a SHA-256 in base64 or hexadecimal"),
+        };
+    };
     if fields.contains_key("hash") {
         return Err("must have either `key` or `hash`");
     }
@@ -214,18 +231,22 @@ mod tests {
     #[test]
     fn keys_are_read_from_a_list_from_lines_and_from_csv() {
         let hash = KeyHash::compute("secret").to_base64();
-        let expected = json!([{ "hash": hash, "name": "a" }, { "hash": "h" }]);
+        let other = "ab".repeat(32);
+        let expected = json!([{ "hash": hash, "name": "a" }, { "hash": other }]);
         for text in [
             r#"[{"key": "secret", "name": "a"}, {"hash": "h"}]"#,
             "{\"key\": \"secret\", \"name\": \"a\"}\n\n{\"hash\": \"h\"}\n",
-            "\u{feff}key,name,hash\nsecret,a,\n,,h\n",
+            "\u{feff}key,name,hash\nsecret,a,\n,,\"h\"\n",
         ] {
+            let text = &text.replace("\"h\"", &format!("\"{other}\""));
             let keys = parse_keys(text).and_then(|keys| hash_keys(keys, Algorithm::Sha256));
             let keys = keys.unwrap_or_default();
             assert_eq!(json!(keys), expected, "{text}");
         }
         let both = [r#"{"key": "a", "hash": "b"}"#, "key,hash\na,b"];
-        let invalid = ["", "[]", "[1]", "{", r#"{"key": ""}"#, "1", "key,name\n", "name\na"];
+        let invalid =
+            ["", "[]", "[1]", "{", r#"{"key": ""}"#, "1", "key,name\n", "name\na", "id\n1"];
+        let invalid = [&invalid[..], &[r#"{"hash": "sk_live_1"}"#, "{}"]].concat();
         for text in both.iter().chain(&invalid) {
             let keys = parse_keys(text).and_then(|keys| hash_keys(keys, Algorithm::Sha256));
             assert!(keys.is_err(), "{text}");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::CommandResult;
 use super::operator::Operator;
 use super::output::{
-    CommandOutput, Table, counted, format_start, format_time, or_dash, print_truncation,
+    CommandOutput, Table, counted, format_start, format_time, or_dash, print_note, print_truncation,
 };
 
 /// The maximum number of keys in a list.
@@ -55,6 +55,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
     app.context.connect_redis().await;
     let api = options.api_id.map(ApiId::from);
     let keys_max = usize::from(options.limit);
+    let is_searched = options.search.is_some() || options.status.is_some();
     let mut paging = Paging {
         limit: keys_max.min(PAGE_LIMIT),
         search: options.search.unwrap_or_default(),
@@ -86,7 +87,13 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
     out.write_table(Table { items: "keys", header, rows }, keys.iter().map(key_json).collect());
     if has_more {
         let shown = counted(keys.len(), "key", "keys");
-        print_truncation(&shown, options.limit.into(), LIMIT_MAX, "--search finds a key");
+        match is_searched {
+            // A search may end before all keys were compared.
+            true => print_note(&format!("Showing {shown}. There may be more.")),
+            false => {
+                print_truncation(&shown, options.limit.into(), LIMIT_MAX, "--search finds a key");
+            }
+        }
     }
     app.context.close_store().await;
     Ok(())

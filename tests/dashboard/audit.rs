@@ -71,13 +71,19 @@ on_both_stacks! {
             ("last-month", ("until", ""), 0),
             ("custom", ("until", ""), 2),
             ("custom", ("until", "2026-03-09"), 0),
+            ("all", ("until", "2026-03-09"), 2),
         ] {
             assert_eq!(found(&[created, ("range", range), dates]).await, count, "{range} {dates:?}");
         }
         let page = owner.get(&workspace_path("/audit")).await.text;
-        assert!(page.contains("<option value=\"\" selected>All time</option>"), "{page}");
+        assert!(page.contains("<option value=\"all\" selected>All time</option>"), "{page}");
         let page = owner.get(&workspace_path("/audit?until=2026-03-09")).await.text;
         assert!(page.contains("<option value=\"custom\" selected>"), "{page}");
+        for range in ["all", "day"] {
+            let page = owner.get(&workspace_path(&format!("/audit?range={range}&until=2026-03-09"))).await.text;
+            assert!(page.contains(&format!("<option value=\"{range}\" selected>")), "{page}");
+            assert!(page.contains("so they were not used"), "{page}");
+        }
         let page = owner.get(&workspace_path("/audit?from=tomorrow")).await.text;
         assert!(page.contains("Start date must be a date such as 2026-03-31"));
     }

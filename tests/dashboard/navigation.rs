@@ -1,5 +1,7 @@
 //! The navigation of a workspace, the search that leads to pages and actions, and the typeface.
 
+use axum::body::Body;
+use axum::http::Request;
 use domain::{root_keys, users};
 use serde_json::json;
 
@@ -77,6 +79,11 @@ on_both_stacks! {
         let visited = owner.get(&format!("/dashboard/{second}/logs")).await;
         let cookie = format!("{WORKSPACE_COOKIE}={second}; Path=/; Max-Age=31536000; Secure; HttpOnly; SameSite=Lax");
         assert_eq!(visited.headers["set-cookie"], cookie.as_str());
+        // What a page loads by itself is no visit.
+        let path = workspace_path("/logs");
+        let polled = owner.request(Request::get(&path).header("hx-request", "true"), &path);
+        let polled = owner.send(polled.body(Body::empty()).unwrap()).await;
+        assert!(polled.status == 200 && !polled.headers.contains_key("set-cookie"));
         let missing = owner.get("/dashboard/ws_none").await;
         assert!(missing.status == 404 && !missing.headers.contains_key("set-cookie"));
 

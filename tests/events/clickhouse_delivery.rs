@@ -263,7 +263,7 @@ on_both_stacks_with_clickhouse! {
         kw.clock.advance_ms(2 * DAY_MS);
         clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
         let client = &kw.clickhouse.as_ref().unwrap().client;
-        for column in ["latency_buckets", "latency_counts"] {
+        for column in ["latency_buckets", "latency_counts", "region"] {
             client.execute(&format!("ALTER TABLE verification_hours DROP COLUMN {column}")).await.unwrap();
         }
         let hour = NOON.0 - DAY_MS;

@@ -84,10 +84,21 @@ impl Keyward {
 
     /// Starts a server whose events go to ClickHouse.
     pub async fn start_with_clickhouse(stack: Stack) -> Self {
+        Self::start_with_clickhouse_and(stack, |_| {}).await
+    }
+
+    /// Like [`Self::start_with_clickhouse`], with other settings.
+    pub async fn start_with_clickhouse_and(
+        stack: Stack,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let warehouse = Arc::new(ClickHouseDatabase::uninitialized());
         let url = warehouse.url.clone();
-        let mut server =
-            Self::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
+        let change = |settings: &mut Settings| {
+            settings.clickhouse_url = Some(url);
+            change(settings);
+        };
+        let mut server = Self::start_with(stack, change).await;
         server.clickhouse = Some(warehouse);
         // A server does this when it starts.
         server.write_events().await;

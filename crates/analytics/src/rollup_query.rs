@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
-use foundation::model::EventKind;
 pub use foundation::model::RollupUnit;
+use foundation::model::{EventKind, VerificationCode};
 pub use store::events::{GROUPS_MAX, RegionCount, RollupGrouping, TagGrouping};
 use store::events::{LatencyHistogram, OutcomeCounts, RollupFilter, TopMeasure, too_many_groups};
 
@@ -32,6 +32,9 @@ pub struct RollupQuery {
     pub grain: RollupUnit,
     pub grouping: RollupGrouping,
     pub order: Option<RollupOrder>,
+    /// Includes only groups with verifications of this outcome, if the database sorts them: a descending order by the total, by
+    /// rejections or by credits, with a limit.
+    pub with_outcome: Option<VerificationCode>,
     pub is_descending: bool,
     pub limit: Option<usize>,
 }
@@ -177,6 +180,7 @@ impl RollupQuery {
             is_by_time: self.unit.is_some(),
             grouping: self.grouping,
             top_by: top.map(|(measure, _)| measure),
+            with_outcome: self.with_outcome,
             rows_max: top.map_or(GROUPS_MAX + 1, |(_, max)| max),
         }
     }

@@ -1,7 +1,8 @@
 //! The workspace that the browser visited last, in a cookie. It is the start page of the dashboard, and that of the
 //! navigation on pages outside of a workspace.
 
-use axum::http::{Method, Uri};
+use axum::http::Method;
+use axum::http::request::Parts;
 use domain::users;
 use foundation::id::WorkspaceId;
 use foundation::model::Membership;
@@ -10,11 +11,14 @@ use super::page_request::PageRequest;
 use super::{PageResult, overview, redirect_to};
 
 /// Returns the workspace to remember if the page exists; `None` if it is of no workspace, or of the remembered one.
-pub fn find_visited(request: &PageRequest, uri: &Uri) -> Option<WorkspaceId> {
-    let id = uri.path().split('/').nth(2).filter(|id| is_workspace_id(id))?;
+/// What a page loads by itself, such as live logs in another tab, is no visit.
+pub fn find_visited(request: &PageRequest, head: &Parts) -> Option<WorkspaceId> {
+    let id = head.uri.path().split('/').nth(2).filter(|id| is_workspace_id(id))?;
     let visited = WorkspaceId::from(id);
     let is_new = request.last_workspace.as_ref() != Some(&visited);
-    let is_visit = request.method == Method::GET && request.session.is_some();
+    let is_visit = request.method == Method::GET
+        && request.session.is_some()
+        && !head.headers.contains_key("hx-request");
     (is_new && is_visit).then_some(visited)
 }
 

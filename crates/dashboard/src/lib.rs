@@ -135,7 +135,7 @@ impl Dashboard {
             page_request.read_form(&head, body).await?;
         }
         let fresh_guest = page_request.new_guest_token();
-        let visited = last_workspace::find_visited(&page_request, &head.uri);
+        let visited = last_workspace::find_visited(&page_request, &head);
         head.extensions.insert(page_request);
         let routed = self.routes.call(Request::from_parts(head, Body::empty())).await;
         let mut answer = routed.unwrap_or_else(|never: Infallible| match never {});

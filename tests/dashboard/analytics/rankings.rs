@@ -43,6 +43,9 @@ on_every_event_store! {
                 assert_eq!((rows.len(), names.len()), (3, 3), "{query}");
             }
         }
+        let path = workspace_path("/analytics.csv?range=hour&table=keys&sort=credits&outcome=USAGE_EXCEEDED");
+        let file = owner.get(&path).await.text;
+        assert!(file.lines().count() == 2 && file.contains(",poor,"), "{file}");
         let page = owner.get(&workspace_path("/analytics?range=hour&sort=credits")).await.text;
         assert!(page.contains("<input type=\"hidden\" name=\"sort\" value=\"credits\">"), "{page}");
     }

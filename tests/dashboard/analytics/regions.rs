@@ -1,8 +1,10 @@
 //! The verifications of each region.
 
+use analytics::clickhouse_delivery;
+use foundation::clock::DAY_MS;
 use serde_json::json;
 
-use super::super::{Browser, between, workspace_path};
+use super::super::{Browser, EMAIL, PASSWORD, between, workspace_path};
 use crate::support::{Keyward, Stack};
 
 /// Two verifications of the region `eu`, one that counts as one of `us`, and one of an earlier version.
@@ -52,4 +54,25 @@ async fn verifications_are_divided_by_region_embedded() {
 async fn verifications_are_divided_by_region_replica() {
     let kw = Keyward::start_with(Stack::Replica, |settings| settings.region = "eu".into()).await;
     assert_verifications_are_divided_by_region(kw).await;
+}
+
+#[tokio::test]
+async fn regions_are_known_after_the_rollup_of_a_day_in_clickhouse() {
+    let change = |settings: &mut foundation::config::Settings| settings.region = "eu".into();
+    let kw = Keyward::start_with_clickhouse_and(Stack::Embedded, change).await;
+    let mut owner = Browser::sign_in_owner(&kw).await;
+    let key = kw.create_key(json!({})).await;
+    for _ in 0..2 {
+        kw.verify(&key.key).await.assert_code("VALID");
+    }
+    kw.write_events().await;
+    let path = workspace_path("/analytics.csv?range=week&table=regions");
+    let before = owner.get(&path).await.text;
+    kw.clock.advance_ms(2 * DAY_MS);
+    clickhouse_delivery::maintain(&kw.app.analytics).await.unwrap();
+    owner.sign_in(EMAIL, PASSWORD).await;
+
+    for file in [before, owner.get(&path).await.text] {
+        assert!(file.starts_with("region,total,total_before\neu,2,"), "{file}");
+    }
 }

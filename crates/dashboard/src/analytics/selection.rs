@@ -130,18 +130,19 @@ impl Selection {
         analytics_access::list_traffic(analytics, &request.caller, &filter).await
     }
 
-    /// Returns the first groups in descending order.
+    /// Returns the first groups in descending order, only those with an outcome if the order is one that the database sorts by.
     pub async fn list_top(
         &self,
         request: &WorkspaceRequest,
         range: &TimeRange,
         grouping: RollupGrouping,
-        order: RollupOrder,
+        (order, with_outcome): (RollupOrder, Option<VerificationCode>),
         max: usize,
     ) -> Result<Vec<RollupGroup>> {
         let query = RollupQuery {
             grouping,
             order: Some(order),
+            with_outcome,
             is_descending: true,
             limit: Some(max),
             ..self.to_query(range.period, range.rollup_unit())

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use domain::analytics_access::{RollupGroup, RollupGrouping, RollupOrder, TagGrouping};
 use foundation::error::Result;
 use foundation::id::KeyId;
-use foundation::model::EventKind;
+use foundation::model::{EventKind, VerificationCode};
 use futures_util::FutureExt as _;
 use futures_util::future::{OptionFuture, try_join3};
 
@@ -126,12 +126,14 @@ impl Ranking {
         columns.into_iter().map(head).collect()
     }
 
-    fn order(self) -> RollupOrder {
-        match self.measure {
+    /// Returns the order, and the outcome that groups must have.
+    fn to_order(self) -> (RollupOrder, Option<VerificationCode>) {
+        let order = match self.measure {
             Measure::Requests => order_by(self.outcome.map_or("", |style| style.value)),
             Measure::Rejected => RollupOrder::Rejected,
             Measure::SpentCredits => RollupOrder::SpentCredits,
-        }
+        };
+        (order, self.outcome.and_then(|style| VerificationCode::parse(style.value)))
     }
 
     /// Returns the number of requests with the selected outcome.
@@ -169,7 +171,7 @@ pub async fn list_keys(
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
-    let groups = selection.list_top(request, range, grouping, ranking.order(), max).await?;
+    let groups = selection.list_top(request, range, grouping, ranking.to_order(), max).await?;
     Ok(ranking.select(groups))
 }
 
@@ -184,7 +186,8 @@ pub async fn list_identities(
     let grouping = RollupGrouping { is_by_identity: true, ..RollupGrouping::default() };
     // One group has no identity.
     let max_with_it = max.saturating_add(1);
-    let groups = selection.list_top(request, range, grouping, ranking.order(), max_with_it).await?;
+    let groups =
+        selection.list_top(request, range, grouping, ranking.to_order(), max_with_it).await?;
     let mut groups = ranking.select(groups);
     groups.retain(|group| !group.identity_id.is_empty());
     groups.truncate(max);
@@ -200,7 +203,7 @@ pub async fn list_tags(
     max: usize,
 ) -> Result<Vec<RollupGroup>> {
     let grouping = RollupGrouping { by_tags: TagGrouping::Each, ..RollupGrouping::default() };
-    let order = RollupOrder::Total;
+    let order = (RollupOrder::Total, None);
     let groups = selection.list_top(request, range, grouping, order, GROUPS_MAX).await?;
     Ok(ranking.first(groups, max))
 }
@@ -228,7 +231,7 @@ impl TopGroups {
     ) -> Result<Self> {
         let grouping =
             RollupGrouping { is_by_key: true, is_by_identity: true, ..RollupGrouping::default() };
-        let order = RollupOrder::Total;
+        let order = (RollupOrder::Total, None);
         let groups = selection.list_top(request, range, grouping, order, GROUPS_MAX + 1).await?;
         if groups.len() <= GROUPS_MAX {
             return Ok(Self::of_all(&groups, ranking));

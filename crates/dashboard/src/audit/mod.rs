@@ -39,8 +39,12 @@ struct AuditListPage {
     /// The options: text of the event, label, whether it is selected.
     events: Vec<(&'static str, &'static str, bool)>,
     error: Option<String>,
+    /// Whether dates were entered that do not apply to the selected range.
+    has_unused_dates: bool,
 }
 
+/// The form value of no range.
+const ALL_TIME: &str = "all";
 /// The form value of a range between two dates.
 const CUSTOM_RANGE: &str = "custom";
 
@@ -60,8 +64,10 @@ impl AuditFilterForm {
         let field = |name: &str| query.text(name).trim().to_owned();
         let has_dates = ["from", "until"].iter().any(|name| !field(name).is_empty());
         Self {
+            // Links with dates need no range.
             range: match query.text("range") {
                 "" if has_dates => CUSTOM_RANGE.to_owned(),
+                ALL_TIME => String::new(),
                 range => range.to_owned(),
             },
             event: field("event"),
@@ -121,9 +127,9 @@ impl AuditFilterForm {
     /// Returns the options of the time range: form value, label, whether it is selected.
     fn range_options(&self, now: Timestamp) -> Vec<(&'static str, &'static str, bool)> {
         let is_named = !["", CUSTOM_RANGE].contains(&self.range.as_str());
-        let mut options = vec![("", "All time", false)];
+        let mut options = vec![(ALL_TIME, "All time", self.range.is_empty())];
         options.extend(TimeRange::named(&self.range, now).options_with_custom());
-        for (value, _, is_selected) in &mut options {
+        for (value, _, is_selected) in options.iter_mut().skip(1) {
             *is_selected = if is_named { *is_selected } else { *value == self.range };
         }
         options
@@ -196,6 +202,8 @@ async fn list(request: WorkspaceRequest) -> PageResult {
             .map(|event| (event.as_str(), event.label(), event.as_str() == filter.event))
             .collect(),
         ranges: filter.range_options(now),
+        has_unused_dates: filter.range != CUSTOM_RANGE
+            && !(filter.from.is_empty() && filter.until.is_empty()),
         filter,
         error: fault,
     })

@@ -16,9 +16,8 @@ pub fn parse_csv_keys(text: &str) -> Result<Vec<Map<String, Value>>, String> {
         // What seems to be headings may be keys.
         return Err("line 1 must be the headings of the columns, key or hash among them".to_owned());
     }
-    let columns = mapping.0.iter().zip(&table.columns);
-    let unknown: Vec<_> =
-        columns.filter(|(field, _)| field.is_none()).map(|(_, heading)| heading.as_str()).collect();
+    let numbered = mapping.0.iter().zip(1..).filter(|(field, _)| field.is_none());
+    let unknown: Vec<_> = numbered.map(|(_, number): (_, usize)| number.to_string()).collect();
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
         return Err(format!("cannot import these columns; rename or remove them: {unknown}"));
@@ -61,7 +60,8 @@ mod tests {
         for (text, message) in [
             ("sk_live_1\nsk_live_2", "line 1 must be the headings"),
             ("name\na", "line 1 must be the headings"),
-            ("key,color,owner,user\na,b,c,d", "rename or remove them: color, user"),
+            ("key,color,owner,user\na,b,c,d", "rename or remove them: 2, 4"),
+            ("sk_live_1,API key\nsk_live_2,b", "rename or remove them: 1"),
             ("key,name\na,b\n\nc\n", "line 4 must have 2 values"),
         ] {
             let error = parse_csv_keys(text).expect_err(text);

@@ -134,6 +134,10 @@ impl EventReads for ClickHouseReader {
         };
         let counts =
             COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
+        let having = filter.with_outcome.filter(|_| filter.top_by.is_some());
+        let having = having.map_or_else(String::new, |outcome| {
+            format!(" HAVING sumIf(n, outcome = '{}') > 0", outcome.as_str())
+        });
         let order = match filter.top_by {
             None => "",
             Some(TopMeasure::Total) => " ORDER BY sum(n) DESC, k2, k3, k5",
@@ -142,12 +146,11 @@ impl EventReads for ClickHouseReader {
         };
         let sql = format!(
             "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent), sum(took)
-            FROM ({}) GROUP BY k1, k2, k3, k4, k5{} LIMIT {}",
+            FROM ({}) GROUP BY k1, k2, k3, k4, k5{having}{order} LIMIT {}",
             column(by.is_by_key, "key_id"),
             column(by.is_by_identity, "identity_id"),
             column(by.is_by_identity, "external_id"),
             source.build_sql(),
-            order,
             filter.rows_max
         );
         let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;

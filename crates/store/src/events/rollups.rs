@@ -3,7 +3,7 @@
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
-use foundation::model::{EventKind, RollupUnit};
+use foundation::model::{EventKind, RollupUnit, VerificationCode};
 
 /// Selects rollups of verifications.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct RollupFilter<'a> {
     pub grouping: RollupGrouping,
     /// The number that the first rows have the most of. `None`: the rows have no order.
     pub top_by: Option<TopMeasure>,
+    /// Includes only groups with verifications of this outcome, if the rows have an order.
+    pub with_outcome: Option<VerificationCode>,
     /// The maximum number of rows.
     pub rows_max: usize,
 }

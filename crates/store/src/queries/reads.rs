@@ -62,8 +62,12 @@ impl Reads for Connection {
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>> {
         // Names may be equal, so a page begins with a name and an id.
-        let (id, name) = listing.start.split_once(' ').unwrap_or((listing.start, ""));
-        let sql = match (listing.order, listing.start.is_empty()) {
+        let by_name = listing.start.split_once(' ').unwrap_or_default();
+        let (id, name) = match listing.order {
+            PageOrder::ById => (listing.start, ""),
+            PageOrder::ByName | PageOrder::ByNameDescending => by_name,
+        };
+        let sql = match (listing.order, id.is_empty()) {
             (PageOrder::ById, _) => apis_from!("$2 = '' AND id >= $5", "id"),
             (PageOrder::ByName, _) => apis_from!(
                 concat!("(", by_bytes!("name"), ", id) >= ($2, $5)"),

@@ -243,8 +243,12 @@ impl EventReads for Connection {
                     TopMeasure::Rejected => "g.total - g.valid",
                     TopMeasure::SpentCredits => "g.spent_credits",
                 };
+                // The columns of counts are named like the outcomes.
+                let selected = filter.with_outcome.map_or_else(String::new, |outcome| {
+                    format!(" WHERE g.{} > 0", outcome.as_str().to_ascii_lowercase())
+                });
                 format!(
-                    "SELECT * FROM ({sql}) g ORDER BY {number} DESC, g.key_id, g.identity_id, g.tags"
+                    "SELECT * FROM ({sql}) g{selected} ORDER BY {number} DESC, g.key_id, g.identity_id, g.tags"
                 )
             }
         };

@@ -206,6 +206,7 @@ impl GetVerifications {
                 },
             },
             order: self.order_by.0.map(RollupOrder::from),
+            with_outcome: None,
             is_descending: self.order.0 == Some(SortDirection::Desc),
             limit: self.limit.0.map(|limit| usize::try_from(limit.0).unwrap_or(usize::MAX)),
         })
