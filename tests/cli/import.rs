@@ -182,14 +182,17 @@ fn nothing_is_imported_when_one_key_is_invalid() {
     };
     let valid = old_keys(1_000);
 
-    let wrong = import(&format!("{valid}{{\"hash\": \"abc\", \"nme\": \"x\"}}"));
+    let wrong = import(&format!("{valid}{{\"key\": \"abc\", \"nme\": \"x\"}}"));
     assert_rejected(&wrong, 2, &["FILE", "keys 1 to 1001", "nme"]);
     assert_rejected(&import(&format!("{valid}{{")), 2, &["FILE", "line 1001", "JSON"]);
     assert_rejected(&import(""), 2, &["FILE", "no keys"]);
     assert_rejected(&import(r#"{"key": "a", "hash": "b"}"#), 2, &["key 1", "`key` or `hash`"]);
     assert_rejected(&import("[1]"), 2, &["key 1", "JSON object"]);
     assert_rejected(&import("an_old_key_1\nan_old_key_2"), 2, &["FILE", "headings", "key or hash"]);
-    assert_rejected(&import("key,color\na,b"), 2, &["FILE", "columns", "color"]);
+    assert_rejected(&import("key,color\na,b"), 2, &["FILE", "columns", "them: 2"]);
+    let text = import(r#"{"hash": "an_old_key"}"#);
+    assert_rejected(&text, 2, &["key 1", "`hash` must be a SHA-256"]);
+    assert_rejected(&import("id,name\n77,a"), 2, &["key 1", "`hash` must be a SHA-256"]);
     assert_rejected(&import("key,name\na,b\nc"), 2, &["FILE", "line 3", "2 values"]);
     assert_rejected(&import("key,expires\na,soon"), 2, &["FILE", "expires"]);
     assert_eq!(deployment.text(&["export", "--api", &api]), "");
