@@ -425,8 +425,9 @@ pub fn series_condition(filter: &RollupFilter<'_>) -> String {
     };
     let tags = match filter.tags.is_empty() {
         true => "$5 = '[]'",
+        // Most series have no tags, and are compared as text.
         false => concat!(
-            "NOT EXISTS (SELECT 1 FROM ",
+            "s.tags <> '[]' AND NOT EXISTS (SELECT 1 FROM ",
             texts!("$5"),
             " WHERE item NOT IN (SELECT item FROM ",
             texts!("s.tags"),
