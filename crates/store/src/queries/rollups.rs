@@ -403,9 +403,10 @@ pub fn has_external_id_sql(value: &str) -> String {
     format!("s.external_id = {value} AND s.external_id <> ''")
 }
 
-/// Returns whether a filter selects the series of some keys or of an identity.
+/// Returns whether a filter selects the series of some keys, of an identity or with tags, which indexes find.
 fn has_few_series(filter: &RollupFilter<'_>) -> bool {
-    !filter.key_ids.is_empty() || filter.external_id.is_some_and(|id| !id.is_empty())
+    let has_identity = filter.external_id.is_some_and(|id| !id.is_empty());
+    has_identity || !filter.key_ids.is_empty() || !filter.tags.is_empty()
 }
 
 /// Returns the condition for the series `s`, with the values `$1` to `$5`. Where nothing is selected, it only mentions
@@ -425,7 +426,7 @@ pub fn series_condition(filter: &RollupFilter<'_>) -> String {
     };
     let tags = match filter.tags.is_empty() {
         true => "$5 = '[]'",
-        // Most series have no tags, and are compared as text.
+        // The index has only series with tags.
         false => concat!(
             "s.tags <> '[]' AND NOT EXISTS (SELECT 1 FROM ",
             texts!("$5"),
