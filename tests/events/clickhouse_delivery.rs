@@ -2,7 +2,7 @@
 
 mod failures;
 
-use analytics::rollup_query::{RollupQuery, list_with_latencies};
+use analytics::rollup_query::RollupQuery;
 use analytics::traffic::LatencyStats;
 use analytics::{clickhouse_delivery, writer};
 use foundation::clock::{DAY_MS, HOUR_MS};
@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use store::events::{LatencyHistogram, TotalsFilter};
 
+use super::key_latencies;
 use crate::support::faulty_proxy::RequestFate;
 use crate::support::{Keyward, NOON, Stack};
 
@@ -48,17 +49,8 @@ async fn latencies(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, LatencyHistogram
 
 /// Returns the latencies of a key by hour.
 async fn latencies_of_key(kw: &Keyward, key: &str) -> Vec<LatencyStats> {
-    let query = RollupQuery {
-        key_ids: vec![key.into()],
-        from_time: NOON,
-        to_time: NOON.plus_ms(2 * DAY_MS),
-        unit: Some(RollupUnit::Hour),
-        ..RollupQuery::default()
-    };
-    let workspace = domain::root_keys::default_workspace();
-    let found = list_with_latencies(&kw.app.analytics, &workspace, &[], query).await.unwrap();
-    let found = found.into_iter().filter(|(group, _)| group.counts.total > 0);
-    found.map(|(_, latencies)| latencies).collect()
+    let query = RollupQuery { key_ids: vec![key.into()], ..RollupQuery::default() };
+    key_latencies::latencies(kw, RollupUnit::Hour, query).await
 }
 
 async fn count(kw: &Keyward) -> i64 {

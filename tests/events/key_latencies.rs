@@ -3,18 +3,18 @@
 use analytics::rollup_query::{RollupQuery, RollupUnit, list_with_latencies};
 use analytics::traffic::LatencyStats;
 use analytics::writer;
-use foundation::clock::Timestamp;
+use foundation::clock::DAY_MS;
 use serde_json::json;
 use store::events::LatencyHistogram;
 
 use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
 
-/// Returns the latencies of the units that have any.
-async fn latencies(kw: &Keyward, unit: RollupUnit, query: RollupQuery) -> Vec<LatencyStats> {
+/// Returns the latencies of the units that have any, within two days from noon.
+pub async fn latencies(kw: &Keyward, unit: RollupUnit, query: RollupQuery) -> Vec<LatencyStats> {
     let query = RollupQuery {
         from_time: unit.start_of(NOON),
-        to_time: Timestamp(NOON.0 + 3_600_000),
+        to_time: NOON.plus_ms(2 * DAY_MS),
         unit: Some(unit),
         ..query
     };

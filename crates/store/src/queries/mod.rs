@@ -203,6 +203,7 @@ mod region_counts;
 mod regions;
 mod restore;
 mod rollup_latencies;
+mod rollup_source;
 mod rollups;
 #[macro_use]
 mod root_keys;

@@ -4,7 +4,7 @@ use foundation::error::Result;
 use sqlx::{AssertSqlSafe, query_as};
 
 use super::Connection;
-use super::rollups::{bind_rollup_filter, bind_spans, rollup_source_sql, summed_spans};
+use super::rollup_source::{bind_rollup_filter, bind_spans, rollup_source_sql, summed_spans};
 use crate::events::{RegionCount, RollupFilter};
 
 /// Returns the number of the selected verifications by region, the region with the most first.

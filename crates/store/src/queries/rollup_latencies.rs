@@ -8,7 +8,7 @@ use foundation::model::EventKind;
 use sqlx::{AssertSqlSafe, query_as};
 
 use super::Connection;
-use super::rollups::{bind_rollup_filter, join_series_sql, series_condition, unit_start_sql};
+use super::rollup_source::{bind_rollup_filter, join_series_sql, series_condition, unit_start_sql};
 use crate::events::{
     BUCKET_COLUMNS, Bucket, LatencyHistogram, RollupFilter, bucket_of, buckets_of_older_versions,
 };

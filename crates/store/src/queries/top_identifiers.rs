@@ -5,7 +5,7 @@ use foundation::model::EventKind;
 use sqlx::{AssertSqlSafe, query_as};
 
 use super::Connection;
-use super::rollups::{bind_spans, series_sums_sql, unit_start_sql};
+use super::rollup_source::{bind_spans, series_sums_sql, unit_start_sql};
 use crate::events::{IdentifierOrder, IdentifierRow, TopIdentifiersFilter};
 
 /// Returns the first identifiers in the order of the filter, from the rollups and from the checks that are not rolled up

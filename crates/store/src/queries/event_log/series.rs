@@ -6,7 +6,7 @@ use foundation::model::RollupUnit;
 use sqlx::{AssertSqlSafe, FromRow, query_as};
 
 use super::super::Database;
-use super::super::rollups::unit_start_sql;
+use super::super::rollup_source::unit_start_sql;
 use super::tables::LogTables;
 use super::{EventSpan, LogScan, SERIES_SPANS_MAX, SpanRow, count_until};
 

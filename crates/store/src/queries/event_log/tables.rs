@@ -5,7 +5,7 @@
 
 use foundation::model::EventKind;
 
-use super::super::rollups::has_external_id_sql;
+use super::super::rollup_source::has_external_id_sql;
 
 /// The tables of a kind of events, and their columns.
 #[derive(Clone, Copy)]

@@ -1,0 +1,159 @@
+//! Builds the source of reads of rollups: the selected rollups, and the events that are not rolled up yet, with their series.
+
+use foundation::model::{EventKind, RollupUnit};
+use serde_json::json;
+
+use super::RowQuery;
+use crate::events::{RollupFilter, RollupSpan};
+
+/// Returns the SQL expression for the start of the unit of time that contains an event.
+pub fn unit_start_sql(unit: RollupUnit) -> &'static str {
+    match unit {
+        RollupUnit::Minute => "e.time - e.time % 60000",
+        RollupUnit::Hour => "e.time - e.time % 3600000",
+        RollupUnit::Day => "e.time - e.time % 86400000",
+        RollupUnit::Month => month_of!("e.time"),
+    }
+}
+
+/// Returns the SQL for a sum of credits, which is the largest number if it exceeds 9 * 10^18. A plain sum would make the
+/// query fail.
+pub fn credit_sum_sql(column: &str) -> String {
+    format!(
+        "CAST(CASE WHEN SUM({column} / 1000000) >= 9000000000000 THEN 9223372036854775807
+            ELSE SUM({column} / 1000000) * 1000000 + SUM({column} % 1000000) END AS BIGINT)"
+    )
+}
+
+/// Binds the values `$1` to `$7` of [`rollup_source_sql`].
+pub fn bind_rollup_filter<'q, Row>(
+    query: RowQuery<'q, Row>,
+    filter: &'q RollupFilter<'_>,
+) -> RowQuery<'q, Row> {
+    query
+        .bind(filter.workspace)
+        .bind(json!(filter.api_ids).to_string())
+        .bind(filter.external_id.unwrap_or_default())
+        .bind(json!(filter.key_ids).to_string())
+        .bind(json!(filter.tags).to_string())
+        .bind(filter.from_time)
+        .bind(filter.to_time)
+}
+
+/// The number of the first value that [`bind_spans`] binds for [`rollup_source_sql`].
+pub const FIRST_SPAN_VALUE: usize = 8;
+
+/// Returns the spans that [`rollup_source_sql`] adds up by series before it joins these. Without any, the rollups are joined.
+pub fn summed_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
+    let is_summed = !filter.is_by_time && !has_few_series(filter);
+    if is_summed { &filter.spans } else { &[] }
+}
+
+/// Returns the SQL for the sums of the rollups of spans by series. The values are bound by [`bind_spans`] and begin at
+/// `first_value`.
+pub fn series_sums_sql(kind: EventKind, spans: &[RollupSpan], first_value: usize) -> String {
+    let (raw, amount) = (kind.table_name(), kind.amount_column());
+    let part = |(index, span): (usize, &RollupSpan)| {
+        let (unit, from) = (span.unit.as_str(), first_value + 2 * index);
+        format!(
+            "SELECT series, count, {amount}, latency_us FROM {raw}_per_{unit} WHERE time >= ${from} AND time < ${}",
+            from + 1
+        )
+    };
+    let parts = spans.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ");
+    let amount_sum = credit_sum_sql(&format!("r.{amount}"));
+    format!(
+        "SELECT r.series, CAST(SUM(r.count) AS BIGINT) AS count, {amount_sum} AS {amount},
+            CAST(SUM(r.latency_us) AS BIGINT) AS latency_us
+        FROM ({parts}) r GROUP BY r.series"
+    )
+}
+
+/// Binds the values of [`series_sums_sql`].
+pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) -> RowQuery<'q, Row> {
+    spans.iter().fold(query, |query, span| query.bind(span.from_time).bind(span.until_time))
+}
+
+/// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of
+/// their series. The values are `$1` to `$7`, and those of the summed spans.
+///
+/// Without grouping by time, the time of a row is any of the selected ones.
+pub fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
+    let rollups = format!("verifications_per_{}", filter.unit.as_str());
+    let tables = match summed_spans(filter) {
+        [] => join_series_sql(filter, &rollups),
+        // Each series is then joined once instead of once for each unit of time.
+        spans => {
+            let sums = series_sums_sql(EventKind::Verifications, spans, FIRST_SPAN_VALUE);
+            join_series_sql(
+                filter,
+                &format!("(SELECT r.*, CAST($6 AS BIGINT) AS time FROM ({sums}) r)"),
+            )
+        }
+    };
+    let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
+    let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome, s.region";
+    let pending = concat!(
+        events_of_batches!("verifications", "e.time, e.series, e.spent_credits, e.latency_us"),
+        with_series!("verification_series")
+    );
+    let is_pending = is_pending!("b.summed");
+    format!(
+        "SELECT {columns}, e.time, e.count, e.spent_credits, e.latency_us
+        FROM {tables}
+        WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
+        UNION ALL
+        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits, e.latency_us
+        FROM {pending}
+        WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
+    )
+}
+
+/// Returns the SQL that joins rollups `e` and their series `s`. SQLite joins tables in this order: first the series if few are
+/// selected, else the rollups, which are selected by time.
+pub fn join_series_sql(filter: &RollupFilter<'_>, rollups: &str) -> String {
+    match has_few_series(filter) {
+        true => format!("verification_series s CROSS JOIN {rollups} e"),
+        false => format!("{rollups} e CROSS JOIN verification_series s"),
+    }
+}
+
+/// Returns the condition for the series `s` of an identity. The index has only series with one, which SQLite must read.
+pub fn has_external_id_sql(value: &str) -> String {
+    format!("s.external_id = {value} AND s.external_id <> ''")
+}
+
+/// Returns whether a filter selects the series of some keys, of an identity or with tags, which indexes find.
+fn has_few_series(filter: &RollupFilter<'_>) -> bool {
+    let has_identity = filter.external_id.is_some_and(|id| !id.is_empty());
+    has_identity || !filter.key_ids.is_empty() || !filter.tags.is_empty()
+}
+
+/// Returns the condition for the series `s`, with the values `$1` to `$5`. Where nothing is selected, it only mentions
+/// the value, because a statement must use every value.
+pub fn series_condition(filter: &RollupFilter<'_>) -> String {
+    let apis = match filter.api_ids.is_empty() {
+        true => "$2 = '[]'",
+        false => concat!("s.api_id ", is_one_of!("$2")),
+    };
+    let external_id = match filter.external_id.unwrap_or_default() {
+        "" => "$3 = ''",
+        _ => &has_external_id_sql("$3"),
+    };
+    let keys = match filter.key_ids.is_empty() {
+        true => "$4 = '[]'",
+        false => concat!("s.key_id ", is_one_of!("$4")),
+    };
+    let tags = match filter.tags.is_empty() {
+        true => "$5 = '[]'",
+        // The index has only series with tags.
+        false => concat!(
+            "s.tags <> '[]' AND NOT EXISTS (SELECT 1 FROM ",
+            texts!("$5"),
+            " WHERE item NOT IN (SELECT item FROM ",
+            texts!("s.tags"),
+            "))"
+        ),
+    };
+    format!("s.workspace_id = $1 AND {apis} AND {external_id} AND {keys} AND {tags}")
+}
