@@ -1,6 +1,6 @@
 //! Tests reads among many events: what is found, and that few rows are read.
 
-use analytics::event_log::{self, ConsumerFilter, LogQuery};
+use analytics::event_log::{self, LogQuery, VerificationLogFilter};
 use analytics::recent::RecentVerification;
 use analytics::rollup_query::{self, RollupGrouping, RollupOrder, RollupQuery, RollupUnit};
 use analytics::top_identifiers::{self, IdentifierOrder, IdentifierQuery};
@@ -115,8 +115,8 @@ async fn read_log(
     query: &LogQuery,
     [key_id, external_id]: [&str; 2],
 ) -> Vec<RecentVerification> {
-    let consumer = ConsumerFilter { key_id, external_id };
-    event_log::list_verifications(&kw.app.analytics, &workspace(), query, &consumer)
+    let verifications = VerificationLogFilter { key_id, external_id };
+    event_log::list_verifications(&kw.app.analytics, &workspace(), query, &verifications)
         .await
         .unwrap()
         .events

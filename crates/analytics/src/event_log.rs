@@ -6,7 +6,7 @@ use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::{Error, Result};
 use foundation::id::WorkspaceId;
 use foundation::model::{EventKind, RollupUnit};
-pub use store::event_log::ConsumerFilter;
+pub use store::event_log::VerificationLogFilter;
 use store::event_log::{LogFilter, LogRows};
 
 use crate::Analytics;
@@ -56,11 +56,11 @@ pub async fn list_verifications(
     analytics: &Analytics,
     workspace: &WorkspaceId,
     query: &LogQuery,
-    consumer: &ConsumerFilter<'_>,
+    verifications: &VerificationLogFilter<'_>,
 ) -> Result<LogPage<RecentVerification>> {
     let filter = query.to_filter(analytics, workspace, EventKind::Verifications);
     let mut reader = analytics.event_store.read().await?;
-    Ok(query.to_page(reader.list_verification_log(&filter, consumer).await?))
+    Ok(query.to_page(reader.list_verification_log(&filter, verifications).await?))
 }
 
 /// Returns a page of the limit checks of a workspace: of an identifier, or of all if it is empty.

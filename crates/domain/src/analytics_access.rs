@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-pub use analytics::event_log::{ConsumerFilter, LogCursor, LogPage, LogQuery};
+pub use analytics::event_log::{LogCursor, LogPage, LogQuery, VerificationLogFilter};
 pub use analytics::recent::{CHECKS_MAX, RecentCheck, RecentVerification, RequestEvents};
 pub use analytics::rollup_query::{
     RegionCount, RollupGroup, RollupGrouping, RollupOrder, RollupQuery, RollupUnit, TagGrouping,
@@ -224,11 +224,11 @@ pub async fn list_verification_log(
     analytics: &Analytics,
     caller: &Caller,
     query: &LogQuery,
-    consumer: &ConsumerFilter<'_>,
+    verifications: &VerificationLogFilter<'_>,
 ) -> Result<LogPage<RecentVerification>> {
     let api = Some(&*query.resource_id).filter(|id| !id.is_empty());
     require_on_or_all(caller, Action::ReadApiAnalytics, api)?;
-    event_log::list_verifications(analytics, caller.workspace_id(), query, consumer).await
+    event_log::list_verifications(analytics, caller.workspace_id(), query, verifications).await
 }
 
 /// Returns a page of the limit checks of the workspace or of one namespace, newest first: of an identifier, or of all if it is

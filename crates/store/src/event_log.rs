@@ -25,9 +25,9 @@ pub struct LogFilter<'a> {
     pub rows_max: usize,
 }
 
-/// Selects verifications. Empty texts select all.
+/// Selects verifications of a log. Empty texts select all.
 #[derive(Debug, Clone, Copy)]
-pub struct ConsumerFilter<'a> {
+pub struct VerificationLogFilter<'a> {
     pub key_id: &'a str,
     pub external_id: &'a str,
 }
@@ -47,7 +47,7 @@ pub trait LogReads: Send {
     async fn list_verification_log(
         &mut self,
         filter: &LogFilter<'_>,
-        consumer: &ConsumerFilter<'_>,
+        verifications: &VerificationLogFilter<'_>,
     ) -> Result<LogRows<VerificationRow>>;
     /// Returns the latest limit checks that a filter selects: of an identifier, or of all if it is empty.
     async fn list_check_log(

@@ -6,7 +6,8 @@ use askama::Template;
 use axum::Router;
 use axum::routing::get;
 use domain::analytics_access::{
-    CHECKS_MAX, ConsumerFilter, LogCursor, LogPage, LogQuery, list_check_log, list_verification_log,
+    CHECKS_MAX, LogCursor, LogPage, LogQuery, VerificationLogFilter, list_check_log,
+    list_verification_log,
 };
 use foundation::error::Result;
 use foundation::model::EventKind;
@@ -130,9 +131,11 @@ impl LogTablePage {
         let (analytics, caller) = (&request.page_request.app.analytics, &request.caller);
         Ok(match selection.kind {
             EventKind::Verifications => {
-                let consumer =
-                    ConsumerFilter { key_id: &selection.key, external_id: &selection.identity };
-                let page = list_verification_log(analytics, caller, query, &consumer).await?;
+                let verifications = VerificationLogFilter {
+                    key_id: &selection.key,
+                    external_id: &selection.identity,
+                };
+                let page = list_verification_log(analytics, caller, query, &verifications).await?;
                 let rows = VerificationTableRow::list(request, &page.events).await?;
                 Self::new(LogTable::Verifications(rows), page)
             }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::ClickHouseReader;
 use super::source::delivery_condition;
-use crate::event_log::{ConsumerFilter, LogFilter, LogReads, LogRows};
+use crate::event_log::{LogFilter, LogReads, LogRows, VerificationLogFilter};
 use crate::recent::{CheckRow, RecentReads, VerificationRow};
 
 type VerificationTuple =
@@ -156,7 +156,7 @@ impl LogReads for ClickHouseReader {
     async fn list_verification_log(
         &mut self,
         filter: &LogFilter<'_>,
-        consumer: &ConsumerFilter<'_>,
+        verifications: &VerificationLogFilter<'_>,
     ) -> Result<LogRows<VerificationRow>> {
         let condition = format!(
             "{} AND ($2 = '' OR api_id = $2) AND ($3 = '' OR outcome = $3)
@@ -168,8 +168,8 @@ impl LogReads for ClickHouseReader {
             filter.resource_id,
             filter.outcome,
             filter.after_request,
-            consumer.key_id,
-            consumer.external_id,
+            verifications.key_id,
+            verifications.external_id,
         ];
         let rows = self.list_verifications(&condition, &texts, filter.rows_max).await?;
         Ok(LogRows { rows, unread_before: None })

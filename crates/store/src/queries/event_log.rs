@@ -15,7 +15,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, FromRow, query_as};
 
 use super::{Connection, Database, RowQuery};
-use crate::event_log::{ConsumerFilter, LogFilter, LogReads, LogRows};
+use crate::event_log::{LogFilter, LogReads, LogRows, VerificationLogFilter};
 use crate::recent::{CheckRow, VerificationRow};
 use tables::LogTables;
 
@@ -67,9 +67,9 @@ impl LogReads for Connection {
     async fn list_verification_log(
         &mut self,
         filter: &LogFilter<'_>,
-        consumer: &ConsumerFilter<'_>,
+        verifications: &VerificationLogFilter<'_>,
     ) -> Result<LogRows<VerificationRow>> {
-        let dimensions = [consumer.key_id, consumer.external_id];
+        let dimensions = [verifications.key_id, verifications.external_id];
         LogScan::new(self, tables::VERIFICATIONS, filter, dimensions).read().await
     }
 
