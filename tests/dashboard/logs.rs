@@ -1,6 +1,7 @@
 //! The log of verifications: what it shows, how it is filtered, its pages, and how it refreshes itself.
 
 mod limit_checks;
+mod regions;
 
 use std::collections::BTreeSet;
 

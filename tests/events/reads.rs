@@ -115,7 +115,7 @@ async fn read_log(
     query: &LogQuery,
     [key_id, external_id]: [&str; 2],
 ) -> Vec<RecentVerification> {
-    let verifications = VerificationLogFilter { key_id, external_id };
+    let verifications = VerificationLogFilter { key_id, external_id, region: "" };
     event_log::list_verifications(&kw.app.analytics, &workspace(), query, &verifications)
         .await
         .unwrap()

@@ -23,6 +23,8 @@ pub struct RollupQuery {
     pub key_ids: Vec<KeyId>,
     /// Includes only verifications with all of these tags.
     pub tags: Vec<String>,
+    /// Includes only verifications of this region.
+    pub region: Option<String>,
     pub from_time: Timestamp,
     pub to_time: Timestamp,
     /// The unit of time to group by. `None`: no grouping by time.
@@ -173,6 +175,7 @@ impl RollupQuery {
             external_id: self.external_id.as_deref(),
             key_ids: &self.key_ids,
             tags: &self.tags,
+            region: self.region.as_deref(),
             from_time: from,
             to_time: self.to_time,
             unit,

@@ -30,6 +30,8 @@ pub struct LogFilter<'a> {
 pub struct VerificationLogFilter<'a> {
     pub key_id: &'a str,
     pub external_id: &'a str,
+    /// The region whose replica decided them.
+    pub region: &'a str,
 }
 
 /// The events of a page, newest first; of one millisecond, by request id.

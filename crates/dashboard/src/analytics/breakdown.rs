@@ -11,7 +11,7 @@ use super::super::format::format_grouped;
 use super::super::namespace_names::NamespaceNames;
 use super::super::page_request::WorkspaceRequest;
 use super::comparison::Comparison;
-use super::download::{Rows, escape_formula};
+use super::download::{Rows, escape_formula, resource_table};
 use super::figures::{describe_count_change, format_share};
 use super::range::TimeRange;
 use super::selection::Selection;
@@ -61,8 +61,24 @@ struct Part {
     before: Option<i64>,
 }
 
+/// Divides the requests by outcome, by API or namespace, and by region, as far as they are known by these.
+pub async fn list(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+    comparison: &Comparison,
+    download_url: impl Fn(&str) -> String,
+) -> Result<Vec<Breakdown>> {
+    let mut breakdowns = vec![by_outcome(request, selection, comparison, download_url("outcomes"))];
+    let url = download_url(resource_table(selection));
+    breakdowns.extend(by_resource(request, selection, range, comparison, url).await?);
+    let url = download_url("regions");
+    breakdowns.extend(by_region(request, selection, range, comparison, url).await?);
+    Ok(breakdowns)
+}
+
 /// Divides the requests by outcome, without outcomes that no request has in either period.
-pub fn by_outcome(
+fn by_outcome(
     request: &WorkspaceRequest,
     selection: &Selection,
     comparison: &Comparison,
@@ -79,7 +95,7 @@ pub fn by_outcome(
 }
 
 /// Divides the requests by API or namespace. Returns `None` if the rollups of the selection are not known by API.
-pub async fn by_resource(
+async fn by_resource(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
@@ -100,7 +116,7 @@ pub async fn by_resource(
 }
 
 /// Divides the verifications by the region that counted them. Returns `None` without regions.
-pub async fn by_region(
+async fn by_region(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
@@ -113,7 +129,9 @@ pub async fn by_region(
     }
     let parts = count_regions(request, selection, range, comparison).await?;
     let total = parts.iter().map(|part| part.count).sum();
-    let rows = parts.iter().map(|part| to_row(part, None, total)).collect();
+    // No filter selects the verifications without a region.
+    let url = |region: &str| (!region.is_empty()).then(|| filter_url(request, "region", region));
+    let rows = parts.iter().map(|part| to_row(part, url(&part.value), total)).collect();
     Ok(Some(Breakdown { title: "Regions", header: "Region", rows, download_url }))
 }
 

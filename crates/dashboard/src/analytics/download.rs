@@ -31,7 +31,10 @@ pub async fn download(request: WorkspaceRequest) -> PageResult {
     if let Some(fault) = fault {
         return Err(Error::invalid("range", fault).into());
     }
-    let selection = Selection::from_form(query);
+    let (selection, fault) = Selection::from_form(query);
+    if let Some(fault) = fault {
+        return Err(Error::invalid("region", fault).into());
+    }
     let retained_since =
         minutes_retained_since(&request.page_request.app.analytics, selection.kind);
     let range = range.with_minutes_since(retained_since);
@@ -116,7 +119,7 @@ fn describe_tables(selection: &Selection) -> &'static str {
         }
         (false, true) => "table must be time, outcomes, apis, regions, keys, identities or tags",
         (false, false) => {
-            "table must be time, outcomes, regions, keys, identities or tags if a key, an identity or a tag is selected"
+            "table must be time, outcomes, regions, keys, identities or tags if a key, an identity, a tag or a region is selected"
         }
     }
 }

@@ -9,6 +9,7 @@ mod figures;
 mod identifiers;
 mod live;
 mod range;
+mod region_filter;
 mod selection;
 mod top;
 mod traffic;
@@ -38,6 +39,7 @@ use identifiers::IdentifierList;
 pub use identifiers::IdentifierSection;
 use live::LiveToggle;
 pub use range::TimeRange;
+pub use region_filter::RegionFilter;
 pub use selection::Selection;
 use top::{Ranking, TopConsumers, TopList};
 pub use traffic::{OUTCOMES, build_charts};
@@ -63,6 +65,7 @@ struct AnalyticsPage {
     /// The APIs or namespaces: value, label, whether it is selected.
     options: Vec<(String, String, bool)>,
     outcomes: Vec<(&'static str, &'static str, bool)>,
+    regions: RegionFilter,
     selection: Selection,
     error: Option<String>,
     /// Whether dates were entered that do not apply to the selected range.
@@ -75,7 +78,7 @@ struct AnalyticsPage {
     requests: BarChart,
     latency: BarChart,
     download_url: String,
-    /// The requests by outcome, and by API or namespace.
+    /// The requests by outcome, by API or namespace, and by region.
     breakdowns: Vec<Breakdown>,
     /// The keys, identities and tags with the most verifications.
     top_lists: Vec<TopList>,
@@ -91,7 +94,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let now = app.context.clock.now();
     let (range, fault) = TimeRange::from_form(query, now);
-    let selection = Selection::from_form(query);
+    let (selection, region_fault) = Selection::from_form(query);
     let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
     let comparison = Comparison::load(&request, &selection, &range).await?;
@@ -107,13 +110,8 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         request.workspace_path(&format!("/analytics.csv?{}", fields.finish()))
     };
     let resources = load_resource_names(&request, &selection).await?;
-    let url = download_url("outcomes");
-    let mut breakdowns = vec![breakdown::by_outcome(&request, &selection, &comparison, url)];
-    let url = download_url(download::resource_table(&selection));
-    breakdowns
-        .extend(breakdown::by_resource(&request, &selection, &range, &comparison, url).await?);
-    let url = download_url("regions");
-    breakdowns.extend(breakdown::by_region(&request, &selection, &range, &comparison, url).await?);
+    let breakdowns =
+        breakdown::list(&request, &selection, &range, &comparison, &download_url).await?;
     let mut figures = comparison.figures;
     let (mut top_lists, mut identifier_lists) = (Vec::new(), Vec::new());
     if selection.is_limits() {
@@ -136,6 +134,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
             .filter(|shown| shown.is_selected(selection.kind, ""))
             .map(|shown| (shown.value, shown.label, shown.value == outcome))
             .collect(),
+        regions: RegionFilter::new(&request, &selection, region_fault),
         selection,
         error: fault,
         live: LiveToggle::new(&request, &range, now),

@@ -13,6 +13,7 @@ use foundation::model::{EventKind, RollupUnit};
 use super::super::form::Form;
 use super::super::page_request::WorkspaceRequest;
 use super::range::{Period, TimeRange};
+use super::region_filter::parse_region;
 
 /// The requests that a page shows. Empty texts select nothing in particular.
 pub struct Selection {
@@ -23,13 +24,21 @@ pub struct Selection {
     /// The external id.
     pub identity: String,
     pub tag: String,
+    pub region: String,
 }
 
 impl Selection {
     /// Selects all requests of a kind.
     pub fn all(kind: EventKind) -> Self {
         let empty = String::new;
-        Self { kind, resource_id: empty(), key: empty(), identity: empty(), tag: empty() }
+        Self {
+            kind,
+            resource_id: empty(),
+            key: empty(),
+            identity: empty(),
+            tag: empty(),
+            region: empty(),
+        }
     }
 
     pub fn api(api: &ApiId) -> Self {
@@ -49,29 +58,38 @@ impl Selection {
         Self { resource_id: namespace.to_string(), ..Self::all(EventKind::Ratelimits) }
     }
 
-    /// Reads the selection from the filters of the analytics page.
-    pub fn from_form(query: &Form) -> Self {
+    /// Reads the selection from the filters of a page. The second value is the error of an invalid region; the selection then
+    /// has all regions.
+    pub fn from_form(query: &Form) -> (Self, Option<String>) {
         let field = |name: &str| query.text(name).trim().to_owned();
-        match query.text("of") {
-            "limits" => Self { resource_id: field("only"), ..Self::all(EventKind::Ratelimits) },
-            _ => Self {
-                kind: EventKind::Verifications,
-                resource_id: field("only"),
-                key: field("key"),
-                identity: field("identity"),
-                tag: field("tag"),
-            },
+        if query.text("of") == "limits" {
+            let all = Self::all(EventKind::Ratelimits);
+            return (Self { resource_id: field("only"), ..all }, None);
         }
+        let (region, fault) = match parse_region(query.text("region")) {
+            Ok(region) => (region, None),
+            Err(fault) => (String::new(), Some(fault)),
+        };
+        let selection = Self {
+            kind: EventKind::Verifications,
+            resource_id: field("only"),
+            key: field("key"),
+            identity: field("identity"),
+            tag: field("tag"),
+            region,
+        };
+        (selection, fault)
     }
 
     /// Returns the fields that [`Self::from_form`] reads, for links to the analytics page.
-    pub fn to_fields(&self) -> [(&'static str, &str); 5] {
+    pub fn to_fields(&self) -> [(&'static str, &str); 6] {
         [
             ("of", if self.is_limits() { "limits" } else { "" }),
             ("only", self.resource_id.as_str()),
             ("key", self.key.as_str()),
             ("identity", self.identity.as_str()),
             ("tag", self.tag.as_str()),
+            ("region", self.region.as_str()),
         ]
     }
 
@@ -86,7 +104,7 @@ impl Selection {
 
     /// Returns whether totals per API cannot answer the selection.
     fn needs_key_rollups(&self) -> bool {
-        !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
+        [&self.key, &self.identity, &self.tag, &self.region].iter().any(|text| !text.is_empty())
     }
 
     /// Returns whether the requests are known by API or namespace. Rollups per key do not contain it.
@@ -94,7 +112,7 @@ impl Selection {
         !self.needs_key_rollups()
     }
 
-    /// Returns the traffic of a period by API or namespace, without keys, identities and tags.
+    /// Returns the traffic of a period by API or namespace, without keys, identities, tags and regions.
     pub async fn load_traffic_by_resource(
         &self,
         request: &WorkspaceRequest,
@@ -204,6 +222,7 @@ impl Selection {
             external_id: given(&self.identity),
             key_ids: given(&self.key).map(KeyId::from).into_iter().collect(),
             tags: given(&self.tag).into_iter().collect(),
+            region: given(&self.region),
             from_time: period.from,
             to_time: period.until.plus_ms(-1),
             grain: unit,

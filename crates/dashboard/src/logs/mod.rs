@@ -13,7 +13,8 @@ use foundation::error::Result;
 use foundation::model::EventKind;
 
 use super::analytics::{
-    OUTCOMES, Selection, TimeRange, list_options, load_api_names, load_namespace_names,
+    OUTCOMES, RegionFilter, Selection, TimeRange, list_options, load_api_names,
+    load_namespace_names,
 };
 use super::form::Form;
 use super::format::format_utc;
@@ -44,6 +45,7 @@ struct LogsPage {
     /// The APIs or namespaces: value, label, whether it is selected.
     resources: Vec<(String, String, bool)>,
     outcomes: Vec<(&'static str, &'static str, bool)>,
+    regions: RegionFilter,
     selection: Selection,
     identifier: String,
     error: Option<String>,
@@ -80,7 +82,7 @@ struct LogTablePage {
 async fn show(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let (range, fault) = TimeRange::from_form(query, app.context.clock.now());
-    let selection = Selection::from_form(query);
+    let (selection, region_fault) = Selection::from_form(query);
     let field = |name: &str| query.text(name).trim().to_owned();
     let log_query = LogQuery {
         resource_id: selection.resource_id.clone(),
@@ -114,6 +116,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         unread_before: page.unread_before,
         pages: PageLinks::with_cursor_field(&request, &path, "before", next.as_deref()),
         live: LiveRefresh::new(query, &path, log_query.cursor.is_none()),
+        regions: RegionFilter::new(&request, &selection, region_fault),
         selection,
         identifier,
         path,
@@ -134,6 +137,7 @@ impl LogTablePage {
                 let verifications = VerificationLogFilter {
                     key_id: &selection.key,
                     external_id: &selection.identity,
+                    region: &selection.region,
                 };
                 let page = list_verification_log(analytics, caller, query, &verifications).await?;
                 let rows = VerificationTableRow::list(request, &page.events).await?;

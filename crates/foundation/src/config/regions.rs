@@ -29,7 +29,7 @@ const REDIS_URL: &str = "KEYWARD_REDIS_URL";
 /// The maximum number of regions.
 const REGIONS_MAX: usize = 16;
 /// The maximum number of characters in the name of a region.
-const NAME_CHARS_MAX: usize = 64;
+pub const REGION_CHARS_MAX: usize = 64;
 
 /// The regions that share limits and credits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +46,11 @@ impl RegionsConfig {
     /// Returns the label of this replica in analytics; empty if it has none.
     pub fn label(&self) -> Result<String, String> {
         let region = self.region.clone().unwrap_or_default();
-        if region.len() <= NAME_CHARS_MAX && region.chars().all(|c| c.is_ascii_graphic()) {
+        if region.len() <= REGION_CHARS_MAX && region.chars().all(|c| c.is_ascii_graphic()) {
             return Ok(region);
         }
         Err(format!(
-            "{REGION} must be at most {NAME_CHARS_MAX} printable ASCII characters without spaces"
+            "{REGION} must be at most {REGION_CHARS_MAX} printable ASCII characters without spaces"
         ))
     }
 
@@ -96,7 +96,7 @@ fn parse_list(text: &str) -> Result<Vec<(String, String)>, String> {
         };
         if !is_name(name) {
             return Err(format!(
-                "the name in entry {number} of {REGIONS} must be 1 to {NAME_CHARS_MAX} of the characters a-z, A-Z, \
+                "the name in entry {number} of {REGIONS} must be 1 to {REGION_CHARS_MAX} of the characters a-z, A-Z, \
                 0-9, -, _ and ."
             ));
         }
@@ -146,7 +146,7 @@ fn split_entries(text: &str) -> Vec<String> {
 /// Returns whether a text can be the name of a region.
 fn is_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(is_allowed)
+    (1..=REGION_CHARS_MAX).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
 #[cfg(test)]

@@ -160,7 +160,8 @@ impl LogReads for ClickHouseReader {
     ) -> Result<LogRows<VerificationRow>> {
         let condition = format!(
             "{} AND ($2 = '' OR api_id = $2) AND ($3 = '' OR outcome = $3)
-                AND ($5 = '' OR key_id = $5) AND ($6 = '' OR external_id = $6)",
+                AND ($5 = '' OR key_id = $5) AND ($6 = '' OR external_id = $6)
+                AND ($7 = '' OR region = $7)",
             log_condition(filter)
         );
         let texts = [
@@ -170,6 +171,7 @@ impl LogReads for ClickHouseReader {
             filter.after_request,
             verifications.key_id,
             verifications.external_id,
+            verifications.region,
         ];
         let rows = self.list_verifications(&condition, &texts, filter.rows_max).await?;
         Ok(LogRows { rows, unread_before: None })

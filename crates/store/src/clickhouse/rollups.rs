@@ -316,6 +316,9 @@ fn rollup_condition(filter: &RollupFilter<'_>, bound: &mut BoundTexts) -> String
         let tags = bound.bind_list(filter.tags.iter().map(String::as_str));
         let _ = write!(condition, " AND hasAll(tags, [{tags}])");
     }
+    if let Some(region) = filter.region.filter(|region| !region.is_empty()) {
+        let _ = write!(condition, " AND region = {}", bound.bind(region));
+    }
     condition
 }
 

@@ -17,6 +17,8 @@ pub struct RollupFilter<'a> {
     pub key_ids: &'a [KeyId],
     /// Includes only verifications with all of these tags.
     pub tags: &'a [String],
+    /// Includes only verifications of this region.
+    pub region: Option<&'a str>,
     /// Includes only rollups that begin at this time or later.
     pub from_time: Timestamp,
     /// Includes only rollups that begin at this time or earlier.

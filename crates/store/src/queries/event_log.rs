@@ -2,7 +2,7 @@
 //!
 //! Totals and rollups show which hours and minutes contain selected events, and how many events there are, so that only
 //! these are read, in statements for a bounded number of events. No index of the events themselves has their outcome or a
-//! dimension of their series.
+//! dimension of their series. Totals do not contain the region either: all events of these minutes are compared with it.
 
 mod series;
 mod tables;
@@ -23,9 +23,12 @@ use tables::LogTables;
 const STATEMENT_EVENTS_MAX: i64 = 5_000;
 /// The approximate number of events that are read for a page.
 const EVENTS_READ_MAX: i64 = 40_000;
+/// The approximate number of events that are compared with a region at once.
+const REGION_EVENTS: i64 = 1_000;
 /// The maximum number of hours that one statement lists.
 const HOURS_MAX: i64 = 100;
-/// The maximum number of spans of selected series that are read for a page. Each has a selected event, unless it was deleted.
+/// The maximum number of spans of selected series that are read for a page. Each has a selected event, unless it was deleted, or an
+/// earlier version wrote the series, which then has no region.
 const SERIES_SPANS_MAX: usize = 60;
 
 /// A unit of time that contains selected events.
@@ -58,6 +61,8 @@ struct LogScan<'a, Row> {
     filter: LogFilter<'a>,
     /// The selected values of the dimensions of the series. Empty: all.
     dimensions: [&'a str; 2],
+    /// The selected region of verifications. Empty: all.
+    region: &'a str,
     events_read: i64,
     page: LogRows<Row>,
 }
@@ -70,7 +75,8 @@ impl LogReads for Connection {
         verifications: &VerificationLogFilter<'_>,
     ) -> Result<LogRows<VerificationRow>> {
         let dimensions = [verifications.key_id, verifications.external_id];
-        LogScan::new(self, tables::VERIFICATIONS, filter, dimensions).read().await
+        let region = verifications.region;
+        LogScan::new(self, tables::VERIFICATIONS, filter, dimensions, region).read().await
     }
 
     async fn list_check_log(
@@ -78,7 +84,7 @@ impl LogReads for Connection {
         filter: &LogFilter<'_>,
         identifier: &str,
     ) -> Result<LogRows<CheckRow>> {
-        LogScan::new(self, tables::CHECKS, filter, [identifier, ""]).read().await
+        LogScan::new(self, tables::CHECKS, filter, [identifier, ""], "").read().await
     }
 }
 
@@ -91,9 +97,10 @@ where
         tables: LogTables,
         filter: &LogFilter<'a>,
         dimensions: [&'a str; 2],
+        region: &'a str,
     ) -> Self {
         let page = LogRows { rows: Vec::new(), unread_before: None };
-        Self { connection, tables, filter: *filter, dimensions, events_read: 0, page }
+        Self { connection, tables, filter: *filter, dimensions, region, events_read: 0, page }
     }
 
     async fn read(mut self) -> Result<LogRows<Row>> {
@@ -114,6 +121,11 @@ where
         i64::try_from(room).unwrap_or(i64::MAX)
     }
 
+    /// Returns how many events of the selected ones to read at once. How many of them are of a region is not known.
+    fn read_size(&self) -> i64 {
+        if self.region.is_empty() { self.room() } else { REGION_EVENTS }
+    }
+
     /// Reads the hours that have selected events by the totals, which are written with the events.
     async fn read_hours(&mut self) -> Result<()> {
         let mut until = self.filter.until_time;
@@ -121,7 +133,7 @@ where
             let hours = self.list_hours(until).await?;
             let mut rest = hours.as_slice();
             while !rest.is_empty() && !self.is_done() {
-                let needed = count_until(rest, self.room(), |hour| hour.selected);
+                let needed = count_until(rest, self.read_size(), |hour| hour.selected);
                 let spans = self.list_minutes(&rest[..needed]).await?;
                 self.read_spans(&spans).await?;
                 rest = &rest[needed..];
@@ -156,7 +168,7 @@ where
                 rest = &rest[1..];
                 continue;
             }
-            let needed = count_until(rest, self.room(), |span| span.selected);
+            let needed = count_until(rest, self.read_size(), |span| span.selected);
             let read = count_until(&rest[..needed], STATEMENT_EVENTS_MAX, |span| span.events);
             self.read_at_once(&rest[..read]).await?;
             rest = &rest[read..];
@@ -278,9 +290,9 @@ where
         let LogTables { events, order, .. } = self.tables;
         let sql = format!(
             "{events} WHERE s.id = e.series AND {}
-                AND ($7 = '' OR e.time < $8 OR e.request_id > $7)
+                AND ($8 = '' OR e.time < $9 OR e.request_id > $8)
             ORDER BY e.time DESC, {order}
-            LIMIT $9",
+            LIMIT $10",
             self.tables.event_condition()
         );
         let ranges: Vec<_> = spans.iter().map(|span| [span.from.0, span.until.0]).collect();
@@ -290,13 +302,13 @@ where
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
-    /// Binds the values `$1` to `$5` of the conditions of [`LogTables`].
+    /// Binds the values `$1` to `$6` of the conditions of [`LogTables`].
     fn bind_series<'q, R>(&self, query: RowQuery<'q, R>) -> RowQuery<'q, R>
     where
         'a: 'q,
     {
         let [first, second] = self.dimensions;
-        bind_resource(query, &self.filter).bind(first).bind(second)
+        bind_resource(query, &self.filter).bind(first).bind(second).bind(self.region)
     }
 }
 

@@ -25,7 +25,7 @@ pub fn credit_sum_sql(column: &str) -> String {
     )
 }
 
-/// Binds the values `$1` to `$7` of [`rollup_source_sql`].
+/// Binds the values `$1` to `$8` of [`rollup_source_sql`].
 pub fn bind_rollup_filter<'q, Row>(
     query: RowQuery<'q, Row>,
     filter: &'q RollupFilter<'_>,
@@ -38,10 +38,11 @@ pub fn bind_rollup_filter<'q, Row>(
         .bind(json!(filter.tags).to_string())
         .bind(filter.from_time)
         .bind(filter.to_time)
+        .bind(filter.region.unwrap_or_default())
 }
 
 /// The number of the first value that [`bind_spans`] binds for [`rollup_source_sql`].
-pub const FIRST_SPAN_VALUE: usize = 8;
+pub const FIRST_SPAN_VALUE: usize = 9;
 
 /// Returns the spans that [`rollup_source_sql`] adds up by series before it joins these. Without any, the rollups are joined.
 pub fn summed_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
@@ -75,7 +76,7 @@ pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) ->
 }
 
 /// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of
-/// their series. The values are `$1` to `$7`, and those of the summed spans.
+/// their series. The values are `$1` to `$8`, and those of the summed spans.
 ///
 /// Without grouping by time, the time of a row is any of the selected ones.
 pub fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
@@ -129,7 +130,7 @@ fn has_few_series(filter: &RollupFilter<'_>) -> bool {
     has_identity || !filter.key_ids.is_empty() || !filter.tags.is_empty()
 }
 
-/// Returns the condition for the series `s`, with the values `$1` to `$5`. Where nothing is selected, it only mentions
+/// Returns the condition for the series `s`, with the values `$1` to `$5` and `$8`. Where nothing is selected, it only mentions
 /// the value, because a statement must use every value.
 pub fn series_condition(filter: &RollupFilter<'_>) -> String {
     let apis = match filter.api_ids.is_empty() {
@@ -155,5 +156,9 @@ pub fn series_condition(filter: &RollupFilter<'_>) -> String {
             "))"
         ),
     };
-    format!("s.workspace_id = $1 AND {apis} AND {external_id} AND {keys} AND {tags}")
+    let region = match filter.region.unwrap_or_default() {
+        "" => "$8 = ''",
+        _ => "s.region = $8",
+    };
+    format!("s.workspace_id = $1 AND {apis} AND {external_id} AND {keys} AND {tags} AND {region}")
 }

@@ -192,6 +192,7 @@ impl GetVerifications {
             external_id: self.external_id.0.map(Text::into_string),
             key_ids: keys.into_iter().map(KeyId::from).collect(),
             tags: self.tag.0.map_or_else(Vec::new, into_strings),
+            region: None,
             from_time: Timestamp(from),
             to_time: Timestamp(to),
             grain: RollupUnit::default(),

@@ -77,7 +77,7 @@ where
                 FROM ({units}) m
                 GROUP BY m.time
                 ORDER BY m.time DESC
-                LIMIT $8
+                LIMIT $9
             )
             SELECT l.time, l.selected, '[]' AS resource_ids,
                 (SELECT CAST(COALESCE(SUM(t.count), 0) AS BIGINT) FROM {totals} t
@@ -92,8 +92,8 @@ where
     }
 
     /// Returns the SQL for the units of time in which selected series have events, and how many: by their rollups, and by the
-    /// events that are not rolled up yet. A unit may have several rows. `$1` to `$5` are bound by [`Self::bind_series`]; `$6`
-    /// and `$7` are the bounds.
+    /// events that are not rolled up yet. A unit may have several rows. `$1` to `$6` are bound by [`Self::bind_series`]; `$7`
+    /// and `$8` are the bounds.
     fn series_units_sql(&self, unit: RollupUnit) -> String {
         let (raw, series) = (self.tables.kind.table_name(), self.tables.series);
         let events = events_of_batches!("{raw}", "e.time, e.series").replace("{raw}", raw);
@@ -102,11 +102,11 @@ where
         let (name, start) = (unit.as_str(), unit_start_sql(unit));
         format!(
             "SELECT r.time, r.count FROM {series} s CROSS JOIN {raw}_per_{name} r
-            WHERE r.series = s.id AND {selected} AND r.time >= $6 AND r.time < $7
+            WHERE r.series = s.id AND {selected} AND r.time >= $7 AND r.time < $8
             UNION ALL
             SELECT {start} AS time, CAST(1 AS BIGINT) AS count
             FROM {events} CROSS JOIN {series} s
-            WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $6 AND e.time < $7"
+            WHERE {pending} AND s.id = e.series AND {selected} AND e.time >= $7 AND e.time < $8"
         )
     }
 }

@@ -1,7 +1,7 @@
 //! The tables of one kind of events, and the conditions of a log on them.
 //!
-//! `$1` is the workspace, `$2` the API or namespace, `$3` the outcome, and `$4` and `$5` are the dimensions of a series by which the
-//! log is filtered. Each is empty if all are selected.
+//! `$1` is the workspace, `$2` the API or namespace, `$3` the outcome, `$4` and `$5` are the dimensions of a series by which the
+//! log is filtered, and `$6` is the region of verifications. Each is empty if all are selected.
 
 use foundation::model::EventKind;
 
@@ -17,7 +17,7 @@ pub struct LogTables {
     pub resource: &'static str,
     /// The columns of the series by which the log is filtered.
     dimensions: &'static [&'static str],
-    /// Selects the columns of a row from the events of the spans `$6`.
+    /// Selects the columns of a row from the events of the spans `$7`.
     pub events: &'static str,
     /// The order of the events of one request.
     pub order: &'static str,
@@ -34,7 +34,7 @@ pub const VERIFICATIONS: LogTables = LogTables {
             e.spent_credits, e.latency_us, e.region, e.reason
         FROM ",
         events_of_spans!(
-            "$6",
+            "$7",
             "verifications",
             "e.time, e.series, e.request_id, e.spent_credits, e.latency_us, e.region, e.reason"
         ),
@@ -54,7 +54,7 @@ pub const CHECKS: LogTables = LogTables {
             e.override_id, e.max, e.remaining, e.reset_at, e.tokens
         FROM ",
         events_of_spans!(
-            "$6",
+            "$7",
             "ratelimits",
             "e.time, e.series, e.request_id, e.latency_us, e.override_id, e.max, e.remaining, e.reset_at, e.tokens"
         ),
@@ -90,18 +90,23 @@ impl LogTables {
         )
     }
 
-    /// Returns the condition for the series `s` of an event, whatever leads to it: `$1` to `$5`.
+    /// Returns the condition for an event `e` and its series `s`, whatever leads to it: `$1` to `$6`.
     pub fn event_condition(&self) -> String {
         let of_dimension = |(index, value): (usize, &str)| match self.dimensions.get(index) {
             Some(column) => format!(" AND ({value} = '' OR s.{column} = {value})"),
             None => format!(" AND {value} = ''"),
         };
         let dimensions: String = ["$4", "$5"].into_iter().enumerate().map(of_dimension).collect();
-        self.resource_condition("s") + &dimensions
+        let region = match self.kind {
+            EventKind::Verifications => " AND ($6 = '' OR e.region = $6)",
+            EventKind::Ratelimits => " AND $6 = ''",
+        };
+        self.resource_condition("s") + &dimensions + region
     }
 
-    /// Returns the condition for the series `s` of selected dimensions, which an index finds: `$1` to `$5`. A dimension that
-    /// is not selected is only mentioned, because a statement must use every value.
+    /// Returns the condition for the series `s` of selected dimensions, which an index finds: `$1` to `$6`. A dimension that
+    /// is not selected is only mentioned, because a statement must use every value. Series of earlier versions have no region, but
+    /// their events may have one.
     pub fn series_condition(&self, dimensions: [&str; 2]) -> String {
         let of_dimension = |column: Option<&&str>, value: &str, is_selected: bool| match column {
             Some(&"external_id") if is_selected => has_external_id_sql(value),
@@ -114,6 +119,10 @@ impl LogTables {
         let [first, second] = dimensions.map(|text| !text.is_empty());
         let first = of_dimension(self.dimensions.first(), "$4", first);
         let second = of_dimension(self.dimensions.get(1), "$5", second);
-        format!("{} AND {first} AND {second}", self.resource_condition("s"))
+        let region = match self.kind {
+            EventKind::Verifications => "($6 = '' OR s.region IN ($6, ''))",
+            EventKind::Ratelimits => "$6 = ''",
+        };
+        format!("{} AND {first} AND {second} AND {region}", self.resource_condition("s"))
     }
 }
