@@ -54,7 +54,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) 
     match command {
         AuditCommand::List { workspace, event, actor, about, before, limit } => {
             let filter = AuditFilter {
-                before_id: before,
+                cursor_id: before,
                 event,
                 actor,
                 target: about,

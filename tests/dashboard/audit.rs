@@ -5,8 +5,8 @@ mod undo;
 use serde_json::json;
 
 use super::{
-    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, count_table_rows, form_encode, next_page_path,
-    workspace_path,
+    Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, between, count_table_rows, form_encode,
+    next_page_path, workspace_path,
 };
 use crate::on_both_stacks;
 use crate::support::Keyward;
@@ -102,5 +102,32 @@ on_both_stacks! {
         assert_eq!((count_table_rows(&first.text), count_table_rows(&second.text)), (25, 5));
         assert!(second.text.contains("key 0") && !second.text.contains("key 7"));
         assert!(!second.text.contains("rel=\"next\""));
+    }
+
+    async fn log_is_listed_the_oldest_first_with_the_same_filter(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        for number in 0..26 {
+            tick(&kw);
+            kw.create_key_in(&api, json!({ "name": format!("key {number:02}") })).await;
+        }
+        let latest_first = workspace_path("/audit?event=key.create&from=2026-03-10");
+        let head = |page: &str, direction: &str| {
+            let before = format!("aria-sort=\"{direction}\"><a href=\"");
+            between(page, &before, "\"").replace("&#38;", "&")
+        };
+
+        let oldest_first = head(&owner.get(&latest_first).await.text, "descending");
+        let first = owner.get(&oldest_first).await;
+        let second = owner.get(&next_page_path(&first)).await;
+
+        assert_eq!(oldest_first, format!("{latest_first}&order=ascending"));
+        assert_eq!(head(&first.text, "ascending"), latest_first);
+        assert_eq!((count_table_rows(&first.text), count_table_rows(&second.text)), (25, 1));
+        let at = |name: &str| first.text.find(name);
+        assert!(at("key 00").is_some() && at("key 00") < at("key 24") && at("key 25").is_none(), "{}", first.text);
+        assert!(second.text.contains("key 25") && !second.text.contains("rel=\"next\""));
+        // The filter form keeps the order.
+        assert!(first.text.contains("<input type=\"hidden\" name=\"order\" value=\"ascending\">"));
     }
 }

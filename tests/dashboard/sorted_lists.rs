@@ -133,6 +133,24 @@ on_both_stacks! {
         }
     }
 
+    async fn imports_are_by_creation_in_both_directions(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let all = mixed_names();
+        for name in &all {
+            owner.post(&workspace_path("/imports"), &[("name", name), ("algorithm", "sha256")]).await;
+            kw.clock.advance_ms(1);
+        }
+        let mut expected = all.clone();
+        assert_eq!(names(&mut owner, "/imports?q=row&order=ascending").await, expected);
+        expected.reverse();
+        assert_eq!(names(&mut owner, "/imports?q=row").await, expected);
+        let page = owner.get(&workspace_path("/imports?q=row")).await.text;
+        let head = between(&page, "aria-sort=\"descending\"><a href=\"", "\"").replace("&#38;", "&");
+        assert_eq!(head, workspace_path("/imports?q=row&order=ascending"));
+        let page = owner.get(&head).await.text;
+        assert!(page.contains("<input type=\"hidden\" name=\"order\" value=\"ascending\">"), "{page}");
+    }
+
     async fn root_keys_are_by_creation_in_both_directions(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let all = mixed_names();

@@ -129,7 +129,8 @@ on_both_stores! {
             ("key.create", "ada", "key_1", "", 0, 9, 9, ""),
         ] {
             let filter = AuditFilter {
-                before_id: text(before),
+                cursor_id: text(before),
+                is_oldest_first: false,
                 event: text(event),
                 actor: text(actor),
                 target: text(target),
@@ -137,12 +138,56 @@ on_both_stores! {
                 end_at: Some(Timestamp(until)),
                 rows_max,
             };
-            let found = store.read().await.unwrap().list_audit_entries(&workspace, &filter).await.unwrap();
-
-            let ids: Vec<_> = found.iter().map(|entry| entry.id.trim_start_matches("log_")).collect();
-            assert_eq!(ids.join(" "), expected, "{filter:?}");
+            assert_eq!(select(&store, &workspace, &filter).await, expected, "{filter:?}");
         }
     }
+
+    async fn audit_entries_are_listed_the_oldest_first_with_every_filter(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        insert_entries_to_select(&store, &workspace, &other).await;
+        let text = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
+
+        for (event, actor, target, cursor, from, until, rows_max, expected) in [
+            ("", "", "", "", 0, 9, 9, "1 2 3 4"),
+            ("", "", "", "", 0, 9, 3, "1 2 3"),
+            ("", "", "", "", 2, 3, 9, "3"),
+            ("", "", "", "log_1", 0, 9, 9, "2 3 4"),
+            ("", "", "", "log_2", 0, 9, 9, "3 4"),
+            ("", "", "", "log_2", 3, 9, 9, "4"),
+            ("", "", "", "log_2", 0, 3, 9, "3"),
+            ("", "", "", "log_4", 0, 9, 9, ""),
+            ("", "", "", "log_0", 0, 9, 9, ""),
+            ("", "", "", "log_5", 0, 9, 9, ""),
+            ("key.create", "", "", "", 0, 9, 9, "1 2"),
+            ("key.create", "", "", "log_1", 0, 9, 9, "2"),
+            ("", "deploy", "", "", 0, 9, 9, "1 2 3"),
+            ("", "deploy", "", "", 0, 9, 2, "1 2"),
+            ("", "deploy", "", "log_1", 0, 9, 9, "2 3"),
+            ("", "", "key_1", "", 0, 9, 9, "1 2 4"),
+            ("", "", "key_1", "", 0, 9, 2, "1 2"),
+            ("", "", "key_1", "log_1", 0, 9, 9, "2 4"),
+            ("key.create", "deploy", "key_1", "log_1", 0, 9, 9, "2"),
+        ] {
+            let filter = AuditFilter {
+                cursor_id: text(cursor),
+                is_oldest_first: true,
+                event: text(event),
+                actor: text(actor),
+                target: text(target),
+                start_at: Some(Timestamp(from)),
+                end_at: Some(Timestamp(until)),
+                rows_max,
+            };
+            assert_eq!(select(&store, &workspace, &filter).await, expected, "{filter:?}");
+        }
+    }
+}
+
+/// Returns the numbers of the entries that a filter selects, in their order.
+async fn select(store: &Store, workspace: &WorkspaceId, filter: &AuditFilter) -> String {
+    let found = store.read().await.unwrap().list_audit_entries(workspace, filter).await.unwrap();
+    let ids: Vec<_> = found.iter().map(|entry| entry.id.trim_start_matches("log_")).collect();
+    ids.join(" ")
 }
 
 /// Inserts three groups of entries, and one of another workspace.

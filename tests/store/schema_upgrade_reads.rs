@@ -139,7 +139,7 @@ async fn assert_lists(reader: &mut Reader, version: i64) {
     let overrides = reader.list_overrides(workspace, &namespace, &search("ΣΊΣΥΦΟΣ")).await.unwrap();
     let limits: Vec<_> = overrides.iter().map(|o| (o.limit, o.duration_ms)).collect();
     assert_eq!(limits, if version >= 2 { vec![(0, 60_000)] } else { Vec::new() });
-    let migrations = reader.list_migrations(workspace, &search("ÜBERNAHME")).await.unwrap();
+    let migrations = reader.list_migrations(workspace, true, &search("ÜBERNAHME")).await.unwrap();
     assert_eq!(migrations.len(), usize::from(version >= 6), "{version}");
     let filter =
         KeyListFilter { search: "SCHLÜSSEL".into(), rows_max: 20, ..KeyListFilter::default() };
@@ -204,7 +204,7 @@ on_both_stores! {
 
         let mut reader = store.read().await.unwrap();
         for text in ["ELSE", "MIG_1"] {
-            let found = reader.list_migrations(&workspace, &search(text)).await.unwrap();
+            let found = reader.list_migrations(&workspace, true, &search(text)).await.unwrap();
             assert_eq!(found.len(), 1, "{text}");
         }
     }

@@ -66,11 +66,21 @@ impl SortLink {
 
     /// Reads the direction of the list at `path` from the query; any other text is `default`.
     pub fn new(request: &WorkspaceRequest, path: &str, default: Direction) -> Self {
+        Self::with_cursor_field(request, path, "from", default)
+    }
+
+    /// Reads the direction of a list with the cursor in the query parameter `field`, like [`Self::new`].
+    pub fn with_cursor_field(
+        request: &WorkspaceRequest,
+        path: &str,
+        field: &str,
+        default: Direction,
+    ) -> Self {
         let query = &request.page_request.query;
         let known = [Direction::Ascending, Direction::Descending];
         let named = known.into_iter().find(|known| known.as_str() == query.text(FIELD));
         let direction = named.unwrap_or(default);
-        let mut pairs = query.query_without(&[FIELD, "from", "from-entry", "notice"]);
+        let mut pairs = query.query_without(&[FIELD, field, "notice"]);
         if direction.reversed() != default {
             pairs.append_pair(FIELD, direction.reversed().as_str());
         }

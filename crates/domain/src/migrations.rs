@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::form_results;
 use crate::names;
-use crate::page::{Page, Paging};
+use crate::page::{KeyOrder, Page, Paging};
 use crate::permission::Action;
 pub use store::StoredMigration;
 
@@ -74,15 +74,18 @@ pub async fn list(context: &Context, workspace: &WorkspaceId) -> Result<Vec<Migr
     context.store.read().await?.list_all_migrations(workspace).await
 }
 
-/// Lists a page of the migrations of the caller's workspace, the latest first.
+/// Lists a page of the migrations of the caller's workspace, the latest or the oldest first.
 pub async fn list_for_caller(
     context: &Context,
     caller: &Caller,
+    order: KeyOrder,
     paging: &Paging,
 ) -> Result<Page<StoredMigration>> {
     caller.require(Action::ReadKey)?;
     let mut reader = context.store.read().await?;
-    let rows = reader.list_migrations(caller.workspace_id(), &paging.to_page_query()).await?;
+    let (workspace, listing) = (caller.workspace_id(), paging.to_page_query());
+    let is_latest_first = order == KeyOrder::LatestFirst;
+    let rows = reader.list_migrations(workspace, is_latest_first, &listing).await?;
     Ok(Page::new(rows, paging, |row| &row.migration.id))
 }
 

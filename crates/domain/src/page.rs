@@ -46,7 +46,7 @@ impl Paging {
     }
 }
 
-/// The order of a list of keys, or of root keys, by their creation.
+/// The order of a list of keys, of root keys, or of migrations, by their creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyOrder {
     #[default]

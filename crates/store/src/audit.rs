@@ -38,8 +38,10 @@ pub struct AuditEntry {
 /// Selects entries of the audit log.
 #[derive(Debug, Default)]
 pub struct AuditFilter {
-    /// Only entries before the entry with this id.
-    pub before_id: Option<String>,
+    /// Only entries that follow the entry with this id in the order of the list.
+    pub cursor_id: Option<String>,
+    /// Lists the oldest entries first, instead of the latest.
+    pub is_oldest_first: bool,
     /// Only entries of this event.
     pub event: Option<String>,
     /// Only entries of the actor with this id or name.
@@ -79,7 +81,7 @@ pub struct StoredEntry {
 
 #[async_trait]
 pub trait AuditReads: Send {
-    /// Returns entries of the audit log of a workspace, the latest first.
+    /// Returns entries of the audit log of a workspace, in the order of the filter.
     async fn list_audit_entries(
         &mut self,
         workspace: &WorkspaceId,

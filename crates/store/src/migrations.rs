@@ -40,10 +40,11 @@ pub trait MigrationReads: Send {
     ) -> Result<Option<Migration>>;
     /// Returns the migrations of a workspace by id.
     async fn list_all_migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
-    /// Returns a page of the migrations of a workspace, the latest first, searched by name and id.
+    /// Returns a page of the migrations of a workspace, the latest or the oldest first, searched by name and id.
     async fn list_migrations(
         &mut self,
         workspace: &WorkspaceId,
+        is_latest_first: bool,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredMigration>>;
     async fn find_stored_migration(

@@ -19,6 +19,7 @@ use super::layout::{Layout, Section};
 use super::list_frame::ListFrame;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PAGE_ROWS, PageLinks};
+use super::sort_link::{Direction, SortLink};
 use super::{PageResult, render_page};
 
 pub fn routes() -> Router {
@@ -47,6 +48,8 @@ struct AuditListPage {
 const ALL_TIME: &str = "all";
 /// The form value of a range between two dates.
 const CUSTOM_RANGE: &str = "custom";
+/// The query parameter of the cursor: `from` is the start date of the filter.
+const CURSOR_FIELD: &str = "from-entry";
 
 /// The filter form, as submitted.
 struct AuditFilterForm {
@@ -82,7 +85,8 @@ impl AuditFilterForm {
     /// that a browser's date field cannot show.
     fn build_audit_filter(
         &mut self,
-        before: &str,
+        cursor: &str,
+        sort: &SortLink,
         now: Timestamp,
     ) -> (AuditFilter, Option<String>) {
         let ((start_at, end_at), fault) = match self.range.as_str() {
@@ -95,7 +99,8 @@ impl AuditFilterForm {
         };
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let filter = AuditFilter {
-            before_id: given(before),
+            cursor_id: given(cursor),
+            is_oldest_first: sort.direction == Direction::Ascending,
             event: given(&self.event),
             actor: given(&self.actor),
             target: given(&self.about),
@@ -185,14 +190,15 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let (app, query) = (&request.page_request.app, &request.page_request.query);
     let mut filter = AuditFilterForm::from_form(query);
     let now = app.context.clock.now();
-    let (audit_filter, fault) = filter.build_audit_filter(query.text("from-entry"), now);
+    let path = request.workspace_path("/audit");
+    let sort = SortLink::with_cursor_field(&request, &path, CURSOR_FIELD, Direction::Descending);
+    let (audit_filter, fault) = filter.build_audit_filter(query.text(CURSOR_FIELD), &sort, now);
     let mut found = audit::list_for_caller(&app.context, &request.caller, &audit_filter).await?;
     let more = found.len() > PAGE_ROWS;
     found.truncate(PAGE_ROWS);
     let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
-    let mut list = ListFrame::new(&request, "/audit", None);
-    // `from` is the start date of the filter, so another field holds the cursor.
-    list.pages = PageLinks::with_cursor_field(&request, &list.path, "from-entry", next.as_deref());
+    let mut list = ListFrame::new(&request, "/audit", None).with_sort(sort);
+    list.pages = PageLinks::with_cursor_field(&request, &path, CURSOR_FIELD, next.as_deref());
     render_page(&AuditListPage {
         layout: Layout::for_workspace(&request, Section::Audit, "Audit log").await?,
         list,

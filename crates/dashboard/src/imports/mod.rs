@@ -36,6 +36,7 @@ use super::list_frame::ListFrame;
 use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
+use super::sort_link::{Direction, SortLink};
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 /// Limits the size of an import form, in bytes: the rows and other fields.
@@ -127,12 +128,13 @@ pub fn import_name(migration: &Migration) -> &str {
 }
 
 async fn list(request: WorkspaceRequest) -> PageResult {
-    let app = &request.page_request.app;
-    let found =
-        migrations::list_for_caller(&app.context, &request.caller, &paging_from_query(&request))
-            .await?;
-    let now = app.context.clock.now();
-    let list = ListFrame::new(&request, "/imports", found.next_start.as_deref());
+    let (context, caller) = (&request.page_request.app.context, &request.caller);
+    let path = request.workspace_path("/imports");
+    let sort = SortLink::new(&request, &path, Direction::Descending);
+    let paging = paging_from_query(&request);
+    let found = migrations::list_for_caller(context, caller, sort.key_order(), &paging).await?;
+    let now = context.clock.now();
+    let list = ListFrame::new(&request, "/imports", found.next_start.as_deref()).with_sort(sort);
     render_page(&ImportListPage {
         layout: Layout::for_workspace(&request, Section::Imports, "Imports").await?,
         list: list.with_create_form(&request, "/imports/new", Action::CreateKey),

@@ -156,7 +156,8 @@ async fn search_gateways(
 
 async fn search_imports(request: &WorkspaceRequest, paging: &Paging) -> Result<ResultGroup, Error> {
     let context = &request.page_request.app.context;
-    let found = migrations::list_for_caller(context, &request.caller, paging).await?;
+    let (caller, order) = (&request.caller, KeyOrder::LatestFirst);
+    let found = migrations::list_for_caller(context, caller, order, paging).await?;
     let has_more = found.next_start.is_some();
     let rows = found.items.into_iter().map(|stored| {
         let id = stored.migration.id.to_string();

@@ -168,7 +168,7 @@ fn user_columns<'a>(
     ("user", user.id.as_str(), &user.email, Some(origin))
 }
 
-/// Lists audit entries of a workspace, the latest first.
+/// Lists audit entries of a workspace, in the order of the filter.
 pub async fn list(
     context: &Context,
     workspace: &WorkspaceId,
@@ -177,7 +177,7 @@ pub async fn list(
     context.store.read().await?.list_audit_entries(workspace, filter).await
 }
 
-/// Lists audit entries of the caller's workspace, the latest first.
+/// Lists audit entries of the caller's workspace, in the order of the filter.
 pub async fn list_for_caller(
     context: &Context,
     caller: &Caller,

@@ -17,24 +17,30 @@ impl AuditReads for Connection {
         workspace: &WorkspaceId,
         filter: &AuditFilter,
     ) -> Result<Vec<StoredEntry>> {
-        let mut before_at = Timestamp(i64::MAX);
-        if let Some(id) = &filter.before_id {
+        let mut start_at = filter.start_at.unwrap_or(Timestamp(i64::MIN));
+        let mut end_at = filter.end_at.unwrap_or(Timestamp(i64::MAX));
+        let mut cursor_at = Timestamp(0);
+        if let Some(id) = &filter.cursor_id {
             let sql = "SELECT at FROM audit WHERE workspace_id = $1 AND id = $2";
             let found = query_scalar(sql).bind(workspace).bind(id).fetch_optional(&mut *self);
             let Some(found) = found.await? else { return Ok(Vec::new()) };
-            before_at = found;
+            cursor_at = found;
+            // The index finds where the page begins.
+            match filter.is_oldest_first {
+                true => start_at = start_at.max(cursor_at),
+                false => end_at = end_at.min(Timestamp(cursor_at.0.saturating_add(1))),
+            }
         }
         let sql = format!("{}{}", entries_from!(""), entries_sql(filter));
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let end_at = filter.end_at.unwrap_or(Timestamp(i64::MAX));
         Ok(query_as(AssertSqlSafe(sql))
             .bind(workspace)
             .bind(text(&filter.event))
             .bind(text(&filter.actor))
-            .bind(filter.start_at.unwrap_or(Timestamp(i64::MIN)))
-            .bind(end_at.min(Timestamp(before_at.0.saturating_add(1))))
-            .bind(text(&filter.before_id))
-            .bind(before_at)
+            .bind(start_at)
+            .bind(end_at)
+            .bind(text(&filter.cursor_id))
+            .bind(cursor_at)
             .bind(filter.rows_max)
             .bind(text(&filter.target))
             .fetch_all(self)
@@ -102,11 +108,14 @@ impl AuditWrites for Connection {
 fn entries_sql(filter: &AuditFilter) -> String {
     let is_given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
     let event = if is_given(&filter.event) { "a.event = $2" } else { "$2 = ''" };
+    // An index returns the entries in either direction.
+    let (follows, order) = match filter.is_oldest_first {
+        true => ("a.at > $7 OR a.id > $6", "ORDER BY a.at, a.id LIMIT $8"),
+        false => ("a.at < $7 OR a.id < $6", "ORDER BY a.at DESC, a.id DESC LIMIT $8"),
+    };
     let conditions = format!(
-        "a.workspace_id = $1 AND {event} AND a.at >= $4 AND a.at < $5
-            AND ($6 = '' OR a.at < $7 OR a.id < $6)"
+        "a.workspace_id = $1 AND {event} AND a.at >= $4 AND a.at < $5 AND ($6 = '' OR {follows})"
     );
-    let order = "ORDER BY a.at DESC, a.id DESC LIMIT $8";
     if is_given(&filter.target) {
         let entries = entries_of_target!("$9");
         let actor = "($3 = '' OR a.actor_id = $3 OR a.actor_name = $3)";

@@ -30,6 +30,30 @@ macro_rules! migrations_where {
     };
 }
 
+/// Selects a page of migrations that begins with the migration `$3`.
+macro_rules! migrations_from {
+    ($comparison:literal, $order:literal) => {
+        concat!(
+            migrations_where!("m.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("m.search", "$2"),
+            // A replica of the previous version stores no search text.
+            " OR ",
+            contains!("lower(m.id)", "$2"),
+            " OR ",
+            contains!("lower(m.name)", "$2"),
+            ") AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM migrations f
+                WHERE f.id = $3 AND f.workspace_id = $1 AND (m.created_at, m.id) ",
+            $comparison,
+            " (f.created_at, f.id)))
+            ORDER BY ",
+            $order,
+            " LIMIT $4"
+        )
+    };
+}
+
 #[async_trait]
 impl MigrationReads for Connection {
     async fn find_migration(
@@ -72,25 +96,13 @@ impl MigrationReads for Connection {
     async fn list_migrations(
         &mut self,
         workspace: &WorkspaceId,
+        is_latest_first: bool,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredMigration>> {
-        let sql = concat!(
-            migrations_where!("m.workspace_id = $1"),
-            " AND ($2 = '' OR ",
-            contains!("m.search", "$2"),
-            // A replica of the previous version stores no search text.
-            " OR ",
-            contains!("lower(m.id)", "$2"),
-            " OR ",
-            contains!("lower(m.name)", "$2"),
-            ") AND ($3 = '' OR EXISTS (
-                SELECT 1 FROM migrations f
-                WHERE f.id = $3 AND f.workspace_id = $1
-                    AND (m.created_at < f.created_at
-                        OR m.created_at = f.created_at AND m.id <= f.id)))
-            ORDER BY m.created_at DESC, m.id DESC
-            LIMIT $4"
-        );
+        let sql = match is_latest_first {
+            true => migrations_from!("<=", "m.created_at DESC, m.id DESC"),
+            false => migrations_from!(">=", "m.created_at, m.id"),
+        };
         let query = query_as(sql).bind(workspace).bind(&listing.search);
         fetch_all_as::<MigrationRow, _>(self, query.bind(listing.start).bind(listing.rows_max))
             .await
