@@ -1,5 +1,6 @@
 //! Imports: sets of keys that were issued elsewhere, and what is pasted into them.
 
+mod page;
 mod undo;
 
 use foundation::secret::KeyHash;

@@ -68,6 +68,28 @@ on_both_stacks! {
         assert_eq!(labels(&menu_of(&owner.get(&list).await.text, &id)), ["View", "Copy ID"]);
     }
 
+    async fn the_menu_of_an_import_offers_what_its_page_offers(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
+        kw.create_api().await;
+        owner.post(&workspace_path("/imports"), &[("name", "<b>old"), ("algorithm", "sha256")]).await;
+        let list = workspace_path("/imports");
+        let page = owner.get(&list).await.text;
+        let id = between(&page, "popovertarget=\"menu-", "\"").to_owned();
+        let path = workspace_path(&format!("/imports/{id}"));
+
+        let menu = menu_of(&page, &id);
+        assert!(page.contains("aria-label=\"Actions for &#60;b&#62;old\""), "{page}");
+        assert_eq!(labels(&menu), ["View", "Import keys", "View history", "Copy ID"]);
+        assert!(menu.contains(&format!("href=\"{path}\"")) && menu.contains(&format!("href=\"{path}#more\"")), "{menu}");
+        let shown = owner.get(&path).await.text;
+        assert!(between(&shown, "id=\"more\"", "</section>").contains(">Preview</button>"), "{shown}");
+        let history = between(&menu, &format!("href=\"{}", workspace_path("/audit")), "\"");
+        assert!(shown.contains(&format!("{}{history}\">View history", workspace_path("/audit"))), "{shown}");
+
+        assert_eq!(labels(&menu_of(&viewer.get(&list).await.text, &id)), ["View", "View history", "Copy ID"]);
+    }
+
     async fn the_menu_of_every_list_offers_what_the_user_may_do(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let mut viewer = owner.invite("eve@example.com", "viewer").await;

@@ -9,7 +9,9 @@ use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
 use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
+use domain::undo;
 use foundation::clock::{DAY_MS, Timestamp};
+use foundation::model::MemberRole;
 use serde_json::Value;
 
 use super::analytics::{TimeRange, parse_day, valid_date_or_empty};
@@ -156,10 +158,12 @@ pub struct AuditTableRow {
     pub at: TimeLabel,
     pub is_undone: bool,
     pub undoes: bool,
+    /// Whether the user may undo the entry, and this is possible.
+    pub can_undo: bool,
 }
 
 impl AuditTableRow {
-    fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
+    pub fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
         Self {
             path: request.workspace_path(&format!("/audit/{}", entry.id)),
             label: event_label(&entry.event).to_owned(),
@@ -168,8 +172,16 @@ impl AuditTableRow {
             at: TimeLabel::new(entry.at, now),
             is_undone: entry.undone_by.is_some(),
             undoes: entry.undoes.is_some(),
+            can_undo: may_undo(request)
+                && entry.undone_by.is_none()
+                && undo::plan_undo(entry).is_ok(),
         }
     }
+}
+
+/// Returns whether the user may undo entries at all.
+pub fn may_undo(request: &WorkspaceRequest) -> bool {
+    request.membership.role != MemberRole::Viewer
 }
 
 fn actor_label(entry: &StoredEntry) -> String {

@@ -6,7 +6,6 @@ use domain::audit::{self, AuditFilter, SnapshotFields, StoredEntry};
 use domain::undo;
 use foundation::error::Error;
 use foundation::id::AuditId;
-use foundation::model::MemberRole;
 use serde_json::Value;
 
 use super::super::failure::Failure;
@@ -15,7 +14,7 @@ use super::super::format::{TimeLabel, format_utc};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use super::{AuditTableRow, actor_label, labels, parse_targets, target_name};
+use super::{AuditTableRow, actor_label, labels, may_undo, parse_targets, target_name};
 
 /// Limits the number of later entries about the same target.
 const LATER_MAX: i64 = 10;
@@ -125,7 +124,7 @@ async fn build_page(
         undoes: entry.undoes.as_ref().map(link),
         undone_by: entry.undone_by.as_ref().map(link),
         undo_effect: undo::plan_undo(&entry).map(|action| labels::undo_description(&action)),
-        may_undo: request.membership.role != MemberRole::Viewer,
+        may_undo: may_undo(request),
         event: entry.event,
         id: entry.id,
         errors,

@@ -10,8 +10,8 @@ use domain::keys::{self, MigrationResult};
 use domain::permission::Action;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
-use foundation::model::MemberRole;
 
+use super::super::audit::may_undo;
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::format::format_size;
@@ -136,7 +136,7 @@ impl ImportedPage {
             skipped_rows: skipped,
             csv,
             entry,
-            may_undo: request.membership.role != MemberRole::Viewer,
+            may_undo: may_undo(request),
         })
     }
 }

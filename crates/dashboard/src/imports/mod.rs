@@ -15,7 +15,7 @@ use axum::extract::Path;
 use axum::routing::{get, post};
 use columns::FIELDS;
 pub use csv_keys::parse_csv_keys;
-use domain::audit::AuditEvent;
+use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
 use domain::bounds::IMPORTED_KEYS_MAX;
 use domain::migrations::{self, StoredMigration};
 use domain::permission::Action;
@@ -24,12 +24,13 @@ use foundation::error::Error;
 use foundation::id::MigrationId;
 use foundation::model::{Algorithm, Migration};
 use futures_util::TryFutureExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use table::TABLE_BYTES_MAX;
 
+use super::audit::AuditTableRow;
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{TimeLabel, curl_command, format_count, format_size};
+use super::format::{TimeLabel, curl_command, format_count, format_quantity, format_size};
 use super::keys::{SelectOption, api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
@@ -43,6 +44,8 @@ use super::{PageResult, redirect_to, render_invalid_page, render_page};
 const IMPORT_FORM_BYTES_MAX: usize = TABLE_BYTES_MAX + 64 * 1024;
 /// Limits how many pending keys are counted.
 const PENDING_COUNTED_MAX: i64 = 10_000;
+/// The number of audit entries on the page of an import.
+const ENTRIES_SHOWN_MAX: usize = 10;
 
 pub fn routes() -> Router {
     Router::new()
@@ -65,6 +68,7 @@ struct ImportListPage {
     layout: Layout,
     list: ListFrame,
     rows: Vec<ImportTableRow>,
+    may_import: bool,
 }
 
 #[derive(Template)]
@@ -92,8 +96,9 @@ struct ImportPage<'a> {
     /// The fields of a key and their headings as JSON, for the script that hashes keys in the browser.
     fields: String,
     rows_max: String,
-    /// The path of the audit entries of its imports.
-    history: String,
+    /// The latest audit entries of its imports.
+    entries: Vec<ImportEntryRow>,
+    has_more_entries: bool,
     errors: FormErrors,
     may_import: bool,
 }
@@ -106,11 +111,17 @@ struct ImportTableRow {
     algorithm: &'static str,
     imported: String,
     created: TimeLabel,
+    /// The path of the audit entries of its imports.
+    history: String,
 }
 
 impl ImportTableRow {
-    fn new(stored: StoredMigration, now: Timestamp) -> Self {
+    fn new(request: &WorkspaceRequest, stored: StoredMigration, now: Timestamp) -> Self {
         let migration = stored.migration;
+        let history = form_urlencoded::Serializer::new(String::new())
+            .append_pair("event", AuditEvent::KeysImported.as_str())
+            .append_pair("about", migration.id.as_str())
+            .finish();
         let name = import_name(&migration).to_owned();
         Self {
             id: migration.id,
@@ -119,6 +130,27 @@ impl ImportTableRow {
             algorithm: migration.algorithm.as_str(),
             imported: format_count(stored.imported_count, i64::MAX),
             created: TimeLabel::new(migration.created_at, now),
+            history: request.workspace_path(&format!("/audit?{history}")),
+        }
+    }
+}
+
+/// An audit entry of an import as displayed.
+struct ImportEntryRow {
+    entry: AuditTableRow,
+    /// How many keys were imported; `None` if the entry does not say it.
+    keys: Option<String>,
+}
+
+impl ImportEntryRow {
+    fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
+        let keys = entry
+            .after
+            .as_deref()
+            .and_then(|after| serde_json::from_str::<Value>(after).ok()?["keys"].as_i64());
+        Self {
+            entry: AuditTableRow::new(request, entry, now),
+            keys: keys.map(|keys| format_quantity(keys, i64::MAX, "key")),
         }
     }
 }
@@ -135,10 +167,12 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let found = migrations::list_for_caller(context, caller, sort.key_order(), &paging).await?;
     let now = context.clock.now();
     let list = ListFrame::new(&request, "/imports", found.next_start.as_deref()).with_sort(sort);
+    let row = |stored| ImportTableRow::new(&request, stored, now);
     render_page(&ImportListPage {
         layout: Layout::for_workspace(&request, Section::Imports, "Imports").await?,
         list: list.with_create_form(&request, "/imports/new", Action::CreateKey),
-        rows: found.items.into_iter().map(|stored| ImportTableRow::new(stored, now)).collect(),
+        rows: found.items.into_iter().map(row).collect(),
+        may_import: is_allowed(&request, Action::CreateKey),
     })
 }
 
@@ -183,6 +217,25 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     }
 }
 
+/// Returns the latest audit entries of the imports into a migration, and whether there are more.
+async fn list_entries(
+    request: &WorkspaceRequest,
+    id: &MigrationId,
+    now: Timestamp,
+) -> Result<(Vec<ImportEntryRow>, bool), Error> {
+    let filter = AuditFilter {
+        event: Some(AuditEvent::KeysImported.as_str().to_owned()),
+        target: Some(id.to_string()),
+        rows_max: i64::try_from(ENTRIES_SHOWN_MAX + 1).unwrap_or(i64::MAX),
+        ..AuditFilter::default()
+    };
+    let context = &request.page_request.app.context;
+    let found = audit::list_for_caller(context, &request.caller, &filter).await?;
+    let rows = found.iter().take(ENTRIES_SHOWN_MAX);
+    let rows = rows.map(|entry| ImportEntryRow::new(request, entry, now)).collect();
+    Ok((rows, found.len() > ENTRIES_SHOWN_MAX))
+}
+
 async fn build_page<'a>(
     request: &'a WorkspaceRequest,
     id: &MigrationId,
@@ -206,19 +259,16 @@ async fn build_page<'a>(
         "apiId": api.map_or("api_…", |api| api.value.as_str()),
         "keys": [{ "hash": "…", "name": "a key", "externalId": "user_1" }],
     });
-    let history = form_urlencoded::Serializer::new(String::new())
-        .append_pair("event", AuditEvent::KeysImported.as_str())
-        .append_pair("about", id.as_str())
-        .finish();
     let verify_example = json!({ "key": "…", "migrationId": id });
-    let base = &request.page_request.base_url;
+    let (base, now) = (&request.page_request.base_url, app.context.clock.now());
+    let (entries, has_more_entries) = list_entries(request, id, now).await?;
     Ok(ImportPage {
         layout: Layout::for_workspace(request, Section::Imports, "Imports")
             .await?
             .about(import_name(&stored.migration)),
         workspace: request.membership.workspace_id.to_string(),
         path: request.workspace_path(&format!("/imports/{id}")),
-        import: ImportTableRow::new(stored, app.context.clock.now()),
+        import: ImportTableRow::new(request, stored, now),
         pending: format_count(waiting, PENDING_COUNTED_MAX),
         example: curl_command(base, "keys.migrateKeys", &example.to_string()),
         verify_example: curl_command(base, "keys.verifyKey", &verify_example.to_string()),
@@ -226,7 +276,8 @@ async fn build_page<'a>(
         pasted_text: form.text("keys"),
         fields: json!(FIELDS).to_string(),
         rows_max: format_size(IMPORTED_KEYS_MAX),
-        history: request.workspace_path(&format!("/audit?{history}")),
+        entries,
+        has_more_entries,
         errors,
         may_import: is_allowed(request, Action::CreateKey),
     })

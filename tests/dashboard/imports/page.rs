@@ -1,0 +1,74 @@
+//! The page of an import: its latest audit entries.
+
+use serde_json::json;
+
+use super::super::{Browser, EMAIL, between, count_table_rows, redirect_path};
+use super::import;
+use crate::on_both_stacks;
+
+/// Returns the entries that the page of an import lists.
+fn listed_entries(page: &str) -> Vec<String> {
+    let list = between(page, "Latest imports</h2>", "</section>");
+    list.split("<li>").skip(1).map(str::to_owned).collect()
+}
+
+on_both_stacks! {
+    async fn page_of_an_import_lists_its_entries_and_undoes_them(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut viewer = owner.invite("eve@example.com", "viewer").await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let other = import(&mut owner, "other", "sha256").await;
+        assert!(!owner.get(&path).await.text.contains("Latest imports"));
+        for (path, keys) in [
+            (&path, "key\nold_one\nold_two"),
+            (&path, "key\nold_three"),
+            (&other, "key\nold_four"),
+        ] {
+            owner.post(path, &[("api", api.as_str()), ("keys", keys)]).await;
+            kw.clock.advance_ms(1);
+        }
+
+        let seen = listed_entries(&viewer.get(&path).await.text);
+        let entries = listed_entries(&owner.get(&path).await.text);
+
+        assert_eq!((seen.len(), entries.len()), (2, 2));
+        for entry in seen.iter().chain(&entries) {
+            assert!(entry.contains(">Keys imported</a>") && entry.contains("legacy, an API"), "{entry}");
+            assert!(entry.contains(EMAIL) && entry.contains("<time datetime="), "{entry}");
+        }
+        assert!(entries[0].contains("1 key ·") && entries[1].contains("2 keys ·"), "{entries:?}");
+        assert!(!seen.concat().contains("<form"), "{seen:?}");
+        let undo = between(&entries[1], "<form method=\"post\" action=\"", "\"");
+        let shown = owner.get(undo.strip_suffix("/undo").unwrap()).await.text;
+        assert!(shown.contains(&format!("<form method=\"post\" action=\"{undo}\"")), "{shown}");
+
+        assert!(redirect_path(&owner.post(undo, &[]).await).ends_with("?notice=undone"));
+
+        let code = async |key| kw.verify(key).await.data()["code"].clone();
+        assert_eq!((code("old_one").await, code("old_two").await), (json!("NOT_FOUND"), json!("NOT_FOUND")));
+        assert_eq!((code("old_three").await, code("old_four").await), (json!("VALID"), json!("VALID")));
+        let entries = listed_entries(&owner.get(&path).await.text);
+        assert!(entries[1].contains(">Undone</span>") && !entries[1].contains("<form"), "{entries:?}");
+        assert!(!entries[0].contains(">Undone</span>") && entries[0].contains("<form"), "{entries:?}");
+    }
+
+    async fn page_of_an_import_lists_ten_entries_and_links_to_all(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+
+        for number in 1..=11_usize {
+            let keys = format!("key\nold_{number}");
+            owner.post(&path, &[("api", api.as_str()), ("keys", keys.as_str())]).await;
+            kw.clock.advance_ms(1);
+            let page = owner.get(&path).await.text;
+            assert_eq!(listed_entries(&page).len(), number.min(10), "{page}");
+            assert_eq!(page.contains("These are the latest 10."), number > 10, "{page}");
+        }
+
+        let page = owner.get(&path).await.text;
+        let all = between(&page, "These are the latest 10. <a href=\"", "\"").replace("&#38;", "&");
+        assert_eq!(count_table_rows(&owner.get(&all).await.text), 11);
+    }
+}
