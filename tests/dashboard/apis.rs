@@ -43,12 +43,14 @@ on_both_stacks! {
         for _ in 0..100 {
             kw.create_api().await;
         }
+        owner.post(&workspace_path("/imports"), &[("name", "legacy"), ("algorithm", "sha256")]).await;
+        let import = format!("/imports/{}", kw.list_texts("migrations", "id").await[0]);
 
         for (more, is_told) in [(0, false), (1, true)] {
             for _ in 0..more {
                 kw.create_api().await;
             }
-            for path in ["/keys/new", "/get-started"] {
+            for path in ["/keys/new", "/get-started", "/keys", "/analytics", "/logs", &import] {
                 let page = owner.get(&workspace_path(path)).await.text;
                 assert!(page.contains("<option value=\"api_"), "{path}: {page}");
                 assert_eq!(page.contains("These are the first 100 APIs by name"), is_told, "{path}: {page}");

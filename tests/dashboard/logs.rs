@@ -158,6 +158,23 @@ on_every_event_store! {
 }
 
 on_both_stacks! {
+    async fn select_of_namespaces_says_so_when_more_exist(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        for number in 0..100 {
+            kw.check_limit(&format!("namespace {number:03}"), "ann", json!({})).await.data();
+        }
+
+        for (name, is_told) in [("namespace 000", false), ("one more", true)] {
+            kw.check_limit(name, "ann", json!({})).await.data();
+            for path in ["/analytics?of=limits", "/logs?of=limits"] {
+                let page = owner.get(&workspace_path(path)).await.text;
+                assert!(page.contains("<option value=\"rlns_") && !page.contains("APIs by name"), "{path}: {page}");
+                assert_eq!(page.contains("These are the first 100 namespaces by name"), is_told, "{path}: {page}");
+                assert_eq!(page.contains("aria-describedby=\"only-hint\""), is_told, "{path}: {page}");
+            }
+        }
+    }
+
     async fn log_of_others_is_not_shown(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let other = kw.create_other_workspace().await;

@@ -1,4 +1,4 @@
-//! The page of an import: its latest audit entries.
+//! The page of an import: its latest audit entries, and APIs that its select does not list.
 
 use serde_json::json;
 
@@ -70,5 +70,33 @@ on_both_stacks! {
         let page = owner.get(&path).await.text;
         let all = between(&page, "These are the latest 10. <a href=\"", "\"").replace("&#38;", "&");
         assert_eq!(count_table_rows(&owner.get(&all).await.text), 11);
+    }
+
+    async fn api_that_is_not_listed_is_entered_by_its_id(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        for _ in 0..100 {
+            kw.create_api().await;
+        }
+        let path = import(&mut owner, "legacy", "sha256").await;
+        assert!(!owner.get(&path).await.text.contains("name=\"other-api\""));
+        let last = kw.v2("apis.createApi", json!({ "name": "the last" })).await.text_of("apiId");
+        let page = owner.get(&path).await.text;
+        assert!(page.contains("name=\"other-api\"") && !page.contains(&last), "{page}");
+        let listed = between(&page, "<option value=\"", "\"").to_owned();
+        let entered = format!(" {last} ");
+        let fields = |other| [("api", listed.as_str()), ("other-api", other), ("keys", "key\nold_one")];
+
+        let unknown = owner.post(&format!("{path}/preview"), &fields("api_none")).await;
+        let preview = owner.post(&format!("{path}/preview"), &fields(entered.as_str())).await;
+        let imported = owner.post(&path, &fields(entered.as_str())).await;
+
+        assert_eq!(unknown.status, 422);
+        assert!(unknown.text.contains("value=\"api_none\"") && unknown.text.contains("select the API"), "{}", unknown.text);
+        assert!(preview.text.contains(&format!("name=\"api\" value=\"{last}\"")), "{}", preview.text);
+        assert!(imported.text.contains("1 key imported"), "{}", imported.text);
+        assert_eq!(kw.list_texts("keys", "api_id").await, [last]);
+        // The API of a link is listed, and selected.
+        let page = owner.get(&format!("{path}?api={listed}")).await.text;
+        assert!(page.contains(&format!("<option value=\"{listed}\" selected>")), "{page}");
     }
 }

@@ -24,10 +24,12 @@ use domain::app::App;
 use domain::page::Paging;
 use domain::ratelimits::namespaces;
 use foundation::error::Result;
+use foundation::model::{Api, Namespace};
 
 use super::charts::BarChart;
 use super::form::Form;
 use super::format::format_utc;
+use super::keys::APIS_MAX;
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
@@ -45,8 +47,8 @@ use top::{Ranking, TopConsumers, TopList};
 pub use traffic::{OUTCOMES, build_charts};
 pub use usage::UsageSection;
 
-/// The maximum number of APIs or namespaces in the select.
-const OPTIONS_MAX: usize = 100;
+/// The maximum number of namespaces in a select. The page of a namespace links to the page for any other.
+pub const NAMESPACE_OPTIONS_MAX: usize = 100;
 
 pub fn routes() -> Router {
     Router::new()
@@ -62,8 +64,7 @@ struct AnalyticsPage {
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
-    /// The APIs or namespaces: value, label, whether it is selected.
-    options: Vec<(String, String, bool)>,
+    resources: ResourceOptions,
     outcomes: Vec<(&'static str, &'static str, bool)>,
     regions: RegionFilter,
     selection: Selection,
@@ -109,7 +110,6 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         fields.append_pair("table", table);
         request.workspace_path(&format!("/analytics.csv?{}", fields.finish()))
     };
-    let resources = load_resource_names(&request, &selection).await?;
     let breakdowns =
         breakdown::list(&request, &selection, &range, &comparison, &download_url).await?;
     let mut figures = comparison.figures;
@@ -128,7 +128,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
-        options: list_options(resources, selection.resource()),
+        resources: ResourceOptions::load(&request, &selection).await?,
         outcomes: OUTCOMES
             .iter()
             .filter(|shown| shown.is_selected(selection.kind, ""))
@@ -176,38 +176,38 @@ async fn load_raw_since(app: &App) -> Option<String> {
     }
 }
 
-/// Returns the ids and names of the first APIs or namespaces.
-async fn load_resource_names(
-    request: &WorkspaceRequest,
-    selection: &Selection,
-) -> Result<Vec<(String, String)>> {
-    match selection.is_limits() {
-        true => load_namespace_names(request).await,
-        false => load_api_names(request).await,
+/// The APIs or namespaces to choose from.
+pub struct ResourceOptions {
+    /// Value, label, whether it is selected.
+    pub options: Vec<(String, String, bool)>,
+    /// Whether more exist than are offered.
+    pub has_more: bool,
+}
+
+impl ResourceOptions {
+    /// Loads the first APIs or namespaces by name, and adds the selected one.
+    pub async fn load(request: &WorkspaceRequest, selection: &Selection) -> Result<Self> {
+        let (context, caller) = (&request.page_request.app.context, &request.caller);
+        let (named, has_more): (Vec<(String, String)>, bool) = match selection.is_limits() {
+            true => {
+                let paging = Paging::first_by_name(NAMESPACE_OPTIONS_MAX);
+                let found = namespaces::list_for_caller(context, caller, &paging).await?;
+                let name = |namespace: Namespace| (namespace.id.to_string(), namespace.name);
+                (found.items.into_iter().map(name).collect(), found.next_start.is_some())
+            }
+            false => {
+                let paging = Paging::first_by_name(APIS_MAX);
+                let found = apis::list_for_caller(context, caller, &paging).await?;
+                let name = |api: Api| (api.id.to_string(), api.name);
+                (found.items.into_iter().map(name).collect(), found.next_start.is_some())
+            }
+        };
+        Ok(Self { options: list_options(named, selection.resource()), has_more })
     }
 }
 
-/// Returns the ids and names of the first namespaces.
-pub async fn load_namespace_names(request: &WorkspaceRequest) -> Result<Vec<(String, String)>> {
-    let paging = Paging::first_by_name(OPTIONS_MAX);
-    let context = &request.page_request.app.context;
-    let page = namespaces::list_for_caller(context, &request.caller, &paging).await?;
-    Ok(page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect())
-}
-
-/// Returns the ids and names of the first APIs.
-pub async fn load_api_names(request: &WorkspaceRequest) -> Result<Vec<(String, String)>> {
-    let paging = Paging::first_by_name(OPTIONS_MAX);
-    let context = &request.page_request.app.context;
-    let page = apis::list_for_caller(context, &request.caller, &paging).await?;
-    Ok(page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect())
-}
-
 /// Returns the options of the select: value, label, whether it is selected.
-pub fn list_options(
-    named: Vec<(String, String)>,
-    only: Option<&str>,
-) -> Vec<(String, String, bool)> {
+fn list_options(named: Vec<(String, String)>, only: Option<&str>) -> Vec<(String, String, bool)> {
     let is_chosen = |id: &str| only == Some(id);
     let mut offered: Vec<_> = named
         .into_iter()

@@ -85,11 +85,12 @@
       entries = text.split("\n").filter((line) => line.trim()).map(parseValue);
     }
     if (!Array.isArray(entries)) {
-      const { keys, migrationId = form.dataset.import, apiId = input("api").value } = entries;
+      const chosenApi = input("other-api")?.value.trim() || input("api").value;
+      const { keys, migrationId = form.dataset.import, apiId = chosenApi } = entries;
       if (keys === undefined) entries = [entries];
       else if (!Array.isArray(keys)) throw new Error("the field keys of the file must be a list");
       else if (migrationId !== form.dataset.import) throw new Error("the file has a different migrationId than this page");
-      else if (apiId !== input("api").value) throw new Error("the file has a different apiId than this page");
+      else if (apiId !== chosenApi) throw new Error("the file has a different apiId than this page");
       else entries = keys;
     }
     const columns = new Set();

@@ -29,9 +29,9 @@ use table::TABLE_BYTES_MAX;
 
 use super::audit::AuditTableRow;
 use super::failure::Failure;
-use super::form::{FormErrors, split_form_errors};
+use super::form::{Form, FormErrors, split_form_errors};
 use super::format::{TimeLabel, curl_command, format_count, format_quantity, format_size};
-use super::keys::{SelectOption, api_options};
+use super::keys::{ApiOptions, load_api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
 use super::one_time_form::create_once;
@@ -91,7 +91,9 @@ struct ImportPage<'a> {
     pending: String,
     example: String,
     verify_example: String,
-    apis: Vec<SelectOption>,
+    apis: ApiOptions,
+    /// The ID that was entered, if no API has it.
+    other_api: &'a str,
     pasted_text: &'a str,
     /// The fields of a key and their headings as JSON, for the script that hashes keys in the browser.
     fields: String,
@@ -217,6 +219,14 @@ async fn create(request: WorkspaceRequest) -> PageResult {
     }
 }
 
+/// Returns the ID of the API to import into: the one that was entered, or else the selected one.
+fn chosen_api(form: &Form) -> &str {
+    match form.text("other-api").trim() {
+        "" => form.text("api"),
+        entered => entered,
+    }
+}
+
 /// Returns the latest audit entries of the imports into a migration, and whether there are more.
 async fn list_entries(
     request: &WorkspaceRequest,
@@ -244,16 +254,16 @@ async fn build_page<'a>(
     let (app, form) = (&request.page_request.app, &request.page_request.form);
     let (stored, waiting) =
         migrations::get(&app.context, &request.caller, id, PENDING_COUNTED_MAX).await?;
-    let chosen = match form.text("api") {
+    let chosen = match chosen_api(form) {
         "" => request.page_request.query.text("api"),
         chosen => chosen,
     };
     // An API that does not exist is reported as an error and is not an option.
-    let apis = match api_options(request, chosen).await {
-        Err(Error::NotFound(_)) => api_options(request, "").await?,
-        apis => apis?,
+    let (apis, other_api) = match load_api_options(request, chosen).await {
+        Err(Error::NotFound(_)) => (load_api_options(request, "").await?, form.text("other-api")),
+        apis => (apis?, ""),
     };
-    let api = apis.iter().find(|api| api.is_selected).or(apis.first());
+    let api = apis.options.iter().find(|api| api.is_selected).or(apis.options.first());
     let example = json!({
         "migrationId": id,
         "apiId": api.map_or("api_…", |api| api.value.as_str()),
@@ -273,6 +283,7 @@ async fn build_page<'a>(
         example: curl_command(base, "keys.migrateKeys", &example.to_string()),
         verify_example: curl_command(base, "keys.verifyKey", &verify_example.to_string()),
         apis,
+        other_api,
         pasted_text: form.text("keys"),
         fields: json!(FIELDS).to_string(),
         rows_max: format_size(IMPORTED_KEYS_MAX),

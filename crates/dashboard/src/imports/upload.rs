@@ -22,7 +22,7 @@ use super::check::{CheckedRows, SkippedRow, check_rows};
 use super::columns::{ColumnMapping, FIELDS};
 use super::hashing::hash_keys;
 use super::table::{HashedIn, ImportTable, TABLE_BYTES_MAX, parse_file, parse_table};
-use super::{build_page, format_more, import_name};
+use super::{build_page, chosen_api, format_more, import_name};
 
 /// The number of rows with errors that are listed.
 pub const SKIPPED_SHOWN_MAX: usize = 1_000;
@@ -85,8 +85,8 @@ pub async fn preview(
 pub async fn read_upload(request: &WorkspaceRequest, id: &MigrationId) -> Result<Upload, Error> {
     let (context, form) = (&request.page_request.app.context, &request.page_request.form);
     let (stored, _) = migrations::get(context, &request.caller, id, 0).await?;
-    let mut fields = FieldReader::default();
-    let api = match apis::get(context, &request.caller, &ApiId::from(form.text("api"))).await {
+    let (mut fields, api_id) = (FieldReader::default(), chosen_api(form));
+    let api = match apis::get(context, &request.caller, &ApiId::from(api_id)).await {
         Err(Error::NotFound(_)) => {
             fields.add_error("apiId", "select the API that the keys belong to");
             None
@@ -94,8 +94,8 @@ pub async fn read_upload(request: &WorkspaceRequest, id: &MigrationId) -> Result
         found => Some(found?),
     };
     let table = match (form.text("table"), form.text("file")) {
-        ("", "") => parse_file(form.text("keys"), id.as_str(), form.text("api")),
-        ("", file) => parse_file(file, id.as_str(), form.text("api")),
+        ("", "") => parse_file(form.text("keys"), id.as_str(), api_id),
+        ("", file) => parse_file(file, id.as_str(), api_id),
         (table, _) => parse_table(table),
     };
     let table = table.map_err(|fault| fields.add_error("file", fault)).ok();

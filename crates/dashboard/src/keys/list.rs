@@ -16,7 +16,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{PAGE_ROWS, paging_from_query};
 use super::super::sort_link::{Direction, SortLink};
 use super::super::{PageResult, render_page};
-use super::{KeyAccess, SelectOption, api_options, key_path, status_label};
+use super::{ApiOptions, KeyAccess, SelectOption, key_path, load_api_options, status_label};
 
 #[derive(Template)]
 #[template(path = "keys/list.html")]
@@ -27,7 +27,7 @@ pub struct KeyListPage {
     /// Whether the page has fewer rows than a full page.
     is_short: bool,
     api: String,
-    apis: Vec<SelectOption>,
+    apis: ApiOptions,
     states: Vec<SelectOption>,
     is_searched: bool,
     may: KeyAccess,
@@ -109,7 +109,7 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
         is_short: found.items.len() < PAGE_ROWS,
         rows: found.items.into_iter().map(|row| KeyTableRow::new(row, now)).collect(),
         api: api.to_owned(),
-        apis: api_options(request, api).await?,
+        apis: load_api_options(request, api).await?,
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !list.search.is_empty() || !api.is_empty() || state.is_some(),
         list,

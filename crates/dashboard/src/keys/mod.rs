@@ -85,11 +85,6 @@ pub struct ApiOptions {
 }
 
 /// Returns the APIs to choose from, including the chosen one even if it is beyond the maximum.
-pub async fn api_options(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<SelectOption>> {
-    Ok(load_api_options(request, chosen).await?.options)
-}
-
-/// Returns the same as [`api_options`], and whether there are more.
 pub async fn load_api_options(request: &WorkspaceRequest, chosen: &str) -> Result<ApiOptions> {
     let (app, caller) = (&request.page_request.app, &request.caller);
     let paging = Paging::first_by_name(APIS_MAX);

@@ -12,10 +12,7 @@ use domain::analytics_access::{
 use foundation::error::Result;
 use foundation::model::EventKind;
 
-use super::analytics::{
-    OUTCOMES, RegionFilter, Selection, TimeRange, list_options, load_api_names,
-    load_namespace_names,
-};
+use super::analytics::{OUTCOMES, RegionFilter, ResourceOptions, Selection, TimeRange};
 use super::form::Form;
 use super::format::format_utc;
 use super::layout::{Layout, Section};
@@ -42,8 +39,7 @@ struct LogsPage {
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
-    /// The APIs or namespaces: value, label, whether it is selected.
-    resources: Vec<(String, String, bool)>,
+    resources: ResourceOptions,
     outcomes: Vec<(&'static str, &'static str, bool)>,
     regions: RegionFilter,
     selection: Selection,
@@ -93,17 +89,13 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         rows_max: if selection.is_limits() { CHECKS_MAX } else { VERIFICATIONS_MAX },
     };
     let identifier = field("identifier");
-    let resources = match selection.is_limits() {
-        true => load_namespace_names(&request).await?,
-        false => load_api_names(&request).await?,
-    };
     let page = LogTablePage::load(&request, &selection, &log_query, &identifier).await?;
     let path = request.workspace_path("/logs");
     let next = page.next.map(|cursor| cursor.to_string());
     render_page(&LogsPage {
         workspace: request.membership.workspace_id.to_string(),
         ranges: range.options_with_custom(),
-        resources: list_options(resources, selection.resource()),
+        resources: ResourceOptions::load(&request, &selection).await?,
         outcomes: OUTCOMES
             .iter()
             .filter(|shown| shown.is_selected(selection.kind, "") && shown.has_events())
