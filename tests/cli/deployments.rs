@@ -4,12 +4,15 @@
 use tempfile::TempDir;
 
 use super::*;
+use crate::support::clickhouse::ClickHouseDatabase;
 
 /// A deployment without data.
 pub struct Deployment {
     directory: TempDir,
     database: Option<Database>,
     redis_prefix: String,
+    /// The ClickHouse database of the events, if they are not stored in the database.
+    clickhouse: Option<ClickHouseDatabase>,
 }
 
 impl Deployment {
@@ -18,6 +21,7 @@ impl Deployment {
             directory: tempfile::tempdir().unwrap(),
             database: None,
             redis_prefix: String::new(),
+            clickhouse: None,
         }
     }
 
@@ -25,6 +29,15 @@ impl Deployment {
         let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
         let redis_prefix = format!("t{}:", random_letters());
         [Self::embedded(), Self { database: Some(database), redis_prefix, ..Self::embedded() }]
+    }
+
+    /// Returns both, with events in the database of each, and in ClickHouse with each.
+    pub fn with_every_event_store() -> Vec<Self> {
+        let with_clickhouse = Self::both().map(|deployment| Self {
+            clickhouse: Some(ClickHouseDatabase::uninitialized()),
+            ..deployment
+        });
+        Self::both().into_iter().chain(with_clickhouse).collect()
     }
 
     /// Returns a command whose settings name this deployment.
@@ -36,6 +49,9 @@ impl Deployment {
             command
                 .env("KEYWARD_REDIS_URL", redis_url())
                 .env("KEYWARD_REDIS_PREFIX", &self.redis_prefix);
+        }
+        if let Some(clickhouse) = &self.clickhouse {
+            command.env("KEYWARD_CLICKHOUSE_URL", clickhouse.url.as_str());
         }
         // On a busy machine, too, Redis decides and not the outage policy.
         command.env("KEYWARD_REDIS_TIMEOUT_MS", "2000");

@@ -1,6 +1,8 @@
 //! Tests the delivery of events to ClickHouse: each event counts once, whatever fails in between.
 
 mod failures;
+mod random_faults;
+mod tail;
 
 use analytics::rollup_query::RollupQuery;
 use analytics::traffic::LatencyStats;
@@ -8,12 +10,10 @@ use analytics::{clickhouse_delivery, writer};
 use foundation::clock::{DAY_MS, HOUR_MS};
 use foundation::id::WorkspaceId;
 use foundation::model::{EventKind, RollupUnit};
-use proptest::prelude::*;
 use serde_json::json;
 use store::events::{LatencyHistogram, TotalsFilter};
 
 use super::key_latencies;
-use crate::support::faulty_proxy::RequestFate;
 use crate::support::{Keyward, NOON, Stack};
 
 /// Selects the totals of all times.
@@ -55,77 +55,6 @@ async fn latencies_of_key(kw: &Keyward, key: &str) -> Vec<LatencyStats> {
 
 async fn count(kw: &Keyward) -> i64 {
     counts(kw, RollupUnit::Month).await.into_iter().map(|(_, count)| count).sum()
-}
-
-/// Returns random outcomes of a sequence of requests.
-fn fates() -> impl Strategy<Value = Vec<RequestFate>> {
-    let fate = prop_oneof![
-        2 => Just(RequestFate::Answered),
-        1 => Just(RequestFate::RequestLost),
-        2 => Just(RequestFate::ReplyLost),
-        2 => Just(RequestFate::Delayed),
-    ];
-    prop::collection::vec(fate, 0..6)
-}
-
-/// Runs rounds of this many verifications, each with the outcomes of the requests that two replicas then send.
-async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<RequestFate>)]) {
-    let (kw, wire, _warehouse) = Keyward::start_with_faulty_clickhouse(stack).await;
-    let other = kw.replica().await;
-    let key = kw.create_key(json!({})).await;
-    let (mut verified, mut seen) = (0, 0);
-    for (many, fates) in rounds {
-        for _ in 0..*many {
-            kw.verify(&key.key).await.assert_code("VALID");
-            verified += 1;
-        }
-        writer::write_buffered(&kw.app.analytics).await.unwrap();
-        wire.set_fates(fates.iter().copied());
-        let (_, _) = tokio::join!(
-            clickhouse_delivery::deliver(&kw.app.analytics),
-            clickhouse_delivery::deliver(&other.app.analytics)
-        );
-        wire.set_fates([]);
-        let now = count(&kw).await;
-        assert!(seen <= now && now <= verified, "{seen} were there, now {now} of {verified}");
-        seen = now;
-    }
-    wire.wait_for_delayed().await;
-    // Batches that were claimed by a replica that does not reply are claimed by another one.
-    kw.clock.advance_ms(120_000);
-    clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
-
-    assert_eq!(count(&kw).await, verified);
-    let waiting = kw
-        .app
-        .analytics
-        .event_store()
-        .read_local()
-        .await
-        .unwrap()
-        .count_undelivered()
-        .await
-        .unwrap();
-    assert_eq!(waiting.events, 0);
-}
-
-fn test_with_random_faults(stack: Stack, cases: u32) {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let rounds = prop::collection::vec((0..5_usize, fates()), 1..5);
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(rounds in rounds)| {
-        runtime.block_on(assert_every_event_counts_once(stack, &rounds));
-    });
-}
-
-#[test]
-fn events_count_once_when_requests_fail_embedded() {
-    test_with_random_faults(Stack::Embedded, 24);
-}
-
-#[test]
-fn events_count_once_when_requests_fail_replica() {
-    test_with_random_faults(Stack::Replica, 12);
 }
 
 /// Runs a test on both stacks with ClickHouse.

@@ -1,13 +1,16 @@
-//! Reads events as they are written, which is about a second after they happened.
-//!
-//! Batches are followed by their ids. Transactions may commit in another order than that of their ids, so some ids are read
-//! again, and each batch counts once.
+//! Reads events as they are written, which is about a second after they happened: from Keyward's own tables, or from
+//! ClickHouse if it stores the events.
 
-use std::collections::BTreeSet;
+mod batches;
+mod deliveries;
 
+use batches::BatchPosition;
+use deliveries::DeliveryPosition;
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result};
+use foundation::error::Result;
 use foundation::id::WorkspaceId;
+use foundation::model::EventKind;
+use store::clickhouse::{ClickHouseReader, UnreadDeliveries};
 use store::events::{BatchId, LocalReader};
 use store::recent::WrittenBatch;
 pub use store::recent::{CheckTailFilter, TailFilter};
@@ -15,21 +18,21 @@ pub use store::recent::{CheckTailFilter, TailFilter};
 use crate::Analytics;
 use crate::recent::{RecentCheck, RecentVerification};
 
-/// How many ids before the last one are read again.
+/// How many ids of batches before the last one are read again, because transactions may commit in another order.
 const LOOKBACK_IDS: BatchId = 64;
-/// The maximum number of batches in one step, and of events.
-const STEP_BATCHES_MAX: i64 = 256;
+/// The maximum number of events in one step.
 const STEP_EVENTS_MAX: usize = 1_000;
 /// A moment after every event.
 const END_OF_TIME: Timestamp = Timestamp(i64::MAX);
 
 /// A position in the stream of events.
 #[derive(Debug)]
-pub struct Tail {
-    /// All batches up to this one have been read.
-    read_up_to: BatchId,
-    /// The batches after it that have been read.
-    read: BTreeSet<BatchId>,
+pub struct Tail(Position);
+
+#[derive(Debug)]
+enum Position {
+    Batches(BatchPosition),
+    Deliveries(DeliveryPosition),
 }
 
 /// The events of one step, oldest first.
@@ -50,6 +53,7 @@ impl<E> TailStep<E> {
 /// A kind of events that can be followed.
 pub trait TailEvent: Sized + Send {
     type Filter: Sync;
+    const KIND: EventKind;
     /// Returns up to `max` events of a batch, oldest first.
     fn list_of_batch(
         reader: &mut LocalReader,
@@ -58,12 +62,21 @@ pub trait TailEvent: Sized + Send {
         filter: &Self::Filter,
         max: i64,
     ) -> impl Future<Output = Result<Vec<Self>>> + Send;
+    /// Returns up to `max` events of deliveries to ClickHouse, oldest first.
+    fn list_of_deliveries(
+        reader: &ClickHouseReader,
+        workspace: &WorkspaceId,
+        deliveries: &UnreadDeliveries,
+        filter: &Self::Filter,
+        max: usize,
+    ) -> impl Future<Output = Result<Vec<Self>>> + Send;
     /// Returns what events are sorted by: their time and the id of their request.
     fn position(&self) -> (Timestamp, &str);
 }
 
 impl TailEvent for RecentVerification {
     type Filter = TailFilter;
+    const KIND: EventKind = EventKind::Verifications;
 
     async fn list_of_batch(
         reader: &mut LocalReader,
@@ -76,6 +89,18 @@ impl TailEvent for RecentVerification {
         Ok(rows.into_iter().map(Self::from).collect())
     }
 
+    async fn list_of_deliveries(
+        reader: &ClickHouseReader,
+        workspace: &WorkspaceId,
+        deliveries: &UnreadDeliveries,
+        filter: &TailFilter,
+        max: usize,
+    ) -> Result<Vec<Self>> {
+        let rows =
+            reader.list_verifications_of_deliveries(workspace, deliveries, filter, max).await?;
+        Ok(rows.into_iter().map(Self::from).collect())
+    }
+
     fn position(&self) -> (Timestamp, &str) {
         (self.occurred_at, &self.request_id)
     }
@@ -83,6 +108,7 @@ impl TailEvent for RecentVerification {
 
 impl TailEvent for RecentCheck {
     type Filter = CheckTailFilter;
+    const KIND: EventKind = EventKind::Ratelimits;
 
     async fn list_of_batch(
         reader: &mut LocalReader,
@@ -95,23 +121,33 @@ impl TailEvent for RecentCheck {
         Ok(rows.into_iter().map(Self::from).collect())
     }
 
+    async fn list_of_deliveries(
+        reader: &ClickHouseReader,
+        workspace: &WorkspaceId,
+        deliveries: &UnreadDeliveries,
+        filter: &CheckTailFilter,
+        max: usize,
+    ) -> Result<Vec<Self>> {
+        let rows = reader.list_checks_of_deliveries(workspace, deliveries, filter, max).await?;
+        Ok(rows.into_iter().map(Self::from).collect())
+    }
+
     fn position(&self) -> (Timestamp, &str) {
         (self.occurred_at, &self.request_id)
     }
 }
 
 impl Tail {
-    /// Starts after the last event, or at the first event since a time. Fails if the events are in ClickHouse.
+    /// Starts after the last event, or at the first event since a time. Fails if ClickHouse stores the events and is
+    /// unreachable.
     pub async fn start(analytics: &Analytics, since: Option<Timestamp>) -> Result<Self> {
-        if analytics.event_store.clickhouse().is_some() {
-            return Err(Error::OperationDisabled("KEYWARD_CLICKHOUSE_URL"));
-        }
-        let mut reader = analytics.event_store.read_local().await?;
-        let last = reader.find_last_batch(since.unwrap_or(END_OF_TIME)).await?;
-        let read_up_to = (last - LOOKBACK_IDS).max(0);
-        let earlier = reader.list_batches_after(read_up_to, LOOKBACK_IDS).await?;
-        let read = earlier.into_iter().map(|batch| batch.id).filter(|id| *id <= last).collect();
-        Ok(Self { read_up_to, read })
+        Ok(Self(match analytics.event_store.clickhouse() {
+            None => Position::Batches(BatchPosition::start(analytics, since).await?),
+            Some(clickhouse) => {
+                let clickhouse = clickhouse.clone();
+                Position::Deliveries(DeliveryPosition::start(analytics, clickhouse, since).await?)
+            }
+        }))
     }
 
     /// Returns the events of a workspace that have been written since the last step.
@@ -121,26 +157,13 @@ impl Tail {
         workspace: &WorkspaceId,
         filter: &E::Filter,
     ) -> Result<TailStep<E>> {
-        let mut reader = analytics.event_store.read_local().await?;
-        let batches = reader.list_batches_after(self.read_up_to, STEP_BATCHES_MAX).await?;
-        let mut step = TailStep { events: Vec::<E>::new(), is_truncated: false };
-        for batch in batches {
-            if !self.read.insert(batch.id) || step.is_truncated {
-                continue;
+        let mut step = match &mut self.0 {
+            Position::Batches(position) => position.step::<E>(analytics, workspace, filter).await?,
+            Position::Deliveries(position) => {
+                position.step::<E>(analytics, workspace, filter).await?
             }
-            // One more than there is room for tells that there are more.
-            let room = STEP_EVENTS_MAX - step.events.len();
-            let rows_max = i64::try_from(room + 1).unwrap_or(i64::MAX);
-            let events = E::list_of_batch(&mut reader, workspace, &batch, filter, rows_max).await?;
-            step.is_truncated = events.len() > room;
-            step.events.extend(events.into_iter().take(room));
-        }
+        };
         step.events.sort_by(|a, b| a.position().cmp(&b.position()));
-        if let Some(last) = self.read.last() {
-            self.read_up_to = self.read_up_to.max(last - LOOKBACK_IDS);
-            let read_up_to = self.read_up_to;
-            self.read.retain(|id| *id > read_up_to);
-        }
         Ok(step)
     }
 }

@@ -45,6 +45,15 @@ pub struct UndeliveredEvents {
     pub since: Timestamp,
 }
 
+/// What the outbox contains at one moment.
+#[derive(Debug, Clone, Copy, Default, sqlx_macros::FromRow)]
+pub struct OutboxPosition {
+    /// The last batch that has been written; 0 if there is none.
+    pub last_batch: BatchId,
+    /// The time of the first event that is not delivered, or `None` if all are.
+    pub first_undelivered_at: Option<Timestamp>,
+}
+
 /// A day to be rolled up.
 #[derive(Debug)]
 pub struct DayRollup {
@@ -62,6 +71,9 @@ pub struct DayRollup {
 pub trait DeliveryReads: Send {
     async fn delivery_snapshot(&mut self) -> Result<DeliverySnapshot>;
     async fn count_undelivered(&mut self) -> Result<UndeliveredEvents>;
+    async fn load_outbox_position(&mut self) -> Result<OutboxPosition>;
+    /// Returns the time of the first event of the batches after one, delivered or not, or `None` if there are none.
+    async fn find_first_event_after(&mut self, batch: BatchId) -> Result<Option<Timestamp>>;
     /// Returns void deliveries that began before a time.
     async fn list_void_deliveries(&mut self, before: Timestamp) -> Result<Vec<i64>>;
     /// Returns the time of the database's clock.

@@ -24,6 +24,7 @@ use thiserror::Error as ThisError;
 use tokio::sync::Semaphore;
 use url::Url;
 
+pub use self::recent::UnreadDeliveries;
 use super::analytics_query::QueryLimits;
 
 /// The timeout of a connection attempt.

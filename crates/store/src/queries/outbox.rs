@@ -9,8 +9,10 @@ use sqlx::{query, query_as, query_scalar};
 use super::events::{insert_batch_row, insert_verification_totals, to_json_texts};
 use super::{Connection, latencies};
 use crate::Reads;
+use crate::events::BatchId;
 use crate::outbox::{
-    ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, UndeliveredEvents,
+    ClaimedBatch, DayRollup, DeliveryReads, DeliveryWrites, OutboxBatch, OutboxPosition,
+    UndeliveredEvents,
 };
 
 #[async_trait]
@@ -32,6 +34,17 @@ impl DeliveryReads for Connection {
         let sql = "SELECT CAST(COALESCE(SUM(events), 0) AS BIGINT) AS events,
             COALESCE(MIN(put_at), 0) AS since FROM parcels";
         Ok(query_as(sql).fetch_one(self).await?)
+    }
+
+    async fn load_outbox_position(&mut self) -> Result<OutboxPosition> {
+        let sql = "SELECT (SELECT COALESCE(MAX(id), 0) FROM batches) AS last_batch,
+            (SELECT MIN(first_at) FROM parcels) AS first_undelivered_at";
+        Ok(query_as(sql).fetch_one(self).await?)
+    }
+
+    async fn find_first_event_after(&mut self, batch: BatchId) -> Result<Option<Timestamp>> {
+        let sql = "SELECT MIN(first_at) FROM batches WHERE id > $1";
+        Ok(query_scalar(sql).bind(batch).fetch_one(self).await?)
     }
 
     async fn list_void_deliveries(&mut self, before: Timestamp) -> Result<Vec<i64>> {
