@@ -6,7 +6,10 @@ import { PNG } from "pngjs";
 import { WIDTHS, accessible, assert, check, fits, go, keep, visitor } from "../support.mjs";
 
 const PICTURES = new URL("../../../docs/images/design/", import.meta.url);
-const PARTS = ["colors", "type", "icons", "actions", "figures", "facts", "lists", "forms", "charts"];
+const PARTS = [
+  "colors", "type", "icons", "actions", "figures", "facts", "lists", "forms", "charts", "form-errors", "choices", "filters", "selection",
+  "rows", "outcomes", "secrets", "confirmations", "search",
+];
 /** The share of pixels that may differ: the monospaced font and the arrows of selects are those of the system. */
 const DIFFERENT_MAX = 0.01;
 
