@@ -32,7 +32,7 @@ pub struct Tail(Position);
 #[derive(Debug)]
 enum Position {
     Batches(BatchPosition),
-    Deliveries(DeliveryPosition),
+    Deliveries(Box<DeliveryPosition>),
 }
 
 /// The events of one step, oldest first.
@@ -145,7 +145,8 @@ impl Tail {
             None => Position::Batches(BatchPosition::start(analytics, since).await?),
             Some(clickhouse) => {
                 let clickhouse = clickhouse.clone();
-                Position::Deliveries(DeliveryPosition::start(analytics, clickhouse, since).await?)
+                let position = DeliveryPosition::start(analytics, clickhouse, since).await?;
+                Position::Deliveries(Box::new(position))
             }
         }))
     }

@@ -88,7 +88,7 @@ async fn tail_begins_with_the_delivery_of_the_first_event_since_a_time() {
     let mut later_tail = Tail::start(&kw.app.analytics, Some(now.plus_ms(1))).await.unwrap();
 
     assert_eq!(read_tail(&kw, &mut tail).await, [second]);
-    assert_eq!(read_tail(&kw, &mut tail).await, [third.clone()]);
+    assert_eq!(read_tail(&kw, &mut tail).await, std::slice::from_ref(&third));
     assert!(read_tail(&kw, &mut tail).await.is_empty());
     assert_eq!(read_tail(&kw, &mut late_tail).await, [third]);
     assert!(read_tail(&kw, &mut later_tail).await.is_empty());
