@@ -1,6 +1,7 @@
 //! Charts of what came of requests, and who asked most.
 
 mod identifiers;
+mod many_groups;
 mod rankings;
 mod regions;
 

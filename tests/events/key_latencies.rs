@@ -3,7 +3,7 @@
 use analytics::rollup_query::{RollupQuery, RollupUnit, list_with_latencies};
 use analytics::traffic::LatencyStats;
 use analytics::writer;
-use foundation::clock::DAY_MS;
+use foundation::clock::{DAY_MS, HOUR_MS};
 use serde_json::json;
 use store::events::LatencyHistogram;
 
@@ -108,5 +108,48 @@ on_both_stacks! {
         let found = latencies(&kw, RollupUnit::Day, of_key()).await;
         let percentiles = [50, 95, 99].map(|percent| found[0].percentile_us(percent));
         assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
+    }
+}
+
+/// Returns the latencies of all events from a time until another one.
+async fn latencies_between(kw: &Keyward, from_ms: i64, until_ms: i64) -> LatencyStats {
+    let (mut count, mut sum_us, mut histogram) = (0, 0, LatencyHistogram::default());
+    for event in kw.query_events("SELECT time || ' ' || latency_us FROM verifications").await {
+        let (time, latency_us) = event.split_once(' ').unwrap();
+        let latency_us = latency_us.parse().unwrap();
+        if (from_ms..until_ms).contains(&time.parse().unwrap()) {
+            count += 1;
+            sum_us += latency_us;
+            histogram.add(latency_us);
+        }
+    }
+    LatencyStats::new(count, sum_us, histogram)
+}
+
+on_both_stacks! {
+    async fn latencies_of_a_whole_period_are_those_of_its_events(kw) {
+        let key = kw.create_key(json!({})).await;
+        // The hours since noon: of the first day, all of the second one, and of the third one. The last event is not rolled up.
+        for hours in [0, 2, 12, 12, 10, 12, 1] {
+            writer::roll_up(&kw.app.analytics).await.unwrap();
+            kw.clock.advance_ms(hours * HOUR_MS);
+            kw.verify(&key.key).await.assert_code("VALID");
+            kw.write_events().await;
+        }
+
+        for (from, until, expected) in [(1, 49, 5), (0, 50, 7), (2, 14, 1), (12, 36, 2), (12, 37, 3), (3, 14, 0)] {
+            let (from_time, end) = (NOON.plus_ms(from * HOUR_MS), NOON.plus_ms(until * HOUR_MS));
+            let query = RollupQuery {
+                key_ids: vec![key.id.as_str().into()],
+                from_time,
+                to_time: end.plus_ms(-1),
+                grain: RollupUnit::Hour,
+                ..RollupQuery::default()
+            };
+            let found = list_with_latencies(&kw.app.analytics, &"ws_default".into(), &[], query).await.unwrap();
+            let [(group, latencies)] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(group.counts.total, expected, "{from} {until}");
+            assert_eq!(*latencies, latencies_between(&kw, from_time.0, end.0).await, "{from} {until}");
+        }
     }
 }

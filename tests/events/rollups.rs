@@ -152,7 +152,7 @@ on_both_stacks! {
         .await;
     assert_eq!(stored.len(), 8, "of every unit, of the API and of all");
     for histogram in &stored {
-        assert_eq!(LatencyHistogram::parse(histogram).as_ref(), Some(&expected));
+        assert_eq!(LatencyHistogram::parse(histogram).unwrap(), expected);
     }
     }
 }

@@ -113,7 +113,7 @@ pub async fn list_groups(
     Ok(groups)
 }
 
-/// Returns the groups of a query that groups by time only, like [`list_groups`], each with its latencies.
+/// Returns the groups of a query that groups by nothing but time, like [`list_groups`], each with its latencies.
 pub async fn list_with_latencies(
     analytics: &Analytics,
     workspace: &WorkspaceId,
@@ -122,7 +122,11 @@ pub async fn list_with_latencies(
 ) -> Result<Vec<(RollupGroup, LatencyStats)>> {
     let filter = query.to_filter(analytics, workspace, apis);
     let found = analytics.event_store.read().await?.list_rollup_latencies(&filter).await?;
-    let mut histograms: HashMap<Timestamp, LatencyHistogram> = found.into_iter().collect();
+    let mut histograms: HashMap<Timestamp, LatencyHistogram> = HashMap::new();
+    for (time, histogram) in found {
+        let time = query.unit.map_or(Timestamp(0), |_| time);
+        histograms.entry(time).or_default().merge(&histogram);
+    }
     let groups = list_groups(analytics, workspace, apis, query).await?;
     let with_latencies = |group: RollupGroup| {
         let histogram = histograms.remove(&group.time).unwrap_or_default();

@@ -64,7 +64,7 @@ pub async fn list_rollups_by_workspace(
     rollup_query::list_groups(analytics, caller.workspace_id(), apis, query).await
 }
 
-/// Returns the rollups of a query that groups by time only, like [`list_rollups_by_workspace`], each with its latencies.
+/// Returns the rollups of a query that groups by nothing but time, like [`list_rollups_by_workspace`], each with its latencies.
 pub async fn list_latencies_by_workspace(
     analytics: &Analytics,
     caller: &Caller,

@@ -12,7 +12,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::figures::{Figure, build_figures};
 use super::range::{Period, TimeRange, format_moment};
 use super::selection::Selection;
-use super::traffic::{OUTCOMES, TrafficSeries, sum_traffic};
+use super::traffic::{OUTCOMES, TrafficSeries};
 
 /// The traffic of a time range, and what it is compared with.
 pub struct Comparison {
@@ -47,14 +47,14 @@ impl Comparison {
         let (app, unit) = (&request.page_request.app, range.rollup_unit());
         let (traffic, before, coverage) = try_join3(
             selection.load_traffic(request, range.period, unit),
-            selection.load_traffic(request, range.previous, unit),
+            selection.load_total(request, range.previous, unit),
             analytics_access::find_coverage(&app.analytics, &request.caller, selection.kind, unit),
         )
         .await?;
         let series = TrafficSeries::new(range, &traffic);
         let availability = Availability::of_period(range.previous, &coverage);
         let before: Option<Traffic> = match availability {
-            Availability::Complete | Availability::Partial(_) => Some(sum_traffic(&before)),
+            Availability::Complete | Availability::Partial(_) => Some(before),
             Availability::Missing(_) => None,
         };
         let total = series.total();

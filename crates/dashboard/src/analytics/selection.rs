@@ -14,6 +14,7 @@ use super::super::form::Form;
 use super::super::page_request::WorkspaceRequest;
 use super::range::{Period, TimeRange};
 use super::region_filter::parse_region;
+use super::traffic::sum_traffic;
 
 /// The requests that a page shows. Empty texts select nothing in particular.
 pub struct Selection {
@@ -104,7 +105,11 @@ impl Selection {
 
     /// Returns whether totals per API cannot answer the selection.
     fn needs_key_rollups(&self) -> bool {
-        [&self.key, &self.identity, &self.tag, &self.region].iter().any(|text| !text.is_empty())
+        self.selects_keys() || !self.region.is_empty()
+    }
+
+    fn selects_keys(&self) -> bool {
+        [&self.key, &self.identity, &self.tag].iter().any(|text| !text.is_empty())
     }
 
     /// Returns whether the requests are known by API or namespace. Rollups per key do not contain it.
@@ -131,21 +136,51 @@ impl Selection {
         period: Period,
         unit: RollupUnit,
     ) -> Result<Vec<(Timestamp, Traffic)>> {
-        let analytics = &request.page_request.app.analytics;
         if self.needs_key_rollups() {
             let query = RollupQuery { unit: Some(unit), ..self.to_query(period, unit) };
-            let api = self.resource().map(ApiId::from);
-            let (caller, api) = (&request.caller, api.as_ref());
-            let groups =
-                analytics_access::list_latencies_by_workspace(analytics, caller, api, query)
-                    .await?;
-            let traffic = |(group, latencies): (RollupGroup, _)| {
-                (group.time, Traffic { latencies, ..traffic_of_group(&group) })
-            };
-            return Ok(groups.into_iter().map(traffic).collect());
+            return self.load_key_traffic(request, query).await;
         }
         let filter = self.to_traffic_filter(period, unit);
+        let analytics = &request.page_request.app.analytics;
         analytics_access::list_traffic(analytics, &request.caller, &filter).await
+    }
+
+    /// Returns the traffic of a whole period.
+    pub async fn load_total(
+        &self,
+        request: &WorkspaceRequest,
+        period: Period,
+        unit: RollupUnit,
+    ) -> Result<Traffic> {
+        // Rollups of keys are many: those of coarser units are read where they can be.
+        let slices = match self.needs_key_rollups() {
+            true => self.load_key_traffic(request, self.to_query(period, unit)).await?,
+            false => self.load_traffic(request, period, unit).await?,
+        };
+        Ok(sum_traffic(&slices))
+    }
+
+    /// Returns the traffic of keys, an identity, a tag or a region by the unit of time of a query. That of a region alone has no
+    /// latencies: it would read the histograms of all keys.
+    async fn load_key_traffic(
+        &self,
+        request: &WorkspaceRequest,
+        query: RollupQuery,
+    ) -> Result<Vec<(Timestamp, Traffic)>> {
+        if !self.selects_keys() {
+            let groups = self.list_groups(request, query).await?;
+            let traffic = |group: RollupGroup| (group.time, traffic_of_group(&group));
+            return Ok(groups.into_iter().map(traffic).collect());
+        }
+        let analytics = &request.page_request.app.analytics;
+        let api = self.resource().map(ApiId::from);
+        let (caller, api) = (&request.caller, api.as_ref());
+        let groups =
+            analytics_access::list_latencies_by_workspace(analytics, caller, api, query).await?;
+        let traffic = |(group, latencies): (RollupGroup, _)| {
+            (group.time, Traffic { latencies, ..traffic_of_group(&group) })
+        };
+        Ok(groups.into_iter().map(traffic).collect())
     }
 
     /// Returns the first groups in descending order, only those with an outcome if the order is one that the database sorts by.

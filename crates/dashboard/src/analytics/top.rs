@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::iter::repeat;
 
 use domain::analytics_access::{RollupGroup, RollupGrouping, RollupOrder, TagGrouping};
-use foundation::error::Result;
+use foundation::error::{Error, Result};
 use foundation::id::KeyId;
 use foundation::model::{EventKind, VerificationCode};
 use futures_util::FutureExt as _;
-use futures_util::future::{OptionFuture, try_join3};
+use futures_util::future::{OptionFuture, try_join, try_join4};
 
 use super::super::format::format_grouped;
 use super::super::key_names::KeyNames;
@@ -21,9 +22,9 @@ use super::traffic::{OUTCOMES, OutcomeStyle};
 
 /// The number of keys, identities or tags on the page.
 pub const TOP_MAX: usize = 10;
-/// The number of pairs of keys and identities up to which one query loads all of them, and the lists and the number of active
-/// keys follow from it. Of more, the database finds those of the page, with a query for each. The tags are those of as many
-/// combinations of tags, the most frequent ones.
+/// The number of combinations of keys, identities and tags up to which one query loads all of them, and the lists and the number of
+/// active keys follow from it. Of more, the database finds those of the page, with a query for each. The tags are then those of as
+/// many combinations of tags, the most frequent ones.
 const GROUPS_MAX: usize = 10_000;
 
 /// The query parameter of the column that the lists are sorted by.
@@ -215,10 +216,11 @@ pub struct TopConsumers {
     pub active_keys: Figure,
 }
 
-/// The keys and identities with the most verifications, and the number of keys with at least one.
+/// The keys, identities and tags with the most verifications, and the number of keys with at least one.
 struct TopGroups {
     keys: Vec<RollupGroup>,
     identities: Vec<RollupGroup>,
+    tags: Vec<RollupGroup>,
     active_keys: i64,
 }
 
@@ -230,38 +232,55 @@ impl TopGroups {
         ranking: Ranking,
     ) -> Result<Self> {
         let grouping =
-            RollupGrouping { is_by_key: true, is_by_identity: true, ..RollupGrouping::default() };
+            RollupGrouping { is_by_key: true, is_by_identity: true, by_tags: TagGrouping::Set };
         let order = (RollupOrder::Total, None);
-        let groups = selection.list_top(request, range, grouping, order, GROUPS_MAX + 1).await?;
-        if groups.len() <= GROUPS_MAX {
-            return Ok(Self::of_all(&groups, ranking));
+        match selection.list_top(request, range, grouping, order, GROUPS_MAX + 1).await {
+            Ok(groups) if groups.len() <= GROUPS_MAX => return Ok(Self::of_all(&groups, ranking)),
+            // Invalid: the tags of all groups are too long.
+            Ok(_) | Err(Error::Invalid(_)) => {}
+            Err(e) => return Err(e),
         }
-        Ok(Self {
-            keys: list_keys(request, selection, range, ranking, TOP_MAX).await?,
-            identities: list_identities(request, selection, range, ranking, TOP_MAX).await?,
-            active_keys: selection.count_keys(request, range.period, range.rollup_unit()).await?,
-        })
+        let (keys, identities, tags, active_keys) = try_join4(
+            list_keys(request, selection, range, ranking, TOP_MAX),
+            list_identities(request, selection, range, ranking, TOP_MAX),
+            list_tags(request, selection, range, ranking, TOP_MAX),
+            selection.count_keys(request, range.period, range.rollup_unit()),
+        )
+        .await?;
+        Ok(Self { keys, identities, tags, active_keys })
     }
 
-    /// Adds up the verifications of all keys and identities.
+    /// Adds up the verifications of all keys, identities and tags.
     fn of_all(groups: &[RollupGroup], ranking: Ranking) -> Self {
-        let keys = merge_by(groups, |group| (&group.key_id, ""));
-        let mut identities = merge_by(groups, |group| (&group.identity_id, &group.external_id));
-        identities.retain(|group| !group.identity_id.is_empty());
-        let active_keys = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        let [keys, identities] = [keys, identities].map(|groups| ranking.first(groups, TOP_MAX));
-        Self { keys, identities, active_keys }
+        let keys = merge(groups.iter().map(|group| (group.key_id.as_str(), group)));
+        let with_identity = groups.iter().filter(|group| !group.identity_id.is_empty());
+        let identities =
+            merge(with_identity.map(|group| ((&*group.identity_id, &*group.external_id), group)));
+        let mut tags = merge(groups.iter().flat_map(by_each_tag));
+        for (tag, group) in &mut tags {
+            group.tags = vec![(*tag).to_owned()];
+        }
+        Self {
+            active_keys: i64::try_from(keys.len()).unwrap_or(i64::MAX),
+            keys: ranking.first(keys.into_values().collect(), TOP_MAX),
+            identities: ranking.first(identities.into_values().collect(), TOP_MAX),
+            tags: ranking.first(tags.into_values().collect(), TOP_MAX),
+        }
     }
 }
 
-/// Merges the groups of the same ids, in the order of these.
-fn merge_by(
-    groups: &[RollupGroup],
-    ids_of: impl Fn(&RollupGroup) -> (&str, &str),
-) -> Vec<RollupGroup> {
-    let mut merged: BTreeMap<(&str, &str), RollupGroup> = BTreeMap::new();
-    for group in groups {
-        match merged.entry(ids_of(group)) {
+/// Returns a group once for each of its tags.
+fn by_each_tag(group: &RollupGroup) -> impl Iterator<Item = (&str, &RollupGroup)> {
+    group.tags.iter().map(String::as_str).zip(repeat(group))
+}
+
+/// Merges the groups with the same id.
+fn merge<'g, Id: Ord>(
+    groups: impl Iterator<Item = (Id, &'g RollupGroup)>,
+) -> BTreeMap<Id, RollupGroup> {
+    let mut merged: BTreeMap<Id, RollupGroup> = BTreeMap::new();
+    for (id, group) in groups {
+        match merged.entry(id) {
             Entry::Vacant(entry) => drop(entry.insert(group.clone())),
             Entry::Occupied(mut entry) => {
                 let sum = entry.get_mut();
@@ -271,7 +290,7 @@ fn merge_by(
             }
         }
     }
-    merged.into_values().collect()
+    merged
 }
 
 /// Returns the keys and identities of the page, the tags, if any verification has some, and the number of active keys, compared with
@@ -285,13 +304,12 @@ pub async fn list_consumers(
 ) -> Result<TopConsumers> {
     let ranking = Ranking::from_query(request);
     let count_before = || selection.count_keys(request, range.previous, range.rollup_unit());
-    let (consumers, tags, keys_before) = try_join3(
+    let (consumers, keys_before) = try_join(
         TopGroups::load(request, selection, range, ranking),
-        list_tags(request, selection, range, ranking, TOP_MAX),
         OptionFuture::from(has_before.then(count_before)).map(Option::transpose),
     )
     .await?;
-    let TopGroups { keys, identities, active_keys } = consumers;
+    let TopGroups { keys, identities, tags, active_keys } = consumers;
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use foundation::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::batch::LATENCY_BUCKETS_US;
@@ -30,9 +31,9 @@ pub type Bucket = u8;
 pub struct LatencyHistogram(BTreeMap<Bucket, i64>);
 
 impl LatencyHistogram {
-    /// Reads a histogram as it is stored. Returns `None` if it is none.
-    pub fn parse(json: &str) -> Option<Self> {
-        serde_json::from_str(json).ok()
+    /// Reads a histogram as it is stored. Fails if it is none.
+    pub fn parse(json: &str) -> Result<Self> {
+        serde_json::from_str(json).map_err(|e| Error::Internal(format!("histogram {json}: {e}")))
     }
 
     /// Counts a latency in microseconds.
@@ -133,9 +134,9 @@ mod tests {
 
         assert_eq!(merged, histogram([5, 80, 80, 9_000]));
         let stored = serde_json::to_string(&merged).expect("JSON");
-        assert_eq!(LatencyHistogram::parse(&stored), Some(merged), "{stored}");
-        assert_eq!(LatencyHistogram::parse("{}"), Some(LatencyHistogram::default()));
-        assert_eq!(LatencyHistogram::parse("[]"), None);
+        assert_eq!(LatencyHistogram::parse(&stored).expect(&stored), merged);
+        assert_eq!(LatencyHistogram::parse("{}").expect("empty"), LatencyHistogram::default());
+        LatencyHistogram::parse("[]").expect_err("a list");
     }
 
     #[test]

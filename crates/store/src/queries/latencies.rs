@@ -60,11 +60,7 @@ pub async fn list(
         .bind(filter.until_time)
         .fetch_all(connection)
         .await?;
-    let parse = |(time, json): (Timestamp, String)| {
-        let histogram = LatencyHistogram::parse(&json);
-        Ok((time, histogram.ok_or_else(|| Error::Internal(format!("histogram {json}")))?))
-    };
-    rows.into_iter().map(parse).collect()
+    rows.into_iter().map(|(time, json)| Ok((time, LatencyHistogram::parse(&json)?))).collect()
 }
 
 /// Deletes the histograms of units of time that began before a time.

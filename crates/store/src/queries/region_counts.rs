@@ -4,7 +4,7 @@ use foundation::error::Result;
 use sqlx::{AssertSqlSafe, query_as};
 
 use super::Connection;
-use super::rollup_source::{bind_rollup_filter, bind_spans, rollup_source_sql, summed_spans};
+use super::rollup_source::{bind_rollup_filter, bind_spans, bound_spans, rollup_source_sql};
 use crate::events::{RegionCount, RollupFilter};
 
 /// Returns the number of the selected verifications by region, the region with the most first.
@@ -18,5 +18,5 @@ pub async fn count(
         GROUP BY e.region ORDER BY 2 DESC, 1"
     );
     let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
-    Ok(bind_spans(query, summed_spans(filter)).fetch_all(connection).await?)
+    Ok(bind_spans(query, bound_spans(filter)).fetch_all(connection).await?)
 }

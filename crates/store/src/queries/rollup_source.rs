@@ -44,10 +44,9 @@ pub fn bind_rollup_filter<'q, Row>(
 /// The number of the first value that [`bind_spans`] binds for [`rollup_source_sql`].
 pub const FIRST_SPAN_VALUE: usize = 9;
 
-/// Returns the spans that [`rollup_source_sql`] adds up by series before it joins these. Without any, the rollups are joined.
-pub fn summed_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
-    let is_summed = !filter.is_by_time && !has_few_series(filter);
-    if is_summed { &filter.spans } else { &[] }
+/// Returns the spans whose bounds [`bind_spans`] must bind for [`rollup_source_sql`]: none if the rollups are grouped by time.
+pub fn bound_spans<'a>(filter: &'a RollupFilter<'_>) -> &'a [RollupSpan] {
+    if filter.is_by_time { &[] } else { &filter.spans }
 }
 
 /// Returns the SQL for the sums of the rollups of spans by series. The values are bound by [`bind_spans`] and begin at
@@ -76,38 +75,55 @@ pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) ->
 }
 
 /// Returns the SQL for the selected rollups and for the events that are not rolled up yet, as rows with columns of
-/// their series. The values are `$1` to `$8`, and those of the summed spans.
+/// their series. The values are `$1` to `$8`, and those of the spans.
 ///
 /// Without grouping by time, the time of a row is any of the selected ones.
 pub fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
-    let rollups = format!("verifications_per_{}", filter.unit.as_str());
-    let tables = match summed_spans(filter) {
-        [] => join_series_sql(filter, &rollups),
-        // Each series is then joined once instead of once for each unit of time.
-        spans => {
-            let sums = series_sums_sql(EventKind::Verifications, spans, FIRST_SPAN_VALUE);
-            join_series_sql(
-                filter,
-                &format!("(SELECT r.*, CAST($6 AS BIGINT) AS time FROM ({sums}) r)"),
-            )
+    let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome, s.region";
+    let rollup_columns = format!("{columns}, e.time, e.count, e.spent_credits, e.latency_us");
+    let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
+    let rollups = match filter.is_by_time || has_few_series(filter) {
+        true => selected_rollups_sql(filter, &rollup_columns),
+        // Each series is joined once instead of once for each unit of time.
+        false => {
+            let kind = EventKind::Verifications;
+            let sums = series_sums_sql(kind, &filter.spans, FIRST_SPAN_VALUE);
+            let sums = format!("(SELECT r.*, CAST($6 AS BIGINT) AS time FROM ({sums}) r)");
+            let tables = join_series_sql(filter, &sums);
+            format!("SELECT {rollup_columns} FROM {tables} WHERE e.series = s.id AND {condition}")
         }
     };
-    let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
-    let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome, s.region";
     let pending = concat!(
         events_of_batches!("verifications", "e.time, e.series, e.spent_credits, e.latency_us"),
         with_series!("verification_series")
     );
     let is_pending = is_pending!("b.summed");
     format!(
-        "SELECT {columns}, e.time, e.count, e.spent_credits, e.latency_us
-        FROM {tables}
-        WHERE e.series = s.id AND e.time BETWEEN $6 AND $7 AND {condition}
+        "{rollups}
         UNION ALL
         SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits, e.latency_us
         FROM {pending}
         WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
     )
+}
+
+/// Returns the SQL that selects columns of the selected rollups `e` and their series `s`: those of the unit if the result is grouped
+/// by time, else those of the spans. The values are those of [`rollup_source_sql`].
+pub fn selected_rollups_sql(filter: &RollupFilter<'_>, columns: &str) -> String {
+    let raw = EventKind::Verifications.table_name();
+    let condition = series_condition(filter);
+    let select = |unit: RollupUnit, times: &str| {
+        let tables = join_series_sql(filter, &format!("{raw}_per_{}", unit.as_str()));
+        format!("SELECT {columns} FROM {tables} WHERE e.series = s.id AND {times} AND {condition}")
+    };
+    if filter.is_by_time {
+        return select(filter.unit, "e.time BETWEEN $6 AND $7");
+    }
+    let part = |(index, span): (usize, &RollupSpan)| {
+        let from = FIRST_SPAN_VALUE + 2 * index;
+        select(span.unit, &format!("e.time >= ${from} AND e.time < ${}", from + 1))
+    };
+    filter.spans.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
 /// Returns the SQL that joins rollups `e` and their series `s`. SQLite joins tables in this order: first the series if few are

@@ -8,8 +8,8 @@ use futures_util::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, query, query_as};
 
 use super::rollup_source::{
-    FIRST_SPAN_VALUE, bind_rollup_filter, bind_spans, credit_sum_sql, rollup_source_sql,
-    summed_spans,
+    FIRST_SPAN_VALUE, bind_rollup_filter, bind_spans, bound_spans, credit_sum_sql,
+    rollup_source_sql,
 };
 use super::{Connection, RowQuery, latencies, region_counts, rollup_latencies, top_identifiers};
 use crate::events::{
@@ -174,7 +174,7 @@ impl EventReads for Connection {
         let source = rollup_source_sql(filter);
         let sql = format!("SELECT COUNT(DISTINCT e.key_id) FROM ({source}) e");
         let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
-        let (count,): (i64,) = bind_spans(query, summed_spans(filter)).fetch_one(self).await?;
+        let (count,): (i64,) = bind_spans(query, bound_spans(filter)).fetch_one(self).await?;
         Ok(count)
     }
 
@@ -236,10 +236,10 @@ impl EventReads for Connection {
                 )
             }
         };
-        let limit = FIRST_SPAN_VALUE + 2 * summed_spans(filter).len();
+        let limit = FIRST_SPAN_VALUE + 2 * bound_spans(filter).len();
         let sql = format!("{sql} LIMIT ${limit}");
         let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
-        let mut rows = bind_spans(query, summed_spans(filter))
+        let mut rows = bind_spans(query, bound_spans(filter))
             .bind(i64::try_from(filter.rows_max).unwrap_or(i64::MAX))
             .fetch(self);
         let (mut read, mut tags_bytes) = (Vec::new(), 0);
