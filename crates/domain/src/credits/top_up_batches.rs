@@ -1,10 +1,10 @@
 //! Top-ups that are debited together. A commit, and each statement before it, costs the database about the same for one
 //! account as for many, and many keys may need a lease at once: after a restart of Redis, or at the start of a day.
 //!
-//! A top-up has its own transaction while one of the connections reserved for debits is free. Those of different keys that wait
-//! for a connection share the next one: one transaction, with the same few statements for all its accounts. It waits for no
-//! account if there are several. An account that another transaction has locked, and a top-up that also has to close a lease in
-//! Redis, get a transaction of their own, so they delay only their own key.
+//! The first top-up of a key that has no lease, and any other one while none of the connections reserved for debits is free, share
+//! a transaction with those of other keys, with the same few statements for all its accounts. It waits for no account. An account
+//! that another transaction has locked, and a top-up that also has to close a lease in Redis, get a transaction of their own, so
+//! they delay only their own key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -110,12 +110,7 @@ impl TopUpBatches {
         let mut keys: Vec<_> = batch.iter().map(|request| request.question.key.clone()).collect();
         keys.sort_unstable();
         let mut tx = leases::begin_registered(context, LOCK_WAIT).await?;
-        let locked = match &keys[..] {
-            // It may wait for its account: that holds up no other key.
-            [key] => Vec::from_iter(tx.lock_account(key).await?.map(|it| (key.clone(), it))),
-            _ => tx.lock_free_accounts(&keys).await?,
-        };
-        let mut accounts: HashMap<_, _> = locked.into_iter().collect();
+        let mut accounts: HashMap<_, _> = tx.lock_free_accounts(&keys).await?.into_iter().collect();
         let mut changes = AccountChanges::default();
         for request in batch {
             // A caller that has stopped waiting meanwhile would not add its top-up to the lease.
