@@ -20,7 +20,7 @@ use super::closing_steps::AccountStep;
 use super::retries::ACCOUNT_TIMEOUT;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult};
 use super::{LOCK_WAIT, leases};
-use crate::batches::{BatchQueue, BatchRequest, BatchRunner};
+use crate::batches::{BatchLimits, BatchQueue, BatchRequest, BatchRunner};
 use crate::context::{Context, LeaseHolder};
 
 /// The maximum number of batches in progress while the database is near: one is decided while the other one is committed.
@@ -65,11 +65,15 @@ impl TopUpBatches {
         let top_up = TopUp { key: key.clone(), observed, cost };
         // A task of its own: a caller that stops waiting must not end the top-ups of others.
         let run = |runner| drop(tokio::spawn(self.clone().run(runner)));
-        self.queue.ask(top_up, self.batches_max(), run).await
+        self.queue.ask(top_up, self.limits(), run).await
     }
 
-    fn batches_max(&self) -> usize {
-        if self.context.is_database_far() { FAR_BATCHES_MAX } else { BATCHES_MAX }
+    fn limits(&self) -> BatchLimits {
+        if self.context.is_database_far() {
+            BatchLimits::far(FAR_BATCHES_MAX)
+        } else {
+            BatchLimits::near(BATCHES_MAX)
+        }
     }
 
     /// Debits batches until no top-up waits.
@@ -196,13 +200,14 @@ mod tests {
 
     #[test]
     fn more_batches_are_in_progress_when_the_database_is_far_away() {
-        for (round_trip_ms, expected) in [(9, BATCHES_MAX), (10, FAR_BATCHES_MAX)] {
+        let (near, far) = (BatchLimits::near(BATCHES_MAX), BatchLimits::far(FAR_BATCHES_MAX));
+        for (round_trip_ms, expected) in [(9, near), (10, far)] {
             let batches = batches();
             let round_trip = Duration::from_millis(round_trip_ms);
 
             batches.context.database_distance.record(round_trip, Monotonic::default());
 
-            assert_eq!(batches.batches_max(), expected, "{round_trip_ms} ms");
+            assert_eq!(batches.limits(), expected, "{round_trip_ms} ms");
         }
     }
 
