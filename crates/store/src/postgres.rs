@@ -20,6 +20,7 @@ use super::uncancelled::Uncancelled;
 
 #[macro_use]
 mod dialect;
+mod account_rows;
 mod event_rows;
 #[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
 #[path = "queries/mod.rs"]

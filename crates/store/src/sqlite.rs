@@ -256,7 +256,35 @@ macro_rules! month_of {
         )
     };
 }
+/// Returns balances of accounts as rows, `items`, from the parameter of `account_rows::bind_balances`.
+macro_rules! balance_items {
+    () => {
+        concat!(
+            "(SELECT item ->> 'key' AS key_id, item ->> 'balance' AS balance,
+                item ->> 'version' AS version, item ->> 'refilled' AS refilled
+            FROM ",
+            items!("$1"),
+            ") AS items"
+        )
+    };
+}
+/// Returns leases as rows, `items`, from the parameter of `account_rows::bind_leases`.
+macro_rules! lease_items {
+    () => {
+        concat!(
+            "(SELECT item ->> 'key' AS key_id, item ->> 'epoch' AS epoch, item ->> 'life' AS life,
+                item ->> 'granted' AS granted, item ->> 'spent' AS spent,
+                item ->> 'opened_at' AS opened_at, item ->> 'asked_at' AS asked_at,
+                item ->> 'asked_by' AS asked_by, item ->> 'withheld_at' AS withheld_at, ",
+            flag!("item ->> 'closed'"),
+            " AS closed, item ->> 'region' AS region FROM ",
+            items!("$1"),
+            ") AS items"
+        )
+    };
+}
 
+mod account_rows;
 mod event_rows;
 #[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
 #[path = "queries/mod.rs"]

@@ -314,3 +314,20 @@ macro_rules! month_of {
         )
     };
 }
+/// Returns balances of accounts as rows, `items`, whose columns are the parameters of `account_rows::bind_balances`.
+macro_rules! balance_items {
+    () => {
+        "UNNEST(CAST($1 AS TEXT[]), CAST($2 AS BIGINT[]), CAST($3 AS BIGINT[]), CAST($4 AS BIGINT[]))
+            AS items (key_id, balance, version, refilled)"
+    };
+}
+/// Returns leases as rows, `items`, whose columns are the parameters of `account_rows::bind_leases`.
+macro_rules! lease_items {
+    () => {
+        "UNNEST(CAST($1 AS TEXT[]), CAST($2 AS BIGINT[]), CAST($3 AS BIGINT[]), CAST($4 AS BIGINT[]),
+            CAST($5 AS BIGINT[]), CAST($6 AS BIGINT[]), CAST($7 AS BIGINT[]), CAST($8 AS TEXT[]),
+            CAST($9 AS BIGINT[]), CAST($10 AS BOOLEAN[]), CAST($11 AS TEXT[]))
+            AS items (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by,
+                withheld_at, closed, region)"
+    };
+}

@@ -68,7 +68,7 @@ pub async fn insert_ratelimits(
     Ok(())
 }
 
-/// Returns a value of every event.
-fn column<'a, Event, Value>(events: &'a [Event], value: impl Fn(&'a Event) -> Value) -> Vec<Value> {
-    events.iter().map(value).collect()
+/// Returns a value of every row.
+pub fn column<'a, Row, Value>(rows: &'a [Row], value: impl Fn(&'a Row) -> Value) -> Vec<Value> {
+    rows.iter().map(value).collect()
 }

@@ -8,8 +8,8 @@ use foundation::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::Connection;
 use super::withheld::to_spend_items;
+use super::{Connection, account_rows};
 use crate::rows::{AccountRow, KeyAccountRow, KeyCreditsRow, KeyLeaseRow};
 use crate::{CreditReads, CreditWrites};
 
@@ -228,46 +228,27 @@ impl CreditWrites for Connection {
     }
 
     async fn update_balances(&mut self, credits: &[(KeyId, Credits)]) -> Result<()> {
-        let item = |(key, credits): &(KeyId, Credits)| {
-            let Credits { balance, last_lease_number, refilled_period, .. } = credits;
-            json!({ "key": key, "balance": balance, "version": last_lease_number, "refilled": refilled_period })
-        };
-        let items: Vec<_> = credits.iter().map(item).collect();
         let sql = concat!(
             "UPDATE keys
-            SET credits = CAST(item ->> 'balance' AS BIGINT),
-                credits_version = CAST(item ->> 'version' AS BIGINT),
-                refilled = CAST(item ->> 'refilled' AS BIGINT)
+            SET credits = items.balance, credits_version = items.version, refilled = items.refilled
             FROM ",
-            items!("$1"),
-            " WHERE id = item ->> 'key' AND id ",
-            is_in_items!("$1", "key")
+            balance_items!(),
+            " WHERE id = items.key_id"
         );
-        query(sql).bind(json!(items).to_string()).execute(self).await?;
+        account_rows::bind_balances(query(sql), credits).execute(self).await?;
         Ok(())
     }
 
     async fn upsert_leases(&mut self, leases: &[(KeyId, Lease)]) -> Result<()> {
-        let item = |(key, lease): &(KeyId, Lease)| {
-            json!({ "key": key, "epoch": lease.lease_number, "life": lease.redis_generation,
-                "granted": lease.granted, "spent": lease.spent, "opened_at": lease.opened_at,
-                "asked_at": lease.topped_up_at, "asked_by": lease.topped_up_by,
-                "withheld_at": lease.withheld_at, "closed": lease.closed, "region": lease.region })
-        };
-        let items: Vec<_> = leases.iter().map(item).collect();
         let sql = concat!(
             "INSERT INTO purses
                 (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
                 closed, region, number)
-            SELECT item ->> 'key', CAST(item ->> 'epoch' AS BIGINT), CAST(item ->> 'life' AS BIGINT),
-                CAST(item ->> 'granted' AS BIGINT), CAST(item ->> 'spent' AS BIGINT),
-                CAST(item ->> 'opened_at' AS BIGINT), CAST(item ->> 'asked_at' AS BIGINT),
-                item ->> 'asked_by', CAST(item ->> 'withheld_at' AS BIGINT), ",
-            flag!("item ->> 'closed'"),
-            ", item ->> 'region', ",
+            SELECT key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
+                closed, region, ",
             next_number!(),
             " FROM ",
-            items!("$1"),
+            lease_items!(),
             " WHERE TRUE
             ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
                 spent = CASE WHEN purses.spent > excluded.spent
@@ -275,7 +256,7 @@ impl CreditWrites for Connection {
                 asked_by = excluded.asked_by, withheld_at = excluded.withheld_at,
                 closed = excluded.closed"
         );
-        query(sql).bind(json!(items).to_string()).execute(self).await?;
+        account_rows::bind_leases(query(sql), leases).execute(self).await?;
         Ok(())
     }
 

@@ -221,7 +221,7 @@ use foundation::error::{Error, Result};
 use sqlx::FromRow;
 use sqlx::query::QueryAs;
 
-use super::{Connection, event_rows, to_index_pattern};
+use super::{Connection, account_rows, event_rows, to_index_pattern};
 
 type Database = <Connection as sqlx::Connection>::Database;
 type RowQuery<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;
