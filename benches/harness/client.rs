@@ -35,20 +35,25 @@ impl Client {
 
     /// Sends a body and returns the status and the response.
     pub fn post(&mut self, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
+        let (status, body) = self.post_raw(path, body)?;
+        let value = serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
+        Ok((status, value))
+    }
+
+    /// Like [`Client::post`], without the time that it takes to parse the response.
+    pub fn post_raw(&mut self, path: &str, body: &str) -> std::io::Result<(u16, Vec<u8>)> {
         self.send("POST", path, body)
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
+    fn send(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, Vec<u8>)> {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Authorization: Bearer {ROOT_KEY}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes())?;
-        let (status, _, body) = self.read_answer()?;
-        let value = serde_json::from_slice(&body)
-            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
-        Ok((status, value))
+        self.read_answer(|_, _| {})
     }
 
     /// Sends a GET request with these headers, and returns the status and the headers of the response.
@@ -59,30 +64,39 @@ impl Client {
         }
         request.push_str("\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
-        let (status, headers, _) = self.read_answer()?;
+        let mut headers = Headers::new();
+        let (status, _) = self.read_answer(|name, value| {
+            headers.insert(name.to_ascii_lowercase(), value.to_owned());
+        })?;
         Ok((status, headers))
     }
 
-    fn read_answer(&mut self) -> std::io::Result<(u16, Headers, Vec<u8>)> {
+    /// Reads a response, and calls `on_header` with the name and the value of each header. Returns the status and the body.
+    fn read_answer(
+        &mut self,
+        mut on_header: impl FnMut(&str, &str),
+    ) -> std::io::Result<(u16, Vec<u8>)> {
         let malformed = || std::io::Error::other("not an HTTP answer with a Content-Length");
         let status_line = self.read_line()?;
         let status =
             status_line.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(malformed)?;
-        let mut headers = Headers::new();
+        let mut length: Option<usize> = None;
         loop {
             let line = self.read_line()?;
             if line.is_empty() {
                 break;
             }
             if let Some((name, value)) = line.split_once(':') {
-                headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+                if name.eq_ignore_ascii_case("content-length") {
+                    length = value.trim().parse().ok();
+                }
+                on_header(name, value.trim());
             }
         }
-        let length = headers.get("content-length").and_then(|length| length.parse().ok());
         let length = length.filter(|l| *l <= BODY_BYTES_MAX).ok_or_else(malformed)?;
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body)?;
-        Ok((status, headers, body))
+        Ok((status, body))
     }
 
     fn read_line(&mut self) -> std::io::Result<String> {
@@ -176,7 +190,7 @@ impl Metrics {
         let (_, metrics) = Client::connect(address)
             .and_then(|mut client| client.send("GET", "/metrics", ""))
             .map_err(|e| format!("no metrics: {e}"))?;
-        Ok(Self(metrics.as_str().unwrap_or_default().to_owned()))
+        Ok(Self(String::from_utf8_lossy(&metrics).into_owned()))
     }
 
     /// Returns the values of the samples whose name begins with this text.

@@ -23,7 +23,9 @@ struct Pass {
 }
 
 pub fn run(cores: Cores) -> Outcome<()> {
-    let lab = Lab::build(cores, true, true)?;
+    let mut lab = Lab::build(cores, true, false)?;
+    // What is measured waits for Postgres, and its backends can use more than what the load leaves of its core.
+    lab.postgres = Some(lab.start_postgres(19, &[cores.server, cores.load])?);
     println!("\n{KEYS} keys, verified once each by {CALLERS} callers, then once more; a replica\n");
     println!("| keys | use | seconds | p50 ms | p99 ms | longest ms |");
     println!("|---|---|--:|--:|--:|--:|");
@@ -71,10 +73,12 @@ fn verify_all(address: SocketAddr, set: KeySet, keys: &[String]) -> Outcome<Pass
         let mut latencies = Vec::new();
         while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
             let sent_at = Instant::now();
-            let answer = client.post(VERIFY, &set.request(key)).map_err(|e| e.to_string())?;
+            let answer = client.post_raw(VERIFY, &set.request(key));
+            let (status, body) = answer.map_err(|e| e.to_string())?;
             latencies.push(sent_at.elapsed());
-            if answer.0 != 200 || answer.1["data"]["code"] != "VALID" {
-                return Err(format!("a wrong answer: {answer:?}"));
+            let body = String::from_utf8_lossy(&body);
+            if status != 200 || !body.contains(set.marker()) {
+                return Err(format!("a wrong answer: {status} {body}"));
             }
         }
         Ok(latencies)

@@ -137,7 +137,7 @@ impl Lab {
         if needs_postgres {
             // Redis and the load have priority, as if Postgres had a machine of its own: otherwise a dozen backends would
             // delay Redis while the server reads its first keys.
-            lab.postgres = Some(lab.start_postgres(19)?);
+            lab.postgres = Some(lab.start_postgres(19, &[cores.load])?);
         }
         Ok(lab)
     }
@@ -235,8 +235,8 @@ impl Lab {
         Ok(Store { process, address, url: format!("redis://{address}") })
     }
 
-    /// Starts Postgres without durable writes: no measured request waits for them, but creating the keys does.
-    pub fn start_postgres(&self, niceness: u8) -> Outcome<Store> {
+    /// Starts Postgres on these cores, without durable writes: no case waits for them, but creating the keys does.
+    pub fn start_postgres(&self, niceness: u8, cores: &[usize]) -> Outcome<Store> {
         let programs = postgres_programs()?;
         let data = self.folder.path().join("postgres");
         let user = unprivileged_user()?;
@@ -263,7 +263,7 @@ impl Lab {
         }
 
         let address = free_address()?;
-        let mut postgres = as_user(pinned(self.cores.load, Path::new("nice")));
+        let mut postgres = as_user(pinned_to(cores, Path::new("nice")));
         postgres
             .args(["-n", &niceness.to_string()])
             .arg(programs.join("postgres"))
@@ -299,8 +299,14 @@ pub fn require_tools() -> Outcome<()> {
 
 /// Returns a command that runs on one core and is terminated when this process ends for any reason.
 pub fn pinned(core: usize, program: &Path) -> Command {
+    pinned_to(&[core], program)
+}
+
+/// Like [`pinned`], for several cores.
+fn pinned_to(cores: &[usize], program: &Path) -> Command {
+    let list: Vec<_> = cores.iter().map(ToString::to_string).collect();
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "taskset", "-c", &core.to_string()]).arg(program);
+    command.args(["--pdeathsig", "TERM", "taskset", "-c", &list.join(",")]).arg(program);
     command
 }
 

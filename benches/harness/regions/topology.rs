@@ -35,7 +35,7 @@ impl Regions {
     pub fn start(cores: Cores) -> Outcome<Self> {
         let mut lab = Lab::build(cores, true, false)?;
         // Six replicas read keys while they are measured.
-        lab.postgres = Some(lab.start_postgres(0)?);
+        lab.postgres = Some(lab.start_postgres(0, &[cores.load])?);
         let other_redis = NAMES[1..].iter().map(|_| lab.start_redis()).collect::<Outcome<_>>()?;
         let mut regions = Self { replicas: Vec::new(), apis: Vec::new(), other_redis, lab };
         for region in 0..NAMES.len() {
