@@ -8,6 +8,7 @@
 //! waits.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use foundation::error::{Error, Result};
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ const BATCH_MAX: usize = 256;
 const IN_HAND_MIN: usize = 2;
 /// The number of those that wait from which another task takes them nevertheless, while the database is near.
 const WAITING_MIN: usize = 24;
+/// The time that a question waits for the statement of others, which may never return. Then another task takes it.
+const WAIT_MAX: Duration = Duration::from_millis(30);
 
 /// How many tasks answer questions at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +49,7 @@ pub struct BatchQueue<Q, A>(Arc<Mutex<State<Q, A>>>);
 /// A question, and the channel for its answer.
 pub struct BatchRequest<Q, A> {
     pub question: Q,
+    asked_at: Instant,
     reply_sender: oneshot::Sender<Result<A>>,
 }
 
@@ -70,7 +74,10 @@ struct State<Q, A> {
 impl<Q, A> State<Q, A> {
     /// Returns whether the questions that wait are worth a runner beside those that have questions in hand.
     fn is_worth_a_runner(&self) -> bool {
-        self.in_hand < IN_HAND_MIN || self.waiting.len() >= self.waiting_min
+        let longest_wait = self.waiting.first().map(|request| request.asked_at.elapsed());
+        self.in_hand < IN_HAND_MIN
+            || self.waiting.len() >= self.waiting_min
+            || longest_wait.is_some_and(|wait| wait >= WAIT_MAX)
     }
 }
 
@@ -97,7 +104,8 @@ impl<Q, A> BatchQueue<Q, A> {
         run: impl FnOnce(BatchRunner<Q, A>),
     ) -> Result<A> {
         let (reply_sender, reply) = oneshot::channel();
-        let runner = self.add(BatchRequest { question, reply_sender }, limits);
+        let runner =
+            self.add(BatchRequest { question, asked_at: Instant::now(), reply_sender }, limits);
         if let Some(runner) = runner {
             run(runner);
         }
@@ -192,7 +200,9 @@ mod tests {
 
     fn add_with(queue: &Queue, question: usize, limits: BatchLimits) -> (Option<Runner>, Reply) {
         let (reply_sender, reply) = oneshot::channel();
-        (queue.add(BatchRequest { question, reply_sender }, limits), reply)
+        // In the future, so that no question has waited long, however slowly the test runs.
+        let asked_at = Instant::now() + Duration::from_secs(3_600);
+        (queue.add(BatchRequest { question, asked_at, reply_sender }, limits), reply)
     }
 
     /// Returns the only runner of a queue, which has this many questions in hand.
@@ -287,6 +297,22 @@ mod tests {
         assert_eq!(next_questions(&mut first), None, "the other one takes the question");
         assert_eq!(next_questions(&mut second), Some(vec![0]));
         assert_eq!(next_questions(&mut second), None);
+    }
+
+    #[test]
+    fn question_that_has_waited_long_does_not_wait_for_a_statement_that_hangs() {
+        let queue = Queue::default();
+        let _hanging = runner_with(&queue, IN_HAND_MIN);
+        let (none, _reply) = add(&queue, 1);
+        assert!(none.is_none());
+        let long_ago = Instant::now().checked_sub(WAIT_MAX);
+        queue.0.lock().waiting[0].asked_at =
+            long_ago.expect("a time after the start of the machine");
+
+        let (runner, _other_reply) = add(&queue, 2);
+
+        let mut runner = runner.expect("a runner");
+        assert_eq!(next_questions(&mut runner), Some(vec![1, 2]));
     }
 
     #[test]
