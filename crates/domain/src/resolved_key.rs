@@ -4,10 +4,12 @@
 //! keys share, are cached by themselves. When one of them has changed, the key is resolved again without being read again.
 
 mod key_reads;
+mod lease_hint;
+mod limit;
 mod loads;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -15,9 +17,7 @@ use bytes::Bytes;
 use analytics::KeyDimensions;
 use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Result;
-use foundation::home::Home;
 use foundation::model::{Identity, Key, Ratelimit};
-use limiter::{Placement, Window};
 use store::StoredKey;
 use store::cache::{CacheValue, Cached};
 use store::events::SeriesId;
@@ -29,6 +29,8 @@ use crate::permission::Action;
 use crate::use_flag::UseFlag;
 
 pub use self::key_reads::KeyReads;
+pub use self::lease_hint::LeaseHint;
+pub use self::limit::ResolvedLimit;
 pub use self::loads::load_key;
 use self::loads::{key_tags, load_identity, load_role, role_tags};
 
@@ -73,137 +75,6 @@ impl CacheValue for ResolvedKey {
         let name_size = |name: &String| size_of::<String>() + name.len();
         let names: usize = self.roles.iter().chain(&self.permissions).map(name_size).sum();
         row + replies + names + self.limits.iter().map(|limit| limit.size()).sum::<usize>()
-    }
-}
-
-/// The time of what has not happened yet: earlier than any time, and far enough from the bounds to be subtracted.
-const NEVER_MS: i64 = i64::MIN / 2;
-
-/// Stores what this process knows of a key's lease beyond the key's row.
-#[derive(Debug)]
-pub struct LeaseHint {
-    lease_number: AtomicI64,
-    mark_generation: AtomicU64,
-    /// The time of the last top-up, a [`Monotonic`] in milliseconds; [`NEVER_MS`] before the first.
-    topped_up_ms: AtomicI64,
-    is_balance_stale: AtomicBool,
-}
-
-impl Default for LeaseHint {
-    fn default() -> Self {
-        Self {
-            lease_number: AtomicI64::new(0),
-            mark_generation: AtomicU64::new(0),
-            topped_up_ms: AtomicI64::new(NEVER_MS),
-            is_balance_stale: AtomicBool::new(false),
-        }
-    }
-}
-
-/// Copies what is known at this moment.
-impl Clone for LeaseHint {
-    fn clone(&self) -> Self {
-        let (lease_number, mark_generation) = self.last_lease();
-        Self {
-            lease_number: AtomicI64::new(lease_number),
-            mark_generation: AtomicU64::new(mark_generation),
-            topped_up_ms: AtomicI64::new(self.topped_up_ms.load(Ordering::Relaxed)),
-            is_balance_stale: AtomicBool::new(self.is_balance_stale()),
-        }
-    }
-}
-
-impl LeaseHint {
-    /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
-    /// generation in which that was learned or an earlier one; see [`crate::credits::LeaseSpendTracker`].
-    pub fn last_lease(&self) -> (i64, u64) {
-        let mark_generation = self.mark_generation.load(Ordering::Acquire);
-        (self.lease_number.load(Ordering::Acquire), mark_generation)
-    }
-
-    /// Records that the key's row was read in this mark generation or a later one.
-    pub fn record_read(&self, mark_generation: u64) {
-        self.mark_generation.fetch_max(mark_generation, Ordering::Release);
-    }
-
-    /// Records the lease number that the account has just reported; `mark_generation` was read before the account.
-    pub fn record_top_up(&self, lease_number: i64, mark_generation: u64, now: Monotonic) {
-        self.lease_number.fetch_max(lease_number, Ordering::Release);
-        self.mark_generation.fetch_max(mark_generation, Ordering::Release);
-        self.topped_up_ms.store(now.as_ms(), Ordering::Relaxed);
-        self.is_balance_stale.store(false, Ordering::Relaxed);
-    }
-
-    /// Returns whether the last top-up was more than `ms` ago.
-    pub fn is_top_up_older_than(&self, ms: i64, now: Monotonic) -> bool {
-        now.as_ms() - self.topped_up_ms.load(Ordering::Relaxed) > ms
-    }
-
-    /// Records that the account has granted credits that the lease does not know of.
-    pub fn mark_balance_stale(&self) {
-        self.topped_up_ms.store(NEVER_MS, Ordering::Relaxed);
-        self.is_balance_stale.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the account balance that the lease reports may be stale.
-    pub fn is_balance_stale(&self) -> bool {
-        self.is_balance_stale.load(Ordering::Relaxed)
-    }
-}
-
-/// The approximate length of the part of a reply that describes a limit, without its name.
-const REPLY_BYTES: usize = 128;
-
-/// A limit to check.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ResolvedLimit {
-    /// Empty for a limit given with the request.
-    pub id: String,
-    pub name: String,
-    pub limit: i64,
-    pub duration_ms: i64,
-    pub auto_apply: bool,
-    /// The name of its counter.
-    pub counter: Arc<str>,
-    /// Where it is counted.
-    placement: Placement,
-    /// The part of a version 2 reply that describes the limit, as the first verification serialized it.
-    pub cached_json: OnceLock<Box<str>>,
-}
-
-impl ResolvedLimit {
-    /// Creates a limit; `owner` is the id of the key or identity that it counts, and `home` the region that counts it.
-    pub fn new(
-        context: &Context,
-        limit: &Ratelimit,
-        owner: &str,
-        home: Option<&Home>,
-    ) -> Arc<Self> {
-        let counter = context.keyspace.window(owner, limit.duration_ms, &limit.name);
-        Arc::new(Self {
-            id: limit.id.as_str().to_owned(),
-            name: limit.name.clone(),
-            limit: limit.limit,
-            duration_ms: limit.duration_ms,
-            auto_apply: limit.auto_apply,
-            placement: context.placement(home, &counter, limit.duration_ms),
-            counter: counter.into(),
-            cached_json: OnceLock::new(),
-        })
-    }
-}
-
-impl ResolvedLimit {
-    /// Returns the approximate size in bytes, with the reply that it will store.
-    fn size(&self) -> usize {
-        let texts = self.id.len() + 2 * self.name.len() + self.counter.len();
-        size_of::<Self>() + texts + REPLY_BYTES
-    }
-
-    /// Returns the window to consume a cost from.
-    pub fn window(&self, context: &Context, cost: i64) -> Window {
-        let window = Window::new(self.counter.clone(), self.limit, self.duration_ms, cost);
-        window.placed(&self.placement, || context.clock.now())
     }
 }
 

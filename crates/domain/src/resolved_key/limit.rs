@@ -1,0 +1,63 @@
+//! The limits of a resolved key.
+
+use std::sync::{Arc, OnceLock};
+
+use foundation::home::Home;
+use foundation::model::Ratelimit;
+use limiter::{Placement, Window};
+
+use crate::context::Context;
+
+/// The approximate length of the part of a reply that describes a limit, without its name.
+const REPLY_BYTES: usize = 128;
+
+/// A limit to check.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ResolvedLimit {
+    /// Empty for a limit given with the request.
+    pub id: String,
+    pub name: String,
+    pub limit: i64,
+    pub duration_ms: i64,
+    pub auto_apply: bool,
+    /// The name of its counter.
+    pub counter: Arc<str>,
+    /// Where it is counted.
+    placement: Placement,
+    /// The part of a version 2 reply that describes the limit, as the first verification serialized it.
+    pub cached_json: OnceLock<Box<str>>,
+}
+
+impl ResolvedLimit {
+    /// Creates a limit; `owner` is the id of the key or identity that it counts, and `home` the region that counts it.
+    pub fn new(
+        context: &Context,
+        limit: &Ratelimit,
+        owner: &str,
+        home: Option<&Home>,
+    ) -> Arc<Self> {
+        let counter = context.keyspace.window(owner, limit.duration_ms, &limit.name);
+        Arc::new(Self {
+            id: limit.id.as_str().to_owned(),
+            name: limit.name.clone(),
+            limit: limit.limit,
+            duration_ms: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+            placement: context.placement(home, &counter, limit.duration_ms),
+            counter: counter.into(),
+            cached_json: OnceLock::new(),
+        })
+    }
+
+    /// Returns the approximate size in bytes, with the reply that it will store.
+    pub fn size(&self) -> usize {
+        let texts = self.id.len() + 2 * self.name.len() + self.counter.len();
+        size_of::<Self>() + texts + REPLY_BYTES
+    }
+
+    /// Returns the window to consume a cost from.
+    pub fn window(&self, context: &Context, cost: i64) -> Window {
+        let window = Window::new(self.counter.clone(), self.limit, self.duration_ms, cost);
+        window.placed(&self.placement, || context.clock.now())
+    }
+}
