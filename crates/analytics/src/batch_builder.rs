@@ -139,12 +139,12 @@ impl BatchBuilder {
             return *id;
         }
         let outcome = event.outcome.as_str();
-        let (key, identity) = (event.resolved_key.key(), event.resolved_key.identity());
-        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let (key, identity) = (&event.resolved_key, event.resolved_key.identity());
+        let (workspace, api) = (key.workspace_id().as_str(), key.api_id().as_str());
         let identity_id = identity.map_or("", |identity| identity.id.as_str());
         let external_id = identity.map_or("", |identity| identity.external_id.as_str());
         let tags = serde_json::json!(sorted_tags(event)).to_string();
-        let key_id = key.id.as_str();
+        let key_id = key.key_id();
         let region = self.region.clone();
         // Without regions, the ids are those of versions that did not know them.
         let parts = if region.is_empty() { 7 } else { 8 };
@@ -270,8 +270,8 @@ struct MinuteTotals<'a> {
 
 impl<'a> MinuteTotals<'a> {
     fn add_verification(&mut self, event: &'a VerificationRecord) {
-        let key = event.resolved_key.key();
-        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let key = &event.resolved_key;
+        let (workspace, api) = (key.workspace_id().as_str(), key.api_id().as_str());
         let total_key = (
             workspace,
             api,

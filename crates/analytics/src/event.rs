@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
 use foundation::clock::Timestamp;
-use foundation::id::{OverrideId, RequestId};
+use foundation::id::{ApiId, OverrideId, RequestId, WorkspaceId};
 use foundation::metrics::{EventCounts, EventMetrics};
-use foundation::model::{Identity, Key, VerificationCode};
+use foundation::model::{Identity, VerificationCode};
 use store::StoredNamespace;
 use store::cache::Cached;
 use store::events::SeriesId;
@@ -35,7 +35,9 @@ pub struct VerificationRecord {
 
 /// A key with the values that its verifications are grouped by. They never change: a changed key is another value.
 pub trait KeyDimensions: Debug + Send + Sync {
-    fn key(&self) -> &Key;
+    fn workspace_id(&self) -> &WorkspaceId;
+    fn api_id(&self) -> &ApiId;
+    fn key_id(&self) -> &str;
     /// Returns the identity of the key, if it has one.
     fn identity(&self) -> Option<&Identity>;
     /// Returns where the ID of the series of its VALID verifications without tags is kept.
@@ -43,8 +45,16 @@ pub trait KeyDimensions: Debug + Send + Sync {
 }
 
 impl<T: KeyDimensions> KeyDimensions for Cached<T> {
-    fn key(&self) -> &Key {
-        self.value.key()
+    fn workspace_id(&self) -> &WorkspaceId {
+        self.value.workspace_id()
+    }
+
+    fn api_id(&self) -> &ApiId {
+        self.value.api_id()
+    }
+
+    fn key_id(&self) -> &str {
+        self.value.key_id()
     }
 
     fn identity(&self) -> Option<&Identity> {

@@ -88,12 +88,12 @@ fn to_verification_line<'a>(
     event: &'a VerificationRecord,
     region: &'a str,
 ) -> VerificationLine<'a> {
-    let (key, identity) = (event.resolved_key.key(), event.resolved_key.identity());
+    let (key, identity) = (&event.resolved_key, event.resolved_key.identity());
     VerificationLine {
         time: event.occurred_at,
-        workspace_id: key.workspace_id.as_str(),
-        api_id: key.api_id.as_str(),
-        key_id: key.id.as_str(),
+        workspace_id: key.workspace_id().as_str(),
+        api_id: key.api_id().as_str(),
+        key_id: key.key_id(),
         identity_id: identity.map_or("", |identity| identity.id.as_str()),
         external_id: identity.map_or("", |identity| identity.external_id.as_str()),
         outcome: event.outcome.as_str(),

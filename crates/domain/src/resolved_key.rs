@@ -17,7 +17,8 @@ use bytes::Bytes;
 use analytics::KeyDimensions;
 use foundation::clock::{Monotonic, Timestamp};
 use foundation::error::Result;
-use foundation::model::{Identity, Key, Ratelimit};
+use foundation::id::{ApiId, WorkspaceId};
+use foundation::model::{Identity, Ratelimit};
 use store::StoredKey;
 use store::cache::{CacheValue, Cached};
 use store::events::SeriesId;
@@ -168,8 +169,16 @@ impl ResolvedKey {
 }
 
 impl KeyDimensions for ResolvedKey {
-    fn key(&self) -> &Key {
-        &self.stored().key
+    fn workspace_id(&self) -> &WorkspaceId {
+        &self.stored().key.workspace_id
+    }
+
+    fn api_id(&self) -> &ApiId {
+        &self.stored().key.api_id
+    }
+
+    fn key_id(&self) -> &str {
+        self.stored().key.id.as_str()
     }
 
     fn identity(&self) -> Option<&Identity> {
