@@ -121,7 +121,7 @@ fn report(out: CommandOutput, path: Option<&Path>, exported: usize, pending: usi
 
 /// Returns a key as `keys.migrateKeys` accepts it. `None`: it has no hash of the whole key yet.
 fn to_line(found: &FoundKey) -> Option<String> {
-    let stored = found.resolved.stored();
+    let stored = &found.stored;
     let key = &stored.key;
     KeyHash::from_base64(&key.hash)?;
     let permissions: Vec<_> = stored.permissions.iter().map(|it| it.slug.as_str()).collect();

@@ -17,7 +17,7 @@ use analytics::{Analytics, event_log, recent, rollup_query, sql_query, top_ident
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{ApiId, KeyId};
-use foundation::model::{EventKind, Key};
+use foundation::model::EventKind;
 use serde_json::value::RawValue;
 
 use crate::apis;
@@ -209,14 +209,15 @@ pub async fn find_coverage(
     traffic::find_coverage(analytics, caller.workspace_id(), kind, unit).await
 }
 
-/// Returns the latest verifications of a key, newest first.
+/// Returns the latest verifications of a key of an API, newest first.
 pub async fn list_recent_by_key(
     analytics: &Analytics,
     caller: &Caller,
-    key: &Key,
+    api: &ApiId,
+    key: &KeyId,
 ) -> Result<Vec<RecentVerification>> {
-    caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
-    recent::list_by_key(analytics, caller.workspace_id(), &key.id).await
+    caller.require_on(Action::ReadApiAnalytics, api)?;
+    recent::list_by_key(analytics, caller.workspace_id(), key).await
 }
 
 /// Returns a page of the verifications of the workspace or of one API, newest first.

@@ -226,8 +226,8 @@ pub fn meta_or_empty(meta: Option<&Meta>) -> Option<Meta> {
 
 impl From<FoundKey> for KeyReply {
     fn from(found: FoundKey) -> Self {
-        let stored = found.resolved.stored();
-        let key = stored.key.clone();
+        let stored = found.stored;
+        let key = stored.key;
         let refill = stored.refill.map(|refill| {
             let (interval, refill_day) = match refill.interval {
                 RefillInterval::Daily => (Interval::Daily, None),

@@ -290,8 +290,8 @@ pub struct KeyReply {
 impl From<FoundKey> for KeyReply {
     fn from(found: FoundKey) -> Self {
         let ResolvedKey { roles, permissions, .. } = &found.resolved;
-        let stored = found.resolved.stored();
-        let key = stored.key.clone();
+        let stored = found.stored;
+        let key = stored.key;
         let identity = found.resolved.identity();
         Self {
             key_id: key.id,

@@ -4,8 +4,7 @@
 use domain::analytics_access;
 use domain::keys::{self, DecryptMode, VerifyResult};
 use foundation::error::Result;
-use foundation::id::KeyId;
-use foundation::model::Key;
+use foundation::id::{ApiId, KeyId};
 
 use super::super::keys::VerificationEventRow;
 use super::super::page_request::WorkspaceRequest;
@@ -39,21 +38,28 @@ impl RecentVerifications {
         let id = KeyId::from(id);
         let found = keys::get(&app.keys, &request.caller, &id, DecryptMode::None).await?;
         let attempt = query.text("attempt").parse().unwrap_or(ATTEMPTS_MAX);
-        let key = &found.resolved.stored().key;
-        Ok(Some(Self::load(request, key, query.text("request"), attempt).await))
+        let api = &found.stored.key.api_id;
+        Ok(Some(Self::load(request, (api, &id), query.text("request"), attempt).await))
     }
 
     /// Loads the events of the key that the request of the page has verified. `None` if there is no such key.
     pub async fn of_result(request: &WorkspaceRequest, verified: &VerifyResult) -> Option<Self> {
         let resolved = verified.resolved.as_ref()?;
         let key = &resolved.value.stored().key;
+        let key = (&key.api_id, &key.id);
         Some(Self::load(request, key, request.caller.request_id.as_str(), 0).await)
     }
 
-    async fn load(request: &WorkspaceRequest, key: &Key, request_id: &str, attempt: usize) -> Self {
+    /// Loads the events of a key of an API.
+    async fn load(
+        request: &WorkspaceRequest,
+        (api, key): (&ApiId, &KeyId),
+        request_id: &str,
+        attempt: usize,
+    ) -> Self {
         let app = &request.page_request.app;
         let found =
-            analytics_access::list_recent_by_key(&app.analytics, &request.caller, key).await;
+            analytics_access::list_recent_by_key(&app.analytics, &request.caller, api, key).await;
         let now = app.context.clock.now();
         let rows = match found {
             Ok(events) => {
@@ -70,7 +76,7 @@ impl RecentVerifications {
             && rows.as_ref().is_some_and(|rows: &Vec<_>| !rows.iter().any(is_request));
         let path = |attempt: usize| {
             let mut query = form_urlencoded::Serializer::new(String::new());
-            query.append_pair("key", key.id.as_str()).append_pair("request", request_id);
+            query.append_pair("key", key.as_str()).append_pair("request", request_id);
             query.append_pair("attempt", &attempt.to_string());
             request.workspace_path(&format!("/get-started?{}", query.finish()))
         };

@@ -46,7 +46,7 @@ async fn load(request: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
 }
 
 fn display_name(found: &FoundKey) -> String {
-    let key = &found.resolved.stored().key;
+    let key = &found.stored.key;
     key.name.clone().unwrap_or_else(|| format!("key {}", format_start(&key.start, &key.id)))
 }
 
@@ -69,7 +69,7 @@ async fn build_rotate_form(
     errors: FormErrors,
 ) -> Result<RotateKeyPage, Failure> {
     let found = load(request, id).await?;
-    let key = &found.resolved.stored().key;
+    let key = &found.stored.key;
     request.caller.require_on(Action::CreateKey, &key.api_id)?;
     Ok(RotateKeyPage {
         layout: Layout::for_workspace(request, Section::Keys, "Rotate key")
@@ -119,7 +119,7 @@ pub async fn confirm_delete(
 ) -> PageResult {
     request.caller.require(Action::DeleteKey)?;
     let found = load(&request, &id).await?;
-    let key = &found.resolved.stored().key;
+    let key = &found.stored.key;
     render_page(&ConfirmPage {
         layout: Layout::for_workspace(&request, Section::Keys, "Delete key").await?.about(display_name(&found)),
         question: format!("Delete {}?", display_name(&found)),

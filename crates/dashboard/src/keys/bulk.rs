@@ -122,7 +122,7 @@ fn selected_ids(request: &WorkspaceRequest) -> Vec<KeyId> {
 async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Error> {
     match get(&request.page_request.app.keys, &request.caller, &id, DecryptMode::None).await {
         Ok(found) => {
-            let key = &found.resolved.stored().key;
+            let key = &found.stored.key;
             let name = key.name.clone().unwrap_or_else(|| "Unnamed".into());
             Ok(BulkKeyRow { id, name, start: key.start.clone() })
         }

@@ -48,7 +48,7 @@ pub async fn show(
         }
     });
     let is_shown = secret.is_ok();
-    let name = found.resolved.stored().key.name.clone();
+    let name = found.stored.key.name;
     let page = KeyCreatedPage {
         layout: Layout::for_workspace(&request, Section::Keys, "Your new key")
             .await?

@@ -53,7 +53,7 @@ async fn build_form(
     filled: Option<(KeyForm, String)>,
     [errors, credit_faults]: [FormErrors; 2],
 ) -> Result<EditKeyPage, Failure> {
-    let key = &key_details.found_key.resolved.stored().key;
+    let key = &key_details.found_key.stored.key;
     let (mut fields, was) = match filled {
         Some(filled) => filled,
         None => {

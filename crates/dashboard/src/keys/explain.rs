@@ -163,7 +163,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         Some(RequestEvents::Verification(event)) => {
             let key = match get(&app.keys, &request.caller, &event.key_id, DecryptMode::None).await
             {
-                Ok(found) => Some(found.resolved.stored().key.clone()),
+                Ok(found) => Some(found.stored.key),
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(error.into()),
             };

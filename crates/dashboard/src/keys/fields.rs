@@ -79,7 +79,7 @@ impl KeyForm {
 
     /// Creates the form from a stored key.
     pub fn from_key(key_details: &KeyDetails) -> Self {
-        let stored = key_details.found_key.resolved.stored();
+        let stored = &key_details.found_key.stored;
         let key = &stored.key;
         let refill = stored.refill;
         let (interval, day) = match refill.map(|refill| refill.interval) {

@@ -69,7 +69,7 @@ pub async fn find_full_key(
         return Ok(None);
     }
     let id = match whoami(&app.keys, caller, key).await {
-        Ok(found) => Some(found.resolved.stored().key.id.clone()),
+        Ok(found) => Some(found.stored.key.id),
         Err(Error::NotFound(_)) => {
             let deletion = find_deletion_by_key(&app.context, caller, key).await?;
             deletion.map(|deletion| deletion.key.id)

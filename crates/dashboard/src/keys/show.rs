@@ -83,10 +83,12 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         found => found?,
     };
     let activity = details::list_activity(&app.context, caller, &key_details).await?;
-    let stored = key_details.found_key.resolved.stored();
+    let stored = &key_details.found_key.stored;
     let key = &stored.key;
     // Events are stored separately, so they may be unavailable while the rest is available.
-    let events = match analytics_access::list_recent_by_key(&app.analytics, caller, key).await {
+    let events =
+        analytics_access::list_recent_by_key(&app.analytics, caller, &key.api_id, &key.id).await;
+    let events = match events {
         Ok(events) => Some(events),
         Err(error) => {
             tracing::warn!(error = %error, "failed to read events of a key: {error}");
@@ -145,7 +147,7 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
 
 /// Explains what a verification returns, as far as the key alone decides.
 fn explain_status(key_details: &KeyDetails, now: Timestamp) -> Vec<String> {
-    let stored = key_details.found_key.resolved.stored();
+    let stored = &key_details.found_key.stored;
     let key = &stored.key;
     let state = match key_details.status {
         KeyStatus::Active => "Active".to_owned(),

@@ -105,7 +105,7 @@ pub struct KeyDetails {
 /// Returns the details of a key without its secret. Does not consume its limits.
 pub async fn get_details(keys: &Keys, caller: &Caller, id: &KeyId) -> Result<KeyDetails> {
     let found_key = get::get(keys, caller, id, DecryptMode::None).await?;
-    let stored = found_key.resolved.stored();
+    let stored = &found_key.stored;
     let workspace = caller.workspace_id();
     let mut reader = keys.context.store.read_balances().await?;
     let api = reader.find_api(workspace, &stored.key.api_id).await?;
@@ -140,7 +140,7 @@ async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Ve
     let limits = &found_key.resolved.limits;
     let windows = limits.iter().map(|limit| limit.window(context, 0)).collect();
     let usage = admission::peek(context, windows).await?;
-    let own = &found_key.resolved.stored().ratelimits;
+    let own = &found_key.stored.ratelimits;
     let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
         name: limit.name.clone(),
         limit: limit.limit,
@@ -168,7 +168,7 @@ pub async fn list_activity(
     caller: &Caller,
     details: &KeyDetails,
 ) -> Result<Vec<KeyActivity>> {
-    let key = &details.found_key.resolved.stored().key;
+    let key = &details.found_key.stored.key;
     caller.require_on(Action::ReadKey, &key.api_id)?;
     let mut reader = context.store.read().await?;
     let since = key.created_at;

@@ -26,6 +26,8 @@ use crate::{apis, credits, refill, vault};
 /// A key and the entities that belong to it.
 #[derive(Debug)]
 pub struct FoundKey {
+    /// Its row.
+    pub stored: StoredKey,
     pub resolved: ResolvedKey,
     /// The remaining credits, account and lease together, and the refill. Absent: unlimited.
     pub credits: Option<(i64, Option<Refill>)>,
@@ -147,11 +149,12 @@ pub async fn whoami(keys: &Keys, caller: &Caller, key: &str) -> Result<FoundKey>
 async fn load_found_key(keys: &Keys, row: Cached<StoredKey>) -> Result<FoundKey> {
     let version = row.read_version();
     let resolved = resolved_key::resolve(&keys.context, Arc::new(row), version).await?.value;
-    let key = &resolved.stored().key;
+    let stored = resolved.stored().clone();
     let left = credits::get_balance(&keys.ledger, &resolved).await?;
-    let refill = key.credits.and_then(|credits| credits.refill);
-    let refilled_at = refill::last_refill_at(key, keys.context.clock.now());
+    let refill = stored.key.credits.and_then(|credits| credits.refill);
+    let refilled_at = refill::last_refill_at(&stored.key, keys.context.clock.now());
     Ok(FoundKey {
+        stored,
         credits: left.map(|left| (left, refill)),
         refilled_at,
         resolved,

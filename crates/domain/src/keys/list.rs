@@ -73,7 +73,7 @@ pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Resu
     let resolved_keys = resolved::resolve_all(context, page.items, read_version).await?;
     let mut items = load_found_keys(context, resolved_keys, requires_leases).await?;
     for item in &mut items {
-        item.plaintext = plaintexts.remove(&item.resolved.stored().key.id);
+        item.plaintext = plaintexts.remove(&item.stored.key.id);
     }
     Ok(Page { items, next_start: page.next_start })
 }
@@ -122,11 +122,12 @@ pub(super) async fn load_found_keys(
     let left = credits::list_balances(context, &metered, requires_leases).await?;
     let now = context.clock.now();
     let found = resolved_keys.into_iter().map(|resolved| {
-        let key = &resolved.stored().key;
+        let stored = resolved.stored().clone();
+        let key = &stored.key;
         let refill = key.credits.and_then(|credits| credits.refill);
         let credits = left.get(&key.id).map(|left| (*left, refill));
         let refilled_at = refill::last_refill_at(key, now);
-        FoundKey { credits, refilled_at, resolved, plaintext: None }
+        FoundKey { stored, credits, refilled_at, resolved, plaintext: None }
     });
     Ok(found.collect())
 }

@@ -73,7 +73,7 @@ impl Operation for ListKeys {
         };
         let page = keys::list(&app.context, caller, filter).await?;
         let total = keys::count(&app.keys, caller, &api_id, owner.as_ref()).await?;
-        let cursor = page.find_last_id(|found| &found.resolved.stored().key.id);
+        let cursor = page.find_last_id(|found| &found.stored.key.id);
         let keys = page.items.into_iter().map(KeyReply::from).collect();
         Ok(ListKeysReply { keys, total, cursor })
     }

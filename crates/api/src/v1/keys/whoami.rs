@@ -61,7 +61,7 @@ impl Operation for Whoami {
 
 impl From<FoundKey> for WhoamiReply {
     fn from(found: FoundKey) -> Self {
-        let key = found.resolved.stored().key.clone();
+        let key = found.stored.key;
         let identity = found.resolved.identity().map(|identity| WhoamiIdentity {
             id: identity.id.clone(),
             external_id: identity.external_id.clone(),

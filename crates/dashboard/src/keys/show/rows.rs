@@ -120,7 +120,7 @@ pub struct PermissionSource {
 impl PermissionSource {
     /// Returns all permissions of the key.
     pub fn list_for_key(key_details: &KeyDetails) -> Vec<Self> {
-        let own = &key_details.found_key.resolved.stored().permissions;
+        let own = &key_details.found_key.stored.permissions;
         let permission = |slug: &String| {
             let is_own = own.iter().any(|permission| permission.slug == *slug);
             let through = key_details
