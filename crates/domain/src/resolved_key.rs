@@ -3,6 +3,7 @@
 //! A resolved key is cached by the hash of its key, and holds the row of the key. The rows of identities and roles, which
 //! keys share, are cached by themselves. When one of them has changed, the key is resolved again without being read again.
 
+mod header_values;
 mod key_reads;
 mod lease_hint;
 mod limit;
@@ -11,8 +12,6 @@ mod loads;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-
-use bytes::Bytes;
 
 use analytics::KeyDimensions;
 use foundation::clock::{Monotonic, Timestamp};
@@ -29,6 +28,7 @@ use crate::context::Context;
 use crate::permission::Action;
 use crate::use_flag::UseFlag;
 
+pub use self::header_values::HeaderValues;
 pub use self::key_reads::KeyReads;
 pub use self::lease_hint::LeaseHint;
 pub use self::limit::ResolvedLimit;
@@ -59,7 +59,7 @@ pub struct ResolvedKey {
     /// The part of a version 2 reply that describes the key, as the first verification serialized it.
     pub cached_json: OnceLock<Box<str>>,
     /// What gateways are told of the key in headers, as the first answer encoded it.
-    pub cached_headers: OnceLock<Box<[Bytes]>>,
+    pub cached_headers: OnceLock<Box<HeaderValues>>,
     valid_series: OnceLock<SeriesId>,
     /// Whether it has been used since the last flush of uses.
     pub use_flag: UseFlag,

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use domain::gateways::ActivePolicy;
 use domain::keys::ResolvedKey;
+use domain::resolved_key::HeaderValues;
 use foundation::id::RequestId;
 use serde_json::{Map, Value};
 
@@ -73,13 +74,13 @@ pub fn identity_headers(
         HeaderValue::from_maybe_shared(value).unwrap_or(EMPTY)
     };
     let mut headers = WITHOUT_VALUES.clone();
-    let of_key = resolved.cached_headers.get_or_init(|| values_of_key(resolved));
+    let of_key = resolved.cached_headers.get_or_init(|| Box::new(values_of_key(resolved)));
     let of_request = Bytes::copy_from_slice(request_id.as_str().as_bytes());
     // The map begins with these headers: to find each one by its name would cost more.
     let fields = SELECTABLE_HEADERS.iter().zip(headers.values_mut());
-    for ((name, field), value) in fields.zip(of_key.iter().chain([&of_request])) {
+    for ((name, field), value) in fields.zip(of_key.values().chain([of_request])) {
         if !value.is_empty() && is_selected(name) {
-            *field = bound(name, value.clone());
+            *field = bound(name, value);
         }
     }
     if let Some(assertion) = signer.and_then(|signer| signer.sign(policy, resolved, request_id)) {
@@ -101,7 +102,7 @@ pub fn identity_headers(
 }
 
 /// Returns the values of the headers about a key, of which those that do not apply are empty.
-fn values_of_key(resolved: &ResolvedKey) -> Box<[Bytes]> {
+fn values_of_key(resolved: &ResolvedKey) -> HeaderValues {
     let (key, identity) = (&resolved.stored().key, resolved.identity());
     let external_id = identity.map(|identity| identity.external_id.as_str());
     let values: [String; 7] = [
@@ -116,9 +117,9 @@ fn values_of_key(resolved: &ResolvedKey) -> Box<[Bytes]> {
     // Longer ones are omitted, whatever their length: the key keeps no more of them. They are ASCII.
     let bounded = |mut value: String| {
         value.truncate(VALUE_MAX_BYTES + 1);
-        Bytes::from(value.into_boxed_str().into_boxed_bytes())
+        value
     };
-    values.map(bounded).into()
+    HeaderValues::new(&values.map(bounded))
 }
 
 fn parse_meta(resolved: &ResolvedKey) -> Map<String, Value> {
