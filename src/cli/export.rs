@@ -135,7 +135,7 @@ fn to_line(found: &FoundKey) -> Option<String> {
     let name = key.name.as_deref().filter(|name| !name.is_empty());
     let mut line = json!({
         "hash": key.hash, "name": name, "externalId": key.owner_id, "meta": key.meta,
-        "expires": key.expires_at, "roles": found.resolved.roles, "permissions": permissions,
+        "expires": key.expires_at, "roles": found.resolved.roles(), "permissions": permissions,
         "ratelimits": limits.collect::<Vec<_>>(),
         "enabled": key.is_enabled,
     });

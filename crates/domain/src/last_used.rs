@@ -97,7 +97,7 @@ pub async fn flush(last_used: &LastUsed) -> Result<()> {
     let _only_flush = last_used.flush.lock().await;
     let mut keys = TakenUses::take(&last_used.keys);
     while let Some(uses) = keys.next_batch() {
-        let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
+        let id = |resolved: &Arc<Cached<ResolvedKey>>| KeyId::from(resolved.value.key.id());
         let rows = dedup_uses(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
         let mut tx = last_used.context.store.begin().await?;
         tx.record_key_uses(&rows).await?;

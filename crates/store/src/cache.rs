@@ -35,16 +35,23 @@ impl<T> Cached<T> {
     /// Creates an entry. `version` must be taken before the first read. `tags` name every entity from which `value`
     /// was computed.
     pub fn new(value: T, version: ReadVersion, tags: impl IntoIterator<Item = CacheTag>) -> Self {
-        Self {
-            value,
-            read_version: version,
-            slots: tags.into_iter().map(|tag| VersionSlot::from_tag(&tag)).collect(),
-        }
+        let slots = tags.into_iter().map(|tag| VersionSlot::from_tag(&tag));
+        Self::from_slots(value, version, slots.collect())
+    }
+
+    /// Creates an entry like [`Self::new`] with the version slots of the cache tags.
+    pub fn from_slots(value: T, version: ReadVersion, slots: Box<[VersionSlot]>) -> Self {
+        Self { value, read_version: version, slots }
     }
 
     /// Returns the version at which the value was read. A value that is computed from it is not newer.
     pub fn read_version(&self) -> ReadVersion {
         self.read_version
+    }
+
+    /// Returns the version slots of the cache tags, in their order.
+    pub fn slots(&self) -> &[VersionSlot] {
+        &self.slots
     }
 
     /// Returns the approximate size in bytes.
@@ -304,7 +311,7 @@ mod tests {
 
         memory.present.run_pending_tasks().await;
         let count = memory.present.entry_count();
-        assert!((700..800).contains(&count), "{count} rows of 1,300 bytes");
+        assert!((700..800).contains(&count), "{count} rows of 1,350 bytes");
         assert!((900_000..=1_000_000).contains(&memory.size()), "{}", memory.size());
         assert_eq!(rows.direct_mapped.0.len(), 8);
         assert_eq!(cache::<Row>(&self::memory(8_192)).direct_mapped.0.len(), 2);

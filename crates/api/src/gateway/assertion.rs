@@ -57,15 +57,14 @@ impl<'a> AssertionSigner<'a> {
         resolved: &ResolvedKey,
         request_id: &RequestId,
     ) -> Option<String> {
-        let key = &resolved.stored().key;
-        let identity = resolved.identity();
-        let external_id = identity.map(|identity| &identity.external_id).or(key.owner_id.as_ref());
+        let (key, identity) = (&resolved.key, resolved.identity());
+        let external_id = identity.map(|identity| identity.external_id.as_str());
         let iat = self.now.0.div_euclid(1000);
         let claims = Claims {
             iss: self.issuer,
             aud: [&policy.policy.name, policy.policy.id.as_str()],
-            sub: external_id.map_or(key.id.as_str(), String::as_str),
-            scope: resolved.permissions.join(" "),
+            sub: external_id.or(key.owner_id()).unwrap_or(key.id()),
+            scope: resolved.permissions().join(" "),
             jti: request_id.as_str(),
             iat,
             nbf: iat,

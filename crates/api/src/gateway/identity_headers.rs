@@ -103,16 +103,16 @@ pub fn identity_headers(
 
 /// Returns the values of the headers about a key, of which those that do not apply are empty.
 fn values_of_key(resolved: &ResolvedKey) -> HeaderValues {
-    let (key, identity) = (&resolved.stored().key, resolved.identity());
+    let (key, identity) = (&resolved.key, resolved.identity());
     let external_id = identity.map(|identity| identity.external_id.as_str());
     let values: [String; 7] = [
-        key.id.as_str().to_owned(),
-        key.api_id.as_str().to_owned(),
-        encode(external_id.or(key.owner_id.as_deref()).unwrap_or_default(), ""),
+        key.id().to_owned(),
+        key.api_id().as_str().to_owned(),
+        encode(external_id.or(key.owner_id()).unwrap_or_default(), ""),
         identity.map_or_else(String::new, |identity| identity.id.as_str().to_owned()),
-        encode_list(&resolved.permissions),
-        encode_list(&resolved.roles),
-        encode(key.environment.as_deref().unwrap_or_default(), ""),
+        encode_list(resolved.permissions()),
+        encode_list(resolved.roles()),
+        encode(key.environment().unwrap_or_default(), ""),
     ];
     // Longer ones are omitted, whatever their length: the key keeps no more of them. They are ASCII.
     let bounded = |mut value: String| {
@@ -123,7 +123,7 @@ fn values_of_key(resolved: &ResolvedKey) -> HeaderValues {
 }
 
 fn parse_meta(resolved: &ResolvedKey) -> Map<String, Value> {
-    let meta = resolved.stored().key.meta.as_ref();
+    let meta = resolved.key.meta();
     meta.and_then(|meta| serde_json::from_str(meta.as_str()).ok()).unwrap_or_default()
 }
 

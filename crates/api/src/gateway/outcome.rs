@@ -219,7 +219,7 @@ fn has_room_at(exceeded: ExceededLimit) -> Option<Timestamp> {
 
 /// Returns when the credits of a key are refilled next. `None`: never, or not with as many as the request costs.
 fn refill_at(verified: &VerifyResult, now: Timestamp) -> Option<Timestamp> {
-    let refill = verified.resolved.as_ref()?.value.stored().refill.as_ref()?;
+    let refill = verified.resolved.as_ref()?.value.credits()?.account.refill.as_ref()?;
     (verified.cost <= refill.amount).then(|| refill::next_refill_at(refill, now))
 }
 

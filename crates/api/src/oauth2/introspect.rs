@@ -1,6 +1,6 @@
 use domain::keys::{self, IntrospectRequest, ResolvedKey, VerificationCode, VerifyResult};
 use foundation::clock::Timestamp;
-use foundation::id::{ApiId, KeyId};
+use foundation::id::ApiId;
 use foundation::secret::Plaintext;
 use schemars::{Schema, SchemaGenerator};
 
@@ -90,7 +90,7 @@ struct TokenBody<'a> {
     /// The creation time in Unix seconds.
     iat: i64,
     /// The key id.
-    jti: &'a KeyId,
+    jti: &'a str,
     keyward: KeywardBody<'a>,
 }
 
@@ -137,23 +137,23 @@ impl JsonSchema for IntrospectReply {
 
 impl<'a> TokenBody<'a> {
     fn new(resolved: &'a ResolvedKey, credits: Option<i64>) -> Self {
-        let key = &resolved.stored().key;
-        let identity = resolved.identity();
-        let external_id = identity.map(|identity| &identity.external_id).or(key.owner_id.as_ref());
+        let (key, identity) = (&resolved.key, resolved.identity());
+        let external_id = identity.map(|identity| identity.external_id.as_str());
+        let permissions = resolved.permissions();
         Self {
-            scope: (!resolved.permissions.is_empty()).then(|| resolved.permissions.join(" ")),
-            client_id: &key.api_id,
-            sub: external_id.map_or(key.id.as_str(), String::as_str),
+            scope: (!permissions.is_empty()).then(|| permissions.join(" ")),
+            client_id: key.api_id(),
+            sub: external_id.or(key.owner_id()).unwrap_or(key.id()),
             token_type: "Bearer",
-            exp: key.expires_at.filter(|at| at.0 != 0).map(to_seconds),
-            iat: to_seconds(key.created_at),
-            jti: &key.id,
+            exp: key.expires_at().filter(|at| at.0 != 0).map(to_seconds),
+            iat: to_seconds(key.created_at()),
+            jti: key.id(),
             keyward: KeywardBody {
-                name: key.name.as_deref(),
+                name: key.name(),
                 credits,
-                environment: key.environment.as_deref(),
-                meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
-                roles: &resolved.roles,
+                environment: key.environment(),
+                meta: key.meta().filter(|meta| !meta.is_empty()),
+                roles: resolved.roles(),
                 identity: identity
                     .map(|identity| IdentityReply::new(identity, resolved.shared_ratelimits())),
             },

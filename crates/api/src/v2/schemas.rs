@@ -6,7 +6,6 @@ use domain::bounds::{
 };
 use domain::keys::{
     self, Assignment, AssignmentAccess, AssignmentChange, FoundKey, NewCredits, NewRatelimit,
-    ResolvedKey,
 };
 use domain::page::Paging;
 use domain::rbac::Selector;
@@ -289,7 +288,6 @@ pub struct KeyReply {
 
 impl From<FoundKey> for KeyReply {
     fn from(found: FoundKey) -> Self {
-        let ResolvedKey { roles, permissions, .. } = &found.resolved;
         let stored = found.stored;
         let key = stored.key;
         let identity = found.resolved.identity();
@@ -303,8 +301,8 @@ impl From<FoundKey> for KeyReply {
             updated_at: key.updated_at,
             last_used_at: stored.last_used_at,
             expires: key.expires_at.filter(|at| at.0 != 0),
-            permissions: permissions.clone(),
-            roles: roles.clone(),
+            permissions: found.resolved.permissions().to_vec(),
+            roles: found.resolved.roles().to_vec(),
             credits: found.credits.map(|(remaining, refill)| CreditsReply {
                 remaining,
                 refill: refill.map(RefillReply::from),

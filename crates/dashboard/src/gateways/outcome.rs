@@ -5,7 +5,7 @@ use domain::gateways::{ActivePolicy, GatewayDecision, GatewayPreview, RequestPat
 use domain::keys::{EvaluatedLimit, VerificationCode, VerifyResult};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
-use foundation::id::RequestId;
+use foundation::id::{KeyId, RequestId};
 use foundation::model::GatewayRule;
 
 use super::super::format::{TimeLabel, capitalize, format_count, format_start};
@@ -131,9 +131,9 @@ impl OutcomeView {
         now: Timestamp,
     ) -> Self {
         let key = result.resolved.as_ref().map(|resolved| {
-            let key = &resolved.value.stored().key;
-            let label = key.name.clone().unwrap_or_else(|| format_start(&key.start, &key.id));
-            (request.workspace_path(&format!("/keys/{}", key.id)), label)
+            let (key, id) = (&resolved.value.key, KeyId::from(resolved.value.key.id()));
+            let label = key.name().map_or_else(|| format_start(key.start(), &id), str::to_owned);
+            (request.workspace_path(&format!("/keys/{id}")), label)
         });
         let cost = rule.and_then(|rule| rule.cost).unwrap_or(1);
         let number = |number: i64| format_count(number, i64::MAX);

@@ -44,9 +44,9 @@ impl RecentVerifications {
 
     /// Loads the events of the key that the request of the page has verified. `None` if there is no such key.
     pub async fn of_result(request: &WorkspaceRequest, verified: &VerifyResult) -> Option<Self> {
-        let resolved = verified.resolved.as_ref()?;
-        let key = &resolved.value.stored().key;
-        let key = (&key.api_id, &key.id);
+        let key = &verified.resolved.as_ref()?.value.key;
+        let key_id = KeyId::from(key.id());
+        let key = (key.api_id(), &key_id);
         Some(Self::load(request, key, request.caller.request_id.as_str(), 0).await)
     }
 

@@ -89,13 +89,13 @@ impl VerificationOutcome {
             ),
             _ => explain_outcome(code),
         };
-        let key = verified.resolved.as_ref().map(|resolved| &resolved.value.stored().key);
+        let key = verified.resolved.as_ref().map(|resolved| &resolved.value.key);
         Self {
             code,
             is_valid: verified.code == VerificationCode::Valid,
             meaning,
             todo,
-            key_id: key.map(|key| key.id.clone()),
+            key_id: key.map(|key| KeyId::from(key.id())),
             credits: verified.credits.map(format_grouped),
         }
     }

@@ -98,7 +98,7 @@ impl KeyForm {
             refill_amount: refill.map(|refill| number(refill.amount)).unwrap_or_default(),
             refill_day: day.map(|day| number(day.into())).unwrap_or_default(),
             limits: LimitRows::from_limits(&stored.ratelimits),
-            roles: join_names(key_details.found_key.resolved.roles.iter().map(String::as_str)),
+            roles: join_names(key_details.found_key.resolved.roles().iter().map(String::as_str)),
             permissions: join_names(stored.permissions.iter().map(|p| p.slug.as_str())),
             meta: format_meta(key).unwrap_or_default(),
             ..Self::default()

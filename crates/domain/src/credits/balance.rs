@@ -17,7 +17,7 @@ use crate::resolved_key::ResolvedKey;
 
 /// Returns what is left of a key's credits, account and lease together, without spending. `None`: unlimited.
 pub async fn get_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Result<Option<i64>> {
-    match resolved.stored().key.credits {
+    match resolved.credits() {
         None => Ok(None),
         Some(_) => Ok(consume(ledger, resolved, Vec::new(), 0).await?.credits),
     }
@@ -26,7 +26,7 @@ pub async fn get_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Resul
 /// Returns what is left as far as it is known: the balance in the key's row if neither Redis nor the database
 /// responds.
 pub async fn get_known_balance(ledger: &CreditLedger, resolved: &ResolvedKey) -> Option<i64> {
-    let row = || resolved.stored().key.credits.map(|credits| credits.balance);
+    let row = || resolved.credits().map(|credits| credits.account.balance);
     get_balance(ledger, resolved).await.unwrap_or_else(|_| row())
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use foundation::clock::{Monotonic, Stopwatch};
 use foundation::error::{Error, Result};
 use foundation::id::KeyId;
-use foundation::model::Credits;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use limiter::redis::{RedisCounters, UnresolvedRequest};
@@ -23,18 +22,17 @@ use super::{
     consume_without_account, direct_debit,
 };
 use crate::admission::LimitDecision;
-use crate::resolved_key::ResolvedKey;
+use crate::resolved_key::KeyCredits;
 
 /// Consumes `cost` credits and all `windows`, or nothing, with the lease of a key that has these credits. Debits the
 /// account if Redis is unreachable.
 pub async fn consume(
     ledger: &CreditLedger,
-    resolved: &ResolvedKey,
-    credits: Credits,
+    credits: &KeyCredits,
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<ConsumeDecision> {
-    let (key, since) = (&resolved.stored().key.id, Stopwatch::new());
+    let (key, since) = (&credits.key_id, Stopwatch::new());
     let redis = ledger.context.redis.as_ref().filter(|_| ledger.context.is_registered());
     let Some(redis) = redis else {
         // A replica that is not registered yet may use Redis soon: only an open circuit breaker is an outage.
@@ -47,12 +45,11 @@ pub async fn consume(
         return Box::pin(direct_debit::consume(ledger, key, &windows, cost, since, None)).await;
     };
     let unsettled = None;
-    let mut request =
-        MeteredConsume { ledger, redis, resolved, key, cost, windows, credits, unsettled };
+    let mut request = MeteredConsume { ledger, redis, credits, key, cost, windows, unsettled };
     match request.run().await {
         Err(cause) if cause.is_redis_outage() => {
             // The balance that the lease reports after the outage is stale.
-            resolved.lease_hint.mark_balance_stale();
+            credits.lease_hint.mark_balance_stale();
             let (windows, unsettled) = (&request.windows, request.unsettled);
             Box::pin(direct_debit::consume(ledger, key, windows, cost, Some(&since), unsettled))
                 .await
@@ -65,12 +62,10 @@ pub async fn consume(
 struct MeteredConsume<'a> {
     ledger: &'a CreditLedger,
     redis: &'a RedisCounters,
-    resolved: &'a ResolvedKey,
+    credits: &'a KeyCredits,
     key: &'a KeyId,
     cost: i64,
     windows: Vec<Window>,
-    /// The account as the key's row has it.
-    credits: Credits,
     /// What Redis may still apply after it has not replied in time.
     unsettled: Option<UnresolvedRequest>,
 }
@@ -147,7 +142,7 @@ impl MeteredConsume<'_> {
                     top_up
                 }
             };
-            let hint = &self.resolved.lease_hint;
+            let hint = &self.credits.lease_hint;
             hint.record_top_up(lease.lease_number, mark_generation, Monotonic::now());
             last = self.try_consume(lease, Some(top_up)).await?;
             match self.find_problem(&last) {
@@ -190,9 +185,9 @@ impl MeteredConsume<'_> {
     /// Returns the lease that the account reported last. Before the first report, that is the last lease number in
     /// the key's row, which is the lease in use unless the balance has been moved since.
     fn last_known_lease(&self) -> LeaseRef {
-        match self.resolved.lease_hint.last_lease() {
+        match self.credits.lease_hint.last_lease() {
             (0, mark_generation) => LeaseRef {
-                lease_number: self.credits.last_lease_number,
+                lease_number: self.credits.account.last_lease_number,
                 generation: mark_generation,
             },
             (lease_number, mark_generation) => {
@@ -219,7 +214,7 @@ impl MeteredConsume<'_> {
     }
 
     fn find_problem(&self, attempt: &Attempt) -> Option<LeaseProblem> {
-        let hint = &self.resolved.lease_hint;
+        let hint = &self.credits.lease_hint;
         attempt.find_problem(&self.windows, self.cost, hint, Monotonic::now)
     }
 
@@ -238,11 +233,13 @@ impl MeteredConsume<'_> {
             .account_balance
             .filter(|balance| *balance < SCRIPT_BALANCE_MAX && !is_balance_unknown(status));
         let left = known.map(|balance| status.units.saturating_add(balance));
-        let credits = match left.filter(|_| !self.resolved.lease_hint.is_balance_stale()) {
+        let credits = match left.filter(|_| !self.credits.lease_hint.is_balance_stale()) {
             Some(left) => Some(left),
             None => match self.load_balance().await {
                 // The credits are spent: the decision does not depend on how exactly the remaining balance is known.
-                Err(cause) if cause.is_outage() => Some(left.unwrap_or(self.credits.balance)),
+                Err(cause) if cause.is_outage() => {
+                    Some(left.unwrap_or(self.credits.account.balance))
+                }
                 credits => credits?,
             },
         };

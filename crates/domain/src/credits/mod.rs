@@ -135,10 +135,10 @@ pub async fn consume(
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<ConsumeDecision> {
-    match resolved.stored().key.credits {
+    match resolved.credits() {
         None => consume_unmetered(&ledger.context, windows).await,
         // Boxed, so that the future of a key without credits stays small.
-        Some(credits) => Box::pin(metered::consume(ledger, resolved, credits, windows, cost)).await,
+        Some(credits) => Box::pin(metered::consume(ledger, credits, windows, cost)).await,
     }
 }
 

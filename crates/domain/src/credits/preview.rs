@@ -15,7 +15,7 @@ pub async fn preview(
     windows: &[Window],
     cost: i64,
 ) -> Result<ConsumeDecision> {
-    let balance = match resolved.stored().key.credits {
+    let balance = match resolved.credits() {
         None => None,
         Some(_) => {
             let peeked = consume(ledger, resolved, Vec::new(), 0).await?;

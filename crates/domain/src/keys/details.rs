@@ -140,13 +140,12 @@ async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Ve
     let limits = &found_key.resolved.limits;
     let windows = limits.iter().map(|limit| limit.window(context, 0)).collect();
     let usage = admission::peek(context, windows).await?;
-    let own = &found_key.stored.ratelimits;
     let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
         name: limit.name.clone(),
         limit: limit.limit,
         duration_ms: limit.duration_ms,
         auto_apply: limit.auto_apply,
-        is_shared: own.iter().all(|known| known.name != limit.name),
+        is_shared: limit.is_shared,
         usage: usage.as_ref().and_then(|usage| usage.get(at)).copied(),
     };
     Ok(limits.iter().enumerate().map(limit_usage).collect())

@@ -20,7 +20,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::keys::Keys;
 use crate::permission::Action;
-use crate::resolved_key::{self, ResolvedKey};
+use crate::resolved_key::{self, ApiPart, ResolvedKey, UnresolvedKey};
 use crate::{apis, credits, refill, vault};
 
 /// A key and the entities that belong to it.
@@ -55,7 +55,8 @@ pub async fn get(keys: &Keys, caller: &Caller, id: &KeyId, mode: DecryptMode) ->
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
     let mut plaintexts =
         decrypt_plaintexts(&keys.context, caller, std::slice::from_ref(&stored), mode).await?;
-    let found_key = load_found_key(keys, Cached::new(stored, read_version, [])).boxed().await?;
+    let found_key =
+        load_found_key(keys, resolved_key::cache_key(stored, read_version)).boxed().await?;
     Ok(FoundKey { plaintext: plaintexts.remove(id), ..found_key })
 }
 
@@ -143,16 +144,18 @@ pub async fn whoami(keys: &Keys, caller: &Caller, key: &str) -> Result<FoundKey>
         .filter(|stored| stored.key.workspace_id == *caller.workspace_id())
         .filter(|stored| caller.is_allowed_on(Action::ReadKey, &stored.key.api_id))
         .ok_or_else(|| Error::not_found(ResourceRef::GivenKey))?;
-    load_found_key(keys, Cached::new(stored, read_version, [])).boxed().await
+    load_found_key(keys, resolved_key::cache_key(stored, read_version)).boxed().await
 }
 
 async fn load_found_key(keys: &Keys, row: Cached<StoredKey>) -> Result<FoundKey> {
-    let version = row.read_version();
-    let resolved = resolved_key::resolve(&keys.context, Arc::new(row), version).await?.value;
-    let stored = resolved.stored().clone();
+    let (context, version) = (&keys.context, row.read_version());
+    let api = Arc::new(ApiPart::from(&row.value));
+    let unresolved = UnresolvedKey::new(context, &row, api);
+    let stored = row.value;
+    let resolved = resolved_key::resolve(context, unresolved, version).await?.value;
     let left = credits::get_balance(&keys.ledger, &resolved).await?;
     let refill = stored.key.credits.and_then(|credits| credits.refill);
-    let refilled_at = refill::last_refill_at(&stored.key, keys.context.clock.now());
+    let refilled_at = refill::last_refill_at(&stored.key, context.clock.now());
     Ok(FoundKey {
         stored,
         credits: left.map(|left| (left, refill)),

@@ -3,7 +3,7 @@
 use foundation::clock::Monotonic;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::ApiId;
-use store::KeyOwnerFilter;
+use store::{KeyOwnerFilter, StoredKey};
 
 use super::get::{DecryptMode, decrypt_plaintexts, is_decryptable};
 use super::{FoundKey, ResolvedKey};
@@ -114,15 +114,14 @@ pub async fn count(
 /// Adds to resolved keys what their credit accounts and leases hold.
 pub(super) async fn load_found_keys(
     context: &Context,
-    resolved_keys: Vec<ResolvedKey>,
+    resolved_keys: Vec<(StoredKey, ResolvedKey)>,
     requires_leases: bool,
 ) -> Result<Vec<FoundKey>> {
-    let metered = resolved_keys.iter().filter(|resolved| resolved.is_metered);
-    let metered: Vec<_> = metered.map(|resolved| resolved.stored().key.id.clone()).collect();
+    let metered = resolved_keys.iter().filter(|(_, resolved)| resolved.is_metered());
+    let metered: Vec<_> = metered.map(|(stored, _)| stored.key.id.clone()).collect();
     let left = credits::list_balances(context, &metered, requires_leases).await?;
     let now = context.clock.now();
-    let found = resolved_keys.into_iter().map(|resolved| {
-        let stored = resolved.stored().clone();
+    let found = resolved_keys.into_iter().map(|(stored, resolved)| {
         let key = &stored.key;
         let refill = key.credits.and_then(|credits| credits.refill);
         let credits = left.get(&key.id).map(|left| (*left, refill));

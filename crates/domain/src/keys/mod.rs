@@ -76,7 +76,7 @@ use crate::caller::Caller;
 use crate::context::{Context, new_key_tag};
 use crate::credits::CreditLedger;
 use crate::last_used::LastUsed;
-use crate::resolved_key::KeyReads;
+use crate::resolved_key::{ApiParts, KeyReads};
 
 /// How many key counts are cached, and for how long.
 const KEY_COUNTS_MAX: u64 = 10_000;
@@ -91,6 +91,8 @@ pub struct Keys {
     pub last_used: Arc<LastUsed>,
     key_reads: KeyReads,
     resolved_keys: RowCache<KeyHash, ResolvedKey>,
+    /// What the resolved keys of an API have in common.
+    api_parts: ApiParts,
     /// The number of keys of an API within the last minutes.
     key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
 }
@@ -108,6 +110,7 @@ impl Keys {
         Self {
             key_reads: KeyReads::new(context.clone()),
             resolved_keys: RowCache::new(&context.caches.memory, 1 << 16, loads, new_key_tag),
+            api_parts: ApiParts::default(),
             key_counts: moka::sync::Cache::builder()
                 .max_capacity(KEY_COUNTS_MAX)
                 .time_to_live(KEY_COUNT_TTL)

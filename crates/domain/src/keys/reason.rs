@@ -18,7 +18,7 @@ pub fn refusal_reason(
         VerificationCode::Disabled => "The key is disabled".to_owned(),
         VerificationCode::Expired => "The key has expired".to_owned(),
         VerificationCode::Forbidden => match &request.api {
-            Some(api) if *api != resolved.stored().key.api_id => {
+            Some(api) if api != resolved.key.api_id() => {
                 format!("The key was presented for another API, {}", api.as_str())
             }
             Some(_) | None if request.is_refused_by_policy => {

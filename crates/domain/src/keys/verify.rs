@@ -126,7 +126,7 @@ pub async fn verify_unauthenticated(
     )
     .await?;
     let verified = match found {
-        Some(resolved) if !resolved.value.stored().workspace_enabled => {
+        Some(resolved) if !resolved.value.key.is_workspace_enabled() => {
             Err(Error::WorkspaceDisabled)
         }
         found => evaluate_and_record(keys, caller, found, request, watch).await,
@@ -212,7 +212,7 @@ async fn evaluate_and_record(
 
 impl VerifyResult {
     fn spent_credits(&self, request: &VerifyRequest) -> i64 {
-        let is_metered = self.resolved.as_ref().is_some_and(|resolved| resolved.value.is_metered);
+        let is_metered = self.resolved.as_ref().is_some_and(|resolved| resolved.value.is_metered());
         if self.code == VerificationCode::Valid && is_metered {
             request.cost.unwrap_or(1)
         } else {
@@ -245,7 +245,7 @@ async fn evaluate(
             });
         }
     };
-    if limits.is_empty() && !resolved.value.is_metered {
+    if limits.is_empty() && !resolved.value.is_metered() {
         let code = VerificationCode::Valid;
         return Ok(VerifyResult { code, resolved: Some(resolved), ..VerifyResult::default() });
     }
@@ -294,19 +294,19 @@ fn check_preconditions(
     let required = request.permissions.as_ref();
     let allowed = required
         .map_or(Ok(true), |required| required.is_satisfied(|slug| resolved.has_permission(slug)))?;
-    if !resolved.enabled {
+    if !resolved.key.is_enabled() {
         return Ok(Err(VerificationCode::Disabled));
     }
-    if request.api.as_ref().is_some_and(|api| *api != resolved.stored().key.api_id) {
+    if request.api.as_ref().is_some_and(|api| api != resolved.key.api_id()) {
         return Ok(Err(VerificationCode::Forbidden));
     }
-    if resolved.expires_at.is_some_and(|expires| keys.context.clock.now() > expires) {
+    if resolved.key.expires_at().is_some_and(|expires| keys.context.clock.now() > expires) {
         return Ok(Err(VerificationCode::Expired));
     }
     if request.is_refused_by_policy {
         return Ok(Err(VerificationCode::Forbidden));
     }
-    if let Some(networks) = &resolved.stored().allowed_networks
+    if let Some(networks) = resolved.key.allowed_networks()
         && !address.is_some_and(|address| networks.contains(address))
     {
         return Ok(Err(VerificationCode::Forbidden));

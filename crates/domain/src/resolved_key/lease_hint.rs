@@ -1,8 +1,32 @@
-//! What this process knows of the lease of a metered key.
+//! The credits of a metered key, and what this process knows of its lease.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use foundation::clock::Monotonic;
+use foundation::id::KeyId;
+use foundation::model::Credits;
+
+/// The credits of a metered key.
+#[derive(Debug, Clone)]
+pub struct KeyCredits {
+    pub key_id: KeyId,
+    /// The account as the key's row has it.
+    pub account: Credits,
+    /// What this process knows of its lease.
+    pub lease_hint: LeaseHint,
+}
+
+impl KeyCredits {
+    /// Creates the credits of a key of whose lease nothing is known beyond its row.
+    pub fn new(key_id: KeyId, account: Credits) -> Self {
+        Self { key_id, account, lease_hint: LeaseHint::default() }
+    }
+
+    /// Returns the approximate size in bytes.
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + self.key_id.as_str().len()
+    }
+}
 
 /// The time of what has not happened yet: earlier than any time, and far enough from the bounds to be subtracted.
 const NEVER_MS: i64 = i64::MIN / 2;

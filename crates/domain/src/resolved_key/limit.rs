@@ -8,8 +8,18 @@ use limiter::{Placement, Window};
 
 use crate::context::Context;
 
-/// The approximate length of the part of a reply that describes a limit, without its name.
-const REPLY_BYTES: usize = 128;
+/// The approximate length of the part of a reply that describes a key or a limit, without their texts.
+pub const REPLY_BYTES: usize = 128;
+
+/// The owner of limits: a key or an identity.
+#[derive(Debug, Clone, Copy)]
+pub struct RatelimitOwner<'a> {
+    pub id: &'a str,
+    /// The region that counts its limits. Absent: the first region.
+    pub home: Option<&'a Home>,
+    /// Whether it is an identity, whose keys share its limits.
+    pub is_identity: bool,
+}
 
 /// A limit to check.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +30,8 @@ pub struct ResolvedLimit {
     pub limit: i64,
     pub duration_ms: i64,
     pub auto_apply: bool,
+    /// Whether it is a limit of an identity, which its keys share.
+    pub is_shared: bool,
     /// The name of its counter.
     pub counter: Arc<str>,
     /// Where it is counted.
@@ -29,21 +41,17 @@ pub struct ResolvedLimit {
 }
 
 impl ResolvedLimit {
-    /// Creates a limit; `owner` is the id of the key or identity that it counts, and `home` the region that counts it.
-    pub fn new(
-        context: &Context,
-        limit: &Ratelimit,
-        owner: &str,
-        home: Option<&Home>,
-    ) -> Arc<Self> {
-        let counter = context.keyspace.window(owner, limit.duration_ms, &limit.name);
+    /// Creates a limit of a key or an identity.
+    pub fn new(context: &Context, limit: &Ratelimit, owner: RatelimitOwner<'_>) -> Arc<Self> {
+        let counter = context.keyspace.window(owner.id, limit.duration_ms, &limit.name);
         Arc::new(Self {
             id: limit.id.as_str().to_owned(),
             name: limit.name.clone(),
             limit: limit.limit,
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
-            placement: context.placement(home, &counter, limit.duration_ms),
+            is_shared: owner.is_identity,
+            placement: context.placement(owner.home, &counter, limit.duration_ms),
             counter: counter.into(),
             cached_json: OnceLock::new(),
         })

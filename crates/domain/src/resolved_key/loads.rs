@@ -2,7 +2,7 @@
 
 use foundation::error::Result;
 use foundation::fault_injection::Safeguard;
-use foundation::id::{IdentityId, RoleId};
+use foundation::id::{IdentityId, RoleId, WorkspaceId};
 use foundation::model::{Identity, Role};
 use foundation::secret::KeyHash;
 use store::cache::{Cached, RowFuture};
@@ -42,17 +42,17 @@ async fn load_key_from_standby(context: &Context, hash: &KeyHash) -> Option<Cach
     context.load_from_standby(query, to_cached).await
 }
 
-fn cache_key(stored: StoredKey, version: ReadVersion) -> Cached<StoredKey> {
+/// Returns the row of a key that was read at `version`, with its own cache tags.
+pub fn cache_key(stored: StoredKey, version: ReadVersion) -> Cached<StoredKey> {
     let tags = key_tags(&stored);
     Cached::new(stored, version, tags)
 }
 
 pub fn load_identity<'a>(
     context: &'a Context,
-    stored: &'a StoredKey,
+    workspace: &'a WorkspaceId,
     id: &'a IdentityId,
 ) -> RowFuture<'a, Identity> {
-    let workspace = &stored.key.workspace_id;
     let to_cached =
         |identity, version| Cached::new(identity, version, [CacheTag::Identity(id.clone())]);
     context.caches.identities.get(id, move |load| async move {
@@ -73,10 +73,9 @@ pub fn load_identity<'a>(
 
 pub fn load_role<'a>(
     context: &'a Context,
-    stored: &'a StoredKey,
+    workspace: &'a WorkspaceId,
     id: &'a RoleId,
 ) -> RowFuture<'a, Role> {
-    let workspace = &stored.key.workspace_id;
     let to_cached = |role: Role, version| {
         let tags = role_tags(&role);
         Cached::new(role, version, tags)
@@ -96,8 +95,12 @@ pub fn load_role<'a>(
     })
 }
 
-pub fn key_tags(stored: &StoredKey) -> Vec<CacheTag> {
-    let own = [CacheTag::Key(stored.key.id.clone()), CacheTag::Api(stored.key.api_id.clone())];
+/// The number of cache tags of a row besides those of its permissions, which follow.
+pub const KEY_TAGS: usize = 2;
+
+fn key_tags(stored: &StoredKey) -> Vec<CacheTag> {
+    let own: [_; KEY_TAGS] =
+        [CacheTag::Key(stored.key.id.clone()), CacheTag::Api(stored.key.api_id.clone())];
     let permissions = stored.permissions.iter().map(|p| CacheTag::Permission(p.id.clone()));
     own.into_iter().chain(permissions).collect()
 }

@@ -22,8 +22,8 @@ use crate::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 /// The time for which the absence of a row is cached.
 const ABSENT_TTL: Duration = Duration::from_secs(2);
 const ABSENT_ROWS_MAX: u64 = 100_000;
-/// What an entry takes besides its row: its name, and the bookkeeping of the cache.
-const ENTRY_BYTES: usize = 256;
+/// What an entry takes besides its row: its name, the bookkeeping of the cache, and what the allocator rounds up.
+const ENTRY_BYTES: usize = 320;
 /// The budget for which a cache keeps one more row. Larger than most rows, so that these are a part of the budget.
 const FRONT_SLOT_BYTES: u64 = 4_096;
 /// The number of attempts of a shared load. A load that began before a change is stale when it completes. If changes

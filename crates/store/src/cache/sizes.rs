@@ -2,62 +2,10 @@
 //!
 //! Every field is named, so that a new one is not forgotten.
 
-use foundation::id::IdentityId;
-use foundation::model::{Identity, Key, Meta, Override, Permission, Ratelimit, Role};
+use foundation::model::{Identity, Override, Permission, Ratelimit, Role};
 
 use super::CacheValue;
-use crate::{StoredKey, StoredNamespace};
-
-impl CacheValue for StoredKey {
-    fn heap_size(&self) -> usize {
-        let Self {
-            key,
-            ratelimits,
-            permissions,
-            role_ids,
-            refill: _,
-            last_used_at: _,
-            workspace_enabled: _,
-            allowed_networks,
-            home,
-        } = self;
-        key_size(key)
-            + list_size(ratelimits, ratelimit_size)
-            + list_size(permissions, permission_size)
-            + list_size(role_ids, |id| id.as_str().len())
-            + allowed_networks.as_ref().map_or(0, |networks| size_of_val(networks.as_slice()))
-            + home.as_ref().map_or(0, |home| home.region.len())
-    }
-}
-
-fn key_size(key: &Key) -> usize {
-    let Key {
-        id,
-        workspace_id,
-        api_id,
-        hash,
-        start,
-        prefix,
-        byte_length: _,
-        name,
-        meta,
-        identity_id,
-        owner_id,
-        environment,
-        is_enabled: _,
-        expires_at: _,
-        credits: _,
-        created_at: _,
-        updated_at: _,
-    } = key;
-    let identity_id = identity_id.as_ref().map(IdentityId::as_str);
-    let meta = meta.as_ref().map(Meta::as_str);
-    let optional =
-        [prefix.as_deref(), name.as_deref(), owner_id.as_deref(), environment.as_deref()];
-    let texts = [id.as_str(), workspace_id.as_str(), api_id.as_str(), hash, start];
-    let optional = optional.into_iter().chain([identity_id, meta]).flatten();
-    texts.into_iter().chain(optional).map(str::len).sum()
-}
+use crate::StoredNamespace;
 
 impl CacheValue for Identity {
     fn heap_size(&self) -> usize {
@@ -109,7 +57,7 @@ fn list_size<T>(items: &[T], heap_size: impl Fn(&T) -> usize) -> usize {
 mod tests {
     use foundation::clock::Timestamp;
     use foundation::home::Home;
-    use foundation::model::{Namespace, Networks, OutagePolicy, Overrides};
+    use foundation::model::{Meta, Namespace, OutagePolicy, Overrides};
 
     use super::*;
 
@@ -138,47 +86,6 @@ mod tests {
 
     fn meta() -> Option<Meta> {
         Meta::from_stored(r#"{"a":1}"#.to_owned())
-    }
-
-    #[test]
-    fn key_takes_the_length_of_each_text_and_the_size_of_each_list() {
-        let networks = Networks::parse("10.0.0.0/8, 192.168.0.0/16").expect("two networks");
-        let networks_size = size_of_val(networks.as_slice());
-        let row = StoredKey {
-            key: Key {
-                id: text(1).into(),
-                workspace_id: text(2).into(),
-                api_id: text(3).into(),
-                hash: text(4),
-                start: text(5),
-                prefix: Some(text(6)),
-                byte_length: 16,
-                name: Some(text(8)),
-                meta: meta(),
-                identity_id: Some(text(9).into()),
-                owner_id: Some(text(10)),
-                environment: Some(text(11)),
-                is_enabled: true,
-                expires_at: None,
-                credits: None,
-                created_at: Timestamp(0),
-                updated_at: None,
-            },
-            ratelimits: vec![ratelimit(20, 21), ratelimit(22, 23)],
-            permissions: vec![permission([30, 31, 32, 33])],
-            role_ids: vec![text(40).into()],
-            refill: None,
-            last_used_at: None,
-            workspace_enabled: true,
-            allowed_networks: Networks::new(networks),
-            home: Some(Home::new(text(50))),
-        };
-
-        let texts = 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11;
-        let lists =
-            2 * size_of::<Ratelimit>() + size_of::<Permission>() + size_of_val(&row.role_ids[0]);
-        let items = (20 + 21 + 22 + 23) + (30 + 31 + 32 + 33) + 40;
-        assert_eq!(row.heap_size(), texts + lists + items + networks_size + 50);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use domain::query::{PermissionQuery, RequirementTree};
 use foundation::clock::Timestamp;
 use foundation::config::OpenVerification;
 use foundation::error::Error;
-use foundation::id::{ApiId, KeyId, RequestId};
+use foundation::id::{ApiId, RequestId};
 use foundation::secret::Plaintext;
 use serde::Deserializer;
 use serde::de::Error as _;
@@ -240,7 +240,7 @@ struct VerifyKeyBody<'a> {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct KeyBody<'a> {
-    key_id: &'a KeyId,
+    key_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -274,17 +274,17 @@ impl VerifyKeyReply {
         let VerifyResult { code, resolved: view, credits, .. } = &self.result;
         let key_details = view.as_ref().filter(|_| !self.is_minimal).map(|view| {
             let view = &view.value;
-            let (key, identity) = (&view.stored().key, view.identity());
+            let (key, identity) = (&view.key, view.identity());
             KeyBody {
-                key_id: &key.id,
-                name: key.name.as_deref(),
-                owner_id: identity.map(|i| i.external_id.as_str()).or(key.owner_id.as_deref()),
-                meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
-                expires: key.expires_at.filter(|at| at.0 != 0),
-                enabled: key.is_enabled,
-                permissions: &view.permissions,
-                roles: &view.roles,
-                environment: key.environment.as_deref(),
+                key_id: key.id(),
+                name: key.name(),
+                owner_id: identity.map(|i| i.external_id.as_str()).or(key.owner_id()),
+                meta: key.meta().filter(|meta| !meta.is_empty()),
+                expires: key.expires_at().filter(|at| at.0 != 0),
+                enabled: key.is_enabled(),
+                permissions: view.permissions(),
+                roles: view.roles(),
+                environment: key.environment(),
                 identity: identity.map(KeyIdentity::from),
             }
         });

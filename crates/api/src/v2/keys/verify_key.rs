@@ -7,7 +7,6 @@ use domain::keys::{
 use domain::query::PermissionQuery;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
-use foundation::id::KeyId;
 use foundation::id::MigrationId;
 use foundation::secret::Plaintext;
 
@@ -195,7 +194,7 @@ struct Verdict {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct KeyBody<'a> {
-    key_id: &'a KeyId,
+    key_id: &'a str,
     enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
@@ -316,16 +315,15 @@ impl JsonSchema for VerifyKeyReply {
 
 impl<'a> From<&'a ResolvedKey> for KeyBody<'a> {
     fn from(view: &'a ResolvedKey) -> Self {
-        let key = &view.stored().key;
-        let identity = view.identity();
+        let (key, identity) = (&view.key, view.identity());
         Self {
-            key_id: &key.id,
-            enabled: key.is_enabled,
-            name: key.name.as_deref(),
-            meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
-            expires: key.expires_at.filter(|at| at.0 != 0),
-            permissions: &view.permissions,
-            roles: &view.roles,
+            key_id: key.id(),
+            enabled: key.is_enabled(),
+            name: key.name(),
+            meta: key.meta().filter(|meta| !meta.is_empty()),
+            expires: key.expires_at().filter(|at| at.0 != 0),
+            permissions: view.permissions(),
+            roles: view.roles(),
             identity: identity.map(|id| IdentityReply::new(id, view.shared_ratelimits())),
         }
     }

@@ -132,7 +132,7 @@ impl PermissionSource {
             let from = own.into_iter().chain(through).collect::<Vec<_>>().join(", ");
             Self { slug: slug.clone(), source: from }
         };
-        key_details.found_key.resolved.permissions.iter().map(permission).collect()
+        key_details.found_key.resolved.permissions().iter().map(permission).collect()
     }
 }
 

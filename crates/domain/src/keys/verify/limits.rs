@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foundation::error::{Error, Refusal, Result};
-use foundation::id::RatelimitId;
+use foundation::id::{KeyId, RatelimitId};
 use foundation::model::Ratelimit;
 use limiter::{CounterGroup, GROUP_LIVE_MAX, Window};
 
@@ -68,7 +68,7 @@ pub fn select_limits(
 }
 
 fn unknown_limit_error(resolved: &ResolvedKey, name: &str) -> Error {
-    let (name, key) = (name.to_owned(), Some(resolved.stored().key.id.clone()));
+    let (name, key) = (name.to_owned(), Some(KeyId::from(resolved.key.id())));
     let identity = resolved.identity().map(|identity| identity.id.clone());
     Error::PreconditionFailed(Refusal::UnknownRatelimit { name, key, identity })
 }
@@ -84,17 +84,16 @@ fn ad_hoc_limit(
     let (id, name) = (RatelimitId::from(""), name.to_owned());
     let limit =
         Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_approximate: false };
-    let stored = resolved.stored();
-    ResolvedLimit::new(context, &limit, stored.key.id.as_str(), stored.home.as_ref())
+    ResolvedLimit::new(context, &limit, resolved.to_ratelimit_owner())
 }
 
 /// Returns the group that bounds the number of ad-hoc counters of a key.
 fn counter_group(keys: &Keys, resolved: &ResolvedKey) -> Arc<CounterGroup> {
-    let key = &resolved.stored().key;
-    let is_full = keys.admission.is_workspace_full(&key.workspace_id);
+    let (key, workspace) = (resolved.key.id(), resolved.key.workspace_id());
+    let is_full = keys.admission.is_workspace_full(workspace);
     Arc::new(CounterGroup {
-        name: keys.context.keyspace.group(key.id.as_str()),
-        workspace: key.workspace_id.clone(),
+        name: keys.context.keyspace.group(key),
+        workspace: workspace.clone(),
         live_max: if is_full { 0 } else { GROUP_LIVE_MAX },
     })
 }

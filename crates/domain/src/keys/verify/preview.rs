@@ -28,9 +28,9 @@ pub async fn preview(
     let found = find::find_by_hash(keys, &KeyHash::compute(request.key.expose())).await?;
     let hidden = found.as_ref().filter(|resolved| {
         let is_visible = resolved.value.is_visible_to(&caller.principal.value);
-        !is_visible && resolved.value.stored().key.workspace_id == *caller.workspace_id()
+        !is_visible && resolved.value.key.workspace_id() == caller.workspace_id()
     });
-    let hidden_api = hidden.map(|resolved| resolved.value.stored().key.api_id.clone());
+    let hidden_api = hidden.map(|resolved| resolved.value.key.api_id().clone());
     let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.principal.value));
     let result = evaluate(keys, caller, visible, request, ConsumeMode::Peek).await?;
     let reason = reason::refusal_reason(&result, request, caller);
