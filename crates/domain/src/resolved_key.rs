@@ -119,7 +119,7 @@ impl ResolvedKey {
     }
 
     pub fn find_limit(&self, name: &str) -> Option<&Arc<ResolvedLimit>> {
-        self.limits.iter().find(|limit| limit.name == name)
+        self.limits.iter().find(|limit| *limit.name == *name)
     }
 
     /// Returns whether the key has the permission, directly or through a role.
@@ -131,7 +131,7 @@ impl ResolvedKey {
     pub fn shared_ratelimits(&self) -> impl Iterator<Item = &Ratelimit> + Clone {
         let known: &[Arc<ResolvedLimit>] = &self.limits;
         let shared = self.identity().map_or(&[][..], |identity| &identity.ratelimits);
-        shared.iter().filter(|limit| known.iter().all(|it| it.is_shared || it.name != limit.name))
+        shared.iter().filter(|limit| known.iter().all(|it| it.is_shared || *it.name != *limit.name))
     }
 }
 

@@ -138,7 +138,7 @@ impl OutcomeView {
         let cost = rule.and_then(|rule| rule.cost).unwrap_or(1);
         let number = |number: i64| format_count(number, i64::MAX);
         let limit = |evaluated: &EvaluatedLimit| LimitView {
-            name: evaluated.limit.name.clone(),
+            name: evaluated.limit.name.to_string(),
             rate: format_rate(evaluated.limit.limit, evaluated.limit.duration_ms),
             remaining: number(evaluated.status.remaining),
             resets: TimeLabel::new(evaluated.status.reset_at, now),

@@ -141,7 +141,7 @@ async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Ve
     let windows = limits.iter().map(|limit| limit.window(context, 0)).collect();
     let usage = admission::peek(context, windows).await?;
     let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
-        name: limit.name.clone(),
+        name: limit.name.to_string(),
         limit: limit.limit,
         duration_ms: limit.duration_ms,
         auto_apply: limit.auto_apply,

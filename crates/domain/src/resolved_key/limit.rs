@@ -25,8 +25,8 @@ pub struct RatelimitOwner<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResolvedLimit {
     /// Empty for a limit given with the request.
-    pub id: String,
-    pub name: String,
+    pub id: Box<str>,
+    pub name: Box<str>,
     pub limit: i64,
     pub duration_ms: i64,
     pub auto_apply: bool,
@@ -45,8 +45,8 @@ impl ResolvedLimit {
     pub fn new(context: &Context, limit: &Ratelimit, owner: RatelimitOwner<'_>) -> Arc<Self> {
         let counter = context.keyspace.window(owner.id, limit.duration_ms, &limit.name);
         Arc::new(Self {
-            id: limit.id.as_str().to_owned(),
-            name: limit.name.clone(),
+            id: limit.id.as_str().into(),
+            name: limit.name.as_str().into(),
             limit: limit.limit,
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,

@@ -94,7 +94,7 @@ impl UnresolvedKey {
             let (id, home) = (identity.id.as_str(), identity.home.as_ref());
             let owner = RatelimitOwner { id, home, is_identity: true };
             let shared = identity.ratelimits.iter();
-            let shared = shared.filter(|limit| limits.iter().all(|own| own.name != limit.name));
+            let shared = shared.filter(|limit| limits.iter().all(|own| *own.name != *limit.name));
             let shared: Vec<_> =
                 shared.map(|limit| ResolvedLimit::new(context, limit, owner)).collect();
             limits.extend(shared);
@@ -203,6 +203,8 @@ mod tests {
     use foundation::config::Config;
     use foundation::model::{Credits, Permission, Ratelimit};
 
+    use store::cache::CacheValue as _;
+
     use super::super::packed_key::tests::stored_key;
     use super::*;
 
@@ -275,11 +277,8 @@ mod tests {
 
         assert_eq!(unresolved.slots, read_key(&context).slots());
         let (again, resolved) = (join(&context, unresolved), resolved.value);
-        let limits: Vec<_> = again
-            .limits
-            .iter()
-            .map(|it| (it.id.as_str(), it.name.as_str(), it.is_shared))
-            .collect();
+        let limits: Vec<_> =
+            again.limits.iter().map(|it| (&*it.id, &*it.name, it.is_shared)).collect();
         assert_eq!(limits, [("rl_3", "all", true), ("rl_1", "own", false)]);
         assert_eq!(again.limits, resolved.limits);
         let shared: Vec<_> = again.shared_ratelimits().map(|limit| limit.name.as_str()).collect();
@@ -305,5 +304,35 @@ mod tests {
 
             assert!(UnresolvedKey::from_stale(&context, &resolved).is_none(), "{tag}");
         }
+    }
+
+    #[test]
+    fn size_of_key_includes_its_texts_and_what_few_keys_have() {
+        let context = embedded_context();
+        let size = |change: fn(&mut StoredKey)| {
+            let mut stored = stored_key("live_3x", [None; 4]);
+            change(&mut stored);
+            let row = cache_key(stored, context.freshness.read_version(Monotonic::now()));
+            let api = Arc::new(ApiPart::from(&row.value));
+            let unresolved = UnresolvedKey::new(&context, &row, api);
+            unresolved.into_resolved(&context, None, Vec::new(), Vec::new()).heap_size()
+        };
+        let plain = size(|_| {});
+
+        let named = size(|stored| stored.key.name = Some("name".to_owned()));
+        assert_eq!(named, plain + 2 * "name".len(), "the reply repeats it");
+        let metered = size(|stored| {
+            stored.key.credits = Some(Credits {
+                balance: 5,
+                last_lease_number: 2,
+                refill: None,
+                refilled_period: 0,
+            });
+        });
+        assert_eq!(metered, plain + size_of::<KeyCredits>() + "key_1".len());
+        let limited = size(|stored| stored.ratelimits = vec![ratelimit("rl_1", "own")]);
+        assert!(limited > plain + size_of::<ResolvedLimit>(), "{limited}");
+        let permitted = size(|stored| stored.permissions = vec![permission("a")]);
+        assert!(permitted > plain + size_of::<KeyPermissions>(), "{permitted}");
     }
 }

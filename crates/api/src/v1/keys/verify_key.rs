@@ -309,7 +309,8 @@ impl VerifyKeyReply {
     }
 
     fn find_reported_limit(&self) -> Option<&EvaluatedLimit> {
-        let default = || self.find_first_limit(|checked| checked.limit.name == DEFAULT_LIMIT_NAME);
+        let default =
+            || self.find_first_limit(|checked| *checked.limit.name == *DEFAULT_LIMIT_NAME);
         self.find_rejecting_limit().or_else(default).or_else(|| self.find_first_limit(|_| true))
     }
 
@@ -358,7 +359,7 @@ impl Reply for VerifyKeyReply {
     }
 
     fn rejected_by(&self) -> Option<&str> {
-        self.find_rejecting_limit().map(|checked| checked.limit.name.as_str())
+        self.find_rejecting_limit().map(|checked| &*checked.limit.name)
     }
 }
 

@@ -60,7 +60,7 @@ pub fn select_limits(
                 .cloned()
                 .ok_or_else(|| unknown_limit_error(resolved, &requested.name))?,
         };
-        planned.retain(|known| known.limit.name != requested.name);
+        planned.retain(|known| *known.limit.name != *requested.name);
         planned.push(PlannedCheck { limit, cost: requested.cost, group });
     }
     planned.sort_by(|a, b| a.limit.name.cmp(&b.limit.name));

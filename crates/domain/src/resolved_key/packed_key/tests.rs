@@ -98,12 +98,13 @@ fn packed_key_has_every_other_field_of_its_row() {
 
 #[test]
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn cached_key_takes_256_bytes_with_its_counters_of_references() {
-    use super::super::ResolvedKey;
+fn cached_key_and_limit_take_256_and_128_bytes_with_their_reference_counts() {
+    use super::super::{ResolvedKey, ResolvedLimit};
 
     assert_eq!(size_of::<PackedKey>(), 96);
     assert_eq!(size_of::<ResolvedKey>(), 208);
-    assert_eq!(size_of::<Cached<ResolvedKey>>(), 256 - 2 * size_of::<usize>());
+    assert_eq!(size_of::<Cached<ResolvedKey>>(), 256 - 16);
+    assert_eq!(size_of::<ResolvedLimit>(), 128 - 16);
 }
 
 #[test]
