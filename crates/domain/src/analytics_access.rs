@@ -50,7 +50,7 @@ pub async fn list_rollups_by_api(
             return Err(Error::not_found(ResourceRef::Identity(external_id.clone())));
         }
     }
-    rollup_query::list_groups(analytics, workspace, std::slice::from_ref(api), query).await
+    rollup_query::list_groups(analytics, workspace, std::slice::from_ref(api), &query).await
 }
 
 /// Returns the rollups of verifications of a workspace, including those of deleted APIs, or of one of its APIs.
@@ -61,7 +61,7 @@ pub async fn list_rollups_by_workspace(
     query: RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
     let apis = require_on_api_or_all(caller, api)?;
-    rollup_query::list_groups(analytics, caller.workspace_id(), apis, query).await
+    rollup_query::list_groups(analytics, caller.workspace_id(), apis, &query).await
 }
 
 /// Returns the rollups of a query that groups by nothing but time, like [`list_rollups_by_workspace`], each with its latencies.
