@@ -201,7 +201,7 @@ on_both_stacks! {
         };
         let meter = WorkMeter::of_events(analytics.event_store(), "verification_series").await;
 
-        let groups = rollup_query::list_groups(analytics, &workspace(), &[], sum).await.unwrap();
+        let groups = rollup_query::list_groups(analytics, &workspace(), &[], &sum).await.unwrap();
         let events = read_log(&kw, &all_days(&kw), ["", "user_1"]).await;
 
         let work = meter.measure().await;
@@ -263,7 +263,7 @@ on_both_stacks! {
         };
         let meter = WorkMeter::of_events(analytics.event_store(), "").await;
 
-        let top = rollup_query::list_groups(analytics, &workspace(), &[], query).await.unwrap();
+        let top = rollup_query::list_groups(analytics, &workspace(), &[], &query).await.unwrap();
 
         let work = meter.measure().await;
         let counts: Vec<_> = top.iter().map(|group| (group.key_id.as_str(), group.counts.total)).collect();
@@ -301,7 +301,7 @@ on_both_stacks! {
             let by_key = RollupGrouping { is_by_key: true, ..RollupGrouping::default() };
             let list = async |unit| {
                 let query = query(unit, by_key);
-                let groups = rollup_query::list_groups(analytics, &workspace(), &[], query).await.unwrap();
+                let groups = rollup_query::list_groups(analytics, &workspace(), &[], &query).await.unwrap();
                 keys.iter().map(|key| {
                     let of_key = groups.iter().filter(|group| group.key_id == key.id);
                     of_key.map(|group| group.counts.total).sum::<i64>()

@@ -82,7 +82,7 @@ pub async fn list_groups(
     analytics: &Analytics,
     workspace: &WorkspaceId,
     apis: &[ApiId],
-    query: RollupQuery,
+    query: &RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
     let filter = query.to_filter(analytics, workspace, apis);
     let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
@@ -107,8 +107,8 @@ pub async fn list_groups(
             counts: row.counts,
         })
         .collect();
-    add_empty_groups(&mut groups, &query);
-    sort_groups(&mut groups, &query);
+    add_empty_groups(&mut groups, query);
+    sort_groups(&mut groups, query);
     groups.truncate(query.limit.unwrap_or(usize::MAX));
     Ok(groups)
 }
@@ -121,13 +121,16 @@ pub async fn list_with_latencies(
     query: RollupQuery,
 ) -> Result<Vec<(RollupGroup, LatencyStats)>> {
     let filter = query.to_filter(analytics, workspace, apis);
-    let found = analytics.event_store.read().await?.list_rollup_latencies(&filter).await?;
+    let list_latencies = async || -> Result<_> {
+        analytics.event_store.read().await?.list_rollup_latencies(&filter).await
+    };
+    let (found, groups) =
+        tokio::try_join!(list_latencies(), list_groups(analytics, workspace, apis, &query))?;
     let mut histograms: HashMap<Timestamp, LatencyHistogram> = HashMap::new();
     for (time, histogram) in found {
         let time = query.unit.map_or(Timestamp(0), |_| time);
         histograms.entry(time).or_default().merge(&histogram);
     }
-    let groups = list_groups(analytics, workspace, apis, query).await?;
     let with_latencies = |group: RollupGroup| {
         let histogram = histograms.remove(&group.time).unwrap_or_default();
         let latencies = LatencyStats::new(group.counts.total, group.latency_us, histogram);
@@ -223,7 +226,7 @@ pub async fn list_days_of_keys(
         unit: Some(RollupUnit::Day),
         ..RollupQuery::default()
     };
-    let mut groups = list_groups(analytics, workspace, apis, query).await?;
+    let mut groups = list_groups(analytics, workspace, apis, &query).await?;
     groups.retain(|group| group.counts != OutcomeCounts::default());
     Ok(groups)
 }

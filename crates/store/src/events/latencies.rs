@@ -36,6 +36,16 @@ impl LatencyHistogram {
         serde_json::from_str(json).map_err(|e| Error::Internal(format!("histogram {json}: {e}")))
     }
 
+    /// Adds histograms as they are stored, one after the other without anything between them. Fails if one is none.
+    pub fn merge_all(&mut self, json: &str) -> Result<()> {
+        for histogram in serde_json::Deserializer::from_str(json).into_iter() {
+            let histogram: Self =
+                histogram.map_err(|e| Error::Internal(format!("histograms {json}: {e}")))?;
+            self.merge(&histogram);
+        }
+        Ok(())
+    }
+
     /// Counts a latency in microseconds.
     pub fn add(&mut self, latency_us: i64) {
         self.add_to_bucket(bucket_of(latency_us), 1);
@@ -137,6 +147,10 @@ mod tests {
         assert_eq!(LatencyHistogram::parse(&stored).expect(&stored), merged);
         assert_eq!(LatencyHistogram::parse("{}").expect("empty"), LatencyHistogram::default());
         LatencyHistogram::parse("[]").expect_err("a list");
+        let mut sum = histogram([5]);
+        sum.merge_all(&format!("{stored}{{}}{stored}")).expect(&stored);
+        assert_eq!(sum, histogram([5, 5, 80, 80, 9_000, 5, 80, 80, 9_000]));
+        sum.merge_all("{}[]").expect_err("a list");
     }
 
     #[test]

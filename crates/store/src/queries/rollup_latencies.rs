@@ -16,7 +16,7 @@ use crate::events::{
     BUCKET_COLUMNS, LatencyHistogram, RollupFilter, bucket_of, buckets_of_older_versions,
 };
 
-/// The latencies of a rollup, or a number of verifications with one latency that are not rolled up yet.
+/// The histograms of rollups, one after the other, or a number of verifications with one latency that are not rolled up yet.
 type LatencyRow = (Timestamp, Option<String>, i64, i64);
 
 /// Returns the latencies of the selected verifications by unit of time, including those that are not rolled up yet. Without grouping
@@ -32,10 +32,10 @@ pub async fn list(
     let mut rows = bind_spans(query, bound_spans(filter)).fetch(connection);
     let mut found: BTreeMap<Timestamp, LatencyHistogram> = BTreeMap::new();
     while let Some(row) = rows.try_next().await? {
-        let (time, json, latency_us, count): LatencyRow = row;
+        let (time, histograms, latency_us, count): LatencyRow = row;
         let sum = found.entry(time).or_default();
-        match json {
-            Some(json) => sum.merge(&LatencyHistogram::parse(&json)?),
+        match histograms {
+            Some(histograms) => sum.merge_all(&histograms)?,
             None => sum.add_to_bucket(bucket_of(latency_us), count),
         }
     }
@@ -44,8 +44,7 @@ pub async fn list(
 
 /// Returns the SQL for rows of [`LatencyRow`]. The values are bound by [`bind_rollup_filter`] and [`bind_spans`].
 fn build_sql(filter: &RollupFilter<'_>) -> String {
-    let none = "CAST(0 AS BIGINT) AS latency_us, CAST(0 AS BIGINT) AS number";
-    let columns = format!("e.time, CAST({} AS TEXT) AS histogram, {none}", histogram_sql("e"));
+    let columns = format!("e.time, CAST({} AS TEXT) AS histogram", histogram_sql("e"));
     let rollups = selected_rollups_sql(filter, &columns);
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
     let pending = concat!(
@@ -54,9 +53,12 @@ fn build_sql(filter: &RollupFilter<'_>) -> String {
     );
     let is_pending = is_pending!("b.summed");
     format!(
-        "{rollups}
+        "SELECT r.time, string_agg(r.histogram, '') AS histograms, CAST(0 AS BIGINT) AS latency_us,
+            CAST(0 AS BIGINT) AS number
+        FROM ({rollups}) r
+        GROUP BY r.time
         UNION ALL
-        SELECT n.time, CAST(NULL AS TEXT) AS histogram, n.latency_us, COUNT(*) AS number
+        SELECT n.time, CAST(NULL AS TEXT) AS histograms, n.latency_us, COUNT(*) AS number
         FROM (
             SELECT {start} AS time, e.latency_us
             FROM {pending}
