@@ -40,7 +40,7 @@ impl LatencyHistogram {
     pub fn merge_all(&mut self, json: &str) -> Result<()> {
         for histogram in serde_json::Deserializer::from_str(json).into_iter() {
             let histogram: Self =
-                histogram.map_err(|e| Error::Internal(format!("histograms {json}: {e}")))?;
+                histogram.map_err(|e| Error::Internal(format!("histograms of latencies: {e}")))?;
             self.merge(&histogram);
         }
         Ok(())
