@@ -1,48 +1,17 @@
 //! Questions to the database that many callers ask at once, and that one statement can answer for all of them.
 //!
 //! A statement, and a commit even more, costs the database about the same for one row as for many. A few tasks ask at the same
-//! time, so a question that comes alone waits for nothing. Those that come while several are being answered share the next
-//! statement, and the tasks divide them only if they are many: the more callers there are, the fewer statements each of them costs.
-//!
-//! While a question waits, a task runs that will take it: the first question starts one, and the last one ends only when none
-//! waits.
+//! time, so a question that comes alone waits for nothing. Those that come meanwhile share the next statement: the more callers
+//! there are, the fewer statements each of them costs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The maximum number of questions that are answered together.
 const BATCH_MAX: usize = 256;
-/// The number of questions in hand from which those that wait share the next statement.
-const IN_HAND_MIN: usize = 2;
-/// The number of those that wait from which another task takes them nevertheless, while the database is near.
-const WAITING_MIN: usize = 24;
-/// The time that a question waits for the statement of others, which may never return. Then another task takes it.
-const WAIT_MAX: Duration = Duration::from_millis(30);
-
-/// How many tasks answer questions at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchLimits {
-    runners_max: usize,
-    waiting_min: usize,
-}
-
-impl BatchLimits {
-    /// Returns the limits for a database that is near. It is busy with each statement, so few questions are not divided.
-    pub fn near(runners_max: usize) -> Self {
-        Self { runners_max, waiting_min: WAITING_MIN }
-    }
-
-    /// Returns the limits for a database that is far away. A statement mostly waits for the network, so no question waits for
-    /// the statement of others.
-    pub fn far(runners_max: usize) -> Self {
-        Self { runners_max, waiting_min: 1 }
-    }
-}
 
 /// The questions of a process that wait.
 pub struct BatchQueue<Q, A>(Arc<Mutex<State<Q, A>>>);
@@ -50,36 +19,16 @@ pub struct BatchQueue<Q, A>(Arc<Mutex<State<Q, A>>>);
 /// A question, and the channel for its answer.
 pub struct BatchRequest<Q, A> {
     pub question: Q,
-    asked_at: Monotonic,
     reply_sender: oneshot::Sender<Result<A>>,
 }
 
-/// A task that answers questions until none waits, or few for which another task will be free soon. If it is dropped before that,
-/// those that wait fail, so that their callers do not wait in vain.
-pub struct BatchRunner<Q, A> {
-    /// `None` when it has ended.
-    queue: Option<Arc<Mutex<State<Q, A>>>>,
-    /// The number of questions of its last batch.
-    in_hand: usize,
-}
+/// A task that answers questions until none waits. If it is dropped before that, those that wait fail, so that their callers do
+/// not wait in vain.
+pub struct BatchRunner<Q, A>(Option<Arc<Mutex<State<Q, A>>>>);
 
 struct State<Q, A> {
     waiting: Vec<BatchRequest<Q, A>>,
     runners: usize,
-    /// The number of questions that all runners have in hand.
-    in_hand: usize,
-    /// See [`BatchLimits`], as of the last question.
-    waiting_min: usize,
-}
-
-impl<Q, A> State<Q, A> {
-    /// Returns whether the questions that wait are worth a runner beside those that have questions in hand.
-    fn is_worth_a_runner(&self, now: Monotonic) -> bool {
-        let longest_wait = self.waiting.first().map(|request| now.since(request.asked_at));
-        self.in_hand < IN_HAND_MIN
-            || self.waiting.len() >= self.waiting_min
-            || longest_wait.is_some_and(|wait| wait >= WAIT_MAX)
-    }
 }
 
 impl<Q, A> Clone for BatchQueue<Q, A> {
@@ -90,23 +39,21 @@ impl<Q, A> Clone for BatchQueue<Q, A> {
 
 impl<Q, A> Default for BatchQueue<Q, A> {
     fn default() -> Self {
-        let waiting = Vec::new();
-        let state = State { waiting, runners: 0, in_hand: 0, waiting_min: WAITING_MIN };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Mutex::new(State { waiting: Vec::new(), runners: 0 })))
     }
 }
 
 impl<Q, A> BatchQueue<Q, A> {
-    /// Asks a question and waits for the answer. `run` is called if another task must be started, within the limits.
+    /// Asks a question and waits for the answer. If fewer than `runners_max` tasks answer questions, `run` is called to start
+    /// another one.
     pub async fn ask(
         &self,
         question: Q,
-        limits: BatchLimits,
+        runners_max: usize,
         run: impl FnOnce(BatchRunner<Q, A>),
     ) -> Result<A> {
         let (reply_sender, reply) = oneshot::channel();
-        let runner =
-            self.add(BatchRequest { question, asked_at: Monotonic::now(), reply_sender }, limits);
+        let runner = self.add(BatchRequest { question, reply_sender }, runners_max);
         if let Some(runner) = runner {
             run(runner);
         }
@@ -114,17 +61,14 @@ impl<Q, A> BatchQueue<Q, A> {
         reply.await.unwrap_or_else(|_| Err(failed()))
     }
 
-    fn add(&self, request: BatchRequest<Q, A>, limits: BatchLimits) -> Option<BatchRunner<Q, A>> {
+    fn add(&self, request: BatchRequest<Q, A>, runners_max: usize) -> Option<BatchRunner<Q, A>> {
         let mut state = self.0.lock();
-        let now = request.asked_at;
         state.waiting.push(request);
-        state.waiting_min = limits.waiting_min;
-        let is_another_needed = state.runners < limits.runners_max && state.is_worth_a_runner(now);
-        if state.runners > 0 && !is_another_needed {
+        if state.runners == runners_max {
             return None;
         }
         state.runners += 1;
-        Some(BatchRunner { queue: Some(self.0.clone()), in_hand: 0 })
+        Some(BatchRunner(Some(self.0.clone())))
     }
 }
 
@@ -144,29 +88,24 @@ impl<Q, A> BatchRunner<Q, A> {
     /// Returns the questions that have waited longest, without those whose callers have stopped waiting. `None` means that the
     /// task must end.
     pub fn next_batch(&mut self) -> Option<Vec<BatchRequest<Q, A>>> {
-        let queue = self.queue.as_ref()?;
+        let queue = self.0.as_ref()?;
         let mut state = queue.lock();
-        state.in_hand -= self.in_hand;
-        self.in_hand = 0;
         state.waiting.retain(|request| !request.is_abandoned());
-        let is_needed = state.runners == 1 || state.is_worth_a_runner(Monotonic::now());
-        if state.waiting.is_empty() || !is_needed {
+        if state.waiting.is_empty() {
             // Under the same lock, so that no question is added for a task that has ended.
             state.runners -= 1;
             drop(state);
-            self.queue = None;
+            self.0 = None;
             return None;
         }
         let count = state.waiting.len().min(BATCH_MAX);
-        state.in_hand += count;
-        self.in_hand = count;
         Some(state.waiting.drain(..count).collect())
     }
 
     /// Fails every question of a batch. If the database cannot be reached, those that have waited meanwhile need not find out by
     /// themselves.
     pub fn reject(&self, mut batch: Vec<BatchRequest<Q, A>>, cause: Error) {
-        if let Some(queue) = self.queue.as_ref().filter(|_| cause.is_outage()) {
+        if let Some(queue) = self.0.as_ref().filter(|_| cause.is_outage()) {
             batch.append(&mut queue.lock().waiting);
         }
         let cause = Arc::new(cause);
@@ -178,14 +117,89 @@ impl<Q, A> BatchRunner<Q, A> {
 
 impl<Q, A> Drop for BatchRunner<Q, A> {
     fn drop(&mut self) {
-        if let Some(queue) = &self.queue {
+        if let Some(queue) = &self.0 {
             let mut state = queue.lock();
             state.runners -= 1;
-            state.in_hand -= self.in_hand;
             state.waiting.clear();
         }
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    type Queue = BatchQueue<usize, ()>;
+
+    fn add(
+        queue: &Queue,
+        question: usize,
+    ) -> (Option<BatchRunner<usize, ()>>, oneshot::Receiver<Result<()>>) {
+        let (reply_sender, reply) = oneshot::channel();
+        (queue.add(BatchRequest { question, reply_sender }, 2), reply)
+    }
+
+    fn next_questions(runner: &mut BatchRunner<usize, ()>) -> Option<Vec<usize>> {
+        Some(runner.next_batch()?.into_iter().map(|request| request.question).collect())
+    }
+
+    #[test]
+    fn two_callers_start_runners_and_others_wait_for_them() {
+        let queue = Queue::default();
+        let (runners, _replies): (Vec<_>, Vec<_>) =
+            (0..300).map(|question| add(&queue, question)).unzip();
+
+        let mut runners: Vec<_> = runners.into_iter().flatten().collect();
+
+        assert_eq!(runners.len(), 2);
+        let batches: Vec<_> =
+            [0, 1, 0, 1].map(|number| next_questions(&mut runners[number])).into();
+        let (first, rest) = ((0..BATCH_MAX).collect(), (BATCH_MAX..300).collect());
+        assert_eq!(batches, [Some(first), Some(rest), None, None]);
+        assert!(add(&queue, 300).0.is_some(), "both have ended");
+    }
+
+    #[test]
+    fn waiting_questions_fail_when_a_runner_is_dropped() {
+        let queue = Queue::default();
+        let (runner, _reply) = add(&queue, 0);
+        let mut runner = runner.expect("a runner");
+        assert_eq!(next_questions(&mut runner), Some(vec![0]));
+        let (other_runner, mut reply) = add(&queue, 1);
+
+        drop(runner);
+
+        assert!(matches!(reply.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert_eq!(queue.0.lock().runners, 1, "the one of the second caller");
+        drop(other_runner);
+        assert_eq!(queue.0.lock().runners, 0);
+    }
+
+    #[test]
+    fn batch_leaves_out_callers_that_have_stopped_waiting() {
+        let queue = Queue::default();
+        let (mut runners, mut replies): (Vec<_>, Vec<_>) =
+            (0..4).map(|question| add(&queue, question)).unzip();
+        replies.drain(1..3);
+
+        assert_eq!(next_questions(runners[0].as_mut().expect("a runner")), Some(vec![0, 3]));
+    }
+
+    #[test]
+    fn outage_rejects_those_that_wait_too_and_another_failure_does_not() {
+        for (cause, waits) in
+            [(Error::StoreNotReady, false), (Error::Internal("test".into()), true)]
+        {
+            let queue = Queue::default();
+            let (runner, mut reply) = add(&queue, 0);
+            let mut runner = runner.expect("a runner");
+            let batch = runner.next_batch().expect("a batch");
+            let (_other_runner, mut other_reply) = add(&queue, 1);
+
+            runner.reject(batch, cause);
+
+            assert!(matches!(reply.try_recv(), Ok(Err(Error::Shared(_)))));
+            assert_eq!(other_reply.try_recv().is_err(), waits);
+        }
+    }
+}

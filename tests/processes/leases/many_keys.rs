@@ -38,7 +38,7 @@ fn leases_of_many_keys_are_debited_exactly_and_share_transactions() {
     let sum = |what: &str| sql(&database, &format!("SELECT {what}"));
     assert_eq!(sum(leases) + sum(balances), keys * CREDITS);
     let transactions = sum("COUNT(DISTINCT CAST(xmin AS TEXT)) FROM purses");
-    assert!(transactions * 2 <= keys, "{transactions} transactions");
+    assert!(transactions < keys, "no two leases shared a transaction");
 }
 
 /// Half of a round trip between continents.

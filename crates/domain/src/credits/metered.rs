@@ -15,7 +15,7 @@ use super::balance::{is_balance_unknown, load_balance};
 use super::lease_spend::LeaseRef;
 use super::leases;
 use super::retries::{ACCOUNT_TIMEOUT, LockRetry, REGIONS_ACCOUNT_TIMEOUT};
-use super::top_up::{LeaseObservation, LeaseProblem, TopUpResult};
+use super::top_up::{LeaseObservation, LeaseProblem};
 use super::top_up_attempts::{AfterTopUp, Attempt, TopUpAttempts};
 use super::{
     ConsumeDecision, CreditLedger, LOCK_WAIT, PATIENT_LOCK_WAIT, SCRIPT_BALANCE_MAX, capped_debit,
@@ -125,9 +125,16 @@ impl MeteredConsume<'_> {
                 problem,
             };
             let mark_generation = self.ledger.lease_spend.mark_generation();
-            // Redis has no lease of this key.
-            let is_first_lease = attempts.is_first() && status.account_balance.is_none();
-            let result = self.top_up(observed, is_first_lease).await?;
+            let Self { ledger, key, cost, .. } = *self;
+            let top_up = |wait| leases::top_up(&ledger.context, key, observed, cost, wait).boxed();
+            let together = match ledger.direct_debits.connections.available_permits() {
+                0 => ledger.top_up_batches.top_up(key, observed, cost).await?,
+                _ => None,
+            };
+            let result = match together {
+                Some(result) => result,
+                None => retry_while_locked(ledger, top_up).await?,
+            };
             let top_up = match attempts.apply_top_up(result) {
                 AfterTopUp::ConsumeWithoutAccount => {
                     let windows = std::mem::take(&mut self.windows);
@@ -152,24 +159,6 @@ impl MeteredConsume<'_> {
             sleep_if_some(attempts.record_problem(&mut problem, last.lease_status.state)).await;
         }
         self.debit_account(true).await
-    }
-
-    /// Debits a top-up from the account. One for a key without a lease shares a transaction, because many keys may be used
-    /// for the first time at once. Any other one shares a transaction only while no connection is free: the account of a
-    /// key that all replicas use is often locked, and a transaction of its own waits in turn for it.
-    async fn top_up(
-        &self,
-        observed: LeaseObservation,
-        is_first_lease: bool,
-    ) -> Result<TopUpResult> {
-        let Self { ledger, key, cost, .. } = *self;
-        let is_shared = is_first_lease || ledger.direct_debits.connections.available_permits() == 0;
-        if is_shared && let Some(result) = ledger.top_up_batches.top_up(key, observed, cost).await?
-        {
-            return Ok(result);
-        }
-        let top_up = |wait| leases::top_up(&ledger.context, key, observed, cost, wait).boxed();
-        retry_while_locked(ledger, top_up).await
     }
 
     /// Debits the account itself.

@@ -99,11 +99,6 @@ pub struct TopUpAttempts {
 }
 
 impl TopUpAttempts {
-    /// Returns whether no top-up has been tried before.
-    pub fn is_first(&self) -> bool {
-        self.attempt_count == 0
-    }
-
     /// Returns whether there were too many, so that the account itself is debited.
     pub fn are_exhausted(&self) -> bool {
         self.attempt_count >= TOP_UP_ATTEMPTS_MAX
@@ -233,7 +228,6 @@ mod tests {
     #[test]
     fn lease_counts_as_lost_when_it_was_not_found_five_times() {
         let mut attempts = TopUpAttempts::default();
-        assert!(attempts.is_first());
         let mut lost = Vec::new();
         for _ in 0..6 {
             let mut problem = LeaseProblem::TopUpRejected { block: 1, is_lost: false };
@@ -242,7 +236,6 @@ mod tests {
             lost.push(problem == LeaseProblem::TopUpRejected { block: 1, is_lost: true });
         }
         assert_eq!(lost, [false, false, false, false, true, true]);
-        assert!(!attempts.is_first());
 
         let mut other = LeaseProblem::TopUpRejected { block: 1, is_lost: false };
         assert_eq!(attempts.record_problem(&mut other, LeaseState::WrongGeneration), None);

@@ -1,10 +1,10 @@
 //! Top-ups that are debited together. A commit, and each statement before it, costs the database about the same for one
 //! account as for many, and many keys may need a lease at once: after a restart of Redis, or at the start of a day.
 //!
-//! The first top-up of a key that has no lease, and any other one while none of the connections reserved for debits is free, share
-//! a transaction with those of other keys, with the same few statements for all its accounts. It waits for no account. An account
-//! that another transaction has locked, and a top-up that also has to close a lease in Redis, get a transaction of their own, so
-//! they delay only their own key.
+//! A top-up has its own transaction while one of the connections reserved for debits is free. Those of different keys that wait
+//! for a connection share the next one: one transaction, with the same few statements for all its accounts. It waits for no
+//! account if there are several. An account that another transaction has locked, and a top-up that also has to close a lease in
+//! Redis, get a transaction of their own, so they delay only their own key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::closing_steps::AccountStep;
 use super::retries::ACCOUNT_TIMEOUT;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult};
 use super::{LOCK_WAIT, leases};
-use crate::batches::{BatchLimits, BatchQueue, BatchRequest, BatchRunner};
+use crate::batches::{BatchQueue, BatchRequest, BatchRunner};
 use crate::context::{Context, LeaseHolder};
 
 /// The maximum number of batches in progress while the database is near: one is decided while the other one is committed.
@@ -65,15 +65,11 @@ impl TopUpBatches {
         let top_up = TopUp { key: key.clone(), observed, cost };
         // A task of its own: a caller that stops waiting must not end the top-ups of others.
         let run = |runner| drop(tokio::spawn(self.clone().run(runner)));
-        self.queue.ask(top_up, self.limits(), run).await
+        self.queue.ask(top_up, self.batches_max(), run).await
     }
 
-    fn limits(&self) -> BatchLimits {
-        if self.context.is_database_far() {
-            BatchLimits::far(FAR_BATCHES_MAX)
-        } else {
-            BatchLimits::near(BATCHES_MAX)
-        }
+    fn batches_max(&self) -> usize {
+        if self.context.is_database_far() { FAR_BATCHES_MAX } else { BATCHES_MAX }
     }
 
     /// Debits batches until no top-up waits.
@@ -114,7 +110,12 @@ impl TopUpBatches {
         let mut keys: Vec<_> = batch.iter().map(|request| request.question.key.clone()).collect();
         keys.sort_unstable();
         let mut tx = leases::begin_registered(context, LOCK_WAIT).await?;
-        let mut accounts: HashMap<_, _> = tx.lock_free_accounts(&keys).await?.into_iter().collect();
+        let locked = match &keys[..] {
+            // It may wait for its account: that holds up no other key.
+            [key] => Vec::from_iter(tx.lock_account(key).await?.map(|it| (key.clone(), it))),
+            _ => tx.lock_free_accounts(&keys).await?,
+        };
+        let mut accounts: HashMap<_, _> = locked.into_iter().collect();
         let mut changes = AccountChanges::default();
         for request in batch {
             // A caller that has stopped waiting meanwhile would not add its top-up to the lease.
@@ -200,14 +201,13 @@ mod tests {
 
     #[test]
     fn more_batches_are_in_progress_when_the_database_is_far_away() {
-        let (near, far) = (BatchLimits::near(BATCHES_MAX), BatchLimits::far(FAR_BATCHES_MAX));
-        for (round_trip_ms, expected) in [(9, near), (10, far)] {
+        for (round_trip_ms, expected) in [(9, BATCHES_MAX), (10, FAR_BATCHES_MAX)] {
             let batches = batches();
             let round_trip = Duration::from_millis(round_trip_ms);
 
             batches.context.database_distance.record(round_trip, Monotonic::default());
 
-            assert_eq!(batches.limits(), expected, "{round_trip_ms} ms");
+            assert_eq!(batches.batches_max(), expected, "{round_trip_ms} ms");
         }
     }
 

@@ -8,7 +8,7 @@ use foundation::error::Result;
 use foundation::secret::KeyHash;
 use store::{StoredKey, with_timeout};
 
-use crate::batches::{BatchLimits, BatchQueue, BatchRequest, BatchRunner};
+use crate::batches::{BatchQueue, BatchRequest, BatchRunner};
 use crate::context::Context;
 
 /// The maximum number of statements in progress while the database is near.
@@ -35,14 +35,11 @@ impl KeyReads {
 
     /// Returns the row of a key as it is in the database after this call, unless it or its API is deleted.
     pub async fn find(&self, hash: &KeyHash) -> Result<Option<StoredKey>> {
-        let limits = if self.context.is_database_far() {
-            BatchLimits::far(FAR_STATEMENTS_MAX)
-        } else {
-            BatchLimits::near(STATEMENTS_MAX)
-        };
+        let far = self.context.is_database_far();
+        let statements_max = if far { FAR_STATEMENTS_MAX } else { STATEMENTS_MAX };
         // A task of its own: a caller that stops waiting must not end the reads of others.
         let run = |runner| drop(tokio::spawn(self.clone().run(runner)));
-        self.queue.ask(*hash, limits, run).await
+        self.queue.ask(*hash, statements_max, run).await
     }
 
     /// Reads batches until no caller waits.
