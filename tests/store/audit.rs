@@ -100,44 +100,34 @@ on_both_stores! {
     async fn audit_entries_are_selected_by_every_filter_alone_and_together(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         insert_entries_to_select(&store, &workspace, &other).await;
-        let text = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
 
-        for (event, actor, target, before, from, until, rows_max, expected) in [
-            ("", "", "", "", 0, 9, 9, "4 3 2 1"),
-            ("", "", "", "", 0, 9, 3, "4 3 2"),
-            ("", "", "", "", 2, 3, 9, "3"),
-            ("", "", "", "log_3", 0, 9, 9, "2 1"),
-            ("", "", "", "log_2", 0, 9, 9, "1"),
-            ("", "", "", "log_2", 0, 1, 9, ""),
-            ("", "", "", "log_0", 0, 9, 9, ""),
-            ("", "", "", "log_5", 0, 9, 9, ""),
-            ("key.create", "", "", "", 0, 9, 9, "2 1"),
-            ("key", "", "", "", 0, 9, 9, ""),
-            ("", "deploy", "", "", 0, 9, 9, "3 2 1"),
-            ("", "deploy", "", "", 0, 9, 2, "3 2"),
-            ("", "deploy", "", "log_3", 0, 9, 9, "2 1"),
-            ("", "root_1", "", "", 0, 9, 9, "4 2 1"),
-            ("", "root_1", "", "", 2, 9, 9, "4"),
-            ("key.update", "root_1", "", "", 0, 9, 9, "4"),
-            ("", "", "key_1", "", 0, 9, 9, "4 2 1"),
-            ("", "", "key_1", "", 0, 9, 2, "4 2"),
-            ("", "", "key_1", "log_4", 0, 9, 9, "2 1"),
-            ("", "", "api_1", "", 0, 9, 9, "4 3 2 1"),
-            ("", "", "one", "", 0, 9, 9, "1"),
-            ("", "", "key", "", 0, 9, 9, ""),
-            ("key.create", "deploy", "key_1", "log_2", 0, 9, 9, "1"),
-            ("key.create", "ada", "key_1", "", 0, 9, 9, ""),
+        for (selected, expected) in [
+            (("", "", "", "", 0, 9, 9), "4 3 2 1"),
+            (("", "", "", "", 0, 9, 3), "4 3 2"),
+            (("", "", "", "", 2, 3, 9), "3"),
+            (("", "", "", "log_3", 0, 9, 9), "2 1"),
+            (("", "", "", "log_2", 0, 9, 9), "1"),
+            (("", "", "", "log_2", 0, 1, 9), ""),
+            (("", "", "", "log_0", 0, 9, 9), ""),
+            (("", "", "", "log_5", 0, 9, 9), ""),
+            (("key.create", "", "", "", 0, 9, 9), "2 1"),
+            (("key", "", "", "", 0, 9, 9), ""),
+            (("", "deploy", "", "", 0, 9, 9), "3 2 1"),
+            (("", "deploy", "", "", 0, 9, 2), "3 2"),
+            (("", "deploy", "", "log_3", 0, 9, 9), "2 1"),
+            (("", "root_1", "", "", 0, 9, 9), "4 2 1"),
+            (("", "root_1", "", "", 2, 9, 9), "4"),
+            (("key.update", "root_1", "", "", 0, 9, 9), "4"),
+            (("", "", "key_1", "", 0, 9, 9), "4 2 1"),
+            (("", "", "key_1", "", 0, 9, 2), "4 2"),
+            (("", "", "key_1", "log_4", 0, 9, 9), "2 1"),
+            (("", "", "api_1", "", 0, 9, 9), "4 3 2 1"),
+            (("", "", "one", "", 0, 9, 9), "1"),
+            (("", "", "key", "", 0, 9, 9), ""),
+            (("key.create", "deploy", "key_1", "log_2", 0, 9, 9), "1"),
+            (("key.create", "ada", "key_1", "", 0, 9, 9), ""),
         ] {
-            let filter = AuditFilter {
-                cursor_id: text(before),
-                is_oldest_first: false,
-                event: text(event),
-                actor: text(actor),
-                target: text(target),
-                start_at: Some(Timestamp(from)),
-                end_at: Some(Timestamp(until)),
-                rows_max,
-            };
+            let filter = AuditFilter { is_oldest_first: false, ..filter_of(selected) };
             assert_eq!(select(&store, &workspace, &filter).await, expected, "{filter:?}");
         }
     }
@@ -145,41 +135,48 @@ on_both_stores! {
     async fn audit_entries_are_listed_the_oldest_first_with_every_filter(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         insert_entries_to_select(&store, &workspace, &other).await;
-        let text = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
 
-        for (event, actor, target, cursor, from, until, rows_max, expected) in [
-            ("", "", "", "", 0, 9, 9, "1 2 3 4"),
-            ("", "", "", "", 0, 9, 3, "1 2 3"),
-            ("", "", "", "", 2, 3, 9, "3"),
-            ("", "", "", "log_1", 0, 9, 9, "2 3 4"),
-            ("", "", "", "log_2", 0, 9, 9, "3 4"),
-            ("", "", "", "log_2", 3, 9, 9, "4"),
-            ("", "", "", "log_2", 0, 3, 9, "3"),
-            ("", "", "", "log_4", 0, 9, 9, ""),
-            ("", "", "", "log_0", 0, 9, 9, ""),
-            ("", "", "", "log_5", 0, 9, 9, ""),
-            ("key.create", "", "", "", 0, 9, 9, "1 2"),
-            ("key.create", "", "", "log_1", 0, 9, 9, "2"),
-            ("", "deploy", "", "", 0, 9, 9, "1 2 3"),
-            ("", "deploy", "", "", 0, 9, 2, "1 2"),
-            ("", "deploy", "", "log_1", 0, 9, 9, "2 3"),
-            ("", "", "key_1", "", 0, 9, 9, "1 2 4"),
-            ("", "", "key_1", "", 0, 9, 2, "1 2"),
-            ("", "", "key_1", "log_1", 0, 9, 9, "2 4"),
-            ("key.create", "deploy", "key_1", "log_1", 0, 9, 9, "2"),
+        for (selected, expected) in [
+            (("", "", "", "", 0, 9, 9), "1 2 3 4"),
+            (("", "", "", "", 0, 9, 3), "1 2 3"),
+            (("", "", "", "", 2, 3, 9), "3"),
+            (("", "", "", "log_1", 0, 9, 9), "2 3 4"),
+            (("", "", "", "log_2", 0, 9, 9), "3 4"),
+            (("", "", "", "log_2", 3, 9, 9), "4"),
+            (("", "", "", "log_2", 0, 3, 9), "3"),
+            (("", "", "", "log_4", 0, 9, 9), ""),
+            (("", "", "", "log_0", 0, 9, 9), ""),
+            (("", "", "", "log_5", 0, 9, 9), ""),
+            (("key.create", "", "", "", 0, 9, 9), "1 2"),
+            (("key.create", "", "", "log_1", 0, 9, 9), "2"),
+            (("", "deploy", "", "", 0, 9, 9), "1 2 3"),
+            (("", "deploy", "", "", 0, 9, 2), "1 2"),
+            (("", "deploy", "", "log_1", 0, 9, 9), "2 3"),
+            (("", "", "key_1", "", 0, 9, 9), "1 2 4"),
+            (("", "", "key_1", "", 0, 9, 2), "1 2"),
+            (("", "", "key_1", "log_1", 0, 9, 9), "2 4"),
+            (("key.create", "deploy", "key_1", "log_1", 0, 9, 9), "2"),
         ] {
-            let filter = AuditFilter {
-                cursor_id: text(cursor),
-                is_oldest_first: true,
-                event: text(event),
-                actor: text(actor),
-                target: text(target),
-                start_at: Some(Timestamp(from)),
-                end_at: Some(Timestamp(until)),
-                rows_max,
-            };
+            let filter = AuditFilter { is_oldest_first: true, ..filter_of(selected) };
             assert_eq!(select(&store, &workspace, &filter).await, expected, "{filter:?}");
         }
+    }
+}
+
+/// Returns the filter with an event, an actor, a target, a cursor, bounds of time and a number of rows. Empty texts select all.
+fn filter_of(
+    (event, actor, target, cursor, from, until, rows_max): (&str, &str, &str, &str, i64, i64, i64),
+) -> AuditFilter {
+    let text = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
+    AuditFilter {
+        cursor_id: text(cursor),
+        event: text(event),
+        actor: text(actor),
+        target: text(target),
+        start_at: Some(Timestamp(from)),
+        end_at: Some(Timestamp(until)),
+        rows_max,
+        ..AuditFilter::default()
     }
 }
 
