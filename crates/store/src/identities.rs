@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
-use foundation::id::{IdentityId, WorkspaceId};
+use foundation::id::{IdentityId, KeyId, WorkspaceId};
 use foundation::model::{Identity, Meta};
 
 use crate::PageQuery;
@@ -99,8 +99,8 @@ pub trait IdentityWrites: IdentityReads {
         now: Timestamp,
     ) -> Result<()>;
     async fn set_identity_meta(&mut self, id: &IdentityId, meta: &Meta) -> Result<()>;
-    /// Removes the identity from every key.
-    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<()>;
+    /// Removes the identity from every key. Returns the keys that had it.
+    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<Vec<KeyId>>;
     /// Deletes the identity and its limits.
     async fn delete_identity(&mut self, id: &IdentityId) -> Result<()>;
 }

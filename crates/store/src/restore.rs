@@ -52,11 +52,13 @@ pub trait RestoreWrites: RestoreReads {
         role: &RoleId,
         keys: &[KeyId],
     ) -> Result<()>;
-    /// Assigns an identity to the keys that have its external id and no identity. Returns these keys.
+    /// Assigns an identity to those of these keys that have its external id and no identity. Without `keys`, all such
+    /// keys of the workspace. Returns the keys that have it now.
     async fn link_identity(
         &mut self,
         workspace: &WorkspaceId,
         id: &IdentityId,
         external_id: &str,
+        keys: Option<&[KeyId]>,
     ) -> Result<Vec<KeyId>>;
 }

@@ -9,7 +9,7 @@ use crate::on_both_stacks;
 use crate::support::{Keyward, Stack};
 
 /// Undoes the latest entry of an event.
-async fn undo(visitor: &mut Browser<'_>, event: &str) {
+pub async fn undo(visitor: &mut Browser<'_>, event: &str) {
     tick(visitor.kw);
     let path = entry(visitor, event).await;
     let undone = visitor.post(&format!("{path}/undo"), &[]).await;

@@ -233,13 +233,18 @@ pub async fn delete(context: &Context, caller: &Caller, reference: &IdentityRef)
     let (id, external_id) = reference.to_id_and_external_id();
     let found = tx.find_identity(caller.workspace_id(), id, external_id).await?;
     // Keys are locked before the identity: changes of a key lock in the same order. Only who may delete it may lock them.
-    if let Some(found) = found.filter(|it| caller.is_allowed_on(Action::DeleteIdentity, &it.id)) {
-        tx.unlink_identity(&found.id).await?;
-    }
+    let mut keys = match found.filter(|it| caller.is_allowed_on(Action::DeleteIdentity, &it.id)) {
+        Some(found) => tx.unlink_identity(&found.id).await?,
+        None => Vec::new(),
+    };
     let identity = get_for_update(&mut tx, caller, reference, Action::DeleteIdentity).await?;
+    // A restored identity gets back what had it when it was deleted, also keys that got it before it was locked.
+    keys.extend(tx.unlink_identity(&identity.id).await?);
     tx.delete_identity(&identity.id).await?;
+    let keys = Some(keys.iter().map(ToString::to_string).collect());
+    let snapshot = IdentitySnapshot { keys, ..IdentitySnapshot::from_identity(&identity) };
     let mut entries = AuditBatch::for_caller(caller, context.clock.now());
-    let change = FieldChanges::deleted(&IdentitySnapshot::from_identity(&identity))?;
+    let change = FieldChanges::deleted(&snapshot)?;
     entries.add_change(AuditEvent::IdentityDeleted, &[target(&identity)], change);
     for limit in &identity.ratelimits {
         entries.add(AuditEvent::IdentityLimitDeleted, &[target(&identity), limit_target(limit)]);

@@ -1,7 +1,7 @@
 //! Restoring a deleted identity.
 
 use foundation::error::{Error, Result};
-use foundation::id::IdentityId;
+use foundation::id::{IdentityId, KeyId};
 use foundation::model::{Identity, Meta};
 use store::{LimitOwner, freshness};
 
@@ -14,7 +14,8 @@ use crate::keys::to_ratelimits;
 use crate::permission::Action;
 
 /// Restores an identity from the snapshot of an audit entry, with its id and its limits, and links those of its former
-/// keys that have no identity now. Its external id must be free.
+/// keys that have no identity now and still have its external id. That must be free. An entry of an earlier version
+/// does not list these keys: then all keys with the external id and no identity are linked.
 pub async fn restore(
     context: &Context,
     caller: &Caller,
@@ -32,11 +33,14 @@ pub async fn restore(
         // Where it was counted before, so that what was used in the current windows still counts.
         home: snapshot.home.map(|home| home.parse().map_err(Error::Internal)).transpose()?,
     };
+    let keys: Option<Vec<_>> =
+        snapshot.keys.map(|keys| keys.into_iter().map(KeyId::from).collect());
     let mut tx = context.store.begin().await?;
     insert_identity(&mut tx, caller, &identity, now).await?;
     tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Identity(id), &identity.ratelimits)
         .await?;
-    let linked = tx.link_identity(caller.workspace_id(), id, &identity.external_id).await?;
+    let linked =
+        tx.link_identity(caller.workspace_id(), id, &identity.external_id, keys.as_deref()).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add(AuditEvent::IdentityRestored, &[target(&identity)]);
     entries.write(&mut tx).await?;

@@ -23,6 +23,10 @@ pub struct IdentitySnapshot {
     /// Absent: the first region, or the snapshot of a version before regions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// The ids of the keys that had it when it was deleted. Absent: it was not deleted, or by a version that did not
+    /// record them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
 }
 
 impl IdentitySnapshot {
@@ -32,6 +36,7 @@ impl IdentitySnapshot {
             meta: identity.meta.clone().map(|Meta(meta)| meta),
             ratelimits: limits_snapshot(&identity.ratelimits),
             home: identity.home.as_ref().map(Home::to_string),
+            keys: None,
         }
     }
 }

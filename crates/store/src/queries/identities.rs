@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
-use foundation::id::{IdentityId, WorkspaceId};
+use foundation::id::{IdentityId, KeyId, WorkspaceId};
 use foundation::model::{Identity, Meta};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
@@ -240,10 +240,9 @@ impl IdentityWrites for Connection {
         Ok(())
     }
 
-    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<()> {
-        let sql = "UPDATE keys SET identity_id = NULL WHERE identity_id = $1";
-        query(sql).bind(id).execute(self).await?;
-        Ok(())
+    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<Vec<KeyId>> {
+        let sql = "UPDATE keys SET identity_id = NULL WHERE identity_id = $1 RETURNING id";
+        Ok(query_scalar(sql).bind(id).fetch_all(self).await?)
     }
 
     async fn delete_identity(&mut self, id: &IdentityId) -> Result<()> {

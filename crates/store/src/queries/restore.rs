@@ -142,13 +142,25 @@ impl RestoreWrites for Connection {
         workspace: &WorkspaceId,
         id: &IdentityId,
         external_id: &str,
+        keys: Option<&[KeyId]>,
     ) -> Result<Vec<KeyId>> {
-        let sql = "
-            UPDATE keys
-            SET identity_id = $2
-            WHERE api_id IN (SELECT id FROM apis WHERE workspace_id = $1)
-                AND owner_id = $3 AND identity_id IS NULL
-            RETURNING id";
-        Ok(query_scalar(sql).bind(workspace).bind(id).bind(external_id).fetch_all(self).await?)
+        let Some(keys) = keys else {
+            let sql = "
+                UPDATE keys
+                SET identity_id = $2
+                WHERE api_id IN (SELECT id FROM apis WHERE workspace_id = $1)
+                    AND owner_id = $3 AND identity_id IS NULL
+                RETURNING id";
+            let query = query_scalar(sql).bind(workspace).bind(id).bind(external_id);
+            return Ok(query.fetch_all(self).await?);
+        };
+        let sql = concat!(
+            "UPDATE keys SET identity_id = $2
+            WHERE workspace_id = $1 AND owner_id = $3 AND identity_id IS NULL AND id ",
+            is_one_of!("$4"),
+            " RETURNING id"
+        );
+        let query = query_scalar(sql).bind(workspace).bind(id).bind(external_id);
+        Ok(query.bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 }
