@@ -3,6 +3,7 @@
 mod assertions;
 mod authentication;
 mod ext_authz;
+mod hang_up;
 mod protected_resource;
 mod rate_limit;
 mod rate_limit_scenarios;

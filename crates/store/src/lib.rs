@@ -98,6 +98,7 @@ pub use writer::QUEUE_MAX as WRITER_QUEUE_MAX;
 pub use handle::StoreHandle;
 pub use schema::SchemaError;
 pub use tx::{Reader, Tx};
+pub use uncancelled::Uncancelled;
 
 static POSTGRES: Migrator = sqlx_macros::migrate!("../../migrations/postgres");
 static SQLITE: Migrator = sqlx_macros::migrate!("../../migrations/sqlite");

@@ -1,16 +1,19 @@
 //! Checks of the descriptors of a gateway's rate-limit service. They are checks like any other, with a limit that may come
 //! from the descriptor, from an override or from the policy of the gateway.
 
+use std::sync::Arc;
+
 use foundation::clock::{Stopwatch, Timestamp};
 use foundation::error::Result;
 use foundation::model::{DefaultLimit, EnforcementMode};
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use limiter::{Adjustment, Window, WindowStatus};
-use store::StoredNamespace;
+use store::{StoredNamespace, Uncancelled};
 
 use super::limit::{LimitedCheck, PreparedCheck, consume_checks, record, to_micros};
 use super::namespaces::{self, NamespaceRef};
-use crate::admission::{self, WindowUsage};
+use crate::admission::{self, LimitDecision, WindowUsage};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::ratelimits::{LimitResult, Ratelimits};
@@ -146,7 +149,7 @@ fn prepare(
 
 /// Takes the units of all descriptors, or of none. Also returns whether it did.
 async fn take(
-    context: &Context,
+    context: &Arc<Context>,
     rules: DescriptorRules,
     planned: Vec<Planned>,
 ) -> Result<(bool, Vec<Counted>)> {
@@ -155,10 +158,10 @@ async fn take(
     }
     let split = |(at, units, check)| ((at, units), check);
     let (places, checks): (Vec<_>, Vec<_>) = planned.into_iter().map(split).unzip();
-    let mut decision = consume_checks(context, &checks).await?;
-    if rules.counts_refused && !decision.is_admitted {
-        count_refused(context, &checks, &mut decision.statuses).await;
-    }
+    let (decision, checks) = match rules.counts_refused {
+        true => Uncancelled::new(consume_or_count(context.clone(), checks).boxed()).await?,
+        false => (consume_checks(context, &checks).await?, checks),
+    };
     let counted = places.into_iter().zip(checks).zip(decision.statuses);
     let counted = counted.map(|(((at, tokens), check), status)| Counted {
         at,
@@ -166,6 +169,19 @@ async fn take(
         result: check.into_result(status),
     });
     Ok((decision.is_admitted, counted.collect()))
+}
+
+/// Consumes the checks, or counts their units if they are refused. The units were used before the call, so a caller that hangs
+/// up must not prevent that: this runs to its end.
+async fn consume_or_count(
+    context: Arc<Context>,
+    checks: Vec<PreparedCheck>,
+) -> Result<(LimitDecision, Vec<PreparedCheck>)> {
+    let mut decision = consume_checks(&context, &checks).await?;
+    if !decision.is_admitted {
+        count_refused(&context, &checks, &mut decision.statuses).await;
+    }
+    Ok((decision, checks))
 }
 
 /// Counts the units of a refused call. Windows then hold more than their limits, and refuse even a look.
