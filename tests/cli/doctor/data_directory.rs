@@ -62,6 +62,32 @@ fn doctor_reports_corrupted_database_page() {
 }
 
 #[test]
+fn doctor_warns_when_rotation_of_master_key_was_interrupted() {
+    let data = tempfile::tempdir().unwrap();
+    drop(Server::start(embedded(data.path())));
+    let next = data.path().join("master.key.next");
+    let doctor = || DoctorReport::by(&mut embedded(data.path()));
+    let has_warning = |told: &DoctorReport| {
+        told.findings.iter().any(|finding| finding["check"] == "master-key-file")
+    };
+    assert!(!has_warning(&doctor()));
+
+    std::fs::write(&next, format!("{}\n", "a5".repeat(32))).unwrap();
+
+    doctor().assert_problems(&[]).assert_finding(
+        "master-key-file",
+        "warning",
+        &["master.key.next exists", "keyward vault rotate"],
+    );
+    // Its keys are configured, so the files are not used.
+    let mut configured = embedded(data.path());
+    configured.env("KEYWARD_MASTER_KEY", "a5".repeat(32));
+    assert!(!has_warning(&DoctorReport::by(&mut configured)));
+    parse_json(&run(data.path(), &["vault", "rotate", "--json"]));
+    assert!(!next.exists() && !has_warning(&doctor()));
+}
+
+#[test]
 fn doctor_reports_missing_master_key() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use foundation::vault::file;
 use rustix::fs::{Access, access, statvfs};
 
 use super::{Finding, format_size};
@@ -41,6 +42,15 @@ pub fn check_data_directory(data_dir: &Path) -> Vec<Finding> {
         ),
     };
     vec![usable, space]
+}
+
+/// Reports a rotation of the master key that has not ended. `None`: there is none.
+pub fn check_rotation(data_dir: &Path) -> Option<Finding> {
+    let path = file::find_unfinished_rotation(data_dir)?;
+    let found = format!("{} exists: a rotation of the master key has not ended", path.display());
+    let todo = "run keyward vault rotate, which ends an interrupted rotation, unless it is running; keep the file \
+        until then";
+    Some(Finding::warning("master-key-file", found, todo))
 }
 
 /// Returns the finding for an amount of free space.

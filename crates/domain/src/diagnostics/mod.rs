@@ -89,6 +89,9 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
     let store = match &settings.deployment {
         Deployment::Embedded { data_dir } => {
             findings.extend(data_directory::check_data_directory(data_dir));
+            if settings.master_keys.is_none() {
+                findings.extend(data_directory::check_rotation(data_dir));
+            }
             open_sqlite(data_dir, &mut findings).await
         }
         Deployment::Replica { database_url, redis_url } => {

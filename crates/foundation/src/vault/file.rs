@@ -56,6 +56,11 @@ pub fn begin_rotation(data_dir: &Path) -> Result<MasterKeys, String> {
     Ok(MasterKeys { current_key: current, previous_key: previous })
 }
 
+/// Returns the file of the next key, which exists only while a rotation has not ended.
+pub fn find_unfinished_rotation(data_dir: &Path) -> Option<PathBuf> {
+    Some(next_key_path(data_dir)).filter(|path| path.exists())
+}
+
 /// Replaces the old key with the next one, when nothing sealed with the old one is left.
 pub fn end_rotation(data_dir: &Path) -> Result<(), String> {
     let (next, file) = (next_key_path(data_dir), key_path(data_dir));
