@@ -1,5 +1,6 @@
 //! The audit log: what it tells, and how it is searched.
 
+mod homes;
 mod identities;
 mod undo;
 

@@ -5,8 +5,8 @@ use foundation::error::{Error, ResourceRef, Result};
 use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, NamespaceId, WorkspaceId};
 use serde::Serialize;
-use store::HomeOwner;
 use store::freshness::CacheTag;
+use store::{HomeOwner, Tx};
 
 use crate::audit::{self, Actor, AuditEvent, FieldChanges, Target};
 use crate::context::Context;
@@ -91,6 +91,41 @@ pub async fn move_as_operator(
     tx.record_change(tag);
     context.commit(tx).await?;
     Ok(PlannedMove { from: home.region, to: region.to_owned(), at })
+}
+
+/// Replaces the home of what is restored by the region of this replica, if its own was removed while it was deleted. A
+/// region is removed when every window that it counts has ended, so the new one begins with none. Returns the change; `None` if
+/// the home stays.
+pub fn replace_removed(context: &Context, home: &mut Option<Home>) -> Result<Option<FieldChanges>> {
+    let (Some(regions), Some(own), Some(stored)) =
+        (&context.regions, context.home_of_new(), home.as_ref())
+    else {
+        return Ok(None);
+    };
+    // Without a name it is the first region, which cannot be removed.
+    if stored.region.is_empty() || regions.names().contains(&stored.region) {
+        return Ok(None);
+    }
+    let change = FieldChanges::updated(
+        &HomeSnapshot { home: &stored.region },
+        &HomeSnapshot { home: &own.region },
+    )?;
+    *home = Some(own);
+    Ok(Some(change))
+}
+
+/// Stores the home that [`replace_removed`] returns, and returns the change; no change if the home stays.
+pub async fn store_if_replaced(
+    context: &Context,
+    tx: &mut Tx,
+    owner: &HomeOwner,
+    home: &mut Option<Home>,
+) -> Result<FieldChanges> {
+    let change = replace_removed(context, home)?;
+    if let (Some(_), Some(home)) = (&change, home) {
+        tx.set_home(owner, home).await?;
+    }
+    Ok(change.unwrap_or_default())
 }
 
 fn resource(owner: &HomeOwner) -> ResourceRef {

@@ -10,6 +10,7 @@ use super::{insert_identity, target};
 use crate::audit::{self, AuditBatch, AuditEvent};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::homes;
 use crate::keys::to_ratelimits;
 use crate::permission::Action;
 
@@ -25,7 +26,7 @@ pub async fn restore(
     caller.require(Action::CreateIdentity)?;
     let snapshot: IdentitySnapshot = audit::parse_snapshot(snapshot)?;
     let now = context.clock.now();
-    let identity = Identity {
+    let mut identity = Identity {
         id: id.clone(),
         external_id: snapshot.external_id,
         meta: snapshot.meta.map(Meta),
@@ -33,6 +34,7 @@ pub async fn restore(
         // Where it was counted before, so that what was used in the current windows still counts.
         home: snapshot.home.map(|home| home.parse().map_err(Error::Internal)).transpose()?,
     };
+    let change = homes::replace_removed(context, &mut identity.home)?.unwrap_or_default();
     let keys: Option<Vec<_>> =
         snapshot.keys.map(|keys| keys.into_iter().map(KeyId::from).collect());
     let mut tx = context.store.begin().await?;
@@ -42,7 +44,7 @@ pub async fn restore(
     let linked =
         tx.link_identity(caller.workspace_id(), id, &identity.external_id, keys.as_deref()).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add(AuditEvent::IdentityRestored, &[target(&identity)]);
+    entries.add_change(AuditEvent::IdentityRestored, &[target(&identity)], change);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Identity(identity.id));
     for key in linked {

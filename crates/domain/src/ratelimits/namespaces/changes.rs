@@ -3,7 +3,7 @@
 use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{NamespaceId, WorkspaceId};
 use foundation::model::{Namespace, OutagePolicy};
-use store::{Tx, freshness};
+use store::{HomeOwner, Tx, freshness};
 
 use super::super::namespace_target;
 use super::super::snapshot::NamespaceSnapshot;
@@ -11,6 +11,7 @@ use super::{NAMESPACES_MAX, require_not_deleted};
 use crate::audit::{self, Actor, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
+use crate::homes;
 use crate::permission::Action;
 
 /// Sets the outage policy of a namespace for an operator.
@@ -86,7 +87,7 @@ async fn delete_and_record(
     Ok(Namespace { deleted_at: Some(now), ..namespace })
 }
 
-/// Restores a deleted namespace with its overrides.
+/// Restores a deleted namespace with its overrides. If the region that counts it was removed, this one does.
 pub async fn restore(context: &Context, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
     caller.require(Action::CreateNamespace)?;
     let mut tx = context.store.begin().await?;
@@ -97,11 +98,13 @@ pub async fn restore(context: &Context, caller: &Caller, id: &NamespaceId) -> Re
     if existing_count >= NAMESPACES_MAX {
         return Err(Error::PreconditionFailed(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
-    let namespace = require_not_deleted(
+    let mut namespace = require_not_deleted(
         tx.find_namespace(caller.workspace_id(), id.as_str()).await?,
         id.as_str(),
     )?;
-    let (actor, changes) = (Actor::Caller(caller), FieldChanges::default());
+    let owner = HomeOwner::Namespace(id.clone());
+    let changes = homes::store_if_replaced(context, &mut tx, &owner, &mut namespace.home).await?;
+    let actor = Actor::Caller(caller);
     record_and_commit(context, tx, actor, &namespace, AuditEvent::NamespaceRestored, changes)
         .await?;
     Ok(namespace)
