@@ -5,6 +5,7 @@ mod absence;
 mod creation;
 mod deletion;
 mod grants;
+mod page_bytes;
 mod pages;
 mod reading;
 

@@ -6,6 +6,9 @@ use store::{PageQuery, to_search_text};
 /// The bound up to which resources are counted for a dashboard page.
 pub const COUNT_MAX: i64 = 10_000;
 
+/// The bytes of its items that end a page before it has as many as its limit. It has at least one item.
+pub const PAGE_BYTES_MAX: i64 = 8 * 1024 * 1024;
+
 /// The parameters of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Paging {
@@ -38,6 +41,18 @@ impl Paging {
         let search = to_search_text([self.search.trim()]);
         let rows_max = self.limit_with_lookahead();
         PageQuery { start: &self.start, order: self.order, search, rows_max }
+    }
+
+    /// Returns this page with no more items than [`PAGE_BYTES_MAX`] allows. `sizes` are the bytes of its items.
+    pub fn within_bytes(&self, sizes: &[i64]) -> Self {
+        let mut total = 0_i64;
+        let fits = |size: &&i64| {
+            total = total.saturating_add(**size);
+            total <= PAGE_BYTES_MAX
+        };
+        let fitting = sizes.iter().take_while(fits).count();
+        let limit = if fitting < sizes.len() { fitting.max(1).min(self.limit) } else { self.limit };
+        Self { limit, ..self.clone() }
     }
 
     /// Returns the number of rows to read: one more than the page has, to detect a next page.
@@ -114,6 +129,22 @@ mod tests {
             assert!(*after < *next, "{next}");
         }
         assert_eq!(Paging::after_id("", 2).start, "");
+    }
+
+    #[test]
+    fn page_ends_early_when_its_items_have_too_many_bytes() {
+        let limit =
+            |limit, sizes: &[i64]| Paging { limit, ..Paging::default() }.within_bytes(sizes).limit;
+        let third = PAGE_BYTES_MAX / 3;
+
+        assert_eq!(limit(10, &[]), 10);
+        assert_eq!(limit(10, &[PAGE_BYTES_MAX]), 10);
+        assert_eq!(limit(10, &[third; 3]), 10);
+        assert_eq!(limit(10, &[third; 4]), 3);
+        assert_eq!(limit(10, &[third + 1; 4]), 2);
+        assert_eq!(limit(3, &[third; 4]), 3, "the last one is of the next page");
+        assert_eq!(limit(10, &[PAGE_BYTES_MAX + 1, 1]), 1);
+        assert_eq!(limit(10, &[i64::MAX, i64::MAX]), 1);
     }
 
     #[test]

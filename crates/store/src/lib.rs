@@ -44,6 +44,7 @@ mod root_keys;
 mod rows;
 mod schema;
 mod signing_keys;
+mod sizes;
 mod sqlite;
 mod standby;
 mod tx;
@@ -87,6 +88,7 @@ pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 pub use signing_keys::{
     SigningKeyReads, SigningKeySlot, SigningKeyState, SigningKeyWrites, StoredSigningKey,
 };
+pub use sizes::SizeReads;
 use sqlx::migrate::Migrator;
 pub use standby::{Standby, StandbyReads, StandbyRow};
 pub use users::{UserReads, UserWrites};
@@ -191,6 +193,7 @@ pub trait Reads:
     + RestoreReads
     + RootKeyReads
     + SigningKeyReads
+    + SizeReads
     + StandbyReads
     + VaultReads
     + WithheldReads

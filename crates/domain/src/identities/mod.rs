@@ -121,9 +121,9 @@ pub async fn get(context: &Context, caller: &Caller, reference: &IdentityRef) ->
 /// The environment of all identities, for the API version that has environments (v1).
 pub const DEFAULT_ENVIRONMENT: &str = "default";
 
-/// Lists a page of the identities that the root key may read, sorted by id. A page of a search may have fewer items than
-/// its limit and still have a successor: when the search has compared its maximum. With `environment`, a root key that may
-/// read the whole environment may read all of them.
+/// Lists a page of the identities that the root key may read, sorted by id. A page may have fewer items than its limit and
+/// still have a successor: when they have too many bytes, or when a search has compared its maximum. With `environment`,
+/// a root key that may read the whole environment may read all of them.
 pub async fn list(
     context: &Context,
     caller: &Caller,
@@ -166,8 +166,10 @@ pub async fn list(
         (None, Some(end)) => IdentitySelection::Before(end),
         (None, None) => IdentitySelection::All,
     };
-    let rows = reader.list_identities(workspace, ids_or_end, &listing).await?;
-    let page = Page::new(rows, paging, |row| &row.id);
+    let sizes = reader.measure_identities(workspace, ids_or_end, &listing).await?;
+    let paging = paging.within_bytes(&sizes);
+    let rows = reader.list_identities(workspace, ids_or_end, &paging.to_page_query()).await?;
+    let page = Page::new(rows, &paging, |row| &row.id);
     Ok(Page { next_start: page.next_start.or(end), ..page })
 }
 

@@ -42,7 +42,8 @@ pub enum KeyOwner {
 }
 
 /// Lists the keys of an API by id, including disabled and expired ones. Without the permission to read them, the API
-/// is reported as not found. The number of statements does not depend on the number of keys.
+/// is reported as not found. The number of statements does not depend on the number of keys. A page ends early when its
+/// keys have too many bytes.
 pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Result<Page<FoundKey>> {
     let KeyFilter { api_id, owner, decrypt_mode: mode, requires_leases, paging } = filter;
     let may_read = caller.is_allowed_on(Action::ReadKey, &api_id)
@@ -65,6 +66,9 @@ pub async fn list(context: &Context, caller: &Caller, filter: KeyFilter) -> Resu
             }
         }
     };
+    let unbounded = paging.to_page_query();
+    let sizes = reader.measure_api_keys(workspace, &api_id, &owner_filter, &unbounded).await?;
+    let paging = paging.within_bytes(&sizes);
     let listing = paging.to_page_query();
     let rows = reader.list_api_keys(workspace, &api_id, &owner_filter, &listing).await?;
     let page = Page::new(rows, &paging, |row| &row.key.id);

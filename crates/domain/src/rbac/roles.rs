@@ -62,12 +62,15 @@ pub async fn get_role(context: &Context, caller: &Caller, named: &str) -> Result
     found.ok_or_else(|| Error::not_found(ResourceRef::Role(named.to_owned())))
 }
 
-/// Lists a page of roles with their permissions, by id or by name.
+/// Lists a page of roles with their permissions, by id or by name. It ends early when they have too many bytes.
 pub async fn list_roles(context: &Context, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
-    let listing = paging.to_page_query();
-    let rows = context.store.read().await?.list_roles(caller.workspace_id(), &listing).await?;
-    Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.name))
+    let workspace = caller.workspace_id();
+    let mut reader = context.store.read().await?;
+    let paging =
+        paging.within_bytes(&reader.measure_roles(workspace, &paging.to_page_query()).await?);
+    let rows = reader.list_roles(workspace, &paging.to_page_query()).await?;
+    Ok(Page::in_order(rows, &paging, |row| &row.id, |row| &row.name))
 }
 
 /// Lists a page of roles without their permissions, by id or by name.

@@ -24,10 +24,10 @@ macro_rules! identities_where {
     };
 }
 
-/// Selects a page of identities by one more condition. `$id` is their id, as a condition for an index or not.
+/// Selects a page of identities with `$select` by one more condition. `$id` is their id, as a condition for an index or not.
 macro_rules! identity_page_where {
-    ($id:expr, $condition:expr) => {
-        identities_where!(concat!(
+    ($select:ident, $id:expr, $condition:expr) => {
+        $select!(concat!(
             $id,
             " >= $2 AND ($3 = '' OR ",
             contains!("i.search", "$3"),
@@ -35,6 +35,29 @@ macro_rules! identity_page_where {
             $condition,
             " ORDER BY i.id LIMIT $4"
         ))
+    };
+}
+
+/// Selects a page of identities with `$select`, and returns the value of `$5`. There is one statement per case, because each case
+/// has an index: of a workspace in order, and of ids.
+macro_rules! identities_page {
+    ($select:ident, $selection:expr) => {
+        match $selection {
+            IdentitySelection::All => {
+                (identity_page_where!($select, "i.id", "$5 = ''"), String::new())
+            }
+            IdentitySelection::Before(end) => {
+                (identity_page_where!($select, "i.id", "i.id < $5"), end.to_owned())
+            }
+            IdentitySelection::Ids(ids) => (
+                identity_page_where!(
+                    $select,
+                    unindexed!("i.id"),
+                    concat!("i.id ", is_one_of!("$5"))
+                ),
+                json!(ids).to_string(),
+            ),
+        }
     };
 }
 
@@ -114,17 +137,7 @@ impl IdentityReads for Connection {
         selection: IdentitySelection<'_>,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>> {
-        // One statement per case, because each case has an index: of a workspace in order, and of ids.
-        let (sql, selected) = match selection {
-            IdentitySelection::All => (identity_page_where!("i.id", "$5 = ''"), String::new()),
-            IdentitySelection::Before(end) => {
-                (identity_page_where!("i.id", "i.id < $5"), end.to_owned())
-            }
-            IdentitySelection::Ids(ids) => (
-                identity_page_where!(unindexed!("i.id"), concat!("i.id ", is_one_of!("$5"))),
-                json!(ids).to_string(),
-            ),
-        };
+        let (sql, selected) = identities_page!(identities_where, selection);
         fetch_all_as::<IdentityRow, _>(
             self,
             query_as(sql)

@@ -197,6 +197,7 @@ mod permission_holders;
 mod ratelimits;
 #[macro_use]
 mod rbac;
+#[macro_use]
 mod reads;
 mod recent;
 mod region_counts;
@@ -209,6 +210,7 @@ mod rollups;
 mod root_keys;
 mod event_log;
 mod signing_keys;
+mod sizes;
 mod standby;
 mod top_identifiers;
 mod users;

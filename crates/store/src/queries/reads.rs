@@ -38,6 +38,39 @@ macro_rules! apis_from {
     };
 }
 
+/// Selects a page of the keys of an API with `$select`, and returns the id of their owner, `$5`. There is one statement per case,
+/// because each case has an index that returns the page in order.
+macro_rules! api_keys_page {
+    ($select:ident, $owner:expr) => {
+        match $owner {
+            KeyOwnerFilter::Any => (
+                $select!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                None,
+            ),
+            KeyOwnerFilter::Identity(id) => (
+                $select!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $5
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                Some(id.as_str()),
+            ),
+            KeyOwnerFilter::OwnerId(owner) => (
+                $select!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.owner_id = $5
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                Some(owner.as_str()),
+            ),
+        }
+    };
+}
+
 #[async_trait]
 impl Reads for Connection {
     async fn find_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
@@ -101,33 +134,7 @@ impl Reads for Connection {
         owner: &KeyOwnerFilter,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>> {
-        // One statement per case, because each case has an index that returns the page in order.
-        let (sql, owner_id) = match owner {
-            KeyOwnerFilter::Any => (
-                keys_where!(
-                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
-                    ORDER BY k.id
-                    LIMIT $4"
-                ),
-                None,
-            ),
-            KeyOwnerFilter::Identity(id) => (
-                keys_where!(
-                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $5
-                    ORDER BY k.id
-                    LIMIT $4"
-                ),
-                Some(id.as_str()),
-            ),
-            KeyOwnerFilter::OwnerId(owner) => (
-                keys_where!(
-                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.owner_id = $5
-                    ORDER BY k.id
-                    LIMIT $4"
-                ),
-                Some(owner.as_str()),
-            ),
-        };
+        let (sql, owner_id) = api_keys_page!(keys_where, owner);
         let query =
             query_as(sql).bind(workspace).bind(api).bind(listing.start).bind(listing.rows_max);
         let query = match owner_id {
