@@ -1,7 +1,7 @@
 //! `keyward import`: creates keys from the hashes of keys that were issued elsewhere. Each request is one transaction with one
 //! entry in the audit log, so a file is split only if it is larger than the request may be.
 
-use api::v2::keys::migrate_keys::MigrateKeys;
+use api::import_keys::ImportKeys;
 use api::{Operation as _, in_process};
 use clap::Args;
 use domain::bounds::IMPORTED_KEYS_MAX;
@@ -16,8 +16,7 @@ use super::operator::Operator;
 use super::output::{CommandOutput, counted};
 use super::{CommandError, CommandResult};
 
-/// The maximum size of the keys in one request. The separators of [`IMPORTED_KEYS_MAX`] keys and the IDs fit into the rest of
-/// its 1 MiB.
+/// The maximum size of the keys in one request, unless a single key is larger.
 const BATCH_BYTES_MAX: usize = 1_000 * 1024;
 /// The name of the argument in errors.
 const FILE: &str = "FILE";
@@ -91,7 +90,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
     let (mut imported, mut failed) = (0, Vec::new());
     for batch in &batches {
         let request = to_request(&migration, &api_id, batch);
-        let mut reply = match operator.call::<MigrateKeys>(&request).await {
+        let mut reply = match operator.call::<ImportKeys>(&request).await {
             Err(failure) if imported > 0 => {
                 let imported = counted(imported, "key", "keys");
                 return Err(failure.with_context(&format!(
@@ -121,13 +120,34 @@ fn check_batches(batches: &[Vec<Value>], api_id: &str) -> CommandResult {
     for batch in batches {
         // The ID stands for that of the migration.
         let request = to_request("mig_new", api_id, batch);
-        in_process::validate_request(MigrateKeys::NAME, &request).map_err(|e| {
+        in_process::validate_request(ImportKeys::NAME, &request).map_err(|e| {
             let last = first + batch.len() - 1;
-            fault(&format!("among the keys {first} to {last}: {e}"))
+            let faults = number_keys(&e.to_string(), first);
+            fault(&format!("among the keys {first} to {last}: {faults}"))
         })?;
         first += batch.len();
     }
     Ok(())
+}
+
+/// Names the keys in an error by their numbers in the file: `keys[0].name` becomes `key 1: name`. `first` is the number of the
+/// first one.
+fn number_keys(message: &str, first: usize) -> String {
+    let mut parts = message.split("keys[");
+    let mut numbered = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let index = part.split_once(']');
+        match index.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest))) {
+            Some((at, rest)) => {
+                let number = first.saturating_add(at).to_string();
+                let (separator, rest) =
+                    rest.strip_prefix('.').map_or(("", rest), |field| (": ", field));
+                numbered.extend(["key ", number.as_str(), separator, rest]);
+            }
+            None => numbered.extend(["keys[", part]),
+        }
+    }
+    numbered
 }
 
 fn to_request(migration: &str, api_id: &str, keys: &[Value]) -> Value {
@@ -262,6 +282,14 @@ mod tests {
         for other in ["long", "acme_long"] {
             assert!(hash(other).is_err(), "{other}");
         }
+    }
+
+    #[test]
+    fn keys_in_errors_have_their_numbers_in_the_file() {
+        let message = "a of keys[0] is missing; keys[12].roles[1] is short; keys[x] keys[3";
+
+        let numbered = "a of key 5 is missing; key 17: roles[1] is short; keys[x] keys[3";
+        assert_eq!(number_keys(message, 5), numbered);
     }
 
     #[test]

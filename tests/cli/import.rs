@@ -67,6 +67,50 @@ fn exported_keys_are_valid_where_they_are_imported() {
     }
 }
 
+/// Calls an operation of version 1 that must succeed.
+#[track_caller]
+fn v1(server: &Server, operation: &str, body: &Value) -> Value {
+    let body = body.to_string();
+    let request = format!(
+        "POST /v1/{operation} HTTP/1.1\r\nHost: keyward\r\nConnection: close\r\n\
+        Authorization: Bearer {ROOT_KEY}\r\nContent-Type: application/json\r\n\
+        Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();
+    assert_eq!(status, 200, "{operation}: {answer}");
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[test]
+fn exported_key_is_imported_when_version_1_has_wider_bounds() {
+    let [from, to] = Deployment::both();
+    let (api, target) = (from.create_api(), to.create_api());
+    let server = from.serve();
+    let role = "r".repeat(256);
+    // As deep as a request may be.
+    let meta = (1..63).fold(json!({}), |meta, _| json!({ "a": meta }));
+    v1(&server, "permissions.createRole", &json!({ "name": role }));
+    let fields = json!({
+        "apiId": api, "name": "n".repeat(256), "externalId": "u".repeat(256), "meta": meta,
+        "expires": 9_000_000_000_000_i64, "roles": [role],
+    });
+    let id = text_of(&v1(&server, "keys.createKey", &fields), "keyId");
+    let limit = json!({ "keyId": id, "ratelimit": { "limit": 5, "duration": 1 } });
+    v1(&server, "keys.updateKey", &limit);
+    let permission = json!({ "name": "é".repeat(512), "create": true });
+    let added = json!({ "keyId": id, "permissions": [permission] });
+    v1(&server, "keys.addPermissions", &added);
+    let exported = from.text(&["export", "--api", &api]);
+    let file = from.file("keys.jsonl", &exported);
+
+    let imported = to.json(&["import", &file, "--api", &target]);
+
+    assert_eq!((&imported["imported"], &imported["failed"]), (&json!(1), &json!([])));
+    let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!(parse(&to.text(&["export", "--api", &target])), parse(&exported));
+}
+
 #[test]
 fn full_keys_are_imported_by_their_hashes() {
     let deployment = Deployment::embedded();
@@ -183,7 +227,12 @@ fn nothing_is_imported_when_one_key_is_invalid() {
     let valid = old_keys(1_000);
 
     let wrong = import(&format!("{valid}{{\"key\": \"abc\", \"nme\": \"x\"}}"));
-    assert_rejected(&wrong, 2, &["FILE", "keys 1 to 1001", "nme"]);
+    assert_rejected(&wrong, 2, &["FILE", "keys 1 to 1001", "nme of key 1001"]);
+    let long = "n".repeat(257);
+    let wrong = import(&format!(
+        "{{\"key\": \"a\", \"name\": \"{long}\"}}\n{{\"key\": \"b\"}}\n{{\"key\": \"c\", \"expires\": \"soon\"}}"
+    ));
+    assert_rejected(&wrong, 2, &["key 1: name", "key 3: expires"]);
     assert_rejected(&import(&format!("{valid}{{")), 2, &["FILE", "line 1001", "JSON"]);
     assert_rejected(&import(""), 2, &["FILE", "no keys"]);
     assert_rejected(&import(r#"{"key": "a", "hash": "b"}"#), 2, &["key 1", "`key` or `hash`"]);

@@ -11,7 +11,7 @@ use foundation::error::{Error, FieldError, Result};
 use jsonschema::Validator;
 use parking_lot::Mutex;
 use request::body;
-use request::json_depth::{DEPTH_MAX, is_too_deep};
+use request::json_depth::is_deeper_than;
 use serde_json::Value;
 
 use super::{Operation, Version, generate_schema};
@@ -27,8 +27,9 @@ pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
         let message = V::INVALID_JSON_MESSAGE.unwrap_or("the body is empty");
         return body_error(message, Some("send the request as JSON"));
     }
-    if is_too_deep(body) {
-        return body_error(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
+    let depth_max = O::BODY_DEPTH_MAX;
+    if is_deeper_than(depth_max, body) {
+        return body_error(&format!("the body is nested deeper than {depth_max} levels"), None);
     }
     O::parse(body).or_else(|_| decode_with_field_errors::<V, O>(body))
 }

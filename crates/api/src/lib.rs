@@ -9,6 +9,7 @@ mod decode;
 pub mod example;
 mod form;
 pub mod gateway;
+pub mod import_keys;
 pub mod in_process;
 pub mod oauth2;
 mod openapi;
@@ -46,6 +47,7 @@ use foundation::metrics::Requests;
 use openapi::{COMMON_ERRORS, to_embedded_schema};
 pub use openapi::{v1_document, v2_document};
 use reply::{Reply, ReplyKind};
+use request::json_depth::DEPTH_MAX;
 use serve::ServedOperation;
 
 /// Re-exports the names that every operation's file uses.
@@ -182,6 +184,8 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const CAN_SKIP_EVENTS: bool = false;
     /// The maximum size of the body.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
+    /// The maximum nesting depth of the body.
+    const BODY_DEPTH_MAX: usize = DEPTH_MAX;
     /// The maximum time that the operation may take.
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Whether errors are sent as `application/problem+json`, which the official clients expect of some operations.

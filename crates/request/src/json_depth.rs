@@ -3,11 +3,16 @@
 /// The maximum nesting depth.
 pub const DEPTH_MAX: usize = 64;
 
-/// Returns whether the brackets of a JSON text nest deeper than [`DEPTH_MAX`]. This is checked before parsing, so that
-/// the server does not depend on a parser's own depth limit.
+/// Returns whether the brackets of a JSON text nest deeper than [`DEPTH_MAX`].
 pub fn is_too_deep(json: &[u8]) -> bool {
+    is_deeper_than(DEPTH_MAX, json)
+}
+
+/// Returns whether the brackets of a JSON text nest deeper than this. This is checked before parsing, so that the server
+/// does not depend on a parser's own depth limit.
+pub fn is_deeper_than(depth_max: usize, json: &[u8]) -> bool {
     // Fast path for nearly every text; the compiler vectorizes it.
-    if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= DEPTH_MAX {
+    if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= depth_max {
         return false;
     }
     let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
@@ -18,7 +23,7 @@ pub fn is_too_deep(json: &[u8]) -> bool {
             b'"' => in_text = !in_text,
             b'{' | b'[' if !in_text => {
                 depth += 1;
-                if depth > DEPTH_MAX {
+                if depth > depth_max {
                     return true;
                 }
             }
@@ -39,6 +44,8 @@ mod tests {
 
         assert!(!is_too_deep(deep(64).as_bytes()));
         assert!(is_too_deep(deep(65).as_bytes()));
+        assert!(!is_deeper_than(66, deep(66).as_bytes()));
+        assert!(is_deeper_than(66, deep(67).as_bytes()));
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! Importing keys for an operator, from what `keyward export` has written.
+//!
+//! It does what `keys.migrateKeys` does, and has no route. Version 1 accepts some fields beyond the bounds of version 2; here the wider
+//! bounds apply, so that every key can be exported and imported.
+
+use domain::bounds::{
+    IMPORTED_KEYS_MAX, KEY_ROLES_MAX, PERMISSIONS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN,
+    RATELIMITS_MAX,
+};
+use domain::keys::{self, ImportedKeyFields, NewRatelimit};
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::{ApiId, MigrationId};
+use request::json_depth::DEPTH_MAX;
+
+use crate::prelude::*;
+use crate::schemas::{PositiveInt, into_strings};
+use crate::v2::keys::migrate_keys::MigrateKeysReply;
+use crate::v2::schemas::Credits;
+
+/// The name of a key, or the external id of its user.
+const TEXT_MAX: usize = 256;
+/// The name of a role, or the slug of a permission.
+const NAME_MAX: usize = 512;
+
+/// Import keys.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImportKeys {
+    pub migration_id: Text<3, 255>,
+    pub api_id: Text<3, 255>,
+    pub keys: List<Object<KeyToImport>, 1, IMPORTED_KEYS_MAX>,
+}
+
+/// A key to import.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KeyToImport {
+    hash: Text<3, 256>,
+    #[serde(default)]
+    name: Optional<Text<1, TEXT_MAX, Printable>>,
+    #[serde(default)]
+    external_id: Optional<Text<1, TEXT_MAX>>,
+    #[serde(default)]
+    meta: Optional<Meta>,
+    #[serde(default)]
+    roles: Optional<List<Text<1, NAME_MAX>, 0, KEY_ROLES_MAX>>,
+    #[serde(default)]
+    permissions: Optional<List<Text<1, NAME_MAX>, 0, PERMISSIONS_MAX>>,
+    #[serde(default)]
+    expires: Optional<Int<{ i64::MIN }, { i64::MAX }>>,
+    #[serde(default)]
+    enabled: Optional<bool>,
+    #[serde(default)]
+    credits: Optional<Object<Credits>>,
+    #[serde(default)]
+    ratelimits: Optional<List<Object<RatelimitToImport>, 0, RATELIMITS_MAX>>,
+}
+
+/// A rate limit of a key to import. Version 1 has windows of less than a second.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct RatelimitToImport {
+    name: Text<RATELIMIT_NAME_MIN, RATELIMIT_NAME_MAX, Printable>,
+    limit: PositiveInt,
+    duration: PositiveInt,
+    #[serde(default)]
+    auto_apply: Optional<bool>,
+}
+
+impl Operation for ImportKeys {
+    const NAME: &'static str = "keys.importKeys";
+    const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
+    const WRITES: bool = true;
+    /// A key may have a request to itself: its metadata, with the names of its permissions and roles.
+    const BODY_MAX_BYTES: usize = 2 * 1024 * 1024;
+    /// The metadata is two levels deeper than in the request that created the key.
+    const BODY_DEPTH_MAX: usize = DEPTH_MAX + 2;
+    type Reply = MigrateKeysReply;
+
+    fn example() -> Value {
+        json!({
+            "migrationId": example::MIGRATION_ID,
+            "apiId": example::API,
+            "keys": [{ "hash": "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=" }]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<MigrateKeysReply> {
+        let migration = MigrationId::from(self.migration_id.into_string());
+        let api = ApiId::from(self.api_id.into_string());
+        let keys = self.keys.0.into_iter().enumerate();
+        let keys = keys.map(|(at, Object(key))| {
+            ImportedKeyFields::try_from(key)
+                .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
+        });
+        let keys = keys.collect::<Result<_>>()?;
+        Ok(keys::migrate(&app.context, caller, &migration, &api, keys, 0).await?.into())
+    }
+}
+
+impl TryFrom<KeyToImport> for ImportedKeyFields {
+    type Error = Error;
+
+    fn try_from(key: KeyToImport) -> Result<Self> {
+        let limits = key.ratelimits.0.map_or_else(Vec::new, |list| list.0);
+        let credits = key.credits.0.map(|Object(credits)| credits.validate()).transpose()?;
+        Ok(Self {
+            hash: key.hash.into_string(),
+            start: None,
+            name: key.name.0.map(Text::into_string),
+            external_id: key.external_id.0.map(Text::into_string),
+            meta: key.meta.0,
+            roles: key.roles.0.map_or_else(Vec::new, into_strings),
+            permissions: key.permissions.0.map_or_else(Vec::new, into_strings),
+            expires_at: key.expires.0.map(|at| Timestamp(at.0)),
+            enabled: key.enabled.unwrap_or(true),
+            credits: credits.flatten(),
+            ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
+        })
+    }
+}
+
+impl From<RatelimitToImport> for NewRatelimit {
+    fn from(limit: RatelimitToImport) -> Self {
+        Self {
+            name: limit.name.into_string(),
+            limit: limit.limit.0,
+            duration_ms: limit.duration.0,
+            auto_apply: limit.auto_apply.unwrap_or(false),
+            is_async: false,
+        }
+    }
+}
