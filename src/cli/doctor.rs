@@ -89,10 +89,9 @@ async fn check_server(server: LocalServer, metrics_listen: Option<SocketAddr>) -
     };
     let result = timeout(SERVER_TIMEOUT, requests).await;
     match result.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-        Ok((ready, metrics)) => vec![
-            check_readiness(listen, response_body(&ready)),
-            check_dropped_events(response_body(&metrics)),
-        ],
+        Ok((ready, metrics)) => {
+            vec![check_readiness(listen, &ready.body), check_dropped_events(&metrics.body)]
+        }
         Err(e) => vec![Finding::warning(
             "server",
             format!("no server responds at {listen}: {e}"),
@@ -146,10 +145,6 @@ fn check_dropped_events(metrics: &str) -> Finding {
         return Finding::warning("dropped-events", found, todo);
     }
     Finding::ok("dropped-events", found)
-}
-
-fn response_body(answer: &str) -> &str {
-    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
 }
 
 fn format_finding(finding: &Finding) -> String {

@@ -1,16 +1,16 @@
 //! Calls the server on this machine, for commands that ask how it is or what it decides.
 
+use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use foundation::config::Config;
 use foundation::tls;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::{CommandError, CommandResult};
 
@@ -19,13 +19,19 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limits how long a server may take to answer an operation: a little longer than it takes at most.
 const CALL_TIMEOUT: Duration = Duration::from_secs(12);
 /// The maximum size of a response.
-const RESPONSE_MAX_BYTES: u64 = 8 * 1024 * 1024;
+const RESPONSE_MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A server at an address of this machine.
 #[derive(Clone, Copy)]
 pub struct LocalServer {
     pub address: SocketAddr,
     pub has_tls: bool,
+}
+
+/// The response of a server.
+pub struct LocalResponse {
+    pub status: StatusCode,
+    pub body: String,
 }
 
 /// Requests `/readyz` of the server, because a container image has no curl.
@@ -35,19 +41,17 @@ pub async fn health(config: &Config) -> CommandResult {
     let not_ready =
         |why: String| CommandError::Runtime(format!("the server at {address} is not ready: {why}"));
     match tokio::time::timeout(HEALTH_TIMEOUT, server.get("/readyz")).await {
-        Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200 ") => Ok(()),
-        Ok(Ok(answer)) => {
-            Err(not_ready(answer.lines().next().unwrap_or("empty response").to_owned()))
-        }
+        Ok(Ok(response)) if response.status == StatusCode::OK => Ok(()),
+        Ok(Ok(response)) => Err(not_ready(response.status.to_string())),
         Ok(Err(e)) => Err(not_ready(e.to_string())),
         Err(_) => Err(not_ready(format!("no response within {} s", HEALTH_TIMEOUT.as_secs()))),
     }
 }
 
 impl LocalServer {
-    /// Sends a GET request and returns the response, head and body.
-    pub async fn get(self, path: &str) -> io::Result<String> {
-        self.send("GET", path, "").await
+    /// Sends a GET request and returns the response.
+    pub async fn get(self, path: &str) -> io::Result<LocalResponse> {
+        receive(create_client()?.get(self.url(path))).await
     }
 
     /// Fails unless a server listens at the address.
@@ -73,17 +77,16 @@ impl LocalServer {
             let sentence = "KEYWARD_ROOT_KEY must consist of printable ASCII characters to be sent";
             return Err(CommandError::Usage(sentence.to_owned()));
         }
-        let body = request.to_string();
-        let rest = format!(
-            "Authorization: Bearer {root_key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-            body.len()
-        );
-        let (path, rest) = (format!("/v2/{operation}"), format!("{rest}\r\n{body}"));
-        let sent = self.send("POST", &path, &rest);
         let failed = |why: String| {
             CommandError::Runtime(format!("the server at {address} did not answer: {why}"))
         };
-        let response = match tokio::time::timeout(CALL_TIMEOUT, sent).await {
+        let client = create_client().map_err(|e| failed(e.to_string()))?;
+        let call = client
+            .post(self.url(&format!("/v2/{operation}")))
+            .bearer_auth(root_key)
+            .header(CONTENT_TYPE, "application/json")
+            .body(request.to_string());
+        let response = match tokio::time::timeout(CALL_TIMEOUT, receive(call)).await {
             Ok(response) => response.map_err(|e| failed(e.to_string()))?,
             Err(_) => {
                 return Err(failed(format!("no response within {} s", CALL_TIMEOUT.as_secs())));
@@ -92,8 +95,8 @@ impl LocalServer {
         parse_reply(address, &response)
     }
 
-    /// Sends a request and returns the response, head and body. `rest` is what follows the common headers.
-    async fn send(self, method: &str, path: &str, rest: &str) -> io::Result<String> {
+    /// Returns the URL of a path.
+    fn url(self, path: &str) -> String {
         let mut address = self.address;
         if address.ip().is_unspecified() {
             address.set_ip(match address {
@@ -101,36 +104,47 @@ impl LocalServer {
                 SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             });
         }
-        let stream = TcpStream::connect(address).await?;
-        let end = if rest.is_empty() { "\r\n" } else { rest };
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{end}");
-        if !self.has_tls {
-            return exchange(stream, &request).await;
-        }
-        let client = tls::local_client_config().map_err(io::Error::other)?;
-        let connector = TlsConnector::from(Arc::new(client));
-        exchange(connector.connect(address.ip().into(), stream).await?, &request).await
+        let scheme = if self.has_tls { "https" } else { "http" };
+        format!("{scheme}://{address}{path}")
     }
 }
 
-async fn exchange(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    request: &str,
-) -> io::Result<String> {
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.take(RESPONSE_MAX_BYTES).read_to_string(&mut answer).await?;
-    Ok(answer)
+/// Creates a client of this machine's server, which no proxy is between.
+fn create_client() -> io::Result<Client> {
+    let tls = tls::local_client_config().map_err(io::Error::other)?;
+    let client = Client::builder().tls_backend_preconfigured(tls).no_proxy();
+    client.redirect(Policy::none()).build().map_err(|e| to_io_error(&e))
+}
+
+/// Sends a request and receives the whole response.
+async fn receive(request: RequestBuilder) -> io::Result<LocalResponse> {
+    let mut response = request.send().await.map_err(|e| to_io_error(&e))?;
+    let status = response.status();
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|e| to_io_error(&e))? {
+        if body.len() + chunk.len() > RESPONSE_MAX_BYTES {
+            let message = format!("its response is larger than {RESPONSE_MAX_BYTES} bytes");
+            return Err(io::Error::other(message));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(LocalResponse { status, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+/// Returns the innermost cause: those around it name no more than the URL.
+fn to_io_error(error: &reqwest::Error) -> io::Error {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    io::Error::other(cause.to_string())
 }
 
 /// Returns the data of a successful response, or its error.
-fn parse_reply(address: SocketAddr, response: &str) -> Result<Value, CommandError> {
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((response, ""));
-    let status: u16 = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let mut reply: Value = serde_json::from_str(body).unwrap_or_default();
+fn parse_reply(address: SocketAddr, response: &LocalResponse) -> Result<Value, CommandError> {
+    let mut reply: Value = serde_json::from_str(&response.body).unwrap_or_default();
     let detail = reply["error"]["detail"].as_str().unwrap_or("its response is not of Keyward");
-    match status {
+    match response.status.as_u16() {
         200 => Ok(reply["data"].take()),
         401 => Err(CommandError::Usage(format!(
             "the server at {address} rejects the root key: {detail}; KEYWARD_LISTEN must be the address of a server that \
