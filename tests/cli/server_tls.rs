@@ -152,8 +152,7 @@ fn server_does_not_start_when_its_key_does_not_belong_to_its_certificate() {
 #[test]
 fn server_starts_and_warns_when_its_certificate_has_expired() {
     let files = Files::create();
-    let expired =
-        files.authority.issue_expired("127.0.0.1", files.directory.path(), "server", 2020);
+    let expired = files.authority.issue_until("127.0.0.1", files.directory.path(), "server", 2020);
     let data = tempfile::tempdir().unwrap();
     let log = files.directory.path().join("log");
     let command = || {

@@ -40,14 +40,8 @@ impl Authority {
         files
     }
 
-    /// Like [`Authority::issue`], with a certificate that expired in this year.
-    pub fn issue_expired(
-        &self,
-        host: &str,
-        directory: &Path,
-        name: &str,
-        year: i32,
-    ) -> Certificate {
+    /// Like [`Authority::issue`], with a certificate that is valid until the beginning of a year.
+    pub fn issue_until(&self, host: &str, directory: &Path, name: &str, year: i32) -> Certificate {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a host");
         params.not_after = date_time_ymd(year, 1, 1);
