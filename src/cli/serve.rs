@@ -15,7 +15,7 @@ use foundation::clock::Clock;
 use foundation::config::{Deployment, Settings};
 use foundation::descriptors;
 use foundation::secret::Plaintext;
-use foundation::tls::server::{CertificateFiles, CertificateReader, ServerCertificate};
+use foundation::tls::server::ServerCertificate;
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
 use store::with_timeout;
@@ -51,10 +51,14 @@ pub async fn serve(settings: Settings) -> CommandResult {
     let metrics_listener =
         bind_optional("KEYWARD_METRICS_LISTEN", settings.security.metrics_listen).await?;
     let grpc_listener = bind_optional("KEYWARD_GRPC_LISTEN", settings.security.grpc_listen).await?;
-    let certificate = settings.server_tls.clone().map(load_certificate).transpose()?;
+    let certificate = settings.server_tls.clone().map(ServerCertificate::load).transpose();
+    let certificate = certificate.map_err(CommandError::Usage)?;
     let address = listener.local_addr().unwrap_or(settings.listen);
     let (app, announcements) = App::new(settings.with_listen_address(address), Clock::System)?;
     let app = Arc::new(app);
+    if let Some((_, reader, validity)) = &certificate {
+        http::report_certificate(&app.context.metrics, reader, validity);
+    }
     let (first, ()) = tokio::join!(startup::open_at_start(&app), connect_to_redis(&app));
     let first = first?;
     // Whoever reads the banner may stop the server.
@@ -67,8 +71,8 @@ pub async fn serve(settings: Settings) -> CommandResult {
     if first.is_none() {
         tasks.spawn(open_in_background(app.clone(), address));
     }
-    let certificate = certificate.map(|(certificate, reader)| {
-        tasks.spawn(http::renew_certificate(reader));
+    let certificate = certificate.map(|(certificate, reader, _)| {
+        tasks.spawn(http::renew_certificate(app.clone(), reader));
         certificate
     });
     if let Some(listener) = metrics_listener {
@@ -156,16 +160,6 @@ async fn bind(variable: &str, address: SocketAddr) -> Result<TcpListener, Comman
             another address"
         ))
     })
-}
-
-/// Loads the certificate of the listeners, and logs that clients will reject it.
-fn load_certificate(
-    files: CertificateFiles,
-) -> Result<(Arc<ServerCertificate>, CertificateReader), CommandError> {
-    let (certificate, reader, validity) =
-        ServerCertificate::load(files).map_err(CommandError::Usage)?;
-    http::warn_if_invalid(&reader, &validity);
-    Ok((certificate, reader))
 }
 
 /// Prints the start-up banner. If the database is unreachable, the second part follows once it is available.

@@ -22,7 +22,7 @@ use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, LOCATION, VARY};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
-pub use certificate::{renew_certificate, warn_if_invalid};
+pub use certificate::{renew_certificate, report_certificate};
 pub use connections::{serve, serve_grpc, serve_metrics};
 use dashboard::Dashboard;
 use domain::app::App;

@@ -1,5 +1,7 @@
 //! Tests a server whose own listeners use TLS, with real clients.
 
+mod expiry;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;

@@ -115,6 +115,8 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Client connections that were rejected because too many were open.
     pub connections_refused: Counter,
+    /// The end of the validity of the certificate that new connections use, in Unix seconds; 0 without a certificate.
+    pub certificate_expiry_seconds: Gauge,
     pub verifications: Verifications,
     /// How long verifications took to be decided.
     pub verification_durations: Durations,
@@ -246,6 +248,11 @@ impl Default for Metrics {
                 all,
                 "connections_refused",
                 "Connections rejected because too many were open",
+            ),
+            certificate_expiry_seconds: register_gauge(
+                all,
+                "certificate_expiry_timestamp_seconds",
+                "End of the validity of the server's certificate, in Unix seconds; 0 without one",
             ),
             verifications: Verifications::of(
                 &register_family(all, "verifications", "Verifications, by code"),
