@@ -17,7 +17,7 @@ const CALLERS: usize = 64;
 const REPEATS: usize = 3;
 
 /// One pass over all keys.
-struct Pass {
+pub struct Pass {
     seconds: f64,
     latencies: Vec<Duration>,
 }
@@ -66,7 +66,7 @@ fn milliseconds(sorted: &[Duration], share: f64) -> f64 {
 }
 
 /// Verifies each key once. Every reply must be VALID.
-fn verify_all(address: SocketAddr, set: KeySet, keys: &[String]) -> Outcome<Pass> {
+pub fn verify_all(address: SocketAddr, set: KeySet, keys: &[String]) -> Outcome<Pass> {
     let next = AtomicUsize::new(0);
     let verify_some = || -> Outcome<Vec<Duration>> {
         let mut client = Client::connect(address).map_err(|e| format!("no connection: {e}"))?;

@@ -16,6 +16,7 @@ mod key_sets;
 mod lists;
 mod load;
 mod machine;
+mod memory;
 mod policy;
 #[path = "../../tests/nemesis/proxy.rs"]
 #[expect(dead_code, reason = "tests use the rest")]
@@ -39,7 +40,8 @@ pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
                      [--keys 10000] [--json FILE] [--against BINARY] | --lists | --quick | \
-                     --first-use | --regions [STEP] | --events [embedded|replica|clickhouse]";
+                     --first-use | --memory [KEYS] | --regions [STEP] | \
+                     --events [embedded|replica|clickhouse]";
 
 pub struct Options {
     pub reps: u32,
@@ -87,6 +89,7 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
         () if named("--lists") => Some(lists::run),
         () if named("--quick") => Some(quick::run),
         () if named("--first-use") => Some(first_use::run),
+        () if named("--memory") => Some(memory::run),
         () if named("--regions") => Some(regions::run),
         () if named("--events") => Some(events::run),
         () => None,
