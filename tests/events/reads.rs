@@ -271,6 +271,39 @@ on_both_stacks! {
         assert!((1..PAGE_WORK_MAX).contains(&work), "{work}");
     }
 
+    async fn chart_of_a_tag_reads_its_rollups_once(kw) {
+        fill(&kw).await;
+        kw.change_events("UPDATE verification_series SET tags = '[\"slow\"]' WHERE key_id = 'key_0'").await;
+        kw.change_events("UPDATE verifications_per_hour SET histogram = '{\"3\":60}'").await;
+        if kw.stack == Stack::Replica {
+            kw.change_events("ANALYZE").await;
+        }
+        let analytics = &kw.app.analytics;
+        // The other keys have events on the last day.
+        let end = RollupUnit::Day.start_of(kw.app.context.clock.now()).plus_ms(-DAY_MS);
+        let week = || RollupQuery {
+            tags: vec!["slow".into()],
+            from_time: end.plus_ms(-7 * DAY_MS),
+            to_time: end.plus_ms(-1),
+            unit: Some(RollupUnit::Hour),
+            ..RollupQuery::default()
+        };
+        let table = "verifications_per_hour";
+
+        let meter = WorkMeter::of_events(analytics.event_store(), table).await;
+        let groups = rollup_query::list_groups(analytics, &workspace(), &[], &week()).await.unwrap();
+        let work_of_numbers = meter.measure().await;
+        let meter = WorkMeter::of_events(analytics.event_store(), table).await;
+        let found = rollup_query::list_with_latencies(analytics, &workspace(), &[], week()).await.unwrap();
+        let work = meter.measure().await;
+
+        assert_eq!(groups.iter().map(|group| group.counts.total).collect::<Vec<_>>(), [60; 7 * 24]);
+        let (numbers, latencies): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        assert_eq!(numbers, groups);
+        assert!(latencies.iter().all(|of_hour| of_hour.percentile_us(50) == Some(1)), "{latencies:?}");
+        assert!(work < work_of_numbers * 3 / 2, "{work} instead of {work_of_numbers}");
+    }
+
     async fn sums_without_time_are_those_of_the_hours(kw) {
         let keys = [kw.create_key(json!({})).await, kw.create_key(json!({})).await];
         let check = json!({ "limit": 2 });

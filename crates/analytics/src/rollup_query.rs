@@ -9,7 +9,9 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 pub use foundation::model::RollupUnit;
 use foundation::model::{EventKind, VerificationCode};
 pub use store::events::{GROUPS_MAX, RegionCount, RollupGrouping, TagGrouping};
-use store::events::{LatencyHistogram, OutcomeCounts, RollupFilter, TopMeasure, too_many_groups};
+use store::events::{
+    LatencyHistogram, OutcomeCounts, RollupFilter, RollupRow, TopMeasure, too_many_groups,
+};
 
 use crate::traffic::LatencyStats;
 use crate::{Analytics, rollup_spans};
@@ -89,28 +91,7 @@ pub async fn list_groups(
     if rows.len() > GROUPS_MAX {
         return Err(too_many_groups());
     }
-    let mut groups: Vec<RollupGroup> = rows
-        .into_iter()
-        .map(|row| RollupGroup {
-            time: row.time,
-            key_id: row.key_id,
-            identity_id: row.identity_id,
-            external_id: row.external_id,
-            tags: match query.grouping.by_tags {
-                TagGrouping::Each => vec![row.tags],
-                TagGrouping::None | TagGrouping::Set => {
-                    serde_json::from_str(&row.tags).unwrap_or_default()
-                }
-            },
-            spent_credits: row.spent_credits,
-            latency_us: row.latency_us,
-            counts: row.counts,
-        })
-        .collect();
-    add_empty_groups(&mut groups, query);
-    sort_groups(&mut groups, query);
-    groups.truncate(query.limit.unwrap_or(usize::MAX));
-    Ok(groups)
+    Ok(groups_from_rows(rows, query))
 }
 
 /// Returns the groups of a query that groups by nothing but time, like [`list_groups`], each with its latencies.
@@ -121,22 +102,19 @@ pub async fn list_with_latencies(
     query: RollupQuery,
 ) -> Result<Vec<(RollupGroup, LatencyStats)>> {
     let filter = query.to_filter(analytics, workspace, apis);
-    let list_latencies = async || -> Result<_> {
-        analytics.event_store.read().await?.list_rollup_latencies(&filter).await
-    };
-    let (found, groups) =
-        tokio::try_join!(list_latencies(), list_groups(analytics, workspace, apis, &query))?;
-    let mut histograms: HashMap<Timestamp, LatencyHistogram> = HashMap::new();
-    for (time, histogram) in found {
-        let time = query.unit.map_or(Timestamp(0), |_| time);
-        histograms.entry(time).or_default().merge(&histogram);
+    let found = analytics.event_store.read().await?.list_rollups_with_latencies(&filter).await?;
+    if found.len() > GROUPS_MAX {
+        return Err(too_many_groups());
     }
+    let (rows, histograms): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let times = rows.iter().map(|row| row.time);
+    let mut histograms: HashMap<Timestamp, LatencyHistogram> = times.zip(histograms).collect();
     let with_latencies = |group: RollupGroup| {
         let histogram = histograms.remove(&group.time).unwrap_or_default();
         let latencies = LatencyStats::new(group.counts.total, group.latency_us, histogram);
         (group, latencies)
     };
-    Ok(groups.into_iter().map(with_latencies).collect())
+    Ok(groups_from_rows(rows, &query).into_iter().map(with_latencies).collect())
 }
 
 /// Returns the number of verifications that the query selects by region, the region with the most first.
@@ -229,6 +207,32 @@ pub async fn list_days_of_keys(
     let mut groups = list_groups(analytics, workspace, apis, &query).await?;
     groups.retain(|group| group.counts != OutcomeCounts::default());
     Ok(groups)
+}
+
+/// Returns the groups of a query, including those without verifications, in its order.
+fn groups_from_rows(rows: Vec<RollupRow>, query: &RollupQuery) -> Vec<RollupGroup> {
+    let mut groups: Vec<RollupGroup> = rows
+        .into_iter()
+        .map(|row| RollupGroup {
+            time: row.time,
+            key_id: row.key_id,
+            identity_id: row.identity_id,
+            external_id: row.external_id,
+            tags: match query.grouping.by_tags {
+                TagGrouping::Each => vec![row.tags],
+                TagGrouping::None | TagGrouping::Set => {
+                    serde_json::from_str(&row.tags).unwrap_or_default()
+                }
+            },
+            spent_credits: row.spent_credits,
+            latency_us: row.latency_us,
+            counts: row.counts,
+        })
+        .collect();
+    add_empty_groups(&mut groups, query);
+    sort_groups(&mut groups, query);
+    groups.truncate(query.limit.unwrap_or(usize::MAX));
+    groups
 }
 
 /// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping.

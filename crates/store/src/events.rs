@@ -63,11 +63,11 @@ pub trait EventReads: RecentReads + LogReads {
     ) -> Result<Vec<RollupRow>>;
     /// Returns the number of the same verifications by region, the region with the most first.
     async fn count_by_region(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RegionCount>>;
-    /// Returns the latencies of the same verifications by unit of time.
-    async fn list_rollup_latencies(
+    /// Returns the same verifications, grouped by nothing but time, with their latencies.
+    async fn list_rollups_with_latencies(
         &mut self,
         filter: &RollupFilter<'_>,
-    ) -> Result<Vec<(Timestamp, LatencyHistogram)>>;
+    ) -> Result<Vec<(RollupRow, LatencyHistogram)>>;
     /// Returns the identifiers with the most limit checks, including those that are not rolled up yet.
     async fn list_top_identifiers(
         &mut self,

@@ -1,6 +1,6 @@
 //! Reads rollups and totals in ClickHouse.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use async_trait::async_trait;
@@ -8,6 +8,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
 use foundation::model::EventKind;
+use futures_util::future::try_join;
 use serde_json::json;
 
 use super::ClickHouseReader;
@@ -108,54 +109,7 @@ impl EventReads for ClickHouseReader {
         &mut self,
         filter: &RollupFilter<'_>,
     ) -> Result<Vec<RollupRow>> {
-        let mut bound = BoundTexts::default();
-        let condition = rollup_condition(filter, &mut bound);
-        let by = filter.grouping;
-        let mut columns = vec!["outcome"];
-        if by.is_by_key {
-            columns.push("key_id");
-        }
-        if by.is_by_identity {
-            columns.extend(["identity_id", "external_id"]);
-        }
-        if by.by_tags != TagGrouping::None {
-            columns.push("tags");
-        }
-        let columns = columns.join(", ");
-        let source = self.source_of_rollups(filter, &columns, &condition);
-        // A dimension that is not grouped by is equal in all rows.
-        let time = if filter.is_by_time { "at" } else { "toInt64(0)" };
-        let column =
-            |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
-        let tags = match by.by_tags {
-            TagGrouping::Each => "[arrayJoin(tags)]",
-            TagGrouping::Set => "tags",
-            TagGrouping::None => "emptyArrayString()",
-        };
-        let counts =
-            COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
-        let having = filter.with_outcome.filter(|_| filter.top_by.is_some());
-        let having = having.map_or_else(String::new, |outcome| {
-            format!(" HAVING sumIf(n, outcome = '{}') > 0", outcome.as_str())
-        });
-        let order = match filter.top_by {
-            None => "",
-            Some(TopMeasure::Total) => " ORDER BY sum(n) DESC, k2, k3, k5",
-            Some(TopMeasure::Rejected) => " ORDER BY sumIf(n, outcome <> 'VALID') DESC, k2, k3, k5",
-            Some(TopMeasure::SpentCredits) => " ORDER BY sum(spent) DESC, k2, k3, k5",
-        };
-        let sql = format!(
-            "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent), sum(took)
-            FROM ({}) GROUP BY k1, k2, k3, k4, k5{having}{order} LIMIT {}",
-            column(by.is_by_key, "key_id"),
-            column(by.is_by_identity, "identity_id"),
-            column(by.is_by_identity, "external_id"),
-            source.build_sql(),
-            filter.rows_max
-        );
-        let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
-        let to_row = |row| rollup_row_from_tuple(row, by.by_tags);
-        Ok(rows.into_iter().map(to_row).collect())
+        self.fetch_rollups(filter).await
     }
 
     async fn count_by_region(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RegionCount>> {
@@ -170,14 +124,25 @@ impl EventReads for ClickHouseReader {
         Ok(rows.into_iter().map(|(region, count)| RegionCount { region, count }).collect())
     }
 
-    async fn list_rollup_latencies(
+    async fn list_rollups_with_latencies(
         &mut self,
         filter: &RollupFilter<'_>,
-    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+    ) -> Result<Vec<(RollupRow, LatencyHistogram)>> {
         let mut bound = BoundTexts::default();
         let condition = rollup_condition(filter, &mut bound);
         let source = self.source_of_rollups(filter, "bucket", &condition);
-        self.list_histograms(&source, &bound).await
+        let (rows, found) =
+            try_join(self.fetch_rollups(filter), self.list_histograms(&source, &bound)).await?;
+        let mut histograms: HashMap<Timestamp, LatencyHistogram> = HashMap::new();
+        for (time, histogram) in found {
+            let time = if filter.is_by_time { time } else { Timestamp(0) };
+            histograms.entry(time).or_default().merge(&histogram);
+        }
+        let with_latencies = |row: RollupRow| {
+            let histogram = histograms.remove(&row.time).unwrap_or_default();
+            (row, histogram)
+        };
+        Ok(rows.into_iter().map(with_latencies).collect())
     }
 
     async fn list_top_identifiers(
@@ -254,6 +219,58 @@ impl ClickHouseReader {
             from: filter.from_time,
             until: filter.to_time.plus_ms(1),
         }
+    }
+
+    /// Returns the groups of a filter, as [`EventReads::list_verification_rollups`].
+    async fn fetch_rollups(&self, filter: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
+        let mut bound = BoundTexts::default();
+        let condition = rollup_condition(filter, &mut bound);
+        let by = filter.grouping;
+        let mut columns = vec!["outcome"];
+        if by.is_by_key {
+            columns.push("key_id");
+        }
+        if by.is_by_identity {
+            columns.extend(["identity_id", "external_id"]);
+        }
+        if by.by_tags != TagGrouping::None {
+            columns.push("tags");
+        }
+        let columns = columns.join(", ");
+        let source = self.source_of_rollups(filter, &columns, &condition);
+        // A dimension that is not grouped by is equal in all rows.
+        let time = if filter.is_by_time { "at" } else { "toInt64(0)" };
+        let column =
+            |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
+        let tags = match by.by_tags {
+            TagGrouping::Each => "[arrayJoin(tags)]",
+            TagGrouping::Set => "tags",
+            TagGrouping::None => "emptyArrayString()",
+        };
+        let counts =
+            COUNTED_OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
+        let having = filter.with_outcome.filter(|_| filter.top_by.is_some());
+        let having = having.map_or_else(String::new, |outcome| {
+            format!(" HAVING sumIf(n, outcome = '{}') > 0", outcome.as_str())
+        });
+        let order = match filter.top_by {
+            None => "",
+            Some(TopMeasure::Total) => " ORDER BY sum(n) DESC, k2, k3, k5",
+            Some(TopMeasure::Rejected) => " ORDER BY sumIf(n, outcome <> 'VALID') DESC, k2, k3, k5",
+            Some(TopMeasure::SpentCredits) => " ORDER BY sum(spent) DESC, k2, k3, k5",
+        };
+        let sql = format!(
+            "SELECT {time} AS k1, {} AS k2, {} AS k3, {} AS k4, {tags} AS k5, {counts}, sum(n), sum(spent), sum(took)
+            FROM ({}) GROUP BY k1, k2, k3, k4, k5{having}{order} LIMIT {}",
+            column(by.is_by_key, "key_id"),
+            column(by.is_by_identity, "identity_id"),
+            column(by.is_by_identity, "external_id"),
+            source.build_sql(),
+            filter.rows_max
+        );
+        let rows: Vec<RollupTuple> = self.clickhouse.fetch_rows(&sql, &bound.to_strs()).await?;
+        let to_row = |row| rollup_row_from_tuple(row, by.by_tags);
+        Ok(rows.into_iter().map(to_row).collect())
     }
 
     /// Returns the histograms of the events of a source by unit of time.

@@ -116,7 +116,7 @@ pub fn too_many_groups() -> Error {
 }
 
 /// A group of rollups. Dimensions that are not grouped by are empty, or 0.
-#[derive(Debug, sqlx_macros::FromRow)]
+#[derive(Debug, Default, sqlx_macros::FromRow)]
 pub struct RollupRow {
     pub time: Timestamp,
     pub key_id: String,
@@ -129,6 +129,15 @@ pub struct RollupRow {
     pub latency_us: i64,
     #[sqlx(flatten)]
     pub counts: OutcomeCounts,
+}
+
+impl RollupRow {
+    /// Adds the amounts of another group.
+    pub fn merge(&mut self, other: &Self) {
+        self.spent_credits = self.spent_credits.saturating_add(other.spent_credits);
+        self.latency_us = self.latency_us.saturating_add(other.latency_us);
+        self.counts.merge(&other.counts);
+    }
 }
 
 /// The number of verifications of a region. Empty: no region, or not known.

@@ -1,4 +1,4 @@
-//! Implements reads of the histograms of latencies of verifications by key, identity and tag.
+//! Implements reads of the rollups of verifications by key, identity and tag together with their histograms of latencies.
 
 use std::collections::BTreeMap;
 
@@ -10,61 +10,83 @@ use sqlx::{AssertSqlSafe, query_as};
 use super::Connection;
 use super::rollup_source::{
     bind_rollup_filter, bind_spans, bound_spans, selected_rollups_sql, series_condition,
-    unit_start_sql,
+    sum_columns_sql, unit_start_sql,
 };
 use crate::events::{
-    BUCKET_COLUMNS, LatencyHistogram, RollupFilter, bucket_of, buckets_of_older_versions,
+    BUCKET_COLUMNS, GROUPS_MAX, LatencyHistogram, RollupFilter, RollupRow, bucket_of,
+    buckets_of_older_versions,
 };
 
-/// The histograms of rollups, one after the other, or a number of verifications with one latency that are not rolled up yet.
-type LatencyRow = (Timestamp, Option<String>, i64, i64);
+/// The rollups of a unit of time, or the verifications in it that have the same latency and are not rolled up yet.
+#[derive(sqlx_macros::FromRow)]
+struct LatencyRow {
+    #[sqlx(flatten)]
+    sums: RollupRow,
+    /// The histograms of the rollups, one after the other. `None`: the row has verifications that are not rolled up.
+    histograms: Option<String>,
+}
 
-/// Returns the latencies of the selected verifications by unit of time, including those that are not rolled up yet. Without grouping
-/// by time, the times are any of the selected ones.
+/// Returns the selected verifications, grouped by nothing but time, with their latencies, including those that are not rolled up yet.
+/// It stops after one group more than [`GROUPS_MAX`].
 ///
-/// The histograms are added up here: the databases take much longer to expand them.
+/// The histograms are added up here: the databases take much longer to expand them. Without grouping by time, the database still
+/// joins those of each unit, so that no text is longer.
 pub async fn list(
     connection: &mut Connection,
     filter: &RollupFilter<'_>,
-) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+) -> Result<Vec<(RollupRow, LatencyHistogram)>> {
     let sql = build_sql(filter);
     let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
     let mut rows = bind_spans(query, bound_spans(filter)).fetch(connection);
-    let mut found: BTreeMap<Timestamp, LatencyHistogram> = BTreeMap::new();
+    let mut found: BTreeMap<Timestamp, (RollupRow, LatencyHistogram)> = BTreeMap::new();
     while let Some(row) = rows.try_next().await? {
-        let (time, histograms, latency_us, count): LatencyRow = row;
-        let sum = found.entry(time).or_default();
+        let LatencyRow { sums, histograms } = row;
+        let time = if filter.is_by_time { sums.time } else { Timestamp(0) };
+        let (total, histogram) = found.entry(time).or_default();
+        total.time = time;
+        total.merge(&sums);
         match histograms {
-            Some(histograms) => sum.merge_all(&histograms)?,
-            None => sum.add_to_bucket(bucket_of(latency_us), count),
+            Some(histograms) => histogram.merge_all(&histograms)?,
+            None => {
+                let count = sums.counts.total;
+                let latency_us = sums.latency_us.checked_div(count).unwrap_or_default();
+                histogram.add_to_bucket(bucket_of(latency_us), count);
+            }
+        }
+        if found.len() > GROUPS_MAX {
+            break;
         }
     }
-    Ok(found.into_iter().collect())
+    Ok(found.into_values().collect())
 }
 
 /// Returns the SQL for rows of [`LatencyRow`]. The values are bound by [`bind_rollup_filter`] and [`bind_spans`].
 fn build_sql(filter: &RollupFilter<'_>) -> String {
-    let columns = format!("e.time, CAST({} AS TEXT) AS histogram", histogram_sql("e"));
+    let columns = format!(
+        "s.outcome, e.time, e.count, e.spent_credits, e.latency_us, CAST({} AS TEXT) AS histogram",
+        histogram_sql("e")
+    );
     let rollups = selected_rollups_sql(filter, &columns);
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
     let pending = concat!(
-        events_of_batches!("verifications", "e.time, e.series, e.latency_us"),
+        events_of_batches!("verifications", "e.time, e.series, e.spent_credits, e.latency_us"),
         with_series!("verification_series")
     );
     let is_pending = is_pending!("b.summed");
+    let dimensions = "'' AS key_id, '' AS identity_id, '' AS external_id, '' AS tags";
+    let sums = sum_columns_sql();
     format!(
-        "SELECT r.time, string_agg(r.histogram, '') AS histograms, CAST(0 AS BIGINT) AS latency_us,
-            CAST(0 AS BIGINT) AS number
-        FROM ({rollups}) r
-        GROUP BY r.time
+        "SELECT e.time AS time, {dimensions}, {sums}, string_agg(e.histogram, '') AS histograms
+        FROM ({rollups}) e
+        GROUP BY e.time
         UNION ALL
-        SELECT n.time, CAST(NULL AS TEXT) AS histograms, n.latency_us, COUNT(*) AS number
+        SELECT e.time AS time, {dimensions}, {sums}, CAST(NULL AS TEXT) AS histograms
         FROM (
-            SELECT {start} AS time, e.latency_us
+            SELECT s.outcome, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits, e.latency_us
             FROM {pending}
             WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}
-        ) n
-        GROUP BY n.time, n.latency_us"
+        ) e
+        GROUP BY e.time, e.latency_us"
     )
 }
 

@@ -25,6 +25,25 @@ pub fn credit_sum_sql(column: &str) -> String {
     )
 }
 
+/// Returns the SQL for the columns of a group that add up its rows `e`, which have an outcome and amounts.
+pub fn sum_columns_sql() -> String {
+    let count = |outcome: &str| {
+        format!("CAST(SUM(CASE WHEN e.outcome = '{outcome}' THEN e.count ELSE 0 END) AS BIGINT)")
+    };
+    let (valid, forbidden) = (count("VALID"), count("FORBIDDEN"));
+    let (usage_exceeded, rate_limited) = (count("USAGE_EXCEEDED"), count("RATE_LIMITED"));
+    let (disabled, expired) = (count("DISABLED"), count("EXPIRED"));
+    let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
+    let spent_credits = credit_sum_sql("e.spent_credits");
+    format!(
+        "{valid} AS valid, {forbidden} AS forbidden, {usage_exceeded} AS usage_exceeded,
+            {rate_limited} AS rate_limited, {disabled} AS disabled,
+            {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
+            CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits,
+            CAST(SUM(e.latency_us) AS BIGINT) AS latency_us"
+    )
+}
+
 /// Binds the values `$1` to `$8` of [`rollup_source_sql`].
 pub fn bind_rollup_filter<'q, Row>(
     query: RowQuery<'q, Row>,

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, query, query_as};
 
 use super::rollup_source::{
     FIRST_SPAN_VALUE, bind_rollup_filter, bind_spans, bound_spans, credit_sum_sql,
-    rollup_source_sql,
+    rollup_source_sql, sum_columns_sql,
 };
 use super::{Connection, RowQuery, latencies, region_counts, rollup_latencies, top_identifiers};
 use crate::events::{
@@ -193,25 +193,11 @@ impl EventReads for Connection {
             column(grouping.is_by_identity, "e.external_id"),
         );
         let tags = column(grouping.by_tags != TagGrouping::None, "e.tags");
-        let count = |outcome: &str| {
-            format!(
-                "CAST(SUM(CASE WHEN e.outcome = '{outcome}' THEN e.count ELSE 0 END) AS BIGINT)"
-            )
-        };
-        let (valid, forbidden) = (count("VALID"), count("FORBIDDEN"));
-        let (usage_exceeded, rate_limited) = (count("USAGE_EXCEEDED"), count("RATE_LIMITED"));
-        let (disabled, expired) = (count("DISABLED"), count("EXPIRED"));
-        let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
-        let spent_credits = credit_sum_sql("e.spent_credits");
+        let sums = sum_columns_sql();
         let source = rollup_source_sql(filter);
         let sql = format!(
             "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
-                {external_id} AS external_id, {tags} AS tags,
-                {valid} AS valid, {forbidden} AS forbidden, {usage_exceeded} AS usage_exceeded,
-                {rate_limited} AS rate_limited, {disabled} AS disabled,
-                {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
-                CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits,
-                CAST(SUM(e.latency_us) AS BIGINT) AS latency_us
+                {external_id} AS external_id, {tags} AS tags, {sums}
             FROM ({source}) e
             GROUP BY 1, 2, 3, 4, 5"
         );
@@ -258,10 +244,10 @@ impl EventReads for Connection {
         region_counts::count(self, filter).await
     }
 
-    async fn list_rollup_latencies(
+    async fn list_rollups_with_latencies(
         &mut self,
         filter: &RollupFilter<'_>,
-    ) -> Result<Vec<(Timestamp, LatencyHistogram)>> {
+    ) -> Result<Vec<(RollupRow, LatencyHistogram)>> {
         rollup_latencies::list(self, filter).await
     }
 
