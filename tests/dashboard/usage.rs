@@ -288,13 +288,15 @@ on_both_stacks! {
         let mut owner = Browser::sign_in_owner(&kw).await;
 
         for (query, fault) in [
-            ("table=tag", "able must be time, outcomes, apis, regions, keys, identities or tags"),
+            ("table=tag", "able must be time, outcomes, apis, keys, identities or tags"),
+            ("table=regions", "able must be time, outcomes, apis, keys, identities or tags"),
+            ("table=regions&identity=ann", "able must be time, outcomes, keys, identities or tags if a key"),
             ("of=limits&table=tags", "able must be time, outcomes, namespaces, identifiers or rejected-identifiers"),
             ("of=limits&table=keys", "able must be time, outcomes, namespaces, identifiers or rejected-identifiers"),
             ("of=limits&table=apis", "able must be time, outcomes, namespaces, identifiers or rejected-identifiers"),
-            ("table=namespaces", "able must be time, outcomes, apis, regions, keys, identities or tags"),
-            ("table=identifiers", "able must be time, outcomes, apis, regions, keys, identities or tags"),
-            ("table=apis&tag=a", "able must be time, outcomes, regions, keys, identities or tags if a key"),
+            ("table=namespaces", "able must be time, outcomes, apis, keys, identities or tags"),
+            ("table=identifiers", "able must be time, outcomes, apis, keys, identities or tags"),
+            ("table=apis&tag=a", "able must be time, outcomes, keys, identities or tags if a key"),
             ("range=custom", "Custom needs a start date or an end date"),
             ("from=2026-03-02&until=2026-03-01", "Start date must not be after end date"),
         ] {

@@ -52,6 +52,15 @@ async fn assert_verifications_are_divided_by_region(kw: Keyward) {
     );
     let file = owner.get(&workspace_path("/analytics.csv?range=hour&table=regions")).await.text;
     assert!(file.starts_with("region,total,total_before\neu,2,"), "{file}");
+    for (query, fault) in [
+        ("table=region", "able must be time, outcomes, apis, regions, keys"),
+        ("table=region&identity=moves", "able must be time, outcomes, regions, keys"),
+        ("table=regions&of=limits", "able must be time, outcomes, namespaces, identifiers"),
+    ] {
+        let reply = owner.get(&workspace_path(&format!("/analytics.csv?{query}"))).await;
+        assert_eq!(reply.status, 400, "{query}");
+        assert!(reply.text.contains(fault), "{query}: {}", reply.text);
+    }
 }
 
 #[tokio::test]

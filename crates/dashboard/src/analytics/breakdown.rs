@@ -123,8 +123,7 @@ async fn by_region(
     comparison: &Comparison,
     download_url: String,
 ) -> Result<Option<Breakdown>> {
-    let analytics = &request.page_request.app.analytics;
-    if analytics.region().is_empty() || selection.is_limits() {
+    if !has_regions(request, selection) {
         return Ok(None);
     }
     let parts = count_regions(request, selection, range, comparison).await?;
@@ -133,6 +132,11 @@ async fn by_region(
     let url = |region: &str| (!region.is_empty()).then(|| filter_url(request, "region", region));
     let rows = parts.iter().map(|part| to_row(part, url(&part.value), total)).collect();
     Ok(Some(Breakdown { title: "Regions", header: "Region", rows, download_url }))
+}
+
+/// Returns whether the requests can be divided by region: verifications, on a server with a region.
+pub fn has_regions(request: &WorkspaceRequest, selection: &Selection) -> bool {
+    !selection.is_limits() && !request.page_request.app.analytics.region().is_empty()
 }
 
 /// Returns the rows of a download by region.

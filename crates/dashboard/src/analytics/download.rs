@@ -58,6 +58,7 @@ async fn load_rows(
 ) -> Result<Rows> {
     let (outcome, ranking) =
         (request.page_request.query.text("outcome"), Ranking::from_query(request));
+    let has_regions = breakdown::has_regions(request, selection);
     Ok(match table {
         "" | "time" => {
             let series = TrafficSeries::load(request, selection, range).await?;
@@ -71,7 +72,7 @@ async fn load_rows(
             let comparison = Comparison::load(request, selection, range).await?;
             breakdown::tabulate_resources(request, selection, range, &comparison).await?
         }
-        "regions" if !selection.is_limits() => {
+        "regions" if has_regions => {
             let comparison = Comparison::load(request, selection, range).await?;
             breakdown::tabulate_regions(request, selection, range, &comparison).await?
         }
@@ -102,7 +103,7 @@ async fn load_rows(
             let found = top::list_tags(request, selection, range, ranking, ROWS_MAX).await?;
             tabulate_groups(&["tag"], &found, |group| group.tags.clone())
         }
-        _ => return Err(Error::invalid("table", describe_tables(selection))),
+        _ => return Err(Error::invalid("table", describe_tables(selection, has_regions))),
     })
 }
 
@@ -112,16 +113,19 @@ pub fn resource_table(selection: &Selection) -> &'static str {
 }
 
 /// Says which tables a selection has.
-fn describe_tables(selection: &Selection) -> &'static str {
-    match (selection.is_limits(), selection.is_known_by_resource()) {
-        (true, _) => {
-            "table must be time, outcomes, namespaces, identifiers or rejected-identifiers"
-        }
-        (false, true) => "table must be time, outcomes, apis, regions, keys, identities or tags",
-        (false, false) => {
-            "table must be time, outcomes, regions, keys, identities or tags if a key, an identity, a tag or a region is selected"
-        }
+fn describe_tables(selection: &Selection, has_regions: bool) -> String {
+    let tables = match (selection.is_limits(), selection.is_known_by_resource()) {
+        (true, _) => "outcomes, namespaces, identifiers or rejected-identifiers",
+        (false, true) if has_regions => "outcomes, apis, regions, keys, identities or tags",
+        (false, true) => "outcomes, apis, keys, identities or tags",
+        (false, false) if has_regions => "outcomes, regions, keys, identities or tags",
+        (false, false) => "outcomes, keys, identities or tags",
+    };
+    let mut text = format!("table must be time, {tables}");
+    if !selection.is_known_by_resource() {
+        text.push_str(" if a key, an identity, a tag or a region is selected");
     }
+    text
 }
 
 /// Returns a row for each unit of time, with the selected outcomes.
