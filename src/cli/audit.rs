@@ -1,23 +1,23 @@
 //! `keyward audit`: the audit log.
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use domain::{audit, undo};
 use foundation::config::Settings;
 use foundation::id::{AuditId, WorkspaceId};
 use serde_json::{Value, json};
 use store::{AuditFilter, StoredEntry};
 
-use super::CommandResult;
 use super::commands::open_app;
 use super::operator::Operator;
 use super::output::{CommandOutput, Table, counted, format_time, or_dash, print_truncation};
+use super::{CommandError, CommandResult};
 
 /// The maximum number of entries in a list.
 const LIMIT_MAX: i64 = 1_000;
 
 #[derive(Subcommand)]
 pub enum AuditCommand {
-    /// List the entries of a workspace, newest first
+    /// List the entries of a workspace, newest first by default
     List {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
@@ -30,9 +30,15 @@ pub enum AuditCommand {
         /// Filter by the ID or name of the target
         #[arg(long)]
         about: Option<String>,
-        /// List only entries before the entry with this ID
+        /// Set which entries come first
+        #[arg(long, default_value = "newest")]
+        order: EntryOrder,
+        /// List only entries before the entry with this ID, newest first
         #[arg(long)]
         before: Option<String>,
+        /// List only entries after the entry with this ID, with --order oldest
+        #[arg(long)]
+        after: Option<String>,
         /// Limit the number of entries, 1 to 1000
         #[arg(
             long,
@@ -50,11 +56,19 @@ pub enum AuditCommand {
     },
 }
 
+/// The entries that a list begins with.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EntryOrder {
+    Newest,
+    Oldest,
+}
+
 pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) -> CommandResult {
     match command {
-        AuditCommand::List { workspace, event, actor, about, before, limit } => {
+        AuditCommand::List { workspace, event, actor, about, order, before, after, limit } => {
             let filter = AuditFilter {
-                cursor_id: before,
+                cursor_id: find_cursor(order, before, after)?,
+                is_oldest_first: order == EntryOrder::Oldest,
                 event,
                 actor,
                 target: about,
@@ -76,6 +90,23 @@ pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) 
     }
 }
 
+/// Returns the ID of the entry that the list follows in its order.
+fn find_cursor(
+    order: EntryOrder,
+    before: Option<String>,
+    after: Option<String>,
+) -> Result<Option<String>, CommandError> {
+    match (order, before, after) {
+        (EntryOrder::Newest, _, Some(_)) => {
+            Err(CommandError::Usage("--after needs --order oldest".into()))
+        }
+        (EntryOrder::Oldest, Some(_), _) => {
+            Err(CommandError::Usage("--before needs --order newest; use --after".into()))
+        }
+        (EntryOrder::Newest, cursor, None) | (EntryOrder::Oldest, None, cursor) => Ok(cursor),
+    }
+}
+
 async fn list(
     settings: Settings,
     out: CommandOutput,
@@ -94,8 +125,17 @@ async fn list(
     out.write_table(table, all.iter().map(audit_entry_json).collect());
     if let Some(last) = all.last().filter(|_| has_more) {
         let shown = counted(all.len(), "entry", "entries");
-        let earlier = format!("--before {} lists earlier ones", last.id);
-        print_truncation(&shown, limit, LIMIT_MAX, &earlier);
+        let (shown, others) = match filter.is_oldest_first {
+            true => {
+                let later = format!("--order oldest --after {} lists later ones", last.id);
+                (format!("the oldest {shown}"), later)
+            }
+            false => {
+                let earlier = format!("--before {} lists earlier ones", last.id);
+                (format!("the latest {shown}"), earlier)
+            }
+        };
+        print_truncation(&shown, limit, LIMIT_MAX, &others);
     }
     app.context.store.close().await;
     Ok(())

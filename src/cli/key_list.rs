@@ -91,6 +91,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
             // A search may end before all keys were compared.
             true => print_note(&format!("Showing {shown}. There may be more.")),
             false => {
+                let shown = format!("the latest {shown}");
                 print_truncation(&shown, options.limit.into(), LIMIT_MAX, "--search finds a key");
             }
         }

@@ -153,13 +153,13 @@ pub fn print_note(text: &str) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-/// Prints that a list has only the latest items, of which there are more, and what shows others.
+/// Prints that a list has only some items, such as "the latest 2 entries", and what shows others.
 pub fn print_truncation(shown: &str, limit: i64, limit_max: i64, others: &str) {
     let more = match limit < limit_max {
         true => format!("--limit shows more, up to {limit_max}"),
         false => "There are more".to_owned(),
     };
-    print_note(&format!("Showing the latest {shown}. {more}; {others}."));
+    print_note(&format!("Showing {shown}. {more}; {others}."));
 }
 
 /// Prints that a list may be incomplete, if it has as many items as are ever listed.

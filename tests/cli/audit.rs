@@ -99,6 +99,38 @@ fn audit_list_says_on_standard_error_that_there_are_more() {
 }
 
 #[test]
+fn audit_list_begins_with_the_oldest_entries_when_asked() {
+    let deployment = Deployment::embedded();
+    for _ in 0..3 {
+        deployment.create_api();
+    }
+    let list = |options: &[&str]| {
+        deployment.run(&[&["audit", "list", "--event", "api.create", "--json"], options].concat())
+    };
+    let ids = |output: &Output| -> Vec<String> {
+        parse_json(output).as_array().unwrap().iter().map(|entry| text_of(entry, "id")).collect()
+    };
+
+    let newest = ids(&list(&[]));
+    let first = list(&["--order", "oldest", "--limit", "2"]);
+    let last = &newest[1];
+    let rest = list(&["--order", "oldest", "--after", last]);
+
+    assert_eq!(ids(&list(&["--order", "newest"])), newest);
+    assert_eq!(ids(&first), [newest[2].clone(), newest[1].clone()]);
+    assert_eq!(ids(&rest), [newest[0].clone()]);
+    let note = format!(
+        "Showing the oldest 2 entries. --limit shows more, up to 1000; --order oldest --after {last} lists later ones.\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&first.stderr), note);
+    assert!(rest.stderr.is_empty(), "{rest:?}");
+    assert_rejected(&list(&["--after", last]), 2, &["--after needs --order oldest"]);
+    let before = list(&["--order", "oldest", "--before", last]);
+    assert_rejected(&before, 2, &["--before needs --order newest"]);
+    assert_rejected(&list(&["--order", "name"]), 2, &["newest", "oldest"]);
+}
+
+#[test]
 fn deleted_key_verifies_again_when_its_audit_entry_is_undone() {
     for deployment in Deployment::both() {
         let server = deployment.serve();
