@@ -106,6 +106,22 @@ on_both_stacks! {
         assert!(!second.text.contains("rel=\"next\""));
     }
 
+    async fn entry_lists_no_later_changes_of_what_is_named_like_its_target(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        tick(&kw);
+        kw.v2("apis.createApi", json!({ "name": api })).await.data();
+        let path = entries(&mut owner, "api.create").await.pop().expect("the first entry");
+
+        let before = owner.get(&path).await.text;
+        tick(&kw);
+        kw.v2("apis.deleteApi", json!({ "apiId": api })).await.data();
+        let after = owner.get(&path).await.text;
+
+        assert!(before.contains(&format!("data-id>{api}<")) && !before.contains("Later changes"), "{before}");
+        assert!(between(&after, "Later changes", "</section>").contains(">API deleted</a>"), "{after}");
+    }
+
     async fn log_is_listed_the_oldest_first_with_the_same_filter(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;

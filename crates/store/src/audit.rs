@@ -48,6 +48,8 @@ pub struct AuditFilter {
     pub actor: Option<String>,
     /// Only entries with a target of this id or name.
     pub target: Option<String>,
+    /// Only entries with a target of each of these ids. A name that is equal to an id does not count.
+    pub target_ids: Vec<String>,
     /// Only entries at or after this time.
     pub start_at: Option<Timestamp>,
     /// Only entries before this time.

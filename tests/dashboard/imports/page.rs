@@ -53,6 +53,25 @@ on_both_stacks! {
         assert!(!entries[0].contains(">Undone</span>") && entries[0].contains("<form"), "{entries:?}");
     }
 
+    async fn page_of_an_import_omits_imports_into_what_is_named_like_its_id(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        let id = path.rsplit('/').next().unwrap();
+        let other = import(&mut owner, id, "sha256").await;
+        let api = kw.v2("apis.createApi", json!({ "name": id })).await.text_of("apiId");
+        for (path, keys) in [(&path, "key\nold_one"), (&other, "key\nold_two"), (&other, "key\nold_three")] {
+            let taken = owner.post(path, &[("api", api.as_str()), ("keys", keys)]).await;
+            assert!(taken.text.contains("1 key imported"), "{}", taken.text);
+            kw.clock.advance_ms(1);
+        }
+
+        let entries = listed_entries(&owner.get(&path).await.text);
+        let others = listed_entries(&owner.get(&other).await.text);
+
+        assert_eq!((entries.len(), others.len()), (1, 2));
+        assert!(entries[0].contains(&format!("legacy, {id}")), "{entries:?}");
+    }
+
     async fn page_of_an_import_lists_ten_entries_and_links_to_all(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;

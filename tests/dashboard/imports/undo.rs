@@ -107,6 +107,20 @@ on_both_stacks! {
         assert!(owner.get(&undoing).await.text.contains("import the file again"));
     }
 
+    async fn summary_of_an_import_names_its_own_entry_when_other_apis_have_one_of_the_same_moment(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let path = import(&mut owner, "legacy", "sha256").await;
+        for number in 0..8 {
+            let api = kw.create_api().await;
+            let keys = format!("key\nold_{number}");
+
+            let taken = owner.post(&path, &[("api", &api), ("keys", &keys)]).await;
+            let entry = owner.get(&entry_path(&taken.text)).await.text;
+
+            assert!(entry.contains(&format!("/apis/{api}\"")), "{number}: {entry}");
+        }
+    }
+
     async fn undo_of_prefixed_keys_keeps_those_that_were_verified(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;

@@ -109,6 +109,7 @@ impl AuditFilterForm {
             start_at,
             end_at,
             rows_max: i64::try_from(PAGE_ROWS + 1).unwrap_or(i64::MAX),
+            ..AuditFilter::default()
         };
         (filter, fault)
     }

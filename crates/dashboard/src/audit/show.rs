@@ -141,7 +141,7 @@ async fn list_later(
         parse_targets(entry).first().and_then(|target| target["id"].as_str().map(str::to_owned));
     let Some(about) = about else { return Ok(Vec::new()) };
     let filter = AuditFilter {
-        target: Some(about),
+        target_ids: vec![about],
         start_at: Some(entry.at),
         rows_max: LATER_MAX,
         ..AuditFilter::default()

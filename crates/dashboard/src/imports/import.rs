@@ -106,7 +106,7 @@ impl ImportedPage {
         mut skipped: Vec<SkippedRow>,
     ) -> Result<Self, Failure> {
         let migration = &upload.stored.migration;
-        let entry = find_entry_path(request, &migration.id, &result).await?;
+        let entry = find_entry_path(request, &migration.id, &upload.api.id, &result).await?;
         // Since the rows were checked, another import may have had the same keys.
         skipped.extend(result.failed.into_iter().map(|(hash, why)| SkippedRow {
             label: labels.remove(&hash).unwrap_or_default(),
@@ -141,15 +141,16 @@ impl ImportedPage {
     }
 }
 
-/// Returns the path of the audit entry of an import.
+/// Returns the path of the audit entry of an import. Those into other APIs may have the same time.
 async fn find_entry_path(
     request: &WorkspaceRequest,
     migration: &MigrationId,
+    api: &ApiId,
     result: &MigrationResult,
 ) -> Result<Option<String>, Error> {
     let filter = AuditFilter {
         event: Some(AuditEvent::KeysImported.as_str().to_owned()),
-        target: Some(migration.to_string()),
+        target_ids: vec![migration.to_string(), api.to_string()],
         start_at: Some(result.imported_at),
         end_at: Some(result.imported_at.plus_ms(1)),
         rows_max: 1,

@@ -235,7 +235,7 @@ async fn list_entries(
 ) -> Result<(Vec<ImportEntryRow>, bool), Error> {
     let filter = AuditFilter {
         event: Some(AuditEvent::KeysImported.as_str().to_owned()),
-        target: Some(id.to_string()),
+        target_ids: vec![id.to_string()],
         rows_max: i64::try_from(ENTRIES_SHOWN_MAX + 1).unwrap_or(i64::MAX),
         ..AuditFilter::default()
     };

@@ -42,7 +42,8 @@ impl AuditReads for Connection {
             .bind(text(&filter.cursor_id))
             .bind(cursor_at)
             .bind(filter.rows_max)
-            .bind(text(&filter.target))
+            .bind(indexed_target(filter).unwrap_or_default())
+            .bind(json!(filter.target_ids).to_string())
             .fetch_all(self)
             .await?)
     }
@@ -103,7 +104,13 @@ impl AuditWrites for Connection {
     }
 }
 
-/// Returns the tables and conditions of a filter, with the values `$1` to `$9`. A condition is left out if nothing is selected
+/// Returns the id or name of a target by which the index finds the entries of a filter.
+fn indexed_target(filter: &AuditFilter) -> Option<&str> {
+    let target = filter.target.as_deref().filter(|target| !target.is_empty());
+    target.or(filter.target_ids.first().map(String::as_str))
+}
+
+/// Returns the tables and conditions of a filter, with the values `$1` to `$10`. A condition is left out if nothing is selected
 /// by it, so that the planner finds the index for the others; the value is mentioned, because a statement must use every value.
 fn entries_sql(filter: &AuditFilter) -> String {
     let is_given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
@@ -113,10 +120,20 @@ fn entries_sql(filter: &AuditFilter) -> String {
         true => ("a.at > $7 OR a.id > $6", "ORDER BY a.at, a.id LIMIT $8"),
         false => ("a.at < $7 OR a.id < $6", "ORDER BY a.at DESC, a.id DESC LIMIT $8"),
     };
+    let ids = match filter.target_ids.is_empty() {
+        true => "$10 = '[]'",
+        false => concat!(
+            "NOT EXISTS (SELECT 1 FROM ",
+            texts!("$10"),
+            " WHERE texts.item NOT IN (SELECT COALESCE(items.item ->> 'id', '') FROM ",
+            items!("a.targets"),
+            "))"
+        ),
+    };
     let conditions = format!(
-        "a.workspace_id = $1 AND {event} AND a.at >= $4 AND a.at < $5 AND ($6 = '' OR {follows})"
+        "a.workspace_id = $1 AND {event} AND a.at >= $4 AND a.at < $5 AND ($6 = '' OR {follows}) AND {ids}"
     );
-    if is_given(&filter.target) {
+    if indexed_target(filter).is_some() {
         let entries = entries_of_target!("$9");
         let actor = "($3 = '' OR a.actor_id = $3 OR a.actor_name = $3)";
         return format!("{entries} AND {actor} AND {conditions} {order}");
