@@ -98,6 +98,20 @@ const PAGES: [(&str, [bool; 3]); 44] = [
     ("/identities/id_none/delete", [true, true, false]),
 ];
 
+/// Returns the e-mail addresses of a list of members, page by page.
+async fn emails(browser: &mut Browser<'_>, path: &str) -> Vec<String> {
+    let (mut emails, mut path) = (Vec::new(), workspace_path(path));
+    loop {
+        let page = browser.get(&path).await;
+        let rows = page.text.split("<tr><th scope=\"row\" class=\"break\">").skip(1);
+        emails.extend(rows.map(|row| between(row, "", "<").trim().to_owned()));
+        if !page.text.contains("rel=\"next\"") {
+            return emails;
+        }
+        path = next_page_path(&page);
+    }
+}
+
 on_both_stacks! {
     async fn each_role_may_do_what_it_is_for_and_nothing_else(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
@@ -186,6 +200,31 @@ on_both_stacks! {
         let id = between(&second.text, "for=\"role-", "\"");
         let asked = owner.get(&workspace_path(&format!("/members/{id}/remove"))).await.text;
         assert!(asked.contains("Remove member24@example.com?"), "{asked}");
+    }
+
+    async fn members_are_by_email_in_both_directions(kw) {
+        let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        for at in 0..27 {
+            let told = told(&at.to_string(), &format!("member{:02}@example.com", at * 7 % 27));
+            comes(&kw, &told, &SignInPurpose::SignIn).await.ok().unwrap();
+        }
+        let mut expected: Vec<_> = (0..27).map(|at| format!("member{at:02}@example.com")).collect();
+        expected.push(EMAIL.to_owned());
+        expected.sort_unstable();
+
+        let page = owner.get(&workspace_path("/members")).await.text;
+        let head = between(&page, "aria-sort=\"ascending\"><a href=\"", "\"").replace("&#38;", "&");
+        let reversed = owner.get(&head).await.text;
+
+        assert_eq!(head, workspace_path("/members?order=descending"));
+        assert_eq!(between(&reversed, "aria-sort=\"descending\"><a href=\"", "\""), workspace_path("/members"));
+        assert!(reversed.contains("<input type=\"hidden\" name=\"order\" value=\"descending\">"), "{reversed}");
+        assert_eq!(emails(&mut owner, "/members").await, expected);
+        expected.reverse();
+        assert_eq!(emails(&mut owner, "/members?order=descending").await, expected);
+        expected.retain(|email| email.contains("member2"));
+        assert_eq!(emails(&mut owner, "/members?q=member2&order=descending").await, expected);
     }
 
     async fn a_workspace_has_ten_thousand_members_and_no_more(kw) {

@@ -19,7 +19,7 @@ use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
 use super::one_time_form::{create_once, redirect_to_secret, render_secret_page, take_secret};
 use super::page_request::WorkspaceRequest;
-use super::pagination::paging_from_query;
+use super::sort_link::SortLink;
 use super::{PageResult, redirect_to, render_page};
 
 pub fn routes() -> Router {
@@ -88,8 +88,8 @@ async fn build_page(
 ) -> Result<MembersPage, Failure> {
     let app = &request.page_request.app;
     let now = app.context.clock.now();
-    let members =
-        users::list_members(&app.context, &request.caller, &paging_from_query(request)).await?;
+    let (sort, paging) = SortLink::by_name(request, "/members");
+    let members = users::list_members(&app.context, &request.caller, &paging).await?;
     let invitations = users::list_invitations(&app.context, &request.caller).await?;
     let row = |invitation: Invitation| InvitationRow {
         id: invitation.id,
@@ -99,7 +99,7 @@ async fn build_page(
     };
     Ok(MembersPage {
         layout: Layout::for_workspace(request, Section::Members, "Members").await?,
-        list: ListFrame::new(request, "/members", members.next_start.as_deref()),
+        list: ListFrame::new(request, "/members", members.next_start.as_deref()).with_sort(sort),
         rows: members
             .items
             .into_iter()

@@ -33,7 +33,8 @@ pub trait UserReads: Send {
         workspace: &WorkspaceId,
         user: &UserId,
     ) -> Result<Option<Membership>>;
-    /// Returns a page of the members of a workspace by e-mail address, which is also what is searched.
+    /// Returns a page of the members of a workspace by e-mail address, which is also what is searched. A page by id is one by e-mail
+    /// address.
     async fn list_members(
         &mut self,
         workspace: &WorkspaceId,

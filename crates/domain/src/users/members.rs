@@ -16,7 +16,7 @@ use crate::form_results::{self, CreatedSecret};
 use crate::page::{Page, Paging};
 use crate::permission::Action;
 
-/// Lists a page of the members of the workspace, sorted by e-mail.
+/// Lists a page of the members of the workspace, sorted by e-mail in the direction of the page.
 pub async fn list_members(
     context: &Context,
     caller: &Caller,

@@ -5,11 +5,11 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{InvitationId, SessionId, UserId, WorkspaceId};
 use foundation::model::{Invitation, Member, MemberRole, Membership, Session, User};
-use sqlx::{query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
 
 use super::Connection;
 use crate::rows::{SessionRow, UserWithPasswordRow};
-use crate::{PageQuery, UserReads, UserWrites};
+use crate::{PageOrder, PageQuery, UserReads, UserWrites};
 
 macro_rules! people_where {
     ($condition:literal) => {
@@ -132,18 +132,19 @@ impl UserReads for Connection {
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Member>> {
-        let sql = concat!(
-            members_where!("m.workspace_id = $1"),
-            " AND ($2 = '' OR ",
-            contains!("p.email", "$2"),
-            ") AND ($3 = '' OR EXISTS (
-                SELECT 1 FROM memberships fm
-                JOIN people f ON f.id = fm.person_id
-                WHERE f.id = $3 AND fm.workspace_id = $1 AND f.email <= p.email))
-            ORDER BY p.email
-            LIMIT $4"
+        let (follows, direction) = match listing.order {
+            PageOrder::ById | PageOrder::ByName => ("<=", ""),
+            PageOrder::ByNameDescending => (">=", " DESC"),
+        };
+        let members = members_where!("m.workspace_id = $1");
+        let is_found = contains!("p.email", "$2");
+        let sql = format!(
+            "{members} AND ($2 = '' OR {is_found}) AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM memberships fm JOIN people f ON f.id = fm.person_id
+                WHERE f.id = $3 AND fm.workspace_id = $1 AND f.email {follows} p.email))
+            ORDER BY p.email{direction} LIMIT $4"
         );
-        let query = query_as(sql).bind(workspace).bind(&listing.search);
+        let query = query_as(AssertSqlSafe(sql)).bind(workspace).bind(&listing.search);
         Ok(query.bind(listing.start).bind(listing.rows_max).fetch_all(self).await?)
     }
 
