@@ -4,7 +4,6 @@
 
 (() => {
   const HEIGHT = 224;
-  const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const STEPS = Array.from({ length: 45 }, (_, n) => [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3));
   const DAY_MS = 86_400_000;
 
@@ -13,7 +12,8 @@
   const choices = new Map();
   let isDragging = false;
 
-  const formatter = (options) => new Intl.DateTimeFormat(undefined, options);
+  // Times are in UTC, like those of the texts of the page, and formatted for the language of the reader.
+  const formatter = (options) => new Intl.DateTimeFormat(undefined, { ...options, timeZone: "UTC" });
   const exact = formatter({ dateStyle: "medium", timeStyle: "short" });
   const day = formatter({ dateStyle: "medium" });
   const month = formatter({ year: "numeric", month: "long" });
@@ -21,12 +21,9 @@
   const tickDay = formatter({ month: "short", day: "numeric" });
   const tickMonth = formatter({ month: "short", year: "numeric" });
 
-  const isMidnight = (at) => new Date(at).getHours() === 0 && new Date(at).getMinutes() === 0;
-
-  // Days and months are those of UTC. Where they are not those of the reader, both ends are shown.
   const formatSlot = (unit, from, until) => {
-    if (unit === "minute") return exact.format(from);
-    if (unit === "hour" || !isMidnight(from) || !isMidnight(until)) return exact.formatRange(from, until);
+    if (unit === "minute") return `${exact.format(from)} UTC`;
+    if (unit === "hour") return `${exact.formatRange(from, until)} UTC`;
     return (unit === "day" ? day : month).format(from);
   };
 
@@ -60,7 +57,7 @@
       names: [...figure.querySelectorAll("thead th")].slice(1).map((cell) => cell.textContent),
       zoomPath: figure.dataset.zoom,
       id: caption.id,
-      title: caption.textContent.replace("(UTC)", `(${ZONE})`),
+      title: caption.textContent,
     };
   };
 
@@ -105,6 +102,7 @@
     }));
     return {
       width: host.clientWidth, height: HEIGHT, ms: 1, legend: { show: false }, padding: [10, 28, 0, 0],
+      tzDate: (at) => uPlot.tzDate(new Date(at), "UTC"),
       series: [{}, ...drawn.reverse()],
       scales: {
         x: { range: () => [chart.times[0], chart.until] },
@@ -193,7 +191,6 @@
   const enhance = (figure) => {
     const chart = read(figure);
     const { hidden, isOpen, cursor } = choices.get(chart.id) ?? { hidden: new Set(), isOpen: false };
-    figure.querySelector("figcaption").textContent = chart.title;
     chart.headers.forEach((header, at) => (header.textContent = chart.labels[at]));
     const host = makeHost(figure, chart);
     const moment = document.createElement("p");
