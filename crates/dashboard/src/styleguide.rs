@@ -35,6 +35,8 @@ struct StyleGuidePage {
     chart: BarChart,
     empty_chart: BarChart,
     moment: TimeLabel,
+    /// A time after `moment`, in the future.
+    reset: TimeLabel,
     sort: Option<SortLink>,
     pages: PageLinks,
     errors: FormErrors,
@@ -44,6 +46,8 @@ struct StyleGuidePage {
     roles: NameExamples,
     keys: [KeySummaryRow; 2],
     refusal: Option<String>,
+    /// The search terms of empty lists; empty: all rows are listed.
+    search_terms: [&'static str; 2],
 }
 
 /// Names to choose from, as in the forms of keys.
@@ -73,6 +77,7 @@ fn example_page() -> StyleGuidePage {
         ]),
         empty_chart: draw_chart(&[]),
         moment: TimeLabel { exact: "2026-03-01T12:00:00Z".into(), text: "2 hours ago".into() },
+        reset: TimeLabel { exact: "2026-03-01T14:00:40Z".into(), text: "in a moment".into() },
         sort: Some(SortLink {
             direction: Direction::Descending,
             is_default: true,
@@ -94,6 +99,7 @@ fn example_page() -> StyleGuidePage {
             example_key("key_9aBc2dEf3gHj4kLm5nPq6R", "Old server", "prod_9aBc", "Expired"),
         ],
         refusal: Some("The e-mail address or the password is wrong.".into()),
+        search_terms: ["", "globex"],
     }
 }
 

@@ -8,7 +8,7 @@ import { WIDTHS, accessible, assert, check, fits, go, keep, visitor } from "../s
 const PICTURES = new URL("../../../docs/images/design/", import.meta.url);
 const PARTS = [
   "colors", "type", "icons", "actions", "figures", "facts", "lists", "forms", "charts", "form-errors", "choices", "filters", "selection",
-  "rows", "outcomes", "secrets", "confirmations", "search",
+  "rows", "outcomes", "secrets", "confirmations", "search", "empty-lists", "page-errors",
 ];
 /** The share of pixels that may differ: the monospaced font and the arrows of selects are those of the system. */
 const DIFFERENT_MAX = 0.01;
