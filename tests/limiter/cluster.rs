@@ -138,6 +138,18 @@ async fn request_in_several_slots_consumes_all_or_nothing() {
 }
 
 #[tokio::test]
+async fn part_of_a_denied_request_is_refunded_although_no_other_request_follows() {
+    let fixture = Fixture::start(Duration::from_secs(5));
+    let refunded = window(B, "refunded", 10, 2);
+    let windows = vec![window(A, "full", 0, 1), refunded.clone(), window(C, "last", 10, 1)];
+
+    let denied = fixture.consume(windows, None).await.unwrap();
+
+    assert!(!denied.is_admitted);
+    fixture.wait_for_count(&refunded, 0).await;
+}
+
+#[tokio::test]
 async fn part_of_a_request_is_refunded_when_its_master_executes_it_late() {
     let fixture = Fixture::start(Duration::from_millis(500));
     let windows = [window(B, "in time", 10, 1), window(A, "late", 10, 1)];

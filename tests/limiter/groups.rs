@@ -1,6 +1,6 @@
 //! Tests groups of ad-hoc counters: the script that creates a counter bounds how many are live.
 
-use limiter::{CounterGroup, GroupChange, ReplicaRank};
+use limiter::{CounterGroup, GroupChange, GroupTotals, ReplicaRank};
 
 use super::*;
 
@@ -139,6 +139,23 @@ async fn group_in_redis_expires_with_its_longest_counter() {
 
     let ttl = ttl_ms(&keys.group("key_a")).await;
     assert!(ttl > 60 * MINUTE - 1000 && ttl <= 120 * MINUTE, "{ttl}");
+}
+
+#[tokio::test]
+async fn estimate_of_the_counters_of_a_period_expires_when_none_is_live() {
+    let keys = Keyspace::new(format!("t{}:", random_letters()));
+    let address = RedisAddress::new(&redis_url(), &RedisTls::default());
+    let timeout = Duration::from_secs(5);
+    let counters = RedisCounters::new(address, timeout, keys.clone(), &Metrics::default()).unwrap();
+    let totals = GroupTotals::default();
+    let long = Window::new(keys.window("key_a", 60 * MINUTE, "a"), 5, 60 * MINUTE, 1);
+    totals.record_growth(&one(long.with_group(group(&keys, 10))), NOON);
+    let (period, hashes) = totals.drain().into_iter().next().expect("a period");
+
+    counters.record_group_counters(&period, &hashes).await.unwrap();
+
+    let (ttl, lifetime) = (ttl_ms(&keys.group_period(&period)).await, period.lifetime_ms());
+    assert!(ttl > lifetime - MINUTE && ttl <= lifetime, "{ttl} of {lifetime}");
 }
 
 #[tokio::test]
