@@ -114,7 +114,12 @@ impl Stage {
 
     /// Runs a command. Returns its output.
     pub fn run(&self, arguments: &[&str]) -> Value {
-        let mut command = self.command(&self.database.url, &self.redis.url());
+        self.run_with_redis(&self.redis.url(), arguments)
+    }
+
+    /// Like [`Stage::run`], with Redis at this URL.
+    pub fn run_with_redis(&self, redis_url: &str, arguments: &[&str]) -> Value {
+        let mut command = self.command(&self.database.url, redis_url);
         let output = command.args(arguments).arg("--json").output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")

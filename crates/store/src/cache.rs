@@ -264,6 +264,8 @@ fn downcast<T: CacheValue>(row: Arc<dyn AnyRow>) -> Option<Arc<Cached<T>>> {
 
 #[cfg(test)]
 mod tests {
+    use foundation::id::KeyId;
+
     use super::*;
 
     struct Row;
@@ -315,6 +317,33 @@ mod tests {
         assert!((900_000..=1_000_000).contains(&memory.size()), "{}", memory.size());
         assert_eq!(rows.direct_mapped.0.len(), 8);
         assert_eq!(cache::<Row>(&self::memory(8_192)).direct_mapped.0.len(), 2);
+    }
+
+    #[test]
+    fn size_of_a_row_includes_its_value_and_its_slots() {
+        let now = Monotonic::now();
+        let version = Freshness::new(0, now).read_version(now);
+        let tag = |id| CacheTag::Key(KeyId::from(id));
+
+        let (plain, tagged) =
+            (Cached::new(Row, version, []), Cached::new(Row, version, [tag("a"), tag("b")]));
+
+        assert_eq!(plain.size(), size_of::<Cached<Row>>() + 1_000);
+        assert_eq!(tagged.size(), plain.size() + 2 * size_of::<VersionSlot>());
+    }
+
+    #[tokio::test]
+    async fn row_that_is_used_again_is_found_without_the_shared_memory_until_it_is_stale() {
+        let memory = memory(1_000_000);
+        let rows = cache::<Row>(&memory);
+
+        load(&rows, 1, || Row).await;
+        assert!(rows.peek_front(&name(1)).is_none());
+        load(&rows, 1, || Row).await;
+        assert!(rows.peek_front(&name(1)).is_some() && rows.peek_front(&name(2)).is_none());
+
+        memory.freshness.invalidate_all();
+        assert!(rows.peek_front(&name(1)).is_none());
     }
 
     #[tokio::test]

@@ -70,3 +70,19 @@ fn leases_are_topped_up_when_the_database_is_far_away() {
         });
     }
 }
+
+#[test]
+fn command_counts_the_credits_of_a_lease_when_redis_is_far_away() {
+    let _turn = acquire_turn();
+    let stage = Stage::new();
+    let near = stage.replica();
+    let key = near.create_key_with(&json!({ "credits": { "remaining": 100 } }));
+    assert_valid(&verify(&near.server, &key.key));
+    let link = Proxy::to(SocketAddr::from(([127, 0, 0, 1], stage.redis.port)));
+    link.set(LinkState::Slow(ONE_WAY), LinkState::Slow(ONE_WAY));
+
+    let shown =
+        stage.run_with_redis(&format!("redis://{}", link.address), &["key", "get", &key.id]);
+
+    assert_eq!(shown["credits"]["remaining"], 99, "{shown}");
+}
