@@ -284,10 +284,11 @@ def find_tests(binaries, results, jobs, paths):
 
 
 def run_mutant(number, binaries, tests, tests_max):
-    """Runs tests with a mutant, a few at first, until one fails twice."""
+    """Runs tests with a mutant, a few at first, those that start processes last, until one fails twice."""
+    tests = sorted(tests[:tests_max], key=lambda test: test[0] == "processes")
     position = 0
     for size in (4, 12, 40, tests_max):
-        chunk = tests[position : min(position + size, tests_max)]
+        chunk = tests[position : position + size]
         position += len(chunk)
         for binary in binaries:
             names = [test for name, test in chunk if name == binary]
