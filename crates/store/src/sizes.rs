@@ -17,13 +17,13 @@ pub trait SizeReads: Send {
         owner: &KeyOwnerFilter,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<i64>>;
-    /// Returns the bytes of the metadata of each identity of a page of [`crate::IdentityReads::list_identities`].
+    /// Returns the id of each identity of a page of [`crate::IdentityReads::list_identities`], and the bytes of its metadata.
     async fn measure_identities(
         &mut self,
         workspace: &WorkspaceId,
         selection: IdentitySelection<'_>,
         listing: &PageQuery<'_>,
-    ) -> Result<Vec<i64>>;
+    ) -> Result<Vec<(String, i64)>>;
     /// Returns the bytes of the permissions of each role of a page of [`crate::RbacReads::list_roles`].
     async fn measure_roles(
         &mut self,

@@ -166,11 +166,16 @@ pub async fn list(
         (None, Some(end)) => IdentitySelection::Before(end),
         (None, None) => IdentitySelection::All,
     };
-    let sizes = reader.measure_identities(workspace, ids_or_end, &listing).await?;
+    let found = reader.measure_identities(workspace, ids_or_end, &listing).await?;
+    let (mut found, sizes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let paging = paging.within_bytes(&sizes);
-    let rows = reader.list_identities(workspace, ids_or_end, &paging.to_page_query()).await?;
-    let page = Page::new(rows, &paging, |row| &row.id);
-    Ok(Page { next_start: page.next_start.or(end), ..page })
+    // Also if an identity of this page is deleted before it is read.
+    let next_start = found.get(paging.limit).cloned().or(end);
+    found.truncate(paging.limit);
+    // Only these are compared again.
+    let found = IdentitySelection::Ids(&found);
+    let items = reader.list_identities(workspace, found, &paging.to_page_query()).await?;
+    Ok(Page { items, next_start })
 }
 
 /// Lists a page of all identities by external id. The page starts at an external id; a search has no such order.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::error::Result;
 use foundation::id::{ApiId, WorkspaceId};
 use serde_json::json;
-use sqlx::query_scalar;
+use sqlx::{query_as, query_scalar};
 
 use super::Connection;
 use crate::{IdentitySelection, KeyOwnerFilter, PageOrder, PageQuery, SizeReads};
@@ -46,11 +46,11 @@ macro_rules! key_sizes_where {
     };
 }
 
-/// Selects the bytes of the metadata of identities.
+/// Selects the ids of identities and the bytes of their metadata.
 macro_rules! identity_sizes_where {
     ($condition:expr) => {
         concat!(
-            "SELECT CAST(COALESCE(octet_length(i.meta), 0) AS BIGINT)
+            "SELECT i.id, CAST(COALESCE(octet_length(i.meta), 0) AS BIGINT)
             FROM identities i WHERE i.workspace_id = $1 AND ",
             $condition
         )
@@ -95,9 +95,9 @@ impl SizeReads for Connection {
         workspace: &WorkspaceId,
         selection: IdentitySelection<'_>,
         listing: &PageQuery<'_>,
-    ) -> Result<Vec<i64>> {
+    ) -> Result<Vec<(String, i64)>> {
         let (sql, selected) = identities_page!(identity_sizes_where, selection);
-        let query = query_scalar(sql).bind(workspace).bind(listing.start).bind(&listing.search);
+        let query = query_as(sql).bind(workspace).bind(listing.start).bind(&listing.search);
         Ok(query.bind(listing.rows_max).bind(selected).fetch_all(self).await?)
     }
 
