@@ -21,6 +21,13 @@ pub struct Stage<'a> {
     pub final_states: Vec<KeyFinalState>,
 }
 
+/// The account of a key, locked since then.
+pub struct LockedAccount {
+    key: KeyIndex,
+    began: Duration,
+    lock: Lock,
+}
+
 impl Stage<'_> {
     pub fn key(&mut self, info: KeyInfo) -> KeyIndex {
         self.caller.create(0, info).expect("a key")
@@ -90,23 +97,32 @@ impl Stage<'_> {
 
     /// Locks the account of a key during this function.
     pub fn with_locked_account(&mut self, key: KeyIndex, run: impl FnOnce(&mut Self)) {
+        let locked = self.lock_account(key);
+        run(self);
+        self.unlock_account(locked);
+    }
+
+    pub fn lock_account(&self, key: KeyIndex) -> LockedAccount {
         let id = self.shared.keys()[key].id.clone();
         let lock = Lock::of_account(self.fleet.postgres.url(), &id);
-        let began = self.shared.began.elapsed();
-        run(self);
+        LockedAccount { key, began: self.shared.began.elapsed(), lock }
+    }
+
+    pub fn unlock_account(&mut self, LockedAccount { key, began, lock }: LockedAccount) {
         self.locks.push(AccountLock { key, began, ended: self.shared.began.elapsed() });
         drop(lock);
     }
 
-    pub fn with_fault(&mut self, kind: FaultKind, run: impl FnOnce(&mut Self)) {
+    pub fn with_fault<R>(&mut self, kind: FaultKind, run: impl FnOnce(&mut Self) -> R) -> R {
         let at = self.shared.began.elapsed();
         let fault = Fault { at, duration: Duration::ZERO, kind };
         self.fleet.begin(&fault);
         // Recorded before it ends, for calls during the fault.
         self.faults.push(InjectedFault { fault, began: at, ended: at });
         let index = self.faults.len() - 1;
-        run(self);
+        let result = run(self);
         self.fleet.end(&fault);
         self.faults[index].ended = self.shared.began.elapsed();
+        result
     }
 }
