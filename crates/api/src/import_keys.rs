@@ -7,15 +7,14 @@ use domain::bounds::{
     IMPORTED_KEYS_MAX, KEY_ROLES_MAX, PERMISSIONS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN,
     RATELIMITS_MAX,
 };
-use domain::keys::{self, ImportedKeyFields, NewRatelimit};
+use domain::keys::{ImportedKeyFields, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
-use foundation::id::{ApiId, MigrationId};
 use request::json_depth::DEPTH_MAX;
 
 use crate::prelude::*;
 use crate::schemas::{PositiveInt, into_strings};
-use crate::v2::keys::migrate_keys::MigrateKeysReply;
+use crate::v2::keys::migrate_keys::{MigrateKeysReply, import_keys};
 use crate::v2::schemas::Credits;
 
 /// The name of a key, or the external id of its user.
@@ -87,15 +86,7 @@ impl Operation for ImportKeys {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<MigrateKeysReply> {
-        let migration = MigrationId::from(self.migration_id.into_string());
-        let api = ApiId::from(self.api_id.into_string());
-        let keys = self.keys.0.into_iter().enumerate();
-        let keys = keys.map(|(at, Object(key))| {
-            ImportedKeyFields::try_from(key)
-                .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
-        });
-        let keys = keys.collect::<Result<_>>()?;
-        Ok(keys::migrate(&app.context, caller, &migration, &api, keys, 0).await?.into())
+        import_keys(app, caller, self.migration_id, self.api_id, self.keys.0).await
     }
 }
 

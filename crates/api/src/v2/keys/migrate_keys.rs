@@ -89,16 +89,29 @@ impl Operation for MigrateKeys {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<MigrateKeysReply> {
-        let migration = MigrationId::from(self.migration_id.into_string());
-        let api = ApiId::from(self.api_id.into_string());
-        let keys = self.keys.0.into_iter().enumerate();
-        let keys = keys.map(|(at, Object(key))| {
-            ImportedKeyFields::try_from(key)
-                .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
-        });
-        let keys = keys.collect::<Result<_>>()?;
-        Ok(keys::migrate(&app.context, caller, &migration, &api, keys, 0).await?.into())
+        import_keys(app, caller, self.migration_id, self.api_id, self.keys.0).await
     }
+}
+
+/// Imports the keys of a request. An error names the key by its position in the request.
+pub async fn import_keys<K>(
+    app: &App,
+    caller: &Caller,
+    migration_id: Text<3, 255>,
+    api_id: Text<3, 255>,
+    keys: Vec<Object<K>>,
+) -> Result<MigrateKeysReply>
+where
+    ImportedKeyFields: TryFrom<K, Error = Error>,
+{
+    let migration = MigrationId::from(migration_id.into_string());
+    let api = ApiId::from(api_id.into_string());
+    let keys = keys.into_iter().enumerate().map(|(at, Object(key))| {
+        ImportedKeyFields::try_from(key)
+            .map_err(|e| e.nest_under("/properties/keys/items", &format!("keys[{at}].")))
+    });
+    let keys = keys.collect::<Result<_>>()?;
+    Ok(keys::migrate(&app.context, caller, &migration, &api, keys, 0).await?.into())
 }
 
 impl TryFrom<KeyToMigrate> for ImportedKeyFields {
