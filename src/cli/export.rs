@@ -119,7 +119,7 @@ fn report(out: CommandOutput, path: Option<&Path>, exported: usize, pending: usi
     }
 }
 
-/// Returns a key as `keys.migrateKeys` accepts it. `None`: it has no hash of the whole key yet.
+/// Returns a key as `keyward import` reads it. `None`: it has no hash of the whole key yet.
 fn to_line(found: &FoundKey) -> Option<String> {
     let stored = &found.stored;
     let key = &stored.key;
@@ -128,16 +128,16 @@ fn to_line(found: &FoundKey) -> Option<String> {
     let limits = stored.ratelimits.iter().map(|limit| {
         json!({
             "name": limit.name, "limit": limit.limit, "duration": limit.duration_ms,
-            "autoApply": limit.auto_apply,
+            "autoApply": limit.auto_apply, "async": limit.is_approximate,
         })
     });
     // Version 1 allows an empty name.
     let name = key.name.as_deref().filter(|name| !name.is_empty());
     let mut line = json!({
         "hash": key.hash, "name": name, "externalId": key.owner_id, "meta": key.meta,
-        "expires": key.expires_at, "roles": found.resolved.roles(), "permissions": permissions,
-        "ratelimits": limits.collect::<Vec<_>>(),
-        "enabled": key.is_enabled,
+        "environment": key.environment, "expires": key.expires_at,
+        "roles": found.resolved.roles(), "permissions": permissions,
+        "ratelimits": limits.collect::<Vec<_>>(), "enabled": key.is_enabled,
     });
     if let Some((remaining, refill)) = found.credits {
         line["credits"] = json!({ "remaining": remaining });

@@ -1,5 +1,7 @@
 //! Tests import and export of keys.
 
+use foundation::secret::KeyHash;
+
 use super::deployments::{Deployment, text_of, wait_for};
 use super::*;
 
@@ -109,6 +111,57 @@ fn exported_key_is_imported_when_version_1_has_wider_bounds() {
     assert_eq!((&imported["imported"], &imported["failed"]), (&json!(1), &json!([])));
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     assert_eq!(parse(&to.text(&["export", "--api", &target])), parse(&exported));
+}
+
+#[test]
+fn exported_key_keeps_its_environment_and_the_mark_of_its_limit() {
+    let [from, to] = Deployment::both();
+    let (api, target) = (from.create_api(), to.create_api());
+    let server = from.serve();
+    let keys = [("é".repeat(256), true), (String::new(), false)].map(|(environment, is_async)| {
+        let limit = json!({ "limit": 5, "duration": 60_000, "async": is_async });
+        let fields = json!({ "apiId": api, "environment": environment, "ratelimit": limit });
+        (text_of(&v1(&server, "keys.createKey", &fields), "key"), environment, is_async)
+    });
+    let file = from.file("keys.jsonl", &from.text(&["export", "--api", &api]));
+
+    assert_eq!(to.json(&["import", &file, "--api", &target])["imported"], 2);
+
+    let server = to.serve();
+    let exported = to.text(&["export", "--api", &target]);
+    for (key, environment, is_async) in keys {
+        let verified = v1(&server, "keys.verifyKey", &json!({ "key": key }));
+        assert_eq!(
+            (&verified["code"], &verified["environment"]),
+            (&json!("VALID"), &json!(environment)),
+            "{verified}"
+        );
+        let hash = KeyHash::compute(&key).to_base64();
+        let line = exported.lines().find(|line| line.contains(&hash)).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["ratelimits"][0]["async"], is_async, "{line}");
+    }
+}
+
+#[test]
+fn key_has_no_environment_and_an_exact_limit_unless_the_file_has_others() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let hash = KeyHash::compute("an_old_key").to_base64();
+    let limit = json!({ "name": "default", "limit": 5, "duration": 60_000, "autoApply": true });
+    let line = json!({ "hash": hash, "ratelimits": [limit], "enabled": true });
+    let file = deployment.file("keys.jsonl", &line.to_string());
+    let line = json!({ "hash": hash, "environment": "e".repeat(257) });
+    let long = deployment.file("long.jsonl", &line.to_string());
+
+    assert_eq!(deployment.json(&["import", &file, "--api", &api])["imported"], 1);
+    let rejected = deployment.run(&["import", &long, "--api", &api]);
+
+    let exported = deployment.text(&["export", "--api", &api]);
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    assert_eq!(exported["environment"], Value::Null);
+    assert_eq!(exported["ratelimits"][0]["async"], false);
+    assert_rejected(&rejected, 2, &["FILE", "key 1: environment"]);
 }
 
 #[test]

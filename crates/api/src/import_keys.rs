@@ -1,7 +1,7 @@
 //! Importing keys for an operator, from what `keyward export` has written.
 //!
-//! It does what `keys.migrateKeys` does, and has no route. Version 1 accepts some fields beyond the bounds of version 2; here the wider
-//! bounds apply, so that every key can be exported and imported.
+//! It does what `keys.migrateKeys` does, and has no route. Version 1 has some fields that version 2 does not have, and accepts others
+//! beyond the bounds of version 2. Here these fields and the wider bounds apply, so that every key can be exported and imported.
 
 use domain::bounds::{
     IMPORTED_KEYS_MAX, KEY_ROLES_MAX, PERMISSIONS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN,
@@ -17,7 +17,7 @@ use crate::schemas::{PositiveInt, into_strings};
 use crate::v2::keys::migrate_keys::{MigrateKeysReply, import_keys};
 use crate::v2::schemas::Credits;
 
-/// The name of a key, or the external id of its user.
+/// The name or the environment of a key, or the external id of its user.
 const TEXT_MAX: usize = 256;
 /// The name of a role, or the slug of a permission.
 const NAME_MAX: usize = 512;
@@ -43,6 +43,8 @@ pub struct KeyToImport {
     #[serde(default)]
     meta: Optional<Meta>,
     #[serde(default)]
+    environment: Optional<Text<0, TEXT_MAX>>,
+    #[serde(default)]
     roles: Optional<List<Text<1, NAME_MAX>, 0, KEY_ROLES_MAX>>,
     #[serde(default)]
     permissions: Optional<List<Text<1, NAME_MAX>, 0, PERMISSIONS_MAX>>,
@@ -56,7 +58,7 @@ pub struct KeyToImport {
     ratelimits: Optional<List<Object<RatelimitToImport>, 0, RATELIMITS_MAX>>,
 }
 
-/// A rate limit of a key to import. Version 1 has windows of less than a second.
+/// A rate limit of a key to import. Version 1 has windows of less than a second, and limits that are marked approximate.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct RatelimitToImport {
@@ -65,6 +67,8 @@ struct RatelimitToImport {
     duration: PositiveInt,
     #[serde(default)]
     auto_apply: Optional<bool>,
+    #[serde(default)]
+    r#async: Optional<bool>,
 }
 
 impl Operation for ImportKeys {
@@ -102,6 +106,7 @@ impl TryFrom<KeyToImport> for ImportedKeyFields {
             name: key.name.0.map(Text::into_string),
             external_id: key.external_id.0.map(Text::into_string),
             meta: key.meta.0,
+            environment: key.environment.0.map(Text::into_string),
             roles: key.roles.0.map_or_else(Vec::new, into_strings),
             permissions: key.permissions.0.map_or_else(Vec::new, into_strings),
             expires_at: key.expires.0.map(|at| Timestamp(at.0)),
@@ -119,7 +124,7 @@ impl From<RatelimitToImport> for NewRatelimit {
             limit: limit.limit.0,
             duration_ms: limit.duration.0,
             auto_apply: limit.auto_apply.unwrap_or(false),
-            is_async: false,
+            is_async: limit.r#async.unwrap_or(false),
         }
     }
 }

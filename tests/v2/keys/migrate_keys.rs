@@ -148,6 +148,13 @@ on_both_stacks! {
         assert_eq!(kw.count_rows("keys").await, 0);
     }
 
+    async fn migrate_keys_rejects_the_environment_that_only_version_1_has(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
+        let keys = json!([{ "hash": hash("a"), "environment": "test" }]);
+        migrate(&kw, &migration, &api, keys).await.assert_error(400, "invalid_input");
+        assert_eq!(kw.count_rows("keys").await, 0);
+    }
+
     async fn a_migration_or_an_api_that_is_not_there_is_not_found(kw) {
         let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.create_api().await);
         let keys = json!([{ "hash": hash("a") }]);

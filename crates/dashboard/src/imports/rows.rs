@@ -31,6 +31,7 @@ pub fn read_key(key: Map<String, Value>) -> Result<ImportedKeyFields, Vec<String
         name: key.text("name", 1..=KEY_NAME_MAX, AllowedChars::Printable),
         external_id: key.text("externalId", 1..=EXTERNAL_ID_MAX, AllowedChars::NonNul),
         meta: key.meta("meta"),
+        environment: None,
         roles: key.texts("roles", KEY_ROLES_MAX, ROLE_NAME_MAX, AllowedChars::NonNul),
         permissions: key.texts("permissions", PERMISSIONS_MAX, SLUG_MAX, AllowedChars::Slug),
         expires_at: read_expiry(&mut key),
@@ -319,10 +320,8 @@ mod tests {
 
         assert!(key.credits.is_none() && key.enabled);
         let expiry = |ms: i64| read(with(json!({ "expires": ms }))).ok()?.expires_at;
-        assert_eq!(
-            [0, EXPIRES_MAX_MS].map(expiry),
-            [0, EXPIRES_MAX_MS].map(|ms| Some(Timestamp(ms)))
-        );
+        let expected = [0, EXPIRES_MAX_MS].map(|ms| Some(Timestamp(ms)));
+        assert_eq!([0, EXPIRES_MAX_MS].map(expiry), expected);
     }
 
     #[test]

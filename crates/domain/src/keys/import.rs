@@ -27,7 +27,6 @@ pub struct KeyImport {
     pub plaintext: Option<Plaintext>,
     /// The customer's own id of the end user, for whom no identity is created.
     pub owner_id: Option<String>,
-    pub environment: Option<String>,
     pub key: ImportedKeyFields,
 }
 
@@ -64,7 +63,7 @@ pub async fn import(
     let count = keys.len();
     let (mut new_keys, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
     for import in keys {
-        let KeyImport { api_id, plaintext, owner_id, environment, key } = import;
+        let KeyImport { api_id, plaintext, owner_id, key } = import;
         let blank = Key {
             id: KeyId::random(),
             workspace_id: caller.workspace_id().clone(),
@@ -76,7 +75,7 @@ pub async fn import(
             meta: None,
             identity_id: None,
             owner_id,
-            environment,
+            environment: None,
             is_enabled: key.enabled,
             expires_at: key.expires_at,
             credits: key.credits.map(|credits| credits.to_credits(database_now)),

@@ -25,6 +25,8 @@ pub struct ImportedKeyFields {
     pub name: Option<String>,
     pub external_id: Option<String>,
     pub meta: Option<Meta>,
+    /// The customer's own label. Only version 1 has it.
+    pub environment: Option<String>,
     /// Names.
     pub roles: Vec<String>,
     /// Slugs.
@@ -136,7 +138,14 @@ impl ResolvedReferences {
         role_ids.dedup();
         let identity_id = from.external_id.as_ref().and_then(|id| self.identities.get(id).cloned());
         let owner_id = from.external_id.or(key.owner_id);
-        let key = Key { name: from.name, meta: from.meta, identity_id, owner_id, ..key };
+        let key = Key {
+            name: from.name,
+            meta: from.meta,
+            environment: from.environment,
+            identity_id,
+            owner_id,
+            ..key
+        };
         KeyToInsert { key, ratelimits: to_ratelimits(from.ratelimits), permission_ids, role_ids }
     }
 

@@ -126,6 +126,7 @@ impl TryFrom<KeyToMigrate> for ImportedKeyFields {
             name: key.name.0.map(Text::into_string),
             external_id: key.external_id.0.map(Text::into_string),
             meta: key.meta.0,
+            environment: None,
             roles: key.roles.0.map_or_else(Vec::new, into_strings),
             permissions: key.permissions.0.map_or_else(Vec::new, into_strings),
             expires_at: key.expires.0.map(|at| Timestamp(at.0)),
