@@ -21,6 +21,7 @@ mod gateways;
 mod help;
 mod import;
 mod keys;
+mod large_imports;
 mod names;
 mod namespaces;
 mod output;
