@@ -1,5 +1,6 @@
 //! `keyward import`: creates keys from the hashes of keys that were issued elsewhere. Each request is one transaction with one
-//! entry in the audit log, so a file is split only if it is larger than the request may be.
+//! entry in the audit log, so the keys of a file are grouped only if they are more than a request may have. The file is read
+//! twice, and one group is in memory at a time.
 
 use api::import_keys::ImportKeys;
 use api::{Operation as _, in_process};
@@ -11,15 +12,13 @@ use foundation::model::Algorithm;
 use foundation::secret::{KeyHash, split_prefixed_key};
 use serde_json::{Map, Value, json};
 
-use super::input::{FILE_MAX_BYTES, read_text};
+use super::key_file::{KeyFile, file_error};
 use super::operator::Operator;
 use super::output::{CommandOutput, counted};
 use super::{CommandError, CommandResult};
 
 /// The maximum size of the keys in one request, unless a single key is larger.
 const BATCH_BYTES_MAX: usize = 1_000 * 1024;
-/// The name of the argument in errors.
-const FILE: &str = "FILE";
 
 #[derive(Args)]
 pub struct ImportOptions {
@@ -47,12 +46,20 @@ pub struct ImportOptions {
     workspace: String,
 }
 
+/// The result of an import.
+#[derive(Default)]
+struct ImportResult {
+    imported: usize,
+    skipped: usize,
+    /// The hashes of keys that were left out. Only JSON lists them.
+    failed: Vec<Value>,
+}
+
 pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions) -> CommandResult {
     let ImportOptions { file, api_id, migration, algorithm, dry_run, workspace } = options;
-    let keys = parse_keys(&read_text(FILE, &file, FILE_MAX_BYTES)?)?;
-    // A full key is hashed as the migration hashes its keys.
-    let has_full_keys = keys.iter().any(|key| key.get("key").is_some());
-    let (opened, algorithm) = match migration.as_ref().filter(|_| has_full_keys) {
+    let file = KeyFile::open(&file)?;
+    // Full keys are hashed as the migration hashes its keys.
+    let (opened, algorithm) = match &migration {
         Some(id) => {
             let operator = Operator::open(settings.clone(), &workspace).await?;
             let (context, caller) = (&operator.app.context, &operator.caller);
@@ -61,11 +68,8 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
         }
         None => (None, algorithm),
     };
-    let keys = hash_keys(keys, algorithm)?;
-    let count = keys.len();
-    let batches = split(keys);
     // Everything is checked before anything is imported.
-    check_batches(&batches, &api_id)?;
+    let count = check_keys(&file, algorithm, &api_id)?;
     if dry_run {
         let text = format!("{} can be imported", counted(count, "key", "keys"));
         out.write(&text, &json!({ "keys": count, "dryRun": true }));
@@ -87,47 +91,75 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
             migrations::create(context, &operator.caller, algorithm, name).await?.id.to_string()
         }
     };
-    let (mut imported, mut failed) = (0, Vec::new());
-    for batch in &batches {
-        let request = to_request(&migration, &api_id, batch);
-        let mut reply = match operator.call::<ImportKeys>(&request).await {
-            Err(failure) if imported > 0 => {
-                let imported = counted(imported, "key", "keys");
+    let result = import_keys(&operator, out, &file, algorithm, &migration, &api_id).await?;
+    operator.close().await;
+    let skipped = match result.skipped {
+        0 => String::new(),
+        number => format!("; left out {}", counted(number, "duplicate", "duplicates")),
+    };
+    let imported = counted(result.imported, "key", "keys");
+    let text = format!("imported {imported} as {migration}{skipped}");
+    let reply = json!({
+        "migrationId": migration, "imported": result.imported, "failed": result.failed,
+    });
+    out.write(&text, &reply);
+    Ok(())
+}
+
+/// Checks all keys of a file and returns their number.
+fn check_keys(file: &KeyFile, algorithm: Algorithm, api_id: &str) -> Result<usize, CommandError> {
+    let mut count = 0;
+    for batch in KeyBatches::new(hash_keys(file.keys()?, algorithm)) {
+        let (batch, first) = (batch?, count + 1);
+        count += batch.len();
+        // The ID stands for that of the migration.
+        let request = to_request("mig_new", api_id, &batch);
+        in_process::validate_request(ImportKeys::NAME, &request).map_err(|e| {
+            let faults = number_keys(&e.to_string(), first);
+            file_error(&format!("among the keys {first} to {count}: {faults}"))
+        })?;
+    }
+    match count {
+        0 => Err(file_error("contains no keys")),
+        count => Ok(count),
+    }
+}
+
+async fn import_keys(
+    operator: &Operator,
+    out: CommandOutput,
+    file: &KeyFile,
+    algorithm: Algorithm,
+    migration: &str,
+    api_id: &str,
+) -> Result<ImportResult, CommandError> {
+    let mut result = ImportResult::default();
+    for batch in KeyBatches::new(hash_keys(file.keys()?, algorithm)) {
+        let reply = match batch {
+            Ok(batch) => {
+                let request = to_request(migration, api_id, &batch);
+                operator.call::<ImportKeys>(&request).await
+            }
+            Err(e) => Err(e),
+        };
+        let mut reply = match reply {
+            Err(failure) if result.imported > 0 => {
+                let imported = counted(result.imported, "key", "keys");
                 return Err(failure.with_context(&format!(
                     "stopped after {imported}; import the file again with --migration {migration}, which leaves out what is there"
                 )));
             }
             reply => reply?,
         };
-        imported += reply["migrated"].as_array().map_or(0, Vec::len);
+        result.imported += reply["migrated"].as_array().map_or(0, Vec::len);
         if let Value::Array(hashes) = reply["failed"].take() {
-            failed.extend(hashes);
+            result.skipped += hashes.len();
+            if out.json {
+                result.failed.extend(hashes);
+            }
         }
     }
-    operator.close().await;
-    let skipped = match failed.len() {
-        0 => String::new(),
-        number => format!("; left out {}", counted(number, "duplicate", "duplicates")),
-    };
-    let text = format!("imported {} as {migration}{skipped}", counted(imported, "key", "keys"));
-    let reply = json!({ "migrationId": migration, "imported": imported, "failed": failed });
-    out.write(&text, &reply);
-    Ok(())
-}
-
-fn check_batches(batches: &[Vec<Value>], api_id: &str) -> CommandResult {
-    let mut first = 1;
-    for batch in batches {
-        // The ID stands for that of the migration.
-        let request = to_request("mig_new", api_id, batch);
-        in_process::validate_request(ImportKeys::NAME, &request).map_err(|e| {
-            let last = first + batch.len() - 1;
-            let faults = number_keys(&e.to_string(), first);
-            fault(&format!("among the keys {first} to {last}: {faults}"))
-        })?;
-        first += batch.len();
-    }
-    Ok(())
+    Ok(result)
 }
 
 /// Names the keys in an error by their numbers in the file: `keys[0].name` becomes `key 1: name`. `first` is the number of the
@@ -154,46 +186,17 @@ fn to_request(migration: &str, api_id: &str, keys: &[Value]) -> Value {
     json!({ "migrationId": migration, "apiId": api_id, "keys": keys })
 }
 
-fn fault(what: &str) -> CommandError {
-    CommandError::Usage(format!("{FILE}: {what}"))
-}
-
-/// Parses a JSON list, one JSON object per line or CSV.
-fn parse_keys(text: &str) -> Result<Vec<Value>, CommandError> {
-    // The mark with which some programs begin files.
-    let text = text.trim_start_matches('\u{feff}');
-    let keys: Vec<Value> = match text.trim_start().chars().next() {
-        Some('[') => {
-            serde_json::from_str(text).map_err(|e| fault(&format!("is not a JSON list: {e}")))?
-        }
-        None | Some('{') => {
-            let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-            let parse = |(at, line): (usize, &str)| {
-                serde_json::from_str(line)
-                    .map_err(|e| fault(&format!("line {}: is not JSON: {e}", at + 1)))
-            };
-            lines.map(parse).collect::<Result<_, _>>()?
-        }
-        Some(_) => {
-            let keys = dashboard::parse_csv_keys(text).map_err(|e| fault(&e))?;
-            keys.into_iter().map(Value::Object).collect()
-        }
-    };
-    if keys.is_empty() {
-        return Err(fault("contains no keys"));
-    }
-    Ok(keys)
-}
-
 /// Replaces full keys by their hashes.
-fn hash_keys(keys: Vec<Value>, algorithm: Algorithm) -> Result<Vec<Value>, CommandError> {
-    let hashed = |(at, key): (usize, Value)| match key {
+fn hash_keys(
+    keys: impl Iterator<Item = Result<Value, CommandError>>,
+    algorithm: Algorithm,
+) -> impl Iterator<Item = Result<Value, CommandError>> {
+    keys.zip(1_usize..).map(move |(key, number)| match key? {
         Value::Object(fields) => {
-            hash_key(fields, algorithm).map_err(|e| fault(&format!("key {}: {e}", at + 1)))
+            hash_key(fields, algorithm).map_err(|e| file_error(&format!("key {number}: {e}")))
         }
-        _ => Err(fault(&format!("key {} must be a JSON object", at + 1))),
-    };
-    keys.into_iter().enumerate().map(hashed).collect()
+        _ => Err(file_error(&format!("key {number} must be a JSON object"))),
+    })
 }
 
 /// Checks a hash, or replaces a full key by its hash: that of the long token if the algorithm is `prefixed-api-key`.
@@ -222,31 +225,70 @@ fn hash_key(mut fields: Map<String, Value>, algorithm: Algorithm) -> Result<Valu
     Ok(Value::Object(fields))
 }
 
-/// Splits keys into requests within the bounds of one.
-fn split(keys: Vec<Value>) -> Vec<Vec<Value>> {
-    let mut batches: Vec<Vec<Value>> = Vec::new();
-    let mut bytes = 0;
-    for key in keys {
-        let size = key.to_string().len();
-        let has_room =
-            |batch: &Vec<Value>| batch.len() < IMPORTED_KEYS_MAX && bytes + size <= BATCH_BYTES_MAX;
-        match batches.last_mut().filter(|batch| has_room(batch)) {
-            Some(batch) => {
-                bytes += size;
-                batch.push(key);
-            }
-            None => {
-                bytes = size;
-                batches.push(vec![key]);
-            }
-        }
+/// Groups keys into requests within the bounds of one.
+struct KeyBatches<I> {
+    keys: I,
+    /// The first key of the next request, and its size.
+    next_key: Option<(Value, usize)>,
+}
+
+impl<I: Iterator<Item = Result<Value, CommandError>>> KeyBatches<I> {
+    fn new(keys: I) -> Self {
+        Self { keys, next_key: None }
     }
-    batches
+
+    /// Returns the next key and its size.
+    fn read_key(&mut self) -> Result<Option<(Value, usize)>, CommandError> {
+        if let Some(key) = self.next_key.take() {
+            return Ok(Some(key));
+        }
+        let key = self.keys.next().transpose()?;
+        Ok(key.map(|key| {
+            let size = key.to_string().len();
+            (key, size)
+        }))
+    }
+
+    fn next_batch(&mut self) -> Result<Vec<Value>, CommandError> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < IMPORTED_KEYS_MAX {
+            let Some((key, size)) = self.read_key()? else { break };
+            if !batch.is_empty() && bytes + size > BATCH_BYTES_MAX {
+                self.next_key = Some((key, size));
+                break;
+            }
+            bytes += size;
+            batch.push(key);
+        }
+        Ok(batch)
+    }
+}
+
+impl<I: Iterator<Item = Result<Value, CommandError>>> Iterator for KeyBatches<I> {
+    type Item = Result<Vec<Value>, CommandError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.next_batch();
+        let is_end = matches!(&batch, Ok(keys) if keys.is_empty());
+        (!is_end).then_some(batch)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the keys of a file with their hashes, or none if they cannot be read.
+    fn keys_of(text: &str) -> Vec<Value> {
+        let Ok(file) = KeyFile::from_bytes(text.into()) else { return Vec::new() };
+        let Ok(keys) = file.keys() else { return Vec::new() };
+        hash_keys(keys, Algorithm::Sha256).collect::<Result<_, _>>().unwrap_or_default()
+    }
+
+    fn count_keys(text: &str) -> Option<usize> {
+        let file = KeyFile::from_bytes(text.into()).ok()?;
+        check_keys(&file, Algorithm::Sha256, "api_1").ok()
+    }
 
     #[test]
     fn keys_are_read_from_a_list_from_lines_and_from_csv() {
@@ -259,23 +301,24 @@ mod tests {
             "\u{feff}key,name,hash\nsecret,a,\n,,\"h\"\n",
         ] {
             let text = &text.replace("\"h\"", &format!("\"{other}\""));
-            let keys = parse_keys(text).and_then(|keys| hash_keys(keys, Algorithm::Sha256));
-            let keys = keys.unwrap_or_default();
-            assert_eq!(json!(keys), expected, "{text}");
+            assert_eq!(json!(keys_of(text)), expected, "{text}");
+            assert_eq!(count_keys(text), Some(2), "{text}");
         }
         let both = [r#"{"key": "a", "hash": "b"}"#, "key,hash\na,b"];
         let invalid =
             ["", "[]", "[1]", "{", r#"{"key": ""}"#, "1", "key,name\n", "name\na", "id\n1"];
         let invalid = [&invalid[..], &[r#"{"hash": "sk_live_1"}"#, "{}"]].concat();
         for text in both.iter().chain(&invalid) {
-            let keys = parse_keys(text).and_then(|keys| hash_keys(keys, Algorithm::Sha256));
-            assert!(keys.is_err(), "{text}");
+            assert_eq!(count_keys(text), None, "{text}");
         }
     }
 
     #[test]
     fn prefixed_key_is_hashed_without_its_prefix() {
-        let hash = |key: &str| hash_keys(vec![json!({ "key": key })], Algorithm::PrefixedApiKey);
+        let hash = |key: &str| {
+            let keys = [Ok(json!({ "key": key }))].into_iter();
+            hash_keys(keys, Algorithm::PrefixedApiKey).collect::<Result<Vec<_>, _>>()
+        };
 
         let expected = json!([{ "hash": KeyHash::compute("long").to_base64() }]);
         assert_eq!(json!(hash("acme_prod_short_long").unwrap_or_default()), expected);
@@ -293,8 +336,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_later_requests_have_their_numbers_in_errors() {
+        let line = format!("{{\"hash\": \"{}\"}}\n", "ab".repeat(32));
+        let lines = line.repeat(IMPORTED_KEYS_MAX);
+        let text = format!("{lines}{{\"key\": \"a\", \"name\": \"\"}}");
+        assert_eq!(count_keys(&lines), Some(IMPORTED_KEYS_MAX));
+
+        let checked = KeyFile::from_bytes(text.into())
+            .and_then(|file| check_keys(&file, Algorithm::Sha256, "api_1"));
+
+        let Err(CommandError::Usage(error)) = checked else { panic!("the last key is invalid") };
+        assert!(error.contains("keys 10001 to 10001: "), "{error}");
+        assert!(error.contains("key 10001: name"), "{error}");
+    }
+
+    #[test]
     fn batches_are_bounded_by_number_and_size() {
-        let sizes = |keys: Vec<Value>| split(keys).iter().map(Vec::len).collect::<Vec<_>>();
+        let sizes = |keys: Vec<Value>| {
+            let batches = KeyBatches::new(keys.into_iter().map(Ok));
+            batches.map(|batch| batch.map_or(0, |keys| keys.len())).collect::<Vec<_>>()
+        };
 
         assert_eq!(sizes(vec![json!({}); IMPORTED_KEYS_MAX]), [IMPORTED_KEYS_MAX]);
         assert_eq!(sizes(vec![json!({}); IMPORTED_KEYS_MAX + 1]), [IMPORTED_KEYS_MAX, 1]);

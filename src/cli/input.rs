@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::CommandError;
 
-/// The maximum size of a file or of standard input.
+/// The maximum size of a file, or of standard input, that is read at once.
 pub const FILE_MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// What stands for standard input.
 pub const STDIN: &str = "-";
@@ -18,19 +18,23 @@ pub const STDIN: &str = "-";
 pub fn read_text(option: &str, path: &str, max_bytes: u64) -> Result<String, CommandError> {
     let failed =
         |e: io::Error| CommandError::Usage(format!("{option}: failed to read {path}: {e}"));
-    let mut bytes = Vec::new();
-    let read = match path {
-        STDIN => io::stdin().lock().take(max_bytes + 1).read_to_end(&mut bytes),
-        path => File::open(path).and_then(|file| file.take(max_bytes + 1).read_to_end(&mut bytes)),
+    let bytes = match path {
+        STDIN => read_bytes(io::stdin().lock(), max_bytes),
+        path => File::open(path).and_then(|file| read_bytes(file, max_bytes)),
     };
-    read.map_err(failed)?;
-    if bytes.len() as u64 > max_bytes {
-        return Err(CommandError::Usage(format!(
-            "{option}: {path} is larger than {max_bytes} bytes"
-        )));
-    }
+    let bytes = bytes.map_err(failed)?.ok_or_else(|| {
+        CommandError::Usage(format!("{option}: {path} is larger than {max_bytes} bytes"))
+    })?;
     String::from_utf8(bytes)
         .map_err(|_| CommandError::Usage(format!("{option}: {path} is not encoded in UTF-8")))
+}
+
+/// Reads to the end. Returns `None` if there are more bytes than this.
+pub fn read_bytes(reader: impl Read, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    reader.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    let is_larger = bytes.len() as u64 > max_bytes;
+    Ok((!is_larger).then_some(bytes))
 }
 
 /// Reads a file with JSON, or standard input for `-`.
@@ -139,6 +143,14 @@ impl RequestFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_read_if_they_are_within_the_maximum() {
+        for (text, expected) in [("", Some("")), ("abc", Some("abc")), ("abcd", None)] {
+            let read = read_bytes(text.as_bytes(), 3).expect("text can be read");
+            assert_eq!(read, expected.map(|text| text.as_bytes().to_vec()), "{text}");
+        }
+    }
 
     #[test]
     fn durations_need_a_unit_and_are_not_negative() {

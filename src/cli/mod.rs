@@ -13,6 +13,7 @@ mod help;
 mod import;
 mod input;
 mod key_fields;
+mod key_file;
 mod key_list;
 mod keys;
 mod local_server;
