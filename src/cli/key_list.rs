@@ -101,7 +101,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: KeyListOptions
 }
 
 fn key_row(item: &KeyListItem) -> Vec<String> {
-    let key = &item.stored.key;
+    let key = &item.key;
     vec![
         key.id.to_string(),
         item.api_name.clone(),
@@ -115,11 +115,11 @@ fn key_row(item: &KeyListItem) -> Vec<String> {
 }
 
 fn key_json(item: &KeyListItem) -> Value {
-    let key = &item.stored.key;
+    let key = &item.key;
     json!({
         "keyId": key.id, "apiId": key.api_id, "name": key.name, "start": key.start,
         "status": item.status.as_str(), "enabled": key.is_enabled, "externalId": key.owner_id,
         "expires": key.expires_at, "createdAt": key.created_at, "updatedAt": key.updated_at,
-        "lastUsedAt": item.stored.last_used_at,
+        "lastUsedAt": key.last_used_at,
     })
 }

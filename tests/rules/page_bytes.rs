@@ -1,10 +1,12 @@
-//! Tests that a page ends early when its items have many bytes, and that no item is left out.
+//! Tests that a page ends early when its items have many bytes, and that no item is left out. Lists of the dashboard show none of
+//! these, and do not read them.
 
 use domain::root_keys::default_workspace;
 use foundation::id::{PermissionId, RoleId};
 use foundation::model::{Permission, Role};
 use serde_json::{Value, json};
 
+use crate::dashboard::{Browser, workspace_path};
 use crate::on_both_stacks;
 use crate::support::{Keyward, NOON};
 
@@ -98,5 +100,30 @@ on_both_stacks! {
 
         assert_eq!(found_identities, (vec![8, 2], identities));
         assert_eq!(found_keys, (vec![8, 2], keys));
+    }
+
+    async fn dashboard_lists_keys_and_identities_without_their_metadata(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_permission("docs.read").await;
+        let identity = kw.create_identity("user_1", json!({ "meta": { "a": 1 } })).await;
+        let key = json!({ "externalId": "user_1", "permissions": ["docs.read"], "meta": { "a": 1 } });
+        let key = kw.create_key(key).await.id;
+        let lists = [
+            ("/keys".to_owned(), &key),
+            ("/keys?q=user_1".to_owned(), &key),
+            ("/which-keys?slug=docs.read".to_owned(), &key),
+            (format!("/identities/{identity}"), &key),
+            ("/identities".to_owned(), &identity),
+        ];
+
+        for (path, listed) in &lists {
+            // The page of an identity shows its metadata.
+            let table = if **listed == key { "keys" } else { "identities" };
+            let rename = |from: &str, to: &str| format!("ALTER TABLE {table} RENAME COLUMN {from} TO {to}");
+            kw.execute_sql(rename("meta", "unread")).await;
+            let page = owner.get(&workspace_path(path)).await;
+            kw.execute_sql(rename("unread", "meta")).await;
+            assert!(page.status == 200 && page.text.contains(*listed), "{path}: {}", page.text);
+        }
     }
 }

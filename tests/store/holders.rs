@@ -93,7 +93,7 @@ async fn assert_reads_of_identity_keys_read_few_rows(store: Store) {
     drop(reader);
     let work = meter.measure().await;
 
-    let ids: Vec<_> = listed.iter().map(|stored| stored.key.id.as_str()).collect();
+    let ids: Vec<_> = listed.iter().map(|key| key.id.as_str()).collect();
     assert_eq!((counted, ids), (19, vec!["key_19000", "key_20000", "key_3000"]));
     assert!((1..WORK_MAX).contains(&work), "{work}");
 }

@@ -1,5 +1,8 @@
 //! Tests how keys are stored and found.
 
+use foundation::model::{IdentitySummary, KeySummary};
+use store::{KeyListFilter, PageOrder, PageQuery};
+
 use super::root_keys::a_root_key;
 use super::*;
 
@@ -234,6 +237,64 @@ on_both_stores! {
         assert!(
             tx.lock_key(&key.workspace_id, &KeyId::from("key_nowhere")).await.unwrap().is_none()
         );
+    }
+
+    async fn lists_do_not_read_metadata(store) {
+        let workspace = workspace(&store).await;
+        let api = api(&store, &workspace).await;
+        let identity = commit_with(&store, async |tx| {
+            let id = tx.ensure_identity(&workspace, "user_1", None, NOON).await?;
+            tx.replace_ratelimits(&workspace, LimitOwner::Identity(&id), &[a_limit("a", 1)]).await?;
+            Ok(id)
+        })
+        .await
+        .unwrap();
+        let key = Key {
+            name: Some(SPECIAL_TEXT.into()),
+            meta: Some(meta("{\"a\":1}")),
+            identity_id: Some(identity.clone()),
+            owner_id: Some("user_1".into()),
+            is_enabled: false,
+            expires_at: Some(Timestamp(7)),
+            credits: Some(credits(5, None, 0)),
+            ..a_key(&workspace, &api)
+        };
+        commit_with(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
+        let used = [(key.id.clone(), Timestamp(9))];
+        commit_with(&store, async |tx| tx.record_key_uses(&used).await).await.unwrap();
+
+        for table in ["keys", "identities"] {
+            execute_owned(&store, format!("ALTER TABLE {table} RENAME COLUMN meta TO unread")).await;
+        }
+
+        let mut reader = store.read().await.unwrap();
+        let filter = KeyListFilter { rows_max: 2, ..KeyListFilter::default() };
+        let listing = PageQuery { start: "", order: PageOrder::ById, search: String::new(), rows_max: 2 };
+        let ids = std::slice::from_ref(&key.id);
+        let expected = KeySummary {
+            id: key.id.clone(),
+            api_id: api,
+            start: key.start.clone(),
+            name: key.name.clone(),
+            owner_id: key.owner_id.clone(),
+            is_enabled: false,
+            expires_at: Some(Timestamp(7)),
+            is_metered: true,
+            created_at: NOON,
+            updated_at: None,
+            last_used_at: Some(Timestamp(9)),
+        };
+        for keys in [
+            reader.list_workspace_keys(&workspace, &filter).await.unwrap(),
+            reader.list_keys_by_ids(&workspace, ids).await.unwrap(),
+            reader.list_identity_keys(&workspace, &identity, &listing).await.unwrap(),
+        ] {
+            assert_eq!(keys, std::slice::from_ref(&expected));
+        }
+        let identities = reader.list_identities_by_external_id(&workspace, "", false, 2).await.unwrap();
+        let summary = IdentitySummary { id: identity, external_id: "user_1".into(), limit_count: 1 };
+        assert_eq!(identities, [summary]);
+        reader.find_key(&workspace, &key.id).await.expect_err("it reads metadata");
     }
 
     async fn concurrent_updates_of_a_locked_key_are_not_lost(store) {

@@ -64,13 +64,13 @@ async fn assert_searches_read_few_rows(store: Store) {
     let disabled = KeyListFilter { state: "disabled", ..filter.clone() };
     let disabled = reader.list_workspace_keys(&workspace, &disabled).await.unwrap();
     assert_eq!(
-        disabled.iter().map(|row| row.key.id.as_str()).collect::<Vec<_>>(),
+        disabled.iter().map(|key| key.id.as_str()).collect::<Vec<_>>(),
         ["key_20000", "key_10000"]
     );
     for (state, first) in [("", "key_1"), ("disabled", "key_10000")] {
         let oldest = KeyListFilter { state, oldest_first: true, ..filter.clone() };
         let oldest = reader.list_workspace_keys(&workspace, &oldest).await.unwrap();
-        assert_eq!(oldest[0].key.id.as_str(), first);
+        assert_eq!(oldest[0].id.as_str(), first);
     }
     let loaded = reader.list_keys_by_ids(&workspace, &expired).await.unwrap();
     assert_eq!(loaded.len(), 2);

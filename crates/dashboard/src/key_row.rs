@@ -4,7 +4,7 @@ use domain::context::Context;
 use domain::keys::details::{KeyStatus, list_statuses};
 use foundation::error::Result;
 use foundation::id::KeyId;
-use foundation::model::Key;
+use foundation::model::KeySummary;
 
 use super::format::format_start;
 use super::keys::status_label;
@@ -21,12 +21,12 @@ pub struct KeySummaryRow {
 
 impl KeySummaryRow {
     /// Returns the rows of keys, in their order.
-    pub async fn list(context: &Context, keys: Vec<Key>) -> Result<Vec<Self>> {
+    pub async fn list(context: &Context, keys: Vec<KeySummary>) -> Result<Vec<Self>> {
         let statuses = list_statuses(context, keys.iter()).await?;
         Ok(keys.into_iter().zip(statuses).map(|(key, status)| Self::new(key, status)).collect())
     }
 
-    fn new(key: Key, status: KeyStatus) -> Self {
+    fn new(key: KeySummary, status: KeyStatus) -> Self {
         Self {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
             start: format_start(&key.start, &key.id),

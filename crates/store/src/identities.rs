@@ -5,7 +5,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
 use foundation::id::{IdentityId, KeyId, WorkspaceId};
-use foundation::model::{Identity, Meta};
+use foundation::model::{Identity, IdentitySummary, Meta};
 
 use crate::PageQuery;
 
@@ -70,7 +70,7 @@ pub trait IdentityReads: Send {
         start: &str,
         descending: bool,
         max: i64,
-    ) -> Result<Vec<Identity>>;
+    ) -> Result<Vec<IdentitySummary>>;
 }
 
 #[async_trait]

@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
+use foundation::model::KeySummary;
 
-use super::{StoredEntry, StoredKey};
+use super::StoredEntry;
 
 /// Selects keys of a workspace, the latest or the oldest first.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +75,7 @@ pub trait KeyReads: Send {
         &mut self,
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
-    ) -> Result<Vec<StoredKey>>;
+    ) -> Result<Vec<KeySummary>>;
     /// Returns the position of the key that is `offset` rows after the beginning of the page, regardless of name and
     /// state. `None` if there are fewer keys.
     async fn find_key_cursor(

@@ -70,7 +70,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use foundation::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
+use foundation::model::{Api, Key, KeySummary, Networks, Permission, Ratelimit, Refill};
 pub use gateway_policies::{
     GatewayPolicyReads, GatewayPolicyWrites, GatewaySecrets, StoredGatewayPolicy,
 };
@@ -231,14 +231,14 @@ pub trait Reads:
         &mut self,
         workspace: &WorkspaceId,
         ids: &[KeyId],
-    ) -> Result<Vec<StoredKey>>;
+    ) -> Result<Vec<KeySummary>>;
     /// Returns a page of the keys of an identity, of any API, without deleted ones.
     async fn list_identity_keys(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
         listing: &PageQuery<'_>,
-    ) -> Result<Vec<StoredKey>>;
+    ) -> Result<Vec<KeySummary>>;
     /// Counts the keys of an identity up to `max`, without deleted ones.
     async fn count_identity_keys(
         &mut self,

@@ -17,7 +17,7 @@ use domain::permission::Action;
 use fields::IdentityForm;
 use foundation::error::Error;
 use foundation::id::IdentityId;
-use foundation::model::{Identity, Ratelimit};
+use foundation::model::{Identity, IdentitySummary, Ratelimit};
 use futures_util::future::join;
 
 use super::analytics::{Selection, TimeRange, UsageSection};
@@ -63,7 +63,7 @@ const ROW_ACTIONS: &[RowAction] = &[
 struct IdentityListPage {
     layout: Layout,
     list: ListFrame,
-    rows: Vec<Identity>,
+    rows: Vec<IdentitySummary>,
 }
 
 #[derive(Template)]
@@ -116,7 +116,9 @@ async fn list(request: WorkspaceRequest) -> PageResult {
     let (sort, paging) = SortLink::by_name(&request, "/identities");
     let sort = paging.search.trim().is_empty().then_some(sort);
     let found = match sort {
-        None => identities::list(&app.context, caller, None, &paging).await?,
+        None => {
+            identities::list(&app.context, caller, None, &paging).await?.map(IdentitySummary::from)
+        }
         Some(_) => identities::list_by_external_id(&app.context, caller, &paging).await?,
     };
     let list = ListFrame::new(&request, "/identities", found.next_start.as_deref());

@@ -60,7 +60,7 @@ impl KeyListPage {
 
 impl KeyTableRow {
     fn new(row: search::KeyListItem, now: Timestamp) -> Self {
-        let key = row.stored.key;
+        let key = row.key;
         Self {
             name: key.name.unwrap_or_else(|| "Unnamed".into()),
             start: format_start(&key.start, &key.id),
@@ -72,7 +72,7 @@ impl KeyTableRow {
             is_disabled: !key.is_enabled,
             external_id: key.owner_id.unwrap_or_default(),
             created: TimeLabel::new(key.created_at, now),
-            last_used: row.stored.last_used_at.map(|at| TimeLabel::new(at, now)),
+            last_used: key.last_used_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 }

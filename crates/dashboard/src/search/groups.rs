@@ -7,6 +7,7 @@ use domain::ratelimits::namespaces;
 use domain::{apis, gateways, identities, migrations, rbac, root_keys};
 use foundation::error::Error;
 use foundation::id::{KeyId, RequestId};
+use foundation::model::KeySummary;
 
 use super::super::format::format_start;
 use super::super::icons;
@@ -38,11 +39,11 @@ async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<Resu
     let (context, caller) = (&request.page_request.app.context, &request.caller);
     let found =
         key_search::list_page(context, caller, None, None, KeyOrder::LatestFirst, paging).await?;
-    let row = |key: foundation::model::Key| {
+    let row = |key: KeySummary| {
         let name = key.name.unwrap_or_else(|| "Unnamed".into());
         (key.id.to_string(), name, format_start(&key.start, &key.id))
     };
-    let mut rows: Vec<_> = found.items.into_iter().map(|item| row(item.stored.key)).collect();
+    let mut rows: Vec<_> = found.items.into_iter().map(|item| row(item.key)).collect();
     if rows.is_empty()
         && let Some(deletion) =
             find_deletion(context, caller, &KeyId::from(paging.search.as_str())).await?

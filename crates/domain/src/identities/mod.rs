@@ -9,7 +9,7 @@ pub use snapshot::change_from_snapshot;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::IdentityId;
-use foundation::model::{Identity, Meta, Ratelimit};
+use foundation::model::{Identity, IdentitySummary, Meta, Ratelimit};
 use snapshot::IdentitySnapshot;
 use store::{IdentitySelection, LimitOwner, Tx, freshness};
 
@@ -178,12 +178,13 @@ pub async fn list(
     Ok(Page { items, next_start })
 }
 
-/// Lists a page of all identities by external id. The page starts at an external id; a search has no such order.
+/// Lists a page of all identities by external id, without their metadata and limits. The page starts at an external id; a search
+/// has no such order.
 pub async fn list_by_external_id(
     context: &Context,
     caller: &Caller,
     paging: &Paging,
-) -> Result<Page<Identity>> {
+) -> Result<Page<IdentitySummary>> {
     caller.require(Action::ReadIdentity)?;
     let (workspace, max) = (caller.workspace_id(), paging.limit_with_lookahead());
     let mut reader = context.store.read().await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::KeyId;
-use foundation::model::{Api, CreditAccount, Key, Migration, Role};
+use foundation::model::{Api, CreditAccount, Key, KeySummary, Migration, Role};
 use serde_json::Value;
 use store::StoredEntry;
 
@@ -36,10 +36,24 @@ impl KeyStatus {
 
     /// Returns the status of a key with `left` credits; `None` means unlimited.
     pub fn from_key(key: &Key, left: Option<i64>, now: Timestamp) -> Self {
-        if !key.is_enabled {
+        Self::determine(key.is_enabled, key.expires_at, left, now)
+    }
+
+    /// Returns the status of a key in a list, like [`Self::from_key`].
+    pub fn from_summary(key: &KeySummary, left: Option<i64>, now: Timestamp) -> Self {
+        Self::determine(key.is_enabled, key.expires_at, left, now)
+    }
+
+    fn determine(
+        is_enabled: bool,
+        expires_at: Option<Timestamp>,
+        left: Option<i64>,
+        now: Timestamp,
+    ) -> Self {
+        if !is_enabled {
             return Self::Disabled;
         }
-        if key.expires_at.is_some_and(|expires| now > expires) {
+        if expires_at.is_some_and(|expires| now > expires) {
             return Self::Expired;
         }
         if left == Some(0) { Self::Exhausted } else { Self::Active }
@@ -62,13 +76,13 @@ impl KeyStatus {
 /// Returns the status of each key, in their order.
 pub async fn list_statuses<'a>(
     context: &Context,
-    keys: impl Iterator<Item = &'a Key> + Clone,
+    keys: impl Iterator<Item = &'a KeySummary> + Clone,
 ) -> Result<Vec<KeyStatus>> {
-    let metered = keys.clone().filter(|key| key.credits.is_some());
+    let metered = keys.clone().filter(|key| key.is_metered);
     let metered: Vec<_> = metered.map(|key| key.id.clone()).collect();
     let left = credits::list_balances(context, &metered, false).await?;
     let now = context.clock.now();
-    let status = |key: &Key| KeyStatus::from_key(key, left.get(&key.id).copied(), now);
+    let status = |key: &KeySummary| KeyStatus::from_summary(key, left.get(&key.id).copied(), now);
     Ok(keys.map(status).collect())
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use foundation::error::Result;
 use foundation::id::KeyId;
+use foundation::model::KeySummary;
 
 use crate::caller::Caller;
 use crate::context::Context;
@@ -29,9 +30,6 @@ pub async fn load_labels(
     }
     let mut reader = context.store.read().await?;
     let found = reader.list_keys_by_ids(caller.workspace_id(), ids).await?;
-    let labels = found.into_iter().map(|stored| {
-        let key = stored.key;
-        (key.id, KeyLabel { name: key.name, start: key.start })
-    });
-    Ok(labels.collect())
+    let label = |key: KeySummary| (key.id, KeyLabel { name: key.name, start: key.start });
+    Ok(found.into_iter().map(label).collect())
 }

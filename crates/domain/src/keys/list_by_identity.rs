@@ -2,7 +2,7 @@
 
 use foundation::error::Result;
 use foundation::id::IdentityId;
-use foundation::model::Key;
+use foundation::model::KeySummary;
 
 use crate::caller::Caller;
 use crate::context::Context;
@@ -16,13 +16,12 @@ pub async fn list_by_identity(
     caller: &Caller,
     identity: &IdentityId,
     paging: &Paging,
-) -> Result<Page<Key>> {
+) -> Result<Page<KeySummary>> {
     caller.require(Action::ReadKey)?;
     let listing = paging.to_page_query();
     let mut reader = context.store.read().await?;
     let rows = reader.list_identity_keys(caller.workspace_id(), identity, &listing).await?;
-    let keys = rows.into_iter().map(|stored| stored.key).collect();
-    Ok(Page::new(keys, paging, |key: &Key| &key.id))
+    Ok(Page::new(rows, paging, |key| &key.id))
 }
 
 /// Returns the number of keys, counted up to [`COUNT_MAX`] + 1.

@@ -7,7 +7,8 @@
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId};
-use store::{IndexedSearch, KeyCursor, KeyListFilter, Reader, StoredKey};
+use foundation::model::KeySummary;
+use store::{IndexedSearch, KeyCursor, KeyListFilter, Reader};
 
 use super::details::{KeyStatus, list_statuses};
 use crate::caller::Caller;
@@ -26,7 +27,7 @@ pub const INDEXED_ROWS_MAX: i64 = 2_000;
 /// A key in a list.
 #[derive(Debug)]
 pub struct KeyListItem {
-    pub stored: StoredKey,
+    pub key: KeySummary,
     pub api_name: String,
     pub status: KeyStatus,
 }
@@ -68,25 +69,25 @@ pub async fn list_page(
         refill_periods: refill::periods(now),
     };
     let mut reader = context.store.read_balances().await?;
-    let (mut stored, resume_at) = find_rows(&mut reader, caller, filter, status).await?;
-    let next = stored.get(paging.limit).map(|row| (row.key.created_at, row.key.id.clone()));
+    let (mut keys, resume_at) = find_rows(&mut reader, caller, filter, status).await?;
+    let next = keys.get(paging.limit).map(|key| (key.created_at, key.id.clone()));
     let next = next.or(resume_at).map(|(at, id)| format!("{}.{id}", at.0));
-    stored.truncate(paging.limit);
-    let mut ids: Vec<_> = stored.iter().map(|row| row.key.api_id.clone()).collect();
+    keys.truncate(paging.limit);
+    let mut ids: Vec<_> = keys.iter().map(|key| key.api_id.clone()).collect();
     ids.sort();
     ids.dedup();
     let names = reader.load_api_names(caller.workspace_id(), &ids).await?;
     drop(reader);
-    let statuses = list_statuses(context, stored.iter().map(|row| &row.key)).await?;
-    let row = |(stored, status): (StoredKey, KeyStatus)| KeyListItem {
+    let statuses = list_statuses(context, keys.iter()).await?;
+    let item = |(key, status): (KeySummary, KeyStatus)| KeyListItem {
         status,
         api_name: names
             .iter()
-            .find(|(id, _)| *id == stored.key.api_id)
+            .find(|(id, _)| *id == key.api_id)
             .map_or_else(String::new, |(_, name)| name.clone()),
-        stored,
+        key,
     };
-    let mut items: Vec<_> = stored.into_iter().zip(statuses).map(row).collect();
+    let mut items: Vec<_> = keys.into_iter().zip(statuses).map(item).collect();
     items.retain(|row| status.is_none_or(|status| row.status == status));
     Ok(Page { items, next_start: next })
 }
@@ -97,7 +98,7 @@ async fn find_rows(
     caller: &Caller,
     mut filter: KeyListFilter,
     status: Option<KeyStatus>,
-) -> Result<(Vec<StoredKey>, Option<KeyCursor>)> {
+) -> Result<(Vec<KeySummary>, Option<KeyCursor>)> {
     let workspace = caller.workspace_id();
     if is_sortable(&filter.search, status) {
         return Ok((reader.list_workspace_keys(workspace, &filter).await?, None));
@@ -127,8 +128,8 @@ async fn find_rows(
     Ok((found, filter.end))
 }
 
-fn position(row: &StoredKey) -> (Timestamp, &KeyId) {
-    (row.key.created_at, &row.key.id)
+fn position(key: &KeySummary) -> (Timestamp, &KeyId) {
+    (key.created_at, &key.id)
 }
 
 /// Parses a cursor. An invalid cursor starts at the beginning.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, PermissionId, RoleId};
-use foundation::model::{Key, Permission, PermissionAssignment, Role};
+use foundation::model::{KeySummary, Permission, PermissionAssignment, Role};
 
 use crate::caller::Caller;
 use crate::context::Context;
@@ -15,7 +15,7 @@ use crate::permission::Action;
 /// A key that has a permission.
 #[derive(Debug)]
 pub struct PermissionHolder {
-    pub key: Key,
+    pub key: KeySummary,
     /// Whether the permission is assigned to the key directly.
     pub is_direct: bool,
     /// The roles through which the key has the permission, sorted by name.
@@ -98,9 +98,9 @@ pub async fn list_holders(
         let mut by_key = group_by_key(assignments);
         let mut ids: Vec<_> = by_key.keys().take(paging.limit + 1).cloned().collect();
         next = if ids.len() > paging.limit { ids.pop().map(|id| id.to_string()) } else { None };
-        for stored in reader.list_keys_by_ids(workspace, &ids).await? {
-            let (is_direct, roles) = by_key.remove(&stored.key.id).unwrap_or_default();
-            items.push(PermissionHolder { key: stored.key, is_direct, roles });
+        for key in reader.list_keys_by_ids(workspace, &ids).await? {
+            let (is_direct, roles) = by_key.remove(&key.id).unwrap_or_default();
+            items.push(PermissionHolder { key, is_direct, roles });
         }
     }
     if let Some(extra) = items.get(paging.limit) {

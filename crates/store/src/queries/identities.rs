@@ -5,7 +5,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
 use foundation::id::{IdentityId, KeyId, WorkspaceId};
-use foundation::model::{Identity, Meta};
+use foundation::model::{Identity, IdentitySummary, Meta};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
@@ -19,6 +19,18 @@ macro_rules! identities_where {
             "SELECT i.id, i.external_id, i.meta, i.home, ",
             ratelimits_of!("l.identity_id = i.id"),
             " FROM identities i WHERE i.workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+/// Selects identities as lists show them: without their metadata and limits.
+macro_rules! identity_summaries_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT i.id, i.external_id,
+                (SELECT COUNT(*) FROM ratelimits l WHERE l.identity_id = i.id) AS limit_count
+            FROM identities i WHERE i.workspace_id = $1 AND ",
             $condition
         )
     };
@@ -156,17 +168,20 @@ impl IdentityReads for Connection {
         start: &str,
         descending: bool,
         max: i64,
-    ) -> Result<Vec<Identity>> {
+    ) -> Result<Vec<IdentitySummary>> {
         // One statement per case, because each has another range of the index.
         let sql = match (descending, start.is_empty()) {
-            (false, _) => identities_where!("i.external_id >= $2 ORDER BY i.external_id LIMIT $3"),
-            (true, true) => identities_where!("$2 = '' ORDER BY i.external_id DESC LIMIT $3"),
-            (true, false) => {
-                identities_where!("i.external_id <= $2 ORDER BY i.external_id DESC LIMIT $3")
+            (false, _) => {
+                identity_summaries_where!("i.external_id >= $2 ORDER BY i.external_id LIMIT $3")
             }
+            (true, true) => {
+                identity_summaries_where!("$2 = '' ORDER BY i.external_id DESC LIMIT $3")
+            }
+            (true, false) => identity_summaries_where!(
+                "i.external_id <= $2 ORDER BY i.external_id DESC LIMIT $3"
+            ),
         };
-        let query = query_as(sql).bind(workspace).bind(start).bind(max);
-        fetch_all_as::<IdentityRow, _>(self, query).await
+        Ok(query_as(sql).bind(workspace).bind(start).bind(max).fetch_all(self).await?)
     }
 }
 

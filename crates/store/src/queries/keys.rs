@@ -4,14 +4,12 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
+use foundation::model::KeySummary;
 use serde_json::json;
 use sqlx::{query_as, query_scalar};
 
-use super::{Connection, RowQuery, fetch_all_as, to_index_pattern};
-use crate::rows::KeyRow;
-use crate::{
-    DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey,
-};
+use super::{Connection, RowQuery, to_index_pattern};
+use crate::{DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, StoredEntry};
 
 /// Tests whether a key is in the state `$4`; empty matches any. The state is determined in the order of the checks of a
 /// verification. A key whose only remaining credits may be in a lease is both active and exhausted.
@@ -58,7 +56,7 @@ macro_rules! page_where {
     };
     ($list:literal, $from:literal, $order:literal) => {
         concat!(
-            keys_where!(concat!(
+            key_summaries_where!(concat!(
                 "k.workspace_id = $1 AND (k.created_at, k.id) ",
                 $from,
                 " ($2, $3) AND (k.created_at, k.id) > ($13, $14)"
@@ -149,7 +147,7 @@ impl KeyReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         filter: &KeyListFilter,
-    ) -> Result<Vec<StoredKey>> {
+    ) -> Result<Vec<KeySummary>> {
         let sql = match (filter.oldest_first, is_disabled_only(filter), &filter.api_id) {
             (false, false, None) => page_where!("$12 = ''"),
             (false, false, Some(_)) => page_where!("k.api_id = $12"),
@@ -165,7 +163,7 @@ impl KeyReads for Connection {
         let end = (Timestamp(i64::MIN), KeyId::from(""));
         let (until, until_id) = filter.end.as_ref().unwrap_or(&end);
         let query = bind_filter(query_as(sql), workspace, filter).bind(until).bind(until_id);
-        fetch_all_as::<KeyRow, _>(self, query).await
+        Ok(query.fetch_all(self).await?)
     }
 
     async fn find_key_cursor(

@@ -54,6 +54,21 @@ macro_rules! keys_where {
     };
 }
 
+/// Selects keys as lists show them: without their metadata, limits and permissions, of which a page could have many megabytes.
+macro_rules! key_summaries_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT k.id, k.api_id, k.start, k.name, k.owner_id, k.enabled AS is_enabled, k.expires_at,
+                k.credits IS NOT NULL AS is_metered, k.created_at, k.updated_at,
+                (SELECT u.last_used_at FROM key_uses u WHERE u.key_id = k.id) AS last_used_at
+            FROM keys k
+            JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+            WHERE k.deleted_at IS NULL AND ",
+            $condition
+        )
+    };
+}
+
 /// Tests whether a row of `replicas` is that of a registered replica, whose reports others wait for.
 macro_rules! is_registered {
     () => {

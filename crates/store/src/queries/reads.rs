@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, IdentityId, KeyId, WorkspaceId};
-use foundation::model::Api;
+use foundation::model::{Api, KeySummary};
 use serde_json::json;
 use sqlx::{query_as, query_scalar};
 
@@ -164,15 +164,14 @@ impl Reads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         ids: &[KeyId],
-    ) -> Result<Vec<StoredKey>> {
-        let sql = keys_where!(concat!(
+    ) -> Result<Vec<KeySummary>> {
+        let sql = key_summaries_where!(concat!(
             unindexed!("k.workspace_id"),
             " = $1 AND k.id ",
             is_one_of!("$2"),
             " ORDER BY k.id"
         ));
-        fetch_all_as::<KeyRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
-            .await
+        Ok(query_as(sql).bind(workspace).bind(json!(ids).to_string()).fetch_all(self).await?)
     }
 
     async fn list_identity_keys(
@@ -180,13 +179,13 @@ impl Reads for Connection {
         workspace: &WorkspaceId,
         identity: &IdentityId,
         listing: &PageQuery<'_>,
-    ) -> Result<Vec<StoredKey>> {
-        let sql = keys_where!(concat!(
+    ) -> Result<Vec<KeySummary>> {
+        let sql = key_summaries_where!(concat!(
             unindexed!("k.workspace_id"),
             " = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
         ));
         let query = query_as(sql).bind(workspace).bind(identity).bind(listing.start);
-        fetch_all_as::<KeyRow, _>(self, query.bind(listing.rows_max)).await
+        Ok(query.bind(listing.rows_max).fetch_all(self).await?)
     }
 
     async fn count_identity_keys(
