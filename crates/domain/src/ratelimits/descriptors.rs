@@ -13,13 +13,13 @@ use store::{StoredNamespace, Uncancelled};
 
 use super::limit::{LimitedCheck, PreparedCheck, consume_checks, record, to_micros};
 use super::namespaces::{self, NamespaceRef};
-use crate::admission::{self, LimitDecision, WindowUsage};
+use crate::admission::{self, WindowUsage};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::ratelimits::{LimitResult, Ratelimits};
 
 /// One descriptor to check.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct DescriptorCheck {
     pub identifier: String,
     /// The limit that the descriptor names, which no override replaces.
@@ -57,14 +57,23 @@ pub struct DescriptorReply {
 /// Checks descriptors in one namespace and takes the units of all of them, or of none, unless the rules count refused calls.
 /// Then units are given back, in any case: this neither refuses a call nor changes what is taken. A namespace that does not
 /// exist is created if the caller has the permission.
+///
+/// If the rules count refused calls, the units were used before the call, so a caller that hangs up must not prevent that they
+/// count: the check then runs to its end in the background.
 pub fn check_descriptors<'a>(
-    ratelimits: &'a Ratelimits,
+    ratelimits: &'a Arc<Ratelimits>,
     caller: &'a Caller,
     namespace: String,
     rules: DescriptorRules,
     descriptors: &'a [DescriptorCheck],
 ) -> BoxFuture<'a, Result<DescriptorReply>> {
-    Box::pin(check(ratelimits, caller, namespace, rules, descriptors))
+    if !rules.counts_refused {
+        return Box::pin(check(ratelimits, caller, namespace, rules, descriptors));
+    }
+    let (ratelimits, caller) = (ratelimits.clone(), caller.clone());
+    let descriptors = descriptors.to_vec();
+    let owned = async move { check(&ratelimits, &caller, namespace, rules, &descriptors).await };
+    Box::pin(Uncancelled::new(owned.boxed()))
 }
 
 async fn check(
@@ -149,7 +158,7 @@ fn prepare(
 
 /// Takes the units of all descriptors, or of none. Also returns whether it did.
 async fn take(
-    context: &Arc<Context>,
+    context: &Context,
     rules: DescriptorRules,
     planned: Vec<Planned>,
 ) -> Result<(bool, Vec<Counted>)> {
@@ -158,10 +167,10 @@ async fn take(
     }
     let split = |(at, units, check)| ((at, units), check);
     let (places, checks): (Vec<_>, Vec<_>) = planned.into_iter().map(split).unzip();
-    let (decision, checks) = match rules.counts_refused {
-        true => Uncancelled::new(consume_or_count(context.clone(), checks).boxed()).await?,
-        false => (consume_checks(context, &checks).await?, checks),
-    };
+    let mut decision = consume_checks(context, &checks).await?;
+    if rules.counts_refused && !decision.is_admitted {
+        count_refused(context, &checks, &mut decision.statuses).await;
+    }
     let counted = places.into_iter().zip(checks).zip(decision.statuses);
     let counted = counted.map(|(((at, tokens), check), status)| Counted {
         at,
@@ -169,19 +178,6 @@ async fn take(
         result: check.into_result(status),
     });
     Ok((decision.is_admitted, counted.collect()))
-}
-
-/// Consumes the checks, or counts their units if they are refused. The units were used before the call, so a caller that hangs
-/// up must not prevent that: this runs to its end.
-async fn consume_or_count(
-    context: Arc<Context>,
-    checks: Vec<PreparedCheck>,
-) -> Result<(LimitDecision, Vec<PreparedCheck>)> {
-    let mut decision = consume_checks(&context, &checks).await?;
-    if !decision.is_admitted {
-        count_refused(&context, &checks, &mut decision.statuses).await;
-    }
-    Ok((decision, checks))
 }
 
 /// Counts the units of a refused call. Windows then hold more than their limits, and refuse even a look.
