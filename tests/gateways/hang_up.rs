@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
 use domain::caller::Caller;
 use domain::ratelimits::{DescriptorCheck, DescriptorRules, Hits, check_descriptors};
 use domain::root_keys::default_workspace;
+use envoy_types::pb::google::protobuf::UInt64Value;
 use foundation::clock::Monotonic;
 use foundation::model::{DefaultLimit, EnforcementMode};
 use futures_util::poll;
+use prost::Message as _;
+use serde_json::json;
 
+use super::Gateway;
 use crate::support::{Keyward, Stack};
 
 const LIMIT: DefaultLimit = DefaultLimit { limit: 10, duration: 3_600_000 };
@@ -72,4 +78,45 @@ async fn units_count_where_refused_calls_count_when_gateway_hangs_up() {
 #[tokio::test]
 async fn units_count_where_refused_calls_count_when_namespace_is_not_loaded() {
     assert_units_count(false).await;
+}
+
+/// Returns a call of the service with the secret of a policy, as it arrives.
+fn to_request(secret: &str, units: i64) -> Request<Body> {
+    let entry = grpc::Entry { key: b"user".to_vec(), value: b"1".to_vec() };
+    let descriptor = grpc::Descriptor {
+        entries: vec![entry],
+        hits_addend: Some(UInt64Value { value: units.unsigned_abs() }),
+        ..grpc::Descriptor::default()
+    };
+    let call = grpc::RateLimitCall {
+        domain: "tokens".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 0,
+    };
+    let message = call.encode_to_vec();
+    // Before a message, there is a flag of its compression and its length.
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message);
+    Request::post("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        .header("content-type", "application/grpc")
+        .header("keyward-gateway-secret", secret)
+        .body(Body::from(body))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn units_count_where_refused_calls_count_when_policy_is_not_loaded() {
+    let kw = Keyward::start_in_real_time(Stack::Replica).await;
+    let limit = json!({ "limit": LIMIT.limit, "duration": LIMIT.duration });
+    let namespace = json!({ "namespace": "tokens", "defaultLimit": limit, "countRefused": true });
+    let gateway = Gateway::create(&kw, json!({ "namespaces": [namespace] })).await;
+    let (service, _health) = grpc::services(&kw.app);
+
+    let request = to_request(&gateway.secret, MORE_THAN_LIMIT);
+    let mut call = Box::pin(service.answer(request));
+    assert!(poll!(&mut call).is_pending());
+    drop(call);
+
+    wait_until_refused(&kw).await;
 }

@@ -1,6 +1,7 @@
 //! The services that gateways call over gRPC: Envoy's external authorization and rate limits, and the
 //! health of this server.
 
+mod call_guard;
 mod ext_authz;
 mod health;
 mod rate_limit;

@@ -9,7 +9,7 @@ use api::gateway::{
 };
 use api::ratelimit_headers::{self, CheckedLimit};
 use axum::http::header::AUTHORIZATION;
-use axum::http::{self, HeaderMap, HeaderName};
+use axum::http::{self, HeaderName};
 use domain::app::App;
 use domain::bounds::IDENTIFIER_MAX;
 use domain::caller::{Caller, ClientInfo};
@@ -35,10 +35,10 @@ use foundation::model::{DefaultLimit, EnforcementMode};
 use foundation::secret::KeyHash;
 use foundation::traces;
 use request::address;
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::POLICY;
+use crate::call_guard::{AbandonedCalls, CallGuard, CallOrigin};
 use crate::rate_limit_call::{Descriptor, RateLimitCall};
 
 /// The maximum number of descriptors of a call.
@@ -61,12 +61,13 @@ const UNITS: [(Option<RateLimitUnit>, Unit, i64); 7] = [
 pub struct RateLimits {
     app: Arc<App>,
     requests: Requests,
+    abandoned_calls: AbandonedCalls,
 }
 
 impl RateLimits {
     pub fn new(app: Arc<App>) -> Self {
         let requests = app.context.metrics.requests_for_operation("none", "gateway.limit");
-        Self { app, requests }
+        Self { abandoned_calls: AbandonedCalls::new(app.clone()), app, requests }
     }
 }
 
@@ -77,8 +78,10 @@ impl RateLimits {
     ) -> std::result::Result<Response<RateLimitResponse>, Status> {
         let request_id = RequestId::new(self.app.context.clock.now());
         traces::request_id(&request_id);
-        let (metadata, _, limits) = request.into_parts();
-        let answer = pin!(answer(&self.app, &metadata, limits, request_id));
+        let (metadata, _, request) = request.into_parts();
+        let origin = CallOrigin { metadata, request_id, peer: address::peer() };
+        let guard = CallGuard::new(&self.abandoned_calls, origin, request);
+        let answer = pin!(answer(&self.app, guard));
         let answer = gateway::within_bounds(answer).await;
         let status = answer.as_ref().map_or_else(|error| error.code().status(), |_| 200);
         self.requests.record_status(status);
@@ -86,13 +89,10 @@ impl RateLimits {
     }
 }
 
-async fn answer(
-    app: &App,
-    metadata: &MetadataMap,
-    request: RateLimitCall,
-    request_id: RequestId,
-) -> Result<RateLimitResponse> {
-    let (caller, rules) = authenticate(app, metadata, &request.domain, request_id).await?;
+async fn answer(app: &App, guard: CallGuard<'_>) -> Result<RateLimitResponse> {
+    let authenticated = authenticate(app, guard.origin(), &guard.request().domain).await;
+    let request = guard.disarm();
+    let (caller, rules) = authenticated?;
     let checks = to_checks(&request)?;
     let namespace = request.domain;
     let reply =
@@ -101,21 +101,19 @@ async fn answer(
 }
 
 /// Returns the caller, by the secret of a policy or by a root key, and what applies in the namespace.
-async fn authenticate(
+pub async fn authenticate(
     app: &App,
-    metadata: &MetadataMap,
+    origin: &CallOrigin,
     namespace: &str,
-    request_id: RequestId,
 ) -> Result<(Caller, DescriptorRules)> {
-    let headers: &HeaderMap = metadata.as_ref();
-    let text = |name: &HeaderName| headers.get(name).map(http::HeaderValue::as_bytes);
-    let client = ClientInfo { address: address::peer(), user_agent: None };
+    let text = |name: &HeaderName| origin.headers().get(name).map(http::HeaderValue::as_bytes);
+    let client = ClientInfo { address: origin.peer, user_agent: None };
     let to_caller = |principal| Caller {
         principal,
         client,
         idempotency_key: None,
         form_submission: None,
-        request_id,
+        request_id: origin.request_id,
         skips_analytics: false,
         undone_entry_id: None,
     };
@@ -128,7 +126,7 @@ async fn authenticate(
     }
     let named = text(&POLICY).map(|name| std::str::from_utf8(name).unwrap_or_default());
     let secret = non_empty_secret(text(&gateway::SECRET_HEADER));
-    let gateway = GatewayIdentity { policy: named, secret, peer: address::peer() };
+    let gateway = GatewayIdentity { policy: named, secret, peer: origin.peer };
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     check_domain(namespace)?;
     let Some(known) = policy.value.find_namespace(namespace) else {
@@ -150,7 +148,7 @@ fn check_domain(domain: &str) -> Result<()> {
     Err(Error::invalid("domain", message))
 }
 
-fn to_checks(request: &RateLimitCall) -> Result<Vec<DescriptorCheck>> {
+pub fn to_checks(request: &RateLimitCall) -> Result<Vec<DescriptorCheck>> {
     let descriptors = &request.descriptors;
     if !(1..=DESCRIPTORS_MAX).contains(&descriptors.len()) {
         let message = format!("descriptors must have 1 to {DESCRIPTORS_MAX} items");
@@ -357,13 +355,18 @@ fn to_status(error: &Error, request_id: &RequestId) -> Status {
         503 => tonic::Code::Unavailable,
         _ => tonic::Code::Internal,
     };
+    log_failure(error, request_id);
+    Status::new(code, error.detail())
+}
+
+/// Logs an error if it is the server's.
+pub fn log_failure(error: &Error, request_id: &RequestId) {
     if error.code().status() >= 500 {
         tracing::error!(
             request.id = %request_id, error = %error,
             "the rate-limit service failed: {error}"
         );
     }
-    Status::new(code, error.detail())
 }
 
 #[cfg(test)]
