@@ -5,10 +5,10 @@ use analytics::traffic::LatencyStats;
 use analytics::writer;
 use foundation::clock::{DAY_MS, HOUR_MS};
 use serde_json::json;
-use store::events::LatencyHistogram;
+use store::events::{JOINED_HISTOGRAMS_MAX, LatencyHistogram};
 
 use crate::on_both_stacks;
-use crate::support::{Keyward, NOON};
+use crate::support::{Keyward, NOON, Stack};
 
 /// Returns the latencies of the units that have any, within two days from noon.
 pub async fn latencies(kw: &Keyward, unit: RollupUnit, query: RollupQuery) -> Vec<LatencyStats> {
@@ -108,6 +108,39 @@ on_both_stacks! {
         let found = latencies(&kw, RollupUnit::Day, of_key()).await;
         let percentiles = [50, 95, 99].map(|percent| found[0].percentile_us(percent));
         assert_eq!(percentiles, [Some(491), Some(24_219), Some(105_644)]);
+    }
+}
+
+on_both_stacks! {
+    async fn latencies_of_a_unit_are_those_of_more_series_than_one_text_has(kw) {
+        kw.write_events().await;
+        let series_count = i64::try_from(JOINED_HISTOGRAMS_MAX + 1).unwrap();
+        let numbers = format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {series_count})");
+        let id = match kw.stack {
+            Stack::Embedded => "unhex(printf('%032d', i))",
+            Stack::Replica => "decode(lpad(CAST(i AS TEXT), 32, '0'), 'hex')",
+        };
+        let day = RollupUnit::Day.start_of(NOON).0;
+        let series = format!(
+            "{numbers} INSERT INTO verification_series
+                (id, workspace_id, api_id, key_id, identity_id, external_id, outcome, tags, seen_at)
+            SELECT {id}, 'ws_default', 'api_1', 'key_' || i, '', '', 'VALID', '[\"slow\"]', {day} FROM n"
+        );
+        let rollups = format!(
+            "{numbers} INSERT INTO verifications_per_day (series, time, count, spent_credits, latency_us, latency_le_100us,
+                latency_le_500us, latency_le_1ms, latency_le_5ms, latency_le_25ms, latency_le_100ms)
+            SELECT {id}, {day}, 1, 0, 500, 0, 1, 0, 0, 0, 0 FROM n"
+        );
+        kw.change_events(String::leak(series)).await;
+        kw.change_events(String::leak(rollups)).await;
+        kw.change_events("UPDATE verifications_per_day SET histogram = '{\"72\":1}'").await;
+
+        let of_tag = RollupQuery { tags: vec!["slow".into()], ..RollupQuery::default() };
+        let found = latencies(&kw, RollupUnit::Day, of_tag).await;
+
+        let mut histogram = LatencyHistogram::default();
+        histogram.add_to_bucket(72, series_count);
+        assert_eq!(found, [LatencyStats::new(series_count, 500 * series_count, histogram)]);
     }
 }
 

@@ -17,7 +17,7 @@ const OVERDUE_MS: i64 = MINUTE_MS;
 /// The maximum number of overdue batches that are read back at once.
 const OVERDUE_BATCHES_MAX: usize = 10;
 
-/// Aggregates of series by minute.
+/// Aggregates of series by minute. The size of each is bounded: a histogram has few buckets, whatever it counts.
 type MinuteAggregates = HashMap<(SeriesId, Timestamp), Aggregate>;
 
 /// The aggregates of batches that are written and not rolled up.

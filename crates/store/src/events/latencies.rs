@@ -2,7 +2,8 @@
 //!
 //! Each bucket is 9 % wider than the one before, as in native histograms of Prometheus (schema 3: eight buckets for each
 //! power of two). So a percentile is within 5 % of the true one, whatever it is, and a histogram of a service has some dozens of
-//! buckets, of which only those with latencies are stored.
+//! buckets, of which only those with latencies are stored. There are 193 of them, and a count has at most 19 digits: so a histogram
+//! takes at most 5,294 bytes, whatever it counts and however long.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -22,6 +23,9 @@ const EIGHTHS: [i64; 8] =
 static BUCKET_ENDS_US: LazyLock<[i64; BUCKETS]> =
     LazyLock::new(|| std::array::from_fn(|index| (EIGHTHS[index % 8] << (index / 8)) >> 20));
 
+/// The maximum number of histograms that are read as one text, of at most a hundred megabytes. Most have some hundred bytes.
+pub const JOINED_HISTOGRAMS_MAX: usize = 20_000;
+
 /// The index of a bucket.
 pub type Bucket = u8;
 
@@ -36,9 +40,14 @@ impl LatencyHistogram {
         serde_json::from_str(json).map_err(|e| Error::Internal(format!("histogram {json}: {e}")))
     }
 
-    /// Adds histograms as they are stored, one after the other without anything between them. Fails if one is none.
+    /// Adds histograms as they are stored, one after the other without anything between them. Fails if one is none, or if there
+    /// are more than [`JOINED_HISTOGRAMS_MAX`].
     pub fn merge_all(&mut self, json: &str) -> Result<()> {
-        for histogram in serde_json::Deserializer::from_str(json).into_iter() {
+        for (index, histogram) in serde_json::Deserializer::from_str(json).into_iter().enumerate() {
+            if index >= JOINED_HISTOGRAMS_MAX {
+                let message = format!("a text has more than {JOINED_HISTOGRAMS_MAX} histograms");
+                return Err(Error::Internal(message));
+            }
             let histogram: Self =
                 histogram.map_err(|e| Error::Internal(format!("histograms of latencies: {e}")))?;
             self.merge(&histogram);
@@ -151,6 +160,20 @@ mod tests {
         sum.merge_all(&format!("{stored}{{}}{stored}")).expect(&stored);
         assert_eq!(sum, histogram([5, 5, 80, 80, 9_000, 5, 80, 80, 9_000]));
         sum.merge_all("{}[]").expect_err("a list");
+    }
+
+    #[test]
+    fn histogram_and_joined_histograms_have_a_maximum_size() {
+        let mut full = LatencyHistogram::default();
+        (0..=bucket_of(i64::MAX)).for_each(|bucket| full.add_to_bucket(bucket, i64::MAX));
+        let stored = serde_json::to_string(&full).expect("JSON");
+        let as_jsonb = stored.replace(':', ": ").replace(',', ", ");
+
+        assert_eq!((full.0.len(), stored.len(), as_jsonb.len()), (BUCKETS, 4_909, 5_294));
+        assert_eq!(LatencyHistogram::parse(&as_jsonb).expect(&as_jsonb), full);
+        let most = "{}".repeat(JOINED_HISTOGRAMS_MAX);
+        LatencyHistogram::default().merge_all(&most).expect("as many as there may be");
+        LatencyHistogram::default().merge_all(&format!("{most}{{}}")).expect_err("one more");
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::events::{LatencyHistogram, TotalDelta, TotalsFilter};
 /// Stands for all APIs, or all namespaces, of a workspace. So a chart of the workspace reads one row for each unit of time.
 const ALL_RESOURCES: &str = "*";
 
-/// Adds the latencies of totals. All replicas change the rows in the same order.
+/// Adds the latencies of totals, whatever their outcomes, to one histogram for each API and unit of time. All replicas change the
+/// rows in the same order.
 pub async fn add(
     connection: &mut Connection,
     kind: EventKind,

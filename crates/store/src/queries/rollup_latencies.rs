@@ -13,11 +13,12 @@ use super::rollup_source::{
     sum_columns_sql, unit_start_sql,
 };
 use crate::events::{
-    BUCKET_COLUMNS, GROUPS_MAX, LatencyHistogram, RollupFilter, RollupRow, bucket_of,
-    buckets_of_older_versions,
+    BUCKET_COLUMNS, GROUPS_MAX, JOINED_HISTOGRAMS_MAX, LatencyHistogram, RollupFilter, RollupRow,
+    bucket_of, buckets_of_older_versions,
 };
 
-/// The rollups of a unit of time, or the verifications in it that have the same latency and are not rolled up yet.
+/// Rollups of a unit of time, at most [`JOINED_HISTOGRAMS_MAX`], or the verifications in it that have the same latency and are not
+/// rolled up yet.
 #[derive(sqlx_macros::FromRow)]
 struct LatencyRow {
     #[sqlx(flatten)]
@@ -29,8 +30,9 @@ struct LatencyRow {
 /// Returns the selected verifications, grouped by nothing but time, with their latencies, including those that are not rolled up yet.
 /// It stops after one group more than [`GROUPS_MAX`].
 ///
-/// The histograms are added up here: the databases take much longer to expand them. Without grouping by time, the database still
-/// joins those of each unit, so that no text is longer.
+/// The histograms are added up here: the databases take much longer to expand them. They are joined, because a row for each costs
+/// more than the histogram. Nothing bounds the series of a tag or an identity in a unit, which has a rollup of each, so a text has
+/// those of a part of them. Without grouping by time, the database still joins those of each unit.
 pub async fn list(
     connection: &mut Connection,
     filter: &RollupFilter<'_>,
@@ -62,9 +64,10 @@ pub async fn list(
 
 /// Returns the SQL for rows of [`LatencyRow`]. The values are bound by [`bind_rollup_filter`] and [`bind_spans`].
 fn build_sql(filter: &RollupFilter<'_>) -> String {
+    let (histogram, number) = (histogram_sql("e"), row_number!());
     let columns = format!(
-        "s.outcome, e.time, e.count, e.spent_credits, e.latency_us, CAST({} AS TEXT) AS histogram",
-        histogram_sql("e")
+        "s.outcome, e.time, e.count, e.spent_credits, e.latency_us, CAST({histogram} AS TEXT) AS histogram,
+            {number} / {JOINED_HISTOGRAMS_MAX} AS part"
     );
     let rollups = selected_rollups_sql(filter, &columns);
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
@@ -78,7 +81,7 @@ fn build_sql(filter: &RollupFilter<'_>) -> String {
     format!(
         "SELECT e.time AS time, {dimensions}, {sums}, string_agg(e.histogram, '') AS histograms
         FROM ({rollups}) e
-        GROUP BY e.time
+        GROUP BY e.time, e.part
         UNION ALL
         SELECT e.time AS time, {dimensions}, {sums}, CAST(NULL AS TEXT) AS histograms
         FROM (
