@@ -71,8 +71,9 @@ async fn assert_reads_of_holders_read_few_rows(store: Store) {
     let keys_of = |of: &PermissionAssignment| of.key_ids.clone();
     let direct = assigned.iter().find(|assignment| assignment.role.is_none()).map(keys_of);
     assert_eq!(direct, Some(vec!["key_17000".into(), "key_18000".into()]));
-    let names: Vec<_> = roles.iter().map(|role| role.name.as_str()).collect();
+    let names: Vec<_> = roles.iter().map(|found| found.role.name.as_str()).collect();
     assert_eq!(names, ["role 15000", "role 16000", "role 17000"]);
+    assert!(roles.iter().all(|found| found.permission_count == 1), "{roles:?}");
     assert!((1..WORK_MAX).contains(&work), "{work}");
 }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use foundation::model::{RoleSummary, RoleWithPermissionCount};
+use store::{PageOrder, PageQuery};
+
 use super::*;
 
 on_both_stores! {
@@ -24,6 +27,26 @@ on_both_stores! {
 
         assert_eq!(found, [all[2].clone(), odd, all[0].clone()]);
         assert!(none.is_empty());
+    }
+
+    async fn list_of_roles_with_a_permission_does_not_read_permissions(store) {
+        let workspace = workspace(&store).await;
+        let permissions = [a_permission("a"), a_permission("b")];
+        let role = a_role("reader", &permissions);
+        commit_with(&store, async |tx| {
+            tx.insert_permissions(&workspace, &permissions, NOON).await?;
+            tx.insert_role(&workspace, &role, NOON).await
+        })
+        .await
+        .unwrap();
+        execute(&store, "ALTER TABLE permissions RENAME COLUMN name TO unread").await;
+
+        let mut reader = store.read().await.unwrap();
+        let listing = PageQuery { start: "", order: PageOrder::ById, search: String::new(), rows_max: 2 };
+        let found = reader.list_roles_with_permission(&workspace, &permissions[0].id, &listing).await.unwrap();
+
+        let summary = RoleSummary { id: role.id, name: role.name, description: None };
+        assert_eq!(found, [RoleWithPermissionCount { role: summary, permission_count: 2 }]);
     }
 
     async fn insert_adds_only_permissions_with_unused_slugs(store) {

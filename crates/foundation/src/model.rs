@@ -25,7 +25,7 @@ pub use names::{AllowedChars, escape_hidden, is_hidden};
 pub use networks::Networks;
 pub use overrides::{Overrides, WILDCARDS_MAX};
 pub use patch::Patch;
-pub use summaries::{IdentitySummary, KeySummary};
+pub use summaries::{IdentitySummary, KeySummary, RoleWithPermissionCount};
 pub use users::{Invitation, InvitationKind, Member, MemberRole, Membership, Session, User};
 pub use verification_code::VerificationCode;
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{KeyId, PermissionId, RoleId, WorkspaceId};
-use foundation::model::{Permission, Role, RoleSummary};
+use foundation::model::{Permission, Role, RoleSummary, RoleWithPermissionCount};
 
 use crate::PageQuery;
 
@@ -64,7 +64,7 @@ pub trait RbacReads: Send {
         workspace: &WorkspaceId,
         permission: &PermissionId,
         listing: &PageQuery<'_>,
-    ) -> Result<Vec<Role>>;
+    ) -> Result<Vec<RoleWithPermissionCount>>;
 }
 
 #[async_trait]

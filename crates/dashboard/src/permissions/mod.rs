@@ -173,7 +173,7 @@ async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)
         role_count: format_count(held.roles, COUNT_MAX),
         key_count: format_count(held.keys, COUNT_MAX),
         pages: PageLinks::new(&request, &path, roles.next_start.as_deref()),
-        roles: roles.items.into_iter().map(RoleTableRow::new).collect(),
+        roles: roles.items.into_iter().map(RoleTableRow::with_count).collect(),
         holders_path: holders::holders_path(&request, &permission.slug),
         may_delete: is_allowed(&request, Action::DeletePermission),
         permission,

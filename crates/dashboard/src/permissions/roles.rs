@@ -10,13 +10,13 @@ use domain::permission::Action;
 use domain::rbac::{self, NewRole};
 use foundation::error::Error;
 use foundation::id::RoleId;
-use foundation::model::{AllowedChars, Role};
+use foundation::model::{AllowedChars, Role, RoleSummary, RoleWithPermissionCount};
 
 use super::super::confirm::ConfirmPage;
 use super::super::failure::Failure;
 use super::super::field_reader::FieldReader;
 use super::super::form::{Form, FormErrors, split_form_errors};
-use super::super::format::{format_count, format_quantity, format_size};
+use super::super::format::{format_count, format_grouped, format_quantity, format_size};
 use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::{ListFrame, RowAction};
 use super::super::one_time_form::create_once;
@@ -81,6 +81,11 @@ impl RoleTableRow {
             name: role.name,
             description: role.description,
         }
+    }
+
+    pub fn with_count(counted: RoleWithPermissionCount) -> Self {
+        let RoleSummary { id, name, description } = counted.role;
+        Self { id, name, description, permissions: format_grouped(counted.permission_count) }
     }
 }
 

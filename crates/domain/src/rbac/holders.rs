@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, PermissionId, RoleId};
-use foundation::model::{KeySummary, Permission, PermissionAssignment, Role};
+use foundation::model::{KeySummary, Permission, PermissionAssignment, RoleWithPermissionCount};
 
 use crate::caller::Caller;
 use crate::context::Context;
@@ -40,13 +40,13 @@ pub async fn list_roles_with_permission(
     caller: &Caller,
     permission: &PermissionId,
     paging: &Paging,
-) -> Result<Page<Role>> {
+) -> Result<Page<RoleWithPermissionCount>> {
     caller.require(Action::ReadRole)?;
     let listing = paging.to_page_query();
     let mut reader = context.store.read().await?;
     let rows =
         reader.list_roles_with_permission(caller.workspace_id(), permission, &listing).await?;
-    Ok(Page::new(rows, paging, |row| &row.id))
+    Ok(Page::new(rows, paging, |row| &row.role.id))
 }
 
 /// Counts the roles and keys that have a permission.

@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::id::{ApiId, IdentityId, KeyId};
-use crate::model::Identity;
+use crate::model::{Identity, RoleSummary};
 
 /// A [`Key`](crate::model::Key) without its metadata, its limits and its permissions.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
@@ -22,6 +22,14 @@ pub struct KeySummary {
     pub updated_at: Option<Timestamp>,
     /// The time of the last use that was written to the database.
     pub last_used_at: Option<Timestamp>,
+}
+
+/// A role without its permissions, and how many it has.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx_macros::FromRow)]
+pub struct RoleWithPermissionCount {
+    #[sqlx(flatten)]
+    pub role: RoleSummary,
+    pub permission_count: i64,
 }
 
 /// An [`Identity`] without its metadata and its limits.

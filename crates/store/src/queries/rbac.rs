@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{KeyId, PermissionId, RoleId, WorkspaceId};
-use foundation::model::{Permission, Role, RoleSummary};
+use foundation::model::{Permission, Role, RoleSummary, RoleWithPermissionCount};
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
@@ -14,17 +14,12 @@ use crate::{PageOrder, PageQuery, RbacReads, RbacWrites, to_search_text};
 
 macro_rules! roles_where {
     ($condition:expr) => {
-        roles_where!("r.workspace_id", $condition)
-    };
-    ($workspace:expr, $condition:expr) => {
         concat!(
             "SELECT r.id, r.name, r.description, ",
             permissions_of!(
                 "role_permissions rp ON rp.permission_id = p.id WHERE rp.role_id = r.id"
             ),
-            " FROM roles r WHERE ",
-            $workspace,
-            " = $1 AND ",
+            " FROM roles r WHERE r.workspace_id = $1 AND ",
             $condition
         )
     };
@@ -199,16 +194,21 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         permission: &PermissionId,
         listing: &PageQuery<'_>,
-    ) -> Result<Vec<Role>> {
+    ) -> Result<Vec<RoleWithPermissionCount>> {
         // By the roles of the permission, and not by all of the workspace.
-        let sql = roles_where!(
+        let sql = concat!(
+            "SELECT r.id, r.name, r.description,
+                (SELECT COUNT(*) FROM role_permissions rp WHERE rp.role_id = r.id) AS permission_count
+            FROM roles r
+            WHERE ",
             unindexed!("r.workspace_id"),
-            "r.id >= $2 AND r.id IN (SELECT role_id FROM role_permissions WHERE permission_id = $3)
+            " = $1 AND r.id >= $2
+                AND r.id IN (SELECT role_id FROM role_permissions WHERE permission_id = $3)
             ORDER BY r.id
             LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(listing.start).bind(permission);
-        fetch_all_as::<RoleRow, _>(self, query.bind(listing.rows_max)).await
+        Ok(query.bind(listing.rows_max).fetch_all(self).await?)
     }
 }
 
