@@ -28,6 +28,7 @@ pub mod inspect;
 mod intents;
 mod journal;
 mod keys;
+mod members;
 mod migrations;
 mod oldest_event;
 pub mod outbox;
@@ -77,6 +78,7 @@ pub use gateway_policies::{
 pub use identities::{IdentityReads, IdentitySelection, IdentityWrites};
 pub use intents::Intent;
 pub use keys::{DeletedKey, IndexedSearch, KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
+pub use members::{MemberReads, MemberWrites};
 pub use migrations::{KeyToInsert, MigrationReads, MigrationWrites, StoredMigration};
 pub use permission_holders::AssignmentReads;
 pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};
@@ -185,6 +187,7 @@ pub trait Reads:
     + GatewayPolicyReads
     + IdentityReads
     + KeyReads
+    + MemberReads
     + MigrationReads
     + UserReads
     + RatelimitReads
@@ -279,6 +282,7 @@ pub trait Writes:
     + FormResultWrites
     + GatewayPolicyWrites
     + IdentityWrites
+    + MemberWrites
     + MigrationWrites
     + UserWrites
     + RatelimitWrites

@@ -1,12 +1,10 @@
-//! Defines reads and writes of users, sessions, memberships and invitations.
+//! Defines reads and writes of users and their sessions.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::id::{InvitationId, SessionId, UserId, WorkspaceId};
-use foundation::model::{Invitation, Member, MemberRole, Membership, Session, User};
-
-use crate::PageQuery;
+use foundation::id::{SessionId, UserId, WorkspaceId};
+use foundation::model::{Session, User};
 
 #[async_trait]
 pub trait UserReads: Send {
@@ -19,40 +17,10 @@ pub trait UserReads: Send {
     /// Returns the subject by which an issuer identifies a user.
     async fn find_login_subject(&mut self, user: &UserId, issuer: &str) -> Result<Option<String>>;
     async fn has_users(&mut self) -> Result<bool>;
-    /// Counts the owners of all workspaces. A user who owns two workspaces counts twice.
-    async fn count_owners(&mut self) -> Result<i64>;
     /// Returns the session with this hash of its token, and its user.
     async fn find_session(&mut self, hash: &str) -> Result<Option<(Session, User)>>;
     /// Returns up to a hundred sessions of a user, the most recently used first.
     async fn list_sessions(&mut self, user: &UserId) -> Result<Vec<Session>>;
-    /// Returns up to a hundred memberships of a user, by the name of the workspace.
-    async fn list_memberships(&mut self, user: &UserId) -> Result<Vec<Membership>>;
-    /// Returns the membership of a user in a workspace.
-    async fn find_membership(
-        &mut self,
-        workspace: &WorkspaceId,
-        user: &UserId,
-    ) -> Result<Option<Membership>>;
-    /// Returns a page of the members of a workspace by e-mail address, which is also what is searched. A page by id is one by e-mail
-    /// address.
-    async fn list_members(
-        &mut self,
-        workspace: &WorkspaceId,
-        listing: &PageQuery<'_>,
-    ) -> Result<Vec<Member>>;
-    async fn find_member(
-        &mut self,
-        workspace: &WorkspaceId,
-        user: &UserId,
-    ) -> Result<Option<Member>>;
-    /// Returns whether a workspace has an owner other than this user.
-    async fn has_other_owner(&mut self, workspace: &WorkspaceId, except: &UserId) -> Result<bool>;
-    /// Counts the members of a workspace.
-    async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
-    /// Returns up to a thousand invitations of a workspace that members have created, the latest first.
-    async fn list_invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>>;
-    /// Returns the invitation with this hash of its token.
-    async fn find_invitation(&mut self, hash: &str) -> Result<Option<Invitation>>;
     /// Counts the APIs, keys and identities of a workspace, each up to `max`.
     async fn count_resources(
         &mut self,
@@ -101,36 +69,4 @@ pub trait UserWrites: UserReads {
         seen: Timestamp,
         now: Timestamp,
     ) -> Result<()>;
-    /// Locks the members of a workspace until the transaction ends.
-    async fn lock_members(&mut self, workspace: &WorkspaceId) -> Result<()>;
-    /// Adds a member. Returns false if the user already was one.
-    async fn insert_member(
-        &mut self,
-        workspace: &WorkspaceId,
-        user: &UserId,
-        role: MemberRole,
-        now: Timestamp,
-    ) -> Result<bool>;
-    async fn set_member_role(
-        &mut self,
-        workspace: &WorkspaceId,
-        user: &UserId,
-        role: MemberRole,
-    ) -> Result<()>;
-    async fn delete_member(&mut self, workspace: &WorkspaceId, user: &UserId) -> Result<()>;
-    async fn insert_invitation(&mut self, invitation: &Invitation, hash: &str) -> Result<()>;
-    /// Deletes an invitation. Returns whether it existed.
-    async fn delete_invitation(
-        &mut self,
-        workspace: &WorkspaceId,
-        id: &InvitationId,
-    ) -> Result<bool>;
-    /// Deletes the invitations to a workspace that the member with this e-mail address has created. Returns their ids.
-    async fn delete_invitations_of(
-        &mut self,
-        workspace: &WorkspaceId,
-        invited_by: &str,
-    ) -> Result<Vec<InvitationId>>;
-    /// Deletes the invitations for the first user.
-    async fn delete_setup_invitations(&mut self) -> Result<()>;
 }

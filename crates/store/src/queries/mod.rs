@@ -205,6 +205,7 @@ mod gateway_policies;
 mod identities;
 mod keys;
 mod latencies;
+mod members;
 mod migrations;
 mod outbox;
 mod permission_holders;
