@@ -34,8 +34,9 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::request::Builder;
+use domain::caller::ClientInfo;
 use domain::root_keys::default_workspace;
-use domain::users;
+use domain::users::{self, AuthenticatedSession, SessionUse};
 
 use crate::support::{Keyward, Reply};
 
@@ -193,6 +194,16 @@ impl<'a> Browser<'a> {
             between(&reply.text, "name=\"csrf\" value=\"", "\"").clone_into(&mut self.csrf);
         }
         reply
+    }
+
+    /// Returns the session of the user who is signed in, as a request of the browser would load it.
+    pub async fn load_session(&self) -> AuthenticatedSession {
+        let (token, client) = (&self.cookies["__Host-keyward-session"], ClientInfo::default());
+        let context = &self.kw.app.context;
+        users::authenticate_session(context, token, &client, SessionUse::Automatic)
+            .await
+            .expect("an answer")
+            .expect("a session")
     }
 
     /// Whether a user is signed in.

@@ -1,5 +1,7 @@
 //! Members, roles, and what belongs to others.
 
+mod demotion;
+
 use domain::caller::ClientInfo;
 use domain::root_keys;
 use domain::users::single_sign_on::{SignInPurpose, sign_in_with_claims};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use store::Tx;
 
 use super::invitations::{NewInvitation, insert_invitation};
-use super::user_target;
+use super::{role_grants, user_target};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::context::Context;
@@ -54,9 +54,8 @@ pub async fn invite(
     caller: &Caller,
     role: MemberRole,
 ) -> Result<(Invitation, Plaintext)> {
-    caller.require(Action::ManageMembers)?;
+    let mut tx = begin_managing(context, caller).await?;
     let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
     let new = NewInvitation {
         workspace: caller.workspace_id(),
         kind: InvitationKind::Member,
@@ -73,6 +72,22 @@ pub async fn invite(
     Ok((invitation, token))
 }
 
+/// Begins a change of members or invitations: locks the members of the workspace, and requires that the caller may manage them
+/// then. A user may have lost the role since the caller was loaded.
+async fn begin_managing(context: &Context, caller: &Caller) -> Result<Tx> {
+    caller.require(Action::ManageMembers)?;
+    let mut tx = context.store.begin().await?;
+    tx.lock_members(caller.workspace_id()).await?;
+    if let Some(user) = caller.principal.value.user() {
+        let membership = tx.find_membership(caller.workspace_id(), &user.id).await?;
+        let grants = membership.map(|membership| role_grants(membership.role));
+        if !grants.is_some_and(|grants| grants.is_allowed(Action::ManageMembers)) {
+            return Err(Error::Forbidden(Action::ManageMembers.to_wildcard_tuple()));
+        }
+    }
+    Ok(tx)
+}
+
 /// Returns an invitation as an audit target.
 pub fn invitation_target(invitation: &Invitation) -> Target<'_> {
     let role = json!({ "role": invitation.role.as_str() });
@@ -85,9 +100,8 @@ pub async fn withdraw_invitation(
     caller: &Caller,
     id: &InvitationId,
 ) -> Result<()> {
-    caller.require(Action::ManageMembers)?;
+    let mut tx = begin_managing(context, caller).await?;
     let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
     if !tx.delete_invitation(caller.workspace_id(), id).await? {
         return Err(Error::not_found(ResourceRef::Invitation(id.clone())));
     }
@@ -104,9 +118,8 @@ pub async fn set_member_role(
     id: &UserId,
     role: MemberRole,
 ) -> Result<()> {
-    caller.require(Action::ManageMembers)?;
+    let mut tx = begin_managing(context, caller).await?;
     let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
     let member = get_replaceable(&mut tx, caller, id, Some(role)).await?;
     tx.set_member_role(caller.workspace_id(), id, role).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
@@ -147,9 +160,8 @@ async fn withdraw_invitations_of(
 /// Removes a member, and withdraws the invitations that the member has created. A user without a workspace is deleted. Fails if
 /// the workspace would lose its last owner.
 pub async fn remove_member(context: &Context, caller: &Caller, id: &UserId) -> Result<()> {
-    caller.require(Action::ManageMembers)?;
+    let mut tx = begin_managing(context, caller).await?;
     let now = context.clock.now();
-    let mut tx = context.store.begin().await?;
     let member = get_replaceable(&mut tx, caller, id, None).await?;
     tx.delete_member(caller.workspace_id(), id).await?;
     tx.delete_orphaned_user(id).await?;
@@ -166,15 +178,14 @@ fn member_snapshot(role: MemberRole) -> Value {
     json!({ "role": role.as_str() })
 }
 
-/// Returns the member, locked together with the user, if the workspace would still have an owner after the member gets `role`,
-/// or is removed (`None`).
+/// Returns the member, and locks the user, if the workspace would still have an owner after the member gets `role`, or is
+/// removed (`None`). The members must be locked.
 async fn get_replaceable(
     tx: &mut Tx,
     caller: &Caller,
     id: &UserId,
     role: Option<MemberRole>,
 ) -> Result<Member> {
-    tx.lock_members(caller.workspace_id()).await?;
     tx.lock_user(id).await?;
     let member = tx.find_member(caller.workspace_id(), id).await?;
     let member = member.ok_or_else(|| Error::not_found(ResourceRef::Member(id.clone())))?;
