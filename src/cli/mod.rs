@@ -132,7 +132,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum DashboardCommand {
-    /// Print a single-use link, valid for 24 hours, that creates an owner or resets the password of a known e-mail
+    /// Print a single-use link, valid for 24 hours, that creates an owner or resets the password of a member
     SetupLink {
         /// Set the workspace of the owner
         #[arg(long, default_value = "ws_default")]

@@ -1,6 +1,6 @@
 //! Links that make somebody a member, once.
 
-use domain::root_keys::default_workspace;
+use domain::root_keys::{self, default_workspace};
 use domain::users;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
@@ -104,6 +104,21 @@ on_both_stacks! {
         assert_eq!(locked_out.sign_in(EMAIL, PASSWORD).await.status, 422);
         assert_eq!(locked_out.sign_in(EMAIL, "another horse battery").await.status, 303);
         assert_eq!(kw.count_rows("people").await, 1);
+    }
+
+    async fn operators_link_to_another_workspace_needs_the_password_of_the_account(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let second = root_keys::create_workspace(&kw.app.context, "second").await.unwrap();
+        let link = users::create_operator_invitation(&kw.app.context, &second).await.unwrap();
+        let mut bob = Browser::new(&kw);
+
+        let refused = bob.accept_invitation(link.expose(), EMAIL, "a password of the thief").await;
+
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains("Enter its password"), "{}", refused.text);
+        assert!(!bob.is_signed_in().await && owner.is_signed_in().await);
+        assert_eq!(Browser::new(&kw).sign_in(EMAIL, PASSWORD).await.status, 303);
+        assert_eq!(bob.accept_invitation(link.expose(), EMAIL, PASSWORD).await.status, 303);
     }
 
     async fn of_two_invitations_at_once_none_takes_over_the_account_of_the_other(kw) {

@@ -1,6 +1,8 @@
 //! Single sign-on: what is offered, who may come in, and what the issuer cannot do. The way to a real issuer and back is
 //! driven in tests/browser.
 
+mod links;
+
 use axum::body::Body;
 use axum::http::Request;
 use domain::caller::ClientInfo;

@@ -6,7 +6,7 @@ use foundation::error::{Error, Refusal, ResourceRef, Result};
 use foundation::id::{InvitationId, UserId, WorkspaceId};
 use foundation::model::{Invitation, InvitationKind, MemberRole, User};
 use foundation::secret::{KeyHash, Plaintext};
-use store::{Store, Tx};
+use store::{Reads, Store, Tx};
 
 use super::members::{add_role_change, invitation_target};
 use super::passwords;
@@ -85,7 +85,7 @@ pub async fn create_setup_invitation(
 }
 
 /// Creates an invitation for an owner, for an operator. No permission is checked: an operator has access to the server
-/// itself. If the link is opened with the e-mail of an existing user, it sets a new password for that user.
+/// itself. If the link is opened with the e-mail of a member of the workspace, it sets a new password for that user.
 pub async fn create_operator_invitation(
     context: &Context,
     workspace: &WorkspaceId,
@@ -128,7 +128,7 @@ pub enum AcceptResult {
 }
 
 /// Accepts an invitation. A new user is created with the password. An existing user must have the password, unless the
-/// invitation is an operator's: then it becomes the new password.
+/// invitation resets the account: then it becomes the new password.
 pub async fn accept_invitation(
     users: &Users,
     token: &str,
@@ -143,8 +143,14 @@ pub async fn accept_invitation(
         require_passwords_enabled(&users.context)?;
     }
     let given = parse_email(given)?;
-    let existing = users.context.store.read().await?.find_user_by_email(&given).await?;
-    let keeps_password = existing.is_some() && invitation.kind != InvitationKind::Operator;
+    let mut reader = users.context.store.read().await?;
+    let existing = reader.find_user_by_email(&given).await?;
+    let keeps_password = match &existing {
+        Some((user, _)) => !resets_account(&mut *reader, &invitation, user).await?,
+        None => false,
+    };
+    // Hashing takes long.
+    drop(reader);
     if !keeps_password {
         passwords::validate_password(password, &given)?;
     }
@@ -159,6 +165,19 @@ pub async fn accept_invitation(
         Some(_) | None => GivenPassword::New(users.password_hasher.hash(password).await?),
     };
     redeem_and_sign_in(&users.context, token, &given, password, origin).await
+}
+
+/// Returns whether an invitation gives the account of a user to its holder, without the password: that of an operator does so
+/// for members of its workspace. The accounts of others also open other workspaces.
+pub async fn resets_account(
+    reads: &mut dyn Reads,
+    invitation: &Invitation,
+    user: &User,
+) -> Result<bool> {
+    if invitation.kind != InvitationKind::Operator {
+        return Ok(false);
+    }
+    Ok(reads.find_membership(&invitation.workspace_id, &user.id).await?.is_some())
 }
 
 /// The password that was given with an invitation, as its hash.
@@ -182,10 +201,14 @@ async fn redeem_and_sign_in(
     let Some(invitation) = redeem(&mut tx, token, now).await? else {
         return Ok(AcceptResult::InvalidInvitation);
     };
-    let is_operator = invitation.kind == InvitationKind::Operator;
-    let user = match (lock_user_by_email(&mut tx, given).await?, password) {
+    let existing = lock_user_by_email(&mut tx, given).await?;
+    let is_reset = match &existing {
+        Some((user, _)) => resets_account(&mut *tx, &invitation, user).await?,
+        None => false,
+    };
+    let user = match (existing, password) {
         (Some((user, hash)), GivenPassword::Verified(verified)) if hash == verified => user,
-        (Some((user, _)), GivenPassword::New(hash)) if is_operator => {
+        (Some((user, _)), GivenPassword::New(hash)) if is_reset => {
             tx.set_password(&user.id, Some(&hash)).await?;
             tx.delete_other_sessions(&user.id, None).await?;
             let event = AuditEvent::PasswordChanged;
@@ -199,7 +222,7 @@ async fn redeem_and_sign_in(
             }
             user
         }
-        // The user was created or deleted in the meantime, or has another password now.
+        // The user was created, deleted or removed from the workspace in the meantime, or has another password now.
         _ => return Ok(AcceptResult::WrongPassword),
     };
     add_member(&mut tx, &invitation, &user, origin, now).await?;

@@ -1,7 +1,7 @@
 //! The rules that match verified claims to a user, or reject the sign-in.
 
 use foundation::config::OidcSettings;
-use foundation::model::{Invitation, InvitationKind, User};
+use foundation::model::{Invitation, User};
 use thiserror::Error as ThisError;
 
 use super::super::parse_email;
@@ -49,6 +49,8 @@ pub struct EmailMatch {
     /// Whether the issuer is already linked to that user under another `sub`, so that the claims are about someone
     /// else.
     pub is_linked: bool,
+    /// Whether the invitation resets the account: it is an operator's, and the user is a member of its workspace.
+    pub is_reset: bool,
 }
 
 /// The user to whom claims belong.
@@ -88,11 +90,9 @@ pub fn match_claims(
         });
     };
     check_domain(oidc, &email)?;
-    let is_from_operator =
-        invitation.is_some_and(|invitation| invitation.kind == InvitationKind::Operator);
     match email_match {
-        // The holder of an operator's link could also give the account a new password.
-        Some(found) if is_from_operator => Ok(SsoMatch::TrustedEmail(found.user)),
+        // The holder of the operator's link could also give the account a new password.
+        Some(found) if found.is_reset => Ok(SsoMatch::TrustedEmail(found.user)),
         // If the provider is the only authority on identities, its e-mail is trusted; but not if the issuer is already
         // linked to that user under another `sub`: then the address has changed its owner.
         Some(found) if oidc.is_password_sign_in_disabled && !found.is_linked => {
@@ -118,7 +118,7 @@ fn check_domain(oidc: &OidcSettings, email: &str) -> Result<(), SsoRejection> {
 mod tests {
     use foundation::clock::Timestamp;
     use foundation::id::{InvitationId, UserId};
-    use foundation::model::MemberRole;
+    use foundation::model::{InvitationKind, MemberRole};
     use foundation::secret::Plaintext;
 
     use super::*;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn email_match(email: &str, is_linked: bool) -> EmailMatch {
-        EmailMatch { user: user(email), is_linked }
+        EmailMatch { user: user(email), is_linked, is_reset: false }
     }
 
     fn invitation(kind: InvitationKind) -> Invitation {
@@ -211,17 +211,19 @@ mod tests {
         let operator = invitation(InvitationKind::Operator);
         let taken = || Ok(SsoMatch::TrustedEmail(user(ADA)));
         let unlinked = || Err(SsoRejection::NotLinked(ADA.into()));
-        for (oidc, is_linked, invitation, expected) in [
-            (oidc(), false, None, unlinked()),
-            (oidc(), false, Some(&member), unlinked()),
-            (oidc(), false, Some(&operator), taken()),
-            (oidc(), true, Some(&operator), taken()),
-            (only.clone(), false, None, taken()),
-            (only.clone(), false, Some(&member), taken()),
+        for (oidc, is_linked, is_reset, invitation, expected) in [
+            (oidc(), false, false, None, unlinked()),
+            (oidc(), false, false, Some(&member), unlinked()),
+            // A link to a workspace of which the user is not a member.
+            (oidc(), false, false, Some(&operator), unlinked()),
+            (oidc(), false, true, Some(&operator), taken()),
+            (oidc(), true, true, Some(&operator), taken()),
+            (only.clone(), false, false, None, taken()),
+            (only.clone(), false, false, Some(&member), taken()),
             // The provider has given the address to another user.
-            (only, true, None, unlinked()),
+            (only, true, false, None, unlinked()),
         ] {
-            let email_match = Some(email_match(ADA, is_linked));
+            let email_match = Some(EmailMatch { is_reset, ..email_match(ADA, is_linked) });
             let found = match_claims(&oidc, &claims(ADA, true), None, email_match, invitation);
             assert_eq!(found, expected);
         }

@@ -10,10 +10,10 @@ use foundation::clock::Timestamp;
 use foundation::config::OidcSettings;
 use foundation::error::{Error, Refusal, Result};
 use foundation::id::{UserId, WorkspaceId};
-use foundation::model::User;
+use foundation::model::{Invitation, User};
 use oidc::OidcClient;
 
-use super::invitations::{add_member, join_workspace, lock_user_by_email, redeem};
+use super::invitations::{add_member, join_workspace, lock_user_by_email, redeem, resets_account};
 use super::sessions::AuthenticatedSession;
 use super::sign_in::{SignedIn, consume_sso_attempt, create_session};
 use super::{parse_email, record_in_all_workspaces};
@@ -135,7 +135,9 @@ pub async fn sign_in_with_claims(
         None => None,
     };
     let email_match = match claims.email.as_deref().map(parse_email) {
-        Some(Ok(email)) => find_email_match(&mut tx, &email, &claims.issuer).await?,
+        Some(Ok(email)) => {
+            find_email_match(&mut tx, &email, &claims.issuer, invitation.as_ref()).await?
+        }
         Some(Err(_)) | None => None,
     };
     let matched = match match_claims(oidc, claims, linked_user, email_match, invitation.as_ref()) {
@@ -159,11 +161,21 @@ pub async fn sign_in_with_claims(
     Ok(SsoResult::SignedIn(signed_in, invitation.map(|invitation| invitation.workspace_id)))
 }
 
-/// Returns the existing user with this e-mail and whether the issuer is already linked to that user.
-async fn find_email_match(tx: &mut Tx, email: &str, issuer: &str) -> Result<Option<EmailMatch>> {
+/// Returns the existing user with this e-mail, whether the issuer is already linked to that user, and whether the invitation
+/// resets the account.
+async fn find_email_match(
+    tx: &mut Tx,
+    email: &str,
+    issuer: &str,
+    invitation: Option<&Invitation>,
+) -> Result<Option<EmailMatch>> {
     let Some((user, _)) = lock_user_by_email(tx, email).await? else { return Ok(None) };
     let is_linked = tx.find_login_subject(&user.id, issuer).await?.is_some();
-    Ok(Some(EmailMatch { user, is_linked }))
+    let is_reset = match invitation {
+        Some(invitation) => resets_account(&mut **tx, invitation, &user).await?,
+        None => false,
+    };
+    Ok(Some(EmailMatch { user, is_linked, is_reset }))
 }
 
 /// Returns the user of a match. Creates a new user, and links a user to the issuer who was not linked yet. `None`: somebody has
