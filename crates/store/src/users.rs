@@ -19,6 +19,8 @@ pub trait UserReads: Send {
     async fn has_users(&mut self) -> Result<bool>;
     /// Returns the session with this hash of its token, and its user.
     async fn find_session(&mut self, hash: &str) -> Result<Option<(Session, User)>>;
+    /// Returns whether a user has this session, which may have expired.
+    async fn has_session(&mut self, user: &UserId, id: &SessionId) -> Result<bool>;
     /// Returns up to a hundred sessions of a user, the most recently used first.
     async fn list_sessions(&mut self, user: &UserId) -> Result<Vec<Session>>;
     /// Counts the APIs, keys and identities of a workspace, each up to `max`.
@@ -48,6 +50,8 @@ pub trait UserWrites: UserReads {
     ) -> Result<()>;
     /// Deletes the subject by which an issuer identifies a user.
     async fn delete_login(&mut self, user: &UserId, issuer: &str) -> Result<()>;
+    /// Deletes the subjects by which all issuers identify a user. Returns whether there were any.
+    async fn delete_logins(&mut self, user: &UserId) -> Result<bool>;
     /// Deletes a user who is no longer a member of any workspace, with all sessions.
     async fn delete_orphaned_user(&mut self, user: &UserId) -> Result<()>;
     async fn insert_session(&mut self, session: &Session, hash: &str) -> Result<()>;

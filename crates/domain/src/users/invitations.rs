@@ -85,7 +85,8 @@ pub async fn create_setup_invitation(
 }
 
 /// Creates an invitation for an owner, for an operator. No permission is checked: an operator has access to the server
-/// itself. If the link is opened with the e-mail of a member of the workspace, it sets a new password for that user.
+/// itself. If the link is opened with the e-mail of a member of the workspace, it sets a new password for that user, and ends
+/// every other way in to the account.
 pub async fn create_operator_invitation(
     context: &Context,
     workspace: &WorkspaceId,
@@ -209,10 +210,7 @@ async fn redeem_and_sign_in(
     let user = match (existing, password) {
         (Some((user, hash)), GivenPassword::Verified(verified)) if hash == verified => user,
         (Some((user, _)), GivenPassword::New(hash)) if is_reset => {
-            tx.set_password(&user.id, Some(&hash)).await?;
-            tx.delete_other_sessions(&user.id, None).await?;
-            let event = AuditEvent::PasswordChanged;
-            record_in_all_workspaces(&mut tx, &user, origin, now, event).await?;
+            reset_account(&mut tx, &user, &hash, origin, now).await?;
             user
         }
         (None, GivenPassword::New(hash)) => {
@@ -229,6 +227,23 @@ async fn redeem_and_sign_in(
     let token = insert_session(&mut tx, &user, origin, now).await?;
     context.commit(tx).await?;
     Ok(AcceptResult::Joined(SignedIn { user, token }, invitation.workspace_id))
+}
+
+/// Replaces every way in to an account by a password: ends all sessions, and unlinks the account from the provider.
+async fn reset_account(
+    tx: &mut Tx,
+    user: &User,
+    hash: &str,
+    origin: &ClientInfo,
+    now: Timestamp,
+) -> Result<()> {
+    tx.set_password(&user.id, Some(hash)).await?;
+    tx.delete_other_sessions(&user.id, None).await?;
+    record_in_all_workspaces(tx, user, origin, now, AuditEvent::PasswordChanged).await?;
+    if tx.delete_logins(&user.id).await? {
+        record_in_all_workspaces(tx, user, origin, now, AuditEvent::SsoUnlinked).await?;
+    }
+    Ok(())
 }
 
 /// Returns the user with this e-mail address, locked, and the hash of the password.

@@ -60,6 +60,11 @@ impl UserReads for Connection {
         Ok(row.map(SessionRow::into_parts))
     }
 
+    async fn has_session(&mut self, user: &UserId, id: &SessionId) -> Result<bool> {
+        let sql = "SELECT 1 FROM sessions WHERE person_id = $1 AND id = $2";
+        Ok(query(sql).bind(user).bind(id).fetch_optional(self).await?.is_some())
+    }
+
     async fn list_sessions(&mut self, user: &UserId) -> Result<Vec<Session>> {
         let sql = "
             SELECT id, person_id, created_at, seen_at, address, user_agent
@@ -133,6 +138,11 @@ impl UserWrites for Connection {
         let sql = "DELETE FROM people_logins WHERE person_id = $1 AND issuer = $2";
         query(sql).bind(user).bind(issuer).execute(self).await?;
         Ok(())
+    }
+
+    async fn delete_logins(&mut self, user: &UserId) -> Result<bool> {
+        let sql = "DELETE FROM people_logins WHERE person_id = $1";
+        Ok(query(sql).bind(user).execute(self).await?.rows_affected() > 0)
     }
 
     async fn delete_orphaned_user(&mut self, user: &UserId) -> Result<()> {

@@ -40,6 +40,10 @@ pub enum SsoRejection {
     InvalidInvitation,
     #[error("This sign-in is already linked to another account.")]
     LinkedElsewhere,
+    #[error("Your account is already linked to another sign-in. Unlink it under Account first.")]
+    LinkedToOther,
+    #[error("Your session has ended. Sign in, then link the two under Account.")]
+    SessionEnded,
 }
 
 /// An existing user with the e-mail of the claims.

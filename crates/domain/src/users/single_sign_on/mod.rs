@@ -119,7 +119,9 @@ pub async fn sign_in_with_claims(
     tx.lock_members(&default_workspace()).await?;
     let linked_user = tx.find_user_by_login(&claims.issuer, &claims.subject).await?;
     if *purpose == SignInPurpose::Link {
-        let current = current.ok_or(Error::PathNotFound)?;
+        let Some(current) = current else {
+            return Ok(SsoResult::Rejected(SsoRejection::SessionEnded));
+        };
         return link_account(&users.context, tx, claims, linked_user, current, origin, now).await;
     }
     let invitation = match purpose {
@@ -129,9 +131,8 @@ pub async fn sign_in_with_claims(
         },
         SignInPurpose::SignIn | SignInPurpose::Link => None,
     };
-    // Members are locked before their users.
     let linked_user = match linked_user {
-        Some(user) => tx.lock_user(&user.id).await?.map(|(user, _)| user),
+        Some(user) => lock_linked_user(&mut tx, claims, &user.id).await?,
         None => None,
     };
     let email_match = match claims.email.as_deref().map(parse_email) {
@@ -159,6 +160,18 @@ pub async fn sign_in_with_claims(
     }
     let signed_in = create_session(&users.context, tx, user, origin, now).await?;
     Ok(SsoResult::SignedIn(signed_in, invitation.map(|invitation| invitation.workspace_id)))
+}
+
+/// Locks a user, and returns the user if the claims still belong to the account: it may have been unlinked in the meantime.
+/// Members are locked before their users.
+async fn lock_linked_user(
+    tx: &mut Tx,
+    claims: &VerifiedClaims,
+    id: &UserId,
+) -> Result<Option<User>> {
+    tx.lock_user(id).await?;
+    let found = tx.find_user_by_login(&claims.issuer, &claims.subject).await?;
+    Ok(found.filter(|user| user.id == *id))
 }
 
 /// Returns the existing user with this e-mail, whether the issuer is already linked to that user, and whether the invitation
@@ -194,6 +207,7 @@ async fn resolve_user(
         SsoMatch::TrustedEmail(user) => {
             tx.set_password(&user.id, None).await?;
             tx.delete_other_sessions(&user.id, None).await?;
+            tx.delete_logins(&user.id).await?;
             record_in_all_workspaces(tx, &user, origin, now, AuditEvent::SsoLinked).await?;
             user
         }
@@ -212,7 +226,8 @@ async fn resolve_user(
     Ok(Some(user))
 }
 
-/// Links the account of the signed-in user to the provider. The e-mails may differ: both sides are proven.
+/// Links the account of the signed-in user to the provider. The e-mails may differ: both sides are proven. An account that is
+/// linked to another user of the provider must be unlinked first, so that no link is replaced unnoticed.
 async fn link_account(
     context: &Context,
     mut tx: Tx,
@@ -225,6 +240,15 @@ async fn link_account(
     let user = &current.user;
     if linked_user.is_some_and(|other| other.id != user.id) {
         return Ok(SsoResult::Rejected(SsoRejection::LinkedElsewhere));
+    }
+    // While the provider responded, the session may have been ended, and the user removed.
+    tx.lock_user(&user.id).await?;
+    if !tx.has_session(&user.id, &current.session.id).await? {
+        return Ok(SsoResult::Rejected(SsoRejection::SessionEnded));
+    }
+    let subject = tx.find_login_subject(&user.id, &claims.issuer).await?;
+    if subject.is_some_and(|subject| subject != claims.subject) {
+        return Ok(SsoResult::Rejected(SsoRejection::LinkedToOther));
     }
     tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
     record_in_all_workspaces(&mut tx, user, origin, now, AuditEvent::SsoLinked).await?;
@@ -259,13 +283,13 @@ pub async fn unlink_account(
 ) -> Result<()> {
     let (_, oidc) = require_configured(users)?;
     let user = &current.user;
-    if oidc.is_password_sign_in_disabled
-        || !load_sign_in_methods(&users.context, user).await?.has_password
-    {
-        return Err(Error::PreconditionFailed(Refusal::LastSignInMethod));
-    }
     let now = users.context.clock.now();
     let mut tx = users.context.store.begin().await?;
+    // Locked, so that the password is not removed in the meantime.
+    let has_password = tx.lock_user(&user.id).await?.is_some_and(|(_, hash)| hash.is_some());
+    if oidc.is_password_sign_in_disabled || !has_password {
+        return Err(Error::PreconditionFailed(Refusal::LastSignInMethod));
+    }
     tx.delete_login(&user.id, &oidc.issuer).await?;
     record_in_all_workspaces(&mut tx, user, origin, now, AuditEvent::SsoUnlinked).await?;
     users.context.commit(tx).await
