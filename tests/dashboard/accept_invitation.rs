@@ -2,6 +2,7 @@
 
 use domain::root_keys::{self, default_workspace};
 use domain::users;
+use request::PEER;
 
 use super::{Browser, EMAIL, PASSWORD, between, workspace_path};
 use crate::on_both_stacks;
@@ -220,5 +221,31 @@ on_both_stacks! {
         // It changes no role either.
         assert_eq!(thief.accept_invitation(&token, EMAIL, PASSWORD).await.status, 303);
         assert_eq!(thief.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await.status, 200);
+    }
+
+    async fn short_password_gets_one_response_whether_the_email_is_known_or_not(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+        let token = between(&page.text, "/dashboard/join/", "<").to_owned();
+        let mut guest = Browser::new(&kw);
+
+        let known = guest.accept_invitation(&token, EMAIL, "short").await;
+        let unknown = guest.accept_invitation(&token, "nobody@example.com", "short").await;
+
+        assert_eq!((known.status.as_u16(), unknown.status.as_u16()), (422, 422));
+        assert!(known.text.contains("12 to 128 characters"), "{}", known.text);
+        assert_eq!(known.text, unknown.text.replace("nobody@example.com", EMAIL));
+    }
+
+    async fn short_passwords_count_as_attempts_of_their_address(kw) {
+        let link = link_at_start(&kw).await.unwrap();
+        let mut guest = Browser::new(&kw);
+        let here = "203.0.113.9:1".parse().unwrap();
+
+        for attempt in 1..=51 {
+            let email = format!("nobody{attempt}@example.com");
+            let reply = PEER.scope(here, guest.accept_invitation(&link, &email, "short")).await;
+            assert_eq!(reply.status, if attempt <= 50 { 422 } else { 429 }, "{attempt}");
+        }
     }
 }

@@ -144,6 +144,9 @@ pub async fn accept_invitation(
         require_passwords_enabled(&users.context)?;
     }
     let given = parse_email(given)?;
+    // Both before the user is looked up: otherwise an invitation would say, any number of times, who has an account.
+    consume_password_attempt(&users.context, &given, origin).await?;
+    passwords::validate_password(password, &given)?;
     let mut reader = users.context.store.read().await?;
     let existing = reader.find_user_by_email(&given).await?;
     let keeps_password = match &existing {
@@ -152,10 +155,6 @@ pub async fn accept_invitation(
     };
     // Hashing takes long.
     drop(reader);
-    if !keeps_password {
-        passwords::validate_password(password, &given)?;
-    }
-    consume_password_attempt(&users.context, &given, origin).await?;
     let password = match existing {
         Some((_, hash)) if keeps_password => {
             if !users.password_hasher.verify(hash.clone(), password).await? {
