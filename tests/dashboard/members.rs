@@ -10,6 +10,7 @@ use foundation::model::MemberRole;
 use super::single_sign_on::{comes, told, with};
 use super::{Browser, EMAIL, PASSWORD, between, count_table_rows, next_page_path, workspace_path};
 use crate::on_both_stacks;
+use crate::support::NOON;
 
 type Fields = &'static [(&'static str, &'static str)];
 
@@ -262,6 +263,37 @@ on_both_stacks! {
         assert_eq!(withdrawn.status, 303);
         let mut late = Browser::new(&kw);
         assert_eq!(late.accept_invitation(&token, "late@example.com", PASSWORD).await.status, 422);
+    }
+
+    async fn a_workspace_has_a_thousand_pending_invitations_and_no_more(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        // The first one expires within an hour.
+        kw.execute_sql(format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+            INSERT INTO invitations (id, workspace_id, hash, kind, role, created_at, expires_at)
+            SELECT 'inv_' || i, 'ws_default', 'hash_' || i, 'member', 'viewer', 0,
+                CASE i WHEN 1 THEN {} ELSE {} END
+            FROM n",
+            NOON.plus_ms(3_600_000).0,
+            NOON.plus_ms(4 * 3_600_000).0
+        )).await;
+        let invite = async |owner: &mut Browser| {
+            let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+            let is_full = page.text.contains("the maximum of 1000 pending invitations");
+            assert_eq!(is_full, page.status == 412, "{}", page.text);
+            page.status
+        };
+        assert_eq!(invite(&mut owner).await, 200);
+        assert_eq!(invite(&mut owner).await, 412);
+
+        let withdrawn = owner.post(&workspace_path("/invitations/inv_999/withdraw"), &[]).await;
+
+        assert_eq!(withdrawn.status, 303);
+        assert_eq!(invite(&mut owner).await, 200);
+        assert_eq!(invite(&mut owner).await, 412);
+        kw.clock.advance_ms(3_600_001);
+        assert_eq!(invite(&mut owner).await, 200);
+        assert_eq!(invite(&mut owner).await, 412);
     }
 
     async fn what_is_done_to_members_is_in_the_audit_log_with_who_did_it(kw) {

@@ -38,6 +38,8 @@ pub trait MemberReads: Send {
     async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// Returns up to a thousand invitations of a workspace that members have created, the latest first.
     async fn list_invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>>;
+    /// Counts the invitations of a workspace that members have created.
+    async fn count_invitations(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// Returns the invitation with this hash of its token.
     async fn find_invitation(&mut self, hash: &str) -> Result<Option<Invitation>>;
 }

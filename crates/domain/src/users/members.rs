@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use store::Tx;
 
 use super::invitations::{NewInvitation, insert_invitation};
+use super::sessions::delete_expired;
 use super::{role_grants, user_target};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
@@ -15,6 +16,9 @@ use crate::context::Context;
 use crate::form_results::{self, CreatedSecret};
 use crate::page::{Page, Paging};
 use crate::permission::Action;
+
+/// The maximum number of pending invitations of a workspace, all of which are listed.
+const INVITATIONS_MAX: i64 = 1_000;
 
 /// Lists a page of the members of the workspace, sorted by e-mail in the direction of the page.
 pub async fn list_members(
@@ -48,7 +52,8 @@ pub async fn list_invitations(context: &Context, caller: &Caller) -> Result<Vec<
     Ok(found)
 }
 
-/// Creates an invitation for a new member. Returns it and its token, which is shown once.
+/// Creates an invitation for a new member, unless the workspace has the maximum number. Returns it and its token, which is shown
+/// once.
 pub async fn invite(
     context: &Context,
     caller: &Caller,
@@ -56,6 +61,10 @@ pub async fn invite(
 ) -> Result<(Invitation, Plaintext)> {
     let mut tx = begin_managing(context, caller).await?;
     let now = context.clock.now();
+    delete_expired(&mut tx, now).await?;
+    if tx.count_invitations(caller.workspace_id()).await? >= INVITATIONS_MAX {
+        return Err(Error::PreconditionFailed(Refusal::TooManyInvitations(INVITATIONS_MAX)));
+    }
     let new = NewInvitation {
         workspace: caller.workspace_id(),
         kind: InvitationKind::Member,

@@ -147,6 +147,8 @@ pub enum Refusal {
     LastOwner,
     #[error("the workspace has the maximum of {0} members; remove one first")]
     TooManyMembers(i64),
+    #[error("the workspace has the maximum of {0} pending invitations; withdraw one first")]
+    TooManyInvitations(i64),
     #[error("this is the only sign-in method; add another one first")]
     LastSignInMethod,
     #[error("the namespace has the maximum of {0} overrides; delete one first")]

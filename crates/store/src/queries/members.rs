@@ -119,6 +119,11 @@ impl MemberReads for Connection {
         Ok(query_as(sql).bind(workspace).fetch_all(self).await?)
     }
 
+    async fn count_invitations(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM invitations WHERE workspace_id = $1 AND kind = 'member'";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
+    }
+
     async fn find_invitation(&mut self, hash: &str) -> Result<Option<Invitation>> {
         Ok(query_as(invitations_where!("i.hash = $1")).bind(hash).fetch_optional(self).await?)
     }
