@@ -1,5 +1,6 @@
 //! What holds for every page: where forms may come from, headers, bounds, error pages.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -7,6 +8,7 @@ use axum::http::Request;
 use domain::app::App;
 use foundation::clock::Clock;
 use foundation::config::Config;
+use futures_util::stream;
 use http_body_util::BodyExt as _;
 use keyward::http::HttpService;
 
@@ -113,6 +115,25 @@ on_both_stacks! {
         }
 
         assert_eq!(kw.count_audit_entries().await, before);
+    }
+
+    async fn form_changes_nothing_when_its_session_ends_before_it_has_arrived(kw) {
+        let owner = Browser::sign_in_owner(&kw).await;
+        let session = owner.load_session().await;
+        let before = kw.count_audit_entries().await;
+        let (app, csrf) = (kw.app.clone(), owner.csrf.clone());
+        let slow_body = stream::once(async move {
+            let mut tx = app.context.store.begin().await.unwrap();
+            assert!(tx.delete_session(&session.user.id, &session.session.id).await.unwrap());
+            app.context.commit(tx).await.unwrap();
+            Ok::<_, Infallible>(form_encode(&[("csrf", csrf.as_str()), ("name", "payments")]))
+        });
+        let form = owner.form(&workspace_path("/apis")).header("origin", "https://keyward.test");
+
+        let late = kw.send(form.body(Body::from_stream(slow_body)).unwrap()).await;
+
+        assert_eq!((late.status.as_u16(), &late.headers["location"]), (303, &"/dashboard/login".parse().unwrap()));
+        assert_eq!((kw.count_audit_entries().await, kw.count_rows("apis").await), (before, 0));
     }
 
     async fn the_token_of_one_visitor_is_worth_nothing_to_another(kw) {

@@ -110,7 +110,7 @@ impl PageRequest {
     }
 
     /// Reads the form of a POST and checks its origin and CSRF token. Fails with `Forged`, `SignIn` (the session has
-    /// expired) or `NoCookies` (the browser did not return the guest cookie).
+    /// expired, or was ended before the form had arrived) or `NoCookies` (the browser did not return the guest cookie).
     pub async fn read_form(&mut self, head: &Parts, body: Body) -> Result<(), Failure> {
         let headers = &head.headers;
         let content_type = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -136,7 +136,7 @@ impl PageRequest {
         };
         // Comparing hashes instead of tokens prevents timing attacks: a client cannot approach a hash step by step.
         if KeyHash::compute(self.form.text(CSRF_FIELD)) == KeyHash::compute(&self.csrf) {
-            return Ok(());
+            return self.require_active_session().await;
         }
         if self.is_session_expired {
             return Err(Failure::SignIn);
@@ -145,6 +145,16 @@ impl PageRequest {
             return Err(Failure::NoCookies);
         }
         Err(Failure::Forged)
+    }
+
+    /// Fails with `SignIn` if the session has been ended since it was authenticated: a form may take half a minute to
+    /// arrive.
+    async fn require_active_session(&self) -> Result<(), Failure> {
+        let Some(session) = &self.session else { return Ok(()) };
+        match users::is_session_active(&self.app.context, session).await? {
+            true => Ok(()),
+            false => Err(Failure::SignIn),
+        }
     }
 
     /// Returns the display name of the OIDC provider, if one is configured.

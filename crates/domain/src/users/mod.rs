@@ -24,7 +24,7 @@ pub use members::{
 pub use passwords::{PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHasher};
 pub use sessions::{
     AuthenticatedSession, SESSION_LIFETIME_MS, SessionUse, authenticate_session, change_password,
-    end_other_sessions, end_session, list_sessions, sign_out,
+    end_other_sessions, end_session, is_session_active, list_sessions, sign_out,
 };
 pub use sign_in::{SignedIn, require_passwords_enabled, sign_in};
 

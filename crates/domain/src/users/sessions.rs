@@ -68,6 +68,12 @@ pub async fn authenticate_session(
     Ok(Some(AuthenticatedSession { user, session }))
 }
 
+/// Returns whether a session that was authenticated still exists. It may have been ended since.
+pub async fn is_session_active(context: &Context, current: &AuthenticatedSession) -> Result<bool> {
+    let mut reader = context.store.read().await?;
+    reader.has_session(&current.user.id, &current.session.id).await
+}
+
 /// Returns the address and the user agent in the form of the session table.
 fn client_columns(origin: &ClientInfo) -> (Option<String>, Option<String>) {
     let agent = origin.user_agent.as_deref().map(str::to_owned);
