@@ -249,6 +249,11 @@ on_both_stacks! {
 
         assert!(last.is_ok());
         assert!(late.unwrap_err().to_string().contains("the maximum of 10000 members"));
+        // An owner who has forgotten the password needs no further place.
+        let workspace = root_keys::default_workspace();
+        let link = domain::users::create_operator_invitation(&kw.app.context, &workspace).await.unwrap();
+        let back = Browser::new(&kw).accept_invitation(link.expose(), EMAIL, "another horse battery").await;
+        assert_eq!(back.status, 303, "{}", back.text);
         assert_eq!(kw.count_rows("memberships").await, 10_000);
     }
 

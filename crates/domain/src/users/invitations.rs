@@ -297,7 +297,7 @@ pub async fn add_member(
 }
 
 /// Adds a user to a workspace unless it has the maximum number of members. Returns whether the user was not a member
-/// yet. The members and the user must be locked.
+/// yet, which is no error in a full workspace. The members and the user must be locked.
 pub async fn join_workspace(
     tx: &mut Tx,
     workspace: &WorkspaceId,
@@ -306,7 +306,8 @@ pub async fn join_workspace(
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<bool> {
-    if tx.count_members(workspace).await? >= MEMBERS_MAX {
+    let is_member = tx.find_membership(workspace, &user.id).await?.is_some();
+    if !is_member && tx.count_members(workspace).await? >= MEMBERS_MAX {
         return Err(Error::PreconditionFailed(Refusal::TooManyMembers(MEMBERS_MAX)));
     }
     let is_new = tx.insert_member(workspace, &user.id, role, now).await?;
