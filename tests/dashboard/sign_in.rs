@@ -175,6 +175,26 @@ on_both_stacks! {
         assert!(!owner.is_signed_in().await);
     }
 
+    async fn sign_in_is_recorded_in_all_of_more_than_a_hundred_workspaces(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)";
+        kw.execute_sql(format!(
+            "{many} INSERT INTO workspaces (id, name, created_at) SELECT 'ws_' || i, 'a workspace', 0 FROM n"
+        )).await;
+        kw.execute_sql(format!(
+            "{many} INSERT INTO memberships (workspace_id, person_id, role, joined_at)
+            SELECT 'ws_' || n.i, p.id, 'viewer', 0 FROM n CROSS JOIN people p"
+        )).await;
+
+        owner.post("/dashboard/logout", &[]).await;
+        assert_eq!(owner.sign_in(EMAIL, PASSWORD).await.status, 303);
+
+        let events = kw.list_audit_events(EMAIL).await;
+        for event in ["user.endSession", "user.login"] {
+            assert_eq!(events.iter().filter(|found| *found == event).count(), 101, "{event}");
+        }
+    }
+
     async fn neither_passwords_nor_tokens_are_in_the_database(kw) {
         let owner = Browser::sign_in_owner(&kw).await;
         let token = &owner.cookies[SESSION];

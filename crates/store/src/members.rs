@@ -14,6 +14,8 @@ pub trait MemberReads: Send {
     async fn count_owners(&mut self) -> Result<i64>;
     /// Returns up to a hundred memberships of a user, by the name of the workspace.
     async fn list_memberships(&mut self, user: &UserId) -> Result<Vec<Membership>>;
+    /// Returns the ids of all workspaces of a user.
+    async fn list_workspace_ids(&mut self, user: &UserId) -> Result<Vec<WorkspaceId>>;
     /// Returns the membership of a user in a workspace.
     async fn find_membership(
         &mut self,

@@ -156,8 +156,8 @@ async fn record_in_all_workspaces(
     now: Timestamp,
     event: AuditEvent,
 ) -> Result<()> {
-    for membership in tx.list_memberships(&user.id).await? {
-        let mut entries = AuditBatch::new(Actor::User(user, origin), &membership.workspace_id, now);
+    for workspace in tx.list_workspace_ids(&user.id).await? {
+        let mut entries = AuditBatch::new(Actor::User(user, origin), &workspace, now);
         entries.add(event, &[user_target(user)]);
         entries.write(tx).await?;
     }

@@ -60,6 +60,11 @@ impl MemberReads for Connection {
         Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
 
+    async fn list_workspace_ids(&mut self, user: &UserId) -> Result<Vec<WorkspaceId>> {
+        let sql = "SELECT workspace_id FROM memberships WHERE person_id = $1 ORDER BY workspace_id";
+        Ok(query_scalar(sql).bind(user).fetch_all(self).await?)
+    }
+
     async fn find_membership(
         &mut self,
         workspace: &WorkspaceId,
