@@ -102,11 +102,15 @@ on_both_stacks! {
         for _ in 0..9 {
             assert_eq!(owner.sign_in(EMAIL, "another password").await.status, 422);
         }
+        kw.clock.advance_ms(60_500);
         let refused = owner.sign_in(EMAIL, PASSWORD).await;
         let other = owner.sign_in("nobody@example.com", PASSWORD).await;
 
         assert_eq!(refused.status, 429);
-        assert!(refused.headers.contains_key("retry-after"));
+        // The quarter of an hour began at noon.
+        assert_eq!(refused.headers["retry-after"], "840");
+        let text = "Too many sign-in attempts; try again in 14 minutes.";
+        assert!(refused.text.contains(text), "{}", refused.text);
         assert_eq!(other.status, 422);
         kw.clock.advance_ms(2 * 15 * 60_000);
         assert_eq!(owner.sign_in(EMAIL, PASSWORD).await.status, 303);

@@ -180,7 +180,10 @@ on_both_stacks! {
         for issuer in ["", "&iss=http://127.0.0.1:1"] {
             guest.cookies.insert(TRIP.into(), "in.secret".into());
             let path = format!("{CALLBACK}?code=c&state={good}{issuer}");
-            assert_eq!(follow(&mut guest, &path, "cross-site").await.status, 503);
+            let failed = follow(&mut guest, &path, "cross-site").await;
+            assert_eq!(failed.status, 503);
+            assert!(failed.text.contains("href=\"/dashboard/login\">Try again"), "{}", failed.text);
+            assert!(!failed.text.contains("code="), "{}", failed.text);
             assert!(!guest.cookies.contains_key(TRIP));
         }
         guest.cookies.insert(TRIP.into(), "in.secret".into());

@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::http::header::{ALLOW, REFERER, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
+use domain::users::single_sign_on::CALLBACK_PATH;
 use foundation::error::{Code, Error};
 use foundation::id::RequestId;
 
@@ -15,6 +16,9 @@ use super::format::{capitalize, format_grouped};
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::{Dashboard, headers, render_page};
+
+/// When a page can be requested again while a dependency of the server is unavailable, in seconds.
+const OUTAGE_RETRY_SECONDS: i64 = 5;
 
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
@@ -66,6 +70,14 @@ impl FailedRequest {
             is_read: [Method::GET, Method::HEAD].contains(request.method()),
             referrer: referrer_path(request.headers()),
             visitor: None,
+        }
+    }
+
+    /// Returns the page that repeats a request. A callback of the OIDC provider is accepted once: the sign-in begins anew.
+    fn retry_path(&self) -> String {
+        match self.path_and_query.split('?').next() {
+            Some(CALLBACK_PATH) => "/dashboard/login".to_owned(),
+            Some(_) | None => self.path_and_query.clone(),
         }
     }
 
@@ -155,7 +167,7 @@ impl Failure {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
         }
         if is_temporary(status) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            response.headers_mut().insert(RETRY_AFTER, self.retry_after_seconds().into());
         }
         response
     }
@@ -171,10 +183,18 @@ impl Failure {
         }
     }
 
+    /// Returns after how many seconds the request can succeed.
+    fn retry_after_seconds(&self) -> i64 {
+        match self {
+            Self::Domain(Error::TooManyRequests { retry_after, .. }) => retry_after.seconds(),
+            Self::SignIn | Self::Forged | Self::NoCookies | Self::Domain(_) => OUTAGE_RETRY_SECONDS,
+        }
+    }
+
     fn links(&self, request: &FailedRequest) -> Vec<(String, &'static str)> {
         let mut links = Vec::new();
         if request.is_read && is_temporary(self.status()) {
-            links.push((request.path_and_query.clone(), "Try again"));
+            links.push((request.retry_path(), "Try again"));
         }
         links.extend(request.form_path().map(|path| (path, "Back to the form")));
         links.push(("/dashboard".to_owned(), "Go to dashboard"));

@@ -5,6 +5,7 @@
 
 mod codes;
 mod outages;
+mod retry_after;
 mod subjects;
 
 use std::convert::Infallible;
@@ -15,6 +16,7 @@ use thiserror::Error as ThisError;
 pub use codes::Code;
 pub use outages::is_database_outage;
 use outages::is_lost_connection;
+pub use retry_after::RetryAfter;
 pub use subjects::{AuthenticationError, QueryErrorKind, Refusal, ResourceRef};
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -74,8 +76,8 @@ pub enum Error {
     #[error("this operation is disabled on this server by {0}")]
     OperationDisabled(&'static str),
     /// Holds what there was too much of.
-    #[error("{0}; try again in a minute")]
-    TooManyRequests(&'static str),
+    #[error("{reason}; try again in {retry_after}")]
+    TooManyRequests { reason: &'static str, retry_after: RetryAfter },
     #[error("{0}")]
     PreconditionFailed(Refusal),
     #[error("no operation or page at this path")]
@@ -199,7 +201,7 @@ impl Error {
             Self::GatewayRefused => Code::GatewayRefused,
             Self::WorkspaceDisabled => Code::WorkspaceDisabled,
             Self::OperationDisabled(_) => Code::OperationSwitchedOff,
-            Self::TooManyRequests(_) => Code::TooManyRequests,
+            Self::TooManyRequests { .. } => Code::TooManyRequests,
             Self::Forbidden(_) | Self::NamespaceNotListed(_) => Code::InsufficientPermissions,
             Self::NotFound(subjects) => {
                 subjects.first().map_or(Code::KeyNotFound, ResourceRef::not_found_code)

@@ -7,7 +7,7 @@ use domain::keys::{EvaluatedLimit, VerificationCode, VerifyResult};
 use domain::refill;
 use domain::resolved_key::ResolvedLimit;
 use foundation::clock::Timestamp;
-use foundation::error::Error;
+use foundation::error::{Error, RetryAfter};
 use foundation::id::RequestId;
 use foundation::model::FailureFormat;
 use serde::Serialize;
@@ -257,8 +257,7 @@ fn too_many<'a>(
 
 /// Returns the header that says when a retry can succeed, in whole seconds.
 pub fn retry_after(until: Timestamp, now: Timestamp) -> Header {
-    let seconds = until.0.saturating_sub(now.0).max(1).saturating_add(999) / 1000;
-    (RETRY_AFTER, seconds.to_string())
+    (RETRY_AFTER, RetryAfter::until(until, now).seconds().to_string())
 }
 
 fn refuse(policy: &ActivePolicy, refusal: Refusal<'_>, request_id: &RequestId) -> GatewayAnswer {

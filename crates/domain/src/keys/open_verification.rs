@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use foundation::clock::MINUTE_MS;
-use foundation::error::{Error, Result};
+use foundation::error::{Error, Result, RetryAfter};
 use foundation::secret::KeyHash;
 use limiter::Window;
 
@@ -28,11 +28,13 @@ pub async fn find_limited(
     let Some(window) = client_window(&keys.context, origin).map(|window| [window]) else {
         return find::find_by_hash(keys, &hash).await;
     };
-    let reply = keys.context.local_counters.peek_at(&window, keys.context.clock.now());
-    if reply.windows.iter().zip(&window).any(|(count, window)| !count.is_within_limit(window)) {
-        return Err(Error::TooManyRequests(
-            "too many keys that do not exist were sent from this address; retry later",
-        ));
+    let now = keys.context.clock.now();
+    let statuses = keys.context.local_counters.peek_at(&window, now).window_statuses(&window);
+    if let Some(exceeded) = statuses.iter().find(|status| status.is_exceeded) {
+        return Err(Error::TooManyRequests {
+            reason: "too many keys that do not exist were sent from this address",
+            retry_after: RetryAfter::until(exceeded.reset_at, now),
+        });
     }
     let found = find::find_by_hash(keys, &hash).await?;
     if found.is_none() {

@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
-use foundation::error::{Error, Result};
+use foundation::error::{Error, Result, RetryAfter};
 use foundation::metrics::Counter;
 use foundation::secret::generate_salt;
 use tokio::sync::Semaphore;
@@ -15,6 +15,8 @@ pub const PASSWORD_LENGTH_MIN: usize = 12;
 pub const PASSWORD_LENGTH_MAX: usize = 128;
 /// How long a request waits for a permit to hash before it fails with 429.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long such a request should wait before it is sent again.
+const PERMIT_RETRY_MS: i64 = 5_000;
 /// A hash that no password has, with the same parameters and length as all others: a sign-in with an unknown e-mail
 /// takes as long as one with a known e-mail.
 const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdCBvZiBub2JvZHkhIQ\
@@ -66,7 +68,10 @@ impl PasswordHasher {
         let permit =
             tokio::time::timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(Error::TooManyRequests("too many users are signing in"));
+            return Err(Error::TooManyRequests {
+                reason: "too many users are signing in",
+                retry_after: RetryAfter::from_ms(PERMIT_RETRY_MS),
+            });
         };
         self.hash_counter.inc();
         let task = tokio::task::spawn_blocking(move || {

@@ -2,7 +2,7 @@
 
 use foundation::clock::{MINUTE_MS, Timestamp};
 use foundation::config::OIDC_ONLY;
-use foundation::error::{Error, Result};
+use foundation::error::{Error, Result, RetryAfter};
 use foundation::id::UserId;
 use foundation::model::{OutagePolicy, User};
 use foundation::secret::Plaintext;
@@ -118,8 +118,15 @@ async fn consume_attempts(context: &Context, windows: Vec<Window>) -> Result<()>
     if windows.is_empty() {
         return Ok(());
     }
-    match admission::consume_exact(context, windows, OutagePolicy::Local).await?.is_admitted {
-        true => Ok(()),
-        false => Err(Error::TooManyRequests("too many sign-in attempts within 15 minutes")),
+    let decision = admission::consume_exact(context, windows, OutagePolicy::Local).await?;
+    if decision.is_admitted {
+        return Ok(());
     }
+    let now = context.clock.now();
+    let exceeded = decision.statuses.iter().filter(|status| status.is_exceeded);
+    let reset_at = exceeded.map(|status| status.reset_at).max();
+    Err(Error::TooManyRequests {
+        reason: "too many sign-in attempts",
+        retry_after: RetryAfter::until(reset_at.unwrap_or(now.plus_ms(ATTEMPT_WINDOW_MS)), now),
+    })
 }
