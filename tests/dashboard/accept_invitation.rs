@@ -202,9 +202,22 @@ on_both_stacks! {
 
         assert_eq!(kw.list_audit_events(&bob_id).await, ["member.join", "member.setRole", "user.changePassword"]);
         let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
-        let again = bob.accept_invitation(between(&page.text, "/dashboard/join/", "<"), "bob@example.com", "another horse battery").await;
+        let again = Browser::new(&kw).accept_invitation(between(&page.text, "/dashboard/join/", "<"), "bob@example.com", "another horse battery").await;
         assert_eq!(again.status, 303);
         assert_eq!(kw.list_audit_events(&bob_id).await.len(), 3);
+    }
+
+    async fn accepting_an_invitation_ends_the_previous_session_of_the_browser(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let page = owner.post(&workspace_path("/members/invite"), &[("role", "viewer")]).await;
+        let mut previous = Browser::new(&kw);
+        previous.cookies = owner.cookies.clone();
+
+        let token = between(&page.text, "/dashboard/join/", "<");
+        let joined = owner.accept_invitation(token, "eve@example.com", PASSWORD).await;
+
+        assert_eq!(joined.status, 303);
+        assert!(owner.is_signed_in().await && !previous.is_signed_in().await);
     }
 
     async fn an_invitation_takes_a_known_email_only_with_its_password(kw) {

@@ -8,7 +8,8 @@ use foundation::model::{Invitation, InvitationKind};
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
-use super::{PageResult, headers, redirect_to, render_invalid_page, render_page};
+use super::sign_in::start_session;
+use super::{PageResult, render_invalid_page, render_page};
 
 #[derive(Template)]
 #[template(path = "join.html")]
@@ -65,9 +66,8 @@ pub async fn accept(request: PageRequest, Path(token): Path<String>) -> PageResu
             .await;
     let fault = match joined {
         Ok(AcceptResult::Joined(signed_in, workspace)) => {
-            let mut answer = redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?;
-            headers::set_session_cookie(&mut answer, signed_in.token.expose());
-            return Ok(answer);
+            let to = format!("/dashboard/{workspace}?notice=joined");
+            return start_session(&request, &signed_in, &to).await;
         }
         Ok(AcceptResult::InvalidInvitation) => None,
         Ok(AcceptResult::WrongPassword) => {

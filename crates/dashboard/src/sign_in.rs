@@ -1,7 +1,7 @@
 //! Sign-in and sign-out.
 
 use askama::Template;
-use domain::users;
+use domain::users::{self, SignedIn};
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
@@ -48,11 +48,15 @@ pub async fn sign_in(request: PageRequest) -> PageResult {
     let Some(signed_in) = signed_in else {
         return show_rejection(&request, "Incorrect e-mail or password.".to_owned());
     };
-    // The previous session of this browser ends.
+    start_session(&request, &signed_in, "/dashboard").await
+}
+
+/// Gives the browser its new session and redirects it. Its previous session ends.
+pub async fn start_session(request: &PageRequest, signed_in: &SignedIn, to: &str) -> PageResult {
     if let Some(known) = &request.session {
         users::sign_out(&request.app.context, known, &request.origin).await?;
     }
-    let mut answer = redirect_to("/dashboard")?;
+    let mut answer = redirect_to(to)?;
     headers::set_session_cookie(&mut answer, signed_in.token.expose());
     Ok(answer)
 }

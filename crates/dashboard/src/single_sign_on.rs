@@ -17,7 +17,7 @@ use foundation::error::Error;
 
 use super::failure::Failure;
 use super::page_request::PageRequest;
-use super::sign_in::show_rejection;
+use super::sign_in::{show_rejection, start_session};
 use super::{PageResult, headers, redirect_to};
 
 pub fn routes() -> Router {
@@ -114,16 +114,11 @@ async fn finish_callback(request: &PageRequest) -> Result<Response<Body>, Failur
         .await?
     {
         SsoResult::SignedIn(signed_in, joined) => {
-            // The previous session of this browser ends.
-            if let Some(known) = known {
-                users::sign_out(&app.context, known, origin).await?;
-            }
-            let mut answer = match joined {
-                Some(workspace) => redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?,
-                None => redirect_to("/dashboard")?,
+            let to = match joined {
+                Some(workspace) => format!("/dashboard/{workspace}?notice=joined"),
+                None => "/dashboard".to_owned(),
             };
-            headers::set_session_cookie(&mut answer, signed_in.token.expose());
-            Ok(answer)
+            start_session(request, &signed_in, &to).await
         }
         SsoResult::Linked => redirect_to("/dashboard/account?notice=linked"),
         SsoResult::Rejected(rejection) => show_rejection(request, rejection.to_string()),
