@@ -4,6 +4,7 @@
 mod call_guard;
 mod ext_authz;
 mod health;
+mod identifier;
 mod rate_limit;
 mod rate_limit_call;
 mod service;
@@ -17,8 +18,8 @@ use tonic::service::Routes;
 
 use ext_authz::ExtAuthz;
 pub use health::HealthReport;
+pub use identifier::to_identifier;
 use rate_limit::RateLimits;
-pub use rate_limit::to_identifier;
 pub use rate_limit_call::{Descriptor, Entry, RateLimitCall};
 pub use service::GrpcService;
 use service::Services;
