@@ -32,7 +32,8 @@ fn operator(kw: &Keyward) -> Caller {
 }
 
 fn take(units: i64) -> [DescriptorCheck; 1] {
-    [DescriptorCheck { identifier: "user=1".to_owned(), limit: None, hits: Hits::Take(units) }]
+    let identifier = "user=1".to_owned();
+    [DescriptorCheck { identifier, long_identifier: None, limit: None, hits: Hits::Take(units) }]
 }
 
 /// Looks until a look is refused: then the units of the call before count.

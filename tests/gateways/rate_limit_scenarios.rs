@@ -228,6 +228,26 @@ fn matching() -> Vec<Scenario> {
     ]
 }
 
+/// Which limit applies to values that clients choose.
+fn matching_any_value() -> Vec<Scenario> {
+    // More characters than an identifier may have, of which the first values take all.
+    let [long, other] = ["a", "b"].map(|letter| letter.repeat(600));
+    let of = |foo: &str, bar: &str| format!("foo={foo}|bar={bar}");
+    vec![scenario(
+        "a long value does not hide the entries after it",
+        vec![("foo=*|bar=*", 3, MINUTE), ("foo=*|bar=banned", 0, MINUTE)],
+        vec![
+            call(&[&of(&long, "2")], &["OK 2/3 MINUTE"]),
+            call(&[&of(&long, "2")], &["OK 1/3 MINUTE"]),
+            call(&[&of(&other, "2")], &["OK 2/3 MINUTE"]),
+            call(&[&of(&long, &other)], &["OK 2/3 MINUTE"]),
+            call(&[&of(&long, "banned")], &["OVER_LIMIT 0/0 MINUTE"]),
+            call(&[&of("1", &long)], &["OK 2/3 MINUTE"]),
+            call(&[&format!("foo={long}")], &["OK"]),
+        ],
+    )]
+}
+
 /// How calls are counted.
 fn counting() -> Vec<Scenario> {
     let countdown = (0..25).map(|at| match at {
@@ -315,6 +335,10 @@ fn taking() -> Vec<Scenario> {
 on_both_stacks! {
     async fn limit_is_the_most_specific_one(kw) {
         assert_answers(&kw, matching()).await;
+    }
+
+    async fn limit_is_found_whatever_a_value_is(kw) {
+        assert_answers(&kw, matching_any_value()).await;
     }
 
     async fn calls_are_counted_up_to_the_limit(kw) {

@@ -23,8 +23,11 @@ use crate::rate_limit::{authenticate, log_failure, to_checks};
 use crate::rate_limit_call::RateLimitCall;
 
 /// The maximum number of abandoned calls that are decided at a time. Each holds its head and the identifiers of its descriptors, less
-/// than 300 KB. The units of further ones are lost: callers are not authenticated yet.
+/// than 300 KB, and long identifiers. The units of further ones are lost: callers are not authenticated yet.
 const ABANDONED_CALLS_MAX: usize = 100;
+/// The maximum size of the long identifiers of an abandoned call, which names counters by shorter ones. Envoy accepts 60 KiB of
+/// headers from a client.
+const LONG_IDENTIFIERS_MAX_BYTES: usize = 128 * 1024;
 
 /// What a call says of who sends it.
 pub struct CallOrigin {
@@ -54,6 +57,14 @@ impl AbandonedCalls {
     /// Decides a call in the background, if it is valid.
     fn decide(&self, origin: CallOrigin, request: RateLimitCall) {
         let Ok(checks) = to_checks(&request) else { return };
+        let long = checks.iter().filter_map(|check| check.long_identifier.as_ref());
+        if long.map(String::len).sum::<usize>() > LONG_IDENTIFIERS_MAX_BYTES {
+            tracing::debug!(
+                request.id = %origin.request_id,
+                "dropped an abandoned call: its identifiers have more than {LONG_IDENTIFIERS_MAX_BYTES} bytes"
+            );
+            return;
+        }
         let Ok(permit) = self.permits.clone().try_acquire_owned() else {
             tracing::debug!(
                 request.id = %origin.request_id,

@@ -45,16 +45,16 @@ pub fn to_identifier(descriptor: &Descriptor) -> String {
     identifier
 }
 
-/// Replaces the end of an identifier that is too long by the hash of the whole. A client sends some of the values, and a gateway
-/// admits a call that fails: a long value must not be a way around the limits of the call.
-pub fn bound_identifier(identifier: String) -> String {
+/// Replaces the end of an identifier that is too long by the hash of the whole, and returns the whole beside it. A client sends
+/// some of the values, and a gateway admits a call that fails: a long value must not be a way around the limits of the call.
+pub fn bound_identifier(identifier: String) -> (String, Option<String>) {
     if !is_too_long(&identifier) {
-        return identifier;
+        return (identifier, None);
     }
     let hash = KeyHash::compute(identifier.as_bytes()).to_base64();
     let kept = IDENTIFIER_MAX - hash.len() - 1;
     let start: String = identifier.chars().take(kept).collect();
-    start + "~" + &hash
+    (start + "~" + &hash, Some(identifier))
 }
 
 /// Returns whether a text can be stored as the identifier of a counter, or as the name of a namespace.

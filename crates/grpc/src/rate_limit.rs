@@ -164,7 +164,7 @@ fn to_check(at: usize, descriptor: &Descriptor, hits_of_call: u64) -> Result<Des
         let field = format!("descriptors[{at}].{field}");
         Error::invalid(field.clone(), format!("{field} {rule}"))
     };
-    let identifier = bound_identifier(to_identifier(descriptor));
+    let (identifier, long_identifier) = bound_identifier(to_identifier(descriptor));
     if !is_storable(&identifier) {
         return Err(invalid("entries", "must not be empty".to_owned()));
     }
@@ -176,6 +176,7 @@ fn to_check(at: usize, descriptor: &Descriptor, hits_of_call: u64) -> Result<Des
     let limit = descriptor.limit.map(to_limit).transpose();
     Ok(DescriptorCheck {
         identifier,
+        long_identifier,
         limit: limit.map_err(|rule| invalid("limit.unit", rule))?,
         hits: if descriptor.is_negative_hits { Hits::GiveBack(units) } else { Hits::Take(units) },
     })

@@ -21,7 +21,10 @@ use crate::ratelimits::{LimitResult, Ratelimits};
 /// One descriptor to check.
 #[derive(Debug, Clone)]
 pub struct DescriptorCheck {
+    /// Names the counter.
     pub identifier: String,
+    /// The whole identifier, by which overrides are found, if `identifier` is a shorter one.
+    pub long_identifier: Option<String>,
     /// The limit that the descriptor names, which no override replaces.
     pub limit: Option<DefaultLimit>,
     pub hits: Hits,
@@ -141,7 +144,10 @@ fn prepare(
     let identifier = &descriptor.identifier;
     let active = match descriptor.limit {
         Some(_) => None,
-        None => stored.overrides.find_active(identifier, context.clock.now()),
+        None => {
+            let whole = descriptor.long_identifier.as_deref().unwrap_or(identifier);
+            stored.overrides.find_active_by_name(identifier, whole, context.clock.now())
+        }
     };
     let of_override =
         active.map(|found| DefaultLimit { limit: found.limit, duration: found.duration_ms });

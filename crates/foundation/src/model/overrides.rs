@@ -42,7 +42,18 @@ impl Overrides {
 
     /// Returns the override for an identifier: the first candidate that is active.
     pub fn find_active(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
-        self.candidates_for(identifier).find(|candidate| candidate.is_active(now))
+        self.find_active_by_name(identifier, identifier, now)
+    }
+
+    /// Returns the override for an identifier whose counter has a shorter name: the first active one of that stored for
+    /// exactly the name, and of the patterns that match the whole identifier.
+    pub fn find_active_by_name(
+        &self,
+        name: &str,
+        identifier: &str,
+        now: Timestamp,
+    ) -> Option<&Override> {
+        self.candidates_by_name(name, identifier).find(|candidate| candidate.is_active(now))
     }
 
     /// Returns the candidates for an identifier: the override stored for exactly this text, then the patterns that
@@ -51,7 +62,15 @@ impl Overrides {
         &'a self,
         identifier: &'i str,
     ) -> impl Iterator<Item = &'a Override> + use<'a, 'i> {
-        let exact = self.index_by_identifier.get(identifier).copied();
+        self.candidates_by_name(identifier, identifier)
+    }
+
+    fn candidates_by_name<'a, 'i>(
+        &'a self,
+        name: &str,
+        identifier: &'i str,
+    ) -> impl Iterator<Item = &'a Override> + use<'a, 'i> {
+        let exact = self.index_by_identifier.get(name).copied();
         // An identifier may be the text of a pattern.
         let others =
             self.patterns.iter().filter(move |pattern| Some(pattern.override_index) != exact);
@@ -147,6 +166,18 @@ mod tests {
         assert_eq!(found("u"), Some("u*"));
         assert_eq!(found("*er_*"), Some("*er_*"));
         assert_eq!(found("line\nbreak"), None);
+    }
+
+    #[test]
+    fn find_active_by_name_matches_the_name_as_it_is_and_patterns_with_the_whole_identifier() {
+        let overrides = build_overrides(&["user=a*", "user=*|path=/b", "user=aa~1", "*~2"]);
+        let found = |name: &str| {
+            let found = overrides.find_active_by_name(name, "user=aaaa|path=/b", Timestamp(0));
+            found.map(|item| item.identifier.as_str())
+        };
+
+        assert_eq!(found("user=aa~1"), Some("user=aa~1"));
+        assert_eq!(found("user=aa~2"), Some("user=*|path=/b"));
     }
 
     #[test]
