@@ -2,9 +2,14 @@
 
 use std::net::SocketAddr;
 
+use domain::gateways;
+use domain::gateways::configurations::{
+    ConfigurationValues, GatewayProgram, KeywardServers, TlsOptions, configuration,
+};
 use request::PEER;
 use serde_json::json;
 
+use super::hang_up::operator;
 use super::{Gateway, send};
 use crate::on_both_stacks;
 
@@ -71,5 +76,31 @@ on_both_stacks! {
             assert_eq!(reply.status.as_u16(), status, "{peer}");
         }
         assert_eq!(send(&kw, "GET", "/gateway/edge", &forwarded).await.status, 403);
+    }
+
+    async fn manifest_is_judged_by_its_policy_when_an_older_one_of_another_workspace_has_its_name(kw) {
+        let (peer, networks) = ("10.0.0.1:1".parse::<SocketAddr>().unwrap(), json!(["10.0.0.0/8"]));
+        let stranger = kw.create_other_workspace().await;
+        let api = kw.v2_as(&stranger, "apis.createApi", json!({ "name": "other" })).await.text_of("apiId");
+        let older = json!({ "name": "edge", "apiIds": [api], "allowFrom": networks });
+        kw.v2_as(&stranger, "gateways.createPolicy", older).await.data();
+        kw.clock.advance_ms(1);
+        let gateway = Gateway::create(&kw, json!({ "allowFrom": networks })).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let policy = gateways::get(&kw.app.context, &operator(&kw), "edge").await.unwrap();
+        let addresses = vec!["10.0.0.2:3000".parse().unwrap()];
+        let keyward = KeywardServers::new(addresses, TlsOptions::default(), false).unwrap();
+        let values = ConfigurationValues { policy: &policy, keyward: &keyward, service: None };
+
+        let files = configuration(GatewayProgram::Kubernetes, values);
+
+        let url = "address: http://keyward.keyward.svc.cluster.local:3000";
+        let mut lines = files.iter().flat_map(|file| file.text.lines());
+        let path = lines.find_map(|line| line.trim().strip_prefix(url)).unwrap();
+        for (target, status) in [(path, 200), ("/gateway/edge", 401)] {
+            let headers = [("authorization", bearer.as_str())];
+            let reply = PEER.scope(peer, send(&kw, "GET", target, &headers)).await;
+            assert_eq!(reply.status.as_u16(), status, "{target}");
+        }
     }
 }

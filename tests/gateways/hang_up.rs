@@ -25,7 +25,7 @@ const RULES: DescriptorRules = DescriptorRules {
 };
 const MORE_THAN_LIMIT: i64 = 15;
 
-fn operator(kw: &Keyward) -> Caller {
+pub fn operator(kw: &Keyward) -> Caller {
     let context = &kw.app.context;
     let version = context.freshness.read_version(Monotonic::now());
     Caller::operator(default_workspace(), version, context.clock.now())

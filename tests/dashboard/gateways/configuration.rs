@@ -13,6 +13,7 @@ on_both_stacks! {
         let (path, secret) = create(&mut owner, "my-edge", &api).await;
         let first = owner.get(&path).await.text;
         assert!(first.contains("http://keyward/gateway/my-edge?mode=nginx"), "{first}");
+        let by_id = format!("path: /gateway/{}", path.rsplit('/').next().unwrap());
 
         for (program, parts) in [
             (GatewayProgram::Nginx, &["gateway/my-edge?mode=nginx", "server 10.0.0.5:3005", "server 10.0.0.7:80;", "keyward-secret.conf"][..]),
@@ -21,7 +22,7 @@ on_both_stacks! {
             (GatewayProgram::Traefik, &["/gateway/my-edge", "http://10.0.0.5:3005", "/etc/traefik/traefik.yml"]),
             (GatewayProgram::Envoy, &["path_prefix: /gateway/my-edge", "10.0.0.5", "port_value: 3005"]),
             (GatewayProgram::EnvoyGrpc, &["keyward-policy", "my-edge", "port_value: 3005", "Also set KEYWARD_GRPC_LISTEN"]),
-            (GatewayProgram::Kubernetes, &["path: /gateway/my-edge", "ingress-nginx.yaml", "cannot read a secret"]),
+            (GatewayProgram::Kubernetes, &[by_id.as_str(), "ingress-nginx.yaml", "cannot read a secret"]),
         ] {
             let query = format!("for={}&keyward=10.0.0.5:3005&service=10.0.0.7:80", program.name());
             let page = owner.get(&format!("{path}?{query}")).await.text;
@@ -29,7 +30,7 @@ on_both_stacks! {
             for part in parts {
                 assert!(text.contains(part), "{part} of {program:?}: {text}");
             }
-            assert!(!text.contains("edge?mode=nginx") || program == GatewayProgram::Nginx || program == GatewayProgram::Kubernetes);
+            assert!(!text.contains("edge?mode=nginx") || program == GatewayProgram::Nginx);
             assert!(!page.contains(&secret), "{program:?}");
             let current = format!("?for={}#configuration\" aria-current=\"page\"", program.name());
             assert!(page.contains(&current), "{page}");

@@ -14,8 +14,8 @@ const TLS_START: &str = "# If Keyward listens with TLS:";
 /// The name in the certificates of Keyward.
 const SERVER_NAME: &str = "keyward.example";
 
-/// Returns the text of a shipped file with all values filled in.
-pub fn fill_in(shipped: &str, values: ConfigurationValues<'_>) -> String {
+/// Returns the text of a shipped file with all values filled in. `policy` is what the gateway calls the policy: its name or id.
+pub fn fill_in(shipped: &str, values: ConfigurationValues<'_>, policy: &str) -> String {
     let mut lines = Vec::new();
     let mut rest = shipped.lines().peekable();
     while let Some(line) = rest.next() {
@@ -33,7 +33,7 @@ pub fn fill_in(shipped: &str, values: ConfigurationValues<'_>) -> String {
         } else if is_comment(line) {
             lines.push(line.to_owned());
         } else if let Some(line) = choose_scheme(line, values.keyward.tls.as_ref()) {
-            lines.extend(fill_in_line(&line, values));
+            lines.extend(fill_in_line(&line, values, policy));
         }
     }
     lines.push(String::new());
@@ -92,7 +92,7 @@ const SERVICE: &str = "service:8080";
 const ENVOY_SERVICE: &str = "address: service, port_value: 8080";
 
 /// Returns what a line becomes: none or more lines.
-fn fill_in_line(line: &str, values: ConfigurationValues<'_>) -> Vec<String> {
+fn fill_in_line(line: &str, values: ConfigurationValues<'_>, policy: &str) -> Vec<String> {
     if line.contains(FIRST_SERVER) {
         let servers = values.keyward.addresses.iter().enumerate();
         return servers.map(|(at, server)| name_server(line, at, server)).collect();
@@ -109,10 +109,9 @@ fn fill_in_line(line: &str, values: ConfigurationValues<'_>) -> Vec<String> {
     }
     let mut line = line.to_owned();
     for name in POLICY_NAMES {
-        let filled_in = name.replace("edge", &values.policy.name);
-        line = line.replace(name, &filled_in);
+        line = line.replace(name, &name.replace("edge", policy));
     }
-    line = line.replace(GRPC_POLICY, &format!("value: \"{}\"", values.policy.name));
+    line = line.replace(GRPC_POLICY, &format!("value: \"{policy}\""));
     if let Some(service) = values.service {
         line = line.replace(SERVICE, &service.to_string());
         line = line.replace(ENVOY_SERVICE, &envoy_address(service));

@@ -141,10 +141,15 @@ pub fn configuration(
     program: GatewayProgram,
     values: ConfigurationValues<'_>,
 ) -> Vec<ConfigurationFile> {
+    // Without a secret, a name stands for the oldest policy of any workspace that has it.
+    let policy = match program == GatewayProgram::Kubernetes {
+        true => values.policy.id.as_str(),
+        false => values.policy.name.as_str(),
+    };
     let file = |&(name, install_path, shipped): &(_, _, &str)| ConfigurationFile {
         name,
         install_path,
-        text: fill_in(shipped, values),
+        text: fill_in(shipped, values, policy),
     };
     program.shipped_files().iter().map(file).collect()
 }
@@ -270,6 +275,16 @@ mod tests {
             let text = of(program);
             assert!(text.contains(part), "{part} is not in {text}");
         }
+    }
+
+    #[test]
+    fn manifests_name_the_policy_by_its_id_because_they_have_no_secret() {
+        let policy = policy("orders", &["authorization:bearer"], &[]);
+
+        let text = text(GatewayProgram::Kubernetes, &policy, &["10.0.0.1:3000"]);
+
+        assert_eq!(text.matches("/gateway/gwp_1").count(), 4, "{text}");
+        assert!(!text.contains("/gateway/orders"), "{text}");
     }
 
     #[test]
