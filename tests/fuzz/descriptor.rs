@@ -5,11 +5,11 @@ use grpc::{Descriptor, Entry};
 use crate::compose;
 
 const PIECES: &[&str] =
-    &["\n", "\n", "\t", "\t", "|", "=", "\\", "a", "b", "é", " ", "*", "\\|", "a=b"];
+    &["\n", "\n", "\t", "\t", "\r", "|", "=", "\\", "a", "b", "é", " ", "*", "\\|", "a=b"];
 
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// An input is an entry in each line: its key, and after a tab its value.
+/// An input is an entry in each line: its key, and after a tab its value. A carriage return in them stands for a newline.
 #[test]
 fn identifier_is_read_back() {
     bolero::check!(name = "descriptor").for_each(|bytes: &[u8]| {
@@ -17,16 +17,22 @@ fn identifier_is_read_back() {
             let lines = text.split(|byte| *byte == b'\n');
             let pairs: Vec<Pair> = lines
                 .map(|line| match line.iter().position(|byte| *byte == b'\t') {
-                    Some(at) => (line[..at].to_owned(), line[at + 1..].to_owned()),
-                    None => (line.to_owned(), Vec::new()),
+                    Some(at) => (with_newlines(&line[..at]), with_newlines(&line[at + 1..])),
+                    None => (with_newlines(line), Vec::new()),
                 })
                 .collect();
 
             let identifier = grpc::to_identifier(&to_descriptor(&pairs));
 
             assert_eq!(read_identifier(&identifier), pairs, "{identifier:?}");
+            // No star of an override stands for a newline.
+            assert!(!identifier.contains(['\n', '\0']), "{identifier:?}");
         }
     });
+}
+
+fn with_newlines(text: &[u8]) -> Vec<u8> {
+    text.iter().map(|byte| if *byte == b'\r' { b'\n' } else { *byte }).collect()
 }
 
 fn to_descriptor(pairs: &[Pair]) -> Descriptor {

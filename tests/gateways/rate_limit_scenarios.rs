@@ -233,19 +233,32 @@ fn matching_any_value() -> Vec<Scenario> {
     // More characters than an identifier may have, of which the first values take all.
     let [long, other] = ["a", "b"].map(|letter| letter.repeat(600));
     let of = |foo: &str, bar: &str| format!("foo={foo}|bar={bar}");
-    vec![scenario(
-        "a long value does not hide the entries after it",
-        vec![("foo=*|bar=*", 3, MINUTE), ("foo=*|bar=banned", 0, MINUTE)],
-        vec![
-            call(&[&of(&long, "2")], &["OK 2/3 MINUTE"]),
-            call(&[&of(&long, "2")], &["OK 1/3 MINUTE"]),
-            call(&[&of(&other, "2")], &["OK 2/3 MINUTE"]),
-            call(&[&of(&long, &other)], &["OK 2/3 MINUTE"]),
-            call(&[&of(&long, "banned")], &["OVER_LIMIT 0/0 MINUTE"]),
-            call(&[&of("1", &long)], &["OK 2/3 MINUTE"]),
-            call(&[&format!("foo={long}")], &["OK"]),
-        ],
-    )]
+    vec![
+        scenario(
+            "a long value does not hide the entries after it",
+            vec![("foo=*|bar=*", 3, MINUTE), ("foo=*|bar=banned", 0, MINUTE)],
+            vec![
+                call(&[&of(&long, "2")], &["OK 2/3 MINUTE"]),
+                call(&[&of(&long, "2")], &["OK 1/3 MINUTE"]),
+                call(&[&of(&other, "2")], &["OK 2/3 MINUTE"]),
+                call(&[&of(&long, &other)], &["OK 2/3 MINUTE"]),
+                call(&[&of(&long, "banned")], &["OVER_LIMIT 0/0 MINUTE"]),
+                call(&[&of("1", &long)], &["OK 2/3 MINUTE"]),
+                call(&[&format!("foo={long}")], &["OK"]),
+            ],
+        ),
+        scenario(
+            "a star stands for a value with a newline, too",
+            vec![("user=*", 2, MINUTE), ("user=*|path=/a*", 1, MINUTE)],
+            vec![
+                call(&["user=a\nb"], &["OK 1/2 MINUTE"]),
+                call(&["user=a\nb"], &["OK 0/2 MINUTE"]),
+                call(&["user=a\nb"], &["OVER_LIMIT 0/2 MINUTE"]),
+                call(&["user=ab"], &["OK 1/2 MINUTE"]),
+                call(&["user=\n|path=/a\n"], &["OK 0/1 MINUTE"]),
+            ],
+        ),
+    ]
 }
 
 /// How calls are counted.

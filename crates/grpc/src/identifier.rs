@@ -9,10 +9,10 @@ use crate::rate_limit_call::Descriptor;
 
 /// Returns the entries of a descriptor in their order as `key=value`, joined by `|`. A backslash escapes these two and itself.
 /// NUL, and bytes that are no UTF-8, are `\xHH`: a client sends some of the values, and a gateway admits a call that fails. So
-/// two descriptors with entries never have the same identifier.
+/// are newlines, which no `*` of an override stands for. Two descriptors with entries never have the same identifier.
 pub fn to_identifier(descriptor: &Descriptor) -> String {
     fn append(bytes: &[u8], into: &mut String) {
-        let is_escaped = |byte: &u8| matches!(byte, b'\\' | b'|' | b'=' | 0);
+        let is_escaped = |byte: &u8| matches!(byte, b'\\' | b'|' | b'=' | b'\n' | 0);
         if let (Ok(text), false) = (str::from_utf8(bytes), bytes.iter().any(is_escaped)) {
             return into.push_str(text);
         }
@@ -20,6 +20,7 @@ pub fn to_identifier(descriptor: &Descriptor) -> String {
             for c in chunk.valid().chars() {
                 match c {
                     '\0' => into.push_str("\\x00"),
+                    '\n' => into.push_str("\\x0A"),
                     '\\' | '|' | '=' => into.extend(['\\', c]),
                     _ => into.push(c),
                 }
@@ -92,5 +93,7 @@ mod tests {
         assert_ne!(identifier(&[("a", "b")]), identifier(&[("a=b", "")]));
         assert_eq!(of_bytes(&[(b"a", b"\xff=\xc3\xbc\0\xc3")]), "a=\\xFF\\=\u{fc}\\x00\\xC3");
         assert_ne!(of_bytes(&[(b"a", b"\xff")]), identifier(&[("a", "\\xFF")]));
+        assert_eq!(identifier(&[("a\n", "b\n\r\n")]), "a\\x0A=b\\x0A\r\\x0A");
+        assert_ne!(identifier(&[("a", "\n")]), identifier(&[("a", "\\x0A")]));
     }
 }
