@@ -26,10 +26,10 @@ pub fn client_address(trusted: Option<&Networks>, headers: &HeaderMap) -> Option
     let Some(trusted) = trusted.filter(|trusted| trusted.contains(peer)) else { return Some(peer) };
     let mut client = peer;
     for value in headers.get_all(FORWARDED_FOR).iter().rev() {
-        let Ok(hops) = value.to_str() else { return Some(client) };
-        for hop in hops.rsplit(',') {
+        // A proxy may append to what a client has sent, whatever bytes that has.
+        for hop in value.as_bytes().rsplit(|byte| *byte == b',') {
             // A value that cannot be parsed was not written by a trusted proxy, and neither was anything before it.
-            let Some(address) = parse_address(hop.trim()) else { return Some(client) };
+            let Some(address) = parse_address(hop) else { return Some(client) };
             client = address.to_canonical();
             if !trusted.contains(client) {
                 return Some(client);
@@ -40,7 +40,8 @@ pub fn client_address(trusted: Option<&Networks>, headers: &HeaderMap) -> Option
 }
 
 /// Parses an address, with or without a port.
-fn parse_address(text: &str) -> Option<IpAddr> {
+fn parse_address(hop: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(hop).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
 }
@@ -88,9 +89,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn client_address_is_last_untrusted_when_bytes_before_it_are_no_text() {
+        assert_eq!(client("10.0.0.1:1", &["\u{ff}, 198.51.100.1"]).await, "198.51.100.1");
+        assert_eq!(
+            client("10.0.0.1:1", &["\u{ff},198.51.100.1", "10.0.0.2"]).await,
+            "198.51.100.1"
+        );
+    }
+
+    #[tokio::test]
     async fn client_address_is_nearest_known_when_header_is_unreadable() {
         assert_eq!(client("10.0.0.1:1", &[]).await, "10.0.0.1");
         assert_eq!(client("10.0.0.1:1", &["198.51.100.1, nonsense, 10.0.0.2"]).await, "10.0.0.2");
+        assert_eq!(client("10.0.0.1:1", &["198.51.100.1, \u{ff}, 10.0.0.2"]).await, "10.0.0.2");
         assert_eq!(client("10.0.0.1:1", &["10.0.0.3, 10.0.0.2"]).await, "10.0.0.3");
     }
 }
