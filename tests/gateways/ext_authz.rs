@@ -24,8 +24,8 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{Gateway, header, send};
 use crate::on_both_stacks;
-use crate::support::Keyward;
 use crate::support::assertion::{VerifiedAssertion, verify_assertion};
+use crate::support::{Keyward, Stack};
 
 /// A listener for gRPC, which ends with the test.
 pub struct Listener {
@@ -55,6 +55,17 @@ fn request(
     path: &str,
     headers: &[(&str, &str)],
 ) -> CheckRequest {
+    request_from("192.0.2.1", gateway, method, path, headers)
+}
+
+/// A request that Envoy has received from an address.
+fn request_from(
+    address: &str,
+    gateway: &Gateway<'_>,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> CheckRequest {
     let to_map = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
@@ -64,7 +75,7 @@ fn request(
         headers: to_map(headers),
         ..HttpRequest::default()
     };
-    let source = SocketAddress { address: "192.0.2.1".to_owned(), ..SocketAddress::default() };
+    let source = SocketAddress { address: address.to_owned(), ..SocketAddress::default() };
     let source = core::Address { address: Some(Address::SocketAddress(source)) };
     let context_extensions =
         to_map(&[("keyward-policy", "edge"), ("keyward-gateway-secret", &gateway.secret)]);
@@ -76,6 +87,20 @@ fn request(
             ..AttributeContext::default()
         }),
     }
+}
+
+/// The same request, with its headers as Envoy sends them if it is configured to send repeated ones.
+fn with_header_map(mut request: CheckRequest) -> CheckRequest {
+    let attributes = request.attributes.as_mut().unwrap();
+    let http = attributes.request.as_mut().unwrap().http.as_mut().unwrap();
+    let header = |(key, value): (String, String)| core::HeaderValue {
+        key,
+        value: String::new(),
+        raw_value: value.into_bytes(),
+    };
+    let headers = std::mem::take(&mut http.headers).into_iter().map(header).collect();
+    http.header_map = Some(core::HeaderMap { headers });
+    request
 }
 
 /// The status that the client gets, and the headers of the refusal.
@@ -271,5 +296,35 @@ on_both_stacks! {
         assert_eq!(too_large.unwrap_err().code(), Code::OutOfRange);
         let fits = client.check(request(&gateway, "GET", "/", &[("x-large", "a")])).await;
         assert_eq!(denied(&fits.unwrap().into_inner()).0, 401);
+    }
+}
+
+#[tokio::test]
+async fn client_address_is_that_which_a_trusted_proxy_before_envoy_reports() {
+    let networks = |text: &str| Networks::new(Networks::parse(text).unwrap());
+    let kw = Keyward::start_with(Stack::Embedded, |settings| {
+        settings.trusted_proxies = networks("10.0.0.0/8");
+    })
+    .await;
+    let gateway = Gateway::create(&kw, json!({})).await;
+    let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+    let listener = Listener::start(&kw).await;
+
+    for (network, source, forwarded, is_allowed) in [
+        ("203.0.113.0/24", "10.0.0.9", "203.0.113.9, 10.0.0.9", true),
+        ("203.0.113.0/24", "::ffff:10.0.0.9", "203.0.113.9", true),
+        ("203.0.113.0/24", "10.0.0.9", "203.0.113.9, 198.51.100.1, 10.0.0.9", false),
+        ("203.0.113.0/24", "198.51.100.1", "203.0.113.9, 198.51.100.1", false),
+        ("10.0.0.0/8", "10.0.0.9", "203.0.113.9, 10.0.0.9", false),
+        ("10.0.0.0/8", "10.0.0.9", "10.0.0.9", true),
+    ] {
+        kw.update_api(&gateway.api, |settings| settings.allowed_networks = networks(network)).await;
+        let headers = [("authorization", bearer.as_str()), ("x-forwarded-for", forwarded)];
+        let joined = request_from(source, &gateway, "GET", "/", &headers);
+        for request in [joined.clone(), with_header_map(joined)] {
+            let response = listener.check(request).await;
+            let is_admitted = response.status.unwrap().code == 0;
+            assert_eq!(is_admitted, is_allowed, "{network} {source} {forwarded}");
+        }
     }
 }

@@ -86,7 +86,7 @@ async fn answer(
     let policy = gateways::authenticate(&app.gateways, &gateway).await?;
     let empty = HttpRequest::default();
     let request = EnvoyRequest::new(http_request(check).unwrap_or(&empty));
-    let client = ClientInfo { address: source_address(check), user_agent: None };
+    let client = ClientInfo { address: client_address(app, check, &request), user_agent: None };
     Ok(gateway::judge(app, &policy, &request, client, request_id).await)
 }
 
@@ -94,11 +94,21 @@ fn http_request(check: &CheckRequest) -> Option<&HttpRequest> {
     check.attributes.as_ref()?.request.as_ref()?.http.as_ref()
 }
 
-/// Returns the address of the client as Envoy knows it: Envoy decides which proxies it trusts.
+/// Returns the address of the client. Envoy tells the peer of its connection, whichever proxies it trusts itself, and the header
+/// in which proxies before it report their peers.
+fn client_address(app: &App, check: &CheckRequest, request: &EnvoyRequest<'_>) -> Option<IpAddr> {
+    let trusted = app.context.settings.trusted_proxies.as_ref();
+    let values = || request.header_values(address::FORWARDED_FOR);
+    Some(address::address_behind(source_address(check)?, trusted, values))
+}
+
+/// Returns the address of the peer of Envoy's connection.
 fn source_address(check: &CheckRequest) -> Option<IpAddr> {
     let address = check.attributes.as_ref()?.source.as_ref()?.address.as_ref()?;
     match address.address.as_ref()? {
-        Address::SocketAddress(socket) => socket.address.parse().ok(),
+        Address::SocketAddress(socket) => {
+            socket.address.parse().ok().map(|address: IpAddr| address.to_canonical())
+        }
         Address::Pipe(_) | Address::EnvoyInternalAddress(_) => None,
     }
 }
@@ -115,11 +125,16 @@ impl<'a> EnvoyRequest<'a> {
         Self { http, header_map: http.header_map.as_ref() }
     }
 
-    /// Returns the values of a header, by its name in lower case.
+    /// Returns the values of a header that are texts, by its name in lower case.
     fn headers(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        let joined = self.http.headers.get(name).map(String::as_str);
+        self.header_values(name).filter_map(|value| str::from_utf8(value).ok())
+    }
+
+    /// Returns the values of a header, by its name in lower case.
+    fn header_values(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let joined = self.http.headers.get(name).map(String::as_bytes);
         let repeated = self.header_map.into_iter().flat_map(|map| &map.headers);
-        let repeated = repeated.filter(move |header| header.key == name).filter_map(value_of);
+        let repeated = repeated.filter(|header| header.key == name).map(value_of);
         // One of the two is empty.
         joined.into_iter().chain(repeated.collect::<Vec<_>>())
     }
@@ -133,10 +148,10 @@ impl<'a> EnvoyRequest<'a> {
 }
 
 /// Envoy sends a value as text or, as configured, as bytes.
-fn value_of(header: &HeaderValue) -> Option<&str> {
+fn value_of(header: &HeaderValue) -> &[u8] {
     match header.raw_value.is_empty() {
-        true => Some(header.value.as_str()),
-        false => std::str::from_utf8(&header.raw_value).ok(),
+        true => header.value.as_bytes(),
+        false => header.raw_value.as_slice(),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use foundation::model::Networks;
 
 /// The header in which each proxy appends the address of its own client.
-const FORWARDED_FOR: &str = "x-forwarded-for";
+pub const FORWARDED_FOR: &str = "x-forwarded-for";
 
 tokio::task_local! {
     /// The peer of the connection whose requests a task answers. An extension of each request would cost an allocation
@@ -19,24 +19,36 @@ pub fn peer() -> Option<IpAddr> {
     PEER.try_with(SocketAddr::ip).ok().map(|peer| peer.to_canonical())
 }
 
-/// Returns the address of the client. Only trusted proxies are believed: it is the last of their reported addresses
-/// that is not a trusted proxy.
+/// Returns the address of the client of a request on the connection: that of the peer, or what trusted proxies report.
 pub fn client_address(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAddr> {
-    let peer = peer()?;
-    let Some(trusted) = trusted.filter(|trusted| trusted.contains(peer)) else { return Some(peer) };
+    let values = || headers.get_all(FORWARDED_FOR).iter().map(HeaderValue::as_bytes);
+    Some(address_behind(peer()?, trusted, values))
+}
+
+/// Returns the address of the client of a request that comes from a peer, with the values of [`FORWARDED_FOR`]. Only trusted
+/// proxies are believed: it is the last of their reported addresses that is not a trusted proxy.
+pub fn address_behind<'a, V>(
+    peer: IpAddr,
+    trusted: Option<&Networks>,
+    values: impl FnOnce() -> V,
+) -> IpAddr
+where
+    V: DoubleEndedIterator<Item = &'a [u8]>,
+{
+    let Some(trusted) = trusted.filter(|trusted| trusted.contains(peer)) else { return peer };
     let mut client = peer;
-    for value in headers.get_all(FORWARDED_FOR).iter().rev() {
+    for value in values().rev() {
         // A proxy may append to what a client has sent, whatever bytes that has.
-        for hop in value.as_bytes().rsplit(|byte| *byte == b',') {
+        for hop in value.rsplit(|byte| *byte == b',') {
             // A value that cannot be parsed was not written by a trusted proxy, and neither was anything before it.
-            let Some(address) = parse_address(hop) else { return Some(client) };
+            let Some(address) = parse_address(hop) else { return client };
             client = address.to_canonical();
             if !trusted.contains(client) {
-                return Some(client);
+                return client;
             }
         }
     }
-    Some(client)
+    client
 }
 
 /// Parses an address, with or without a port.
