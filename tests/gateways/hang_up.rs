@@ -7,8 +7,10 @@ use axum::http::Request;
 use domain::caller::Caller;
 use domain::ratelimits::{DescriptorCheck, DescriptorRules, Hits, check_descriptors};
 use domain::root_keys::default_workspace;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
-use foundation::clock::Monotonic;
+use foundation::clock::{DAY_MS, Monotonic};
 use foundation::model::{DefaultLimit, EnforcementMode};
 use futures_util::poll;
 use prost::Message as _;
@@ -17,13 +19,16 @@ use serde_json::json;
 use super::Gateway;
 use crate::support::{Keyward, Stack};
 
-const LIMIT: DefaultLimit = DefaultLimit { limit: 10, duration: 3_600_000 };
+/// A window that hardly ends during a test.
+const LIMIT: DefaultLimit = DefaultLimit { limit: 10, duration: 30 * DAY_MS };
 const RULES: DescriptorRules = DescriptorRules {
     default_limit: Some(LIMIT),
     mode: EnforcementMode::Enforce,
     counts_refused: true,
 };
 const MORE_THAN_LIMIT: i64 = 15;
+/// Rules by which refused calls do not count.
+const STRICT_RULES: DescriptorRules = DescriptorRules { counts_refused: false, ..RULES };
 
 pub fn operator(kw: &Keyward) -> Caller {
     let context = &kw.app.context;
@@ -32,8 +37,11 @@ pub fn operator(kw: &Keyward) -> Caller {
 }
 
 fn take(units: i64) -> [DescriptorCheck; 1] {
-    let identifier = "user=1".to_owned();
-    [DescriptorCheck { identifier, long_identifier: None, limit: None, hits: Hits::Take(units) }]
+    [of_user("1", Hits::Take(units))]
+}
+
+fn of_user(user: &str, hits: Hits) -> DescriptorCheck {
+    DescriptorCheck { identifier: format!("user={user}"), long_identifier: None, limit: None, hits }
 }
 
 /// Looks until a look is refused: then the units of the call before count.
@@ -81,17 +89,21 @@ async fn units_count_where_refused_calls_count_when_namespace_is_not_loaded() {
     assert_units_count(false).await;
 }
 
-/// Returns a call of the service with the secret of a policy, as it arrives.
-fn to_request(secret: &str, units: i64) -> Request<Body> {
-    let entry = grpc::Entry { key: b"user".to_vec(), value: b"1".to_vec() };
-    let descriptor = grpc::Descriptor {
-        entries: vec![entry],
+/// Returns a call of the service as it arrives, with a header that proves its caller, and the units of each user. Negative units are
+/// given back.
+fn to_request(header: (&str, &str), users: &[(&str, i64)]) -> Request<Body> {
+    let descriptor = |(user, units): &(&str, i64)| grpc::Descriptor {
+        entries: vec![grpc::Entry { key: b"user".to_vec(), value: user.as_bytes().to_vec() }],
+        limit: Some(RateLimitOverride {
+            requests_per_unit: u32::try_from(LIMIT.limit).unwrap(),
+            unit: RateLimitUnit::Month.into(),
+        }),
         hits_addend: Some(UInt64Value { value: units.unsigned_abs() }),
-        ..grpc::Descriptor::default()
+        is_negative_hits: *units < 0,
     };
     let call = grpc::RateLimitCall {
         domain: "tokens".to_owned(),
-        descriptors: vec![descriptor],
+        descriptors: users.iter().map(descriptor).collect(),
         hits_addend: 0,
     };
     let message = call.encode_to_vec();
@@ -101,9 +113,16 @@ fn to_request(secret: &str, units: i64) -> Request<Body> {
     body.extend(message);
     Request::post("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
         .header("content-type", "application/grpc")
-        .header("keyward-gateway-secret", secret)
+        .header(header.0, header.1)
         .body(Body::from(body))
         .unwrap()
+}
+
+/// Sends a call to a server, and hangs up at once.
+async fn abandon(kw: &Keyward, request: Request<Body>) {
+    let (service, _health) = grpc::services(&kw.app);
+    let mut call = Box::pin(service.answer(request));
+    assert!(poll!(&mut call).is_pending());
 }
 
 #[tokio::test]
@@ -112,12 +131,106 @@ async fn units_count_where_refused_calls_count_when_policy_is_not_loaded() {
     let limit = json!({ "limit": LIMIT.limit, "duration": LIMIT.duration });
     let namespace = json!({ "namespace": "tokens", "defaultLimit": limit, "countRefused": true });
     let gateway = Gateway::create(&kw, json!({ "namespaces": [namespace] })).await;
-    let (service, _health) = grpc::services(&kw.app);
+    let secret = ("keyward-gateway-secret", gateway.secret.as_str());
 
-    let request = to_request(&gateway.secret, MORE_THAN_LIMIT);
-    let mut call = Box::pin(service.answer(request));
+    abandon(&kw, to_request(secret, &[("1", MORE_THAN_LIMIT)])).await;
+
+    wait_until_refused(&kw).await;
+}
+
+/// Takes all units of a user.
+async fn take_all(kw: &Keyward) {
+    let (caller, all) = (operator(kw), take(LIMIT.limit));
+    let namespace = "tokens".to_owned();
+    let taken = check_descriptors(&kw.app.ratelimits, &caller, namespace, STRICT_RULES, &all);
+    assert!(taken.await.unwrap().is_admitted);
+}
+
+/// Returns what remains of the limit of a user.
+async fn find_remaining(kw: &Keyward, user: &str) -> i64 {
+    let (caller, look) = (operator(kw), [of_user(user, Hits::Take(0))]);
+    let namespace = "tokens".to_owned();
+    let check = check_descriptors(&kw.app.ratelimits, &caller, namespace, STRICT_RULES, &look);
+    check.await.unwrap().results[0].as_ref().unwrap().window_status.remaining
+}
+
+/// Looks until so many units of the first user remain.
+async fn wait_until_remaining(kw: &Keyward, units: i64) {
+    let mut remaining = 0;
+    for _ in 0..500 {
+        remaining = find_remaining(kw, "1").await;
+        if remaining == units {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{remaining} units remain");
+}
+
+/// Gives units back by a replica, beside others that it takes, and hangs up at once.
+async fn assert_units_are_given_back(is_namespace_cached: bool, others: &[DescriptorCheck]) {
+    let kw = Keyward::start_in_real_time(Stack::Replica).await;
+    take_all(&kw).await;
+    let replica = kw.replica().await;
+    let caller = operator(&replica);
+    let check = |descriptors| {
+        let namespace = "tokens".to_owned();
+        check_descriptors(&replica.app.ratelimits, &caller, namespace, STRICT_RULES, descriptors)
+    };
+    let (look, units) = (take(0), [&[of_user("1", Hits::GiveBack(4))][..], others].concat());
+    if is_namespace_cached {
+        assert!(check(&look).await.unwrap().is_admitted);
+    }
+
+    let mut call = check(&units);
     assert!(poll!(&mut call).is_pending());
     drop(call);
 
-    wait_until_refused(&kw).await;
+    wait_until_remaining(&kw, 4).await;
+}
+
+#[tokio::test]
+async fn units_are_given_back_when_gateway_hangs_up() {
+    assert_units_are_given_back(true, &[]).await;
+}
+
+#[tokio::test]
+async fn units_are_given_back_when_namespace_is_not_loaded() {
+    assert_units_are_given_back(false, &[]).await;
+}
+
+#[tokio::test]
+async fn units_are_given_back_when_gateway_hangs_up_while_the_call_takes_others() {
+    assert_units_are_given_back(true, &[of_user("2", Hits::Take(1))]).await;
+}
+
+#[tokio::test]
+async fn units_are_given_back_when_policy_or_root_key_is_not_loaded() {
+    let kw = Keyward::start_in_real_time(Stack::Replica).await;
+    let gateway = Gateway::create(&kw, json!({ "namespaces": [{ "namespace": "tokens" }] })).await;
+    let bearer = format!("Bearer {}", kw.root_key);
+    let callers =
+        [("keyward-gateway-secret", gateway.secret.as_str()), ("authorization", bearer.as_str())];
+    take_all(&kw).await;
+    let replica = kw.replica().await;
+
+    for (caller, remaining) in callers.into_iter().zip([4, 8]) {
+        abandon(&replica, to_request(caller, &[("1", -4)])).await;
+
+        wait_until_remaining(&kw, remaining).await;
+    }
+}
+
+#[tokio::test]
+async fn units_are_given_back_and_others_not_taken_when_policy_of_a_mixed_call_is_not_loaded() {
+    let kw = Keyward::start_in_real_time(Stack::Replica).await;
+    let gateway = Gateway::create(&kw, json!({ "namespaces": [{ "namespace": "tokens" }] })).await;
+    let secret = ("keyward-gateway-secret", gateway.secret.as_str());
+    take_all(&kw).await;
+    let replica = kw.replica().await;
+
+    abandon(&replica, to_request(secret, &[("1", -4), ("2", 3)])).await;
+
+    wait_until_remaining(&kw, 4).await;
+    assert_eq!(find_remaining(&kw, "2").await, LIMIT.limit);
 }

@@ -1,6 +1,7 @@
-//! Calls of the rate-limit service whose gateway hangs up, or stops waiting, before the policy of the call is loaded.
+//! Calls of the rate-limit service whose gateway hangs up, or stops waiting, before the policy of the call, or its root key, is
+//! loaded.
 //!
-//! Whether such a call counts is only known then. So it begins again in the background: until the policy is known, it has changed
+//! Whether such a call counts is only known then. So it begins again in the background: until its caller is known, it has changed
 //! nothing. Once it is known, [`ratelimits::check_descriptors`] sees to it that what must count does.
 
 use std::mem::take;
@@ -76,7 +77,7 @@ impl AbandonedCalls {
         let Ok(runtime) = Handle::try_current() else { return };
         let (app, namespace) = (self.app.clone(), request.domain);
         runtime.spawn(async move {
-            let counting = pin!(count_units(&app, &origin, namespace, &checks));
+            let counting = pin!(count_units(&app, &origin, namespace, checks));
             if let Err(error) = within_bounds(counting).await {
                 log_failure(&error, &origin.request_id);
             }
@@ -85,16 +86,20 @@ impl AbandonedCalls {
     }
 }
 
-/// Counts the units of a call whose policy counts refused calls. Other calls take nothing when nobody waits.
+/// Counts the units of a call whose policy counts refused calls, or else only those that it gives back: other calls take nothing
+/// when nobody waits.
 async fn count_units(
     app: &App,
     origin: &CallOrigin,
     namespace: String,
-    checks: &[DescriptorCheck],
+    mut checks: Vec<DescriptorCheck>,
 ) -> Result<()> {
     let (caller, rules) = authenticate(app, origin, &namespace).await?;
-    if rules.counts_refused {
-        ratelimits::check_descriptors(&app.ratelimits, &caller, namespace, rules, checks).await?;
+    if !rules.counts_refused {
+        checks.retain(|check| check.hits.is_give_back());
+    }
+    if !checks.is_empty() {
+        ratelimits::check_descriptors(&app.ratelimits, &caller, namespace, rules, &checks).await?;
     }
     Ok(())
 }
@@ -108,13 +113,15 @@ pub struct CallGuard<'a> {
 }
 
 impl<'a> CallGuard<'a> {
-    /// Holds a call. Nothing that a root key calls counts if it is refused.
+    /// Holds a call. Nothing that a root key takes counts if it is refused.
     pub fn new(
         abandoned_calls: &'a AbandonedCalls,
         origin: CallOrigin,
         request: RateLimitCall,
     ) -> Self {
-        let is_armed = !origin.headers().contains_key(AUTHORIZATION);
+        let gives_back =
+            || request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits);
+        let is_armed = !origin.headers().contains_key(AUTHORIZATION) || gives_back();
         Self { abandoned_calls, origin, request, is_armed }
     }
 

@@ -39,6 +39,13 @@ pub enum Hits {
     GiveBack(i64),
 }
 
+impl Hits {
+    /// Returns whether units are given back.
+    pub fn is_give_back(self) -> bool {
+        matches!(self, Self::GiveBack(_))
+    }
+}
+
 /// What applies to all descriptors of a namespace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DescriptorRules {
@@ -61,8 +68,8 @@ pub struct DescriptorReply {
 /// Then units are given back, in any case: this neither refuses a call nor changes what is taken. A namespace that does not
 /// exist is created if the caller has the permission.
 ///
-/// If the rules count refused calls, the units were used before the call, so a caller that hangs up must not prevent that they
-/// count: the check then runs to its end in the background.
+/// If the rules count refused calls, the units were used before the call, and units that are given back were taken before it, so
+/// a caller that hangs up must not prevent that they count: the check then runs to its end in the background.
 pub fn check_descriptors<'a>(
     ratelimits: &'a Arc<Ratelimits>,
     caller: &'a Caller,
@@ -70,7 +77,8 @@ pub fn check_descriptors<'a>(
     rules: DescriptorRules,
     descriptors: &'a [DescriptorCheck],
 ) -> BoxFuture<'a, Result<DescriptorReply>> {
-    if !rules.counts_refused {
+    let gives_back = descriptors.iter().any(|descriptor| descriptor.hits.is_give_back());
+    if !rules.counts_refused && !gives_back {
         return Box::pin(check(ratelimits, caller, namespace, rules, descriptors));
     }
     let (ratelimits, caller) = (ratelimits.clone(), caller.clone());
@@ -106,8 +114,10 @@ async fn check(
     if takes.is_empty() && give_backs.is_empty() {
         return Ok(DescriptorReply { is_admitted: true, results });
     }
-    let (is_admitted, mut counted) = take(context, rules, takes).await?;
-    counted.extend(give_back(context, give_backs).await?);
+    let taken = take(context, rules, takes).await;
+    let given_back = give_back(context, give_backs).await;
+    let (is_admitted, mut counted) = taken?;
+    counted.extend(given_back?);
     let elapsed = watch.elapsed();
     context.metrics.ratelimit_durations.observe(elapsed);
     let each_us = to_micros(elapsed) / i64::try_from(counted.len()).unwrap_or(1).max(1);
@@ -225,7 +235,6 @@ async fn give_back(context: &Context, planned: Vec<Planned>) -> Result<Vec<Count
         window_number: now.0.div_euclid(check.window.duration_ms()),
         units: units.saturating_neg(),
     };
-    // At first, so that a caller that hangs up has given them back all the same.
     adjust(context, planned.iter().map(to_adjustment).collect()).await;
     let usage = admission::peek(context, windows).await?;
     let mut counted = Vec::with_capacity(planned.len());
