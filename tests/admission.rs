@@ -21,9 +21,10 @@ fn window(context: &Context, cost: i64) -> Window {
 fn decision(is_admitted: bool, is_degraded: bool, remaining: i64) -> LimitDecision {
     let reset_at = NOON.plus_ms(MINUTE);
     let is_exceeded = remaining == 0;
+    let used = if is_exceeded { 0 } else { 10 - remaining };
     LimitDecision {
         is_admitted,
-        statuses: vec![WindowStatus { remaining, reset_at, is_exceeded }],
+        statuses: vec![WindowStatus { used, remaining, reset_at, is_exceeded }],
         is_degraded,
         group_change: GroupChange::None,
     }

@@ -77,6 +77,7 @@ fn to_limit(at: usize, name: &str) -> CheckedLimit<'_> {
         NUMBERS[(usize::from(byte) + at + place) % NUMBERS.len()]
     };
     let status = WindowStatus {
+        used: 0,
         remaining: number(0),
         reset_at: Timestamp(number(1)),
         is_exceeded: at.is_multiple_of(3),

@@ -2,8 +2,10 @@
 
 use serde_json::json;
 
+use super::rate_limit::{Client, descriptor, with_hits};
 use super::{Gateway, header};
 use crate::on_both_stacks;
+use crate::support::{Keyward, Stack};
 
 on_both_stacks! {
     async fn refusal_has_no_time_to_wait_when_the_request_takes_more_than_the_limit(kw) {
@@ -58,4 +60,25 @@ on_both_stacks! {
         kw.clock.advance_ms(2);
         assert_eq!(gateway.ask_for("GET", "/8", &key).await.status, 200);
     }
+}
+
+#[tokio::test]
+async fn call_succeeds_after_the_time_to_wait_where_refused_calls_count() {
+    let kw = Keyward::start(Stack::Embedded).await;
+    let limit = json!({ "limit": 10, "duration": 60_000 });
+    let namespace = json!({ "namespace": "edge", "defaultLimit": limit, "countRefused": true });
+    let mut client = Client::with_policy(&kw, json!([namespace])).await;
+    assert_eq!(client.check(vec![with_hits(descriptor("1"), 5)]).await, (true, vec![5]));
+    assert_eq!(client.check(vec![with_hits(descriptor("1"), 15)]).await, (false, vec![0]));
+
+    // After the window, 20 units still count, and 10 of them half a window later. The one that is refused counts, too.
+    for (units, seconds) in [(0, "90"), (1, "92")] {
+        let sent = vec![with_hits(descriptor("1"), units)];
+        let refused = client.send("edge", 0, sent).await.unwrap();
+        let headers = refused.response_headers_to_add;
+        let wait = headers.iter().find(|header| header.key == "retry-after").unwrap();
+        assert_eq!(wait.value, seconds, "{units}");
+    }
+    kw.clock.advance_ms(92_000);
+    assert_eq!(client.check(vec![descriptor("1")]).await, (true, vec![0]));
 }

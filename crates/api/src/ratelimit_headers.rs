@@ -74,7 +74,7 @@ pub fn list<'a>(
     let mut limits: Vec<_> = limits.into_iter().collect();
     // The tightest one first: one that is exceeded, then the one with the least remaining, then the last to reset.
     limits.sort_by_key(|limit| {
-        let WindowStatus { is_exceeded, remaining, reset_at } = limit.status;
+        let WindowStatus { is_exceeded, remaining, reset_at, used: _ } = limit.status;
         (Reverse(is_exceeded), remaining, Reverse(reset_at.0))
     });
     match format {
@@ -173,8 +173,8 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     fn limit(name: &str, remaining: i64, reset_ms: i64) -> CheckedLimit<'_> {
-        let status =
-            WindowStatus { remaining, reset_at: NOW.plus_ms(reset_ms), is_exceeded: false };
+        let reset_at = NOW.plus_ms(reset_ms);
+        let status = WindowStatus { used: 0, remaining, reset_at, is_exceeded: false };
         CheckedLimit { name, limit: 100, duration_ms: 60_000, status }
     }
 

@@ -247,6 +247,7 @@ fn exceeded_limits<'a>(
         ExceededLimit {
             limit: result.limit,
             cost: units.fold(0, i64::saturating_add),
+            used: result.window_status.used,
             duration_ms: result.duration_ms,
             reset_at: result.window_status.reset_at,
         }

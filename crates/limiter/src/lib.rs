@@ -155,12 +155,13 @@ impl Window {
     /// Returns the status of a window that admits the request without being counted.
     pub fn status_if_open(&self, now: Timestamp) -> WindowStatus {
         let remaining = (self.limit - self.cost).max(0);
-        WindowStatus { remaining, reset_at: self.reset_at(now), is_exceeded: false }
+        let reset_at = self.reset_at(now);
+        WindowStatus { used: self.cost, remaining, reset_at, is_exceeded: false }
     }
 
     /// Returns the status of a window that rejects the request without being counted.
     pub fn status_if_closed(&self, now: Timestamp) -> WindowStatus {
-        WindowStatus { remaining: 0, reset_at: self.reset_at(now), is_exceeded: true }
+        WindowStatus { used: 0, remaining: 0, reset_at: self.reset_at(now), is_exceeded: true }
     }
 
     /// Returns the same window with its limit reduced by `units`. The limit of a peek is not reduced, so a peek
@@ -284,11 +285,16 @@ impl WindowCount {
         window::is_within_limit(window, self.effective_count)
     }
 
+    /// Returns the amount that counts against the limit after this request.
+    pub fn used(self, window: &Window, is_admitted: bool) -> i64 {
+        let consumed = if is_admitted { window.cost } else { 0 };
+        self.effective_count.saturating_add(consumed)
+    }
+
     /// Returns the remaining amount: after this request if it was admitted, 0 if this window rejected it.
     pub fn remaining(self, window: &Window, is_admitted: bool) -> i64 {
-        let consumed = if is_admitted { window.cost } else { 0 };
         if self.is_within_limit(window) {
-            (window.limit - self.effective_count - consumed).max(0)
+            (window.limit - self.used(window, is_admitted)).max(0)
         } else {
             0
         }
@@ -312,6 +318,9 @@ pub struct Adjustment {
 /// The status of a window after a consume request, as reported to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowStatus {
+    /// The amount that counts against the limit, as far as it is known. It is more than the limit where rejected requests count, or
+    /// if the limit was higher before.
+    pub used: i64,
     /// The remaining amount.
     pub remaining: i64,
     /// The end of the window.
@@ -324,6 +333,7 @@ impl ConsumeReply {
     /// Returns the status of the request's windows after it.
     pub fn window_statuses(&self, windows: &[Window]) -> Vec<WindowStatus> {
         let status = |(count, window): (&WindowCount, &Window)| WindowStatus {
+            used: count.used(window, self.is_admitted),
             remaining: count.remaining(window, self.is_admitted),
             reset_at: count.reset_at(window),
             is_exceeded: !count.is_within_limit(window),

@@ -38,7 +38,7 @@ fn cost_above_its_limit_is_rejected_when_both_are_clamped() {
 }
 
 #[test]
-fn reply_has_the_remaining_amount_and_the_end_of_each_window() {
+fn reply_has_the_amounts_and_the_end_of_each_window() {
     let windows = [Window::new("a", 10, MINUTE, 3), Window::new("b", 10, MINUTE, 3)];
     let mut reply = ConsumeReply {
         is_admitted: true,
@@ -48,26 +48,28 @@ fn reply_has_the_remaining_amount_and_the_end_of_each_window() {
         regional: None,
     };
     let reset_at = Timestamp(2 * MINUTE);
-    let status = |remaining, is_exceeded| WindowStatus { remaining, reset_at, is_exceeded };
+    let status =
+        |used, remaining, is_exceeded| WindowStatus { used, remaining, reset_at, is_exceeded };
 
-    assert_eq!(reply.window_statuses(&windows), [status(3, false), status(0, false)]);
+    assert_eq!(reply.window_statuses(&windows), [status(7, 3, false), status(10, 0, false)]);
     // One unit more, and the second window rejects the request. The first one keeps its units.
     (reply.is_admitted, reply.windows[1]) = (false, count(8));
-    assert_eq!(reply.window_statuses(&windows), [status(6, false), status(0, true)]);
+    assert_eq!(reply.window_statuses(&windows), [status(4, 6, false), status(8, 0, true)]);
 }
 
 #[test]
 fn status_without_a_count_follows_from_the_outage_policy() {
     let (window, now) = (Window::new("a", 10, MINUTE, 3), Timestamp(MINUTE + 1));
-    let status = |remaining, is_exceeded| WindowStatus {
+    let status = |used, remaining, is_exceeded| WindowStatus {
+        used,
         remaining,
         reset_at: Timestamp(2 * MINUTE),
         is_exceeded,
     };
 
-    assert_eq!(window.status_if_open(now), status(7, false));
-    assert_eq!(Window::new("a", 10, MINUTE, 11).status_if_open(now), status(0, false));
-    assert_eq!(window.status_if_closed(now), status(0, true));
+    assert_eq!(window.status_if_open(now), status(3, 7, false));
+    assert_eq!(Window::new("a", 10, MINUTE, 11).status_if_open(now), status(11, 0, false));
+    assert_eq!(window.status_if_closed(now), status(0, 0, true));
 }
 
 #[test]

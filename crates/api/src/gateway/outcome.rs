@@ -187,6 +187,8 @@ pub struct ExceededLimit {
     pub limit: i64,
     /// What the request takes of it.
     pub cost: i64,
+    /// What counts against it.
+    pub used: i64,
     pub duration_ms: i64,
     pub reset_at: Timestamp,
 }
@@ -195,7 +197,7 @@ impl From<&EvaluatedLimit> for ExceededLimit {
     fn from(evaluated: &EvaluatedLimit) -> Self {
         let EvaluatedLimit { limit, cost, status } = evaluated;
         let ResolvedLimit { limit, duration_ms, .. } = **limit;
-        Self { limit, cost: *cost, duration_ms, reset_at: status.reset_at }
+        Self { limit, cost: *cost, used: status.used, duration_ms, reset_at: status.reset_at }
     }
 }
 
@@ -206,14 +208,17 @@ pub fn retry_at(exceeded: impl Iterator<Item = ExceededLimit>) -> Option<Timesta
 }
 
 /// Returns when a limit that nobody else uses has room for the cost of a request. At the end of a window, what was taken in it
-/// still counts, by the share that a window ending then would cover: at most the whole limit, and less with time.
+/// still counts, by the share that a window ending then would cover: at most the whole limit, or what is used where that is more
+/// because refused requests count, and less with time.
 fn has_room_at(exceeded: ExceededLimit) -> Option<Timestamp> {
-    let ExceededLimit { limit, cost, duration_ms, reset_at } = exceeded;
+    let ExceededLimit { limit, cost, used, duration_ms, reset_at } = exceeded;
     let cost = cost.max(1);
     if cost > limit {
         return None;
     }
-    let wait_ms = i128::from(duration_ms) * i128::from(cost - 1) / i128::from(limit);
+    let used = i128::from(used.max(limit));
+    let surplus = used - i128::from(limit) + i128::from(cost - 1);
+    let wait_ms = i128::from(duration_ms) * surplus / used;
     Some(reset_at.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)))
 }
 

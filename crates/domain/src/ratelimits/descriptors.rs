@@ -202,6 +202,7 @@ async fn count_refused(context: &Context, checks: &[PreparedCheck], statuses: &m
     for (PreparedCheck { window, .. }, status) in checks.iter().zip(statuses) {
         let units = window.cost();
         if units > 0 {
+            status.used = status.used.saturating_add(units);
             status.remaining = status.remaining.saturating_sub(units).max(0);
             let window_number = window_number(window, status.reset_at);
             adjustments.push(Adjustment { window: window.clone(), window_number, units });
@@ -265,5 +266,5 @@ fn full_window(window: &Window, now: Timestamp) -> WindowUsage {
 fn status_after(window: &Window, usage: WindowUsage, units: i64) -> WindowStatus {
     let used = usage.used.saturating_sub(units).max(0);
     let remaining = window.limit().saturating_sub(used).max(0);
-    WindowStatus { remaining, reset_at: usage.reset_at, is_exceeded: false }
+    WindowStatus { used, remaining, reset_at: usage.reset_at, is_exceeded: false }
 }

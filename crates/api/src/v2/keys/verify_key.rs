@@ -331,7 +331,8 @@ impl<'a> From<&'a ResolvedKey> for KeyBody<'a> {
 
 impl From<&keys::WindowStatus> for LimitStatusBody {
     fn from(status: &keys::WindowStatus) -> Self {
-        let keys::WindowStatus { remaining, reset_at: reset, is_exceeded: exceeded } = *status;
+        let keys::WindowStatus { remaining, reset_at: reset, is_exceeded: exceeded, used: _ } =
+            *status;
         Self { remaining, reset, exceeded }
     }
 }
