@@ -1,6 +1,8 @@
 //! Tests the counts of verifications that found no key.
 
 use analytics::writer;
+use axum::body::Body;
+use axum::http::Request;
 use foundation::clock::HOUR_MS;
 use foundation::model::RollupUnit;
 use serde_json::json;
@@ -127,6 +129,23 @@ on_both_stacks! {
         kw.write_events().await;
 
         assert_eq!(kw.query_events(TOTALS).await, Vec::<String>::new());
+    }
+
+    async fn key_that_is_too_long_is_counted_when_a_gateway_reads_it(kw) {
+        let policy = json!({ "name": "edge", "apiIds": [kw.create_api().await] });
+        let secret = kw.v2("gateways.createPolicy", policy).await.text_of("secret");
+
+        for length in [512, 513] {
+            let request = Request::get("/gateway/edge")
+                .header("keyward-gateway-secret", &secret)
+                .header("authorization", format!("Bearer {}", "a".repeat(length)));
+            let reply = kw.send(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(reply.body["code"], "NOT_FOUND", "{length}");
+        }
+
+        kw.write_events().await;
+        assert_eq!(kw.query_events(DAYS).await, ["2"]);
+        assert_eq!(metric(&kw, "keyward_verifications_total{code=\"NOT_FOUND\"}").await, 2);
     }
 
     async fn counts_are_written_once_when_retried(kw) {

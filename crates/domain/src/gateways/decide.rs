@@ -47,7 +47,7 @@ pub async fn decide(
 ) -> Result<GatewayDecision> {
     Ok(match prepare(policy, request) {
         None => GatewayDecision::NoKey,
-        Some((_, None)) => GatewayDecision::Verified(VerifyResult::default()),
+        Some((_, None)) => GatewayDecision::Verified(keys::reject_too_long(keys, caller)),
         Some((_, Some(verification))) => {
             GatewayDecision::Verified(keys::verify(keys, caller, verification).await?)
         }

@@ -56,7 +56,7 @@ pub use update::{AssignmentPolicy, CreditsChange, KeyChange, RatelimitsChange, u
 pub use update_credits::{CreditsUpdate, UpdatedAtPolicy, update_credits};
 pub use verify::{
     EvaluatedLimit, LimitSource, RequestedLimit, VerifyPreview, VerifyRequest, VerifyResult,
-    preview, verify, verify_unauthenticated,
+    preview, reject_too_long, verify, verify_unauthenticated,
 };
 
 use std::sync::Arc;

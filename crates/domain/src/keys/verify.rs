@@ -108,6 +108,16 @@ pub async fn verify(keys: &Keys, caller: &Caller, request: VerifyRequest) -> Res
     Ok(verified)
 }
 
+/// Rejects a text that is too long to be a key, without looking it up. It counts like any other key that is not found.
+pub fn reject_too_long(keys: &Keys, caller: &Caller) -> VerifyResult {
+    let verified = VerifyResult { code: VerificationCode::NotFound, ..VerifyResult::default() };
+    keys.context.metrics.verification_durations.observe(Duration::ZERO);
+    traces::outcome(verified.code.as_str());
+    analytics::record_not_found(&keys.analytics, caller.workspace_id(), 0);
+    verified.code.counter(&keys.context.metrics.verifications).inc();
+    verified
+}
+
 /// Verifies a key of any workspace for an unauthenticated caller. A client that sends too many keys that do not exist
 /// is rejected without a database call.
 pub async fn verify_unauthenticated(
