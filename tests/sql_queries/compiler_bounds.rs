@@ -150,6 +150,37 @@ fn compiler_rejects_query_that_sorts_more_than_16_times() {
 }
 
 #[test]
+fn compiler_rejects_query_that_reads_tables_more_than_16_times() {
+    let from = "FROM key_verifications_v1";
+    let joined = |times: usize| {
+        let tables: Vec<_> = (0..times).map(|n| format!("key_verifications_v1 t{n}")).collect();
+        format!("SELECT count() AS n FROM {}", tables.join(", "))
+    };
+    let combined = |times: usize| vec![format!("SELECT key_id {from}"); times].join(" UNION ALL ");
+    // The outer FROM and the alias itself read the table, too.
+    let repeated = |times: usize| {
+        let sum = ["m"].repeat(times - 2).join(" + ");
+        format!("SELECT (SELECT max(latency) {from}) AS m, {sum} AS n {from}")
+    };
+    let nested = |levels: usize| {
+        let (open, close) = ("substring(".repeat(levels), ", -1)".repeat(levels));
+        format!("SELECT {open}(SELECT max(key_id) {from}){close} AS n {from}")
+    };
+
+    for query in [&joined as &dyn Fn(usize) -> String, &combined, &repeated] {
+        assert!(is_accepted(&query(16)), "{}", query(16));
+        assert!(rejection(&query(17)).contains("more than 16 times"), "{}", query(17));
+    }
+    // Each level repeats its text in Postgres.
+    assert!(is_accepted(&nested(3)));
+    assert!(rejection(&nested(4)).contains("more than 16 times"));
+    // A query of WITH is read once.
+    let uses: Vec<_> = (0..17).map(|n| format!("w AS t{n}")).collect();
+    let with = format!("WITH w AS (SELECT key_id {from}) SELECT count() FROM {}", uses.join(", "));
+    assert!(is_accepted(&with));
+}
+
+#[test]
 fn compiler_rejects_query_whose_aliases_need_much_memory() {
     let doubled = |levels: usize, uses: usize| {
         let names: Vec<_> = (0..=levels).map(|level| format!("a{level}")).collect();

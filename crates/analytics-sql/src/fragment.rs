@@ -25,6 +25,8 @@ enum Piece {
     Digits(Rc<[i64]>),
     /// A position where something may be inserted later.
     Gap(usize),
+    /// Marks a read of a public table.
+    TableRead,
     Fraction(f64),
 }
 
@@ -82,6 +84,16 @@ impl Fragment {
     /// Returns a gap for [`Self::fill_gap`]. Until it is filled, it renders as nothing.
     pub fn gap(number: usize) -> Self {
         Self { pieces: vec![Piece::Gap(number)], is_too_long: false }
+    }
+
+    /// Returns a mark that a public table is read here. It renders as nothing.
+    pub fn table_read() -> Self {
+        Self { pieces: vec![Piece::TableRead], is_too_long: false }
+    }
+
+    /// Returns how often public tables are read.
+    pub fn table_read_count(&self) -> usize {
+        self.pieces.iter().filter(|piece| **piece == Piece::TableRead).count()
     }
 
     pub fn fill_gap(&self, number: usize, with: &Self) -> Self {
@@ -179,7 +191,7 @@ impl Fragment {
                     write!(sql, "{}", values.join(", "))
                 }
                 Piece::Fraction(value) => write!(sql, "{value:?}"),
-                Piece::Gap(_) => Ok(()),
+                Piece::Gap(_) | Piece::TableRead => Ok(()),
             };
         }
         Some((sql, texts))

@@ -164,10 +164,12 @@ impl Translator<'_> {
             "(SELECT * FROM ({0}) AS {1}{2} LIMIT -1 OFFSET 0) AS {3}",
             "(SELECT * FROM ({0}) AS {1}{2} LIMIT 1000000000000) AS {3}",
         ]);
-        Fragment::from_template(
+        let mut fenced = Fragment::from_template(
             template,
             &[&view, &Fragment::generated_name('f', read), &Fragment::gap(read), name],
-        )
+        );
+        fenced.append(&Fragment::table_read());
+        fenced
     }
 
     /// Returns ` ON …` for the last relation.

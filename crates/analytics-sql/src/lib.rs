@@ -63,6 +63,10 @@ pub const COLUMNS_MAX: usize = 64;
 /// The maximum number of windows and of aggregates that sort their values.
 pub const SORTS_MAX: usize = 16;
 
+/// The maximum number of times that a query reads a public table in Postgres, which plans every partition of the table
+/// each time.
+pub const TABLE_READS_MAX: usize = 16;
+
 /// The maximum size of a result, in bytes.
 pub const RESULT_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum size of lists, in bytes: in SQLite of each list, in Postgres of all lists of a query together.
@@ -117,6 +121,12 @@ fn compile_on_thread(
     let query = parse::parse_query(text)?;
     let mut translator = Translator::new(engine, context);
     let rows = translator.translate_query(&query, Some(context.rows_max))?;
+    // The compiled query is counted, because each use of an alias repeats the subqueries in it.
+    if engine == SqlDialect::Postgres && rows.sql.table_read_count() > TABLE_READS_MAX {
+        return invalid(format!(
+            "the query reads tables more than {TABLE_READS_MAX} times; each use of an alias reads those of its subqueries again"
+        ));
+    }
     let columns = result_columns(&rows)?;
     let sql = match engine {
         SqlDialect::Postgres | SqlDialect::Sqlite => select_json_rows(engine, &rows),
