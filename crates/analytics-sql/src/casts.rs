@@ -71,19 +71,17 @@ fn float_to_int(engine: SqlDialect, value: &TypedExpr) -> TypedExpr {
     TypedExpr::from_parts(sql, Type::Int, &[value])
 }
 
-/// Converts a string to a whole number, or to NULL if it is not one.
+/// Converts a string to a whole number, or to NULL if it is not one of at most 19 digits or is too large.
 fn text_to_int(engine: SqlDialect, value: &TypedExpr) -> TypedExpr {
-    let pattern = Fragment::word("'^[-+]?[0-9]{1,18}$'");
+    let pattern = Fragment::word("'^[-+]?[0-9]{1,19}$'");
     let template = engine.select([
-        "CASE WHEN {0} ~ {1} THEN CAST({0} AS BIGINT) END",
-        "CASE WHEN length({0}) < 20 AND trim({0}, '0123456789') IN ('', '-', '+') AND {0} GLOB '*[0-9]' THEN CAST({0} AS BIGINT) END",
-        "toInt64OrNull({0})",
+        "CASE WHEN {0} ~ {1} THEN CAST({0} AS NUMERIC) END",
+        "CASE WHEN {0} GLOB '[-+0-9]*' AND substr({0}, 2) NOT GLOB '*[^0-9]*' AND length(ltrim({0}, '-+')) BETWEEN 1 AND 19 THEN {0} END",
+        // Old versions accept signs anywhere, and return a number that is too large with the opposite sign.
+        "CASE WHEN match({0}, {1}) AND toInt64OrNull({0}) * (1 - 2 * ({0} LIKE '-%')) >= 0 THEN toInt64OrNull({0}) END",
     ]);
-    TypedExpr::from_parts(
-        Fragment::from_template(template, &[&value.sql, &pattern]),
-        Type::Int,
-        &[value],
-    )
+    let number = Fragment::from_template(template, &[&value.sql, &pattern]);
+    TypedExpr::from_parts(type_domains::bound_int(engine, &number), Type::Int, &[value])
 }
 
 pub fn to_float(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
