@@ -109,10 +109,18 @@ pub fn to_float(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
     }
 }
 
+/// The shortest text that SQLite reads as the same float. A cast to text would have 15 digits, and end in `.0` if the
+/// float is whole.
+const SQLITE_FLOAT_TO_TEXT: &str = "CASE \
+    WHEN CAST(printf('%.15g', {0}) AS DOUBLE PRECISION) = {0} THEN printf('%.15g', {0}) \
+    WHEN CAST(printf('%.16g', {0}) AS DOUBLE PRECISION) = {0} THEN printf('%.16g', {0}) \
+    WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END";
+
 /// Converts a value to a string, as it would be in the result. In Postgres a list of more than 64 KiB becomes NULL.
 pub fn to_text(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
     let template = match &value.ty {
         Type::Text => return Ok(value.clone()),
+        Type::Float if engine == SqlDialect::Sqlite => SQLITE_FLOAT_TO_TEXT,
         Type::Int | Type::Float | Type::Null => "CAST({0} AS TEXT)",
         // Postgres builds the whole text before any of it is cut off.
         Type::Array(_) => engine.select([
