@@ -132,6 +132,11 @@ async fn postgres_answers_every_valid_query() {
 }
 
 #[tokio::test]
+async fn postgres_answers_every_valid_query_when_database_has_a_locale() {
+    assert_valid_queries_are_answered(EventFixture::postgres_with_locale().await).await;
+}
+
+#[tokio::test]
 async fn sqlite_answers_every_valid_query() {
     assert_valid_queries_are_answered(EventFixture::sqlite().await).await;
 }

@@ -47,16 +47,20 @@ impl EventFixture {
     }
 
     pub async fn postgres() -> Self {
-        Self::postgres_with(&WORKSPACES).await
+        Self::postgres_with(Database::empty().await, &WORKSPACES).await
+    }
+
+    /// Creates the rows in a database that orders texts as in English.
+    pub async fn postgres_with_locale() -> Self {
+        Self::postgres_with(Database::with_locale().await, &WORKSPACES).await
     }
 
     /// Creates the rows of one workspace only.
     pub async fn postgres_alone() -> Self {
-        Self::postgres_with(&WORKSPACES[..1]).await
+        Self::postgres_with(Database::empty().await, &WORKSPACES[..1]).await
     }
 
-    async fn postgres_with(workspaces: &[Workspace]) -> Self {
-        let database = Database::empty().await;
+    async fn postgres_with(database: Database, workspaces: &[Workspace]) -> Self {
         let options: PgConnectOptions = database.url.parse().unwrap();
         let options = options.options([("search_path", "keyward_events")]);
         let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();

@@ -25,15 +25,17 @@ static ADMIN: LazyLock<mpsc::UnboundedSender<Task>> = LazyLock::new(|| {
 });
 
 enum Task {
-    /// Creates a database with the current schema, or without one.
-    Create {
-        name: String,
-        is_migrated: bool,
-        created: oneshot::Sender<()>,
-    },
-    Drop {
-        name: String,
-    },
+    Create { name: String, contents: DatabaseContents, created: oneshot::Sender<()> },
+    Drop { name: String },
+}
+
+/// What a new database has.
+enum DatabaseContents {
+    /// The current schema.
+    Migrated,
+    Empty,
+    /// No schema, and a locale that orders texts as in English.
+    EmptyWithLocale,
 }
 
 pub struct Database {
@@ -44,18 +46,23 @@ pub struct Database {
 
 impl Database {
     pub async fn create() -> Self {
-        Self::create_with(true).await
+        Self::create_with(DatabaseContents::Migrated).await
     }
 
     /// Creates a database without a schema.
     pub async fn empty() -> Self {
-        Self::create_with(false).await
+        Self::create_with(DatabaseContents::Empty).await
     }
 
-    async fn create_with(is_migrated: bool) -> Self {
+    /// Creates a database without a schema, in which texts are ordered as in English: `a` is before `B`.
+    pub async fn with_locale() -> Self {
+        Self::create_with(DatabaseContents::EmptyWithLocale).await
+    }
+
+    async fn create_with(contents: DatabaseContents) -> Self {
         let name = format!("kw_{}", random_letters());
         let (created, is_created) = oneshot::channel();
-        let task = Task::Create { name: name.clone(), is_migrated, created };
+        let task = Task::Create { name: name.clone(), contents, created };
         ADMIN.send(task).expect("the thread that creates databases runs");
         is_created.await.expect("the test's database is created");
         Self { url: database_url(&name), name: Some(name) }
@@ -105,8 +112,14 @@ async fn administer(mut tasks: mpsc::UnboundedReceiver<Task>) {
     let template = migrated_template(&mut admin).await;
     while let Some(task) = tasks.recv().await {
         match task {
-            Task::Create { name, is_migrated, created } => {
-                let template = if is_migrated { &template } else { "template1" };
+            Task::Create { name, contents, created } => {
+                let template = match contents {
+                    DatabaseContents::Migrated => template.as_str(),
+                    DatabaseContents::Empty => "template1",
+                    DatabaseContents::EmptyWithLocale => {
+                        "template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+                    }
+                };
                 // Copying files takes half the processor time of copying pages through the log.
                 let sql = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy");
                 admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");

@@ -165,7 +165,7 @@ impl Translator<'_> {
                 element_value(engine, &element_type, &Fragment::generated_name('e', number))
             }
         };
-        Ok(TypedExpr::from_parts(sql, element_type, &[&list]))
+        Ok(TypedExpr::from_parts(sql, element_type, &[&list]).ordered_by_bytes(self.engine))
     }
 
     /// Translates `arrayFilter`: the elements of a list for which a lambda holds.
@@ -198,7 +198,8 @@ impl Translator<'_> {
             element_value(self.engine, &element_type, &element_name),
             element_type,
             &[],
-        );
+        )
+        .ordered_by_bytes(self.engine);
         scope.lambda_parameters.push((&name.value, value));
         let holds = self.translate_expr(scope, body);
         scope.lambda_parameters.pop();

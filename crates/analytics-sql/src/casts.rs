@@ -147,7 +147,7 @@ pub fn to_text(engine: SqlDialect, value: &TypedExpr) -> Result<TypedExpr> {
         ]),
         Type::Interval(_) => return invalid("an INTERVAL cannot be a String"),
     };
-    Ok(TypedExpr::from_template(template, Type::Text, &[value]))
+    Ok(TypedExpr::from_template(template, Type::Text, &[value]).ordered_by_bytes(engine))
 }
 
 /// Concatenates values, each as a string. The result has at most 4,096 characters, and so has each list in it.

@@ -187,7 +187,7 @@ pub fn format_date_time(args: &CallArguments<'_>) -> Result<TypedExpr> {
         parts.push(Fragment::text(&plain));
     }
     let sql = Fragment::from_template("({0})", &[&Fragment::join(" || ", &parts)]);
-    Ok(TypedExpr::from_parts(sql, Type::Text, &[time]))
+    Ok(TypedExpr::from_parts(sql, Type::Text, &[time]).ordered_by_bytes(args.engine))
 }
 
 /// Returns one part of a time, with the specifier for Postgres, or the one for SQLite, which ClickHouse mostly

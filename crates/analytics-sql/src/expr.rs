@@ -39,7 +39,9 @@ impl Translator<'_> {
                 _ => invalid("a column must be written as column or table.column"),
             },
             Expr::Nested(expr) => self.translate_expr(scope, expr),
-            Expr::Value(value) => literals::translate_literal(&value.value),
+            Expr::Value(value) => {
+                Ok(literals::translate_literal(&value.value)?.ordered_by_bytes(self.engine))
+            }
             Expr::TypedString(string) => times::translate_typed_string(string),
             Expr::Interval(interval) => self.translate_interval(scope, interval),
             Expr::Array(array) if !array.named => {

@@ -357,7 +357,7 @@ fn translate_json_extract_string(args: &CallArguments<'_>) -> Result<TypedExpr> 
             )
         }
     };
-    Ok(TypedExpr::from_parts(sql, Type::Text, &[value]))
+    Ok(TypedExpr::from_parts(sql, Type::Text, &[value]).ordered_by_bytes(args.engine))
 }
 
 fn translate_coalesce(args: &CallArguments<'_>) -> Result<TypedExpr> {

@@ -199,6 +199,15 @@ impl TypedExpr {
         text
     }
 
+    /// Returns a text that Postgres, too, orders by its bytes, and any other expression as it is. In Postgres, only the
+    /// columns of tables are declared so; other texts have the order of the database's locale.
+    pub fn ordered_by_bytes(self, engine: SqlDialect) -> Self {
+        if engine != SqlDialect::Postgres || self.ty != Type::Text {
+            return self;
+        }
+        Self { sql: Fragment::from_template("({0} COLLATE \"C\")", &[&self.sql]), ..self }
+    }
+
     pub fn constant_int(&self) -> Option<i64> {
         match &self.constant {
             Some(Constant::Int(value)) => Some(*value),
