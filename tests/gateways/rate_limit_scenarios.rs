@@ -232,7 +232,7 @@ fn matching() -> Vec<Scenario> {
 fn matching_any_value() -> Vec<Scenario> {
     // More characters than an identifier may have, of which the first values take all.
     let [long, other] = ["a", "b"].map(|letter| letter.repeat(600));
-    let of = |foo: &str, bar: &str| format!("foo={foo}|bar={bar}");
+    let of = |first: &str, second: &str| format!("foo={first}|bar={second}");
     vec![
         scenario(
             "a long value does not hide the entries after it",
