@@ -96,6 +96,25 @@ async fn event_buffer_drops_events_when_too_large_replica() {
 }
 
 on_both_stacks! {
+    async fn batch_ends_when_its_events_have_eight_mebibytes(kw) {
+        let mut keys = Vec::new();
+        for _ in 0..5 {
+            keys.push(kw.create_key(json!({})).await.key);
+        }
+        // In JSON within JSON, each of these characters has seven bytes: 150 of these events have more than ten mebibytes.
+        let letters = "\u{1}".repeat(500);
+        for n in 0..150 {
+            let tags: Vec<_> = (0..20).map(|tag| format!("{n:03} {tag:02} {letters}")).collect();
+            kw.verify_with(&keys[n % 5], json!({ "tags": tags })).await.assert_code("VALID");
+        }
+        kw.write_events().await;
+        kw.verify(&keys[0]).await.assert_code("VALID");
+        kw.write_events().await;
+
+        let sql = "SELECT CAST(COUNT(*) AS TEXT) FROM verifications GROUP BY batch ORDER BY batch";
+        assert_eq!(kw.query_events(sql).await, ["119", "31", "1"]);
+    }
+
     async fn batch_counts_once_when_resent(kw) {
         kw.write_events().await;
         let total_key = TotalKey {

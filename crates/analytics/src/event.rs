@@ -84,6 +84,10 @@ pub struct LimitCheckRecord {
 
 /// The approximate size of an event without caller-supplied text: the struct and the headers of its strings.
 const EVENT_OVERHEAD_BYTES: usize = 256;
+/// The same as JSON: the names of its fields, its ids and its numbers.
+const ENCODED_OVERHEAD_BYTES: usize = 512;
+/// The size of the quotes and the comma of a tag as JSON.
+const ENCODED_TAG_OVERHEAD_BYTES: usize = 6;
 
 impl Event {
     /// Returns the approximate memory use of the event.
@@ -98,6 +102,23 @@ impl Event {
         EVENT_OVERHEAD_BYTES + caller_bytes
     }
 
+    /// Returns about how many bytes the event takes in the statements that write it, at most. The text of a caller is
+    /// longer there than in memory.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        let caller_bytes = match self {
+            Self::Verification(event) => {
+                let tag_bytes = |tag: &String| ENCODED_TAG_OVERHEAD_BYTES + escaped_bytes(tag);
+                let external_id =
+                    event.resolved_key.identity().map(|identity| &identity.external_id);
+                event.tags.iter().map(tag_bytes).sum::<usize>()
+                    + external_id.map_or(0, |id| escaped_bytes(id))
+                    + event.reason.as_ref().map_or(0, |reason| escaped_bytes(reason))
+            }
+            Self::Ratelimit(event) => escaped_bytes(&event.identifier),
+        };
+        ENCODED_OVERHEAD_BYTES + caller_bytes
+    }
+
     /// Returns the counters for events of this kind.
     pub(crate) fn event_counts<'a>(&self, metrics: &'a EventMetrics) -> &'a EventCounts {
         match self {
@@ -105,4 +126,15 @@ impl Event {
             Self::Ratelimit(_) => &metrics.ratelimits,
         }
     }
+}
+
+/// Returns the size of a text in JSON that is itself a text in JSON, as the tags of a series are: a control character is
+/// written as `\\u0001`, and a quote as `\\\"`.
+fn escaped_bytes(text: &str) -> usize {
+    let byte_size = |byte: u8| match byte {
+        b'\0'..=b'\x1f' => 7,
+        b'"' | b'\\' => 4,
+        _ => 1,
+    };
+    text.bytes().map(byte_size).sum()
 }

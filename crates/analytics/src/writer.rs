@@ -17,6 +17,9 @@ use crate::{Analytics, clickhouse_delivery, outbox_encoding};
 
 /// The maximum number of events in a batch.
 const BATCH_EVENTS_MAX: usize = 10_000;
+/// The size at which a batch ends, as its events are encoded. Postgres rejects a list of more than 256 MiB, and a batch
+/// that it rejects is written again and again. A delivery to ClickHouse has whole batches, too.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The maximum number of aggregates in memory. At this number they are rolled up immediately.
 const PENDING_ROLLUPS_MAX: usize = 100_000;
 
@@ -151,10 +154,14 @@ impl PendingEvents {
         }
     }
 
+    /// Moves events from the queue into the batch, until it is full. The last one may exceed the size of a batch.
     fn take_events(&mut self) {
+        let mut encoded_bytes = 0;
         while self.batch_events.len() < BATCH_EVENTS_MAX
+            && encoded_bytes < BATCH_BYTES_MAX
             && let Ok(event) = self.receiver.try_recv()
         {
+            encoded_bytes += event.encoded_bytes();
             self.batch_events.push(event);
         }
     }
