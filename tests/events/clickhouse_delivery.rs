@@ -88,7 +88,7 @@ on_both_stacks_with_clickhouse! {
         let now = kw.clock.now();
         let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         let slow = tx.begin_delivery(now).await.unwrap();
-        let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10).await.unwrap();
+        let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10, usize::MAX).await.unwrap();
         tx.commit().await.unwrap();
         clickhouse_delivery::deliver(&kw.app.analytics).await.unwrap();
         assert_eq!((taken.len(), count(&kw).await), (1, 0), "the batch is claimed");
@@ -135,6 +135,30 @@ on_both_stacks_with_clickhouse! {
 
         assert_eq!(waiting().await, 0);
         drop(key);
+    }
+
+    async fn claim_ends_at_a_number_of_bytes_and_has_a_batch(kw) {
+        let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
+        for n in 1..=4 {
+            let batch = store::outbox::OutboxBatch {
+                name: format!("r {n}"),
+                events: 1,
+                verifications: "v".repeat(600),
+                ratelimits: "r".repeat(400),
+                ..Default::default()
+            };
+            tx.enqueue_batch(&batch, NOON).await.unwrap();
+        }
+
+        let mut claimed = Vec::new();
+        for bytes_max in [1_999, 2_000, 1] {
+            let delivery = tx.begin_delivery(NOON).await.unwrap();
+            let until = NOON.plus_ms(1);
+            let batches = tx.claim_batches(delivery, NOON, until, 10, bytes_max).await.unwrap();
+            claimed.push(batches.len());
+        }
+
+        assert_eq!(claimed, [1, 2, 1]);
     }
 
     async fn day_rollup_equals_its_events(kw) {
@@ -292,7 +316,7 @@ on_both_stacks_with_clickhouse! {
         let now = kw.clock.now();
         let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         let gone = tx.begin_delivery(now).await.unwrap();
-        let taken = tx.claim_batches(gone, now, now, 10).await.unwrap();
+        let taken = tx.claim_batches(gone, now, now, 10, usize::MAX).await.unwrap();
         tx.commit().await.unwrap();
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{gone},"), 1);
         let client = &kw.clickhouse.as_ref().unwrap().client;

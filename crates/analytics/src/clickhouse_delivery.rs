@@ -14,6 +14,8 @@ use crate::Analytics;
 
 /// The maximum number of batches in a delivery.
 const BATCHES_MAX: usize = 10;
+/// The maximum size of the batches in a delivery, unless it has only one.
+const DELIVERY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How long a replica holds its claim on batches: longer than it can take to send them.
 const CLAIM_TTL_MS: i64 = 90_000;
 /// The delay before batches that ClickHouse rejected are sent again.
@@ -29,8 +31,8 @@ const VOID_RETENTION_MS: i64 = DAY_MS;
 #[derive(Debug, Default)]
 pub struct DeliveryState {
     has_tables: AtomicBool,
-    /// Whether ClickHouse rejected the last delivery.
-    was_rejected: AtomicBool,
+    /// Whether the last delivery that reached ClickHouse failed: it was rejected, or its connection was lost or timed out.
+    has_failed: AtomicBool,
 }
 
 /// Delivers pending batches if ClickHouse is configured. Batches that fail are delivered later.
@@ -47,26 +49,29 @@ pub async fn deliver(analytics: &Analytics) -> Result<()> {
 }
 
 async fn deliver_all(analytics: &Analytics, clickhouse: &ClickHouse) -> Result<()> {
-    let DeliveryState { has_tables, was_rejected: was_refused } = &analytics.delivery_state;
+    let DeliveryState { has_tables, has_failed } = &analytics.delivery_state;
     if !has_tables.load(Ordering::Relaxed) {
         clickhouse.create_tables().await?;
         has_tables.store(true, Ordering::Relaxed);
     }
     while analytics.event_store.read_local().await?.count_undelivered().await?.events > 0 {
-        // Batches that were rejected together are sent one by one, so that one bad batch does not block the others.
-        let batches_max = if was_refused.load(Ordering::Relaxed) { 1 } else { BATCHES_MAX };
+        // Batches that failed together are sent one by one, so that neither one bad batch nor their size blocks them.
+        let batches_max = if has_failed.load(Ordering::Relaxed) { 1 } else { BATCHES_MAX };
         let now = analytics.clock.now();
         let mut tx = analytics.event_store.begin().await?;
         let delivery = tx.begin_delivery(now).await?;
+        let until = now.plus_ms(CLAIM_TTL_MS);
         let batches =
-            tx.claim_batches(delivery, now, now.plus_ms(CLAIM_TTL_MS), batches_max).await?;
+            tx.claim_batches(delivery, now, until, batches_max, DELIVERY_BYTES_MAX).await?;
         if batches.is_empty() {
             // Other replicas have claimed all batches.
             return Ok(());
         }
         tx.commit().await?;
         let sent = send_batches(clickhouse, delivery, &batches).await;
-        was_refused.store(matches!(sent, Err(ClickHouseError::Rejected(..))), Ordering::Relaxed);
+        if !matches!(sent, Err(ClickHouseError::Unreachable(_))) {
+            has_failed.store(sent.is_err(), Ordering::Relaxed);
+        }
         finish_delivery(analytics, delivery, batches.len(), sent).await?;
     }
     Ok(())

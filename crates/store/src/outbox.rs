@@ -86,13 +86,15 @@ pub trait DeliveryWrites: Send {
     async fn enqueue_batch(&mut self, batch: &OutboxBatch, now: Timestamp) -> Result<()>;
     /// Begins a delivery, which is void. Other transactions that begin or end a delivery wait for this one.
     async fn begin_delivery(&mut self, now: Timestamp) -> Result<i64>;
-    /// Claims up to `max` of the oldest unclaimed batches for a delivery.
+    /// Claims up to `batches_max` of the oldest unclaimed batches, of up to `bytes_max` together, for a delivery. It
+    /// claims one of any size.
     async fn claim_batches(
         &mut self,
         delivery: i64,
         now: Timestamp,
         claimed_until: Timestamp,
-        max: usize,
+        batches_max: usize,
+        bytes_max: usize,
     ) -> Result<Vec<ClaimedBatch>>;
     /// Confirms a delivery, so that it counts, and deletes its batches. Days that were rolled up without it will be
     /// rolled up again. Returns `false` if another delivery has claimed some of the batches; the transaction must

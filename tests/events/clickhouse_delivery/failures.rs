@@ -64,6 +64,24 @@ async fn rejected_batch_does_not_delay_others() {
 }
 
 #[tokio::test]
+async fn batches_are_sent_one_by_one_when_their_delivery_was_lost() {
+    let (kw, wire, _warehouse) = Keyward::start_with_faulty_clickhouse(Stack::Embedded).await;
+    let key = kw.create_key(json!({})).await;
+    for _ in 0..3 {
+        kw.verify(&key.key).await.assert_code("VALID");
+        writer::write_buffered(&kw.app.analytics).await.unwrap();
+    }
+    // The first delivery is lost, and the one after the next, which may have several batches again.
+    wire.set_fates([RequestFate::RequestLost, RequestFate::Answered, RequestFate::RequestLost]);
+
+    for _ in 0..2 {
+        assert!(clickhouse_delivery::deliver(&kw.app.analytics).await.is_err());
+    }
+
+    assert_eq!(count(&kw).await, 1);
+}
+
+#[tokio::test]
 async fn partial_delivery_does_not_count() {
     let (kw, wire, warehouse) = Keyward::start_with_faulty_clickhouse(Stack::Embedded).await;
     let key = kw.create_key(json!({})).await;

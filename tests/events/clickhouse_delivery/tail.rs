@@ -44,7 +44,8 @@ async fn tail_reads_a_delivery_when_it_is_confirmed() {
         let now = kw.clock.now();
         let mut tx = kw.app.analytics.event_store().begin().await.unwrap();
         let slow = tx.begin_delivery(now).await.unwrap();
-        let batches = tx.claim_batches(slow, now, now.plus_ms(3 * HOUR_MS), 10).await.unwrap();
+        let batches =
+            tx.claim_batches(slow, now, now.plus_ms(3 * HOUR_MS), 10, usize::MAX).await.unwrap();
         tx.commit().await.unwrap();
         let line = batches[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
         let client = &kw.clickhouse.as_ref().unwrap().client;

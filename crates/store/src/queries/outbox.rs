@@ -98,14 +98,24 @@ impl DeliveryWrites for Connection {
         delivery: i64,
         now: Timestamp,
         claimed_until: Timestamp,
-        max: usize,
+        batches_max: usize,
+        bytes_max: usize,
     ) -> Result<Vec<ClaimedBatch>> {
+        // Neither engine reads a text for its length.
         let sql = "UPDATE parcels SET delivery = $1, held_until = $2
             WHERE batch IN (
-                SELECT batch FROM parcels WHERE held_until <= $3 ORDER BY batch LIMIT $4)
+                SELECT batch FROM (
+                    SELECT batch, bytes, SUM(bytes) OVER (ORDER BY batch) AS bytes_so_far
+                    FROM (
+                        SELECT batch, octet_length(verifications) + octet_length(ratelimits) AS bytes
+                        FROM parcels WHERE held_until <= $3 ORDER BY batch LIMIT $4
+                    ) AS oldest
+                ) AS measured
+                WHERE bytes_so_far <= $5 OR bytes_so_far = bytes)
             RETURNING batch, events, verifications, ratelimits";
         let claim = query_as(sql).bind(delivery).bind(claimed_until).bind(now);
-        Ok(claim.bind(i64::try_from(max).unwrap_or(i64::MAX)).fetch_all(self).await?)
+        let claim = claim.bind(i64::try_from(batches_max).unwrap_or(i64::MAX));
+        Ok(claim.bind(i64::try_from(bytes_max).unwrap_or(i64::MAX)).fetch_all(self).await?)
     }
 
     async fn confirm_delivery(&mut self, delivery: i64, batches: usize) -> Result<bool> {
