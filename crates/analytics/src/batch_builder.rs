@@ -1,7 +1,6 @@
 //! Builds batches of events: assigns their series and adds up their totals.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foundation::clock::Timestamp;
@@ -9,12 +8,11 @@ use foundation::model::{RollupUnit, VerificationCode};
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest as _, Sha256};
 use store::events::{
-    Aggregate, EventBatch, NO_API, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalKey,
-    VerificationEvent, VerificationSeries,
+    EventBatch, RatelimitEvent, RatelimitSeries, SeriesId, VerificationEvent, VerificationSeries,
 };
 
 use crate::event::{Event, LimitCheckRecord, VerificationRecord};
-use crate::not_found::NotFoundCount;
+use crate::totals::MinuteTotals;
 
 /// The maximum number of series that are remembered as written on the day. At this number the set is cleared, and all
 /// series are written once more.
@@ -102,8 +100,7 @@ impl BatchBuilder {
         batch.verification_series.dedup_by_key(|series| series.id);
         batch.ratelimit_series.sort_by_key(|series| (series.id, Reverse(series.seen_at)));
         batch.ratelimit_series.dedup_by_key(|series| series.id);
-        batch.verification_totals = expand_totals(totals.verifications);
-        batch.ratelimit_totals = expand_totals(totals.ratelimits);
+        (batch.verification_totals, batch.ratelimit_totals) = totals.into_deltas();
         batch
     }
 
@@ -257,70 +254,7 @@ pub fn namespace_ids(event: &LimitCheckRecord) -> (&str, &str) {
     (namespace.workspace_id.as_str(), namespace.id.as_str())
 }
 
-fn passed_label(event: &LimitCheckRecord) -> &'static str {
+/// Returns whether a limit check passed, as a text.
+pub fn passed_label(event: &LimitCheckRecord) -> &'static str {
     if event.passed { "true" } else { "false" }
-}
-
-/// Stores totals of events by minute. The larger units are derived from them.
-#[derive(Default)]
-struct MinuteTotals<'a> {
-    verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
-    ratelimits: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
-}
-
-impl<'a> MinuteTotals<'a> {
-    fn add_verification(&mut self, event: &'a VerificationRecord) {
-        let key = &event.resolved_key;
-        let (workspace, api) = (key.workspace_id().as_str(), key.api_id().as_str());
-        let total_key = (
-            workspace,
-            api,
-            RollupUnit::Minute.start_of(event.occurred_at),
-            event.outcome.as_str(),
-        );
-        let sum = self.verifications.entry(total_key).or_default();
-        sum.add_event(event.spent_credits, event.latency_us);
-    }
-
-    fn add_ratelimit(&mut self, event: &'a LimitCheckRecord) {
-        let (workspace, namespace) = namespace_ids(event);
-        let total_key = (
-            workspace,
-            namespace,
-            RollupUnit::Minute.start_of(event.occurred_at),
-            passed_label(event),
-        );
-        self.ratelimits.entry(total_key).or_default().add_event(event.tokens, event.latency_us);
-    }
-}
-
-/// Returns the totals of verifications that found no key.
-pub fn build_not_found_totals(counts: &[NotFoundCount]) -> Vec<TotalDelta> {
-    let outcome = VerificationCode::NotFound.as_str();
-    let mut minutes: HashMap<_, Aggregate> = HashMap::new();
-    for NotFoundCount { workspace, minute, aggregate } in counts {
-        let total_key = (workspace.as_str(), NO_API, *minute, outcome);
-        minutes.entry(total_key).or_default().merge(aggregate);
-    }
-    expand_totals(minutes)
-}
-
-/// Returns the totals of every unit, in order.
-fn expand_totals(
-    minutes: HashMap<(&str, &str, Timestamp, &'static str), Aggregate>,
-) -> Vec<TotalDelta> {
-    let mut totals: BTreeMap<TotalKey, Aggregate> = BTreeMap::new();
-    for ((workspace, id, minute, outcome), sum) in minutes {
-        for unit in RollupUnit::ALL {
-            let total_key = TotalKey {
-                workspace_id: workspace.to_owned(),
-                id: id.to_owned(),
-                unit: unit.as_str(),
-                time: unit.start_of(minute),
-                outcome,
-            };
-            totals.entry(total_key).or_default().merge(&sum);
-        }
-    }
-    totals.into_iter().map(|(total_key, aggregate)| TotalDelta { total_key, aggregate }).collect()
 }

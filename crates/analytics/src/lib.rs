@@ -11,6 +11,7 @@
 //! | [`not_found`] | counts verifications that found no key |
 //! | [`writer`] | writes the events in batches, and deletes what is past its retention |
 //! | [`batch_builder`] | builds a batch: the series of the events, and totals |
+//! | [`totals`] | adds up the events of a batch by API or namespace |
 //! | [`rollup`] | adds written events to the rollups, each batch once |
 //! | [`event_space`] | the disk space for events |
 //! | [`outbox_encoding`] | a batch as JSON lines for ClickHouse |
@@ -47,6 +48,7 @@ mod rollup_spans;
 pub mod sql_query;
 pub mod tail;
 pub mod top_identifiers;
+mod totals;
 pub mod traffic;
 pub mod writer;
 

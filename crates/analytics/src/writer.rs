@@ -8,11 +8,12 @@ use foundation::model::EventKind;
 use store::events::EventBatch;
 use tokio::sync::mpsc::Receiver;
 
-use crate::batch_builder::{BatchBuilder, build_not_found_totals};
+use crate::batch_builder::BatchBuilder;
 use crate::event::Event;
 use crate::event_space::DiskShortage;
 use crate::not_found::{NotFoundCount, NotFoundCounters};
 use crate::rollup::{PendingRollups, roll_up_overdue};
+use crate::totals::build_not_found_totals;
 use crate::{Analytics, clickhouse_delivery, outbox_encoding};
 
 /// The maximum number of events in a batch.
