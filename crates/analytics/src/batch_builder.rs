@@ -21,6 +21,12 @@ const WRITTEN_SERIES_MAX: usize = 500_000;
 /// a key chooses its tags, and each combination is stored as long as rollups are. Events beyond the limit are stored
 /// without tags.
 const TAGGED_SERIES_PER_KEY_MAX: usize = 1_000;
+/// The same for combinations of identifiers and results of a namespace. Some callers take identifiers from their clients,
+/// such as addresses. Checks beyond the limit are stored with [`OTHER_IDENTIFIERS`].
+const SERIES_PER_NAMESPACE_MAX: usize = 100_000;
+/// Stands for any identifiers. As an identifier it has no override of its own, because an override with this text is a
+/// pattern.
+const OTHER_IDENTIFIERS: &str = "*";
 /// The tags of an event without tags.
 const NO_TAGS: &str = "[]";
 
@@ -31,10 +37,10 @@ pub struct BatchBuilder {
     written_series: HashSet<SeriesId>,
     /// The new series of the batch that is being built.
     new_series: HashSet<SeriesId>,
-    /// The number of written series with tags, by key.
-    tagged_counts: HashMap<String, usize>,
-    /// The number of new series with tags, by key.
-    new_tagged_counts: HashMap<String, usize>,
+    /// The number of written series with tags by key, and with identifiers by namespace.
+    series_counts: HashMap<String, usize>,
+    /// The number of new ones.
+    new_series_counts: HashMap<String, usize>,
     day: Timestamp,
     /// The region of this process. Empty: no region.
     region: String,
@@ -58,7 +64,7 @@ impl BatchBuilder {
     pub fn build_batch(&mut self, events: &[Event]) -> EventBatch {
         let mut batch = EventBatch::default();
         self.new_series.clear();
-        self.new_tagged_counts.clear();
+        self.new_series_counts.clear();
         let mut totals = MinuteTotals::default();
         let mut series_cache = HashMap::new();
         for event in events {
@@ -106,11 +112,15 @@ impl BatchBuilder {
 
     /// Remembers the new series of a batch that was written.
     pub fn record_written(&mut self, batch: &EventBatch) {
-        self.written_series.extend(batch.verification_series.iter().map(|series| series.id));
-        for series in batch.verification_series.iter().filter(|series| series.tags != NO_TAGS) {
-            *self.tagged_counts.entry(series.key_id.clone()).or_default() += 1;
+        let (verifications, ratelimits) = (&batch.verification_series, &batch.ratelimit_series);
+        self.written_series.extend(verifications.iter().map(|series| series.id));
+        self.written_series.extend(ratelimits.iter().map(|series| series.id));
+        let tagged = verifications.iter().filter(|series| series.tags != NO_TAGS);
+        let identified = ratelimits.iter().filter(|series| series.identifier != OTHER_IDENTIFIERS);
+        let owners = tagged.map(|series| &series.key_id);
+        for owner in owners.chain(identified.map(|series| &series.namespace_id)) {
+            *self.series_counts.entry(owner.clone()).or_default() += 1;
         }
-        self.written_series.extend(batch.ratelimit_series.iter().map(|series| series.id));
     }
 
     fn add_verification_series<'a>(
@@ -148,7 +158,7 @@ impl BatchBuilder {
         let mut fields =
             [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str(), &*region];
         let (mut id, mut is_new) = self.assign_series_id("verification", &fields[..parts]);
-        if is_new && tags != NO_TAGS && !self.reserve_tagged_series(key_id) {
+        if is_new && tags != NO_TAGS && !self.reserve_series(key_id, TAGGED_SERIES_PER_KEY_MAX) {
             self.new_series.remove(&id);
             fields[6] = NO_TAGS;
             (id, is_new) = self.assign_series_id("verification", &fields[..parts]);
@@ -174,11 +184,10 @@ impl BatchBuilder {
         id
     }
 
-    /// Reserves a series with tags for a key. Returns `false` if the key has reached the limit.
-    fn reserve_tagged_series(&mut self, key_id: &str) -> bool {
-        let new_series = self.new_tagged_counts.entry(key_id.to_owned()).or_default();
-        let is_allowed =
-            *new_series + self.tagged_counts.get(key_id).unwrap_or(&0) < TAGGED_SERIES_PER_KEY_MAX;
+    /// Reserves a series of a key or a namespace. Returns `false` if it has reached the limit.
+    fn reserve_series(&mut self, owner: &str, max: usize) -> bool {
+        let new_series = self.new_series_counts.entry(owner.to_owned()).or_default();
+        let is_allowed = *new_series + self.series_counts.get(owner).unwrap_or(&0) < max;
         *new_series += usize::from(is_allowed);
         is_allowed
     }
@@ -190,15 +199,23 @@ impl BatchBuilder {
     ) -> SeriesId {
         let (workspace, namespace) = namespace_ids(event);
         let identifier = replace_nul(&event.identifier);
-        let fields = [workspace, namespace, &identifier, passed_label(event)];
+        let mut fields = [workspace, namespace, &*identifier, passed_label(event)];
         self.start_day_of(event.occurred_at);
-        let (id, is_new) = self.assign_series_id("ratelimit", &fields);
+        let (mut id, mut is_new) = self.assign_series_id("ratelimit", &fields);
+        if is_new
+            && identifier != OTHER_IDENTIFIERS
+            && !self.reserve_series(namespace, SERIES_PER_NAMESPACE_MAX)
+        {
+            self.new_series.remove(&id);
+            fields[2] = OTHER_IDENTIFIERS;
+            (id, is_new) = self.assign_series_id("ratelimit", &fields);
+        }
         if is_new {
             batch.ratelimit_series.push(RatelimitSeries {
                 id,
                 workspace_id: workspace.to_owned(),
                 namespace_id: namespace.to_owned(),
-                identifier,
+                identifier: fields[2].to_owned(),
                 passed: event.passed,
                 seen_at: self.day,
             });
@@ -212,8 +229,8 @@ impl BatchBuilder {
         if day != self.day || self.written_series.len() >= WRITTEN_SERIES_MAX {
             self.written_series.clear();
             self.new_series.clear();
-            self.tagged_counts.clear();
-            self.new_tagged_counts.clear();
+            self.series_counts.clear();
+            self.new_series_counts.clear();
             self.day = day;
         }
     }
@@ -257,4 +274,72 @@ pub fn namespace_ids(event: &LimitCheckRecord) -> (&str, &str) {
 /// Returns whether a limit check passed, as a text.
 pub fn passed_label(event: &LimitCheckRecord) -> &'static str {
     if event.passed { "true" } else { "false" }
+}
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::Monotonic;
+    use foundation::id::{NamespaceId, RequestId, WorkspaceId};
+    use foundation::model::{Namespace, OutagePolicy, Overrides};
+    use store::StoredNamespace;
+    use store::cache::Cached;
+    use store::freshness::Freshness;
+
+    use super::*;
+
+    fn namespace(id: &str) -> Arc<Cached<StoredNamespace>> {
+        let now = Monotonic::now();
+        let namespace = Namespace {
+            id: NamespaceId::from(id),
+            workspace_id: WorkspaceId::from("ws_1"),
+            name: id.to_owned(),
+            outage_policy: OutagePolicy::default(),
+            home: None,
+            created_at: Timestamp(0),
+            deleted_at: None,
+        };
+        let row = StoredNamespace { namespace, overrides: Overrides::default() };
+        Arc::new(Cached::new(row, Freshness::new(0, now).read_version(now), []))
+    }
+
+    fn check(namespace: &Arc<Cached<StoredNamespace>>, identifier: String) -> Event {
+        Event::Ratelimit(LimitCheckRecord {
+            request_id: RequestId::new(Timestamp(0)),
+            occurred_at: Timestamp(0),
+            namespace: namespace.clone(),
+            identifier,
+            passed: true,
+            latency_us: 1,
+            override_id: None,
+            limit: 1,
+            remaining: 0,
+            reset_at: Timestamp(0),
+            tokens: 1,
+        })
+    }
+
+    #[test]
+    fn identifiers_are_limited_per_namespace_and_day() {
+        let max = SERIES_PER_NAMESPACE_MAX;
+        let (one, other) = (namespace("rlns_1"), namespace("rlns_2"));
+        let mut builder = BatchBuilder::default();
+        let checks: Vec<_> = (0..max + 2).map(|n| check(&one, n.to_string())).collect();
+        let first = builder.build_batch(&checks);
+        builder.record_written(&first);
+
+        let checks = [check(&one, "0".into()), check(&one, "x".into()), check(&other, "x".into())];
+        let second = builder.build_batch(&checks);
+
+        let identifier = |series: &RatelimitSeries| series.identifier.clone();
+        let others = first.ratelimit_series.iter().find(|s| s.identifier == OTHER_IDENTIFIERS);
+        let others = others.expect("the series of the others").id;
+        let is_other = |event: &RatelimitEvent| event.series == others;
+        assert_eq!(first.ratelimit_series.len(), max + 1);
+        assert_eq!(first.ratelimits.iter().filter(|event| is_other(event)).count(), 2);
+        assert_eq!(
+            second.ratelimits.iter().map(is_other).collect::<Vec<_>>(),
+            [false, true, false]
+        );
+        assert_eq!(second.ratelimit_series.iter().map(identifier).collect::<Vec<_>>(), ["x"]);
+    }
 }
