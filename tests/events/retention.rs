@@ -70,6 +70,80 @@ async fn events_are_deleted_after_their_retention_replica() {
     assert_retention_by_unit(start_with_short_retention(Stack::Replica).await).await;
 }
 
+/// Stores totals of 25,000 minutes in 1970.
+async fn insert_expired_totals(kw: &Keyward) {
+    kw.write_events().await;
+    kw.change_events(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 25000)
+        INSERT INTO verification_totals
+        SELECT 'ws_default', 'api_' || n, 'minute', n, 'VALID', 1, 0, 0, 0, 0, 0, 0, 0, 0 FROM n",
+    )
+    .await;
+}
+
+on_both_stacks! {
+    async fn expired_rows_are_deleted_whatever_their_number(kw) {
+        insert_expired_totals(&kw).await;
+
+        writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+
+        assert_eq!(count(&kw, "SELECT api_id FROM verification_totals").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn postgres_deletes_no_more_than_ten_thousand_expired_rows_at_once() {
+    let kw = Keyward::start(Stack::Replica).await;
+    insert_expired_totals(&kw).await;
+    kw.change_events(
+        "CREATE FUNCTION refuse_many() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+        BEGIN
+            IF (SELECT COUNT(*) FROM deleted) > 10000 THEN
+                RAISE EXCEPTION 'too many rows';
+            END IF;
+            RETURN NULL;
+        END
+        $$",
+    )
+    .await;
+    kw.change_events(
+        "CREATE TRIGGER refuse_many AFTER DELETE ON verification_totals
+        REFERENCING OLD TABLE AS deleted FOR EACH STATEMENT EXECUTE FUNCTION refuse_many()",
+    )
+    .await;
+
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+
+    assert_eq!(count(&kw, "SELECT api_id FROM verification_totals").await, 0);
+}
+
+async fn assert_other_tables_are_maintained(kw: Keyward) {
+    let key = kw.create_key(json!({})).await;
+    kw.verify(&key.key).await.assert_code("VALID");
+    kw.write_events().await;
+    writer::roll_up(&kw.app.analytics).await.unwrap();
+    kw.clock.advance_ms(70 * DAY_MS);
+
+    kw.change_events("ALTER TABLE verification_totals RENAME TO away").await;
+    let failed = writer::maintain_partitions(&kw.app.analytics).await;
+    kw.change_events("ALTER TABLE away RENAME TO verification_totals").await;
+
+    assert!(failed.is_err());
+    assert_eq!(counts(&kw).await, [0; 5]);
+    assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 0);
+    assert_ne!(count(&kw, "SELECT unit FROM verification_totals").await, 0);
+}
+
+#[tokio::test]
+async fn other_tables_are_maintained_when_one_fails_embedded() {
+    assert_other_tables_are_maintained(start_with_short_retention(Stack::Embedded).await).await;
+}
+
+#[tokio::test]
+async fn other_tables_are_maintained_when_one_fails_replica() {
+    assert_other_tables_are_maintained(start_with_short_retention(Stack::Replica).await).await;
+}
+
 /// The partitions of the verifications, by day.
 const PARTITIONS: &str =
     "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

@@ -1,11 +1,12 @@
 //! Writes events from the buffer to the database in batches, rolls them up, and deletes data past its retention.
 
+use std::iter::once;
 use std::mem::take;
 
-use foundation::clock::DAY_MS;
+use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::EventKind;
-use store::events::EventBatch;
+use store::events::{EventBatch, EventExpiry, ExpiredRows};
 use tokio::sync::mpsc::Receiver;
 
 use crate::batch_builder::BatchBuilder;
@@ -21,6 +22,8 @@ const BATCH_EVENTS_MAX: usize = 10_000;
 /// The size at which a batch ends, as its events are encoded. Postgres rejects a list of more than 256 MiB, and a batch
 /// that it rejects is written again and again. A delivery to ClickHouse has whole batches, too.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The number of rows that one transaction deletes.
+const DELETE_ROWS_MAX: u64 = 10_000;
 /// The maximum number of aggregates in memory. At this number they are rolled up immediately.
 const PENDING_ROLLUPS_MAX: usize = 100_000;
 
@@ -175,17 +178,16 @@ pub async fn roll_up(analytics: &Analytics) -> Result<()> {
     roll_up_overdue(analytics).await
 }
 
-/// Creates partitions for the coming days, and deletes data past its retention.
+/// Creates partitions for the coming days, and deletes data past its retention. What fails does not prevent the rest;
+/// returns the first error.
 pub async fn maintain_partitions(analytics: &Analytics) -> Result<()> {
     let now = analytics.clock.now();
     let retention_time = analytics.load_retention_time().await?;
+    let mut result = Ok(());
     for kind in EventKind::ALL {
-        let retention = analytics.retention.for_kind(kind);
-        let events = &analytics.event_store;
-        events.maintain_partitions(kind, retention, now, retention_time).await?;
-        let mut tx = events.begin().await?;
-        tx.delete_expired(kind, retention, retention_time).await?;
-        tx.commit().await?;
+        let retention = *analytics.retention.for_kind(kind);
+        let expiry = EventExpiry { kind, retention, time: retention_time };
+        result = result.and(maintain_kind(analytics, &expiry, now).await);
     }
     // A series stores the start of the day on which it was last written to, and may store the day before.
     let longest = EventKind::ALL
@@ -193,12 +195,32 @@ pub async fn maintain_partitions(analytics: &Analytics) -> Result<()> {
         .into_iter()
         .max()
         .unwrap_or(0);
-    let mut tx = analytics.event_store.begin().await?;
-    tx.delete_batches_and_series(
-        retention_time.plus_ms(-DAY_MS),
-        retention_time.plus_ms(-i64::from(longest + 2) * DAY_MS),
-    )
-    .await?;
-    tx.commit().await?;
-    clickhouse_delivery::maintain(analytics).await
+    let batches = ExpiredRows::of_batches(retention_time.plus_ms(-DAY_MS));
+    let series = ExpiredRows::of_series(retention_time.plus_ms(-i64::from(longest + 2) * DAY_MS));
+    for rows in once(batches).chain(series) {
+        result = result.and(delete_expired(analytics, &rows).await);
+    }
+    result.and(clickhouse_delivery::maintain(analytics).await)
+}
+
+async fn maintain_kind(analytics: &Analytics, expiry: &EventExpiry, now: Timestamp) -> Result<()> {
+    // Rows of a partition that could not be dropped are not deleted one by one: it is tried again in the next run.
+    analytics.event_store.maintain_partitions(expiry, now).await?;
+    let mut result = Ok(());
+    for rows in expiry.rows() {
+        result = result.and(delete_expired(analytics, &rows).await);
+    }
+    result
+}
+
+/// Deletes rows in short transactions, between which events are written, until none is left.
+async fn delete_expired(analytics: &Analytics, rows: &ExpiredRows) -> Result<()> {
+    loop {
+        let mut tx = analytics.event_store.begin().await?;
+        let deleted = tx.delete_expired(rows, DELETE_ROWS_MAX).await?;
+        tx.commit().await?;
+        if deleted < DELETE_ROWS_MAX {
+            return Ok(());
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! own: no verification or change ever waits for them.
 
 mod batch;
+mod expiry;
 mod latencies;
 mod rollups;
 
@@ -19,6 +20,7 @@ use sqlx::{Database, Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
+pub use expiry::{EventExpiry, ExpiredRows};
 pub use latencies::{
     Bucket, JOINED_HISTOGRAMS_MAX, LatencyHistogram, bucket_of, buckets_of_older_versions,
 };
@@ -26,7 +28,7 @@ pub use rollups::*;
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
-use foundation::model::{DeliverySnapshot, EventKind, Retention, RollupUnit};
+use foundation::model::{DeliverySnapshot, EventKind, RollupUnit};
 
 use super::clickhouse::{self, ClickHouse};
 use super::event_log::LogReads;
@@ -101,19 +103,8 @@ pub trait EventWrites: DeliveryWrites {
         rollups: &[SeriesRollup],
     ) -> Result<()>;
     async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()>;
-    /// Deletes data past its retention, apart from whole partitions.
-    async fn delete_expired(
-        &mut self,
-        kind: EventKind,
-        retention: &Retention,
-        now: Timestamp,
-    ) -> Result<()>;
-    /// Deletes batches before one time that are rolled up, and series that were last written to before another.
-    async fn delete_batches_and_series(
-        &mut self,
-        batches: Timestamp,
-        series: Timestamp,
-    ) -> Result<()>;
+    /// Deletes about `max` of the rows, or fewer if there are no more. Returns how many were deleted.
+    async fn delete_expired(&mut self, rows: &ExpiredRows, max: u64) -> Result<u64>;
 }
 
 /// The event database: a schema of its own in Postgres, or a file of its own. It is opened when it is first used. If
@@ -231,19 +222,10 @@ impl EventStore {
         })
     }
 
-    /// Creates partitions for the days after `now`, and drops whole partitions that are past their retention at
-    /// `retention_time`.
-    pub async fn maintain_partitions(
-        &self,
-        kind: EventKind,
-        retention: &Retention,
-        now: Timestamp,
-        retention_time: Timestamp,
-    ) -> Result<()> {
+    /// Creates partitions for the days after `now`, and drops whole partitions that are past their retention.
+    pub async fn maintain_partitions(&self, expiry: &EventExpiry, now: Timestamp) -> Result<()> {
         match &self.database {
-            EventDatabase::Postgres { write, .. } => {
-                partitions::maintain(write, kind, retention, now, retention_time).await
-            }
+            EventDatabase::Postgres { write, .. } => partitions::maintain(write, expiry, now).await,
             EventDatabase::Sqlite { .. } => Ok(()),
         }
     }

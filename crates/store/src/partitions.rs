@@ -3,11 +3,12 @@
 
 use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
-use foundation::model::{EventKind, Retention};
+use foundation::model::RollupUnit;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use sqlx::{AssertSqlSafe, query, query_scalar};
 
+use super::events::EventExpiry;
 use super::postgres::{self, Pool};
 
 /// How far ahead partitions are created: a server that cannot create any for a day still writes into the right ones.
@@ -15,38 +16,33 @@ const CREATE_AHEAD_MS: i64 = 2 * DAY_MS;
 /// An arbitrary number that nothing else in the database locks.
 pub const ADVISORY_LOCK_ID: i64 = 5_120_773_401;
 
-/// A partitioned table, the number of days in each partition, and the number of days in its retention.
+/// A partitioned table, the number of days in each partition, and the time before which its rows are past their
+/// retention.
 struct PartitionedTable {
     table: String,
     span_days: i64,
-    retention_days: i64,
+    expired_before: Timestamp,
 }
 
-/// Creates the partitions of the days after `now`, and drops those whose rows are all past the retention at
-/// `retention_time`. If several replicas call it at once, one of them does it.
-pub async fn maintain(
-    pool: &Pool,
-    kind: EventKind,
-    retention: &Retention,
-    now: Timestamp,
-    retention_time: Timestamp,
-) -> Result<()> {
-    let raw = kind.table_name();
+/// Creates the partitions of the days after `now`, and drops those whose rows are all past their retention. If several
+/// replicas call it at once, one of them does it.
+pub async fn maintain(pool: &Pool, expiry: &EventExpiry, now: Timestamp) -> Result<()> {
+    let events = expiry.kind.table_name();
     let tables = [
         PartitionedTable {
-            table: raw.to_owned(),
+            table: events.to_owned(),
             span_days: 1,
-            retention_days: retention.raw_days.into(),
+            expired_before: expiry.events_before(),
         },
         PartitionedTable {
-            table: format!("{raw}_per_minute"),
+            table: format!("{events}_per_minute"),
             span_days: 1,
-            retention_days: retention.minute_days.into(),
+            expired_before: expiry.rollups_before(RollupUnit::Minute),
         },
         PartitionedTable {
-            table: format!("{raw}_per_hour"),
+            table: format!("{events}_per_hour"),
             span_days: 30,
-            retention_days: retention.hour_days.into(),
+            expired_before: expiry.rollups_before(RollupUnit::Hour),
         },
     ];
     for table in tables {
@@ -67,7 +63,7 @@ pub async fn maintain(
         .bind(&table.table)
         .fetch_all(&mut *tx)
         .await?;
-        for sql in table.plan_statements(&existing, now, retention_time) {
+        for sql in table.plan_statements(&existing, now) {
             query(AssertSqlSafe(sql)).execute(&mut *tx).await?;
         }
         tx.commit().await?;
@@ -76,12 +72,7 @@ pub async fn maintain(
 }
 
 impl PartitionedTable {
-    fn plan_statements(
-        &self,
-        existing: &[String],
-        now: Timestamp,
-        retention_time: Timestamp,
-    ) -> Vec<String> {
+    fn plan_statements(&self, existing: &[String], now: Timestamp) -> Vec<String> {
         let span_ms = self.span_days * DAY_MS;
         let first = now.0.div_euclid(span_ms) * span_ms;
         let ahead =
@@ -89,9 +80,10 @@ impl PartitionedTable {
         let missing = ahead.filter(|start| !existing.contains(&self.partition_name(*start)));
         let created =
             missing.flat_map(|start| self.create_partition_statements(start, start + span_ms));
-        let cut = retention_time.0 - self.retention_days * DAY_MS;
-        let is_expired =
-            |name: &&String| self.partition_start(name).is_some_and(|start| start + span_ms <= cut);
+        let is_expired = |name: &&String| {
+            let start = self.partition_start(name);
+            start.is_some_and(|start| start + span_ms <= self.expired_before.0)
+        };
         let expired = existing.iter().filter(is_expired).map(|name| format!("DROP TABLE {name}"));
         created.chain(expired).collect()
     }
@@ -140,13 +132,13 @@ mod tests {
     const NOON: Timestamp = Timestamp(1_773_144_000_000);
 
     fn daily_table(kept_days: i64) -> PartitionedTable {
-        PartitionedTable { table: "verifications".into(), span_days: 1, retention_days: kept_days }
+        let expired_before = NOON.plus_ms(-kept_days * DAY_MS);
+        PartitionedTable { table: "verifications".into(), span_days: 1, expired_before }
     }
 
     #[test]
     fn statements_create_partitions_when_next_two_days_have_none() {
-        let statements =
-            daily_table(30).plan_statements(&["verifications_p20260311".into()], NOON, NOON);
+        let statements = daily_table(30).plan_statements(&["verifications_p20260311".into()], NOON);
 
         let attached: Vec<_> = statements.iter().filter(|sql| sql.starts_with("ALTER")).collect();
         assert_eq!(
@@ -169,11 +161,11 @@ mod tests {
         };
 
         assert_eq!(
-            daily_table(1).plan_statements(&existing("20260309"), NOON, NOON),
+            daily_table(1).plan_statements(&existing("20260309"), NOON),
             Vec::<String>::new()
         );
         assert_eq!(
-            daily_table(1).plan_statements(&existing("20260308"), NOON, NOON),
+            daily_table(1).plan_statements(&existing("20260308"), NOON),
             ["DROP TABLE verifications_p20260308"]
         );
     }

@@ -1,10 +1,10 @@
 //! Inserts rows of events: all of a batch in one statement, whose parameters are the columns. Postgres plans it once, whatever
-//! the number of rows.
+//! the number of rows. Deletes those that are past their retention.
 
 use foundation::error::Result;
-use sqlx::{PgConnection, query};
+use sqlx::{AssertSqlSafe, PgConnection, query};
 
-use crate::events::{BatchId, EventBatch};
+use crate::events::{BatchId, EventBatch, ExpiredRows};
 
 /// Inserts the verifications of a batch.
 pub async fn insert_verifications(
@@ -66,6 +66,23 @@ pub async fn insert_ratelimits(
         .execute(connection)
         .await?;
     Ok(())
+}
+
+/// Deletes up to `max` of the rows; of a partitioned table also those at the same places in other partitions. Returns how
+/// many were deleted.
+pub async fn delete_expired(
+    connection: &mut PgConnection,
+    rows: &ExpiredRows,
+    max: u64,
+) -> Result<u64> {
+    let ExpiredRows { table, condition, order } = rows;
+    // The condition is checked once more: another transaction may have changed the row meanwhile.
+    let sql = format!(
+        "DELETE FROM {table} WHERE {condition} AND ctid = ANY(ARRAY(
+            SELECT ctid FROM {table} WHERE {condition} {order} LIMIT {max}))"
+    );
+    let deletion = query(AssertSqlSafe(sql)).persistent(false);
+    Ok(deletion.execute(connection).await?.rows_affected())
 }
 
 /// Returns a value of every row.

@@ -1,15 +1,17 @@
 //! Implements writes of events, and their deletion.
 
 use async_trait::async_trait;
-use foundation::clock::{DAY_MS, Timestamp};
+use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
-use foundation::model::{EventKind, Retention, RollupUnit};
+use foundation::model::{EventKind, RollupUnit};
 use serde::Serialize;
 use serde_json::json;
-use sqlx::{AssertSqlSafe, query, query_scalar};
+use sqlx::{query, query_scalar};
 
 use super::{Connection, event_rows, latencies, rollups};
-use crate::events::{BatchId, EventAmounts, EventBatch, EventWrites, SeriesRollup, TotalDelta};
+use crate::events::{
+    BatchId, EventAmounts, EventBatch, EventWrites, ExpiredRows, SeriesRollup, TotalDelta,
+};
 
 #[async_trait]
 impl EventWrites for Connection {
@@ -76,53 +78,9 @@ impl EventWrites for Connection {
         Ok(())
     }
 
-    async fn delete_expired(
-        &mut self,
-        kind: EventKind,
-        retention: &Retention,
-        now: Timestamp,
-    ) -> Result<()> {
-        let (raw, totals) = match kind {
-            EventKind::Verifications => (kind.table_name(), "verification_totals"),
-            EventKind::Ratelimits => (kind.table_name(), "ratelimit_totals"),
-        };
-        let before = |days: u32| now.plus_ms(-i64::from(days) * DAY_MS);
-        delete_before(self, raw, before(retention.raw_days)).await?;
-        let units = [
-            ("minute", retention.minute_days),
-            ("hour", retention.hour_days),
-            ("day", retention.day_days),
-            ("month", retention.month_days),
-        ];
-        for (unit, days) in units {
-            delete_before(self, &format!("{raw}_per_{unit}"), before(days)).await?;
-            let sql = format!("DELETE FROM {totals} WHERE unit = $1 AND time < $2");
-            let deletion = query(AssertSqlSafe(sql)).bind(unit).bind(before(days));
-            deletion.execute(&mut *self).await?;
-            latencies::delete_before(self, kind, unit, before(days)).await?;
-        }
-        Ok(())
+    async fn delete_expired(&mut self, rows: &ExpiredRows, max: u64) -> Result<u64> {
+        event_rows::delete_expired(self, rows, max).await
     }
-
-    async fn delete_batches_and_series(
-        &mut self,
-        batches: Timestamp,
-        series: Timestamp,
-    ) -> Result<()> {
-        let sql = "DELETE FROM batches WHERE summed = $1 AND last_at < $2";
-        query(sql).bind(true).bind(batches).execute(&mut *self).await?;
-        for table in ["verification_series", "ratelimit_series"] {
-            let sql = format!("DELETE FROM {table} WHERE seen_at < $1");
-            query(AssertSqlSafe(sql)).bind(series).execute(&mut *self).await?;
-        }
-        Ok(())
-    }
-}
-
-async fn delete_before(connection: &mut Connection, table: &str, time: Timestamp) -> Result<()> {
-    let sql = format!("DELETE FROM {table} WHERE time < $1");
-    query(AssertSqlSafe(sql)).bind(time).execute(connection).await?;
-    Ok(())
 }
 
 async fn insert_verifications(

@@ -63,15 +63,3 @@ pub async fn list(
         .await?;
     rows.into_iter().map(|(time, json)| Ok((time, LatencyHistogram::parse(&json)?))).collect()
 }
-
-/// Deletes the histograms of units of time that began before a time.
-pub async fn delete_before(
-    connection: &mut Connection,
-    kind: EventKind,
-    unit: &str,
-    time: Timestamp,
-) -> Result<()> {
-    let sql = "DELETE FROM latencies WHERE kind = $1 AND unit = $2 AND time < $3";
-    query(sql).bind(kind.table_name()).bind(unit).bind(time).execute(connection).await?;
-    Ok(())
-}

@@ -1,9 +1,9 @@
-//! Inserts rows of events: many in one statement, each value a parameter.
+//! Inserts rows of events: many in one statement, each value a parameter. Deletes those that are past their retention.
 
 use foundation::error::Result;
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection, query};
 
-use crate::events::{BatchId, EventBatch};
+use crate::events::{BatchId, EventBatch, ExpiredRows};
 
 /// The number of events that one statement inserts: with ten values each, fewer than the 32,766 parameters that
 /// SQLite accepts.
@@ -61,6 +61,21 @@ pub async fn insert_ratelimits(
         insert_rows(connection, rows, events.len()).await?;
     }
     Ok(())
+}
+
+/// Deletes up to `max` of the rows. Returns how many were deleted.
+pub async fn delete_expired(
+    connection: &mut SqliteConnection,
+    rows: &ExpiredRows,
+    max: u64,
+) -> Result<u64> {
+    let ExpiredRows { table, condition, order } = rows;
+    let sql = format!(
+        "DELETE FROM {table} WHERE rowid IN (
+            SELECT rowid FROM {table} WHERE {condition} {order} LIMIT {max})"
+    );
+    let deletion = query(AssertSqlSafe(sql)).persistent(false);
+    Ok(deletion.execute(connection).await?.rows_affected())
 }
 
 /// Inserts rows. Only the statement with the usual number of rows is cached.
