@@ -30,6 +30,8 @@ const TRIM_INTERVAL: Duration = Duration::from_mins(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The maximum time of one pass. A statement on a connection that was lost silently never ends.
 const PASS_TIMEOUT: Duration = Duration::from_mins(5);
+/// The same for a maintenance run, which may delete months of data, and roll up a day in ClickHouse in up to 20 minutes.
+const MAINTENANCE_TIMEOUT: Duration = Duration::from_mins(30);
 /// The maximum time that a stopping server takes to write its last events.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time that a stopping server takes to deliver its last events.
@@ -135,7 +137,9 @@ async fn maintain_partitions(app: &App) {
         let granted =
             with_timeout(PASS_TIMEOUT, app.analytics.event_store().grant_analytics_role()).await;
         log_if_err("grant the analytics role access to events", granted);
-        log_if_err("maintain event partitions", writer::maintain_partitions(&app.analytics).await);
+        let maintained =
+            with_timeout(MAINTENANCE_TIMEOUT, writer::maintain_partitions(&app.analytics)).await;
+        log_if_err("maintain event partitions", maintained);
         sleep(MAINTENANCE_INTERVAL).await;
     }
 }
