@@ -25,15 +25,26 @@ async fn events(kw: &Keyward) -> usize {
     kw.query_events("SELECT request_id FROM verifications").await.len()
 }
 
-async fn start_full(stack: Stack) -> Keyward {
+/// Starts a server whose events have a limit of a mebibyte.
+async fn start_limited(stack: Stack) -> Keyward {
     let kw = Keyward::start_with(stack, |settings| settings.events_max_bytes = Some(1 << 20)).await;
     kw.write_events().await;
-    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+    kw
+}
+
+/// Stores events that exceed the limit.
+async fn fill(kw: &Keyward) {
     let key = kw.create_key(json!({})).await;
     kw.verify(&key.key).await.assert_code("VALID");
     kw.write_events().await;
     kw.change_events(MANY).await;
     kw.change_events("ANALYZE verifications").await;
+}
+
+async fn start_full(stack: Stack) -> Keyward {
+    let kw = start_limited(stack).await;
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+    fill(&kw).await;
     kw
 }
 
@@ -148,6 +159,26 @@ async fn trim_keeps_what_fits_when_events_differ_in_size_embedded() {
 #[tokio::test]
 async fn trim_keeps_what_fits_when_events_differ_in_size_replica() {
     assert_trim_leaves_what_fits(Stack::Replica).await;
+}
+
+#[tokio::test]
+async fn oldest_events_in_no_partition_of_a_day_are_deleted_before_later_days() {
+    let kw = start_limited(Stack::Replica).await;
+    fill(&kw).await;
+    kw.clock.advance_ms(DAY_MS);
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+    kw.verify(&kw.create_key(json!({})).await.key).await.assert_code("VALID");
+    kw.write_events().await;
+    kw.clock.advance_ms(DAY_MS);
+
+    event_space::trim_raw_events(&kw.app.analytics).await.unwrap();
+
+    let left = events(&kw).await;
+    assert!((2_000..10_000).contains(&left), "{left} events are left");
+    let size = kw.app.analytics.event_store().measure_raw_events().await.unwrap().size_bytes;
+    assert!(size < 2 << 20, "{size} bytes");
+    let yesterday = "SELECT request_id FROM verifications_p20260311";
+    assert_eq!(kw.query_events(yesterday).await.len(), 1);
 }
 
 #[tokio::test]

@@ -199,6 +199,12 @@ async fn list_postgres_partitions(pool: &PgPool) -> Result<Vec<PostgresPartition
     for kind in EventKind::ALL {
         partitions.extend(list_partitions_of(pool, kind).await?);
     }
+    // The file of the rest is never dropped, and does not shrink when its events are deleted or moved to a partition.
+    for partition in &mut partitions {
+        if partition.day_start().is_none() {
+            partition.bytes = sum_bytes(&sample_rows(pool, &partition.name).await?);
+        }
+    }
     partitions.sort_by_key(PostgresPartition::day_start);
     Ok(partitions)
 }
@@ -218,11 +224,15 @@ pub(super) async fn list_partitions_of(
     Ok(partitions)
 }
 
-/// Deletes whole days first; of the day that is being written, the earliest events.
+/// Deletes the earliest events first: those that are in no partition of a day and before all of them, then whole days, then
+/// those of the day that is being written, of later days and of no partition of a day.
 async fn trim_postgres(pool: &postgres::Pool, max_bytes: u64, now: Timestamp) -> Result<()> {
     let today = now.0.div_euclid(DAY_MS) * DAY_MS;
     let partitions = list_postgres_partitions(&pool.get()).await?;
     let mut total: u64 = partitions.iter().map(PostgresPartition::bytes).sum();
+    if let Some(excess) = total.checked_sub(max_bytes) {
+        total = total.saturating_sub(trim_rest(&pool.get(), &partitions, excess).await?);
+    }
     for partition in &partitions {
         let Some(start) = partition.day_start().filter(|start| *start < today) else { continue };
         if total <= max_bytes {
@@ -231,14 +241,37 @@ async fn trim_postgres(pool: &postgres::Pool, max_bytes: u64, now: Timestamp) ->
         if !drop_rolled_up(pool, &partition.name, start + DAY_MS).await? {
             return Ok(());
         }
-        total -= partition.bytes();
+        total = total.saturating_sub(partition.bytes());
     }
     if total <= max_bytes {
         return Ok(());
     }
-    let of_today: Vec<_> =
-        partitions.iter().filter(|partition| partition.day_start() == Some(today)).collect();
-    trim_day(&pool.get(), &of_today, max_bytes).await
+    let is_past =
+        |partition: &PostgresPartition| partition.day_start().is_some_and(|day| day < today);
+    let others: Vec<_> = partitions.iter().filter(|partition| !is_past(partition)).collect();
+    // The file of a partition does not shrink when events are deleted, so its rows are measured.
+    let rows = sample_partitions(&pool.get(), &others).await?;
+    let excess = sum_bytes(&rows) - i64::try_from(max_bytes).unwrap_or(i64::MAX);
+    match time_before(rows, excess).filter(|_| excess > 0) {
+        Some(until) => delete_before(&pool.get(), &others, until).await,
+        None => Ok(()),
+    }
+}
+
+/// Deletes the earliest events before the first partition of a day, of which no more than `excess` bytes. They are there
+/// because their partition could not be created, or because a clock is wrong. Returns about how many bytes are deleted.
+async fn trim_rest(pool: &PgPool, partitions: &[PostgresPartition], excess: u64) -> Result<u64> {
+    let first_day = partitions.iter().find_map(PostgresPartition::day_start).unwrap_or(i64::MAX);
+    let rest: Vec<_> =
+        partitions.iter().filter(|partition| partition.day_start().is_none()).collect();
+    let mut rows = sample_partitions(pool, &rest).await?;
+    rows.retain(|row| row.time < first_day);
+    let bytes = sum_bytes(&rows).unsigned_abs().min(excess);
+    if bytes > 0 {
+        let until = time_before(rows, i64::try_from(bytes).unwrap_or(i64::MAX));
+        delete_before(pool, &rest, until.unwrap_or(first_day)).await?;
+    }
+    Ok(bytes)
 }
 
 /// Drops the partition of a past day, unless some of its events are not rolled up. If several replicas call it at
@@ -294,18 +327,23 @@ fn time_before(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
     })
 }
 
-/// Deletes the earliest events of a day. The file of a partition does not shrink by that, so its rows are measured.
-async fn trim_day(pool: &PgPool, partitions: &[&PostgresPartition], max_bytes: u64) -> Result<()> {
+async fn sample_partitions(
+    pool: &PgPool,
+    partitions: &[&PostgresPartition],
+) -> Result<Vec<SampledRow>> {
     let mut rows = Vec::new();
     for partition in partitions {
         rows.extend(sample_rows(pool, &partition.name).await?);
     }
-    let total: i64 = rows.iter().map(|row| row.bytes).sum();
-    let excess = total - i64::try_from(max_bytes).unwrap_or(i64::MAX);
-    if excess <= 0 {
-        return Ok(());
-    }
-    let Some(until) = time_before(rows, excess) else { return Ok(()) };
+    Ok(rows)
+}
+
+fn sum_bytes(rows: &[SampledRow]) -> i64 {
+    rows.iter().map(|row| row.bytes).sum()
+}
+
+/// Deletes the events of partitions that happened before a time and are rolled up.
+async fn delete_before(pool: &PgPool, partitions: &[&PostgresPartition], until: i64) -> Result<()> {
     for partition in partitions {
         let name = &partition.name;
         let sql = format!(
