@@ -32,7 +32,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 const PASS_TIMEOUT: Duration = Duration::from_mins(5);
 /// The same for a maintenance run, which may delete months of data, and roll up a day in ClickHouse in up to 20 minutes.
 const MAINTENANCE_TIMEOUT: Duration = Duration::from_mins(30);
-/// The maximum time that a stopping server takes to write its last events.
+/// The maximum time that a stopping server takes to write and roll up its last events.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time that a stopping server takes to deliver its last events.
 const LAST_DELIVERY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -70,7 +70,12 @@ async fn run(app: &App, stopped: Receiver<()>) {
         () = write_events(app, stopped) => {}
         ((), (), (), ()) = async { join!(roll_up(app), maintain_partitions(app), trim_events(app), deliver_events(app)) } => {}
     }
-    if let Err(e) = with_timeout(LAST_WRITE_TIMEOUT, writer::write_buffered(&app.analytics)).await {
+    let last_events = async {
+        writer::write_buffered(&app.analytics).await?;
+        // No other server may run before these events are past their retention.
+        writer::roll_up(&app.analytics).await
+    };
+    if let Err(e) = with_timeout(LAST_WRITE_TIMEOUT, last_events).await {
         tracing::warn!(error = %e, "failed to write the last events: {e}");
     }
     // Events that are not delivered in this time are delivered by another replica, or after the next start.

@@ -144,6 +144,39 @@ async fn other_tables_are_maintained_when_one_fails_replica() {
     assert_other_tables_are_maintained(start_with_short_retention(Stack::Replica).await).await;
 }
 
+async fn assert_late_events_are_rolled_up_before_they_are_deleted(kw: Keyward) {
+    let key = kw.create_key(json!({})).await;
+    let stopped = kw.replica().await;
+    stopped.verify(&key.key).await.assert_code("VALID");
+    stopped.write_events().await;
+    drop(stopped);
+    kw.clock.advance_ms(3 * DAY_MS);
+
+    kw.change_events("ALTER TABLE verifications_per_day RENAME TO away").await;
+    let failed = writer::maintain_partitions(&kw.app.analytics).await;
+    kw.change_events("ALTER TABLE away RENAME TO verifications_per_day").await;
+    assert!(failed.is_err());
+    assert_eq!(counts(&kw).await, [1, 0, 0, 0, 0], "nothing is deleted that is not rolled up");
+    writer::maintain_partitions(&kw.app.analytics).await.unwrap();
+    writer::roll_up(&kw.app.analytics).await.unwrap();
+
+    assert_eq!(counts(&kw).await[0], 0);
+    let days = "SELECT CAST(count AS TEXT) FROM verifications_per_day";
+    assert_eq!(kw.query_events(days).await, ["1"]);
+}
+
+#[tokio::test]
+async fn late_events_are_rolled_up_before_they_are_deleted_embedded() {
+    let kw = start_with_short_retention(Stack::Embedded).await;
+    assert_late_events_are_rolled_up_before_they_are_deleted(kw).await;
+}
+
+#[tokio::test]
+async fn late_events_are_rolled_up_before_they_are_deleted_replica() {
+    let kw = start_with_short_retention(Stack::Replica).await;
+    assert_late_events_are_rolled_up_before_they_are_deleted(kw).await;
+}
+
 /// The partitions of the verifications, by day.
 const PARTITIONS: &str =
     "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

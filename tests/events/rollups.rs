@@ -6,6 +6,7 @@ use analytics::traffic::{TrafficFilter, list_by_time};
 use analytics::writer;
 use foundation::clock::Timestamp;
 use foundation::model::{EventKind, RollupUnit};
+use keyward::analytics_worker;
 use serde_json::json;
 use sqlx::Executor as _;
 use store::events::{EventDatabase, EventTx, LatencyHistogram};
@@ -305,6 +306,21 @@ on_both_stacks! {
         writer::roll_up(&kw.app.analytics).await.unwrap();
 
         assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 2 0")]);
+    }
+}
+
+on_both_stacks! {
+    async fn events_are_rolled_up_when_server_stops(kw) {
+        let key = kw.create_key(json!({})).await;
+        kw.write_events().await;
+        let stopping = kw.replica().await;
+        let worker = analytics_worker::start(&stopping.app).unwrap();
+        stopping.verify(&key.key).await.assert_code("VALID");
+
+        worker.stop().await;
+
+        let day = NOON.0 - 12 * HOUR_MS;
+        assert_eq!(read_rollups(&kw).await[2], [format!("{day} 1 0")]);
     }
 }
 

@@ -183,10 +183,12 @@ pub async fn roll_up(analytics: &Analytics) -> Result<()> {
 pub async fn maintain_partitions(analytics: &Analytics) -> Result<()> {
     let now = analytics.clock.now();
     let retention_time = analytics.load_retention_time().await?;
-    let mut result = Ok(());
+    // After a long downtime, events may be past their retention before they are rolled up.
+    let mut result = roll_up_overdue(analytics).await;
+    let first_pending_at = analytics.event_store.begin().await?.find_first_pending_event().await?;
     for kind in EventKind::ALL {
         let retention = *analytics.retention.for_kind(kind);
-        let expiry = EventExpiry { kind, retention, time: retention_time };
+        let expiry = EventExpiry { kind, retention, time: retention_time, first_pending_at };
         result = result.and(maintain_kind(analytics, &expiry, now).await);
     }
     // A series stores the start of the day on which it was last written to, and may store the day before.

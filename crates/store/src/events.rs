@@ -89,6 +89,8 @@ pub trait EventWrites: DeliveryWrites {
     /// Locks up to `max` batches that were written before a time and are not rolled up, and returns them.
     async fn lock_overdue_batches(&mut self, before: Timestamp, max: usize)
     -> Result<Vec<BatchId>>;
+    /// Returns the time of the first event of the batches that are not rolled up, or `None` if all are.
+    async fn find_first_pending_event(&mut self) -> Result<Option<Timestamp>>;
     /// Returns the amounts to roll up from the events of batches.
     async fn list_event_amounts(
         &mut self,

@@ -8,7 +8,7 @@ use foundation::clock::{DAY_MS, Timestamp};
 use foundation::error::Result;
 use foundation::model::EventKind;
 use futures_util::future::BoxFuture;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlitePool, query, query_as, query_scalar};
 
 use super::events::EventDatabase;
 use super::{EventStore, partitions, postgres, sqlite};
@@ -186,11 +186,17 @@ impl PostgresPartition {
         self.bytes.unsigned_abs()
     }
 
+    /// Returns its kind of events and the start of its day, or `None` if it is not the partition of a day.
+    fn day(&self) -> Option<(EventKind, i64)> {
+        EventKind::ALL.into_iter().find_map(|kind| {
+            let start = partitions::parse_partition_start(kind.table_name(), &self.name)?;
+            Some((kind, start))
+        })
+    }
+
     /// Returns the start of its day, or `None` if it is not the partition of a day.
     pub(super) fn day_start(&self) -> Option<i64> {
-        EventKind::ALL
-            .iter()
-            .find_map(|kind| partitions::parse_partition_start(kind.table_name(), &self.name))
+        self.day().map(|(_, start)| start)
     }
 }
 
@@ -234,11 +240,13 @@ async fn trim_postgres(pool: &postgres::Pool, max_bytes: u64, now: Timestamp) ->
         total = total.saturating_sub(trim_rest(&pool.get(), &partitions, excess).await?);
     }
     for partition in &partitions {
-        let Some(start) = partition.day_start().filter(|start| *start < today) else { continue };
+        let Some((kind, start)) = partition.day().filter(|(_, start)| *start < today) else {
+            continue;
+        };
         if total <= max_bytes {
             return Ok(());
         }
-        if !drop_rolled_up(pool, &partition.name, start + DAY_MS).await? {
+        if !drop_rolled_up(pool, kind, &partition.name, start + DAY_MS).await? {
             return Ok(());
         }
         total = total.saturating_sub(partition.bytes());
@@ -276,21 +284,37 @@ async fn trim_rest(pool: &PgPool, partitions: &[PostgresPartition], excess: u64)
 
 /// Drops the partition of a past day, unless some of its events are not rolled up. If several replicas call it at
 /// once, one of them does it; if the partition is in use, it is tried again later.
-async fn drop_rolled_up(pool: &postgres::Pool, partition: &str, end: i64) -> Result<bool> {
+async fn drop_rolled_up(
+    pool: &postgres::Pool,
+    kind: EventKind,
+    partition: &str,
+    end: i64,
+) -> Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
         .bind(partitions::ADVISORY_LOCK_ID)
         .fetch_one(&mut *tx)
         .await?;
-    let sql = "SELECT EXISTS (SELECT 1 FROM batches WHERE NOT summed AND first_at < $1)";
-    let is_needed: bool = query_scalar(sql).bind(end).fetch_one(&mut *tx).await?;
-    if !is_free || is_needed {
+    if !is_free || has_pending_before(&mut tx, end).await? {
         return Ok(false);
     }
     query("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
+    // Late events of that day may be written meanwhile. Once this lock is held, which the drop needs too, all that are in
+    // the partition are known.
+    let lock = format!("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE", kind.table_name());
+    query(AssertSqlSafe(lock)).execute(&mut *tx).await?;
+    if has_pending_before(&mut tx, end).await? {
+        return Ok(false);
+    }
     query(AssertSqlSafe(format!("DROP TABLE IF EXISTS {partition}"))).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(true)
+}
+
+/// Returns whether events before a time may not be rolled up.
+async fn has_pending_before(connection: &mut PgConnection, end: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM batches WHERE NOT summed AND first_at < $1)";
+    Ok(query_scalar(sql).bind(end).fetch_one(connection).await?)
 }
 
 /// A sampled row.

@@ -12,6 +12,8 @@ pub struct EventExpiry {
     pub retention: Retention,
     /// The time from which the retention counts back.
     pub time: Timestamp,
+    /// The time of the first event that is not rolled up, if there is one.
+    pub first_pending_at: Option<Timestamp>,
 }
 
 /// Rows of one table that are past their retention.
@@ -25,9 +27,10 @@ pub struct ExpiredRows {
 }
 
 impl EventExpiry {
-    /// Returns the time before which events are past their retention.
+    /// Returns the time before which events may be deleted: all of them are past their retention and rolled up.
     pub fn events_before(&self) -> Timestamp {
-        self.time.plus_ms(-i64::from(self.retention.raw_days) * DAY_MS)
+        let before = self.time.plus_ms(-i64::from(self.retention.raw_days) * DAY_MS);
+        self.first_pending_at.map_or(before, |pending| pending.min(before))
     }
 
     /// Returns the time before which rollups of a unit are past their retention.

@@ -51,6 +51,11 @@ impl EventWrites for Connection {
         Ok(query_scalar(sql).bind(false).bind(before).bind(max).fetch_all(self).await?)
     }
 
+    async fn find_first_pending_event(&mut self) -> Result<Option<Timestamp>> {
+        let sql = concat!("SELECT MIN(first_at) FROM batches WHERE ", is_pending!("summed"));
+        Ok(query_scalar(sql).fetch_one(self).await?)
+    }
+
     async fn list_event_amounts(
         &mut self,
         kind: EventKind,
