@@ -62,7 +62,7 @@ use foundation::config::{Deployment, Settings};
 use foundation::error::Result;
 use foundation::id::WorkspaceId;
 use foundation::metrics::EventMetrics;
-use foundation::model::RetentionSettings;
+use foundation::model::{EventKind, Retention, RetentionSettings};
 use not_found::NotFoundCounters;
 use sql_query::QueryQuotas;
 use store::EventStore;
@@ -143,6 +143,16 @@ impl Analytics {
     /// Returns the number of events that wait to be written.
     pub fn count_queued(&self) -> usize {
         self.event_buffer.count_queued()
+    }
+
+    /// Returns the retention of events of a kind where they are stored. In ClickHouse, minutes are computed from single
+    /// events, so they are retained no longer than these.
+    fn stored_retention(&self, kind: EventKind) -> Retention {
+        let mut retention = *self.retention.for_kind(kind);
+        if self.event_store.clickhouse().is_some() {
+            retention.minute_days = retention.minute_days.min(retention.raw_days);
+        }
+        retention
     }
 
     /// Returns the time by which data is past its retention: the earlier one of this machine's clock and of the database's,

@@ -54,7 +54,7 @@ pub async fn run(
         },
         row_scope: RowScope { workspace_id: workspace_id.as_str().to_owned(), resource_ids },
         now_ms: now.0,
-        retention: *analytics.retention.for_kind(kind),
+        retention: analytics.stored_retention(kind),
         rows_max: ROWS_MAX,
         nested_rows_max: None,
         delivery_snapshot: analytics.event_store.delivery_snapshot().await?,

@@ -182,12 +182,10 @@ pub async fn find_coverage(
 
 /// Returns the start of the first unit whose rollups are retained.
 pub fn first_retained(analytics: &Analytics, kind: EventKind, unit: RollupUnit) -> Timestamp {
-    let retention = analytics.retention.for_kind(kind);
+    let retention = analytics.stored_retention(kind);
     let days = match (analytics.event_store.clickhouse(), unit) {
-        (None, unit) => retention.rollup_days(unit),
-        // ClickHouse has no minutes, which are computed from the events, and no days and months, which are computed
-        // from the hours.
-        (Some(_), RollupUnit::Minute) => retention.raw_days,
+        (None, _) | (Some(_), RollupUnit::Minute) => retention.rollup_days(unit),
+        // ClickHouse has no days and months, which are computed from the hours.
         (Some(_), RollupUnit::Hour | RollupUnit::Day | RollupUnit::Month) => {
             retention.hour_days.max(retention.day_days).max(retention.month_days)
         }

@@ -1,4 +1,7 @@
+use domain::analytics_access::minutes_retained_since;
+use foundation::clock::DAY_MS;
 use foundation::id::WorkspaceId;
+use foundation::model::EventKind;
 use serde_json::{Value, json};
 
 use crate::on_every_event_store;
@@ -33,6 +36,27 @@ async fn four_questions_are_put_to_clickhouse_at_once_and_a_fifth_waits_for_its_
     }
 
     assert_eq!(question().await.data()[0]["n"], 0, "whoever goes away leaves room");
+}
+
+#[tokio::test]
+async fn minutes_in_clickhouse_go_back_as_far_as_events_or_less() {
+    for (raw_days, minute_days) in [(1, 90), (90, 1)] {
+        let kw = Keyward::start_with_clickhouse_and(Stack::Embedded, |settings| {
+            let retention = &mut settings.retention.verifications;
+            (retention.raw_days, retention.minute_days) = (raw_days, minute_days);
+        })
+        .await;
+
+        for (day, status) in [("08", 400_u16), ("09", 200)] {
+            let table = "key_verifications_per_minute_v1";
+            let query =
+                format!("SELECT sum(count) AS n FROM {table} WHERE time >= '2026-03-{day}'");
+            let reply = ask(&kw, &query).await;
+            assert_eq!(reply.status, status, "{raw_days} and {minute_days}: {}", reply.text);
+        }
+        let since = minutes_retained_since(&kw.app.analytics, EventKind::Verifications);
+        assert_eq!(since, NOON.plus_ms(-DAY_MS), "{raw_days} and {minute_days}");
+    }
 }
 
 on_every_event_store! {
