@@ -23,6 +23,11 @@ export async function run(story) {
   const at = (rest) => `/dashboard/${story.workspace}${rest}`;
   const page = story.page;
   const button = (name) => page.getByRole("button", { name, exact: true });
+  const undoImport = async () => {
+    await page.getByRole("link", { name: "Undo import", exact: true }).click();
+    await accessible(page);
+    await button("Remove keys").click();
+  };
 
   await check("an import is made and shows where to send keys", async () => {
     await go(page, at(""));
@@ -87,7 +92,7 @@ export async function run(story) {
   });
 
   await check("an import is undone but for keys in use, and imported again", async () => {
-    await button("Undo import").click();
+    await undoImport();
     await page.getByRole("status").getByText("Change undone").waitFor();
     await accessible(page);
     await seen();
@@ -102,7 +107,7 @@ export async function run(story) {
     // Without the undo, there would be none.
     await page.getByRole("button", { name: /^Import 19[67] keys$/ }).click();
     await page.getByRole("heading", { name: /^19[67] keys imported$/ }).waitFor();
-    await button("Undo import").click();
+    await undoImport();
     await page.getByRole("status").getByText("Change undone").waitFor();
   });
 

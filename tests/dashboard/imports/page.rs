@@ -38,10 +38,10 @@ on_both_stacks! {
             assert!(entry.contains(EMAIL) && entry.contains("<time datetime="), "{entry}");
         }
         assert!(entries[0].contains("1 key ·") && entries[1].contains("2 keys ·"), "{entries:?}");
-        assert!(!seen.concat().contains("<form"), "{seen:?}");
-        let undo = between(&entries[1], "<form method=\"post\" action=\"", "\"");
+        assert!(!seen.concat().contains("/undo\""), "{seen:?}");
+        let undo = between(&entries[1], "<a class=\"button small\" href=\"", "\"");
         let shown = owner.get(undo.strip_suffix("/undo").unwrap()).await.text;
-        assert!(shown.contains(&format!("<form method=\"post\" action=\"{undo}\"")), "{shown}");
+        assert!(shown.contains(&format!("<a class=\"button\" href=\"{undo}\"")), "{shown}");
 
         assert!(redirect_path(&owner.post(undo, &[]).await).ends_with("?notice=undone"));
 
@@ -49,8 +49,8 @@ on_both_stacks! {
         assert_eq!((code("old_one").await, code("old_two").await), (json!("NOT_FOUND"), json!("NOT_FOUND")));
         assert_eq!((code("old_three").await, code("old_four").await), (json!("VALID"), json!("VALID")));
         let entries = listed_entries(&owner.get(&path).await.text);
-        assert!(entries[1].contains(">Undone</span>") && !entries[1].contains("<form"), "{entries:?}");
-        assert!(!entries[0].contains(">Undone</span>") && entries[0].contains("<form"), "{entries:?}");
+        assert!(entries[1].contains(">Undone</span>") && !entries[1].contains("/undo\""), "{entries:?}");
+        assert!(!entries[0].contains(">Undone</span>") && entries[0].contains("/undo\""), "{entries:?}");
     }
 
     async fn page_of_an_import_omits_imports_into_what_is_named_like_its_id(kw) {

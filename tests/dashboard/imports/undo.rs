@@ -9,7 +9,7 @@ use crate::on_both_stacks;
 /// The page of the audit entry that the summary of an import names.
 fn entry_path(summary: &str) -> String {
     let base = workspace_path("/audit/");
-    format!("{base}{}", between(summary, &format!("action=\"{base}"), "/undo\""))
+    format!("{base}{}", between(summary, &format!("href=\"{base}"), "/undo\""))
 }
 
 on_both_stacks! {
@@ -67,7 +67,17 @@ on_both_stacks! {
         let page = owner.get(&entry).await.text;
         assert!(page.contains("Unused keys are removed permanently; others stay."), "{page}");
         kw.clock.advance_ms(1);
-        redirect_path(&owner.post(&format!("{entry}/undo"), &[]).await);
+        // Nothing but the confirmation has a form that removes them.
+        let undo = format!("{entry}/undo");
+        for page in [&imported.text, &page, &owner.get(&path).await.text] {
+            let link = format!("href=\"{undo}\"");
+            assert!(page.contains(&link) && !page.contains("/undo\"><input"), "{page}");
+        }
+        let confirmation = owner.get(&undo).await.text;
+        assert!(confirmation.contains("Remove 197 keys of legacy permanently?"), "{confirmation}");
+        assert!(confirmation.contains(&format!("<form method=\"post\" action=\"{undo}\"")), "{confirmation}");
+        redirect_path(&owner.post(&undo, &[]).await);
+        assert_eq!(redirect_path(&owner.get(&undo).await), entry);
 
         assert_eq!(kw.count_rows("keys").await, 1);
         assert_eq!(kw.verify(&key(0)).await.data()["code"], "VALID");
@@ -150,10 +160,11 @@ on_both_stacks! {
 
         let page = viewer.get(&path).await;
         let refused = viewer.post(&undo, &[]).await;
+        let unconfirmed = viewer.get(&undo).await;
         let preview = viewer.post(&format!("{path}/preview"), &[("api", &api), ("keys", "key\nx")]).await;
 
         assert!(page.text.contains("<dt>Keys imported</dt><dd>1</dd>") && !page.text.contains(">Preview</button>"));
-        assert_eq!([refused, preview].map(|page| page.status.as_u16()), [403; 2]);
+        assert_eq!([refused, unconfirmed, preview].map(|page| page.status.as_u16()), [403; 3]);
         assert_eq!(kw.verify("old_one").await.data()["code"], "VALID");
     }
 }

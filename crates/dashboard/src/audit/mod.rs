@@ -7,7 +7,7 @@ pub use labels::event_label;
 
 use askama::Template;
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::get;
 use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
 use domain::undo;
 use foundation::clock::{DAY_MS, Timestamp};
@@ -28,7 +28,10 @@ pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/audit", get(list))
         .route("/dashboard/{workspace}/audit/{entry}", get(show::show))
-        .route("/dashboard/{workspace}/audit/{entry}/undo", post(show::undo))
+        .route(
+            "/dashboard/{workspace}/audit/{entry}/undo",
+            get(show::confirm_undo).post(show::undo),
+        )
 }
 
 #[derive(Template)]

@@ -3,14 +3,17 @@
 use askama::Template;
 use axum::extract::Path;
 use domain::audit::{self, AuditFilter, SnapshotFields, StoredEntry};
-use domain::undo;
+use domain::permission::Action;
+use domain::undo::{self, UndoAction};
 use foundation::error::Error;
 use foundation::id::AuditId;
 use serde_json::Value;
 
+use super::super::confirm::ConfirmPage;
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
 use super::super::format::{TimeLabel, format_utc};
+use super::super::imports::format_imported_keys;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
@@ -45,9 +48,25 @@ struct AuditEntryPage {
     undoes: Option<String>,
     undone_by: Option<String>,
     /// The effect of undoing the entry, or why it cannot be undone.
-    undo_effect: Result<&'static str, &'static str>,
+    undo_effect: Result<UndoEffect, &'static str>,
     may_undo: bool,
     errors: FormErrors,
+}
+
+/// The effect of undoing an entry.
+struct UndoEffect {
+    description: &'static str,
+    /// Whether the undo itself cannot be undone, so that it is confirmed first.
+    is_permanent: bool,
+}
+
+impl UndoEffect {
+    fn new(action: &UndoAction) -> Self {
+        Self {
+            description: labels::undo_description(action),
+            is_permanent: matches!(action, UndoAction::RemoveImportedKeys(..)),
+        }
+    }
 }
 
 /// A target of the entry.
@@ -70,6 +89,35 @@ struct FieldChangeRow {
 
 pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
     render_page(&build_page(&request, &AuditId::from(id), FormErrors::default()).await?)
+}
+
+/// Asks before the keys of an import are removed, which cannot be undone. Any other entry is undone on its own page.
+pub async fn confirm_undo(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> PageResult {
+    let context = &request.page_request.app.context;
+    let (entry, _) = audit::get_with_group(context, &request.caller, &AuditId::from(id)).await?;
+    let path = request.workspace_path(&format!("/audit/{}", entry.id));
+    let effect = undo::plan_undo(&entry).map(|action| UndoEffect::new(&action));
+    let effect = effect.ok().filter(|effect| effect.is_permanent && entry.undone_by.is_none());
+    let Some(effect) = effect else { return redirect_to(&path) };
+    request.caller.require(Action::DeleteKey)?;
+    let targets = parse_targets(&entry);
+    let import = targets.iter().find(|target| target["type"] == "migration").map(target_name);
+    let keys = format_imported_keys(&entry).unwrap_or_else(|| "the keys".to_owned());
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(&request, Section::Audit, "Undo import").await?,
+        question: format!("Remove {keys} of {} permanently?", import.unwrap_or_default()),
+        consequences: vec![
+            effect.description.to_owned(),
+            "This cannot be undone, but the file can be imported again.".to_owned(),
+        ],
+        action_url: format!("{path}/undo"),
+        fields: Vec::new(),
+        button: "Remove keys",
+        back_url: path,
+    })
 }
 
 pub async fn undo(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
@@ -123,7 +171,7 @@ async fn build_page(
         later_entries: later.iter().map(row).collect(),
         undoes: entry.undoes.as_ref().map(link),
         undone_by: entry.undone_by.as_ref().map(link),
-        undo_effect: undo::plan_undo(&entry).map(|action| labels::undo_description(&action)),
+        undo_effect: undo::plan_undo(&entry).map(|action| UndoEffect::new(&action)),
         may_undo: may_undo(request),
         event: entry.event,
         id: entry.id,

@@ -146,15 +146,14 @@ struct ImportEntryRow {
 
 impl ImportEntryRow {
     fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
-        let keys = entry
-            .after
-            .as_deref()
-            .and_then(|after| serde_json::from_str::<Value>(after).ok()?["keys"].as_i64());
-        Self {
-            entry: AuditTableRow::new(request, entry, now),
-            keys: keys.map(|keys| format_quantity(keys, i64::MAX, "key")),
-        }
+        Self { entry: AuditTableRow::new(request, entry, now), keys: format_imported_keys(entry) }
     }
+}
+
+/// Formats how many keys the audit entry of an import says were imported, if it says so.
+pub fn format_imported_keys(entry: &StoredEntry) -> Option<String> {
+    let after: Value = serde_json::from_str(entry.after.as_deref()?).ok()?;
+    after["keys"].as_i64().map(|keys| format_quantity(keys, i64::MAX, "key"))
 }
 
 pub fn import_name(migration: &Migration) -> &str {
