@@ -61,6 +61,20 @@ export async function run(story) {
     story.role = new URL(page.url()).pathname;
   });
 
+  await check("selecting all permissions leaves those that the filter hides", async () => {
+    await go(page, at("/roles/new"));
+    const all = page.getByRole("button", { name: "Select all permissions" });
+    const checked = () => page.locator('input[name="permission"]:checked').evaluateAll((boxes) => boxes.map((box) => box.value));
+    await page.getByLabel("Filter permissions").fill("list");
+    await page.getByLabel("documents.read").waitFor({ state: "hidden" });
+    await all.click();
+    await page.getByRole("button", { name: "Clear permissions" }).waitFor();
+    await page.getByLabel("Filter permissions").fill("");
+    await all.waitFor();
+    await page.getByLabel("documents.read").waitFor();
+    assert.deepEqual(await checked(), ["documents.list"]);
+  });
+
   await check("roles and permissions of a key are picked by a search", async () => {
     await go(page, at(`/keys/new?api=${story.api}`));
     await page.locator("summary", { hasText: "Roles and permissions" }).click();

@@ -19,17 +19,22 @@
     setTimeout(() => button.replaceChildren(...labels.get(button)), 2500);
   };
 
-  // Checks or clears all boxes of a group.
+  // The boxes of a group, without those that its filter hides: nobody selects what is not in sight.
+  const visibleBoxes = (button) =>
+    [...button.closest("fieldset").querySelectorAll("input[type=checkbox]")].filter((box) => !box.closest("label[hidden]"));
+
+  // Checks or clears all visible boxes of a group.
   const checkAll = (button) => {
-    const boxes = button.closest("fieldset").querySelectorAll("input[type=checkbox]");
-    const on = [...boxes].some((box) => !box.checked);
+    const boxes = visibleBoxes(button);
+    const on = boxes.some((box) => !box.checked);
     for (const box of boxes) box.checked = on;
     label(button);
   };
 
   const label = (button) => {
-    const boxes = button.closest("fieldset").querySelectorAll("input[type=checkbox]");
-    button.firstChild.textContent = [...boxes].every((box) => box.checked) ? "Clear" : "Select all";
+    const boxes = visibleBoxes(button);
+    const isClear = boxes.length > 0 && boxes.every((box) => box.checked);
+    button.firstChild.textContent = isClear ? "Clear" : "Select all";
   };
 
   // Copies the text beside the button, and says so.
@@ -85,10 +90,13 @@
   document.addEventListener("input", (event) => {
     if (!("filter" in event.target.dataset)) return;
     const text = event.target.value.trim().toLowerCase();
-    for (const box of event.target.closest("fieldset").querySelectorAll("label:has(input[type=checkbox])")) {
+    const group = event.target.closest("fieldset");
+    for (const box of group.querySelectorAll("label:has(input[type=checkbox])")) {
       const isMatch = box.textContent.toLowerCase().includes(text);
       box.hidden = !isMatch && !box.querySelector("input").checked;
     }
+    const button = group.querySelector("[data-check-all]");
+    if (button) label(button);
   });
   document.addEventListener("keydown", (event) => {
     // Enter in a filter does not submit the form.
