@@ -21,6 +21,11 @@ fn bare(path: &str) -> String {
     path.split_once('?').map_or(path, |(path, _)| path).to_owned()
 }
 
+/// The original values that an edit form carries.
+fn original(form: &str) -> String {
+    between(form, "name=\"was\" value=\"", "\"").replace("&#34;", "\"")
+}
+
 on_both_stacks! {
     async fn a_text_that_is_too_short_for_the_index_is_compared_with_so_many_identities(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
@@ -140,26 +145,56 @@ on_both_stacks! {
         let form = owner.get(&format!("{path}/edit")).await.text;
         assert!(form.contains("value=\"requests\"") && form.contains("value=\"600\""), "{form}");
         let sent = meta.replace('\n', "\r\n");
-        let fields = [("meta", sent.as_str()), LIMIT[0], ("limit-limit", "7"), LIMIT[2], LIMIT[3]];
+        let was = original(&form);
+        let was = ("was", was.as_str());
+        let fields = [was, ("meta", sent.as_str()), LIMIT[0], ("limit-limit", "7"), LIMIT[2], LIMIT[3]];
         redirect_path(&owner.post(&format!("{path}/edit"), &fields).await);
         assert_eq!(stored().await, [meta]);
         let changed = kw.get_identity("user_1").await;
         assert_eq!((&changed["ratelimits"][0]["id"], &changed["ratelimits"][0]["limit"]), (&id, &json!(7)));
 
-        let wrong = owner.post(&format!("{path}/edit"), &[("meta", "{]")]).await;
+        let wrong = owner.post(&format!("{path}/edit"), &[was, ("meta", "{]")]).await;
         assert!(wrong.status == 422 && wrong.text.contains("{]</textarea>"), "{}", wrong.text);
         let fault = "Metadata isn&#39;t valid JSON at line 1, column 2";
         assert!(wrong.text.contains(&format!(">{fault}</a>")), "{}", wrong.text);
         assert!(wrong.text.contains(&format!("<p>{fault}.</p>")), "{}", wrong.text);
-        let doubled = [&LIMIT[..], &LIMIT[..]].concat();
+        let doubled = [&[was][..], &LIMIT, &LIMIT].concat();
         let doubled = owner.post(&format!("{path}/edit"), &doubled).await;
         assert!(doubled.status == 422 && doubled.text.contains("two limits with the name requests"));
         assert_eq!(stored().await, [meta]);
 
-        redirect_path(&owner.post(&format!("{path}/edit"), &[("meta", "")]).await);
+        redirect_path(&owner.post(&format!("{path}/edit"), &[was, ("meta", "")]).await);
         assert_eq!(stored().await, ["{}"]);
         assert_eq!(kw.get_identity("user_1").await.get("ratelimits"), None);
         assert!(owner.get(&path).await.text.contains("No rate limits."));
+    }
+
+    async fn a_change_keeps_what_others_changed_since_the_form_was_opened(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let fields = [&[("externalId", "user_1"), ("meta", "{\"a\":1}")][..], &LIMIT].concat();
+        let path = bare(&redirect_path(&owner.post(&workspace_path("/identities"), &fields).await));
+        let edit = format!("{path}/edit");
+        let change = async |mut request: Value| {
+            request["identity"] = json!("user_1");
+            kw.v2("identities.updateIdentity", request).await.data();
+        };
+
+        let was = original(&owner.get(&edit).await.text);
+        change(json!({ "ratelimits": [{ "name": "requests", "limit": 5, "duration": 60_000, "autoApply": false }] })).await;
+        let fields = [&[("was", was.as_str()), ("meta", "{\"a\":2}")][..], &LIMIT].concat();
+        redirect_path(&owner.post(&edit, &fields).await);
+        let changed = kw.get_identity("user_1").await;
+        assert_eq!((&changed["meta"], &changed["ratelimits"][0]["limit"]), (&json!({ "a": 2 }), &json!(5)));
+
+        let was = original(&owner.get(&edit).await.text);
+        change(json!({ "meta": { "b": 3 } })).await;
+        let fields = [("was", was.as_str()), ("meta", "{\"a\":2}"), LIMIT[0], ("limit-limit", "9"), LIMIT[2], LIMIT[3]];
+        redirect_path(&owner.post(&edit, &fields).await);
+        let changed = kw.get_identity("user_1").await;
+        assert_eq!((&changed["meta"], &changed["ratelimits"][0]["limit"]), (&json!({ "b": 3 }), &json!(9)));
+
+        let torn = owner.post(&edit, &[("meta", "{}")]).await;
+        assert!(torn.status == 422 && torn.text.contains("The form is incomplete."), "{}", torn.text);
     }
 
     async fn a_meta_too_large_for_a_form_is_shown_in_part_and_stays(kw) {
@@ -175,7 +210,9 @@ on_both_stacks! {
             assert_eq!(page.contains("Only the beginning is shown."), !is_whole);
             assert_eq!((form.contains("<textarea"), form.contains("keep-meta")), (is_whole, !is_whole));
             let fields = if is_whole { ("meta", meta(bytes).to_string()) } else { ("keep-meta", "yes".into()) };
-            redirect_path(&owner.post(&format!("{path}/edit"), &[(fields.0, &fields.1)]).await);
+            let was = original(&form);
+            let fields = [("was", was.as_str()), (fields.0, fields.1.as_str())];
+            redirect_path(&owner.post(&format!("{path}/edit"), &fields).await);
             assert_eq!(kw.get_identity(name).await["meta"], meta(bytes));
         }
     }

@@ -2,11 +2,14 @@
 
 use domain::bounds::EXTERNAL_ID_MAX;
 use domain::identities::{IdentityChange, NewIdentity};
-use foundation::error::Result;
+use foundation::error::{Error, Result};
 use foundation::model::{AllowedChars, Identity, Meta};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::super::field_reader::FieldReader;
 use super::super::form::Form;
+use super::super::keys::mark;
 use super::super::limit_rows::LimitRows;
 
 /// Limits the metadata in a form, in bytes. The API accepts more.
@@ -19,6 +22,16 @@ pub struct IdentityForm {
     /// Whether the metadata is too large for the form and stays unchanged.
     pub keeps_meta: bool,
     pub limits: LimitRows,
+    /// The original values, serialized, so that concurrent changes of untouched fields are kept. Empty for a new identity.
+    pub original: String,
+}
+
+/// The original values of a form.
+#[derive(Serialize, Deserialize)]
+struct OriginalFields {
+    /// Identifies the metadata, so that the form need not carry it twice.
+    meta: String,
+    limits: LimitRows,
 }
 
 /// Returns the displayed metadata and whether it was truncated. `None`: there is no metadata.
@@ -33,11 +46,15 @@ impl IdentityForm {
     pub fn from_identity(identity: &Identity) -> Self {
         let shown = truncated_meta(identity.meta.as_ref());
         let keeps_meta = shown.as_ref().is_some_and(|(_, is_cut)| *is_cut);
+        let meta = if keeps_meta { None } else { shown }.map(|shown| shown.0).unwrap_or_default();
+        let limits = LimitRows::from_limits(&identity.ratelimits);
+        let original = OriginalFields { meta: mark_meta(&meta), limits: limits.clone() };
         Self {
             external_id: identity.external_id.clone(),
-            meta: if keeps_meta { None } else { shown }.map(|shown| shown.0).unwrap_or_default(),
+            meta,
             keeps_meta,
-            limits: LimitRows::from_limits(&identity.ratelimits),
+            limits,
+            original: json!(original).to_string(),
         }
     }
 
@@ -50,6 +67,7 @@ impl IdentityForm {
             meta: form.text("meta").replace("\r\n", "\n"),
             keeps_meta: !form.text("keep-meta").is_empty(),
             limits,
+            original: form.text("was").to_owned(),
         };
         (fields, is_step)
     }
@@ -74,17 +92,20 @@ impl IdentityForm {
         fields.finish(new)
     }
 
-    /// Reads the change of an identity. Metadata that does not differ keeps its stored text.
-    pub fn to_update(&self, identity: &Identity) -> Result<IdentityChange> {
+    /// Reads the change of an identity: the metadata and the limits, each only if the user changed it.
+    pub fn to_update(&self) -> Result<IdentityChange> {
+        let original: OriginalFields = serde_json::from_str(&self.original).map_err(|_| {
+            Error::invalid("", "The form is incomplete. Reload the page and try again.")
+        })?;
         let mut fields = FieldReader::default();
-        let before = identity.meta.as_ref().map_or("", |meta| meta.as_str());
         let meta = match self.meta.trim() {
-            _ if self.keeps_meta => None,
-            text if text == before.replace("\r\n", "\n").trim() => None,
-            "" if identity.meta.as_ref().is_none_or(Meta::is_empty) => None,
+            _ if self.keeps_meta || mark_meta(&self.meta) == original.meta => None,
             "" => fields.meta("meta", "{}"),
             text => fields.meta("meta", text),
         };
+        if !self.limits.differ_from(&original.limits) {
+            return fields.finish(IdentityChange { meta, ratelimits: None });
+        }
         let limits = self.limits.read(&mut fields);
         let is_repeated = |at: &usize| limits[..*at].iter().any(|l| l.name == limits[*at].name);
         if let Some(at) = (0..limits.len()).find(is_repeated) {
@@ -94,4 +115,9 @@ impl IdentityForm {
         }
         fields.finish(IdentityChange { meta, ratelimits: Some(limits) })
     }
+}
+
+/// Identifies the metadata of a form, whose line breaks browsers change.
+fn mark_meta(meta: &str) -> String {
+    mark(meta.replace("\r\n", "\n").trim())
 }

@@ -269,10 +269,7 @@ async fn update(request: WorkspaceRequest, Path((_, name)): Path<(String, String
         );
     }
     match split_form_errors(apply_changes(&request, &identity, &fields).await)? {
-        Ok(()) => redirect_to(&format!(
-            "{}?notice=identity-updated",
-            identity_path(&request, &identity.id)
-        )),
+        Ok(notice) => redirect_to(&format!("{}{notice}", identity_path(&request, &identity.id))),
         Err(errors) => {
             render_invalid_page(&build_edit_form(&request, &identity, fields, errors).await?)
         }
@@ -283,10 +280,14 @@ async fn apply_changes(
     request: &WorkspaceRequest,
     identity: &Identity,
     fields: &IdentityForm,
-) -> Result<(), Error> {
-    let change = fields.to_update(identity)?;
+) -> Result<&'static str, Error> {
+    let change = fields.to_update()?;
+    if change.meta.is_none() && change.ratelimits.is_none() {
+        return Ok("?notice=key-unchanged");
+    }
     let (context, id) = (&request.page_request.app.context, identity.id.to_string());
-    identities::update(context, &request.caller, &IdentityRef::Id(id), change).await.map(drop)
+    identities::update(context, &request.caller, &IdentityRef::Id(id), change).await?;
+    Ok("?notice=identity-updated")
 }
 
 async fn confirm_delete(

@@ -16,6 +16,7 @@ mod show;
 
 pub use create::issue_named;
 pub use explain::explain_outcome;
+pub use fields::mark;
 pub use search::{answer_live_search, find_full_key, may_be_full_key};
 pub use show::VerificationEventRow;
 
