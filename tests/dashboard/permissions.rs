@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    Browser, ESCAPED_NAME, HOSTILE_NAME, count_table_rows, next_page_path, redirect_path,
+    Browser, ESCAPED_NAME, HOSTILE_NAME, between, count_table_rows, next_page_path, redirect_path,
     workspace_path,
 };
 use crate::on_both_stacks;
@@ -140,13 +140,31 @@ on_both_stacks! {
         let form = owner.get(&format!("{path}/permissions")).await.text;
         assert_eq!(form.matches("checkbox").count(), 3, "{form}");
         assert_eq!(form.matches(" checked>").count(), 3, "{form}");
-        redirect_path(&owner.post(&format!("{path}/permissions"), &[("permission", "a.new")]).await);
+        let was = ("was", between(&form, "name=\"was\" value=\"", "\""));
+        redirect_path(&owner.post(&format!("{path}/permissions"), &[was, ("permission", "a.new")]).await);
 
         assert_eq!(verdict(&kw, &key.key, "a.new").await, "VALID");
         assert_eq!(verdict(&kw, &key.key, "b.new").await, "INSUFFICIENT_PERMISSIONS");
         assert!(owner.get(path).await.text.contains("<dt>Keys</dt><dd>1</dd>"));
-        redirect_path(&owner.post(&format!("{path}/permissions"), &[]).await);
+        redirect_path(&owner.post(&format!("{path}/permissions"), &[("was", "a.new")]).await);
         assert_eq!(verdict(&kw, &key.key, "a.new").await, "INSUFFICIENT_PERMISSIONS");
+    }
+
+    async fn a_role_keeps_what_others_changed_since_the_form_was_opened(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let role = kw.create_role("reader", ["a.one", "b.two"]).await;
+        let key = kw.create_key(json!({ "roles": ["reader"] })).await;
+        let path = workspace_path(&format!("/roles/{role}/permissions"));
+        let form = owner.get(&path).await.text;
+        let was = ("was", between(&form, "name=\"was\" value=\"", "\""));
+        let others = json!({ "roleId": role, "permissions": ["a.one", "c.three"] });
+        kw.v2("permissions.setRolePermissions", others).await.data();
+
+        let fields = [was, ("permission", "a.one"), ("permission", "b.two"), ("more", "d.four")];
+        redirect_path(&owner.post(&path, &fields).await);
+
+        assert_eq!(verdict(&kw, &key.key, "a.one AND c.three AND d.four").await, "VALID");
+        assert_eq!(verdict(&kw, &key.key, "b.two").await, "INSUFFICIENT_PERMISSIONS");
     }
 
     async fn what_is_wrong_with_a_role_is_told_and_the_choice_is_kept(kw) {

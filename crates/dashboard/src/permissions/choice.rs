@@ -42,6 +42,23 @@ fn selected_slugs(form: &Form) -> Vec<&str> {
     slugs.filter(|slug| known.insert(*slug)).collect()
 }
 
+/// Applies to the stored slugs of a role what the user changed in its form: the slugs that were added to the original
+/// ones, which are separated by spaces, and those that were removed from them.
+pub fn apply_changes(
+    mut stored: Vec<String>,
+    selected: &[String],
+    original: &str,
+) -> Result<Vec<String>> {
+    let original: HashSet<_> = original.split_whitespace().collect();
+    stored.retain(|slug| selected.contains(slug) || !original.contains(slug.as_str()));
+    let is_added = |slug: &&String| !original.contains(slug.as_str()) && !stored.contains(slug);
+    let added: Vec<_> = selected.iter().filter(is_added).cloned().collect();
+    stored.extend(added);
+    let mut fields = FieldReader::default();
+    fields.check_count("permissions", stored.len(), PERMISSIONS_MAX);
+    fields.finish(stored)
+}
+
 impl PermissionChoice {
     /// Creates the selection with these slugs checked.
     pub async fn load<'a>(
@@ -84,5 +101,23 @@ mod tests {
         let form = Form::parse(b"permission=a.b&permission=c&more=c%0D%0Ad%2C+e%0D%0A%0D%0Aa.b");
 
         assert_eq!(selected_slugs(&form), ["a.b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn apply_changes_keeps_what_the_user_did_not_change() {
+        let slugs = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+
+        // Meanwhile, `b` was removed and `x` and `d` were added.
+        let changed = apply_changes(slugs("a c x d"), &slugs("a b d e"), "a b c");
+        assert_eq!(changed.expect("the slugs"), ["a", "x", "d", "e"]);
+    }
+
+    #[test]
+    fn apply_changes_rejects_more_than_1000_slugs() {
+        let slugs: Vec<_> = (0..1_000).map(|number| format!("s{number}")).collect();
+        let is_accepted =
+            |added: &str| apply_changes(slugs.clone(), &[added.to_owned()], "").is_ok();
+
+        assert_eq!([is_accepted("s999"), is_accepted("more")], [true, false]);
     }
 }

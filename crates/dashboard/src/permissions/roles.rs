@@ -98,6 +98,8 @@ struct RoleFormPage {
     name: String,
     description: String,
     choice: PermissionChoice,
+    /// The original slugs of an existing role, so that concurrent changes of others are kept.
+    original: String,
     errors: FormErrors,
     action_url: String,
     back_url: String,
@@ -154,6 +156,7 @@ async fn build_create_form(
         name: form.text("name").to_owned(),
         description: form.text("description").to_owned(),
         choice: PermissionChoice::from_form(request).await?,
+        original: String::new(),
         errors,
         action_url: request.workspace_path("/roles"),
         back_url: request.workspace_path("/roles"),
@@ -191,7 +194,7 @@ fn read_role(form: &Form) -> Result<NewRole, Error> {
 async fn build_permissions_form(
     request: &WorkspaceRequest,
     role: Role,
-    choice: PermissionChoice,
+    (choice, original): (PermissionChoice, String),
     errors: FormErrors,
 ) -> Result<RoleFormPage, Failure> {
     let path = request.workspace_path(&format!("/roles/{}", role.id));
@@ -203,6 +206,7 @@ async fn build_permissions_form(
         name: role.name,
         description: String::new(),
         choice,
+        original,
         errors,
         action_url: format!("{path}/permissions"),
         back_url: path,
@@ -216,9 +220,11 @@ async fn show_permissions_form(
     request.caller.require(Action::AddPermissionToRole)?;
     request.caller.require(Action::RemovePermissionFromRole)?;
     let role = load(&request, &named).await?;
-    let slugs = role.permissions.iter().map(|permission| permission.slug.as_str());
-    let choice = PermissionChoice::load(&request, slugs, "").await?;
-    render_page(&build_permissions_form(&request, role, choice, FormErrors::default()).await?)
+    let slugs: Vec<_> = role.permissions.iter().map(|known| known.slug.as_str()).collect();
+    let original = slugs.join(" ");
+    let choice = PermissionChoice::load(&request, slugs.into_iter(), "").await?;
+    let filled = (choice, original);
+    render_page(&build_permissions_form(&request, role, filled, FormErrors::default()).await?)
 }
 
 async fn save_permissions(
@@ -232,17 +238,22 @@ async fn save_permissions(
         }
         Err(errors) => {
             let role = load(&request, &id).await?;
-            let choice = PermissionChoice::from_form(&request).await?;
-            render_invalid_page(&build_permissions_form(&request, role, choice, errors).await?)
+            let original = request.page_request.form.text("was").to_owned();
+            let filled = (PermissionChoice::from_form(&request).await?, original);
+            render_invalid_page(&build_permissions_form(&request, role, filled, errors).await?)
         }
     }
 }
 
 async fn set_permissions_from_form(request: &WorkspaceRequest, id: &str) -> Result<(), Error> {
+    let (context, form) = (&request.page_request.app.context, &request.page_request.form);
     let mut fields = FieldReader::default();
-    let slugs = choice::read_slugs(&mut fields, &request.page_request.form);
-    let (context, slugs) = (&request.page_request.app.context, fields.finish(slugs)?);
-    rbac::set_role_permissions(context, &request.caller, &RoleId::from(id), slugs).await.map(drop)
+    let slugs = choice::read_slugs(&mut fields, form);
+    let slugs = fields.finish(slugs)?;
+    let change = |stored| choice::apply_changes(stored, &slugs, form.text("was"));
+    rbac::change_role_permissions(context, &request.caller, &RoleId::from(id), change)
+        .await
+        .map(drop)
 }
 
 async fn confirm_delete(

@@ -203,7 +203,7 @@ pub async fn set_role_permissions(
     id: &RoleId,
     slugs: Vec<String>,
 ) -> Result<Vec<Permission>> {
-    change_role_permissions(context, caller, id, |_| slugs).await
+    change_role_permissions(context, caller, id, |_| Ok(slugs)).await
 }
 
 /// Applies `change` to the slugs of the permissions of a role, which is locked. Otherwise like [`set_role_permissions`].
@@ -211,7 +211,7 @@ pub async fn change_role_permissions(
     context: &Context,
     caller: &Caller,
     id: &RoleId,
-    change: impl FnOnce(Vec<String>) -> Vec<String>,
+    change: impl FnOnce(Vec<String>) -> Result<Vec<String>>,
 ) -> Result<Vec<Permission>> {
     caller.require(Action::AddPermissionToRole)?;
     caller.require(Action::RemovePermissionFromRole)?;
@@ -222,7 +222,7 @@ pub async fn change_role_permissions(
     let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let slugs = role.permissions.iter().map(|permission| permission.slug.clone()).collect();
-    let slugs = change(slugs);
+    let slugs = change(slugs)?;
     let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
     for permission in difference(&permissions, &role.permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];

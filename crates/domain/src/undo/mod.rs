@@ -100,14 +100,14 @@ async fn apply_undo(
         UndoAction::AddPermissionToRole(role, slug) => {
             let with = |mut slugs: Vec<String>| {
                 slugs.push(slug.clone());
-                slugs
+                Ok(slugs)
             };
             rbac::change_role_permissions(&keys.context, caller, role, with).await.map(drop)
         }
         UndoAction::RemovePermissionFromRole(role, slug) => {
             let without = |mut slugs: Vec<String>| {
                 slugs.retain(|other| other != slug);
-                slugs
+                Ok(slugs)
             };
             rbac::change_role_permissions(&keys.context, caller, role, without).await.map(drop)
         }
