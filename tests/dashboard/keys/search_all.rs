@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::between;
+use super::super::{between, count_table_rows};
 use super::*;
 use crate::on_both_stacks;
 
@@ -94,6 +94,31 @@ on_both_stacks! {
         for other in ["https://other.example/", "//other.example", "/dashboard/ws_other/keys", &format!("{list}?a=b"), ""] {
             let reply = owner.post(&search, &[("list", other), ("q", "a program")]).await;
             assert_eq!(to(&reply), format!("{search}?q=a+program"), "{other}");
+        }
+    }
+
+    async fn overrides_of_a_namespace_are_found_by_a_long_identifier_and_by_their_id(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let made = owner.post(&workspace_path("/ratelimits"), &[("name", "mail")]).await;
+        let list = to(&made).strip_suffix("?notice=namespace-created").unwrap();
+        let identifier = "550e8400-e29b-41d4-a716-446655440000";
+        let id = kw.set_override("mail", identifier, json!({})).await;
+        kw.set_override("mail", "0f8fad5b-d9cb-469f-a165-70867728950e", json!({})).await;
+        let search = workspace_path("/search");
+
+        for text in [identifier, &id] {
+            let found = owner.post(&search, &[("list", list), ("q", text)]).await;
+
+            assert_eq!(found.status, 200, "{}", found.text);
+            let path = between(&found.text, "Overrides</h2>", "</section>");
+            let path = between(path, "href=\"", "\"");
+            assert_eq!(path, format!("{list}?q={identifier}"), "{text}");
+            assert_eq!(count_table_rows(&owner.get(path).await.text), 1);
+        }
+        // That of another list, or of none, does not search them.
+        for other in ["", &workspace_path("/ratelimits"), &workspace_path("/ratelimits/new")] {
+            let reply = owner.post(&search, &[("list", other), ("q", identifier)]).await;
+            assert_eq!(reply.status, 422, "{other}: {}", reply.text);
         }
     }
 

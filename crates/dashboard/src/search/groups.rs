@@ -3,7 +3,7 @@
 use domain::keys::{find_deletion, search as key_search};
 use domain::page::{KeyOrder, Paging};
 use domain::permission::Action;
-use domain::ratelimits::namespaces;
+use domain::ratelimits::{namespaces, overrides};
 use domain::{apis, gateways, identities, migrations, rbac, root_keys};
 use foundation::error::Error;
 use foundation::id::{KeyId, RequestId};
@@ -13,7 +13,8 @@ use super::super::format::format_start;
 use super::super::icons;
 use super::super::layout::is_allowed;
 use super::super::page_request::WorkspaceRequest;
-use super::{ResultGroup, ResultRow};
+use super::super::ratelimits::format_rate;
+use super::{ResultGroup, ResultRow, read_list};
 
 /// The number of results of each kind. Its own list has the others.
 const GROUP_ROWS: usize = 5;
@@ -27,6 +28,7 @@ pub async fn search(request: &WorkspaceRequest, text: &str) -> Result<Vec<Result
         search_apis(request, paging).await?,
         search_namespaces(request, paging).await?,
     ];
+    groups.extend(search_overrides(request, paging).await?);
     groups.extend(search_rbac(request, paging).await?);
     groups.extend(search_gateways(request, paging).await?);
     groups.extend(search_root_keys(request, paging).await?);
@@ -90,6 +92,40 @@ async fn search_namespaces(
         .into_iter()
         .map(|namespace| (namespace.id.to_string(), namespace.name, namespace.id.to_string()));
     Ok(ResultGroup::new(request, "Rate-limit namespaces", "/ratelimits", paging, has_more, rows))
+}
+
+/// Searches the overrides of the namespace whose page submits the search. Others are found on the page of their namespace.
+async fn search_overrides(
+    request: &WorkspaceRequest,
+    paging: &Paging,
+) -> Result<Option<ResultGroup>, Error> {
+    let list = read_list(request).unwrap_or_default();
+    let Some(namespace) = list.strip_prefix(&request.workspace_path("/ratelimits/")) else {
+        return Ok(None);
+    };
+    let context = &request.page_request.app.context;
+    let found = match overrides::list(context, &request.caller, namespace, paging).await {
+        Err(Error::NotFound(_)) => return Ok(None),
+        found => found?,
+    };
+    let rows = found.items.into_iter().map(|known| {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("q", &known.identifier)
+            .finish();
+        ResultRow {
+            path: format!("{list}?{query}"),
+            icon: "",
+            detail: format_rate(known.limit, known.duration_ms),
+            name: known.identifier,
+        }
+    });
+    // Only a text that may be a full key gets here, and it must not get into a link.
+    Ok(Some(ResultGroup {
+        title: "Overrides",
+        is_short: false,
+        rows: rows.collect(),
+        list_path: None,
+    }))
 }
 
 async fn search_rbac(
