@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Browser, between, workspace_path};
+use super::{Browser, between, redirect_path, workspace_path};
 use crate::on_both_stacks;
 use crate::support::Keyward;
 
@@ -149,6 +149,22 @@ on_both_stacks! {
         assert_eq!(head, workspace_path("/imports?q=row&order=ascending"));
         let page = owner.get(&head).await.text;
         assert!(page.contains("<input type=\"hidden\" name=\"order\" value=\"ascending\">"), "{page}");
+    }
+
+    async fn order_of_keys_and_identities_survives_a_filter(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        kw.create_key_in(&api, json!({ "externalId": "user_1" })).await;
+        let field = |order: &str| format!("<input type=\"hidden\" name=\"order\" value=\"{order}\">");
+
+        let page = owner.get(&workspace_path("/keys?order=ascending")).await.text;
+        assert!(page.contains(&field("ascending")), "{page}");
+        let filter = [("order", "ascending"), ("q", ""), ("api", api.as_str())];
+        let filtered = redirect_path(&owner.post(&workspace_path("/keys/search"), &filter).await);
+        let page = owner.get(&filtered).await.text;
+        assert!(page.contains("aria-sort=\"ascending\"") && page.contains(&field("ascending")), "{page}");
+        let page = owner.get(&workspace_path("/identities?order=descending")).await.text;
+        assert!(page.contains(&field("descending")), "{page}");
     }
 
     async fn root_keys_are_by_creation_in_both_directions(kw) {

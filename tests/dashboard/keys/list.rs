@@ -326,6 +326,31 @@ on_both_stacks! {
         assert_eq!(kw.count_audit_entries().await, before);
     }
 
+    async fn keys_of_an_external_id_that_may_be_a_full_key_are_paged(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let external_id = "550e8400-e29b-41d4-a716-446655440000";
+        for _ in 0..26 {
+            kw.create_key_in(&api, json!({ "externalId": external_id })).await;
+        }
+        let prefixed = kw.create_key_in(&api, json!({ "prefix": "prefix_of_16_chr" })).await;
+        let search = workspace_path("/keys/search");
+
+        let first = owner.post(&search, &[("q", external_id)]).await;
+        assert_eq!(first.status, 200, "{}", first.text);
+        let second = owner.get(&next_page_path(&first)).await.text;
+        assert_eq!((listed(&first.text), listed(&second)), (25, 1));
+        for page in [&first.text, &second] {
+            assert!(page.contains(&format!("value=\"{external_id}\"")), "{page}");
+        }
+
+        // The beginning of a key is part of a secret.
+        let beginning = &prefixed.key[..20];
+        let found = owner.post(&search, &[("q", beginning)]).await;
+        assert_eq!((found.status.as_u16(), listed(&found.text)), (200, 1), "{}", found.text);
+        assert!(!found.text.contains(&format!("value=\"{beginning}\"")), "{}", found.text);
+    }
+
     async fn a_key_of_another_workspace_is_found_in_no_way(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let stranger = kw.create_other_workspace().await;

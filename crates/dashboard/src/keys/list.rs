@@ -75,6 +75,13 @@ impl KeyTableRow {
             last_used: key.last_used_at.map(|at| TimeLabel::new(at, now)),
         }
     }
+
+    /// Returns whether the name, the external ID or the ID contains a text, in capitals or not.
+    pub fn contains(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let fields = [self.name.as_str(), self.external_id.as_str(), self.id.as_str()];
+        fields.iter().any(|field| field.to_lowercase().contains(&text))
+    }
 }
 
 /// Builds the page of the search in the query of the request.

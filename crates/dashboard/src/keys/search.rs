@@ -1,7 +1,8 @@
 //! The search for keys, and for a full key.
 //!
 //! The text is submitted by POST, because it may be a full key, which must not get into a URL: neither into that of the
-//! request nor into that of the next page. Only what cannot be a full key becomes a link to the list.
+//! request nor into that of the next page. Only what cannot be a full key, or is in the name or an ID of a key that was found,
+//! becomes a link to the list.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Response};
@@ -97,13 +98,14 @@ pub fn may_be_full_key(text: &str) -> bool {
         }
 }
 
-/// Builds the list of what the form searches. It does not contain a text that may be a full key.
+/// Builds the list of what the form searches. It does not contain a text that may be a full key, unless a key that was
+/// found has it in its name or IDs: an external ID may be a UUID, for example.
 async fn build_search_page(mut request: WorkspaceRequest) -> Result<KeyListPage, Failure> {
-    let is_secret = may_be_full_key(text(&request));
     let query = request.page_request.form.query_without(&["csrf"]).finish();
     request.page_request.query = Form::parse(query.as_bytes());
     let mut page = build_page(&request).await?;
-    if is_secret {
+    let text = text(&request);
+    if may_be_full_key(text) && !page.rows.iter().any(|row| row.contains(text)) {
         page.list.search = String::new();
         page.list.pages = PageLinks { first: None, next: None };
         page.is_unknown = page.rows.is_empty() && !page.is_deleted();
