@@ -164,7 +164,38 @@ on_both_stacks! {
         for path in PAGES.iter().filter(|path| path.contains("ws_default") || path.ends_with("account")) {
             let sent = stranger.get(path).await;
             assert_eq!(sent.status, 303, "{path}");
-            assert_eq!(sent.headers["location"], "/dashboard/login", "{path}");
+            let login = format!("/dashboard/login?{}", form_encode(&[("next", *path)]));
+            assert_eq!(sent.headers["location"], login, "{path}");
+        }
+        assert_eq!(stranger.get("/dashboard").await.headers["location"], "/dashboard/login");
+    }
+
+    async fn sign_in_leads_to_the_page_that_was_requested(kw) {
+        Browser::sign_in_owner(&kw).await;
+        let mut visitor = Browser::new(&kw);
+        let path = workspace_path("/apis?q=a+b");
+        let fields = |next| [("email", EMAIL), ("password", PASSWORD), ("next", next)];
+
+        let sent = visitor.get(&format!("{path}&notice=api-created")).await;
+        let login = format!("/dashboard/login?{}", form_encode(&[("next", path.as_str())]));
+        assert_eq!(sent.headers["location"], login);
+        let form = visitor.get(&login).await.text;
+        let field = format!("name=\"next\" value=\"{path}\"");
+        assert!(form.contains(&field), "{form}");
+        let wrong = [("email", EMAIL), ("password", "wrong"), ("next", path.as_str())];
+        let wrong = visitor.post("/dashboard/login", &wrong).await;
+        assert!(wrong.status == 422 && wrong.text.contains(&field), "{}", wrong.text);
+        let signed_in = visitor.post("/dashboard/login", &fields(path.as_str())).await;
+        assert_eq!((signed_in.status.as_u16(), signed_in.headers["location"].to_str().unwrap()), (303, path.as_str()));
+        // The page to sign in leads there too, for example in another tab.
+        assert_eq!(visitor.get(&login).await.headers["location"], path);
+
+        for other in ["//evil.example", "https://evil.example/dashboard/", "/dashboard/account/oidc"] {
+            let mut visitor = Browser::new(&kw);
+            let form = visitor.get(&format!("/dashboard/login?{}", form_encode(&[("next", other)]))).await.text;
+            assert!(!form.contains("name=\"next\""), "{form}");
+            let signed_in = visitor.post("/dashboard/login", &fields(other)).await;
+            assert_eq!((signed_in.status.as_u16(), signed_in.headers["location"].to_str().unwrap()), (303, "/dashboard"));
         }
     }
 

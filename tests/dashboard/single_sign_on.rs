@@ -2,6 +2,7 @@
 //! driven in tests/browser.
 
 mod links;
+mod next_page;
 
 use axum::body::Body;
 use axum::http::Request;

@@ -12,8 +12,10 @@ use domain::users::single_sign_on::CALLBACK_PATH;
 use foundation::error::{Code, Error};
 use foundation::id::RequestId;
 
+use super::form::Form;
 use super::format::{capitalize, format_grouped};
 use super::layout::Layout;
+use super::next_page::{parse_next, with_next};
 use super::page_request::PageRequest;
 use super::{Dashboard, headers, render_page};
 
@@ -81,6 +83,15 @@ impl FailedRequest {
         }
     }
 
+    /// Returns the sign-in page that leads to the requested page, without its notice. A form is not sent again.
+    fn sign_in_path(&self) -> String {
+        let requested = self.path_and_query.as_str();
+        let (path, query) = requested.split_once('?').unwrap_or((requested, ""));
+        let query = Form::parse(query.as_bytes()).query_without(&["notice"]).finish();
+        let next = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        with_next("/dashboard/login", parse_next(&next).filter(|_| self.is_read))
+    }
+
     /// Returns the page whose form was submitted. A form of another site has none here.
     fn form_path(&self) -> Option<String> {
         let is_own = self.visitor.as_ref().is_some_and(|visitor| visitor.is_same_origin);
@@ -142,7 +153,7 @@ impl Failure {
     /// Renders the failure as a page, and logs it if it is a server error.
     pub async fn render(&self, request: &FailedRequest, request_id: &RequestId) -> Response<Body> {
         if let Self::SignIn = self {
-            return headers::redirect("/dashboard/login").unwrap_or_default();
+            return headers::redirect(&request.sign_in_path()).unwrap_or_default();
         }
         let status = self.status();
         if let Self::Domain(error) = self

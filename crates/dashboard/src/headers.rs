@@ -100,7 +100,7 @@ pub fn set_workspace_cookie(answer: &mut Response<Body>, workspace: &WorkspaceId
 fn set_cookie(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {
     let cookie =
         format!("{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax");
-    // Never fails, because tokens are base58, and IDs of workspaces are letters, digits and _.
+    // Never fails, because tokens are base58, IDs of workspaces are letters, digits and _, and pages are percent-encoded.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         answer.headers_mut().append(SET_COOKIE, cookie);
     }

@@ -40,6 +40,7 @@ mod logs;
 mod members;
 mod multipart;
 mod namespace_names;
+mod next_page;
 mod one_time_form;
 mod overview;
 mod page_request;

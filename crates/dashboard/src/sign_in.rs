@@ -4,6 +4,7 @@ use askama::Template;
 use domain::users::{self, SignedIn};
 
 use super::layout::Layout;
+use super::next_page::{find_next, with_next};
 use super::page_request::PageRequest;
 use super::{PageResult, headers, redirect_to, render_invalid_page, render_page};
 
@@ -16,6 +17,9 @@ struct SignInPage<'a> {
     accepts_passwords: bool,
     /// The display name of the OIDC provider, if one is configured.
     oidc_name: Option<&'a str>,
+    oidc_path: String,
+    /// The page to which the sign-in leads; `None`: the dashboard.
+    next: Option<&'a str>,
 }
 
 impl<'a> SignInPage<'a> {
@@ -26,13 +30,15 @@ impl<'a> SignInPage<'a> {
             error: fault,
             accepts_passwords: users::require_passwords_enabled(&request.app.context).is_ok(),
             oidc_name: request.oidc_name(),
+            oidc_path: with_next("/dashboard/login/oidc", find_next(request)),
+            next: find_next(request),
         }
     }
 }
 
 pub async fn show_form(request: PageRequest) -> PageResult {
     match request.session {
-        Some(_) => redirect_to("/dashboard"),
+        Some(_) => redirect_to(find_next(&request).unwrap_or("/dashboard")),
         None => render_page(&SignInPage::new(&request, None)),
     }
 }
@@ -48,7 +54,7 @@ pub async fn sign_in(request: PageRequest) -> PageResult {
     let Some(signed_in) = signed_in else {
         return show_rejection(&request, "Incorrect e-mail or password.".to_owned());
     };
-    start_session(&request, &signed_in, "/dashboard").await
+    start_session(&request, &signed_in, find_next(&request).unwrap_or("/dashboard")).await
 }
 
 /// Gives the browser its new session and redirects it. Its previous session ends.

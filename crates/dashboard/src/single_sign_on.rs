@@ -16,6 +16,8 @@ use domain::users::single_sign_on::{
 use foundation::error::Error;
 
 use super::failure::Failure;
+use super::form::Form;
+use super::next_page::{find_next, parse_next, with_next};
 use super::page_request::PageRequest;
 use super::sign_in::{show_rejection, start_session};
 use super::{PageResult, headers, redirect_to};
@@ -31,7 +33,7 @@ pub fn routes() -> Router {
 
 async fn sign_in(request: PageRequest) -> PageResult {
     if request.session.is_some() || !request.is_same_origin {
-        return redirect_to("/dashboard/login");
+        return redirect_to(&with_next("/dashboard/login", find_next(&request)));
     }
     start_authorization(&request, &SignInPurpose::SignIn).await
 }
@@ -69,12 +71,24 @@ async fn start_authorization(request: &PageRequest, purpose: &SignInPurpose) -> 
             .await?;
     let mut answer = redirect_to(&to)?;
     let cookie = match purpose {
-        SignInPurpose::SignIn => format!("in.{secret}"),
+        SignInPurpose::SignIn => format!("in.{secret}.{}", encode_next(find_next(request))),
         SignInPurpose::Join(token) => format!("join.{secret}.{token}"),
         SignInPurpose::Link => format!("link.{secret}"),
     };
     headers::set_oidc_cookie(&mut answer, &cookie);
     Ok(answer)
+}
+
+/// Encodes the page to which the sign-in leads for the cookie.
+fn encode_next(next: Option<&str>) -> String {
+    form_urlencoded::byte_serialize(next.unwrap_or_default().as_bytes()).collect()
+}
+
+/// Reads the page to which the sign-in leads from the cookie.
+fn read_next(cookie: &str) -> Option<String> {
+    let (_, encoded) = cookie.strip_prefix("in.")?.split_once('.')?;
+    let form = Form::parse(format!("next={encoded}").as_bytes());
+    parse_next(form.text("next")).map(str::to_owned)
 }
 
 /// Reads the authorization request and its purpose from the cookie that was set before the redirect.
@@ -83,7 +97,7 @@ fn load_authorization_request(
 ) -> Option<(AuthorizationRequest, SignInPurpose)> {
     let (kind, rest) = request.authorization_cookie.as_deref()?.split_once('.')?;
     let (secret, purpose) = match kind {
-        "in" => (rest, SignInPurpose::SignIn),
+        "in" => (rest.split('.').next().unwrap_or_default(), SignInPurpose::SignIn),
         "link" => (rest, SignInPurpose::Link),
         "join" => {
             let (secret, token) = rest.split_once('.')?;
@@ -116,11 +130,37 @@ async fn finish_callback(request: &PageRequest) -> Result<Response<Body>, Failur
         SsoResult::SignedIn(signed_in, joined) => {
             let to = match joined {
                 Some(workspace) => format!("/dashboard/{workspace}?notice=joined"),
-                None => "/dashboard".to_owned(),
+                None => {
+                    let next = request.authorization_cookie.as_deref().and_then(read_next);
+                    next.unwrap_or_else(|| "/dashboard".to_owned())
+                }
             };
             start_session(request, &signed_in, &to).await
         }
         SsoResult::Linked => redirect_to("/dashboard/account?notice=linked"),
         SsoResult::Rejected(rejection) => show_rejection(request, rejection.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_next_returns_the_page_of_the_cookie() {
+        let page = "/dashboard/ws_1/keys?q=a.b;c&order=ascending";
+        let encoded = encode_next(Some(page));
+
+        assert!(encoded.bytes().all(|byte| byte.is_ascii_graphic() && !b";,\"\\".contains(&byte)));
+        assert_eq!(read_next(&format!("in.secret.{encoded}")).as_deref(), Some(page));
+    }
+
+    #[test]
+    fn read_next_returns_none_without_a_page_of_the_dashboard() {
+        let evil = format!("in.secret.{}", encode_next(Some("//evil.example")));
+
+        for cookie in ["in.secret", "in.secret.", "link.secret", &evil] {
+            assert_eq!(read_next(cookie), None, "{cookie}");
+        }
     }
 }

@@ -167,6 +167,14 @@ export async function run(story) {
     await page.context().close();
   });
 
+  await check("the page that was requested is shown after single sign-on", async () => {
+    const page = await visitor();
+    await go(page, at("/apis"));
+    await logIn(page, BUTTON, "alan");
+    await page.waitForURL(`**${at("/apis")}`);
+    await page.context().close();
+  });
+
   await check("who is removed is a stranger again", async () => {
     await go(story.page, at("/members"));
     await story.page.getByRole("link", { name: "Remove alan@example.com" }).click();
