@@ -22,7 +22,7 @@ fn zoom_path(page: &Reply) -> String {
 }
 
 /// The types and the values of the fields of dates.
-fn fields(page: &Reply) -> [(&str, &str); 2] {
+pub fn date_fields(page: &Reply) -> [(&str, &str); 2] {
     ["from", "until"].map(|name| {
         let field = between(&page.text, &format!("<input id=\"{name}\" "), ">");
         (between(field, "type=\"", "\""), between(field, "value=\"", "\""))
@@ -75,15 +75,15 @@ on_every_event_store! {
 
             assert_eq!(chart_data(&page)["unit"], unit, "{query}");
             assert_eq!(between(&page.text, "<dd>", "<"), count, "{query}");
-            assert_eq!(fields(&page), [("datetime-local", from), ("datetime-local", until)], "{query}");
+            assert_eq!(date_fields(&page), [("datetime-local", from), ("datetime-local", until)], "{query}");
             let total = file.text.lines().skip(1).map(|row| row.split(',').nth(1).unwrap().parse::<i64>().unwrap());
             assert_eq!(total.sum::<i64>().to_string(), count, "{query}: {}", file.text);
         }
         let page = owner.get(&workspace_path("/analytics?from=2026-03-10&until=2026-03-10")).await;
-        assert_eq!(fields(&page), [("date", "2026-03-10"), ("date", "2026-03-10")]);
+        assert_eq!(date_fields(&page), [("date", "2026-03-10"), ("date", "2026-03-10")]);
         let wrong = owner.get(&workspace_path("/analytics?from=2026-03-10T25:00&until=2026-03-10")).await;
         assert!(wrong.text.contains("Start date must be a time such as 2026-03-31T10:20"), "{}", wrong.text);
-        assert_eq!(fields(&wrong), [("date", ""), ("date", "2026-03-10")]);
+        assert_eq!(date_fields(&wrong), [("date", ""), ("date", "2026-03-10")]);
     }
 
     async fn minutes_past_their_retention_are_shown_as_hours(kw) {
@@ -99,7 +99,7 @@ on_every_event_store! {
         assert_eq!(chart_data(&page)["unit"], "hour");
         assert_eq!(between(&page.text, "<dd>", "<"), "3");
         let range = [("datetime-local", "2026-03-10T12:00"), ("datetime-local", "2026-03-10T13:00")];
-        assert_eq!(fields(&page), range);
+        assert_eq!(date_fields(&page), range);
     }
 }
 

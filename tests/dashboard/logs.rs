@@ -9,6 +9,7 @@ use analytics::writer;
 use foundation::clock::{DAY_MS, MINUTE_MS};
 use serde_json::json;
 
+use super::charts::date_fields;
 use super::{
     Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, PASSWORD, between, count_table_rows,
     next_page_path, workspace_path,
@@ -158,6 +159,27 @@ on_every_event_store! {
 }
 
 on_both_stacks! {
+    async fn log_of_a_period_with_times_is_applied_again(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+
+        for of in ["", "of=limits&"] {
+            for period in ["from=2026-03-10T12:00&until=2026-03-10T12:10", "from=2026-03-10T12:00&until=2026-03-10"] {
+                let mut fields = [("datetime-local", "2026-03-10T12:00"), ("datetime-local", "2026-03-10T12:10")];
+                if !period.ends_with("12:10") {
+                    fields[1].1 = "2026-03-11T00:00";
+                }
+                let page = owner.get(&workspace_path(&format!("/logs?{of}{period}"))).await;
+                assert_eq!(date_fields(&page), fields, "{of}{period}");
+                let [from, until] = date_fields(&page).map(|(_, value)| value.to_owned());
+                let again = owner.get(&workspace_path(&format!("/logs?{of}range=custom&from={from}&until={until}"))).await;
+                assert_eq!(date_fields(&again), fields, "{of}{period}");
+                assert!(!again.text.contains("id=\"fault\""), "{of}{period}: {}", again.text);
+            }
+        }
+        let days = owner.get(&workspace_path("/logs?from=2026-03-10&until=2026-03-10")).await;
+        assert_eq!(date_fields(&days), [("date", "2026-03-10"), ("date", "2026-03-10")]);
+    }
+
     async fn select_of_namespaces_says_so_when_more_exist(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         for number in 0..100 {
