@@ -120,6 +120,19 @@ on_both_stacks! {
         assert!(kw.list_audit_events(&id).await.contains(&"permission.delete".to_owned()));
     }
 
+    async fn form_of_a_key_creates_missing_permissions_and_says_so(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+
+        let form = owner.get(&workspace_path(&format!("/keys/new?api={api}"))).await.text;
+        let fields = [("api", api.as_str()), ("permissions", "documents.read")];
+        let created = owner.post(&workspace_path("/keys"), &fields).await;
+
+        let hint = between(&form, "id=\"permissions-hint\">", "<");
+        assert_eq!(hint, "Slugs, one per line, such as documents.read. Permissions that do not exist are created.");
+        assert_eq!((created.status.as_u16(), kw.count_rows("permissions").await), (200, 1), "{}", created.text);
+    }
+
     async fn a_role_has_what_was_chosen_and_written_and_its_keys_may_do_it_at_once(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         kw.create_permission("documents.read").await;
