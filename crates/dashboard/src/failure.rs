@@ -22,6 +22,19 @@ use super::{Dashboard, headers, render_page};
 /// When a page can be requested again while a dependency of the server is unavailable, in seconds.
 const OUTAGE_RETRY_SECONDS: i64 = 5;
 
+/// The collections of a workspace whose address accepts a form that creates an object, and the pages with these forms.
+const CREATE_FORMS: [(&str, &str); 9] = [
+    ("apis", "apis/new"),
+    ("gateways", "gateways/new"),
+    ("identities", "new-identity"),
+    ("imports", "imports/new"),
+    ("keys", "keys/new"),
+    ("permissions", "permissions/new"),
+    ("ratelimits", "ratelimits/new"),
+    ("roles", "roles/new"),
+    ("root-keys", "root-keys/new"),
+];
+
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub enum Failure {
@@ -92,11 +105,21 @@ impl FailedRequest {
         with_next("/dashboard/login", parse_next(&next).filter(|_| self.is_read))
     }
 
-    /// Returns the page whose form was submitted. A form of another site has none here.
+    /// Returns the page whose form was submitted. A form of another site has none here. A form with errors was shown at the
+    /// address of its collection, which shows a list when it is opened again.
     fn form_path(&self) -> Option<String> {
         let is_own = self.visitor.as_ref().is_some_and(|visitor| visitor.is_same_origin);
-        self.referrer.clone().filter(|_| is_own && !self.is_read)
+        let referrer = self.referrer.clone().filter(|_| is_own && !self.is_read)?;
+        let create_form = create_form_path(&referrer).filter(|_| referrer == self.path_and_query);
+        Some(create_form.unwrap_or(referrer))
     }
+}
+
+/// Returns the path of the form that creates an object in a collection.
+fn create_form_path(collection: &str) -> Option<String> {
+    let (workspace, name) = collection.rsplit_once('/')?;
+    let (_, form) = CREATE_FORMS.iter().find(|(known, _)| *known == name)?;
+    (workspace.matches('/').count() == 2).then(|| format!("{workspace}/{form}"))
 }
 
 /// Returns the path and query of the `Referer` header, if they are those of a dashboard.

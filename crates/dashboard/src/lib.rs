@@ -65,9 +65,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Method, Response, StatusCode};
+use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use domain::app::App;
 pub use error_page::{error_section, render_error_page};
 use failure::{FailedRequest, Failure};
@@ -163,9 +163,15 @@ fn routes() -> Router {
             get(accept_invitation::show_form).post(accept_invitation::accept),
         )
         .route("/dashboard/account", get(account::show))
-        .route("/dashboard/account/password", post(account::change_password))
-        .route("/dashboard/account/sessions/end-others", post(account::end_other_sessions))
-        .route("/dashboard/account/sessions/{session}/end", post(account::end_session))
+        .route("/dashboard/account/password", form_page(1, "").post(account::change_password))
+        .route(
+            "/dashboard/account/sessions/end-others",
+            form_page(2, "").post(account::end_other_sessions),
+        )
+        .route(
+            "/dashboard/account/sessions/{session}/end",
+            form_page(3, "").post(account::end_session),
+        )
         .route("/dashboard/{workspace}", get(overview::show))
         .merge(get_started::routes())
         .merge(analytics::routes())
@@ -188,6 +194,16 @@ fn routes() -> Router {
             // The router sets `Allow`.
             Failure::from(Error::MethodNotAllowed(method.to_string(), ""))
         })
+}
+
+/// Answers GET at an address that accepts a form of another page: redirects there. The browser is at such an address after an
+/// error in the form. The path of the page has `up` segments less, followed by `rest`.
+fn form_page(up: usize, rest: &'static str) -> MethodRouter {
+    get(move |uri: Uri| async move {
+        let page = uri.path().rsplitn(up + 1, '/').last().unwrap_or_default();
+        let redirect = headers::redirect(&format!("{page}{rest}"));
+        redirect.ok_or_else(|| Failure::from(Error::PathNotFound))
+    })
 }
 
 /// Renders a page with status 200.

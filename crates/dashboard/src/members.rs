@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
-use axum::routing::{get, post};
+use axum::routing::get;
 use domain::permission::Action;
 use domain::users;
 use foundation::clock::Timestamp;
@@ -20,16 +20,19 @@ use super::list_frame::ListFrame;
 use super::one_time_form::{create_once, redirect_to_secret, render_secret_page, take_secret};
 use super::page_request::WorkspaceRequest;
 use super::sort_link::SortLink;
-use super::{PageResult, redirect_to, render_page};
+use super::{PageResult, form_page, redirect_to, render_page};
 
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/members", get(show))
-        .route("/dashboard/{workspace}/members/invite", post(invite))
-        .route("/dashboard/{workspace}/members/{person}/role", post(set_role))
+        .route("/dashboard/{workspace}/members/invite", form_page(1, "").post(invite))
+        .route("/dashboard/{workspace}/members/{person}/role", form_page(2, "").post(set_role))
         .route("/dashboard/{workspace}/members/{person}/remove", get(confirm_remove).post(remove))
         .route("/dashboard/{workspace}/invitations/{invitation}/secret/{form}", get(show_link))
-        .route("/dashboard/{workspace}/invitations/{invitation}/withdraw", post(withdraw))
+        .route(
+            "/dashboard/{workspace}/invitations/{invitation}/withdraw",
+            form_page(3, "/members").post(withdraw),
+        )
 }
 
 #[derive(Template)]

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::Response;
-use axum::routing::{get, post};
+use axum::routing::get;
 use domain::users;
 use domain::users::single_sign_on::{
     self, AuthorizationRequest, SignInPurpose, SsoResult, handle_callback, sign_in_url,
@@ -20,7 +20,7 @@ use super::form::Form;
 use super::next_page::{find_next, parse_next, with_next};
 use super::page_request::PageRequest;
 use super::sign_in::{show_rejection, start_session};
-use super::{PageResult, headers, redirect_to};
+use super::{PageResult, form_page, headers, redirect_to};
 
 pub fn routes() -> Router {
     Router::new()
@@ -28,7 +28,7 @@ pub fn routes() -> Router {
         .route(single_sign_on::CALLBACK_PATH, get(callback))
         .route("/dashboard/join/{token}/oidc", get(join))
         .route("/dashboard/account/oidc", get(link))
-        .route("/dashboard/account/oidc/unlink", post(unlink))
+        .route("/dashboard/account/oidc/unlink", form_page(2, "").post(unlink))
 }
 
 async fn sign_in(request: PageRequest) -> PageResult {

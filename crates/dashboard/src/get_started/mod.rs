@@ -8,7 +8,7 @@ mod verify;
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
-use axum::routing::{get, post};
+use axum::routing::get;
 use domain::first_steps::{self, FirstStep, FirstSteps};
 use domain::keys::{self, DecryptMode};
 use domain::permission::Action;
@@ -25,16 +25,16 @@ use super::keys::{SelectOption, load_api_options};
 use super::layout::{Layout, Section, is_allowed};
 use super::one_time_form::{render_secret_page, take_secret};
 use super::page_request::WorkspaceRequest;
-use super::{PageResult, render_page};
+use super::{PageResult, form_page, render_page};
 
 pub fn routes() -> Router {
     let at = |rest: &str| format!("/dashboard/{{workspace}}/get-started{rest}");
     Router::new()
         .route(&at(""), get(show))
-        .route(&at("/api"), post(create::create_api))
-        .route(&at("/root-key"), post(create::create_root_key))
-        .route(&at("/key"), post(create::create_key))
-        .route(&at("/verify"), post(verify::verify))
+        .route(&at("/api"), form_page(1, "").post(create::create_api))
+        .route(&at("/root-key"), form_page(1, "").post(create::create_root_key))
+        .route(&at("/key"), form_page(1, "").post(create::create_key))
+        .route(&at("/verify"), form_page(1, "").post(verify::verify))
         .route(&at("/root-keys/{key}/secret/{form}"), get(show_root_key))
         .route(&at("/keys/{key}/secret/{form}"), get(show_key))
 }

@@ -12,7 +12,7 @@ mod upload;
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
-use axum::routing::{get, post};
+use axum::routing::get;
 use columns::FIELDS;
 pub use csv_keys::parse_csv_keys;
 use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
@@ -38,7 +38,7 @@ use super::one_time_form::create_once;
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::sort_link::{Direction, SortLink};
-use super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::{PageResult, form_page, redirect_to, render_invalid_page, render_page};
 
 /// Limits the size of an import form, in bytes: the rows and other fields.
 const IMPORT_FORM_BYTES_MAX: usize = TABLE_BYTES_MAX + 64 * 1024;
@@ -52,7 +52,10 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/imports", get(list).post(create))
         .route("/dashboard/{workspace}/imports/new", get(show_create_form))
         .route("/dashboard/{workspace}/imports/{migration}", get(show).post(import::import_keys))
-        .route("/dashboard/{workspace}/imports/{migration}/preview", post(upload::preview))
+        .route(
+            "/dashboard/{workspace}/imports/{migration}/preview",
+            form_page(1, "").post(upload::preview),
+        )
 }
 
 /// Returns the size limit of forms at a path, if the path imports keys.

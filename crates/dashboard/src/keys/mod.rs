@@ -28,6 +28,7 @@ use domain::page::Paging;
 use foundation::error::{Error, FieldError, ResourceRef, Result};
 use foundation::id::ApiId;
 
+use super::form_page;
 use super::page_request::WorkspaceRequest;
 
 pub fn routes() -> Router {
@@ -38,15 +39,15 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/keys/search", get(list::list).post(search::search))
         .route("/dashboard/{workspace}/keys/search/live", post(search::search_live))
         .route("/dashboard/{workspace}/keys/why", get(explain::show))
-        .route("/dashboard/{workspace}/keys/bulk", post(bulk::confirm))
-        .route("/dashboard/{workspace}/keys/bulk/do", post(bulk::run))
+        .route("/dashboard/{workspace}/keys/bulk", form_page(1, "").post(bulk::confirm))
+        .route("/dashboard/{workspace}/keys/bulk/do", form_page(2, "").post(bulk::run))
         .route(&of_key(""), get(show::show))
         .route(&of_key("/secret/{form}"), get(created::show))
         .route(&of_key("/edit"), get(edit::show_form).post(edit::save))
-        .route(&of_key("/credits"), post(edit::update_credits))
-        .route(&of_key("/enabled"), post(actions::set_enabled))
+        .route(&of_key("/credits"), form_page(1, "/edit").post(edit::update_credits))
+        .route(&of_key("/enabled"), form_page(1, "").post(actions::set_enabled))
         .route(&of_key("/reroll"), get(actions::show_rotate_form).post(actions::rotate))
-        .route(&of_key("/restore"), post(deleted::restore))
+        .route(&of_key("/restore"), form_page(1, "").post(deleted::restore))
         .route(&of_key("/delete"), get(actions::confirm_delete).post(actions::delete))
 }
 
