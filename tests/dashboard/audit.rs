@@ -86,8 +86,24 @@ on_both_stacks! {
             assert!(page.contains(&format!("<option value=\"{range}\" selected>")), "{page}");
             assert!(page.contains("so they were not used"), "{page}");
         }
-        let page = owner.get(&workspace_path("/audit?from=tomorrow")).await.text;
-        assert!(page.contains("Start date must be a date such as 2026-03-31"));
+    }
+
+    async fn dates_of_no_period_are_an_error(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_key(json!({})).await;
+
+        for (query, error) in [
+            ("from=tomorrow", "Start date must be a date such as 2026-03-31"),
+            ("from=2026-03-11&until=2026-03-10", "Start date must not be after end date"),
+            ("range=custom", "Custom needs a start date or an end date"),
+            ("from=a&until=b", "Start date must be a date such as 2026-03-31. End date must be a date such as 2026-03-31"),
+        ] {
+            let page = owner.get(&workspace_path(&format!("/audit?event=key.create&{query}"))).await.text;
+            assert_eq!(between(&page, "id=\"fault\" role=\"alert\">", "<"), error, "{query}");
+            assert_eq!(count_table_rows(&page), 1, "{query}");
+        }
+        let day = owner.get(&workspace_path("/audit?event=key.create&from=2026-03-10&until=2026-03-10")).await.text;
+        assert!(!day.contains("id=\"fault\"") && count_table_rows(&day) == 1, "{day}");
     }
 
     async fn a_long_log_is_paged(kw) {

@@ -10,6 +10,11 @@ use jiff::tz::TimeZone;
 use super::super::format::format_minute;
 use super::range::{Period, is_day_start};
 
+/// The error of a custom range that has neither a start nor an end.
+pub const NO_DATES: &str = "Custom needs a start date or an end date";
+/// The error of a range whose days are in the wrong order.
+pub const REVERSED_DATES: &str = "Start date must not be after end date";
+
 /// Limits the length of a time range, in days.
 const DAYS_MAX: i64 = 400;
 /// Limits the length of a range whose bars are minutes.
@@ -22,9 +27,9 @@ pub fn parse_day(name: &str, text: &str) -> Result<Timestamp, String> {
     to_timestamp(date.to_datetime(jiff::civil::Time::midnight()))
 }
 
-/// Returns the text if it is a valid date, else an empty text: a browser's date field cannot show anything else.
-pub fn valid_date_or_empty(text: String) -> String {
-    if text.parse::<Date>().is_ok() { text } else { String::new() }
+/// Returns a valid date as a browser's date field can show it, and an empty text for anything else.
+pub fn valid_date_or_empty(text: &str) -> String {
+    text.parse::<Date>().map_or_else(|_| String::new(), |date| date.to_string())
 }
 
 /// Parses a period between two fields, and returns it with the unit of its bars. An empty end means the end of today,
@@ -47,7 +52,7 @@ pub fn parse_period(
     if from_at >= until_at {
         return Err(match is_time(from) || is_time(until) {
             true => "Start date must be before end date".into(),
-            false => "Start date must not be after end date".into(),
+            false => REVERSED_DATES.into(),
         });
     }
     let period = Period { from: from_at, until: until_at };
@@ -103,7 +108,7 @@ fn valid_or_empty(text: &str) -> String {
     match is_time(text) {
         true if text.parse::<DateTime>().is_err() => String::new(),
         true => text.to_owned(),
-        false => valid_date_or_empty(text.to_owned()),
+        false => valid_date_or_empty(text),
     }
 }
 

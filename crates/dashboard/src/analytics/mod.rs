@@ -35,7 +35,7 @@ use super::page_request::WorkspaceRequest;
 use super::{PageResult, render_page};
 use breakdown::Breakdown;
 pub use comparison::Comparison;
-pub use date_fields::{parse_day, valid_date_or_empty};
+pub use date_fields::{NO_DATES, REVERSED_DATES, parse_day, valid_date_or_empty};
 pub use figures::Figure;
 use identifiers::IdentifierList;
 pub use identifiers::IdentifierSection;

@@ -4,7 +4,7 @@ use foundation::clock::{DAY_MS, HOUR_MS, Timestamp};
 use foundation::model::RollupUnit;
 
 use super::super::form::Form;
-use super::date_fields::{extend, format_fields, parse_period};
+use super::date_fields::{NO_DATES, extend, format_fields, parse_period};
 
 /// The time ranges up to now: form value, label, length in milliseconds, unit.
 const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
@@ -126,7 +126,7 @@ impl TimeRange {
         }
         let parsed = match has_dates {
             true => parse_period(from_text, until_text, now),
-            false => Err("Custom needs a start date or an end date".into()),
+            false => Err(NO_DATES.into()),
         };
         let (range, fault) = match parsed {
             Ok((period, unit)) => (Self::new(period, period.previous(), unit, CUSTOM), None),

@@ -14,7 +14,7 @@ use foundation::clock::{DAY_MS, Timestamp};
 use foundation::model::MemberRole;
 use serde_json::Value;
 
-use super::analytics::{TimeRange, parse_day, valid_date_or_empty};
+use super::analytics::{NO_DATES, REVERSED_DATES, TimeRange, parse_day, valid_date_or_empty};
 use super::form::Form;
 use super::format::TimeLabel;
 use super::layout::{Layout, Section};
@@ -86,7 +86,7 @@ impl AuditFilterForm {
         }
     }
 
-    /// Converts the form into a filter of the domain. The second value is the error of an invalid date. Clears dates
+    /// Converts the form into a filter of the domain. The second value is the error of invalid dates. Clears dates
     /// that a browser's date field cannot show.
     fn build_audit_filter(
         &mut self,
@@ -117,22 +117,31 @@ impl AuditFilterForm {
         (filter, fault)
     }
 
-    /// Reads the start and the end of a custom range.
+    /// Reads the start and the end of a custom range. If one of them is invalid, neither applies.
     fn read_dates(&mut self) -> ((Option<Timestamp>, Option<Timestamp>), Option<String>) {
-        let mut fault = None;
+        let mut faults = Vec::new();
+        if self.from.is_empty() && self.until.is_empty() {
+            faults.push(NO_DATES.to_owned());
+        }
         let mut moment = |name: &str, text: &mut String, after_ms: i64| {
             let found = (!text.is_empty()).then(|| parse_day(name, text)).transpose();
             let found = found.unwrap_or_else(|error| {
-                fault = Some(error);
+                faults.push(error);
                 None
             });
-            *text = valid_date_or_empty(std::mem::take(text));
+            *text = valid_date_or_empty(text);
             found.map(|at| at.plus_ms(after_ms))
         };
         let start_at = moment("Start date", &mut self.from, 0);
         // Includes the last day.
         let end_at = moment("End date", &mut self.until, DAY_MS);
-        ((start_at, end_at), fault)
+        if start_at.zip(end_at).is_some_and(|(start, end)| start >= end) {
+            faults.push(REVERSED_DATES.to_owned());
+        }
+        match faults.is_empty() {
+            true => ((start_at, end_at), None),
+            false => ((None, None), Some(faults.join(". "))),
+        }
     }
 
     /// Returns the options of the time range: form value, label, whether it is selected.
