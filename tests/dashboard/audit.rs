@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     Browser, EMAIL, ESCAPED_NAME, HOSTILE_NAME, between, count_table_rows, form_encode,
-    next_page_path, workspace_path,
+    next_page_path, redirect_path, workspace_path,
 };
 use crate::on_both_stacks;
 use crate::support::Keyward;
@@ -104,6 +104,29 @@ on_both_stacks! {
         }
         let day = owner.get(&workspace_path("/audit?event=key.create&from=2026-03-10&until=2026-03-10")).await.text;
         assert!(!day.contains("id=\"fault\"") && count_table_rows(&day) == 1, "{day}");
+    }
+
+    async fn undo_of_a_change_of_members_is_offered_to_owners_only(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let mut admin = owner.invite("grace@example.com", "admin").await;
+        let grace = admin.load_session().await.user.id;
+        let set_role = workspace_path(&format!("/members/{grace}/role"));
+        for role in ["viewer", "admin"] {
+            tick(&kw);
+            redirect_path(&owner.post(&set_role, &[("role", role)]).await);
+        }
+        kw.create_key(json!({})).await;
+
+        for (event, is_for_owners) in
+            [("member.invite", true), ("member.join", true), ("member.setRole", true), ("key.create", false)]
+        {
+            let path = entry(&mut owner, event).await;
+            let (of_owner, of_admin) = (owner.get(&path).await.text, admin.get(&path).await.text);
+            let undo = format!("action=\"{path}/undo\"");
+            assert!(of_owner.contains(&undo), "{event}: {of_owner}");
+            assert_eq!(of_admin.contains(&undo), !is_for_owners, "{event}: {of_admin}");
+            assert_eq!(of_admin.contains("Only owners can undo this."), is_for_owners, "{event}: {of_admin}");
+        }
     }
 
     async fn a_long_log_is_paged(kw) {

@@ -9,7 +9,8 @@ use askama::Template;
 use axum::Router;
 use axum::routing::get;
 use domain::audit::{self, AuditEvent, AuditFilter, StoredEntry};
-use domain::undo;
+use domain::permission::Action;
+use domain::undo::{self, UndoAction};
 use foundation::clock::{DAY_MS, Timestamp};
 use foundation::model::MemberRole;
 use serde_json::Value;
@@ -17,7 +18,7 @@ use serde_json::Value;
 use super::analytics::{NO_DATES, REVERSED_DATES, TimeRange, parse_day, valid_date_or_empty};
 use super::form::Form;
 use super::format::TimeLabel;
-use super::layout::{Layout, Section};
+use super::layout::{Layout, Section, is_allowed};
 use super::list_frame::ListFrame;
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PAGE_ROWS, PageLinks};
@@ -185,9 +186,9 @@ impl AuditTableRow {
             at: TimeLabel::new(entry.at, now),
             is_undone: entry.undone_by.is_some(),
             undoes: entry.undoes.is_some(),
-            can_undo: may_undo(request)
-                && entry.undone_by.is_none()
-                && undo::plan_undo(entry).is_ok(),
+            can_undo: entry.undone_by.is_none()
+                && undo::plan_undo(entry)
+                    .is_ok_and(|action| find_undo_denial(request, &action).is_none()),
         }
     }
 }
@@ -195,6 +196,21 @@ impl AuditTableRow {
 /// Returns whether the user may undo entries at all.
 pub fn may_undo(request: &WorkspaceRequest) -> bool {
     request.membership.role != MemberRole::Viewer
+}
+
+/// Returns why the role of the user does not allow an undo action; `None` if it does.
+fn find_undo_denial(request: &WorkspaceRequest, action: &UndoAction) -> Option<&'static str> {
+    let manages_members = matches!(
+        action,
+        UndoAction::RevertMemberRole(_)
+            | UndoAction::RemoveMember(_)
+            | UndoAction::WithdrawInvitation(_)
+    );
+    if !may_undo(request) {
+        return Some("Viewers cannot undo changes.");
+    }
+    let is_denied = manages_members && !is_allowed(request, Action::ManageMembers);
+    is_denied.then_some("Only owners can undo this.")
 }
 
 fn actor_label(entry: &StoredEntry) -> String {

@@ -17,7 +17,7 @@ use super::super::imports::format_imported_keys;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use super::{AuditTableRow, actor_label, labels, may_undo, parse_targets, target_name};
+use super::{AuditTableRow, actor_label, find_undo_denial, labels, parse_targets, target_name};
 
 /// Limits the number of later entries about the same target.
 const LATER_MAX: i64 = 10;
@@ -49,7 +49,8 @@ struct AuditEntryPage {
     undone_by: Option<String>,
     /// The effect of undoing the entry, or why it cannot be undone.
     undo_effect: Result<UndoEffect, &'static str>,
-    may_undo: bool,
+    /// Why the user cannot undo the entry, although it can be undone.
+    undo_denial: Option<&'static str>,
     errors: FormErrors,
 }
 
@@ -142,6 +143,7 @@ async fn build_page(
     let fields =
         |snapshot: &Option<String>| snapshot.as_deref().map(audit::parse_fields).transpose();
     let (before, after) = (fields(&entry.before)?, fields(&entry.after)?);
+    let action = undo::plan_undo(&entry);
     let link = |id: &String| request.workspace_path(&format!("/audit/{id}"));
     Ok(AuditEntryPage {
         layout: Layout::for_workspace(request, Section::Audit, "Audit log")
@@ -171,8 +173,8 @@ async fn build_page(
         later_entries: later.iter().map(row).collect(),
         undoes: entry.undoes.as_ref().map(link),
         undone_by: entry.undone_by.as_ref().map(link),
-        undo_effect: undo::plan_undo(&entry).map(|action| UndoEffect::new(&action)),
-        may_undo: may_undo(request),
+        undo_effect: action.as_ref().map(UndoEffect::new).map_err(|why| *why),
+        undo_denial: action.as_ref().ok().and_then(|action| find_undo_denial(request, action)),
         event: entry.event,
         id: entry.id,
         errors,
