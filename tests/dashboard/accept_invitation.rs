@@ -93,6 +93,22 @@ on_both_stacks! {
         assert_eq!(ada.accept_invitation(&link, EMAIL, &"x".repeat(12)).await.status, 303);
     }
 
+    async fn error_of_a_new_account_is_beside_its_field(kw) {
+        let link = link_at_start(&kw).await.unwrap();
+        let mut ada = Browser::new(&kw);
+
+        for (email, password, field, error) in [
+            (EMAIL, "short", "password", "Must have 12 to 128 characters."),
+            ("ada", PASSWORD, "email", "Must be an e-mail address, such as ada@example.com."),
+        ] {
+            let page = ada.accept_invitation(&link, email, password).await.text;
+
+            assert_eq!(between(&page, &format!("id=\"{field}-error\"><p>"), "</p>"), error);
+            assert!(page.contains(&format!("<a href=\"#{field}\">")), "{page}");
+            assert_eq!(page.matches("aria-invalid").count(), 1, "{page}");
+        }
+    }
+
     async fn an_operators_link_lets_in_who_has_forgotten_the_password_and_ends_the_sessions(kw) {
         let mut locked_out = Browser::sign_in_owner(&kw).await;
         let link = users::create_operator_invitation(&kw.app.context, &default_workspace()).await.unwrap();

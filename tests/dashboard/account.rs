@@ -79,4 +79,23 @@ on_both_stacks! {
         assert_eq!(other.sign_in(EMAIL, "a newer password").await.status, 303);
         assert!(kw.list_audit_events(EMAIL).await.contains(&"user.changePassword".to_owned()));
     }
+
+    async fn error_of_a_password_is_a_sentence_beside_its_field(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+
+        for (current, password, field, link, error) in [
+            ("not it at all", "a newer password", "current", "The current password is incorrect.", "The current password is incorrect."),
+            (PASSWORD, "short", "password", "Password must have 12 to 128 characters", "Must have 12 to 128 characters."),
+            (PASSWORD, EMAIL, "password", "Password must not be the e-mail address", "Must not be the e-mail address."),
+        ] {
+            let fields = [("current", current), ("password", password)];
+            let page = owner.post("/dashboard/account/password", &fields).await.text;
+
+            assert!(page.contains(&format!("<a href=\"#{field}\">{link}</a>")), "{page}");
+            assert_eq!(between(&page, &format!("id=\"{field}-error\"><p>"), "</p>"), error);
+            let input = between(&page, &format!("<input id=\"{field}\""), ">");
+            assert!(input.contains(&format!("{field}-error\" aria-invalid=\"true\"")), "{input}");
+            assert_eq!(page.matches("aria-invalid").count(), 1, "{page}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use domain::users::{self, AcceptResult, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN
 use foundation::error::Error;
 use foundation::model::{Invitation, InvitationKind};
 
+use super::form::FormErrors;
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::sign_in::start_session;
@@ -19,7 +20,7 @@ struct AcceptInvitationPage<'a> {
     /// The invitation; `None` if the link is invalid.
     invitation: Option<Invitation>,
     email: &'a str,
-    error: Option<String>,
+    errors: FormErrors,
     password_min: usize,
     password_max: usize,
     accepts_password: bool,
@@ -37,7 +38,7 @@ impl AcceptInvitationPage<'_> {
 async fn build_page<'a>(
     request: &'a PageRequest,
     token: &'a str,
-    fault: Option<String>,
+    errors: FormErrors,
 ) -> Result<AcceptInvitationPage<'a>, Error> {
     let link = users::find_invitation(&request.app.context, token).await?;
     Ok(AcceptInvitationPage {
@@ -49,14 +50,14 @@ async fn build_page<'a>(
         oidc_name: request.oidc_name(),
         invitation: link,
         email: request.form.text("email"),
-        error: fault,
+        errors,
         password_min: PASSWORD_LENGTH_MIN,
         password_max: PASSWORD_LENGTH_MAX,
     })
 }
 
 pub async fn show_form(request: PageRequest, Path(token): Path<String>) -> PageResult {
-    render_page(&build_page(&request, &token, None).await?)
+    render_page(&build_page(&request, &token, FormErrors::default()).await?)
 }
 
 pub async fn accept(request: PageRequest, Path(token): Path<String>) -> PageResult {
@@ -64,17 +65,18 @@ pub async fn accept(request: PageRequest, Path(token): Path<String>) -> PageResu
     let joined =
         users::accept_invitation(&request.app.users, &token, email, password, &request.origin)
             .await;
-    let fault = match joined {
+    let errors = match joined {
         Ok(AcceptResult::Joined(signed_in, workspace)) => {
             let to = format!("/dashboard/{workspace}?notice=joined");
             return start_session(&request, &signed_in, &to).await;
         }
-        Ok(AcceptResult::InvalidInvitation) => None,
+        Ok(AcceptResult::InvalidInvitation) => FormErrors::default(),
         Ok(AcceptResult::WrongPassword) => {
-            Some("An account with this e-mail exists. Enter its password.".to_owned())
+            let sentence = "An account with this e-mail exists. Enter its password.";
+            FormErrors::single("password", sentence)
         }
-        Err(Error::Invalid(errors)) => errors.into_iter().next().map(|fault| fault.message),
+        Err(Error::Invalid(errors)) => FormErrors::new(errors),
         Err(error) => return Err(error.into()),
     };
-    render_invalid_page(&build_page(&request, &token, fault).await?)
+    render_invalid_page(&build_page(&request, &token, errors).await?)
 }

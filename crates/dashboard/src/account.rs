@@ -7,6 +7,7 @@ use domain::users::{self, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 use foundation::error::Error;
 use foundation::id::SessionId;
 
+use super::form::FormErrors;
 use super::format::TimeLabel;
 use super::layout::Layout;
 use super::page_request::PageRequest;
@@ -18,7 +19,7 @@ struct AccountPage {
     layout: Layout,
     email: String,
     sessions: Vec<SessionTableRow>,
-    error: Option<String>,
+    errors: FormErrors,
     password_min: usize,
     password_max: usize,
     sign_in_methods: SignInMethods,
@@ -38,7 +39,7 @@ struct SessionTableRow {
 
 async fn build_page(
     request: &PageRequest,
-    fault: Option<String>,
+    errors: FormErrors,
 ) -> Result<AccountPage, super::Failure> {
     let known = request.require_session()?;
     let now = request.app.context.clock.now();
@@ -55,7 +56,7 @@ async fn build_page(
         layout: Layout::for_account(request, "Your account").await?,
         email: known.user.email.clone(),
         sessions: sessions.into_iter().map(row).collect(),
-        error: fault,
+        errors,
         password_min: PASSWORD_LENGTH_MIN,
         password_max: PASSWORD_LENGTH_MAX,
         sign_in_methods: load_sign_in_methods(&request.app.context, &known.user).await?,
@@ -65,7 +66,7 @@ async fn build_page(
 }
 
 pub async fn show(request: PageRequest) -> PageResult {
-    render_page(&build_page(&request, None).await?)
+    render_page(&build_page(&request, FormErrors::default()).await?)
 }
 
 pub async fn change_password(request: PageRequest) -> PageResult {
@@ -73,13 +74,13 @@ pub async fn change_password(request: PageRequest) -> PageResult {
     let (old, new) = (request.form.text("current"), request.form.text("password"));
     let changed =
         users::change_password(&request.app.users, known, old, new, &request.origin).await;
-    let fault = match changed {
+    let errors = match changed {
         Ok(true) => return redirect_to("/dashboard/account?notice=password"),
-        Ok(false) => Some("The current password is incorrect.".to_owned()),
-        Err(Error::Invalid(errors)) => errors.into_iter().next().map(|fault| fault.message),
+        Ok(false) => FormErrors::single("current", "The current password is incorrect."),
+        Err(Error::Invalid(errors)) => FormErrors::new(errors),
         Err(error) => return Err(error.into()),
     };
-    render_invalid_page(&build_page(&request, fault).await?)
+    render_invalid_page(&build_page(&request, errors).await?)
 }
 
 pub async fn end_session(request: PageRequest, Path(session): Path<String>) -> PageResult {

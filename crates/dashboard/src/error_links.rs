@@ -13,7 +13,7 @@ pub struct ErrorLink {
 }
 
 /// The fields of forms: path, id in the page, label.
-const FIELDS: [(&str, &str, &str); 42] = [
+const FIELDS: [(&str, &str, &str); 45] = [
     ("name", "name", "Name"),
     ("externalId", "externalId", "External ID"),
     ("prefix", "prefix", "Prefix"),
@@ -56,6 +56,9 @@ const FIELDS: [(&str, &str, &str); 42] = [
     ("key", "key", "Key"),
     ("headers", "headers", "Other headers"),
     ("address", "address", "Client address"),
+    ("email", "email", "E-mail"),
+    ("current", "current", "Current password"),
+    ("password", "password", "Password"),
 ];
 
 impl FormErrors {

@@ -52,7 +52,7 @@ impl Form {
 pub struct FormErrors(Vec<(String, String)>);
 
 impl FormErrors {
-    fn new(errors: Vec<FieldError>) -> Self {
+    pub fn new(errors: Vec<FieldError>) -> Self {
         Self(
             errors
                 .into_iter()

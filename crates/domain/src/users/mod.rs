@@ -145,7 +145,7 @@ fn parse_email(text: &str) -> Result<String> {
     if is_complete && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Ok(email);
     }
-    Err(Error::invalid("email", "enter an e-mail address, such as ada@example.com"))
+    Err(Error::invalid("email", "email must be an e-mail address, such as ada@example.com"))
 }
 
 /// Records an action that belongs to no single workspace in the audit log of every workspace of the user.

@@ -87,13 +87,12 @@ impl PasswordHasher {
 pub fn validate_password(password: &str, email: &str) -> Result<()> {
     let length = password.chars().count();
     if !(PASSWORD_LENGTH_MIN..=PASSWORD_LENGTH_MAX).contains(&length) {
-        let message = format!(
-            "the password must have {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters"
-        );
+        let message =
+            format!("password must have {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters");
         return Err(Error::invalid("password", message));
     }
     if password.to_lowercase() == email {
-        return Err(Error::invalid("password", "the password must not be the e-mail address"));
+        return Err(Error::invalid("password", "password must not be the e-mail address"));
     }
     Ok(())
 }
