@@ -2,6 +2,7 @@
 
 mod homes;
 mod identities;
+mod restore;
 mod undo;
 
 use serde_json::json;

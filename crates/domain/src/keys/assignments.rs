@@ -25,7 +25,7 @@ pub trait Assignment: Clone + Send + Sync {
     const ADDED_EVENT: AuditEvent;
     /// The audit event of a removal.
     const REMOVED_EVENT: AuditEvent;
-    /// The maximum number of items per key.
+    /// The maximum number of items per key. The undo of a deletion may exceed it.
     const PER_KEY_MAX: usize;
     /// The reason why a change that exceeds the maximum is rejected.
     const TOO_MANY: Refusal;
@@ -122,7 +122,8 @@ pub async fn change_assignments<T: Assignment>(
     let selected = T::resolve(&mut tx, caller, selectors, &mut entries, now).await?;
     let before = T::list_assigned(&mut tx, caller, &stored).await?;
     let after = change.apply(&before, &selected);
-    if after.len() > T::PER_KEY_MAX {
+    // A key can have more by an undo, and must be able to lose them one by one.
+    if after.len() > T::PER_KEY_MAX && after.len() > before.len() {
         return Err(Error::PreconditionFailed(T::TOO_MANY));
     }
     if access == AssignmentAccess::AssignmentsOnly || context.settings.security.strict_grants {
