@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::{Browser, redirect_path};
-use super::entries;
+use super::{entries, entry};
 use crate::on_both_stacks;
 
 on_both_stacks! {
@@ -33,6 +33,43 @@ on_both_stacks! {
             assert_eq!(removed.data().as_array().unwrap().len(), max + 1, "{list}");
             let added = kw.v2(&add, json!({ "keyId": key.id, list: [names[4]] })).await;
             added.assert_error(412, "precondition_failed");
+        }
+    }
+
+    async fn deletion_is_undone_once_when_undone_concurrently(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_role("reader", []).await;
+        kw.create_permission("docs.read").await;
+        kw.create_identity("user_1", json!({})).await;
+        let (key, api) = (kw.create_key(json!({})).await, kw.create_api().await);
+        for (operation, request) in [
+            ("permissions.deleteRole", json!({ "role": "reader" })),
+            ("permissions.deletePermission", json!({ "permission": "docs.read" })),
+            ("identities.deleteIdentity", json!({ "identity": "user_1" })),
+            ("keys.deleteKey", json!({ "keyId": key.id })),
+            ("apis.deleteApi", json!({ "apiId": api })),
+        ] {
+            kw.v2(operation, request).await.data();
+        }
+        for event in ["role.delete", "permission.delete", "identity.delete", "key.delete", "api.delete"] {
+            let path = entry(&mut owner, event).await;
+            let visitor = || Browser {
+                kw: &kw,
+                cookies: owner.cookies.clone(),
+                csrf: owner.csrf.clone(),
+                forwarded: None,
+            };
+            let undo = format!("{path}/undo");
+
+            let tries = (0..4).map(|_| async { visitor().post(&undo, &[]).await });
+            let mut replies = futures_util::future::join_all(tries).await;
+
+            replies.sort_unstable_by_key(|reply| reply.status);
+            let statuses: Vec<_> = replies.iter().map(|reply| reply.status.as_u16()).collect();
+            assert_eq!(statuses, [303, 422, 422, 422], "{event}");
+            for reply in &replies[1..] {
+                assert!(reply.text.contains("this entry has already been undone"), "{event}: {reply}");
+            }
         }
     }
 }

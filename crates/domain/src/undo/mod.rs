@@ -26,7 +26,8 @@ use crate::ratelimits::{OverrideSnapshot, namespaces, overrides};
 use crate::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
 use crate::{apis, gateways, root_keys, users, workspaces};
 
-/// Undoes an entry and returns the action that was applied.
+/// Undoes an entry and returns the action that was applied. Fails with [`Refusal::AlreadyUndone`] if another caller has
+/// undone it, also at the same moment.
 pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
     let (entry, _) = audit::get_with_group(&keys.context, caller, id).await?;
     if entry.undone_by.is_some() {
@@ -41,8 +42,15 @@ pub async fn undo(keys: &Keys, caller: &Caller, id: &AuditId) -> Result<UndoActi
         ..caller.clone()
     };
     // Boxed: the future contains those of all operations.
-    Box::pin(apply_undo(keys, &caller, &action, &entry)).await?;
-    Ok(action)
+    let Err(error) = Box::pin(apply_undo(keys, &caller, &action, &entry)).await else {
+        return Ok(action);
+    };
+    // Of two concurrent undos, the second one can also fail on a row that the first one has restored.
+    let current = audit::get_with_group(&keys.context, &caller, id).await;
+    Err(match current.is_ok_and(|(entry, _)| entry.undone_by.is_some()) {
+        true => Error::PreconditionFailed(Refusal::AlreadyUndone),
+        false => error,
+    })
 }
 
 #[expect(clippy::too_many_lines, reason = "a few lines for each action")]
