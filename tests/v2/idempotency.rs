@@ -79,6 +79,18 @@ on_both_stacks! {
         }
     }
 
+    async fn concurrent_rerolls_with_one_name_get_the_same_key(kw) {
+        let key = kw.create_key(json!({})).await;
+        let body = json!({ "keyId": key.id, "expiration": 0 });
+
+        let replies = join_all((0..8).map(|_| send(&kw, "a", "keys.rerollKey", &body))).await;
+
+        assert_eq!(kw.count_rows("keys").await, 2);
+        for reply in &replies {
+            assert_eq!(reply.data(), replies[0].data());
+        }
+    }
+
     async fn a_name_stands_for_one_request(kw) {
         let api = kw.create_api().await;
         let key = send(&kw, "a", "keys.createKey", &json!({ "apiId": api })).await;

@@ -43,6 +43,10 @@ where
         }
         match operation().await {
             Err(Error::IdempotencyConflict) => {}
+            // The same request, sent at the same time, may have been faster: then what it changed may be in the way.
+            Err(error @ Error::PreconditionFailed(_)) => {
+                return find_reply(context, root_key, key).await?.ok_or(error);
+            }
             outcome => return outcome,
         }
     }

@@ -75,6 +75,23 @@ on_both_stacks! {
         kw.verify(&new.key).await.assert_code("VALID");
     }
 
+    async fn reroll_returns_412_when_key_has_expired(kw) {
+        let key = kw.create_key(json!({ "credits": { "remaining": 5 } })).await;
+        let new = rerolled(&kw, &key, 0).await;
+
+        let again = reroll(&kw, &key, 0).await;
+
+        again.assert_error_about(412, "precondition_failed", &[&key.id, "2026-03-10T11:59:59.999Z", "apis.listKeys"]);
+        assert_eq!(kw.count_rows("keys").await, 2);
+        kw.verify(&new.key).await.assert_code("VALID").assert_has(json!({ "credits": 4 }));
+        // A key is still valid in the millisecond in which it expires.
+        let expiring = kw.create_key(json!({ "expires": NOON.0 + MINUTE })).await;
+        kw.clock.advance_ms(MINUTE);
+        reroll(&kw, &expiring, MINUTE).await.data();
+        kw.clock.advance_ms(1);
+        reroll(&kw, &expiring, MINUTE).await.assert_error(412, "precondition_failed");
+    }
+
     async fn an_earlier_end_is_never_put_off(kw) {
         let key = kw.create_key(json!({ "expires": NOON.0 + 5 * MINUTE })).await;
         let new = rerolled(&kw, &key, 60 * MINUTE).await;

@@ -1,7 +1,7 @@
 //! Rerolling a key: a new secret with the same configuration.
 
 use foundation::clock::{MINUTE_MS, Timestamp};
-use foundation::error::{Error, Result};
+use foundation::error::{Error, Refusal, Result};
 use foundation::id::{KeyId, RatelimitId};
 use foundation::model::{Credits, Key, Ratelimit};
 use foundation::secret::Plaintext;
@@ -20,7 +20,7 @@ use crate::{apis, credits, refill, vault};
 
 /// Creates a key with the same configuration. The old key expires `grace_ms` from now, rounded up to a full minute;
 /// at once with 0, and never later than before. The new key has the same prefix, length, identity, limits,
-/// permissions and roles, and the remaining credits, but no usage of limits.
+/// permissions and roles, and the remaining credits, but no usage of limits. Fails if the old key has expired.
 pub async fn reroll(keys: &Keys, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
     run_idempotent(&keys.context, caller, || {
         credits::run_with_closed_leases(&keys.ledger, id, || {
@@ -44,6 +44,7 @@ async fn reroll_once(
     if context.settings.security.strict_grants {
         require_assignable(caller, !stored.permissions.is_empty(), !stored.role_ids.is_empty())?;
     }
+    require_not_expired(&old, now)?;
     let is_recoverable =
         !tx.list_sealed_keys(caller.workspace_id(), std::slice::from_ref(id)).await?.is_empty();
     if is_recoverable {
@@ -94,6 +95,16 @@ async fn reroll_once(
     context.commit(tx).await?;
 
     Ok(issued)
+}
+
+/// Fails if the key has expired: the new key would expire at the same time.
+fn require_not_expired(key: &Key, now: Timestamp) -> Result<()> {
+    match key.expires_at {
+        Some(at) if at < now => {
+            Err(Error::PreconditionFailed(Refusal::KeyExpired { key: key.id.clone(), at }))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Returns the expiration time of the old key.

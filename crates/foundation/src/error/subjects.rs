@@ -3,6 +3,7 @@
 use thiserror::Error as ThisError;
 
 use super::{Code, join_resources};
+use crate::clock::Timestamp;
 use crate::id::{
     ApiId, AuditId, GatewayPolicyId, IdentityId, InvitationId, KeyId, MigrationId, SessionId,
     UserId, WorkspaceId,
@@ -139,6 +140,11 @@ pub enum Refusal {
     UnknownRatelimit { name: String, key: Option<KeyId>, identity: Option<IdentityId> },
     #[error("the workspace has the maximum of {0} rate-limit namespaces; delete one first")]
     TooManyNamespaces(i64),
+    #[error(
+        "key {key} expired at {}; if it was re-rolled before, find the new key with apis.listKeys and re-roll that one, \
+        otherwise create a key", format_time(.at.0)
+    )]
+    KeyExpired { key: KeyId, at: Timestamp },
     #[error("a key can have at most {0} direct permissions; assign a role instead")]
     TooManyPermissions(usize),
     #[error("a key can have at most {0} roles")]
@@ -159,6 +165,11 @@ pub enum Refusal {
     AlreadyUndone,
     #[error("this entry cannot be undone: {0}")]
     NotUndoable(&'static str),
+}
+
+/// Formats a time in milliseconds as RFC 3339.
+fn format_time(ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(ms).unwrap_or_default().to_string()
 }
 
 /// Why an analytics query fails.

@@ -9,7 +9,7 @@ use crate::v2::schemas::Expires;
 ///
 /// Issues a new key with the same configuration: prefix and length, name and meta, identity, rate limits, permissions,
 /// roles, expiry and remaining credits. Window counts are not copied. The old key stays valid for `expiration`, but not
-/// beyond its own expiry.
+/// beyond its own expiry. A key that has expired cannot be re-rolled.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RerollKey {
