@@ -132,6 +132,26 @@ fn root_key_expires_when_the_command_says() {
 }
 
 #[test]
+fn root_key_create_rejects_fields_out_of_bounds() {
+    let deployment = Deployment::embedded();
+    let permission = format!("api.{}.verify_key", deployment.create_api());
+    let create = |count: usize, more: &[&str]| {
+        let permissions = ["--permission", &permission].repeat(count);
+        deployment.run(&[&["root-key", "create"][..], &permissions, more].concat())
+    };
+    let name = "n".repeat(256);
+    assert!(create(500, &["--name", &name[1..]]).status.success());
+
+    assert_rejected(&create(501, &[]), 2, &["1 to 500 permissions"]);
+    assert_rejected(&create(1, &["--name", &name]), 2, &["at most 255 characters"]);
+    assert_rejected(&create(1, &["--expires", "2020-01-31T12:00:00Z"]), 2, &["in the future"]);
+    for missing in ["api.api_none.verify_key", "ratelimit.rlns_none.limit"] {
+        let id = missing.split('.').nth(1).unwrap();
+        assert_rejected(&create(1, &["--permission", missing]), 2, &[id, "does not exist"]);
+    }
+}
+
+#[test]
 fn command_fails_when_its_output_cannot_be_written() {
     let deployment = Deployment::embedded();
     let api = deployment.create_api();

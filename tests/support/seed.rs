@@ -1,13 +1,16 @@
 //! Creates test data in the terms of the field.
 
 use domain::apis;
+use domain::audit::{self, Actor, AuditEvent, Target};
 use domain::ratelimits::namespaces;
 use domain::root_keys::{self, NewRootKey};
-use foundation::id::{ApiId, IdentityId, RatelimitId};
-use foundation::model::{ApiSettings, Ratelimit};
+use foundation::id::{ApiId, IdentityId, KeyId, RatelimitId};
+use foundation::model::{ApiSettings, Ratelimit, RootKey};
+use foundation::secret::Plaintext;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
+use store::freshness::CacheTag;
 use store::{LimitOwner, Store};
 
 use super::{Keyward, Reply};
@@ -209,16 +212,36 @@ impl Keyward {
         .expect("a column")
     }
 
-    /// Creates a root key of the default workspace with only these permissions.
+    /// Creates a root key of the default workspace with only these permissions. They may be none, or name resources that
+    /// do not exist.
     pub async fn create_root_key<const N: usize>(&self, permissions: [&str; N]) -> String {
         self.create_root_key_with(permissions.map(str::to_owned).to_vec()).await
     }
 
     pub async fn create_root_key_with(&self, permissions: Vec<String>) -> String {
-        let workspace = root_keys::default_workspace();
-        let new = NewRootKey { name: None, permissions, expires_at: None };
-        let created = root_keys::create_as_operator(&self.app.context, &workspace, new).await;
-        created.expect("a root key").1.expose().to_owned()
+        let secret = Plaintext::generate(Some("keyward"), 24);
+        let key = RootKey {
+            id: KeyId::random(),
+            workspace_id: root_keys::default_workspace(),
+            is_workspace_enabled: true,
+            start: secret.start(Some("keyward")),
+            name: None,
+            permissions,
+            created_at: self.clock.now(),
+            expires_at: None,
+            revoked_at: None,
+        };
+        let hash = secret.hash();
+        let mut tx = self.store().begin().await.expect("a transaction");
+        tx.insert_root_key(&key, &hash.to_base64()).await.expect("a root key");
+        let (workspace, target) = (&key.workspace_id, Target::new("key", key.id.as_str()));
+        let (actor, event) = (Actor::Command("cli"), AuditEvent::RootKeyCreated);
+        audit::record(&mut tx, actor, workspace, key.created_at, event, &[target])
+            .await
+            .expect("an entry");
+        tx.record_change(CacheTag::NewKey(hash.fingerprint()));
+        self.app.context.commit(tx).await.expect("a commit");
+        secret.expose().to_owned()
     }
 
     /// Creates another workspace. Returns a root key with all permissions in it.
@@ -250,7 +273,7 @@ impl Keyward {
         tx.replace_ratelimits(&workspace, LimitOwner::Identity(&id), &limits)
             .await
             .expect("limits");
-        tx.record_change(store::freshness::CacheTag::Identity(id));
+        tx.record_change(CacheTag::Identity(id));
         self.app.context.commit(tx).await.expect("a commit");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, ResourceRef, Result};
-use foundation::id::{ApiId, KeyId};
+use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::RootKey;
 use foundation::secret::{KeyHash, Plaintext};
 use serde_json::{Value, json};
@@ -50,6 +50,30 @@ pub async fn create(
     new: NewRootKey,
 ) -> Result<(RootKey, Plaintext)> {
     caller.require(Action::CreateRootKey)?;
+    let now = context.clock.now();
+    for tuple in &new.permissions {
+        caller.require_permission(tuple)?;
+    }
+    let secret = generate_secret();
+    let mut tx = context.store.begin().await?;
+    validate(&mut tx, caller.workspace_id(), &new, now).await?;
+    let key = insert_root_key(&mut tx, context, caller.workspace_id(), new, &secret).await?;
+    let change = FieldChanges::created(&root_key_snapshot(&key))?;
+    record(&mut tx, caller, now, AuditEvent::RootKeyCreated, &[root_key_target(&key)], change)
+        .await?;
+    form_results::record(&mut tx, caller, &key.id, Some(CreatedSecret::new(&secret)), now).await?;
+    context.commit(tx).await?;
+    Ok((key, secret))
+}
+
+/// Returns an error if a root key cannot be created with these fields, whoever creates it. The resources that its
+/// permissions name must exist.
+pub(super) async fn validate(
+    tx: &mut Tx,
+    workspace: &WorkspaceId,
+    new: &NewRootKey,
+    now: Timestamp,
+) -> Result<()> {
     let name = new.name.as_deref().unwrap_or_default();
     if name.chars().count() > NAME_MAX {
         let message = format!("name must have at most {NAME_MAX} characters");
@@ -60,33 +84,26 @@ pub async fn create(
         let message = format!("select 1 to {PERMISSIONS_MAX} permissions");
         return Err(Error::invalid("permission", message));
     }
-    let now = context.clock.now();
+    for tuple in &new.permissions {
+        permission::parse_tuple(tuple).map_err(|message| Error::invalid("permission", message))?;
+    }
     if new.expires_at.is_some_and(|expires| expires <= now) {
         return Err(Error::invalid("expires", "expires must be in the future"));
     }
-    for tuple in &new.permissions {
-        caller.require_permission(tuple)?;
-    }
-    let secret = generate_secret();
-    let mut tx = context.store.begin().await?;
-    require_existing_resources(&mut tx, caller, &new.permissions).await?;
-    let key = insert_root_key(&mut tx, context, caller.workspace_id(), new, &secret).await?;
-    let change = FieldChanges::created(&root_key_snapshot(&key))?;
-    record(&mut tx, caller, now, AuditEvent::RootKeyCreated, &[root_key_target(&key)], change)
-        .await?;
-    form_results::record(&mut tx, caller, &key.id, Some(CreatedSecret::new(&secret)), now).await?;
-    context.commit(tx).await?;
-    Ok((key, secret))
+    require_existing_resources(tx, workspace, &new.permissions).await
 }
 
 /// Returns an error if a permission names an API or a namespace that does not exist in the workspace, or is deleted.
-async fn require_existing_resources(tx: &mut Tx, caller: &Caller, tuples: &[String]) -> Result<()> {
+async fn require_existing_resources(
+    tx: &mut Tx,
+    workspace: &WorkspaceId,
+    tuples: &[String],
+) -> Result<()> {
     let reference = |tuple: &'_ String| {
         let (action, id) = permission::parse_tuple(tuple).ok()?;
         (id != "*").then(|| (action.resource(), id.to_owned()))
     };
     let references: BTreeSet<_> = tuples.iter().filter_map(reference).collect();
-    let workspace = caller.workspace_id();
     for (resource, id) in references {
         let missing = match resource {
             "api" => {

@@ -25,8 +25,7 @@ use crate::context::Context;
 use crate::context::new_key_tag;
 use crate::last_used;
 use crate::last_used::LastUsed;
-use crate::names;
-use crate::permission::{self, Action, Grants};
+use crate::permission::{Action, Grants};
 use crate::workspaces;
 
 /// Authenticates root keys.
@@ -125,19 +124,16 @@ pub fn all_permissions() -> Vec<String> {
     Action::ALL.iter().map(|action| action.to_wildcard_tuple()).collect()
 }
 
-/// Creates a root key for an operator. No permission is checked: an operator has access to the
-/// server itself.
+/// Creates a root key for an operator, with the bounds of [`create`]. The operator needs no permissions: they have access
+/// to the server itself.
 pub async fn create_as_operator(
     context: &Context,
     workspace: &WorkspaceId,
     new: NewRootKey,
 ) -> Result<(KeyId, Plaintext)> {
-    names::validate("name", new.name.as_deref().unwrap_or_default())?;
-    for tuple in &new.permissions {
-        permission::parse_tuple(tuple).map_err(|message| Error::invalid("permission", message))?;
-    }
     let secret = generate_secret();
     let mut tx = context.store.begin().await?;
+    issue::validate(&mut tx, workspace, &new, context.clock.now()).await?;
     let id = insert_and_record(&mut tx, context, workspace, new, &secret).await?.id;
     context.commit(tx).await?;
     Ok((id, secret))
