@@ -1,6 +1,7 @@
 //! Defines how deleted entities are restored, as far as their data still exists.
 
 use async_trait::async_trait;
+use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId, WorkspaceId};
 
@@ -13,6 +14,14 @@ pub trait RestoreReads: Send {
     ) -> Result<(Vec<KeyId>, Vec<RoleId>)>;
     /// Returns the keys with a role, by id.
     async fn list_role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>>;
+    /// Returns the keys with an external id and no identity that were created since a time, the oldest first, with the
+    /// time of creation. Deleted ones are included.
+    async fn list_keys_without_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+        since: Timestamp,
+    ) -> Result<Vec<(KeyId, Timestamp)>>;
 }
 
 #[async_trait]

@@ -6,6 +6,7 @@ use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use super::super::Browser;
+use super::tick;
 use super::undo::undo;
 use crate::on_both_stacks;
 use crate::support::Keyward;
@@ -49,6 +50,30 @@ on_both_stacks! {
         for key in [cleared.key.as_str(), "imported_before", "imported_after"] {
             assert_eq!(identity_of(&kw, key).await, Value::Null, "{key}");
         }
+    }
+
+    async fn restored_identity_gets_keys_that_replaced_its_keys(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let limits = json!([{ "name": "shared", "limit": 2, "duration": 60_000, "autoApply": true }]);
+        kw.create_identity("user_1", json!({ "ratelimits": limits })).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "externalId": "user_1" })).await;
+        kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await.data();
+        tick(&kw);
+        let ended = json!({ "keyId": key.id, "expiration": 0 });
+        let second = kw.v2("keys.rerollKey", ended).await;
+        tick(&kw);
+        let kept = json!({ "keyId": second.text_of("keyId"), "expiration": 60_000 });
+        let third = kw.v2("keys.rerollKey", kept).await;
+        import_with_owner(&kw, &api, "imported_after", "user_1").await;
+
+        undo(&mut owner, "identity.delete").await;
+
+        for key in [second.text_of("key"), third.text_of("key")] {
+            assert_eq!(identity_of(&kw, &key).await, "user_1", "{key}");
+        }
+        kw.verify(&third.text_of("key")).await.assert_code("RATE_LIMITED");
+        assert_eq!(identity_of(&kw, "imported_after").await, Value::Null);
     }
 
     async fn restored_identity_gets_key_that_got_it_during_deletion(kw) {

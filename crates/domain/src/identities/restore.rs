@@ -1,9 +1,13 @@
 //! Restoring a deleted identity.
 
+use std::collections::HashSet;
+
+use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
-use foundation::id::{IdentityId, KeyId};
+use foundation::id::{IdentityId, KeyId, WorkspaceId};
 use foundation::model::{Identity, Meta};
-use store::{LimitOwner, freshness};
+use serde_json::Value;
+use store::{LimitOwner, Tx, freshness};
 
 use super::snapshot::IdentitySnapshot;
 use super::{insert_identity, target};
@@ -15,13 +19,15 @@ use crate::keys::to_ratelimits;
 use crate::permission::Action;
 
 /// Restores an identity from the snapshot of an audit entry, with its id and its limits, and links those of its former
-/// keys that have no identity now and still have its external id. That must be free. An entry of an earlier version
-/// does not list these keys: then all keys with the external id and no identity are linked.
+/// keys that have no identity now and still have its external id, and of the keys that have replaced them since. That must
+/// be free. An entry of an earlier version does not list these keys: then all keys with the external id and no identity
+/// are linked.
 pub async fn restore(
     context: &Context,
     caller: &Caller,
     id: &IdentityId,
     snapshot: &str,
+    deleted_at: Timestamp,
 ) -> Result<()> {
     caller.require(Action::CreateIdentity)?;
     let snapshot: IdentitySnapshot = audit::parse_snapshot(snapshot)?;
@@ -41,8 +47,14 @@ pub async fn restore(
     insert_identity(&mut tx, caller, &identity, now).await?;
     tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Identity(id), &identity.ratelimits)
         .await?;
-    let linked =
-        tx.link_identity(caller.workspace_id(), id, &identity.external_id, keys.as_deref()).await?;
+    let (workspace, external_id) = (caller.workspace_id(), &identity.external_id);
+    let mut linked = tx.link_identity(workspace, id, external_id, keys.as_deref()).await?;
+    if let Some(keys) = keys {
+        // After the former keys are locked: none of them is being re-rolled.
+        let former = keys.into_iter().collect();
+        let new = list_replacements(&mut tx, workspace, external_id, former, deleted_at).await?;
+        linked.extend(tx.link_identity(workspace, id, external_id, Some(&new)).await?);
+    }
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add_change(AuditEvent::IdentityRestored, &[target(&identity)], change);
     entries.write(&mut tx).await?;
@@ -51,4 +63,26 @@ pub async fn restore(
         tx.record_change(freshness::CacheTag::Key(key));
     }
     context.commit(tx).await
+}
+
+/// Returns the keys without an identity that replaced one of `keys`, or such a replacement, since a time.
+async fn list_replacements(
+    tx: &mut Tx,
+    workspace: &WorkspaceId,
+    external_id: &str,
+    mut keys: HashSet<KeyId>,
+    since: Timestamp,
+) -> Result<Vec<KeyId>> {
+    let event = AuditEvent::KeyRotated.as_str();
+    let mut replacements = Vec::new();
+    for (key, created_at) in tx.list_keys_without_identity(workspace, external_id, since).await? {
+        let entry = tx.find_entry_at(workspace, event, created_at, key.as_str()).await?;
+        let targets = entry.and_then(|entry| serde_json::from_str::<Value>(&entry.targets).ok());
+        let previous = targets.as_ref().and_then(|targets| targets[0]["id"].as_str());
+        if previous.is_some_and(|previous| keys.contains(&KeyId::from(previous))) {
+            keys.insert(key.clone());
+            replacements.push(key);
+        }
+    }
+    Ok(replacements)
 }

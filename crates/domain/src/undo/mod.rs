@@ -128,7 +128,7 @@ async fn apply_undo(
             identities::delete(&keys.context, caller, &IdentityRef::Id(id.to_string())).await
         }
         UndoAction::RestoreIdentity(id) => {
-            identities::restore(&keys.context, caller, id, before).await
+            identities::restore(&keys.context, caller, id, before, entry.at).await
         }
         UndoAction::RevertApi(id) => apis::update(
             &keys.context,

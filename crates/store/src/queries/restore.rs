@@ -1,6 +1,7 @@
 //! Implements the restore of deleted entities.
 
 use async_trait::async_trait;
+use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId, WorkspaceId};
 use serde_json::json;
@@ -47,6 +48,22 @@ impl RestoreReads for Connection {
     async fn list_role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>> {
         let sql = "SELECT key_id FROM key_roles WHERE role_id = $1 ORDER BY key_id";
         Ok(query_scalar(sql).bind(role).fetch_all(self).await?)
+    }
+
+    async fn list_keys_without_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+        since: Timestamp,
+    ) -> Result<Vec<(KeyId, Timestamp)>> {
+        let sql = "
+            SELECT id, created_at
+            FROM keys
+            WHERE api_id IN (SELECT id FROM apis WHERE workspace_id = $1)
+                AND owner_id = $2 AND identity_id IS NULL AND created_at >= $3
+            ORDER BY created_at, id";
+        let query = query_as(sql).bind(workspace).bind(external_id).bind(since);
+        Ok(query.fetch_all(self).await?)
     }
 }
 
