@@ -125,6 +125,23 @@ on_both_stacks! {
         assert_eq!(kw.get_key(&new.id).await["credits"]["remaining"], 10);
     }
 
+    async fn both_keys_are_refilled_during_a_grace_period(kw) {
+        let daily = json!({ "interval": "daily", "amount": 10 });
+        let key = kw.create_key(json!({ "credits": { "remaining": 3, "refill": daily } })).await;
+
+        let new = rerolled(&kw, &key, 2 * 24 * 60 * MINUTE).await;
+
+        let balances = async || {
+            let of = async |id: &str| kw.get_key(id).await["credits"]["remaining"].clone();
+            [of(&key.id).await, of(&new.id).await]
+        };
+        assert_eq!(balances().await, [3, 3]);
+        kw.clock.advance_ms(12 * 60 * MINUTE);
+        assert_eq!(balances().await, [10, 10]);
+        kw.verify(&key.key).await.assert_code("VALID");
+        assert_eq!(balances().await, [9, 10]);
+    }
+
     async fn the_keys_of_an_identity_go_on_sharing_its_limits(kw) {
         let key = kw.create_key(json!({ "externalId": "user_1" })).await;
         let identity = kw.get_key(&key.id).await["identity"]["id"].as_str().unwrap().to_owned();
