@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use foundation::error::Result;
+use foundation::id::KeyId;
 use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Postgres, Transaction};
@@ -10,6 +11,10 @@ use sqlx::{Database, Postgres, Transaction};
 use super::freshness::CacheTag;
 use super::writer::WriterTransaction;
 use super::{Reads, Writes};
+
+/// The maximum number of keys whose changes are recorded one by one. With more, it costs replicas less to reload every
+/// cached value than to read the changes.
+const KEY_CHANGES_MAX: usize = 1_000;
 
 /// A connection on which only the functions of the trait `T` can be called.
 ///
@@ -115,6 +120,14 @@ impl Tx {
     /// Records that this transaction changes the entity of a cache tag.
     pub fn record_change(&mut self, tag: CacheTag) {
         self.changed_tags.push(tag);
+    }
+
+    /// Records that this transaction changes these keys. If they are very many, one change stands for all of them.
+    pub fn record_key_changes(&mut self, keys: Vec<KeyId>) {
+        match keys.len() <= KEY_CHANGES_MAX {
+            true => self.changed_tags.extend(keys.into_iter().map(CacheTag::Key)),
+            false => self.record_change(CacheTag::All),
+        }
     }
 
     /// Returns the cache tags of the entities that this transaction changes.

@@ -1,8 +1,13 @@
 //! Tests the bounds of undone deletions.
 
+use domain::migrations;
+use domain::root_keys::default_workspace;
+use foundation::model::Algorithm;
+use foundation::secret::KeyHash;
 use serde_json::json;
 
 use super::super::{Browser, redirect_path};
+use super::undo::undo;
 use super::{entries, entry};
 use crate::on_both_stacks;
 
@@ -59,9 +64,9 @@ on_both_stacks! {
                 csrf: owner.csrf.clone(),
                 forwarded: None,
             };
-            let undo = format!("{path}/undo");
+            let action = format!("{path}/undo");
 
-            let tries = (0..4).map(|_| async { visitor().post(&undo, &[]).await });
+            let tries = (0..4).map(|_| async { visitor().post(&action, &[]).await });
             let mut replies = futures_util::future::join_all(tries).await;
 
             replies.sort_unstable_by_key(|reply| reply.status);
@@ -71,5 +76,26 @@ on_both_stacks! {
                 assert!(reply.text.contains("this entry has already been undone"), "{event}: {reply}");
             }
         }
+    }
+
+    async fn restored_role_of_very_many_keys_is_one_change(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        kw.create_role("reader", ["docs.read"]).await;
+        let (context, workspace) = (&kw.app.context, default_workspace());
+        let migration = migrations::create_as_operator(context, &workspace, Algorithm::Sha256, None);
+        let migration = migration.await.expect("a migration").id;
+        let key = |n: usize| json!({ "hash": KeyHash::compute(format!("key_{n}")).to_base64(), "roles": ["reader"] });
+        let keys: Vec<_> = (0..1_001).map(key).collect();
+        let import = json!({ "migrationId": migration.as_str(), "apiId": kw.create_api().await, "keys": keys });
+        kw.v2("keys.migrateKeys", import).await.data();
+        let may_read = || kw.verify_with("key_7", json!({ "permissions": "docs.read" }));
+        kw.v2("permissions.deleteRole", json!({ "role": "reader" })).await.data();
+        may_read().await.assert_code("INSUFFICIENT_PERMISSIONS");
+        let before = kw.count_rows("changes").await;
+
+        undo(&mut owner, "role.delete").await;
+
+        assert!(kw.count_rows("changes").await < before + 10);
+        may_read().await.assert_code("VALID");
     }
 }

@@ -59,9 +59,7 @@ pub async fn restore(
     entries.add_change(AuditEvent::IdentityRestored, &[target(&identity)], change);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Identity(identity.id));
-    for key in linked {
-        tx.record_change(freshness::CacheTag::Key(key));
-    }
+    tx.record_key_changes(linked);
     context.commit(tx).await
 }
 

@@ -3,7 +3,7 @@
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::id::{KeyId, PermissionId, RoleId};
 use foundation::model::{Permission, Role};
-use store::{Tx, freshness};
+use store::freshness;
 
 use super::snapshot::{PermissionSnapshot, RoleSnapshot};
 use super::{permission_target, role_target};
@@ -41,7 +41,7 @@ pub async fn restore_permission(
     entries.add(AuditEvent::PermissionRestored, &[permission_target(&permission)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Permission(permission.id));
-    invalidate_keys(&mut tx, keys);
+    tx.record_key_changes(keys);
     for role in roles {
         tx.record_change(freshness::CacheTag::Role(role));
     }
@@ -81,12 +81,6 @@ pub async fn restore_role(
     entries.add(AuditEvent::RoleRestored, &[role_target(&role)]);
     entries.write(&mut tx).await?;
     tx.record_change(freshness::CacheTag::Role(role.id));
-    invalidate_keys(&mut tx, keys);
+    tx.record_key_changes(keys);
     context.commit(tx).await
-}
-
-fn invalidate_keys(tx: &mut Tx, keys: Vec<KeyId>) {
-    for key in keys {
-        tx.record_change(freshness::CacheTag::Key(key));
-    }
 }
