@@ -92,6 +92,35 @@ fn first_start_prints_root_key_and_working_curl_and_second_keeps_data() {
 }
 
 #[test]
+fn root_key_is_printed_when_an_earlier_start_failed() {
+    let data = tempfile::tempdir().unwrap();
+    let master_key = data.path().join("master.key");
+    std::fs::write(&master_key, "nonsense").unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_LISTEN", "127.0.0.1:0").env("KEYWARD_LOG", "off");
+    let failed = command.output().unwrap();
+    std::fs::remove_file(&master_key).unwrap();
+
+    let server = Server::start(embedded(data.path()));
+
+    assert_rejected(&failed, 1, &["master.key"]);
+    assert!(server.banner.contains("Your root key"), "{}", server.banner);
+}
+
+#[test]
+fn first_start_fails_when_root_key_cannot_be_printed() {
+    let data = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_LISTEN", "127.0.0.1:0").env("KEYWARD_LOG", "off").stdout(writer);
+
+    let output = command.output().unwrap();
+
+    assert_rejected(&output, 1, &["root key", "keyward root-key create --all"]);
+}
+
+#[test]
 fn credits_and_keys_persist_when_server_is_killed() {
     let data = tempfile::tempdir().unwrap();
     let start = || {

@@ -63,7 +63,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
     let first = first?;
     // Whoever reads the banner may stop the server.
     let stop = shutdown_signal().shared();
-    print_banner(&app, address, first.as_ref());
+    print_banner(&app, address, first.as_ref()).map_err(CommandError::Runtime)?;
 
     let mut tasks = background::start(&app, announcements);
     let analytics_worker = analytics_worker::start(&app)
@@ -121,7 +121,9 @@ async fn close_leases_and_deregister(app: &App) {
 async fn open_in_background(app: Arc<App>, address: SocketAddr) {
     let first = startup::wait_for_database(&app).await;
     tracing::info!("connected to the database");
-    write_stdout(&start_instructions(&app, address, &first));
+    if let Err(fault) = print(&start_instructions(&app, address, &first), Some(&first)) {
+        tracing::error!("{fault}");
+    }
 }
 
 /// Locks the data directory. Two servers on one file would count separately.
@@ -163,7 +165,7 @@ async fn bind(variable: &str, address: SocketAddr) -> Result<TcpListener, Comman
 }
 
 /// Prints the start-up banner. If the database is unreachable, the second part follows once it is available.
-fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
+fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) -> Result<(), String> {
     let how = match &app.context.settings.deployment {
         Deployment::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
         Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
@@ -172,7 +174,7 @@ fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
     let scheme = if app.context.settings.server_tls.is_some() { "https" } else { "http" };
     let rest = first.map(|first| start_instructions(app, address, first)).unwrap_or_default();
     // Written in one piece, so that no log line comes between.
-    write_stdout(&format!("Keyward {version} listens on {scheme}://{address} ({how})\n{rest}"));
+    print(&format!("Keyward {version} listens on {scheme}://{address} ({how})\n{rest}"), first)
 }
 
 fn start_instructions(app: &App, address: SocketAddr, beginning: &StartupInfo) -> String {
@@ -205,8 +207,16 @@ pub fn setup_url(settings: &Settings, token: &Plaintext) -> String {
     format!("{}/dashboard/join/{}", settings.public_url, token.expose())
 }
 
-fn write_stdout(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Writes to standard output. Fails only if a new root key is lost thereby.
+fn print(text: &str, first: Option<&StartupInfo>) -> Result<(), String> {
+    let mut stdout = std::io::stdout();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match (written, first.map(|first| &first.bootstrap)) {
+        (Err(e), Some(BootstrapResult::Created(_))) => Err(format!(
+            "failed to print the new root key, which is lost: {e}; create another one with keyward root-key create --all"
+        )),
+        (Ok(()) | Err(_), _) => Ok(()),
+    }
 }
 
 fn root_key_message(url: &str, key: &str) -> String {

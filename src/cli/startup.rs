@@ -17,7 +17,7 @@ use foundation::error::Error;
 use foundation::secret::Plaintext;
 use foundation::vault::{MasterKeys, file};
 use store::inspect::SchemaStatus;
-use store::{SchemaError, Store};
+use store::{SchemaError, Store, with_timeout};
 
 use super::CommandError;
 
@@ -128,14 +128,16 @@ async fn try_open(
     let settings = &app.context.settings;
     let Deployment::Replica { database_url, .. } = &settings.deployment else {
         let store = open_store(settings).await?;
-        return finish_startup(app, store).await;
+        let first = bootstrap(app, &store).await?;
+        return finish_startup(app, store, first).await;
     };
     Store::wait_until_reachable(database_url, connect_timeout)
         .await
         .map_err(|error| open_error(settings, &error))?;
     let store = with_ready_timeout(settings, connect(settings, upgrade)).await?;
     migrate_schemas(settings, &store).await?;
-    with_ready_timeout(settings, finish_startup(app, store)).await
+    let first = with_ready_timeout(settings, bootstrap(app, &store)).await?;
+    finish_startup(app, store, first).await
 }
 
 /// Limits an attempt after Postgres has accepted a connection: it then answers soon or not at all.
@@ -166,9 +168,10 @@ async fn connect(settings: &Settings, upgrade: MigrationTiming) -> Result<Store,
     Ok(store)
 }
 
-/// Finishes start-up and sets the store last, so that requests see only a completely initialized database.
-async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupError> {
-    let conflict = register_regions(&app.context, &store)
+/// Checks what the database is used with, and then creates the first root key. It is shown only once, so nothing that
+/// follows may end the start.
+async fn bootstrap(app: &App, store: &Store) -> Result<BootstrapResult, StartupError> {
+    let conflict = register_regions(&app.context, store)
         .await
         .map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
     let conflict = match conflict {
@@ -178,13 +181,23 @@ async fn finish_startup(app: &App, store: Store) -> Result<StartupInfo, StartupE
     if let Some(conflict) = conflict {
         return Err(StartupError::Misconfigured(conflict));
     }
-    let first = root_keys::bootstrap(&app.context, &store, app.context.settings.root_key.as_ref())
+    open_vault(app, store).await?;
+    root_keys::bootstrap(&app.context, store, app.context.settings.root_key.as_ref())
         .await
-        .map_err(|error| startup_error(error.is_outage(), error.to_string()))?;
-    open_vault(app, &store).await?;
-    let setup = match users::create_setup_invitation(&app.context, &store).await {
-        // For example a full disk: keys can still be verified.
-        Err(error) if error.is_outage() && !is_replica(app) => {
+        .map_err(|error| startup_error(error.is_outage(), error.to_string()))
+}
+
+/// Finishes start-up and sets the store last, so that requests see only a completely initialized database.
+async fn finish_startup(
+    app: &App,
+    store: Store,
+    first: BootstrapResult,
+) -> Result<StartupInfo, StartupError> {
+    let has_new_root_key = matches!(first, BootstrapResult::Created(_));
+    let setup = users::create_setup_invitation(&app.context, &store);
+    let setup = match with_timeout(READY_TIMEOUT, setup).await {
+        // For example a full disk: keys can still be verified. The next start creates a setup link.
+        Err(error) if has_new_root_key || (error.is_outage() && !is_replica(app)) => {
             tracing::warn!(error = %error, "failed to create the setup link of the dashboard: {error}");
             None
         }

@@ -256,6 +256,11 @@ pub async fn bootstrap(
     store: &Store,
     configured: Option<&Plaintext>,
 ) -> Result<BootstrapResult> {
+    if context.redis.is_some() {
+        // Before it spends credits: from now on the other replicas wait for its reports of what it spent. And before the
+        // root key is created, which would be lost if this failed.
+        context.register_replica(store).await?;
+    }
     let workspace = default_workspace();
     let mut tx = store.begin().await?;
     let is_first = tx.insert_workspace(&workspace, "default", context.clock.now()).await?;
@@ -273,10 +278,6 @@ pub async fn bootstrap(
     context.commit_to(store, tx).await?;
     if let Some(secret) = configured {
         ensure_configured_root_key(context, store, &workspace, secret).await?;
-    }
-    if context.redis.is_some() {
-        // Before it spends credits: from now on the other replicas wait for its reports of what it spent.
-        context.register_replica(store).await?;
     }
     Ok(result)
 }
