@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use foundation::config::Config;
 use foundation::tls;
+use foundation::tls::server::CertificateFiles;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::Value;
+use tokio_rustls::rustls::ClientConfig;
 
 use super::{CommandError, CommandResult};
 
@@ -51,7 +53,8 @@ pub async fn health(config: &Config) -> CommandResult {
 impl LocalServer {
     /// Sends a GET request and returns the response.
     pub async fn get(self, path: &str) -> io::Result<LocalResponse> {
-        receive(create_client()?.get(self.url(path))).await
+        let tls = tls::local_client_config(None).map_err(io::Error::other)?;
+        receive(create_client(tls)?.get(self.url(path))).await
     }
 
     /// Fails unless a server listens at the address.
@@ -65,9 +68,11 @@ impl LocalServer {
         }
     }
 
-    /// Calls an operation of version 2 and returns its reply.
+    /// Calls an operation of version 2 and returns its reply. With TLS, only a server with this certificate gets the root
+    /// key: other users of this machine may listen at the address while the server is stopped.
     pub async fn call(
         self,
+        certificate: Option<&CertificateFiles>,
         operation: &str,
         root_key: &str,
         request: &Value,
@@ -80,7 +85,10 @@ impl LocalServer {
         let failed = |why: String| {
             CommandError::Runtime(format!("the server at {address} did not answer: {why}"))
         };
-        let client = create_client().map_err(|e| failed(e.to_string()))?;
+        let certificate = certificate.map(CertificateFiles::read_certificate).transpose();
+        let tls = tls::local_client_config(certificate.map_err(CommandError::Usage)?);
+        let client = tls.map_err(io::Error::other).and_then(create_client);
+        let client = client.map_err(|e| failed(e.to_string()))?;
         let call = client
             .post(self.url(&format!("/v2/{operation}")))
             .bearer_auth(root_key)
@@ -110,8 +118,7 @@ impl LocalServer {
 }
 
 /// Creates a client of this machine's server, which no proxy is between.
-fn create_client() -> io::Result<Client> {
-    let tls = tls::local_client_config().map_err(io::Error::other)?;
+fn create_client(tls: ClientConfig) -> io::Result<Client> {
     let client = Client::builder().tls_backend_preconfigured(tls).no_proxy();
     client.redirect(Policy::none()).build().map_err(|e| to_io_error(&e))
 }

@@ -151,17 +151,18 @@ async fn ask(
     operation: &str,
     request: &Value,
 ) -> Result<Value, CommandError> {
-    let server = LocalServer { address: settings.listen, has_tls: settings.server_tls.is_some() };
+    let certificate = settings.server_tls.as_ref();
+    let server = LocalServer { address: settings.listen, has_tls: certificate.is_some() };
     server.require_listening().await?;
     let workspace = WorkspaceId::from(workspace);
     if let Some(root_key) = &settings.root_key
         && workspace == root_keys::default_workspace()
     {
-        return server.call(operation, root_key.expose(), request).await;
+        return server.call(certificate, operation, root_key.expose(), request).await;
     }
     let app = open_app(settings.clone()).await?;
     let (id, root_key) = create_root_key(&app, &workspace, permissions, operation).await?;
-    let reply = server.call(operation, root_key.expose(), request).await;
+    let reply = server.call(certificate, operation, root_key.expose(), request).await;
     // If this fails, the root key expires within a minute.
     let revoked = root_keys::revoke_as_operator(&app.context, &id).await;
     app.context.close_store().await;

@@ -1,6 +1,12 @@
 //! Tests the certificate of the server's own listeners at the start, and commands that call a server with TLS.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use foundation::tls::server::{CertificateFiles, ServerCertificate};
+use rustls::{ServerConnection, StreamOwned};
 
 use super::settings::{OTHERS, validate};
 use super::*;
@@ -42,6 +48,30 @@ fn command_with(certificate: &Certificate) -> Command {
     command.env("KEYWARD_TLS_CERT", &certificate.certificate);
     command.env("KEYWARD_TLS_KEY", &certificate.key);
     command
+}
+
+/// Listens with a certificate, and answers every request with 200. Returns the address and what is received.
+fn impersonate(certificate: &Certificate) -> (SocketAddr, Arc<Mutex<String>>) {
+    let Certificate { certificate, key } = certificate;
+    let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
+    let (certificate, _, _) = ServerCertificate::load(files).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let received = Arc::new(Mutex::new(String::new()));
+    let record = received.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = ServerConnection::new(certificate.config()).unwrap();
+            let mut stream = StreamOwned::new(connection, stream.unwrap());
+            let mut request = [0; 4096];
+            // A client that rejects the certificate sends nothing.
+            let Ok(read) = stream.read(&mut request) else { continue };
+            record.lock().unwrap().push_str(&String::from_utf8_lossy(&request[..read]));
+            let reply = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+            let _ = stream.write_all(reply).and_then(|()| stream.flush());
+        }
+    });
+    (address, received)
 }
 
 #[test]
@@ -185,4 +215,28 @@ fn server_starts_and_warns_when_its_certificate_has_expired() {
         format!("{certificate}: it expired at 2020-01-01T00:00:00Z")
     );
     assert_eq!(finding("server")["state"], "ok", "the server is called with TLS");
+}
+
+#[test]
+fn root_key_is_sent_only_to_the_server_with_the_certificate() {
+    let files = Files::create();
+    let [own, other] = ["own", "other"].map(|name| files.issue(name));
+    let (address, received) = impersonate(&own);
+    let data = tempfile::tempdir().unwrap();
+    let verify = |expected: &Certificate| {
+        let mut command = command_with(expected);
+        command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
+        command.env("KEYWARD_LISTEN", address.to_string()).args(["key", "verify", "a_key"]);
+        command.output().unwrap()
+    };
+
+    let rejected = verify(&other);
+    let received_from_rejected = received.lock().unwrap().clone();
+    verify(&own);
+
+    assert_rejected(&rejected, 1, &["did not answer", "certificate", "KEYWARD_TLS_CERT"]);
+    assert!(received_from_rejected.starts_with("GET /livez"), "{received_from_rejected}");
+    assert!(!received_from_rejected.contains(ROOT_KEY), "{received_from_rejected}");
+    let received = received.lock().unwrap();
+    assert!(received.contains(&format!("Bearer {ROOT_KEY}")), "{received}");
 }

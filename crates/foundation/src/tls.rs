@@ -40,31 +40,41 @@ pub fn client_config() -> Result<ClientConfig> {
     Ok(builder()?.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Returns the settings of a client of the server on this machine. It accepts any certificate, which is for the name that
-/// other clients use: the client sends no secret, and believes only how the server is.
+/// Returns the settings of a client of the server on this machine. It accepts only this certificate, or any one without
+/// it, which is for clients that send no secret. Its names are not verified: they are those that other clients use.
 ///
 /// # Errors
 ///
 /// The cryptography supports no version of TLS.
-pub fn local_client_config() -> Result<ClientConfig> {
-    let verifier = Arc::new(AnyCertificate(ring::default_provider()));
+pub fn local_client_config(certificate: Option<CertificateDer<'static>>) -> Result<ClientConfig> {
+    let verifier = Arc::new(LocalVerifier { provider: ring::default_provider(), certificate });
     Ok(builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// Accepts any certificate whose key the server has.
+/// Accepts one certificate, or any one, if the server has its key.
 #[derive(Debug)]
-struct AnyCertificate(CryptoProvider);
+struct LocalVerifier {
+    provider: CryptoProvider,
+    /// Absent: any certificate is accepted.
+    certificate: Option<CertificateDer<'static>>,
+}
 
-impl ServerCertVerifier for AnyCertificate {
+impl ServerCertVerifier for LocalVerifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
+        presented: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         _: &ServerName<'_>,
         _: &[u8],
         _: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        match &self.certificate {
+            Some(expected) if expected.as_ref() != presented.as_ref() => {
+                let fault = "its certificate is not the one in the file in KEYWARD_TLS_CERT";
+                Err(rustls::Error::General(fault.to_owned()))
+            }
+            Some(_) | None => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -73,7 +83,7 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -83,12 +93,12 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -122,6 +122,22 @@ impl CertificateFiles {
         self.parse(&self.read()?).map(|(_, validity)| validity)
     }
 
+    /// Reads the certificate of the server itself, which is the first one of its file.
+    ///
+    /// # Errors
+    ///
+    /// Names the variable, the file and the fault.
+    pub fn read_certificate(&self) -> Result<CertificateDer<'static>, String> {
+        let chain = parse_certificates(&read_file(CERTIFICATE, &self.certificate)?);
+        let first = chain.map(|chain| chain.into_iter().next());
+        let fault = match first {
+            Ok(Some(certificate)) => return Ok(certificate),
+            Ok(None) => "it contains no certificate".to_owned(),
+            Err(fault) => fault,
+        };
+        Err(format!("the file {} in {CERTIFICATE}: {fault}", self.certificate.display()))
+    }
+
     fn read(&self) -> Result<Contents, String> {
         Ok(Contents {
             certificate: read_file(CERTIFICATE, &self.certificate)?,
