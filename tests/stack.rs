@@ -1,5 +1,7 @@
 //! Tests the stack of replicas behind its load balancer, as `deploy/local-stack` starts it.
 
+mod secrets;
+
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
