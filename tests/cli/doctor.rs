@@ -225,6 +225,11 @@ fn doctor_reports_invalid_settings_and_unknown_variables() {
         .assert_problems(&["settings"])
         .assert_finding("settings", "problem", &["KEYWARD_DRAIN_SECONDS", "0 to 3600"])
         .assert_finding("variables", "warning", &["KEYWARD_DATABSE_URL"]);
+    for level in ["warning", "inof"] {
+        DoctorReport::by(embedded(data.path()).env("KEYWARD_LOG", level))
+            .assert_problems(&["settings"])
+            .assert_finding("settings", "problem", &["KEYWARD_LOG", level, "warn, info"]);
+    }
 }
 
 #[test]

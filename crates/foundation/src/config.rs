@@ -43,7 +43,7 @@ pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContac
 pub use sentinel::{Credentials, SentinelUrl};
 use server_tls::ServerTlsConfig;
 use setting::{ChoiceSetting, NumberSetting};
-use values::{load_secret, local_url, url_or_local, validate_url_scheme};
+use values::{load_secret, local_url, parse_log_filter, url_or_local, validate_url_scheme};
 
 /// The heading of the settings in the help.
 pub const HELP_HEADING: &str = "Settings";
@@ -297,7 +297,7 @@ impl Config {
             drain_seconds: DRAIN_SECONDS.parse(self.drain_seconds.as_deref())?,
             public_url: url_or_local("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), local_url)?,
             docs_url: url_or_local("KEYWARD_DOCS_URL", self.docs_url.as_ref(), local_url)?,
-            log: self.log.clone().unwrap_or_else(|| LOG.into()),
+            log: parse_log_filter(self.log.as_deref().unwrap_or(LOG))?,
             log_format: LOG_FORMAT.parse(self.log_format.as_deref())?,
             redis_tls,
             redis_timeout_ms: self.redis.timeout_ms()?,

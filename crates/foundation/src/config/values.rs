@@ -24,6 +24,25 @@ pub fn url_or_local(
     Ok(text.trim_end_matches('/').to_owned())
 }
 
+/// The levels of `KEYWARD_LOG`.
+const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Checks the filter of the log, without its syntax. Any other word would be the target of a filter, without which
+/// nothing is logged.
+pub fn parse_log_filter(text: &str) -> Result<String, String> {
+    let is_known = |part: &str| {
+        let is_level = LOG_LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
+        is_level || part.contains(['=', '['])
+    };
+    match text.split(',').all(is_known) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "KEYWARD_LOG is {text:?}: each part between commas must be {} or a filter such as keyward=debug",
+            LOG_LEVELS.join(", ")
+        )),
+    }
+}
+
 /// Returns the value of a secret, from its variable or from the file that its `_FILE` form names.
 pub fn load_secret(
     name: &str,
