@@ -1,14 +1,16 @@
 //! `keyward export`: keys with their hashes, in the form that `keyward import` reads.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Stdout, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use clap::Args;
 use domain::keys::{self, DecryptMode, FoundKey, KeyFilter};
 use domain::page::Paging;
 use foundation::config::Settings;
+use foundation::error::Error;
 use foundation::id::ApiId;
 use foundation::model::{Refill, RefillInterval};
 use foundation::secret::KeyHash;
@@ -33,17 +35,75 @@ pub struct ExportOptions {
     workspace: String,
 }
 
+/// Where the keys are written to.
+enum ExportTarget {
+    Stdout(BufWriter<Stdout>),
+    File(NewFile),
+}
+
+/// A file that gets its name when it is complete.
+struct NewFile {
+    path: PathBuf,
+    /// The file until then.
+    partial: PathBuf,
+    writer: BufWriter<File>,
+}
+
+/// How many keys were written, and how many were left out.
+struct ExportCounts {
+    exported: usize,
+    pending: usize,
+}
+
+/// Why an export ended.
+enum ExportError {
+    Read(Error),
+    Write(io::Error),
+}
+
+impl From<Error> for ExportError {
+    fn from(error: Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<io::Error> for ExportError {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
 pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions) -> CommandResult {
-    let Operator { app, caller } = Operator::open(settings, &options.workspace).await?;
+    let operator = Operator::open(settings, &options.workspace).await?;
+    let context = &operator.app.context;
     let api_id = ApiId::from(options.api_id.as_str());
     // Before the file is created, which must not exist.
-    domain::apis::get(&app.context, &caller, &api_id).await?;
-    app.context.connect_redis().await;
-    let mut writer: Box<dyn Write> = match &options.output {
-        Some(path) => Box::new(BufWriter::new(create(path)?)),
-        None => Box::new(BufWriter::new(io::stdout())),
+    domain::apis::get(context, &operator.caller, &api_id).await?;
+    context.connect_redis().await;
+    let mut target = ExportTarget::open(options.output.as_deref())?;
+    let written = match write_keys(&operator, &api_id, &mut target).await {
+        Ok(counts) => target.publish().map(|()| counts).map_err(ExportError::Write),
+        Err(error) => Err(error),
     };
-    let (mut exported, mut pending) = (0, 0);
+    operator.close().await;
+    match written {
+        Ok(counts) => {
+            report(out, options.output.as_deref(), &counts);
+            Ok(())
+        }
+        Err(ExportError::Read(error)) => {
+            Err(CommandError::from(error).with_context("the export is incomplete"))
+        }
+        Err(ExportError::Write(error)) => end_of_export(&options, &error),
+    }
+}
+
+async fn write_keys(
+    operator: &Operator,
+    api_id: &ApiId,
+    target: &mut ExportTarget,
+) -> Result<ExportCounts, ExportError> {
+    let mut counts = ExportCounts { exported: 0, pending: 0 };
     let mut start = String::new();
     loop {
         let filter = KeyFilter {
@@ -54,52 +114,102 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ExportOptions)
             requires_leases: true,
             paging: Paging { start, limit: PAGE_LIMIT, ..Paging::default() },
         };
-        let page = keys::list(&app.context, &caller, filter).await?;
+        let page = keys::list(&operator.app.context, &operator.caller, filter).await?;
         for found in &page.items {
             // The hash of a key that waits for its first use is not that of the whole key.
             let Some(line) = to_line(found) else {
-                pending += 1;
+                counts.pending += 1;
                 continue;
             };
-            match writeln!(writer, "{line}") {
-                Ok(()) => exported += 1,
-                Err(e) => return end_of_export(&options, &e),
-            }
+            writeln!(target.writer(), "{line}")?;
+            counts.exported += 1;
         }
         match page.next_start {
             Some(next) => start = next,
-            None => break,
+            None => return Ok(counts),
         }
     }
-    app.context.close_store().await;
-    if let Err(e) = writer.flush() {
-        return end_of_export(&options, &e);
-    }
-    report(out, options.output.as_deref(), exported, pending);
-    Ok(())
 }
 
-fn create(path: &Path) -> Result<File, CommandError> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    opened.map_err(|e| {
-        CommandError::Usage(format!("--output: failed to create {}: {e}", path.display()))
-    })
+impl ExportTarget {
+    fn open(path: Option<&Path>) -> Result<Self, CommandError> {
+        let Some(path) = path else {
+            return Ok(Self::Stdout(BufWriter::new(io::stdout())));
+        };
+        NewFile::create(path).map(Self::File).map_err(|e| {
+            CommandError::Usage(format!("--output: failed to create {}: {e}", path.display()))
+        })
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Stdout(writer) => writer,
+            Self::File(file) => &mut file.writer,
+        }
+    }
+
+    fn publish(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(writer) => writer.flush(),
+            Self::File(file) => file.publish(),
+        }
+    }
+}
+
+impl NewFile {
+    fn create(path: &Path) -> io::Result<Self> {
+        if path.try_exists()? {
+            return Err(exists());
+        }
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(format!(".partial-{}", process::id()));
+        let partial = PathBuf::from(partial);
+        // An interrupted command with the same id left it.
+        match fs::remove_file(&partial) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            Ok(()) | Err(_) => {}
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+        Ok(Self { path: path.to_owned(), partial, writer: BufWriter::new(file) })
+    }
+
+    /// Gives the file its name, unless another one has it now.
+    fn publish(&mut self) -> io::Result<()> {
+        self.writer.flush()?;
+        self.writer.get_ref().sync_all()?;
+        match fs::hard_link(&self.partial, &self.path) {
+            Ok(()) => Ok(()),
+            Err(_) if self.path.try_exists()? => Err(exists()),
+            // The file system has no links.
+            Err(_) => fs::rename(&self.partial, &self.path),
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.partial);
+    }
+}
+
+fn exists() -> io::Error {
+    io::Error::new(ErrorKind::AlreadyExists, "the file exists")
 }
 
 /// Returns the result of an export that cannot be written.
 fn end_of_export(options: &ExportOptions, error: &io::Error) -> CommandResult {
     match &options.output {
         None => end_of_output(error),
-        Some(path) => Err(CommandError::Runtime(format!(
-            "failed to write {}, which is incomplete: {error}",
-            path.display()
-        ))),
+        Some(path) => {
+            Err(CommandError::Runtime(format!("failed to write {}: {error}", path.display())))
+        }
     }
 }
 
 /// Prints what was exported: with a file to standard output, otherwise only what is missing, to standard error.
 #[expect(clippy::print_stderr, reason = "standard output has the export")]
-fn report(out: CommandOutput, path: Option<&Path>, exported: usize, pending: usize) {
+fn report(out: CommandOutput, path: Option<&Path>, counts: &ExportCounts) {
+    let ExportCounts { exported, pending } = *counts;
     let left_out = match pending {
         0 => String::new(),
         number => format!(
