@@ -38,7 +38,7 @@ pub struct LocalResponse {
 
 /// Requests `/readyz` of the server, because a container image has no curl.
 pub async fn health(config: &Config) -> CommandResult {
-    let address = config.listen().map_err(CommandError::Usage)?;
+    let address = config.health_listen().map_err(CommandError::Usage)?;
     let server = LocalServer { address, has_tls: config.has_tls() };
     let not_ready =
         |why: String| CommandError::Runtime(format!("the server at {address} is not ready: {why}"));

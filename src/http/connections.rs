@@ -12,7 +12,6 @@ use api::ReplyFuture;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use axum::routing::get;
 use domain::app::App;
 use foundation::config::Settings;
 use foundation::descriptors;
@@ -30,7 +29,7 @@ use tokio::task::JoinSet;
 use tower::Service as _;
 
 use super::protocols::{self, Handshake};
-use super::{HttpService, metrics};
+use super::{HttpService, build_metrics_router};
 
 /// Limits how long in-flight requests may take to finish during shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +42,7 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Limits how many rejected connections stay open until their clients have read the response. Further ones receive the
 /// response and are closed immediately.
 const REJECTIONS_MAX: usize = 64;
-/// Limits the open connections of the listener that serves only metrics.
+/// Limits the open connections of the listener that serves only metrics and health.
 const METRICS_CONNECTIONS_MAX: usize = 32;
 /// Limits the open connections of gateways over gRPC, each of which carries many requests at the same time.
 const GRPC_CONNECTIONS_MAX: usize = 256;
@@ -368,14 +367,14 @@ fn reject_immediately(stream: TcpStream) {
     let _ = stream.write_all(REJECTION);
 }
 
-/// Serves only the metrics, until the task ends. Its connections have a separate limit and are not counted in metrics.
+/// Serves only metrics and health, until the task ends. Its connections have a separate limit and are not counted in
+/// metrics.
 pub async fn serve_metrics(
     app: Arc<App>,
     listener: TcpListener,
     certificate: Option<Arc<ServerCertificate>>,
 ) {
-    let router = Router::new().route("/metrics", get(metrics)).with_state(app.clone());
-    let routes = Routes::Metrics(router);
+    let routes = Routes::Metrics(build_metrics_router(app.clone()));
     let server = ListenerState::new(app, routes, certificate, METRICS_CONNECTIONS_MAX);
     accept_until(&Arc::new(server), &listener, &mut ConnectionGroups::new(), pending()).await;
 }

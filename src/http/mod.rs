@@ -143,10 +143,8 @@ fn build_router(app: Arc<App>) -> Router {
     let has_metrics = app.context.settings.security.metrics_listen.is_none();
     let router = Router::new();
     let router = if has_metrics { router.route("/metrics", get(metrics)) } else { router };
-    router
+    add_health_routes(router)
         .route("/v2/liveness", get(liveness))
-        .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(readiness))
         .route("/.well-known/security.txt", get(security_txt::serve))
         .route(jwks::PATH, get(async |State(app): State<Arc<App>>| jwks::serve(&app).await))
         .route(
@@ -163,6 +161,16 @@ fn build_router(app: Arc<App>) -> Router {
             },
         )
         .with_state(app)
+}
+
+/// Returns the paths of the listener for metrics. Health is served there too, because client connections cannot take its
+/// connections.
+fn build_metrics_router(app: Arc<App>) -> Router {
+    add_health_routes(Router::new().route("/metrics", get(metrics))).with_state(app)
+}
+
+fn add_health_routes(router: Router<Arc<App>>) -> Router<Arc<App>> {
+    router.route("/livez", get(async || "ok\n")).route("/readyz", get(readiness))
 }
 
 async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{ROOT_KEY, embedded};
-use crate::support::process::{Server, free_port, get, keyward_command_with_files};
+use crate::support::process::{
+    Server, free_port, get, keyward_command, keyward_command_with_files,
+};
 
 /// A connection on which requests are sent one after the other.
 struct PersistentConnection(TcpStream);
@@ -140,6 +142,29 @@ fn connections_above_the_limit_get_503_and_are_counted() {
     assert!(!metrics.contains("keyward_connections_refused_total 0\n"), "{metrics}");
     drop(connections.pop());
     while !head(server.address, "/livez").starts_with("http/1.1 200") {}
+}
+
+#[test]
+fn health_is_served_on_the_metrics_port_when_clients_hold_all_connections() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    command.env("KEYWARD_CONNECTIONS_MAX", "2").env("KEYWARD_METRICS_LISTEN", metrics.to_string());
+    let server = Server::start(command);
+    let _held = open(server.address, 2);
+
+    let refused = head(server.address, "/livez");
+    let [live, ready] = ["/livez", "/readyz"].map(|path| get(metrics, path).unwrap().0);
+    let health = keyward_command()
+        .arg("health")
+        .env("KEYWARD_LISTEN", server.address.to_string())
+        .env("KEYWARD_METRICS_LISTEN", metrics.to_string())
+        .output()
+        .unwrap();
+
+    assert!(refused.starts_with("http/1.1 503"), "{refused}");
+    assert_eq!((live, ready), (200, 200));
+    assert!(health.status.success(), "{health:?}");
 }
 
 #[test]

@@ -336,6 +336,12 @@ impl Config {
         })
     }
 
+    /// Returns the address at which health is checked: that for metrics if it is set, because client connections cannot
+    /// exhaust its connections.
+    pub fn health_listen(&self) -> Result<SocketAddr, String> {
+        self.security.metrics_listen()?.map_or_else(|| self.listen(), Ok)
+    }
+
     /// Returns whether the server uses TLS, for commands that call the server.
     pub fn has_tls(&self) -> bool {
         self.server_tls.is_set()

@@ -38,7 +38,7 @@ pub struct SecurityConfig {
     /// Maximum number of open client connections; more get 503 and are closed
     #[arg(long, env = CONNECTIONS_MAX.name, global = true, default_value = CONNECTIONS_MAX)]
     connections_max: Option<String>,
-    /// Separate address and port for `/metrics` [default: the same as everything else]
+    /// Separate address and port for `/metrics`, where `/livez` and `/readyz` are served too [default: the same as everything else]
     #[arg(long, env = METRICS_LISTEN, global = true)]
     metrics_listen: Option<String>,
     /// Address and port for gateways that call over gRPC, such as `127.0.0.1:3001` [default: none]
@@ -138,11 +138,16 @@ impl SecurityConfig {
             unknown_keys_per_minute: UNKNOWN_KEYS_PER_MINUTE.parse(unknown_keys)?,
             strict_grants: STRICT_GRANTS.parse(self.strict_grants.as_deref())?,
             connections_max: CONNECTIONS_MAX.parse_usize(self.connections_max.as_deref())?,
-            metrics_listen: parse_address(METRICS_LISTEN, self.metrics_listen.as_deref())?,
+            metrics_listen: self.metrics_listen()?,
             grpc_listen: parse_address(GRPC_LISTEN, self.grpc_listen.as_deref())?,
             contact: self.contact()?,
             ad_hoc_counters_max: AD_HOC_COUNTERS.parse(self.ad_hoc_counters.as_deref())?,
         })
+    }
+
+    /// Returns only the listening address for metrics.
+    pub fn metrics_listen(&self) -> Result<Option<SocketAddr>, String> {
+        parse_address(METRICS_LISTEN, self.metrics_listen.as_deref())
     }
 
     fn contact(&self) -> Result<Option<SecurityContact>, String> {
