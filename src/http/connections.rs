@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::http::Request;
 use domain::app::App;
 use foundation::config::Settings;
-use foundation::descriptors;
+use foundation::descriptors::{self, GRPC_CONNECTIONS_MAX};
 use foundation::metrics::{Counter, Gauge};
 use foundation::tls::server::ServerCertificate;
 use futures_util::FutureExt as _;
@@ -44,8 +44,6 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 const REJECTIONS_MAX: usize = 64;
 /// Limits the open connections of the listener that serves only metrics and health.
 const METRICS_CONNECTIONS_MAX: usize = 32;
-/// Limits the open connections of gateways over gRPC, each of which carries many requests at the same time.
-const GRPC_CONNECTIONS_MAX: usize = 256;
 /// Limits how long a client may take to read the rejection.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const REJECTION: &[u8] =

@@ -6,9 +6,13 @@ use rlimit::Resource;
 
 use crate::config::{Deployment, Settings};
 
-/// The descriptors that a server reserves for itself in addition to the connections to Postgres: its files and
-/// listeners, Redis, the connections of the metrics listener, and rejected connections until they are closed.
+/// The descriptors that a server reserves for itself in addition to the connections to Postgres and of gateways over
+/// gRPC: its files and listeners, Redis, the connections of the metrics listener, and rejected connections until they are
+/// closed.
 const RESERVED_DESCRIPTORS: u64 = 200;
+/// The maximum number of open connections of gateways over gRPC, each of which carries many requests at the same time.
+/// A server with a listener for them reserves their descriptors.
+pub const GRPC_CONNECTIONS_MAX: usize = 256;
 
 /// Raises the soft limit of this process to its hard limit. Returns the limit that is then in effect.
 pub fn raise_limit() -> io::Result<u64> {
@@ -34,11 +38,33 @@ pub fn connections_max(settings: &Settings, limit: u64) -> usize {
 
 /// Returns how many descriptors the server reserves for itself.
 fn reserved_descriptors(settings: &Settings) -> u64 {
-    match settings.deployment {
-        Deployment::Embedded { .. } => RESERVED_DESCRIPTORS,
+    let of_databases = match settings.deployment {
+        Deployment::Embedded { .. } => 0,
         Deployment::Replica { .. } => {
             let servers = 1 + u64::from(settings.database_read_url.is_some());
-            RESERVED_DESCRIPTORS + servers * u64::from(settings.database_connections_max)
+            servers * u64::from(settings.database_connections_max)
         }
+    };
+    let of_gateways = match settings.security.grpc_listen {
+        Some(_) => GRPC_CONNECTIONS_MAX as u64,
+        None => 0,
+    };
+    RESERVED_DESCRIPTORS + of_databases + of_gateways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn connections_of_gateways_are_reserved_when_grpc_is_served() {
+        let mut settings = Config::default().validate().expect("valid settings");
+        let without = connections_max(&settings, 1_000);
+        settings.security.grpc_listen = Some(([127, 0, 0, 1], 3001).into());
+        let with = connections_max(&settings, 1_000);
+
+        assert_eq!((without, with), (800, 544));
+        assert_eq!(needed_descriptors(&settings), 10_456);
     }
 }
