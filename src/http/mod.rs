@@ -3,6 +3,7 @@
 mod certificate;
 mod connection_timer;
 mod connections;
+mod openapi;
 mod protocols;
 mod request_queue;
 mod request_span;
@@ -151,8 +152,8 @@ fn build_router(app: Arc<App>) -> Router {
             protected_resource::ROUTE,
             get(serve_protected_resource).options(async || protected_resource::preflight()),
         )
-        .route("/openapi.json", get(openapi))
-        .route("/v1/openapi.json", get(openapi_v1))
+        // The server in the documents is derived from the URL of the documentation.
+        .merge(openapi::build_router(&app.context.settings.docs_url))
         .route("/errors/{name}", get(serve_error_page))
         .fallback(not_found)
         .method_not_allowed_fallback(
@@ -214,15 +215,6 @@ async fn serve_protected_resource(
     State(app): State<Arc<App>>,
 ) -> Response<Body> {
     protected_resource::serve(&app, &policy).await
-}
-
-async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
-    // The server in the document is derived from the URL of the documentation.
-    reply::render_json(StatusCode::OK, &api::v2_document(&app.context.settings.docs_url))
-}
-
-async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
-    reply::render_json(StatusCode::OK, &api::v1_document(&app.context.settings.docs_url))
 }
 
 async fn not_found(

@@ -226,23 +226,22 @@ fn indent_json(json: &[u8]) -> Vec<u8> {
 /// Builds a JSON response.
 pub fn render_json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     let mut body = Vec::with_capacity(REPLY_CAPACITY_BYTES);
-    let written = value.write(&mut body);
-    build_json_response(status, written.map(|()| body))
-}
-
-fn build_json_response(status: StatusCode, written: serde_json::Result<Vec<u8>>) -> Response<Body> {
     // Writing to memory fails only for maps with non-string keys, and replies have none.
-    let body = match written {
-        Ok(body) => body,
+    match value.write(&mut body) {
+        Ok(()) => build_json_response(status, body),
         Err(e) => {
             tracing::error!(error = %e, "failed to write a reply: {e}");
-            return Response::builder()
+            Response::builder()
                 .status(StatusCode::INTERNAL_SERVER_ERROR)
                 .body(Body::empty())
-                .unwrap_or_default();
+                .unwrap_or_default()
         }
-    };
-    let mut response = Response::new(Body::from(body));
+    }
+}
+
+/// Builds a response of JSON that is rendered already.
+pub fn build_json_response(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON_MEDIA_TYPE);
     // The response may contain a key or other data that only its caller may see.
