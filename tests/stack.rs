@@ -113,7 +113,9 @@ impl ComposeRoles {
         let (_, sql) = script.split_once("<<'SQL'\n").unwrap();
         let (sql, _) = sql.split_once("\nSQL").unwrap();
         let sql = sql.replace(":'password'", "'p'").replace(":'analytics_password'", "'p'");
-        for statement in sql.replace("keyward", &name).lines() {
+        // Commands of psql set the passwords.
+        let is_statement = |line: &&str| !line.starts_with('\\');
+        for statement in sql.replace("keyward", &name).lines().filter(is_statement) {
             run_as_admin(statement);
         }
         let url = |role: &str| {
