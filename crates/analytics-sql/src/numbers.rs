@@ -43,10 +43,10 @@ fn rounding_arguments(args: &CallArguments<'_>) -> Result<(TypedExpr, i32)> {
 
 /// Translates `round`. A half is rounded to the even neighbor.
 pub fn translate_round(args: &CallArguments<'_>) -> Result<TypedExpr> {
-    // SQLite rounds a half away from 0. A float of 2^52 or more has no fraction, so the sum here becomes a whole number,
-    // the even one for a half.
-    let sqlite = "CASE WHEN abs({0}) < 2251799813685248 THEN {0} + 6755399441055744.0 - 6755399441055744.0 ELSE round({0}) END";
-    translate_rounding(args, ["round({0})", sqlite, "round({0})"])
+    // SQLite and old versions of ClickHouse round a half away from 0. A float of 2^52 or more has no fraction, so the sum here
+    // becomes a whole number, the even one for a half.
+    let even = "CASE WHEN abs({0}) < 2251799813685248 THEN {0} + 6755399441055744.0 - 6755399441055744.0 ELSE round({0}) END";
+    translate_rounding(args, ["round({0})", even, even])
 }
 
 pub fn translate_floor(args: &CallArguments<'_>) -> Result<TypedExpr> {
