@@ -56,7 +56,12 @@ on_both_stacks! {
         kw.clock.advance_ms(3_600_001);
         kw.verify(&key.key).await.assert_code("EXPIRED");
         kw.verify(&new).await.assert_code("VALID");
-        let at_once = owner.post(&path, &[("grace", "0")]).await;
+        let late = owner.post(&path, &[("grace", "0")]).await;
+        assert_eq!(late.status, 422);
+        assert!(late.text.contains("re-roll the key that replaced it"), "{}", late.text);
+        let verified = kw.verify(&new).await;
+        let new_path = path.replace(&key.id, verified.data()["keyId"].as_str().expect("a key"));
+        let at_once = owner.post(&new_path, &[("grace", "0")]).await;
         assert!(!secret(&at_once).is_empty());
     }
 

@@ -81,7 +81,7 @@ on_both_stacks! {
 
         let again = reroll(&kw, &key, 0).await;
 
-        again.assert_error_about(412, "precondition_failed", &[&key.id, "2026-03-10T11:59:59.999Z", "apis.listKeys"]);
+        again.assert_error_about(412, "precondition_failed", &[&key.id, "2026-03-10T11:59:59.999Z", "replaced it"]);
         assert_eq!(kw.count_rows("keys").await, 2);
         kw.verify(&new.key).await.assert_code("VALID").assert_has(json!({ "credits": 4 }));
         // A key is still valid in the millisecond in which it expires.

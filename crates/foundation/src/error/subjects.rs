@@ -141,8 +141,8 @@ pub enum Refusal {
     #[error("the workspace has the maximum of {0} rate-limit namespaces; delete one first")]
     TooManyNamespaces(i64),
     #[error(
-        "key {key} expired at {}; if it was re-rolled before, find the new key with apis.listKeys and re-roll that one, \
-        otherwise create a key", format_time(.at.0)
+        "key {key} expired at {}; re-roll the key that replaced it, or create a key",
+        format_time(.at.0)
     )]
     KeyExpired { key: KeyId, at: Timestamp },
     #[error("a key can have at most {0} direct permissions; assign a role instead")]
