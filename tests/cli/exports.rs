@@ -19,7 +19,7 @@ fn update_last_key(data_dir: &Path, sql: &'static str) {
 #[test]
 fn export_leaves_no_file_when_it_fails_between_pages() {
     let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let created = parse_json(&run(data.path(), &["api", "create", "--name", "a", "--json"]));
+    let created = parse_json(&run(data.path(), &["api", "create", "--name", "payments", "--json"]));
     let api = created["apiId"].as_str().unwrap();
     let input = directory.path().join("old.jsonl");
     let lines: Vec<_> = (0..KEYS).map(|n| format!("{{\"key\": \"an_old_key_{n}\"}}\n")).collect();

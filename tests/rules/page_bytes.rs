@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::dashboard::{Browser, workspace_path};
 use crate::on_both_stacks;
-use crate::support::{Keyward, NOON};
+use crate::support::{Keyward, NOON, Stack};
 
 /// Returns the number of items of each page of a list, and the ids of all.
 async fn list_pages(
@@ -119,7 +119,12 @@ on_both_stacks! {
         for (path, listed) in &lists {
             // The page of an identity shows its metadata.
             let table = if **listed == key { "keys" } else { "identities" };
-            let rename = |from: &str, to: &str| format!("ALTER TABLE {table} RENAME COLUMN {from} TO {to}");
+            // A connection of SQLite renames a column that another one has renamed once it has read the table.
+            let read = match kw.stack {
+                Stack::Embedded => format!("SELECT 1 FROM {table};"),
+                Stack::Replica => String::new(),
+            };
+            let rename = |from: &str, to: &str| format!("{read} ALTER TABLE {table} RENAME COLUMN {from} TO {to}");
             kw.execute_sql(rename("meta", "unread")).await;
             let page = owner.get(&workspace_path(path)).await;
             kw.execute_sql(rename("unread", "meta")).await;
