@@ -70,8 +70,7 @@ on_both_stacks! {
         // Nothing but the confirmation has a form that removes them.
         let undo = format!("{entry}/undo");
         for page in [&imported.text, &page, &owner.get(&path).await.text] {
-            let link = format!("href=\"{undo}\"");
-            assert!(page.contains(&link) && !page.contains("/undo\"><input"), "{page}");
+            assert!(page.contains(&format!("href=\"{undo}\"")) && !page.contains("/undo\"><input"), "{page}");
         }
         let confirmation = owner.get(&undo).await.text;
         assert!(confirmation.contains("Remove 197 keys of legacy permanently?"), "{confirmation}");
