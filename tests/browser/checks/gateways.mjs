@@ -46,7 +46,7 @@ export async function run(story) {
   await check("each gateway has its configuration, within its window", async () => {
     for (const [name, part] of [
       ["HAProxy", "lua.keyward edge"], ["Caddy", "/gateway/edge"], ["Traefik", "/gateway/edge"],
-      ["Envoy (HTTP)", "path_prefix: /gateway/edge"], ["Envoy (gRPC)", "keyward-policy"], ["Kubernetes", "path: /gateway/edge"],
+      ["Envoy (HTTP)", "path_prefix: /gateway/edge"], ["Envoy (gRPC)", "keyward-policy"], ["Kubernetes", "path: /gateway/gwp_"],
     ]) {
       await page.getByRole("navigation", { name: "Gateways" }).getByRole("link", { name }).click();
       await page.getByRole("navigation", { name: "Gateways" }).locator(`[aria-current]`, { hasText: name }).waitFor();
