@@ -53,9 +53,9 @@ await section("@unkey/ratelimit", async (check) => {
     const overrides = new Overrides({ rootKey, baseUrl: serverURL });
     const item = { identifier: "vip_*", limit: 7, duration: LONG };
     const { overrideId } = await data(overrides.setOverride({ namespace, ...item }));
+    await seenByAll();
     assert.deepStrictEqual(await data(overrides.getOverride({ namespace, identifier: "vip_1" })), { overrideId, ...item });
     assert.deepStrictEqual(await data(overrides.listOverrides({ namespace })), [{ overrideId, ...item }]);
-    await seenByAll();
     assert.deepStrictEqual(await make().limit("vip_1"), answer(6, { limit: 7, overrideId }));
     assert.deepStrictEqual(await data(overrides.deleteOverride({ namespace, identifier: "vip_*" })), {});
   });
