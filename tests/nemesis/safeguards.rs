@@ -48,7 +48,7 @@ impl Case {
 }
 
 /// The number of fleets on which cases run at the same time, of one region and of three: the latter wait more.
-const FLEETS: usize = 4;
+const FLEETS: usize = 2;
 const REGION_FLEETS: usize = 3;
 
 static CASES: [Case; 22] = [
