@@ -112,7 +112,8 @@ pub fn give_credits_back_beside_a_locked_account(stage: &mut Stage) {
         for key in keys {
             stage.verify(0, key, 1);
         }
-        // Before replica 1 goes on: it reports, and gives the credits back, at once.
+        // The others report before the lock, for which they may wait; replica 1 gives the credits back as soon as it goes on.
+        std::thread::sleep(Duration::from_secs(1));
         stage.lock_account(last)
     });
     // Wait until replica 1 has reported.
