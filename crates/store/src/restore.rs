@@ -14,14 +14,15 @@ pub trait RestoreReads: Send {
     ) -> Result<(Vec<KeyId>, Vec<RoleId>)>;
     /// Returns the keys with a role, by id.
     async fn list_role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>>;
-    /// Returns the keys with an external id and no identity that were created since a time, the oldest first, with the
-    /// time of creation. Deleted ones are included.
+    /// Returns the keys with an external id and no identity that were created since a time by an audit event about them, the
+    /// oldest first, each with the targets of the event. Deleted ones are included.
     async fn list_keys_without_identity(
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
         since: Timestamp,
-    ) -> Result<Vec<(KeyId, Timestamp)>>;
+        event: &str,
+    ) -> Result<Vec<(KeyId, String)>>;
 }
 
 #[async_trait]

@@ -73,12 +73,11 @@ async fn list_replacements(
 ) -> Result<Vec<KeyId>> {
     let event = AuditEvent::KeyRotated.as_str();
     let mut replacements = Vec::new();
-    for (key, created_at) in tx.list_keys_without_identity(workspace, external_id, since).await? {
-        let entry = tx.find_entry_at(workspace, event, created_at, key.as_str()).await?;
-        let targets = entry.and_then(|entry| serde_json::from_str::<Value>(&entry.targets).ok());
-        let previous = targets.as_ref().and_then(|targets| targets[0]["id"].as_str());
-        if previous.is_some_and(|previous| keys.contains(&KeyId::from(previous))) {
-            keys.insert(key.clone());
+    let candidates = tx.list_keys_without_identity(workspace, external_id, since, event).await?;
+    for (key, targets) in candidates {
+        let targets: Value = serde_json::from_str(&targets).unwrap_or_default();
+        let previous = targets[0]["id"].as_str().map(KeyId::from);
+        if previous.is_some_and(|previous| keys.contains(&previous)) && keys.insert(key.clone()) {
             replacements.push(key);
         }
     }

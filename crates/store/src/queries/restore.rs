@@ -55,14 +55,18 @@ impl RestoreReads for Connection {
         workspace: &WorkspaceId,
         external_id: &str,
         since: Timestamp,
-    ) -> Result<Vec<(KeyId, Timestamp)>> {
-        let sql = "
-            SELECT id, created_at
-            FROM keys
-            WHERE api_id IN (SELECT id FROM apis WHERE workspace_id = $1)
-                AND owner_id = $2 AND identity_id IS NULL AND created_at >= $3
-            ORDER BY created_at, id";
-        let query = query_as(sql).bind(workspace).bind(external_id).bind(since);
+        event: &str,
+    ) -> Result<Vec<(KeyId, String)>> {
+        let sql = concat!(
+            "SELECT k.id, a.targets
+            FROM keys k
+            JOIN audit a ON a.workspace_id = $1 AND a.event = $4 AND a.at = k.created_at AND ",
+            contains!("a.targets", "k.id"),
+            " WHERE k.api_id IN (SELECT id FROM apis WHERE workspace_id = $1)
+                AND k.owner_id = $2 AND k.identity_id IS NULL AND k.created_at >= $3
+            ORDER BY k.created_at, k.id"
+        );
+        let query = query_as(sql).bind(workspace).bind(external_id).bind(since).bind(event);
         Ok(query.fetch_all(self).await?)
     }
 }
