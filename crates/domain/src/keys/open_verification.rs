@@ -29,11 +29,12 @@ pub async fn find_limited(
         return find::find_by_hash(keys, &hash).await;
     };
     let now = keys.context.clock.now();
-    let statuses = keys.context.local_counters.peek_at(&window, now).window_statuses(&window);
-    if let Some(exceeded) = statuses.iter().find(|status| status.is_exceeded) {
+    let reply = keys.context.local_counters.peek_at(&window, now);
+    let mut counts = reply.windows.iter().zip(&window);
+    if let Some((count, window)) = counts.find(|(count, window)| !count.is_within_limit(window)) {
         return Err(Error::TooManyRequests {
             reason: "too many keys that do not exist were sent from this address",
-            retry_after: RetryAfter::until(exceeded.reset_at, now),
+            retry_after: RetryAfter::until(count.reset_at(window), now),
         });
     }
     let found = find::find_by_hash(keys, &hash).await?;
