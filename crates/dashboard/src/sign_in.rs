@@ -24,14 +24,15 @@ struct SignInPage<'a> {
 
 impl<'a> SignInPage<'a> {
     fn new(request: &'a PageRequest, fault: Option<String>) -> Self {
+        let next = find_next(request);
         Self {
             layout: Layout::without_workspace(request, "Sign in"),
             email: request.form.text("email"),
             error: fault,
             accepts_passwords: users::require_passwords_enabled(&request.app.context).is_ok(),
             oidc_name: request.oidc_name(),
-            oidc_path: with_next("/dashboard/login/oidc", find_next(request)),
-            next: find_next(request),
+            oidc_path: with_next("/dashboard/login/oidc", next),
+            next,
         }
     }
 }
