@@ -1,0 +1,209 @@
+//! Tests which balances of an embedded server are cached, and what is written to its journal.
+
+use std::path::PathBuf;
+
+use foundation::clock::Clock;
+use foundation::id::{ApiId, WorkspaceId};
+use foundation::model::{Api, ApiSettings, Key};
+use store::Store;
+use tokio::sync::{MutexGuard, oneshot};
+
+use super::*;
+use crate::credits::tests::embedded_context;
+
+const NOW: Timestamp = Timestamp(1_000);
+
+type ReplyReceiver = oneshot::Receiver<Result<Option<ConsumeDecision>>>;
+
+/// A ledger with a file of its own, which nothing else writes.
+struct Fixture {
+    ledger: CreditLedger,
+    directory: PathBuf,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let name = format!("keyward-journal-{}", KeyId::random().as_str());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let ledger = CreditLedger::new(embedded_context(Clock::fixed_at(NOW)));
+        let fixture = Self { ledger, directory };
+        let file = fixture.directory.join("keyward.db");
+        let store = Store::open(&file).await.expect("the file is opened");
+        store.migrate().await.expect("the schema is migrated");
+        fixture.ledger.context.store.set(store);
+        fixture
+    }
+
+    async fn begin(&self) -> Tx {
+        self.ledger.context.store.begin().await.expect("a transaction")
+    }
+
+    /// Creates a key with this many credits.
+    async fn create_key(&self, balance: i64) -> KeyId {
+        let (workspace, api) = (WorkspaceId::random(), ApiId::random());
+        let mut tx = self.begin().await;
+        tx.insert_workspace(&workspace, "a workspace", NOW).await.expect("a workspace");
+        tx.insert_api(&an_api(&workspace, &api)).await.expect("an API");
+        let key = a_key(workspace, api, balance);
+        tx.insert_key(&key).await.expect("a key");
+        tx.commit().await.expect("a commit");
+        key.id
+    }
+
+    /// Debits a key. Returns the credits left.
+    async fn debit(&self, key: &KeyId, cost: i64) -> i64 {
+        let (debit, _reply) = request(key, cost);
+        let decisions = decide(&self.ledger, &mut [debit]).await.expect("a decision");
+        decisions[0].as_ref().and_then(|decision| decision.credits).expect("a metered key")
+    }
+
+    async fn balances(&self) -> MutexGuard<'_, BalanceCache> {
+        self.ledger.direct_debits.balances.lock().await
+    }
+
+    /// Returns the number of folds, and those of the entries and keys in the journal.
+    async fn counts(&self) -> (u64, usize, usize) {
+        let balances = self.balances().await;
+        (balances.fold_count, balances.entry_count, balances.key_count)
+    }
+}
+
+fn request(key: &KeyId, cost: i64) -> (DebitRequest, ReplyReceiver) {
+    let (reply_sender, reply) = oneshot::channel();
+    let (key, windows, unsettled) = (key.clone(), Vec::new(), None);
+    (DebitRequest { key, windows, cost, unsettled, reply_sender }, reply)
+}
+
+fn an_api(workspace: &WorkspaceId, id: &ApiId) -> Api {
+    Api {
+        id: id.clone(),
+        workspace_id: workspace.clone(),
+        name: "an API".into(),
+        settings: ApiSettings::default(),
+        home: None,
+        created_at: NOW,
+        deleted_at: None,
+    }
+}
+
+fn a_key(workspace_id: WorkspaceId, api_id: ApiId, balance: i64) -> Key {
+    let id = KeyId::random();
+    Key {
+        workspace_id,
+        api_id,
+        hash: id.as_str().into(),
+        start: "3kQz".into(),
+        prefix: None,
+        byte_length: 16,
+        name: None,
+        meta: None,
+        identity_id: None,
+        owner_id: None,
+        environment: None,
+        is_enabled: true,
+        expires_at: None,
+        credits: Some(credits(balance)),
+        created_at: NOW,
+        updated_at: None,
+        id,
+    }
+}
+
+fn credits(balance: i64) -> Credits {
+    Credits { balance, last_lease_number: 0, refill: None, refilled_period: 0 }
+}
+
+#[tokio::test]
+async fn balances_are_loaded_again_only_after_another_transaction() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+
+    // A peek and a rejected debit are among them.
+    for (cost, left) in [(3, 7), (1, 6), (0, 6), (7, 6), (1, 5)] {
+        assert_eq!(fixture.debit(&key, cost).await, left);
+    }
+    assert_eq!(fixture.counts().await, (1, 3, 1), "folded before the first debit");
+
+    fixture.begin().await.commit().await.expect("a commit");
+    assert_eq!(fixture.debit(&key, 1).await, 4);
+    assert_eq!(fixture.counts().await, (2, 1, 1));
+}
+
+#[tokio::test]
+async fn debits_of_an_earlier_process_are_in_the_balance() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&key, 3).await, 7);
+    *fixture.balances().await = BalanceCache::default();
+
+    assert_eq!(fixture.debit(&key, 0).await, 7);
+    assert_eq!(fixture.counts().await, (0, 0, 0), "a peek folds nothing");
+    assert_eq!(fixture.debit(&key, 1).await, 6);
+    assert_eq!(fixture.counts().await, (1, 1, 1));
+}
+
+#[tokio::test]
+async fn journal_is_folded_when_it_has_too_many_entries_or_keys() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&key, 1).await, 9);
+    let cases =
+        [(ENTRIES_MAX - 1, KEYS_MAX - 1, false), (ENTRIES_MAX, 1, true), (1, KEYS_MAX, true)];
+
+    for ((entry_count, key_count, is_folded), left) in cases.into_iter().zip([8, 7, 6]) {
+        let mut balances = fixture.balances().await;
+        (balances.entry_count, balances.key_count) = (entry_count, key_count);
+        let folds = balances.fold_count;
+        drop(balances);
+
+        assert_eq!(fixture.debit(&key, 1).await, left);
+
+        let expected = match is_folded {
+            true => (folds + 1, 1, 1),
+            // The journal has the key already.
+            false => (folds, entry_count + 1, key_count),
+        };
+        assert_eq!(fixture.counts().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn cached_balances_are_dropped_when_there_are_too_many() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&key, 1).await, 9);
+
+    for (count, kept, left) in [(ACCOUNTS_MAX, ACCOUNTS_MAX, 8), (ACCOUNTS_MAX + 1, 1, 7)] {
+        let mut balances = fixture.balances().await;
+        for number in balances.accounts.len()..count {
+            let other = KeyId::from(format!("key_{number}"));
+            balances.accounts.insert(other, credits(1).into());
+        }
+        drop(balances);
+
+        assert_eq!(fixture.debit(&key, 1).await, left);
+
+        assert_eq!(fixture.balances().await.accounts.len(), kept);
+    }
+}
+
+#[tokio::test]
+async fn caller_that_has_stopped_waiting_is_not_debited() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    let (abandoned, reply) = request(&key, 3);
+    let (waiting, _reply) = request(&key, 2);
+    drop(reply);
+
+    let decisions = decide(&fixture.ledger, &mut [abandoned, waiting]).await.expect("decisions");
+
+    let left: Vec<_> = decisions.into_iter().map(|decision| decision?.credits).collect();
+    assert_eq!(left, [None, Some(8)]);
+}
