@@ -34,11 +34,15 @@ impl Fixture {
         std::fs::create_dir(&directory).expect("a directory");
         let ledger = CreditLedger::new(embedded_context(Clock::fixed_at(NOW)));
         let fixture = Self { ledger, directory };
-        let file = fixture.directory.join("keyward.db");
-        let store = Store::open(&file).await.expect("the file is opened");
+        let store = fixture.open().await;
         store.migrate().await.expect("the schema is migrated");
         fixture.ledger.context.store.set(store);
         fixture
+    }
+
+    /// Opens the file, as each process does for itself.
+    async fn open(&self) -> Store {
+        Store::open(&self.directory.join("keyward.db")).await.expect("the file is opened")
     }
 
     async fn begin(&self) -> Tx {
@@ -134,6 +138,30 @@ async fn balances_are_loaded_again_only_after_another_transaction() {
     fixture.begin().await.commit().await.expect("a commit");
     assert_eq!(fixture.debit(&key, 1).await, 4);
     assert_eq!(fixture.counts().await, (2, 1, 1));
+}
+
+#[tokio::test]
+async fn debits_that_spend_nothing_are_not_written() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&key, 1).await, 9);
+    let other = fixture.open().await;
+    // A number is skipped when another process has written.
+    let next_number = async || {
+        let tx = other.begin_debits().await.expect("a transaction");
+        let number = tx.transaction_number().expect("a number");
+        tx.commit().await.expect("a commit");
+        number
+    };
+    let before = next_number().await;
+
+    for cost in [0, 10] {
+        assert_eq!(fixture.debit(&key, cost).await, 9);
+    }
+
+    assert_eq!(next_number().await, before + 1);
+    assert_eq!(fixture.debit(&key, 1).await, 8);
+    assert_eq!(next_number().await, before + 3);
 }
 
 #[tokio::test]
