@@ -218,20 +218,18 @@ fn top_up_waits_only_for_top_ups_in_flight_whose_spend_would_make_room() {
 
 #[test]
 fn top_up_covers_the_demand_since_the_last_one() {
-    let before = account(100_000, vec![lease(1, 7, 4_000, 1_000)]);
+    let lease_at =
+        |topped_up_at, granted, spent| Lease { topped_up_at, ..lease(1, 7, granted, spent) };
+    let before = account(100_000, vec![lease_at(Timestamp(6_000), 4_000, 1_000)]);
     let insufficient = observation(1, 0, LeaseProblem::Insufficient);
     let observed = LeaseObservation { spent: 4_000, ..insufficient };
 
     let (_, result, after) = top_up(before, observed, &[]);
 
-    // 3,000 were spent in nine seconds.
+    // 3,000 were spent in three seconds.
     let TopUpResult::Lease(1, top_up) = result else { panic!("{result:?}") };
-    assert_eq!((top_up.granted_before, top_up.top_up), (4_000, 500));
-    let topped_up = Lease {
-        topped_up_at: DATABASE_TIME,
-        topped_up_by: "rep_a".into(),
-        ..lease(1, 7, 4_500, 4_000)
-    };
+    assert_eq!((top_up.granted_before, top_up.top_up), (4_000, 1_500));
+    let topped_up = Lease { topped_up_by: "rep_a".into(), ..lease_at(DATABASE_TIME, 5_500, 4_000) };
     assert_eq!(after.leases, [topped_up]);
 }
 
@@ -313,18 +311,19 @@ fn region_has_a_lease_of_its_own_and_leaves_those_of_others_alone() {
     let us = || OwnRegion { name: "us".into(), is_first: false };
     let elsewhere = || Lease { region: "eu".into(), ..lease(1, 3, 100, 0) };
     let first = || lease(2, 4, 50, 0);
+    // Its region says whose it is, even in the same generation.
+    let same_generation = || Lease { region: "ap".into(), ..lease(3, 7, 30, 0) };
+    let leases = || vec![elsewhere(), first(), same_generation()];
     let observed = observation(0, 0, LeaseProblem::Insufficient);
 
-    let leases = vec![elsewhere(), first()];
-    let (steps, result, after) = top_up_in(us(), account(850, leases), observed, &[]);
+    let (steps, result, after) = top_up_in(us(), account(820, leases()), observed, &[]);
 
-    assert_eq!(steps, ["balance 750", "upsert 3"], "a tenth of what is left");
-    assert!(matches!(result, TopUpResult::Lease(3, top_up) if top_up.creates_lease), "{result:?}");
-    assert_eq!((after.leases[2].region.as_str(), after.leases[2].redis_generation), ("us", 7));
-    assert_eq!(after.leases[..2], [elsewhere(), first()]);
+    assert_eq!(steps, ["balance 720", "upsert 4"], "a tenth of what is left");
+    assert!(matches!(result, TopUpResult::Lease(4, top_up) if top_up.creates_lease), "{result:?}");
+    assert_eq!((after.leases[3].region.as_str(), after.leases[3].redis_generation), ("us", 7));
+    assert_eq!(after.leases[..3], leases());
 
     let eu = OwnRegion { name: "eu".into(), is_first: true };
-    let leases = vec![elsewhere(), first()];
-    let (steps, ..) = top_up_in(eu, account(850, leases), observed, &[]);
+    let (steps, ..) = top_up_in(eu, account(820, leases()), observed, &[]);
     assert_eq!(steps[..2], ["upsert 1", "upsert 2"], "its Redis has another generation: withheld");
 }
