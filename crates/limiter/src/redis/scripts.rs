@@ -215,19 +215,14 @@ impl ScriptRunner {
             return Err(Error::RedisBreakerOpen);
         }
         let retry_policy = RetryPolicy::for_consume(requests);
-        // Windows that lose a cost to a late reply are reconciled. A lease is not.
-        let is_spent = requests.iter().any(|request| request.spend.is_some());
-        let grace = if is_spent { Duration::ZERO } else { LATE_REPLY_MAX };
-        let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(0);
         let sent_at = Monotonic::now();
-        if sent_at >= send_before {
+        let Some(valid_ms) = validity_ms(requests, left_ms, sent_at, send_before) else {
             return Err(self.connections.timeout_error());
-        }
-        let until_ms = send_before.as_ms() - sent_at.as_ms();
+        };
         // The clocks of a cluster's masters differ, so no deadline is right for all.
         let deadline = match now {
             None if !self.connections.is_cluster() => {
-                self.redis_time.deadline_after_ms((left_ms + grace_ms).min(until_ms), sent_at)
+                self.redis_time.deadline_after_ms(valid_ms, sent_at)
             }
             None | Some(_) => None,
         };
@@ -307,6 +302,24 @@ impl ScriptRunner {
             }
         }
     }
+}
+
+/// Returns for how long Redis may execute requests that are sent now, in milliseconds, when the last of their callers waits
+/// for another `left_ms`. `None`: they are too old to be sent.
+fn validity_ms(
+    requests: &[ConsumeRequest],
+    left_ms: i64,
+    sent_at: Monotonic,
+    send_before: Monotonic,
+) -> Option<i64> {
+    if sent_at >= send_before {
+        return None;
+    }
+    // Windows that lose a cost to a late reply are reconciled. A lease is not.
+    let is_spent = requests.iter().any(|request| request.spend.is_some());
+    let grace = if is_spent { Duration::ZERO } else { LATE_REPLY_MAX };
+    let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(0);
+    Some((left_ms + grace_ms).min(send_before.as_ms() - sent_at.as_ms()))
 }
 
 /// Probes Redis until it replies, then sends due charges before any other request, and closes the circuit breaker.

@@ -1,9 +1,9 @@
-//! Tests how many scripts run and how large they are, without a Redis.
+//! Tests how many scripts run, how large they are and until when, without a Redis.
 
 use foundation::config::RedisTls;
 use foundation::metrics::Metrics;
 
-use super::super::super::Keyspace;
+use super::super::super::{Keyspace, LeaseSpend, Window};
 use super::super::{RedisAddress, RedisCounters};
 use super::*;
 
@@ -43,4 +43,23 @@ fn more_and_larger_scripts_are_under_way_when_redis_is_farther() {
     }
     let cluster = counters("redis-cluster://127.0.0.1:1");
     assert_eq!(cluster.consumer.workers_max(), 64);
+}
+
+#[test]
+fn script_is_valid_while_its_callers_wait_and_two_seconds_longer_unless_it_spends_credits() {
+    let windows = ConsumeRequest::of_windows(vec![Window::new("w", 10, 1_000, 1)]);
+    let spend = LeaseSpend { lease: "p".into(), cost: 1, top_up: None };
+    let spend = ConsumeRequest::with_spend(Vec::new(), spend);
+    let (plain, spending) = ([windows.clone()], [windows, spend]);
+    let validity = |requests: &[ConsumeRequest], sent_ms| {
+        validity_ms(requests, 40, Monotonic::from_ms(sent_ms), Monotonic::from_ms(6_100))
+    };
+
+    assert_eq!(validity(&spending, 100), Some(40));
+    assert_eq!(validity(&plain, 100), Some(2_040));
+    // It is not valid any more six seconds after its first request was made.
+    assert_eq!(validity(&plain, 4_060), Some(2_040));
+    assert_eq!(validity(&plain, 4_061), Some(2_039));
+    assert_eq!(validity(&spending, 6_099), Some(1));
+    assert_eq!(validity(&plain, 6_100), None);
 }
