@@ -388,3 +388,6 @@ impl WindowCounters for RedisCounters {
         Ok(self.consume(&ConsumeRequest::of_windows(windows.to_vec()), now).await?)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,8 @@
 //! Tests how many scripts run, how large they are and until when, without a Redis.
 
-use foundation::config::RedisTls;
-use foundation::metrics::Metrics;
-
-use super::super::super::{Keyspace, LeaseSpend, Window};
-use super::super::{RedisAddress, RedisCounters};
+use super::super::super::{LeaseSpend, Window};
+use super::super::tests::counters;
 use super::*;
-
-fn counters(url: &str) -> RedisCounters {
-    let address = RedisAddress::new(url, &RedisTls::default());
-    let timeout = Duration::from_millis(40);
-    RedisCounters::new(address, timeout, Keyspace::new("t:"), &Metrics::default())
-        .expect("a valid URL")
-}
 
 #[test]
 fn counters_tell_whether_sentinel_names_their_primary() {
@@ -62,4 +52,19 @@ fn script_is_valid_while_its_callers_wait_and_two_seconds_longer_unless_it_spend
     assert_eq!(validity(&plain, 4_061), Some(2_039));
     assert_eq!(validity(&spending, 6_099), Some(1));
     assert_eq!(validity(&plain, 6_100), None);
+}
+
+#[tokio::test]
+async fn charges_are_sent_only_when_they_are_due_and_the_circuit_breaker_is_closed() {
+    let counters = counters("redis://127.0.0.1:1");
+    let runner = &counters.script_runner;
+    assert!(runner.send_due_charges().is_none(), "none is due");
+    let charge = Charge { key: "w".into(), window_number: 1, duration_ms: 1_000, cost: 1 };
+    runner.outage_windows.add_charges(vec![charge]);
+    assert!(runner.send_due_charges().is_some());
+
+    let has_opened = (0..4).any(|_| runner.breaker.record_failure(Monotonic::default()));
+
+    assert!(has_opened && runner.outage_windows.is_charge_due());
+    assert!(runner.send_due_charges().is_none(), "they wait for the probe");
 }
