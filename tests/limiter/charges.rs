@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use foundation::clock::{Clock, Stopwatch, Timestamp};
+use foundation::metrics::Metrics;
 use limiter::{Keyspace, ReplicaRank, Window, WindowCounters as _};
 
+use super::outages::{LONG, consume, counters_at, decide, wait_until, window};
 use super::{MINUTE, one, redis, ttl_ms};
+use crate::servers::Redis;
 use crate::support::{NOON, random_letters, redis_url};
 
 /// Runs `lua/charge.lua` at this time. Returns the effective count afterwards and the number of the window.
@@ -113,6 +116,55 @@ async fn local_admissions_are_charged_once_when_redis_replies() {
     counters.send_due_charges();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(count().await, 7);
+}
+
+#[tokio::test]
+async fn charges_are_sent_when_redis_has_replied_to_a_request() {
+    let server = Redis::start();
+    let connect = || counters_at(server.port, LONG, &Metrics::default());
+    let (counters, other) = (connect(), connect());
+    let (admitted, requested) = (window("admitted", 3), window("requested", 0));
+    assert!(decide(&counters, &admitted, true, None));
+
+    let is_charged = async || {
+        consume(&counters, &requested).await.unwrap();
+        consume(&other, &admitted.to_peek()).await.unwrap() == 3
+    };
+    wait_until("the window is charged", is_charged).await;
+}
+
+/// Redis has accepted the probe before.
+#[tokio::test]
+async fn charges_are_sent_again_when_redis_has_rejected_their_script() {
+    let (server, metrics) = (Redis::start(), Metrics::default());
+    let set_permission = |rule: &str| {
+        let mut command = redis::cmd("ACL");
+        command.arg(&["SETUSER", "default", rule]).exec(&mut server.connect()).unwrap();
+    };
+    let counters = counters_at(server.port, LONG, &metrics);
+    let window = window("requests", 7);
+    assert!(decide(&counters, &window, true, None));
+    set_permission("-evalsha");
+    let is_rejected = async || {
+        // Sends what is due and waits for it.
+        counters.adjust(Vec::new()).await;
+        let mut command = redis::cmd("INFO");
+        let errors: String = command.arg("errorstats").query(&mut server.connect()).unwrap();
+        errors.contains("NOPERM")
+    };
+    wait_until("the script is rejected", is_rejected).await;
+
+    set_permission("+evalsha");
+
+    let other = counters_at(server.port, LONG, &Metrics::default());
+    let is_charged = async || {
+        counters.adjust(Vec::new()).await;
+        consume(&other, &window.to_peek()).await.unwrap() == 7
+    };
+    wait_until("the window is charged", is_charged).await;
+    counters.adjust(Vec::new()).await;
+    assert_eq!(consume(&other, &window.to_peek()).await.unwrap(), 7, "charged once");
+    assert_eq!(metrics.local_costs_dropped.get(), 0);
 }
 
 #[tokio::test]
