@@ -9,9 +9,7 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 pub use foundation::model::RollupUnit;
 use foundation::model::{EventKind, VerificationCode};
 pub use store::events::{GROUPS_MAX, RegionCount, RollupGrouping, TagGrouping};
-use store::events::{
-    LatencyHistogram, OutcomeCounts, RollupFilter, RollupRow, TopMeasure, too_many_groups,
-};
+use store::events::{OutcomeCounts, RollupFilter, RollupRow, TopMeasure, too_many_groups};
 
 use crate::traffic::LatencyStats;
 use crate::{Analytics, rollup_spans};
@@ -74,8 +72,6 @@ pub struct RollupGroup {
     pub external_id: String,
     pub tags: Vec<String>,
     pub spent_credits: i64,
-    /// The sum of the latencies.
-    pub latency_us: i64,
     pub counts: OutcomeCounts,
 }
 
@@ -106,12 +102,14 @@ pub async fn list_with_latencies(
     if found.len() > GROUPS_MAX {
         return Err(too_many_groups());
     }
-    let (rows, histograms): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let times = rows.iter().map(|row| row.time);
-    let mut histograms: HashMap<Timestamp, LatencyHistogram> = times.zip(histograms).collect();
+    let (mut rows, mut latencies) = (Vec::new(), HashMap::new());
+    for (row, histogram) in found {
+        let of_row = LatencyStats::new(row.counts.total, row.latency_us, histogram);
+        latencies.insert(row.time, of_row);
+        rows.push(row);
+    }
     let with_latencies = |group: RollupGroup| {
-        let histogram = histograms.remove(&group.time).unwrap_or_default();
-        let latencies = LatencyStats::new(group.counts.total, group.latency_us, histogram);
+        let latencies = latencies.remove(&group.time).unwrap_or_default();
         (group, latencies)
     };
     Ok(groups_from_rows(rows, &query).into_iter().map(with_latencies).collect())
@@ -225,7 +223,6 @@ fn groups_from_rows(rows: Vec<RollupRow>, query: &RollupQuery) -> Vec<RollupGrou
                 }
             },
             spent_credits: row.spent_credits,
-            latency_us: row.latency_us,
             counts: row.counts,
         })
         .collect();
@@ -244,7 +241,6 @@ fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
         external_id: String::new(),
         tags: Vec::new(),
         spent_credits: 0,
-        latency_us: 0,
         counts: OutcomeCounts::default(),
     };
     let Some(unit) = query.unit else {

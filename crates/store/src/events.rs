@@ -21,9 +21,7 @@ use url::Url;
 
 pub use batch::*;
 pub use expiry::{EventExpiry, ExpiredRows};
-pub use latencies::{
-    Bucket, JOINED_HISTOGRAMS_MAX, LatencyHistogram, bucket_of, buckets_of_older_versions,
-};
+pub use latencies::{Bucket, LatencyHistogram, bucket_of, buckets_of_older_versions};
 pub use rollups::*;
 
 use foundation::clock::Timestamp;

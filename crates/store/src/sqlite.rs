@@ -69,12 +69,6 @@ macro_rules! object_of {
         concat!("json_group_object(", $name, ", ", $value, ")")
     };
 }
-/// Returns a number that each row of the table `e` has alone.
-macro_rules! row_number {
-    () => {
-        "e.rowid"
-    };
-}
 /// Returns the time of the database's clock in Unix milliseconds.
 macro_rules! now_ms {
     () => {

@@ -286,7 +286,6 @@ fn merge<'g, Id: Ord>(
                 let sum = entry.get_mut();
                 sum.counts.merge(&group.counts);
                 sum.spent_credits = sum.spent_credits.saturating_add(group.spent_credits);
-                sum.latency_us = sum.latency_us.saturating_add(group.latency_us);
             }
         }
     }

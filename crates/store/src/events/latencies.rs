@@ -6,10 +6,12 @@
 //! takes at most 5,294 bytes, whatever it counts and however long.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::LazyLock;
 
 use foundation::error::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::batch::LATENCY_BUCKETS_US;
 
@@ -22,9 +24,6 @@ const EIGHTHS: [i64; 8] =
 /// The inclusive ends of the buckets in microseconds: 2 to the power of `index / 8`, rounded down.
 static BUCKET_ENDS_US: LazyLock<[i64; BUCKETS]> =
     LazyLock::new(|| std::array::from_fn(|index| (EIGHTHS[index % 8] << (index / 8)) >> 20));
-
-/// The maximum number of histograms that are read as one text, of at most a hundred megabytes. Most have some hundred bytes.
-pub const JOINED_HISTOGRAMS_MAX: usize = 20_000;
 
 /// The index of a bucket.
 pub type Bucket = u8;
@@ -40,19 +39,12 @@ impl LatencyHistogram {
         serde_json::from_str(json).map_err(|e| Error::Internal(format!("histogram {json}: {e}")))
     }
 
-    /// Adds histograms as they are stored, one after the other without anything between them. Fails if one is none, or if there
-    /// are more than [`JOINED_HISTOGRAMS_MAX`].
-    pub fn merge_all(&mut self, json: &str) -> Result<()> {
-        for (index, histogram) in serde_json::Deserializer::from_str(json).into_iter().enumerate() {
-            if index >= JOINED_HISTOGRAMS_MAX {
-                let message = format!("a text has more than {JOINED_HISTOGRAMS_MAX} histograms");
-                return Err(Error::Internal(message));
-            }
-            let histogram: Self =
-                histogram.map_err(|e| Error::Internal(format!("histograms of latencies: {e}")))?;
-            self.merge(&histogram);
-        }
-        Ok(())
+    /// Adds a histogram as it is stored. Fails if it is none.
+    pub fn merge_json<'de, Json: Deserializer<'de>>(
+        &mut self,
+        json: Json,
+    ) -> std::result::Result<(), Json::Error> {
+        json.deserialize_map(BucketAdder(self))
     }
 
     /// Counts a latency in microseconds.
@@ -80,6 +72,27 @@ impl LatencyHistogram {
             total > 0 && within.saturating_mul(100) >= total.saturating_mul(percent)
         });
         reached.map(|(bucket, _)| middle_of(*bucket))
+    }
+}
+
+/// Adds the buckets of a stored histogram to another one, as they are read.
+struct BucketAdder<'h>(&'h mut LatencyHistogram);
+
+impl<'de> Visitor<'de> for BucketAdder<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the number of latencies by bucket")
+    }
+
+    fn visit_map<Fields: MapAccess<'de>>(
+        self,
+        mut fields: Fields,
+    ) -> std::result::Result<(), Fields::Error> {
+        while let Some((bucket, count)) = fields.next_entry()? {
+            self.0.add_to_bucket(bucket, count);
+        }
+        Ok(())
     }
 }
 
@@ -157,13 +170,15 @@ mod tests {
         assert_eq!(LatencyHistogram::parse("{}").expect("empty"), LatencyHistogram::default());
         LatencyHistogram::parse("[]").expect_err("a list");
         let mut sum = histogram([5]);
-        sum.merge_all(&format!("{stored}{{}}{stored}")).expect(&stored);
-        assert_eq!(sum, histogram([5, 5, 80, 80, 9_000, 5, 80, 80, 9_000]));
-        sum.merge_all("{}[]").expect_err("a list");
+        let mut json = serde_json::Deserializer::from_str("{\"72\": 1}{}[]");
+        sum.merge_json(&mut json).expect("a histogram");
+        sum.merge_json(&mut json).expect("an empty one");
+        assert_eq!(sum, histogram([5, 500]));
+        sum.merge_json(&mut json).expect_err("a list");
     }
 
     #[test]
-    fn histogram_and_joined_histograms_have_a_maximum_size() {
+    fn histogram_has_a_maximum_size() {
         let mut full = LatencyHistogram::default();
         (0..=bucket_of(i64::MAX)).for_each(|bucket| full.add_to_bucket(bucket, i64::MAX));
         let stored = serde_json::to_string(&full).expect("JSON");
@@ -171,9 +186,6 @@ mod tests {
 
         assert_eq!((full.0.len(), stored.len(), as_jsonb.len()), (BUCKETS, 4_909, 5_294));
         assert_eq!(LatencyHistogram::parse(&as_jsonb).expect(&as_jsonb), full);
-        let most = "{}".repeat(JOINED_HISTOGRAMS_MAX);
-        LatencyHistogram::default().merge_all(&most).expect("as many as there may be");
-        LatencyHistogram::default().merge_all(&format!("{most}{{}}")).expect_err("one more");
     }
 
     #[test]

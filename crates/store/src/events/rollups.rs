@@ -95,6 +95,22 @@ pub struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
+    /// Adds verifications of an outcome.
+    pub fn add(&mut self, outcome: &str, count: i64) {
+        self.total += count;
+        let counted = match VerificationCode::parse(outcome) {
+            Some(VerificationCode::Valid) => &mut self.valid,
+            Some(VerificationCode::Forbidden) => &mut self.forbidden,
+            Some(VerificationCode::UsageExceeded) => &mut self.usage_exceeded,
+            Some(VerificationCode::RateLimited) => &mut self.rate_limited,
+            Some(VerificationCode::Disabled) => &mut self.disabled,
+            Some(VerificationCode::InsufficientPermissions) => &mut self.insufficient_permissions,
+            Some(VerificationCode::Expired) => &mut self.expired,
+            Some(VerificationCode::NotFound) | None => return,
+        };
+        *counted += count;
+    }
+
     pub fn merge(&mut self, other: &Self) {
         self.valid += other.valid;
         self.forbidden += other.forbidden;
@@ -125,19 +141,11 @@ pub struct RollupRow {
     /// A JSON list; one tag if the rows are grouped by each tag.
     pub tags: String,
     pub spent_credits: i64,
-    /// The sum of the latencies.
+    /// The sum of the latencies, if the rows are read with them.
+    #[sqlx(skip)]
     pub latency_us: i64,
     #[sqlx(flatten)]
     pub counts: OutcomeCounts,
-}
-
-impl RollupRow {
-    /// Adds the amounts of another group.
-    pub fn merge(&mut self, other: &Self) {
-        self.spent_credits = self.spent_credits.saturating_add(other.spent_credits);
-        self.latency_us = self.latency_us.saturating_add(other.latency_us);
-        self.counts.merge(&other.counts);
-    }
 }
 
 /// The number of verifications of a region. Empty: no region, or not known.

@@ -74,12 +74,6 @@ macro_rules! object_of {
         concat!("COALESCE(jsonb_object_agg(", $name, ", ", $value, "), '{}')")
     };
 }
-/// Returns a number that each row of the table `e` has alone.
-macro_rules! row_number {
-    () => {
-        "ROW_NUMBER() OVER ()"
-    };
-}
 /// Returns the time of the database's clock in Unix milliseconds.
 macro_rules! now_ms {
     () => {

@@ -39,8 +39,7 @@ pub fn sum_columns_sql() -> String {
         "{valid} AS valid, {forbidden} AS forbidden, {usage_exceeded} AS usage_exceeded,
             {rate_limited} AS rate_limited, {disabled} AS disabled,
             {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
-            CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits,
-            CAST(SUM(e.latency_us) AS BIGINT) AS latency_us"
+            CAST(SUM(e.count) AS BIGINT) AS total, {spent_credits} AS spent_credits"
     )
 }
 
@@ -75,15 +74,14 @@ pub fn series_sums_sql(kind: EventKind, spans: &[RollupSpan], first_value: usize
     let part = |(index, span): (usize, &RollupSpan)| {
         let (unit, from) = (span.unit.as_str(), first_value + 2 * index);
         format!(
-            "SELECT series, count, {amount}, latency_us FROM {raw}_per_{unit} WHERE time >= ${from} AND time < ${}",
+            "SELECT series, count, {amount} FROM {raw}_per_{unit} WHERE time >= ${from} AND time < ${}",
             from + 1
         )
     };
     let parts = spans.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ");
     let amount_sum = credit_sum_sql(&format!("r.{amount}"));
     format!(
-        "SELECT r.series, CAST(SUM(r.count) AS BIGINT) AS count, {amount_sum} AS {amount},
-            CAST(SUM(r.latency_us) AS BIGINT) AS latency_us
+        "SELECT r.series, CAST(SUM(r.count) AS BIGINT) AS count, {amount_sum} AS {amount}
         FROM ({parts}) r GROUP BY r.series"
     )
 }
@@ -99,7 +97,7 @@ pub fn bind_spans<'q, Row>(query: RowQuery<'q, Row>, spans: &'q [RollupSpan]) ->
 /// Without grouping by time, the time of a row is any of the selected ones.
 pub fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
     let columns = "s.key_id, s.identity_id, s.external_id, s.tags, s.outcome, s.region";
-    let rollup_columns = format!("{columns}, e.time, e.count, e.spent_credits, e.latency_us");
+    let rollup_columns = format!("{columns}, e.time, e.count, e.spent_credits");
     let (start, condition) = (unit_start_sql(filter.unit), series_condition(filter));
     let rollups = match filter.is_by_time || has_few_series(filter) {
         true => selected_rollups_sql(filter, &rollup_columns),
@@ -113,36 +111,42 @@ pub fn rollup_source_sql(filter: &RollupFilter<'_>) -> String {
         }
     };
     let pending = concat!(
-        events_of_batches!("verifications", "e.time, e.series, e.spent_credits, e.latency_us"),
+        events_of_batches!("verifications", "e.time, e.series, e.spent_credits"),
         with_series!("verification_series")
     );
     let is_pending = is_pending!("b.summed");
     format!(
         "{rollups}
         UNION ALL
-        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits, e.latency_us
+        SELECT {columns}, {start} AS time, CAST(1 AS BIGINT) AS count, e.spent_credits
         FROM {pending}
         WHERE {is_pending} AND s.id = e.series AND {start} BETWEEN $6 AND $7 AND {condition}"
     )
 }
 
-/// Returns the SQL that selects columns of the selected rollups `e` and their series `s`: those of the unit if the result is grouped
-/// by time, else those of the spans. The values are those of [`rollup_source_sql`].
-pub fn selected_rollups_sql(filter: &RollupFilter<'_>, columns: &str) -> String {
+/// Returns the SQL that selects columns of the selected rollups `e` and their series `s`. The values are those of
+/// [`rollup_source_sql`].
+fn selected_rollups_sql(filter: &RollupFilter<'_>, columns: &str) -> String {
     let raw = EventKind::Verifications.table_name();
     let condition = series_condition(filter);
-    let select = |unit: RollupUnit, times: &str| {
+    let select = |(unit, times): (RollupUnit, String)| {
         let tables = join_series_sql(filter, &format!("{raw}_per_{}", unit.as_str()));
         format!("SELECT {columns} FROM {tables} WHERE e.series = s.id AND {times} AND {condition}")
     };
+    selected_units(filter).into_iter().map(select).collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+/// Returns the units of the selected rollups `e`, each with the condition for their times: the unit if the result is grouped by time,
+/// else those of the spans. The values are those of [`rollup_source_sql`].
+pub fn selected_units(filter: &RollupFilter<'_>) -> Vec<(RollupUnit, String)> {
     if filter.is_by_time {
-        return select(filter.unit, "e.time BETWEEN $6 AND $7");
+        return vec![(filter.unit, "e.time BETWEEN $6 AND $7".to_owned())];
     }
-    let part = |(index, span): (usize, &RollupSpan)| {
+    let of_span = |(index, span): (usize, &RollupSpan)| {
         let from = FIRST_SPAN_VALUE + 2 * index;
-        select(span.unit, &format!("e.time >= ${from} AND e.time < ${}", from + 1))
+        (span.unit, format!("e.time >= ${from} AND e.time < ${}", from + 1))
     };
-    filter.spans.iter().enumerate().map(part).collect::<Vec<_>>().join(" UNION ALL ")
+    filter.spans.iter().enumerate().map(of_span).collect()
 }
 
 /// Returns the SQL that joins rollups `e` and their series `s`. SQLite joins tables in this order: first the series if few are

@@ -68,8 +68,7 @@ fn split_by_tag_sql(groups: &str) -> String {
     let sums = counts.map(|count| format!("CAST(SUM(g.{count}) AS BIGINT) AS {count}")).join(", ");
     let (spent_credits, tags) = (credit_sum_sql("g.spent_credits"), texts_of!("g.tags"));
     format!(
-        "SELECT g.time, g.key_id, g.identity_id, g.external_id, t.value AS tags, {sums}, {spent_credits} AS spent_credits,
-            CAST(SUM(g.latency_us) AS BIGINT) AS latency_us
+        "SELECT g.time, g.key_id, g.identity_id, g.external_id, t.value AS tags, {sums}, {spent_credits} AS spent_credits
         FROM ({groups}) g, {tags} t
         GROUP BY 1, 2, 3, 4, 5"
     )
