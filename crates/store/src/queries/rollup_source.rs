@@ -149,6 +149,30 @@ pub fn selected_units(filter: &RollupFilter<'_>) -> Vec<(RollupUnit, String)> {
     filter.spans.iter().enumerate().map(of_span).collect()
 }
 
+/// Returns the SQL for the ids of the series with selected verifications, each once, as `series`. The values are those of
+/// [`rollup_source_sql`]. Series of other APIs and regions may be among them.
+pub fn selected_series_sql(filter: &RollupFilter<'_>) -> String {
+    let raw = EventKind::Verifications.table_name();
+    let rollups = match has_few_series(filter) {
+        true => selected_rollups_sql(filter, "e.series"),
+        // An index on the time has the series.
+        false => {
+            let select = |(unit, times): (RollupUnit, String)| {
+                format!("SELECT e.series FROM {raw}_per_{} e WHERE {times}", unit.as_str())
+            };
+            selected_units(filter).into_iter().map(select).collect::<Vec<_>>().join(" UNION ")
+        }
+    };
+    let (pending, is_pending, start) = (
+        events_of_batches!("verifications", "e.time, e.series"),
+        is_pending!("b.summed"),
+        unit_start_sql(filter.unit),
+    );
+    format!(
+        "{rollups} UNION SELECT e.series FROM {pending} WHERE {is_pending} AND {start} BETWEEN $6 AND $7"
+    )
+}
+
 /// Returns the SQL that joins rollups `e` and their series `s`. SQLite joins tables in this order: first the series if few are
 /// selected, else the rollups, which are selected by time.
 pub fn join_series_sql(filter: &RollupFilter<'_>, rollups: &str) -> String {

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, query, query_as};
 
 use super::rollup_source::{
     FIRST_SPAN_VALUE, bind_rollup_filter, bind_spans, bound_spans, credit_sum_sql,
-    rollup_source_sql, sum_columns_sql,
+    rollup_source_sql, selected_series_sql, series_condition, sum_columns_sql,
 };
 use super::{Connection, RowQuery, latencies, region_counts, rollup_latencies, top_identifiers};
 use crate::events::{
@@ -170,8 +170,12 @@ impl EventReads for Connection {
     }
 
     async fn count_verified_keys(&mut self, filter: &RollupFilter<'_>) -> Result<i64> {
-        let source = rollup_source_sql(filter);
-        let sql = format!("SELECT COUNT(DISTINCT e.key_id) FROM ({source}) e");
+        // The table on the right is read by the ids of the series, without the amounts of their rollups.
+        let (series, condition) = (selected_series_sql(filter), series_condition(filter));
+        let sql = format!(
+            "SELECT COUNT(DISTINCT s.key_id) FROM ({series}) e CROSS JOIN verification_series s
+            WHERE s.id = e.series AND {condition}"
+        );
         let query = bind_rollup_filter(query_as(AssertSqlSafe(sql)), filter);
         let (count,): (i64,) = bind_spans(query, bound_spans(filter)).fetch_one(self).await?;
         Ok(count)
