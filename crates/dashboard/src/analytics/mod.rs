@@ -25,6 +25,8 @@ use domain::page::Paging;
 use domain::ratelimits::namespaces;
 use foundation::error::Result;
 use foundation::model::{Api, Namespace};
+use futures_util::FutureExt as _;
+use futures_util::future::{OptionFuture, try_join};
 
 use super::charts::BarChart;
 use super::form::Form;
@@ -43,7 +45,7 @@ use live::LiveToggle;
 pub use range::TimeRange;
 pub use region_filter::RegionFilter;
 pub use selection::Selection;
-use top::{Ranking, TopConsumers, TopList};
+use top::{Ranking, TopConsumers, TopGroups, TopList};
 pub use traffic::{OUTCOMES, build_charts};
 pub use usage::UsageSection;
 
@@ -98,7 +100,7 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let (selection, region_fault) = Selection::from_form(query);
     let range = range.with_minutes_since(minutes_retained_since(&app.analytics, selection.kind));
     let outcome = query.text("outcome");
-    let comparison = Comparison::load(&request, &selection, &range).await?;
+    let (comparison, groups) = load_numbers(&request, &selection, &range).await?;
     let comparison = comparison.with_outcome(selection.kind, outcome);
     let (mut requests, mut latency) =
         build_charts(&comparison.series, &range, selection.kind, outcome);
@@ -114,16 +116,17 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         breakdown::list(&request, &selection, &range, &comparison, &download_url).await?;
     let mut figures = comparison.figures;
     let (mut top_lists, mut identifier_lists) = (Vec::new(), Vec::new());
-    if selection.is_limits() {
+    if let Some(groups) = groups {
+        let has_before = comparison.before.is_some();
+        let TopConsumers { lists, active_keys } =
+            top::list_consumers(&request, &selection, &range, groups, has_before, &download_url)
+                .await?;
+        figures.push(active_keys);
+        top_lists = lists;
+    } else {
         let namespace = selection.resource();
         let lists = identifiers::list_tables(&request, namespace, &range, &download_url).await?;
         identifier_lists = lists.into();
-    } else {
-        let has_before = comparison.before.is_some();
-        let TopConsumers { lists, active_keys } =
-            top::list_consumers(&request, &selection, &range, has_before, &download_url).await?;
-        figures.push(active_keys);
-        top_lists = lists;
     }
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
@@ -153,6 +156,18 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         raw_since: load_raw_since(app).await,
         layout: Layout::for_workspace(&request, Section::Analytics, "Analytics").await?,
     })
+}
+
+/// Loads the numbers of the charts and, at the same time, the keys, identities and tags with the most verifications. `None`: the
+/// selection has limit checks.
+async fn load_numbers(
+    request: &WorkspaceRequest,
+    selection: &Selection,
+    range: &TimeRange,
+) -> Result<(Comparison, Option<TopGroups>)> {
+    let load_groups = || Box::pin(TopGroups::load(request, selection, range));
+    let groups = OptionFuture::from((!selection.is_limits()).then(load_groups));
+    try_join(Comparison::load(request, selection, range), groups.map(Option::transpose)).await
 }
 
 fn has_dates(query: &Form) -> bool {

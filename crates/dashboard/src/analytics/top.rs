@@ -9,8 +9,7 @@ use domain::analytics_access::{RollupGroup, RollupGrouping, RollupOrder, TagGrou
 use foundation::error::{Error, Result};
 use foundation::id::KeyId;
 use foundation::model::{EventKind, VerificationCode};
-use futures_util::FutureExt as _;
-use futures_util::future::{OptionFuture, try_join, try_join4};
+use futures_util::future::try_join4;
 
 use super::super::format::format_grouped;
 use super::super::key_names::KeyNames;
@@ -217,7 +216,7 @@ pub struct TopConsumers {
 }
 
 /// The keys, identities and tags with the most verifications, and the number of keys with at least one.
-struct TopGroups {
+pub struct TopGroups {
     keys: Vec<RollupGroup>,
     identities: Vec<RollupGroup>,
     tags: Vec<RollupGroup>,
@@ -225,12 +224,12 @@ struct TopGroups {
 }
 
 impl TopGroups {
-    async fn load(
+    pub async fn load(
         request: &WorkspaceRequest,
         selection: &Selection,
         range: &TimeRange,
-        ranking: Ranking,
     ) -> Result<Self> {
+        let ranking = Ranking::from_query(request);
         let grouping =
             RollupGrouping { is_by_key: true, is_by_identity: true, by_tags: TagGrouping::Set };
         let order = (RollupOrder::Total, None);
@@ -298,17 +297,16 @@ pub async fn list_consumers(
     request: &WorkspaceRequest,
     selection: &Selection,
     range: &TimeRange,
+    groups: TopGroups,
     has_before: bool,
     download_url: impl Fn(&str) -> String,
 ) -> Result<TopConsumers> {
     let ranking = Ranking::from_query(request);
-    let count_before = || selection.count_keys(request, range.previous, range.rollup_unit());
-    let (consumers, keys_before) = try_join(
-        TopGroups::load(request, selection, range, ranking),
-        OptionFuture::from(has_before.then(count_before)).map(Option::transpose),
-    )
-    .await?;
-    let TopGroups { keys, identities, tags, active_keys } = consumers;
+    let keys_before = match has_before {
+        true => Some(selection.count_keys(request, range.previous, range.rollup_unit()).await?),
+        false => None,
+    };
+    let TopGroups { keys, identities, tags, active_keys } = groups;
     let ids = keys.iter().map(|group| KeyId::from(group.key_id.clone()));
     let names = KeyNames::load(request, ids.collect()).await?;
     let keys = keys.iter().map(|group| {
