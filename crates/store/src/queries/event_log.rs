@@ -27,6 +27,8 @@ const EVENTS_READ_MAX: i64 = 40_000;
 const REGION_EVENTS: i64 = 1_000;
 /// The maximum number of hours that one statement lists.
 const HOURS_MAX: i64 = 100;
+/// The same for the first statement if all outcomes are selected: mostly, the first hour fills the page.
+const FIRST_HOURS_MAX: i64 = 4;
 /// The maximum number of spans of selected series that are read for a page. Each has a selected event, unless it was deleted, or an
 /// earlier version wrote the series, which then has no region.
 const SERIES_SPANS_MAX: usize = 60;
@@ -129,8 +131,10 @@ where
     /// Reads the hours that have selected events by the totals, which are written with the events.
     async fn read_hours(&mut self) -> Result<()> {
         let mut until = self.filter.until_time;
+        let mut hours_max =
+            if self.filter.outcome.is_empty() { FIRST_HOURS_MAX } else { HOURS_MAX };
         loop {
-            let hours = self.list_hours(until).await?;
+            let hours = self.list_hours(until, hours_max).await?;
             let mut rest = hours.as_slice();
             while !rest.is_empty() && !self.is_done() {
                 let needed = count_until(rest, self.read_size(), |hour| hour.selected);
@@ -138,9 +142,9 @@ where
                 self.read_spans(&spans).await?;
                 rest = &rest[needed..];
             }
-            let has_more = i64::try_from(hours.len()).is_ok_and(|count| count >= HOURS_MAX);
+            let has_more = i64::try_from(hours.len()).is_ok_and(|count| count >= hours_max);
             match hours.last().filter(|_| has_more && !self.is_done()) {
-                Some(last) => until = last.time,
+                Some(last) => (until, hours_max) = (last.time, HOURS_MAX),
                 None => return Ok(()),
             }
         }
@@ -212,8 +216,8 @@ where
         EventSpan { from, until, events: events.max(0), selected: row.selected }
     }
 
-    /// Returns the hours before a time that contain selected events, the latest first.
-    async fn list_hours(&mut self, until: Timestamp) -> Result<Vec<SpanRow>> {
+    /// Returns the hours before a time that contain selected events, the latest first, up to `max`.
+    async fn list_hours(&mut self, until: Timestamp, max: i64) -> Result<Vec<SpanRow>> {
         let LogTables { totals, resource, .. } = self.tables;
         let is_selected = self.tables.resource_condition("t");
         let resource_ids = array!("DISTINCT CASE WHEN {is_selected} THEN t.{resource} END")
@@ -233,7 +237,7 @@ where
         );
         let from = RollupUnit::Hour.start_of(self.filter.from_time);
         let query = bind_resource(query_as(AssertSqlSafe(sql)), &self.filter);
-        let query = query.bind(from).bind(until).bind(HOURS_MAX);
+        let query = query.bind(from).bind(until).bind(max);
         Ok(query.fetch_all(&mut *self.connection).await?)
     }
 
