@@ -314,6 +314,22 @@ fn spans_are_sent_to_collector_with_certificate_of_trusted_authority() {
     collector.span("GET /dashboard");
 }
 
+/// The roots of a container image are empty.
+#[test]
+fn spans_are_sent_when_machine_has_no_trusted_authority() {
+    let _turn = share_turn();
+    let no_roots = tempfile::tempdir().unwrap();
+    let (database, collector) = (database(), Collector::start());
+    let mut command = replica(&database, &collector);
+    command.env("SSL_CERT_DIR", no_roots.path());
+    let server = Server::start(command);
+
+    get(server.address, "/dashboard/sign-in").unwrap();
+    stop(server);
+
+    collector.span("GET /dashboard");
+}
+
 #[test]
 fn server_runs_without_traces_when_they_are_off_or_their_variables_are_not_usable() {
     let _turn = share_turn();

@@ -5,13 +5,16 @@
 //! name.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::{SpanExporter, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use reqwest::blocking::Client;
 use tracing::field::Empty;
 use tracing::instrument::{Instrument as _, Instrumented};
 use tracing::{Span, info_span};
@@ -29,6 +32,10 @@ const TARGET: &str = "keyward::traces";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 /// The variables with the protocol of the collector; the first has priority.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+/// The variables with the time that an export may take, in milliseconds; the first has priority.
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+/// The time that an export may take by default, as the standard says.
+const DEFAULT_TIMEOUT_MS: u64 = 10_000;
 
 static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 
@@ -59,9 +66,8 @@ impl Exporter {
                 "{name} must be http/protobuf, which collectors receive at port 4318"
             ));
         }
-        // The HTTP client requires a provider.
-        tls::install_provider();
-        let exporter = SpanExporter::builder().with_http().build();
+        let client = build_client().map_err(|cause| format!("{name} is not usable: {cause}"))?;
+        let exporter = SpanExporter::builder().with_http().with_http_client(client).build();
         let exporter = exporter.map_err(|e| format!("{name} is not usable: {e}"))?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
@@ -87,6 +93,22 @@ impl Exporter {
             tracing::warn!(error = %e, "failed to send the last traces: {e}");
         }
     }
+}
+
+/// Builds the HTTP client of the exporter. Its own default would be an error on a machine without roots, such as a
+/// container image, even for a collector without TLS.
+fn build_client() -> Result<Client, String> {
+    let tls = tls::client_config().map_err(|e| e.to_string())?;
+    let build = move || Client::builder().tls_backend_preconfigured(tls).timeout(timeout()).build();
+    // A blocking client cannot be built on a thread of the runtime.
+    let builder = thread::Builder::new().spawn(build).map_err(|e| e.to_string())?;
+    let built = builder.join().map_err(|_| "its HTTP client could not be built".to_owned())?;
+    built.map_err(|e| e.to_string())
+}
+
+fn timeout() -> Duration {
+    let timeout_ms = TIMEOUTS.into_iter().find_map(|name| variable(name)?.parse().ok());
+    Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS))
 }
 
 /// Returns the resource from the standard variables, with `keyward` as the default service name.
