@@ -11,10 +11,11 @@ use serde_json::json;
 
 use super::output::{CommandOutput, counted, print_line};
 use super::serve::setup_url;
-use super::startup::open_store;
+use super::startup::{open_store, require_database};
 use super::{ApiVersion, CommandError, CommandResult};
 
 pub async fn open_app(settings: Settings) -> Result<App, CommandError> {
+    require_database(&settings)?;
     let store = open_store(&settings).await?;
     // A command has no background tasks, so it publishes its changes itself.
     let (app, _) = App::new(settings, Clock::System)?;

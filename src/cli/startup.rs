@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::app::App;
-use domain::context::{Context, find_misplaced_redis, register_regions};
+use domain::context::{Context, DATABASE_FILE, find_misplaced_redis, register_regions};
 use domain::root_keys::{self, BootstrapResult};
 use domain::{users, vault};
 use foundation::clock::Monotonic;
@@ -66,6 +66,21 @@ pub async fn open_store(settings: &Settings) -> Result<Store, StartupError> {
         Context::open_store(settings).await.map_err(|error| open_error(settings, &error))?;
     migrate_schemas(settings, &store).await?;
     Ok(store)
+}
+
+/// Fails if a command would create a database beside that of the server, because it was started in another directory. With
+/// an absolute data directory, a command may create the database before the first start.
+pub fn require_database(settings: &Settings) -> Result<(), StartupError> {
+    let Deployment::Embedded { data_dir } = &settings.deployment else { return Ok(()) };
+    if data_dir.is_absolute() || data_dir.join(DATABASE_FILE).exists() {
+        return Ok(());
+    }
+    let dir = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.clone());
+    Err(StartupError::Misconfigured(format!(
+        "there is no database in {}: run the command in the directory in which the server was started, or set \
+        KEYWARD_DATA_DIR to its data directory; the first start, or keyward migrate, creates a database",
+        dir.display()
+    )))
 }
 
 /// Migrates both schemas, without a time limit.

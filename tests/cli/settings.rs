@@ -262,6 +262,25 @@ fn start_fails_when_data_directory_is_unusable() {
 }
 
 #[test]
+fn command_creates_no_database_when_run_in_another_directory() {
+    let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run_in = |directory: &Path, arguments: &[&str]| {
+        keyward_command().current_dir(directory).args(arguments).output().unwrap()
+    };
+    let migrated = run_in(here.path(), &["migrate"]);
+    assert!(migrated.status.success(), "{migrated:?}");
+
+    let found = run_in(here.path(), &["root-key", "list", "--json"]);
+    let missed = run_in(elsewhere.path(), &["root-key", "list", "--json"]);
+
+    assert_eq!(parse_json(&found), json!([]));
+    let data_dir = elsewhere.path().join("keyward-data");
+    let name = data_dir.display().to_string();
+    assert_rejected(&missed, 1, &[name.as_str(), "KEYWARD_DATA_DIR", "keyward migrate"]);
+    assert!(!data_dir.exists());
+}
+
+#[test]
 fn start_fails_when_database_file_is_invalid() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("keyward.db"), "this is no database, ".repeat(100)).unwrap();
