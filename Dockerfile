@@ -3,7 +3,7 @@
 # Keyward in a container. By default it is an embedded server with its data in a volume:
 #
 #   docker build --tag keyward .
-#   docker run --publish 127.0.0.1:3000:3000 --volume keyward:/var/lib/keyward keyward
+#   docker run --stop-timeout 60 --publish 127.0.0.1:3000:3000 --volume keyward:/var/lib/keyward keyward
 #
 # With KEYWARD_DATABASE_URL and KEYWARD_REDIS_URL it is a replica without local data; see docker-compose.yml.
 
