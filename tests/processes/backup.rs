@@ -191,6 +191,23 @@ fn assert_succeeds(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Restores a dump with the documented commands: a superuser creates the database for a role that is none, and that role
+/// restores the dump. Returns the URL for the role.
+fn restore(postgres: &Postgres, dump: &Path) -> String {
+    postgres.execute("CREATE ROLE restored LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE");
+    let server = ["--host=127.0.0.1".to_owned(), format!("--port={}", postgres.port)];
+    let database = ["--username=keyward", "--owner=restored", "restored"];
+    assert_succeeds(postgres_tool("createdb").args(&server).args(database));
+    assert_succeeds(
+        postgres_tool("pg_restore")
+            .args(["--no-owner", "--no-privileges", "--exit-on-error"])
+            .args(&server)
+            .args(["--username=restored", "--dbname=restored"])
+            .arg(dump),
+    );
+    format!("postgres://restored@{}/restored", postgres.address())
+}
+
 #[test]
 fn postgres_backup_is_consistent_when_taken_while_replicas_serve() {
     let _turn = share_turn();
@@ -207,14 +224,13 @@ fn postgres_backup_is_consistent_when_taken_while_replicas_serve() {
     // The first site is lost.
     server.signal("KILL");
     drop((server, redis));
-    let into = format!("--dbname={}", there.url());
-    assert_succeeds(
-        postgres_tool("pg_restore")
-            .args(["--no-owner", "--no-privileges", "--exit-on-error", &into])
-            .arg(&dump),
-    );
+    let url = restore(&there, &dump);
 
-    let command = || replica(&there, &empty);
+    let command = || {
+        let mut command = replica(&there, &empty);
+        command.env("KEYWARD_DATABASE_URL", &url);
+        command
+    };
     let entries = run_json(command(), &["audit", "list"]);
     let server = Server::start(command());
     assert_restored(&server, &backed_up, &key_created_later, &entries);
