@@ -1,5 +1,6 @@
 //! Tests the stack of replicas behind its load balancer, as `deploy/local-stack` starts it.
 
+mod addresses;
 mod secrets;
 
 use std::io::{BufRead as _, BufReader};
