@@ -10,6 +10,7 @@ mod context;
 mod dashboard;
 mod debits;
 mod dependencies;
+mod documentation;
 mod events {
     mod buffer;
     mod clickhouse_delivery;

@@ -10,6 +10,7 @@ use axum::http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::documentation::anchors;
 use crate::on_both_stacks;
 use crate::support::Keyward;
 
@@ -155,15 +156,6 @@ on_both_stacks! {
     }
 }
 
-/// Returns the anchors of the headings of a page.
-fn anchors(page: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
-    text.lines()
-        .filter_map(|line| line.strip_prefix("#")?.trim_start_matches('#').strip_prefix(' '))
-        .map(|heading| heading.to_lowercase().replace(' ', "-"))
-        .collect()
-}
-
 #[test]
 fn every_alert_has_a_severity_and_a_runbook_section() {
     for Alert { alert, labels, annotations, .. } in alerts() {
@@ -171,7 +163,10 @@ fn every_alert_has_a_severity_and_a_runbook_section() {
         assert!(!annotations["summary"].is_empty() && !annotations["description"].is_empty());
         let (page, anchor) = annotations["runbook"].split_once('#').unwrap();
         assert!(page.starts_with("docs/"), "{alert}: {page}");
-        assert!(anchors(page).contains(anchor), "{alert}: there is no section {anchor} in {page}");
+        assert!(
+            anchors(Path::new(page)).contains(anchor),
+            "{alert}: there is no section {anchor} in {page}"
+        );
     }
 }
 
