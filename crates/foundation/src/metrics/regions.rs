@@ -22,7 +22,7 @@ pub struct RegionMetrics {
     pub grants_requested: Counter,
     /// Units that other regions have granted.
     pub units_granted: Counter,
-    /// Units that were given back unspent.
+    /// Units that were returned unspent.
     pub units_returned: Counter,
     round_trips: Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>,
 }
@@ -50,7 +50,7 @@ impl RegionMetrics {
             units_returned: register_counter(
                 registry,
                 "region_units_returned",
-                "Units of limits that were given back to other regions unspent",
+                "Units of limits that were returned to other regions unspent",
             ),
             round_trips,
         }
