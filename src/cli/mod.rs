@@ -93,7 +93,7 @@ enum Command {
     /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
     Migration(migrations::MigrationCommand),
-    /// List audit log entries
+    /// List audit log entries and undo them
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     /// Manage access to the dashboard

@@ -24,7 +24,7 @@ pub enum NamespaceCommand {
         name: String,
         #[arg(long, default_value = "ws_default")]
         workspace: String,
-        /// Set the policy; local: each replica enforces its share; open: all checks pass; closed: no check passes
+        /// Set the policy; local: each replica enforces its share; open: all checks are admitted; closed: none is admitted
         #[arg(long, value_name = "local|open|closed")]
         on_outage: OutagePolicy,
     },
