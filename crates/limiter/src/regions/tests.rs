@@ -1,17 +1,18 @@
 //! Tests what is asked of other regions and when, without a Redis.
 
 use foundation::clock::Timestamp;
+use futures_util::FutureExt as _;
 
-use super::super::{LeaseSpend, Moves, Placement, TopUp, WindowCount, WindowHome};
-use super::links::tests::{
-    ScriptedLinks, count_reply, home_reply, lease, lease_reply, misplaced_reply,
-};
+use super::super::{LeaseSpend, Placement, RegionIndex, TopUp, WindowCount};
+use super::links::tests::{ScriptedLinks, home_reply, lease, lease_reply};
+use super::questions::Running;
 use super::*;
 
+mod moves;
+
 const MINUTE: i64 = 60_000;
-/// The window of the scripted replies, and the first one that another home counts.
+/// The window of the scripted replies.
 const BEFORE: i64 = 9;
-const AFTER: i64 = 10;
 
 fn away(home: u8) -> Arc<Away> {
     Arc::new(Away { home: RegionIndex(home), lease: "a".into() })
@@ -25,15 +26,6 @@ fn window_of(home: Option<u8>, limit: i64, duration_ms: i64, cost: i64) -> Windo
 
 fn window(limit: i64, cost: i64) -> Window {
     window_of(Some(1), limit, MINUTE, cost)
-}
-
-/// Returns a request for the window of this number, whose home moves with [`AFTER`].
-fn moving(number: i64, before: Option<u8>, after: Option<u8>) -> ConsumeRequest {
-    let home = |first_window, home: Option<u8>| WindowHome { first_window, away: home.map(away) };
-    let moves = Moves { homes: vec![home(0, before), home(AFTER, after)], begun: "b".into() };
-    let placement = Placement { away: after.map(away), moves: Some(Arc::new(moves)) };
-    let now = || Timestamp(number * MINUTE);
-    ConsumeRequest::of_windows(vec![Window::new("w", 2_000, MINUTE, 5).placed(&placement, now)])
 }
 
 fn questions() -> Arc<Questions> {
@@ -74,7 +66,6 @@ fn sufficient() -> ConsumeReply {
 }
 
 const ASK: &str = "ask 1: 20 for 2, at least 2, in 6 parts";
-const ASK_OTHER: &str = "ask 2: 20 for 2, at least 2, in 6 parts";
 const ADD: &str = "add 20 to a, denied until 0";
 
 #[test]
@@ -308,92 +299,4 @@ fn units_are_given_back_to_the_home_that_was_asked_last() {
     assert_eq!(give_back(true, 0), (none.clone(), 1));
     assert_eq!(give_back(true, 8), (vec!["give 8 of 3000 back to 2".to_owned()], 1));
     assert_eq!(give_back(false, 0), (none, 0), "its lease has ended");
-}
-
-#[test]
-fn window_is_counted_on_the_other_side_of_a_move_when_its_redis_says_so() {
-    let links = ScriptedLinks::new([misplaced_reply(AFTER), sufficient()], []);
-
-    let reply = consume_now(&links, &moving(BEFORE, None, Some(1)));
-
-    assert!(reply.expect("a reply").is_admitted);
-    assert_eq!(links.take_calls(""), ["consume here", "consume 1", "decided after waiting"]);
-}
-
-#[test]
-fn question_is_for_the_other_side_of_a_move_when_the_home_says_so() {
-    let replies = [insufficient(), insufficient(), sufficient()];
-    let links = ScriptedLinks::new(replies, [misplaced_reply(AFTER), home_reply(20, 0)]);
-
-    let reply = consume_now(&links, &moving(BEFORE, Some(1), Some(2)));
-
-    assert!(reply.expect("a reply").is_admitted);
-    let expected = [
-        "consume 1",
-        "spawn",
-        ASK,
-        "consume 2",
-        "spawn",
-        ASK_OTHER,
-        ADD,
-        "consume 2",
-        "decided after waiting",
-    ];
-    assert_eq!(links.take_calls(""), expected);
-}
-
-#[test]
-fn first_window_after_a_move_begins_with_the_count_of_the_last_one_before() {
-    for (counts, closed, count) in [
-        (vec![Some(42)], 1, 42),
-        (vec![None, Some(42)], 2, 42),
-        // It counts as used up.
-        (vec![None, None], 2, 2_000),
-    ] {
-        let seeded = |region: &str| format!("seed 9 in {region} with {count}");
-        let links = ScriptedLinks::new([misplaced_reply(AFTER), count_reply(true, AFTER)], []);
-        links.script().counts = counts.clone().into();
-
-        let reply = consume_now(&links, &moving(AFTER, Some(1), None));
-
-        assert!(reply.expect("a reply").is_admitted);
-        let calls = links.take_calls("");
-        assert_eq!(calls[1..=closed], vec!["close 9 in 1"; closed]);
-        assert_eq!(
-            calls[closed + 1..],
-            [seeded("here").as_str(), "consume here", "decided after waiting"]
-        );
-
-        let replies = [insufficient(), sufficient()];
-        let links = ScriptedLinks::new(replies, [misplaced_reply(AFTER), home_reply(20, 0)]);
-        links.script().counts = counts.into();
-        consume_now(&links, &moving(AFTER, None, Some(2))).expect("a reply");
-        let calls = links.take_calls("");
-        assert_eq!(calls[2..4], [ASK_OTHER, "close 9 in here"]);
-        assert_eq!(calls[closed + 3..closed + 6], [seeded("2").as_str(), ASK_OTHER, ADD]);
-    }
-}
-
-#[test]
-fn request_fails_when_no_region_counts_its_window() {
-    let links = ScriptedLinks::new([misplaced_reply(AFTER)], []);
-    links.script().call_ms = 50;
-    links.script().counts = vec![Some(42); 100].into();
-
-    let error = consume_now(&links, &moving(AFTER, Some(1), None)).expect_err("no count");
-
-    assert!(matches!(*error, Error::HomeMoving));
-    assert_eq!(links.take_calls("consume").len(), REDIRECTIONS_MAX + 1);
-}
-
-#[test]
-fn request_is_rejected_when_each_home_refers_to_the_other() {
-    let numbers = [AFTER, BEFORE, AFTER, BEFORE, AFTER, BEFORE, AFTER, BEFORE];
-    let links = ScriptedLinks::new([insufficient()], numbers.map(misplaced_reply));
-    links.script().call_ms = 50;
-
-    let reply = consume_now(&links, &moving(BEFORE, Some(1), Some(2)));
-
-    assert!(!reply.expect("a reply").is_admitted);
-    assert_eq!(links.take_calls("ask").len(), REDIRECTIONS_MAX);
 }
