@@ -226,7 +226,8 @@ while at <= #takes do
         local scarce = lasts and cost - shown[i] >= h.less and now < h.denied + 1000
         states[i], taken = scarce and (now < h.denied and 2 or 3) or 1, false
       elseif not valid then
-        states[i] = 1
+        -- A peek of an unknown count. If it were admitted, the request would run again when the home has told it.
+        states[i], taken = 1, false
       else
         h.units = h.units - cost
       end

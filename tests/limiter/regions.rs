@@ -11,6 +11,7 @@ use super::*;
 use crate::servers::Redis;
 
 mod homes;
+mod peeks;
 
 /// Three regions. The first is the home of all windows.
 struct Regions {

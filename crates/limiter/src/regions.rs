@@ -117,6 +117,9 @@ pub async fn consume<L: RegionLinks>(
                     None => {}
                 }
             }
+        } else if reply.is_admitted {
+            // Whatever it tells of its leases: a request that runs again is charged again.
+            break;
         } else {
             let missing = list_missing(&request, &reply, regional);
             if missing.iter().any(|need| need.lease.state == WindowLeaseState::Scarce) {

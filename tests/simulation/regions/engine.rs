@@ -193,20 +193,20 @@ impl Engine {
                 spent_units: 0,
                 since_ms: 0,
             };
-            return (lease, window.cost() == 0);
+            return (lease, false);
         };
         let is_valid = stored.limit == window.limit();
         let lasts = is_valid && now < stored.ends_at;
         let units = if lasts { stored.units } else { 0 };
         let is_as_much = lasts && window.cost() - units >= stored.denied_cost;
-        let is_taken = window.cost() <= units;
+        let is_taken = is_valid && window.cost() <= units;
         let state = match is_taken {
-            true if is_valid => WindowLeaseState::Sufficient,
+            true => WindowLeaseState::Sufficient,
             false if is_as_much && now < stored.denied_until => WindowLeaseState::Denied,
             false if is_as_much && now < stored.denied_until + SCARCE_MS => {
                 WindowLeaseState::Scarce
             }
-            _ => WindowLeaseState::Insufficient,
+            false => WindowLeaseState::Insufficient,
         };
         let lease = WindowLease {
             state,

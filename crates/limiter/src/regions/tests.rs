@@ -101,6 +101,17 @@ fn request_is_decided_at_once_when_its_lease_suffices() {
 }
 
 #[test]
+fn request_that_is_admitted_is_never_decided_again() {
+    let admitted = ConsumeReply { is_admitted: true, ..insufficient() };
+    let links = ScriptedLinks::new([admitted], [home_reply(20, 0)]);
+    let request = ConsumeRequest::of_windows(vec![window(2_000, 0)]);
+
+    assert!(consume_now(&links, &request).expect("a reply").is_admitted);
+
+    assert_eq!(links.take_calls(""), ["consume 1", "decided at once"]);
+}
+
+#[test]
 fn home_is_asked_without_waiting_when_it_has_nearly_nothing() {
     let scarce = lease_reply(lease(WindowLeaseState::Scarce, 3));
     let links = ScriptedLinks::new([scarce], [home_reply(20, 0)]);
