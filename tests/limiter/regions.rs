@@ -10,6 +10,7 @@ use limiter::{
 use super::*;
 use crate::servers::Redis;
 
+mod groups;
 mod homes;
 mod peeks;
 

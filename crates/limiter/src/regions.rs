@@ -17,7 +17,8 @@ use futures_util::future::join_all;
 use self::questions::{Asked, ask, ask_without_waiting};
 use super::window_lease::Moved;
 use super::{
-    Away, ConsumeReply, ConsumeRequest, RegionalReply, Side, Window, WindowLease, WindowLeaseState,
+    Away, ConsumeReply, ConsumeRequest, GroupChange, RegionalReply, Side, Window, WindowLease,
+    WindowLeaseState,
 };
 
 pub use self::links::{RegionLinks, TakenBack};
@@ -101,7 +102,7 @@ pub async fn consume<L: RegionLinks>(
     let began_at = links.now();
     let mut request = request.clone();
     let mut reply = links.consume_here(request.clone()).await?;
-    let (mut rounds, mut redirections) = (0, 0);
+    let (mut rounds, mut redirections, mut group_change) = (0, 0, GroupChange::None);
     loop {
         let Some(regional) = reply.regional.as_deref() else { return Ok(reply) };
         let mut other_side = Vec::new();
@@ -133,14 +134,18 @@ pub async fn consume<L: RegionLinks>(
             }
             let asking = missing.iter().map(|need| ask(links, questions, *need));
             for (need, outcome) in missing.iter().zip(join_all(asking).await) {
-                if let Asked::OtherSide(number) = outcome? {
-                    other_side.push((need.index, number));
+                match outcome? {
+                    Asked::OtherSide(number) => other_side.push((need.index, number)),
+                    Asked::Answered(change) => group_change = group_change.max(change),
                 }
             }
         }
         match regional.is_misplaced || !other_side.is_empty() {
             true => redirections += 1,
             false => rounds += 1,
+        }
+        if group_change == GroupChange::Full {
+            break;
         }
         request = request.without_top_up();
         for (index, number) in other_side {
@@ -151,6 +156,8 @@ pub async fn consume<L: RegionLinks>(
         }
         reply = links.consume_here(request.clone()).await?;
     }
+    // Homes have grown the group, or one of them may not.
+    reply.group_change = reply.group_change.max(group_change);
     let has_waited = rounds + redirections > 0;
     links.record_decision(has_waited);
     refill_ahead(links, questions, &request, &reply);

@@ -10,7 +10,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
-use super::super::{Away, ConsumeRequest, Grant, GrantTerms, RegionIndex, RegionalReply, Window};
+use super::super::{
+    Away, ConsumeRequest, Grant, GrantTerms, GroupChange, RegionIndex, RegionalReply, Window,
+};
 use super::{Misplacement, Need, RegionLinks, SEND_MAX, find_misplacement, seed};
 
 /// The demand that a grant covers.
@@ -49,8 +51,9 @@ pub(super) type Running = Shared<BoxFuture<'static, std::result::Result<Asked, A
 /// The result of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// What was granted, if anything, has been added to the lease.
-    Answered,
+    /// What was granted, if anything, has been added to the lease. If the group of the counter is full, the home has
+    /// neither granted nor denied anything.
+    Answered(GroupChange),
     /// The window, which has this number, is counted on another side of the moves of its home.
     OtherSide(i64),
 }
@@ -144,6 +147,10 @@ async fn fetch_grant(
         }
         None => {}
     }
+    if reply.group_change == GroupChange::Full {
+        // The limit does not deny anything, so the next request asks again.
+        return Ok((0, Asked::Answered(GroupChange::Full)));
+    }
     let retry_max_ms = i64::try_from(DENIED_MAX.as_millis()).unwrap_or(0);
     let retry_min_ms = DENIED_MIN_MS.min(window.duration_ms / 50);
     let grant = Grant::from_reply(
@@ -158,7 +165,7 @@ async fn fetch_grant(
     let units = grant.units;
     // So is what is not added.
     links.add_grants(vec![grant]).await?;
-    Ok((units, Asked::Answered))
+    Ok((units, Asked::Answered(reply.group_change)))
 }
 
 /// Waits for a grant, and returns after it was added.
@@ -167,7 +174,9 @@ pub(super) async fn ask<L: RegionLinks>(
     questions: &Arc<Questions>,
     need: Need<'_>,
 ) -> std::result::Result<Asked, Arc<Error>> {
-    let Some(running) = questions.begin(links, need) else { return Ok(Asked::Answered) };
+    let Some(running) = questions.begin(links, need) else {
+        return Ok(Asked::Answered(GroupChange::None));
+    };
     // It goes on when its callers have stopped waiting, so that what is granted is not lost.
     links.spawn(running.clone().map(drop).boxed());
     running.await

@@ -163,10 +163,33 @@ fn question_is_not_sent_more_than_three_seconds_after_it_began() {
         let result = finish(running);
 
         match result {
-            Ok(asked) => assert!(is_sent && asked == Asked::Answered, "{ms} ms"),
+            Ok(asked) => assert!(is_sent && asked == Asked::Answered(GroupChange::None), "{ms} ms"),
             Err(e) => assert!(!is_sent && matches!(*e, Error::HomeMoving), "{ms} ms"),
         }
         assert_eq!(links.take_calls("ask").len(), usize::from(is_sent));
+    }
+}
+
+/// Returns the reply of a home with a change of the group.
+fn group_reply(units: i64, group_change: GroupChange) -> ConsumeReply {
+    ConsumeReply { group_change, ..home_reply(units, 0) }
+}
+
+#[test]
+fn reply_tells_how_homes_have_changed_the_group_of_a_window() {
+    use GroupChange::{Full, Grown};
+    let request = ConsumeRequest::of_windows(vec![window(2_000, 5)]);
+    for (units, change, calls) in [
+        (20, Grown, vec!["consume 1", "spawn", ASK, ADD, "consume 1", "decided after waiting"]),
+        (0, Full, vec!["consume 1", "spawn", ASK, "decided after waiting"]),
+    ] {
+        let replies = [insufficient(), sufficient()];
+        let links = ScriptedLinks::new(replies, [group_reply(units, change)]);
+
+        let reply = consume_now(&links, &request).expect("a reply");
+
+        assert_eq!((reply.is_admitted, reply.group_change), (units > 0, change));
+        assert_eq!(links.take_calls(""), calls);
     }
 }
 
@@ -178,7 +201,7 @@ fn callers_share_a_question_and_the_next_one_covers_those_that_joined() {
     let joined = [2, 3].map(|waiting| begin(&links, &questions, &window, waiting));
 
     for running in [first].into_iter().chain(joined) {
-        assert_eq!(finish(running).expect("an answer"), Asked::Answered);
+        assert_eq!(finish(running).expect("an answer"), Asked::Answered(GroupChange::None));
     }
     for _ in 0..2 {
         finish(begin(&links, &questions, &window, 1)).expect("an answer");
