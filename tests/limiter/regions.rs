@@ -7,6 +7,7 @@ use limiter::{
     TopUp, WindowHome, WindowLeaseState,
 };
 
+use super::outages::wait_until;
 use super::*;
 use crate::servers::Redis;
 
@@ -270,6 +271,19 @@ async fn nobody_waits_for_the_last_fiftieth_of_a_limit() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("five units arrive");
+}
+
+#[tokio::test]
+async fn small_limit_is_admitted_in_one_region_although_its_home_grants_no_reserve() {
+    let regions = Regions::start();
+    let peek = || regions.window(1, 5, MINUTE, 0);
+    let lease = async || regions.consume(1, peek(), Some(NOON)).await.regional.unwrap().leases[0];
+    for n in 0..5 {
+        assert!(regions.admits(1, 5, 1, NOON).await, "request {n}");
+        // Each request spends what was granted for it, so the home is asked ahead of need.
+        wait_until("the home answers", async || lease().await.granted_units == 0).await;
+    }
+    assert!(!regions.admits(1, 5, 1, NOON).await);
 }
 
 #[tokio::test]

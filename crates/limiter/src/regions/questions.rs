@@ -156,7 +156,7 @@ async fn fetch_grant(
     let grant = Grant::from_reply(
         away.lease.clone(),
         window.limit,
-        terms.least,
+        terms,
         asked,
         &reply,
         (retry_min_ms, retry_max_ms),
