@@ -201,8 +201,10 @@ impl<'a> TopUpChange<'a> {
             LeaseProblem::TopUpRejected { block: amount, is_lost } => (amount, is_lost),
         };
         let lease = &mut leases[at];
-        // A lease that was forfeited meanwhile grants nothing: its top-ups are void.
-        let amount = if lease.unspent_units() < amount { 0 } else { amount };
+        // A lease that was forfeited meanwhile grants nothing: its top-ups are void. A top-up that is reported as not added may
+        // have been added after all, and spent: a lease that is closed then returns the rest.
+        let spent = lease.spent.max(self.observed.spent);
+        let amount = if lease.granted - spent < amount { 0 } else { amount };
         lease.granted -= amount;
         credits.balance = credits.balance.saturating_add(amount);
         let is_withheld = lease.withheld_at.is_some();

@@ -124,6 +124,21 @@ fn rejected_top_up_returns_once_when_it_is_reported_twice() {
 }
 
 #[test]
+fn top_up_of_a_closed_lease_returns_what_was_not_spent_although_it_was_added() {
+    let problem = LeaseProblem::Closed { block: 100 };
+    // The lease reports what others have spent, which the account does not know.
+    for (granted, spent, total_after) in [(100, 60, 940), (100, 0, 1_000), (300, 60, 940)] {
+        let before = account(1_000 - granted, vec![lease(1, 7, granted, 0)]);
+        let observed = LeaseObservation { spent, ..observation(1, 0, problem) };
+
+        let closed = CloseResult::Closed { spent_units: spent };
+        let (_, _, after) = top_up(before, observed, &[closed]);
+
+        assert_eq!(total(&after), total_after, "{spent} of {granted}");
+    }
+}
+
+#[test]
 fn lost_lease_is_closed_before_another_is_opened() {
     let lost = LeaseProblem::TopUpRejected { block: 40, is_lost: true };
     let before = account(900, vec![lease(1, 7, 100, 10)]);
