@@ -26,7 +26,8 @@
 --         a lease that does not exist), credits, account balance (-1: unknown), credits spent; for a grant: units
 --         granted, ms until its window ends, ms after which it may succeed; for each window lease: state (0 sufficient,
 --         1 insufficient, 2 denied by the home, 3 scarce at home a moment ago), units before the request, count at home,
---         number of the window, units of the last grant, units spent since, ms since
+--         number of the window (both 0 if the lease is not of the current window and this limit), units of the last
+--         grant, units spent since, ms since
 -- Values  each ends with the version of its format, one byte, except the number of a begun window. A missing byte means version 1: programs that do not
 --         know versions read the numbers, ignore the byte, and write none. A value of a later version is not
 --         interpreted: its window counts as full and stays unchanged, its lease counts as missing.
@@ -201,10 +202,10 @@ while at <= #takes do
     -- A peek costs nothing and is never rejected by the lease.
     taken = taken and (state == 0 or price == 0)
   end
-  local holders, first_holder, states, shown = 0, at
+  local holders, first_holder, states, shown, lasting = 0, at
   if flags % 8 >= 4 then
     if not holds then begin_holds() end
-    states, shown = {}, {}
+    states, shown, lasting = {}, {}, {}
     local grants
     grants, at = read('>I2', takes, at)
     for _ = 1, grants do
@@ -220,7 +221,7 @@ while at <= #takes do
       local h = hold(k)
       local valid = h.there and h.limit == limit
       local lasts = valid and now < h.ends
-      shown[i], states[i] = lasts and h.units or 0, 0
+      shown[i], states[i], lasting[i] = lasts and h.units or 0, 0, lasts
       if cost > shown[i] then
         -- For a second after its home had nothing, or nearly nothing, nobody waits for it to be asked again.
         local scarce = lasts and cost - shown[i] >= h.less and now < h.denied + 1000
@@ -270,7 +271,8 @@ while at <= #takes do
       end
     end
     reply[2] = life()
-    for _, value in ipairs({states[i], shown[i], h.known or 0, h.number or 0, h.granted or 0, h.spent or 0, now - (h.since or now)}) do
+    local known, order = lasting[i] and h.known or 0, lasting[i] and h.number or 0
+    for _, value in ipairs({states[i], shown[i], known, order, h.granted or 0, h.spent or 0, now - (h.since or now)}) do
       filled = filled + 1
       reply[filled] = value
     end

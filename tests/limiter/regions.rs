@@ -14,6 +14,7 @@ use crate::servers::Redis;
 mod groups;
 mod homes;
 mod peeks;
+mod statuses;
 
 /// Three regions. The first is the home of all windows.
 struct Regions {

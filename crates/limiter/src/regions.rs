@@ -159,9 +159,24 @@ pub async fn consume<L: RegionLinks>(
     // Homes have grown the group, or one of them may not.
     reply.group_change = reply.group_change.max(group_change);
     let has_waited = rounds + redirections > 0;
+    if has_waited && !reply.is_admitted {
+        mark_exceeded(&request, &mut reply);
+    }
     links.record_decision(has_waited);
     refill_ahead(links, questions, &request, &reply);
     Ok(reply)
+}
+
+/// Makes the reply say that the windows whose leases still do not suffice reject the request.
+fn mark_exceeded(request: &ConsumeRequest, reply: &mut ConsumeReply) {
+    let leases = reply.regional.iter().flat_map(|regional| &regional.leases);
+    for ((index, window, _), lease) in request.windows_away().zip(leases) {
+        if let Some(count) = reply.windows.get_mut(index)
+            && lease.state == WindowLeaseState::Insufficient
+        {
+            count.effective_count = lease.rejecting_count(window);
+        }
+    }
 }
 
 /// Asks for grants of leases that are nearly spent, without waiting.

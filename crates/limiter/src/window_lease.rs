@@ -190,7 +190,8 @@ pub struct Grant {
 pub struct WindowLease {
     pub state: WindowLeaseState,
     pub units: i64,
-    /// The count at home after the last grant.
+    /// The count at home after the last grant, and the number of the window. Both are 0 if there is no lease of the current
+    /// window and this limit.
     pub count: i64,
     pub window_number: i64,
     /// The units of the last grant, those that were spent since, and the time since, in milliseconds.
@@ -205,17 +206,29 @@ impl WindowLease {
         self.spent_units.saturating_mul(ms) / self.since_ms.max(MEASURED_MIN_MS)
     }
 
-    /// Returns the count that this lease tells of its window: what the home had counted, without what this region has left.
-    /// If the window rejects the request, the count says so.
-    pub fn window_count(&self, window: &Window) -> WindowCount {
-        let count = self.count.saturating_sub(self.units);
-        let effective_count = match self.state {
-            WindowLeaseState::Sufficient => count.clamp(0, window.limit - window.cost),
-            WindowLeaseState::Insufficient
-            | WindowLeaseState::Denied
-            | WindowLeaseState::Scarce => count.max(window.limit - window.cost + 1).max(0),
+    /// Returns the count that this lease tells of its window at a time of this region: what the home had counted, without
+    /// what this region has left. If the window rejects the request, the count says so. It does not before its home was
+    /// asked, unless the cost is above the limit.
+    pub fn window_count(&self, window: &Window, now: Timestamp) -> WindowCount {
+        let is_rejected = match self.state {
+            WindowLeaseState::Sufficient => false,
+            WindowLeaseState::Insufficient => window.cost > window.limit,
+            WindowLeaseState::Denied | WindowLeaseState::Scarce => true,
         };
-        WindowCount { effective_count, window_number: self.window_number }
+        let effective_count = match is_rejected {
+            true => self.rejecting_count(window),
+            false => self.count.saturating_sub(self.units).clamp(0, window.limit - window.cost),
+        };
+        let window_number = match self.window_number {
+            0 => window.number_at(now),
+            number => number,
+        };
+        WindowCount { effective_count, window_number }
+    }
+
+    /// Returns the count of a window that rejects the request.
+    pub(super) fn rejecting_count(&self, window: &Window) -> i64 {
+        self.count.saturating_sub(self.units).max(window.limit - window.cost + 1).max(0)
     }
 }
 

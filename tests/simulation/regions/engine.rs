@@ -71,7 +71,7 @@ impl Engine {
                     let (lease, is_taken) = next.take_from_lease(&away.lease, window, now);
                     is_admitted &= is_taken;
                     leases.push(lease);
-                    lease.window_count(window)
+                    lease.window_count(window, Timestamp(now))
                 }
                 None => {
                     let stored = next.window_at(window.key(), window.duration_ms(), now);
@@ -211,8 +211,8 @@ impl Engine {
         let lease = WindowLease {
             state,
             units,
-            count: stored.count,
-            window_number: stored.number,
+            count: if lasts { stored.count } else { 0 },
+            window_number: if lasts { stored.number } else { 0 },
             granted_units: stored.granted,
             spent_units: stored.spent,
             since_ms: now - stored.since,

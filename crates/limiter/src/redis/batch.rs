@@ -239,7 +239,7 @@ fn decode_consume_reply(
             };
             let leases = request.windows_away().map(|_| decode_window_lease(reply));
             let leases = leases.collect::<Option<Vec<_>>>()?;
-            windows = merge_counts(request, windows, &leases);
+            windows = merge_counts(request, windows, &leases, redis_time);
             let is_misplaced = outcome == MISPLACED;
             let reply =
                 RegionalReply { redis_time, redis_generation, leases, granted, is_misplaced };
@@ -271,11 +271,12 @@ fn merge_counts(
     request: &ConsumeRequest,
     here: Vec<WindowCount>,
     leases: &[WindowLease],
+    redis_time: Timestamp,
 ) -> Vec<WindowCount> {
     let (mut here, mut leases) = (here.into_iter(), leases.iter());
     let count = |window: &Window| match window.is_away() {
         false => here.next(),
-        true => leases.next().map(|lease| lease.window_count(window)),
+        true => leases.next().map(|lease| lease.window_count(window, redis_time)),
     };
     request.windows.iter().filter_map(count).collect()
 }

@@ -131,8 +131,9 @@ fn request_is_rejected_when_others_spend_what_it_asked_for() {
     links.script().call_ms = 50;
     let request = ConsumeRequest::of_windows(vec![window(2_000, 5)]);
 
-    assert!(!consume_now(&links, &request).expect("a reply").is_admitted);
+    let reply = consume_now(&links, &request).expect("a reply");
 
+    assert!(!reply.is_admitted && !reply.windows[0].is_within_limit(&request.windows[0]));
     let calls = links.take_calls("");
     let count = |prefix: &str| calls.iter().filter(|call| call.starts_with(prefix)).count();
     assert_eq!((count("consume"), count("ask")), (ROUNDS_MAX + 1, ROUNDS_MAX));
@@ -189,6 +190,7 @@ fn reply_tells_how_homes_have_changed_the_group_of_a_window() {
         let reply = consume_now(&links, &request).expect("a reply");
 
         assert_eq!((reply.is_admitted, reply.group_change), (units > 0, change));
+        assert_eq!(reply.windows[0].is_within_limit(&request.windows[0]), units > 0);
         assert_eq!(links.take_calls(""), calls);
     }
 }

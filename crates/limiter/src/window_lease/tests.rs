@@ -68,14 +68,31 @@ fn window_count_of_a_lease_agrees_with_its_state() {
         (Sufficient, 5, 2, 3),
         (Sufficient, 1, 5, 0),
         (Sufficient, 30, 2, 7),
-        (Insufficient, 5, 0, 8),
+        // Its home may have more.
+        (Insufficient, 5, 0, 5),
+        (Insufficient, 12, 0, 7),
         (Scarce, 10, 2, 8),
         (Denied, 12, 0, 12),
     ] {
-        let counted = lease(state, count, units).window_count(&window);
+        let counted = lease(state, count, units).window_count(&window, Timestamp(9 * MINUTE));
 
         assert_eq!(counted, WindowCount { effective_count: expected, window_number: 3 });
-        assert_eq!(counted.is_within_limit(&window), state == Sufficient);
+        let is_rejected = matches!(state, Scarce | Denied);
+        assert_eq!(counted.is_within_limit(&window), !is_rejected, "{state:?}");
+        assert!(lease(state, count, units).rejecting_count(&window) > 7, "{state:?}");
+    }
+}
+
+#[test]
+fn window_count_without_a_lease_is_of_the_current_window() {
+    let none = WindowLease { window_number: 0, ..lease(WindowLeaseState::Insufficient, 0, 0) };
+    for cost in [10, 11, 12] {
+        let window = Window::new("w", 10, MINUTE, cost);
+
+        let counted = none.window_count(&window, Timestamp(9 * MINUTE + 1));
+
+        assert_eq!(counted, WindowCount { effective_count: 0, window_number: 9 });
+        assert_eq!(counted.is_within_limit(&window), cost == 10);
     }
 }
 
