@@ -226,8 +226,9 @@ while at <= #takes do
         -- For a second after its home had nothing, or nearly nothing, nobody waits for it to be asked again.
         local scarce = lasts and cost - shown[i] >= h.less and now < h.denied + 1000
         states[i], taken = scarce and (now < h.denied and 2 or 3) or 1, false
-      elseif not valid then
-        -- A peek of an unknown count. If it were admitted, the request would run again when the home has told it.
+      elseif not lasts or (cost == 0 and now - h.since > 1000) then
+        -- A peek of a count that is unknown or too old. If it were admitted, the request would run again when the home
+        -- has told it.
         states[i], taken = 1, false
       else
         h.units = h.units - cost

@@ -34,6 +34,9 @@ const REDIRECTIONS_MAX: usize = 5;
 const SEND_MAX: Duration = Duration::from_secs(3);
 /// The home is asked ahead of need when the units left cover the demand of this time.
 const AHEAD_MS: i64 = 300;
+/// The home is asked ahead of need when a count that is only read is this old. A peek waits for the home when it is older than
+/// a second: see `lua/consume.lua`.
+const PEEK_AHEAD_MS: i64 = 500;
 /// How long a lease is at rest before its units are given back.
 pub const REST: Duration = Duration::from_secs(1);
 
@@ -179,7 +182,7 @@ fn mark_exceeded(request: &ConsumeRequest, reply: &mut ConsumeReply) {
     }
 }
 
-/// Asks for grants of leases that are nearly spent, without waiting.
+/// Asks for grants of leases that are nearly spent and for counts that are nearly too old, without waiting.
 fn refill_ahead<L: RegionLinks>(
     links: &L,
     questions: &Arc<Questions>,
@@ -189,9 +192,11 @@ fn refill_ahead<L: RegionLinks>(
     let Some(regional) = reply.regional.as_deref().filter(|_| reply.is_admitted) else { return };
     for ((index, window, away), lease) in request.windows_away().zip(&regional.leases) {
         let left = lease.units - window.cost;
-        let is_low =
-            left < lease.demand_of(AHEAD_MS) || left.saturating_mul(4) < lease.granted_units;
-        if is_low && window.cost > 0 {
+        let is_due = match window.cost {
+            0 => lease.since_ms > PEEK_AHEAD_MS,
+            _ => left < lease.demand_of(AHEAD_MS) || left.saturating_mul(4) < lease.granted_units,
+        };
+        if is_due {
             let need = Need { index, window, away, lease, regional, waiting: 0 };
             ask_without_waiting(links, questions, need);
         }

@@ -25,6 +25,8 @@ pub struct Engine {
 
 /// For how long nobody waits for the home after it has denied.
 const SCARCE_MS: i64 = 1_000;
+/// How old a count may be that is only read.
+const PEEK_MAX_AGE_MS: i64 = 1_000;
 /// The count of a window that was closed.
 const FULL: i64 = 1 << 40;
 
@@ -199,7 +201,8 @@ impl Engine {
         let lasts = is_valid && now < stored.ends_at;
         let units = if lasts { stored.units } else { 0 };
         let is_as_much = lasts && window.cost() - units >= stored.denied_cost;
-        let is_taken = is_valid && window.cost() <= units;
+        let is_old = window.cost() == 0 && now - stored.since > PEEK_MAX_AGE_MS;
+        let is_taken = lasts && !is_old && window.cost() <= units;
         let state = match is_taken {
             true => WindowLeaseState::Sufficient,
             false if is_as_much && now < stored.denied_until => WindowLeaseState::Denied,

@@ -297,22 +297,40 @@ fn nothing_is_missing_when_a_window_here_rejects_the_request() {
 
 #[test]
 fn home_is_asked_ahead_of_need_when_a_lease_is_nearly_spent() {
-    // Units before the request, those of the last grant, those spent in the second since.
+    // Units before the request, those of the last grant, those spent in the half second since.
     for (cost, units, granted_units, spent_units, is_asked) in [
         (5, 105, 400, 0, false),
         (5, 104, 400, 0, true),
-        (5, 305, 0, 1_000, false),
-        (5, 304, 0, 1_000, true),
-        (0, 0, 400, 1_000, false),
+        (5, 305, 0, 500, false),
+        (5, 304, 0, 500, true),
+        (0, 0, 400, 500, false),
     ] {
         let known = lease(WindowLeaseState::Sufficient, units);
-        let known = WindowLease { granted_units, spent_units, since_ms: 1_000, ..known };
+        let known = WindowLease { granted_units, spent_units, since_ms: 500, ..known };
         let links = ScriptedLinks::new([lease_reply(known)], [home_reply(20, 0)]);
         let request = ConsumeRequest::of_windows(vec![window(2_000, cost)]);
 
         consume_now(&links, &request).expect("a reply");
 
         assert_eq!(links.take_calls("spawn").len(), usize::from(is_asked), "{units} units");
+    }
+}
+
+#[test]
+fn home_is_asked_ahead_of_need_when_a_count_that_is_read_is_old() {
+    for (since_ms, is_asked) in [(500, false), (501, true)] {
+        let known = WindowLease { since_ms, ..lease(WindowLeaseState::Sufficient, 0) };
+        let links = ScriptedLinks::new([lease_reply(known)], [home_reply(0, 0)]);
+        let request = ConsumeRequest::of_windows(vec![window(2_000, 0)]);
+
+        consume_now(&links, &request).expect("a reply");
+
+        let tasks = std::mem::take(&mut links.script().tasks);
+        assert_eq!(tasks.len(), usize::from(is_asked), "{since_ms} ms");
+        for task in tasks {
+            task.now_or_never().expect("an answer");
+        }
+        assert_eq!(links.take_calls("ask 1: 0 for 0, at least 0").len(), usize::from(is_asked));
     }
 }
 
