@@ -2,8 +2,8 @@
 -- KEYS    window leases
 -- ARGV[1] now in Unix ms; empty: Redis' own time
 -- ARGV[2] for how long a lease must be at rest, in ms
--- Reply   packed doubles, for each key: 0 there is none, 1 it is in use or empty, 2 units were taken; then the generation of
---         the home, the number of the window, the units
+-- Reply   packed doubles, for each key: 0 there is none or it is empty, 1 it is in use, 2 units were taken; then the
+--         generation of the home, the number of the window, the units
 -- Values  as in consume.lua. A lease of another generation or of a later format version counts as none.
 local call, read, write = redis.call, struct.unpack, struct.pack
 local now, version = tonumber(ARGV[1]), 1
@@ -18,9 +18,9 @@ for k = 1, #KEYS do
   local stored = call('GET', KEYS[k])
   if stored and (string.byte(stored, 105) or 1) <= version then
     local fields = {read('>dddddddddddddB', stored)}
-    if fields[1] == life then
+    if fields[1] == life and fields[5] > 0 then
       state, home, number = 1, fields[2], fields[3]
-      if fields[5] > 0 and (now - fields[13] >= tonumber(ARGV[2]) or now >= fields[7]) then
+      if now - fields[13] >= tonumber(ARGV[2]) or now >= fields[7] then
         state, units = 2, fields[5]
         call('SETRANGE', KEYS[k], 32, write('>d', 0))
       end

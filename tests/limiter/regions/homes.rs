@@ -74,6 +74,28 @@ async fn leases_that_have_ended_are_not_asked_for_again() {
 }
 
 #[tokio::test]
+async fn leases_whose_units_were_given_back_are_not_asked_for_again() {
+    let regions = Regions::start();
+    assert!(regions.admits(1, 1_000, 1, NOON).await);
+    let mut here = regions.servers[1].connect();
+    let mut count_scripts = || read_statistic(&mut here, "commandstats", "cmdstat_evalsha:calls=");
+    let give_back = || regions.counters[1].give_back_rests(Some(after(1_100)));
+    give_back().await.unwrap();
+    assert_eq!(regions.home_count(1_000).await, 1);
+    // The lease is found empty.
+    give_back().await.unwrap();
+    let before = count_scripts();
+
+    give_back().await.unwrap();
+
+    assert_eq!(count_scripts(), before);
+    // A request takes units again, and they return.
+    assert!(regions.admits(1, 1_000, 1, NOON).await);
+    give_back().await.unwrap();
+    assert_eq!(regions.home_count(1_000).await, 2);
+}
+
+#[tokio::test]
 async fn adjustment_changes_the_count_at_the_home() {
     let regions = Regions::start();
     // Long enough that it does not end during the test.

@@ -282,12 +282,12 @@ impl Engine {
         let stored = self.leases.get_mut(lease).filter(|stored| stored.is_of(generation));
         let Some(stored) = stored else { return TakenBack::default() };
         let is_at_rest = now - stored.used_at >= rest_ms || now >= stored.ends_at;
-        let units = if is_at_rest { stored.units } else { 0 };
+        let (had_units, units) = (stored.units > 0, if is_at_rest { stored.units } else { 0 });
         if !Safeguard::TakenFirst.is_disabled() {
             stored.units -= units;
         }
         TakenBack {
-            exists: true,
+            had_units,
             home_generation: stored.home_generation,
             window_number: stored.number,
             units,

@@ -132,7 +132,7 @@ impl RegionLinks for Links {
         let reply = runner.record_outcome(taking).await?;
         let taken = reply.chunks(32).map(|packed| {
             let [state, home_generation, window_number, units] = batch::decode_doubles(packed);
-            TakenBack { exists: state > 0, home_generation, window_number, units }
+            TakenBack { had_units: state > 0, home_generation, window_number, units }
         });
         Ok(taken.collect())
     }

@@ -72,8 +72,8 @@ pub trait RegionLinks: Clone + Send + Sync + 'static {
 /// What was taken out of a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TakenBack {
-    /// Whether there is a lease, of any number of units.
-    pub exists: bool,
+    /// Whether there is a lease that had units.
+    pub had_units: bool,
     pub home_generation: i64,
     pub window_number: i64,
     pub units: i64,

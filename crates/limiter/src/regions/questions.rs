@@ -125,6 +125,19 @@ impl Questions {
             question.refill_after = if is_granted { now } else { now + DENIED_MAX };
         }
     }
+
+    /// Forgets a lease without units, unless its home was asked since `refill_after` was read or must not be asked yet.
+    pub(super) fn forget(&self, lease: &str, refill_after: Monotonic, now: Monotonic) {
+        let mut by_lease = self.by_lease.lock();
+        let is_over = |question: &Question| {
+            question.running.is_none()
+                && question.refill_after == refill_after
+                && refill_after <= now
+        };
+        if by_lease.get(lease).is_some_and(is_over) {
+            by_lease.remove(lease);
+        }
+    }
 }
 
 /// Asks for a grant of the only window of a request, and adds it to this region's lease. Returns the units.
@@ -197,17 +210,17 @@ pub(super) fn ask_without_waiting<L: RegionLinks>(
 pub async fn give_back_rests(links: &impl RegionLinks, questions: &Questions) -> Result<()> {
     let known: Vec<_> = {
         let by_lease = questions.by_lease.lock();
-        by_lease.iter().map(|(lease, it)| (lease.clone(), it.window.clone(), it.home)).collect()
+        let known = |(lease, it): (&Arc<str>, &Question)| {
+            (lease.clone(), it.window.clone(), it.home, it.refill_after)
+        };
+        by_lease.iter().map(known).collect()
     };
     for known in known.chunks(LEASES_PER_CALL_MAX) {
         let leases: Vec<_> = known.iter().map(|(lease, ..)| lease.clone()).collect();
         let taken = links.take_back(&leases).await?;
-        for ((lease, window, home), taken) in known.iter().zip(taken) {
-            if !taken.exists {
-                let mut by_lease = questions.by_lease.lock();
-                if by_lease.get(lease).is_some_and(|question| question.running.is_none()) {
-                    by_lease.remove(lease);
-                }
+        for ((lease, window, home, refill_after), taken) in known.iter().zip(taken) {
+            if !taken.had_units {
+                questions.forget(lease, *refill_after, links.now());
             }
             if taken.units > 0
                 && let Err(e) = links.give_back(*home, window, taken).await

@@ -1,6 +1,6 @@
 //! Tests what is asked of other regions and when, without a Redis.
 
-use foundation::clock::Timestamp;
+use foundation::clock::{Monotonic, Timestamp};
 use futures_util::FutureExt as _;
 
 use super::super::{LeaseSpend, Placement, RegionIndex, TopUp, WindowCount};
@@ -340,8 +340,8 @@ fn units_are_given_back_to_the_home_that_was_asked_last() {
     let questions = questions();
     let running = begin(&links, &questions, &window(2_000, 5), 2);
     drop(begin(&links, &questions, &window_of(Some(2), 3_000, MINUTE, 5), 2));
-    let give_back = |exists, units| {
-        links.script().taken = TakenBack { exists, units, ..TakenBack::default() };
+    let give_back = |had_units, units| {
+        links.script().taken = TakenBack { had_units, units, ..TakenBack::default() };
         let giving = give_back_rests(&links, &questions);
         giving.now_or_never().expect("an answer").expect("a reply");
         (links.take_calls("give"), questions.by_lease.lock().len())
@@ -352,5 +352,35 @@ fn units_are_given_back_to_the_home_that_was_asked_last() {
     finish(running).expect("an answer");
     assert_eq!(give_back(true, 0), (none.clone(), 1));
     assert_eq!(give_back(true, 8), (vec!["give 8 of 3000 back to 2".to_owned()], 1));
-    assert_eq!(give_back(false, 0), (none, 0), "its lease has ended");
+    assert_eq!(give_back(false, 0), (none, 0), "its lease is empty");
+}
+
+#[test]
+fn lease_without_units_is_forgotten_when_its_home_may_be_asked_again() {
+    let links = ScriptedLinks::new([], [home_reply(0, 0)]);
+    let questions = questions();
+    finish(begin(&links, &questions, &window(2_000, 5), 2)).expect("an answer");
+
+    for (now_ms, known) in [(999, 1), (1_000, 0)] {
+        links.script().now_ms = now_ms;
+        let giving = give_back_rests(&links, &questions);
+        giving.now_or_never().expect("an answer").expect("a reply");
+
+        assert_eq!(questions.by_lease.lock().len(), known, "{now_ms} ms");
+    }
+}
+
+#[test]
+fn lease_is_not_forgotten_when_its_home_was_asked_since_it_was_read() {
+    let links = ScriptedLinks::new([], [home_reply(20, 0)]);
+    let questions = questions();
+    for now_ms in [0, 1] {
+        links.script().now_ms = now_ms;
+        finish(begin(&links, &questions, &window(2_000, 5), 2)).expect("an answer");
+    }
+
+    questions.forget("a", Monotonic::from_ms(0), Monotonic::from_ms(2));
+    assert_eq!(questions.by_lease.lock().len(), 1);
+    questions.forget("a", Monotonic::from_ms(1), Monotonic::from_ms(2));
+    assert_eq!(questions.by_lease.lock().len(), 0);
 }
